@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from millpond.clock import SystemClock
-from millpond.errors import Invalid, Unavailable
+from millpond.errors import Closed, Invalid, Unavailable
 from millpond.pipelines.attempt_logs import AttemptLog, collecting
-from millpond.pipelines.driver import SparkDriver, _understood
+from millpond.pipelines.driver import CANCELLED_MAX, SparkDriver, _understood
 from tests.harness.proof.killer import children
 from tests.workflows.test_client import wait_for
 
@@ -143,6 +143,16 @@ def test_attempts_at_one_key_are_one_job_and_a_lost_driver_fails_them(
         errors = [attempt.exception(60) for attempt in attempts]
     assert all(isinstance(error, Unavailable) for error in errors), errors
     assert passed(driver, "after"), tmp_path
+
+
+def test_keys_of_attempts_that_are_over_are_forgotten() -> None:
+    own = SparkDriver("local[1]")
+    for number in range(CANCELLED_MAX + 5):
+        own.cancel(f"key-{number}")
+    assert len(own._cancelled) == CANCELLED_MAX
+    with pytest.raises(Closed):
+        own.run(f"key-{CANCELLED_MAX + 4}", "check", counting("select 1"))
+    assert len(own._cancelled) == CANCELLED_MAX - 1 and own.process_id is None
 
 
 def test_a_driver_ends_with_its_worker(driver: SparkDriver) -> None:

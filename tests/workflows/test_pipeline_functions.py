@@ -9,12 +9,14 @@ from typing import IO, Any
 from xml.etree import ElementTree
 
 import pytest
-from littlehorse.model import LHStatus, RunWfRequest, WfRunId
+from littlehorse.model import LHStatus, WfRunId
+from littlehorse.workflow import Workflow
 from pyarrow import parquet
 from typer.testing import CliRunner
 
 import millpond
 from millpond.cli.main import app
+from millpond.cli.workflows.server import connected
 from millpond.errors import Invalid, MillpondError
 from millpond.pipelines import check, item, load, notify, pipeline, python, retain, shell, sql
 from millpond.pipelines.plan import drawn, drawn_svg
@@ -65,7 +67,7 @@ def folder(tmp_path: Path) -> Path:
 
 def begun(folder: Path, *words: str) -> tuple[Command, IO[str]]:
     """A run or a backfill in a process, and what it says."""
-    words = words if words[:1] == BACKFILL[:1] else ("run", "nightly.py", *words)
+    words = words if words[:1] in (BACKFILL[:1], ("run",)) else ("run", "nightly.py", *words)
     reading, writing = os.pipe()
     with os.fdopen(writing, "w") as errors:
         command = Command(
@@ -115,7 +117,8 @@ def test_a_pipeline_runs_without_a_server_and_is_not_run_again(folder: Path) -> 
         (failed,) = pond.events.read("etl", "failed")
     assert json.loads(failed.payload) == {"step": "check"}
     code, _, errors = ended(folder, "day=tomorrow")
-    assert code != 0 and "parameter=day type=date value=tomorrow" in errors
+    assert code != 0 and "parameter=day, type=date, value=tomorrow); such as day=2026-01-31" in errors
+    assert "parameters:" not in errors  # no run began, and no step of it
     code, _, errors = ended(folder, "dya=2026-01-01")
     assert code != 0 and "its parameters: day, most, heights" in errors
 
@@ -152,7 +155,7 @@ from millpond.pipelines import check, notify, pipeline, sql
 
 
 @pipeline
-def daily(day: date):
+def daily_rows(day: date):
     rows = sql("select {day} as day", day=day)
     check("select * from {rows} where day(day::date) = 3", rows=rows)
     notify("stream:etl/daily", day=day)
@@ -237,7 +240,11 @@ def test_a_backfill_on_a_branch_is_merged_when_all_is_done(folder: Path, monkeyp
     assert report(0)["merged"] == "before"
 
 
+LOAD_NIGHTLY = NIGHTLY.replace("def nightly(day: date,", "def load_nightly(day: date = '2026-01-01',")
+
+
 def test_a_pipeline_is_deployed_to_a_node(folder: Path) -> None:
+    (folder / "nightly.py").write_text(LOAD_NIGHTLY)
     server = WorkflowServer(folder / "pond")
     server.start()
     at = ["--server", f"127.0.0.1:{server.grpc_port}"]
@@ -250,13 +257,12 @@ def test_a_pipeline_is_deployed_to_a_node(folder: Path) -> None:
             )  # fmt: skip
         deployed = run(["pipeline", "deploy", "nightly.py", *at, "--json"], cwd=folder, timeout=SECONDS)
         assert json.loads(deployed.stdout) == {
-            "pipeline": "nightly", "version": "0.0", "schedule": "", "time_zone": "", "paused": False, "open_runs": 0,
+            "pipeline": "load_nightly", "version": "0.0", "schedule": "", "when": "", "time_zone": "",
+            "paused": False, "open_runs": 0,
         }  # fmt: skip
         wait_for(lambda: "working on" in log.read_text())
         with server.stub() as stub:
-            request = RunWfRequest(wf_spec_name="nightly", id="n-1")
-            request.variables["parameters"].json_obj = '{"day": "2026-01-01"}'
-            stub.RunWf(request, timeout=SECONDS)
+            answers("run", "start", "load_nightly", "--id", "n-1", "--input", "day=2026-01-01", *at)
             done = WfRunId(id="n-1")
             wait_for(lambda: stub.GetWfRun(done, timeout=SECONDS).status != LHStatus.RUNNING)
             assert stub.GetWfRun(done, timeout=SECONDS).status == LHStatus.COMPLETED, log.read_text()
@@ -279,37 +285,48 @@ def answers(*words: str) -> list[Any]:
 def assert_operated(folder: Path, server: str) -> None:
     """Its schedule is listed, switched off and on, and a deploy keeps it off."""
     at = ("--server", server)
-    logs = {row["step"]: row["log"] for row in answers("pipeline", "logs", "nightly", *at)}
+    logs = {row["step"]: row["log"] for row in answers("pipeline", "logs", "load_nightly", *at)}
     assert "counted 1 with password=***" in logs["counted"]
     assert answers("run", "logs", "n-1", "counted", *at)[0]["log"] == logs["counted"]
     (row,) = answers("pipeline", "list", *at)
-    assert (row["last_run"], row["last_status"], row["open_runs"], row["next"]) == ("n-1", "COMPLETED", 0, None)
-    refused = CliRunner().invoke(app, ["pipeline", "pause", "nightly", *at])
+    assert (row["pipeline"], row["last_run"], row["last_status"], row["open_runs"], row["next"]) == (
+        "load_nightly", "n-1", "COMPLETED", 0, None,
+    )  # fmt: skip
+    for words in (["day=notadate"], ["most=a"], ["dya=2026-01-01"], ["heights=3"]):
+        refused = CliRunner().invoke(app, ["run", "start", "load_nightly", "--input", *words, *at])
+        assert refused.exit_code != 0 and f"parameter={words[0].partition('=')[0]}" in refused.output, refused.output
+    taken = folder / "taken.py"
+    taken.write_text(LOAD_NIGHTLY.replace("def load_nightly", "def taken_name"))
+    with connected(server, "default") as call:
+        call("PutWfSpec", Workflow("taken-name", lambda thread: thread.declare_str("a")).compile())
+    refused = CliRunner().invoke(app, ["pipeline", "deploy", str(taken), *at])
+    assert refused.exit_code != 0 and "workflow=taken-name" in refused.output
+    refused = CliRunner().invoke(app, ["pipeline", "pause", "load_nightly", *at])
     assert refused.exit_code != 0 and "has no schedule" in refused.output
     refused = CliRunner().invoke(app, ["pipeline", "pause", "weekly", *at])
-    assert refused.exit_code != 0 and "there are: nightly" in refused.output
+    assert refused.exit_code != 0 and "there are: load_nightly" in refused.output
     file = folder / "nightly.py"
     schedule = 'schedule="0 3 1 1 *", time_zone="Europe/Paris"'
-    file.write_text(NIGHTLY.replace("on_failure=tell", f"on_failure=tell, {schedule}"))
+    file.write_text(LOAD_NIGHTLY.replace("on_failure=tell", f"on_failure=tell, {schedule}"))
     answers("pipeline", "deploy", str(file), *at)
     (row,) = answers("pipeline", "list", *at)
     assert (row["version"], row["schedule"], row["time_zone"]) == ("0.1", "0 3 1 1 *", "Europe/Paris")
     assert row["next"].endswith("-01-01T03:00:00+01:00") and not row["paused"]
-    answers("pipeline", "pause", "nightly", *at)
+    answers("pipeline", "pause", "load_nightly", *at)
     assert answers("pipeline", "deploy", str(file), *at)[0]["paused"]
     (row,) = answers("pipeline", "list", *at)
     assert row["paused"] and row["next"] is None
-    answers("pipeline", "resume", "nightly", *at)
+    answers("pipeline", "resume", "load_nightly", *at)
     (row,) = answers("pipeline", "list", *at)
     assert row["next"].endswith("-01-01T03:00:00+01:00") and not row["paused"]
-    file.write_text(NIGHTLY)
+    file.write_text(LOAD_NIGHTLY)
     answers("pipeline", "deploy", str(file), *at)
     assert answers("pipeline", "list", *at)[0]["schedule"] == ""
     days = ("--from", "2026-02-01", "--to", "2026-02-02", "--parallel", "2")
-    (report,) = answers("pipeline", "backfill", "nightly", *days, *at)
+    (report,) = answers("pipeline", "backfill", "load_nightly", *days, *at)
     assert list(report["done"]) == ["2026-02-01", "2026-02-02"] and not report["failed"] and not report["left"]
-    assert answers("pipeline", "backfill", "nightly", *days, *at) == [report]
-    refused = CliRunner().invoke(app, ["pipeline", "backfill", "nightly", *days, "--parameter", "dya", *at])
+    assert answers("pipeline", "backfill", "load_nightly", *days, *at) == [report]
+    refused = CliRunner().invoke(app, ["pipeline", "backfill", "load_nightly", *days, "--parameter", "dya", *at])
     assert refused.exit_code != 0 and "day, most, heights" in refused.output
 
 

@@ -28,12 +28,15 @@ need("littlehorse")
 
 from millpond.pipelines import tasks as _tasks
 from millpond.pipelines.declare import (
+    arrived,
     branch,
     check,
+    committed,
     condense,
     enrich,
     item,
     load,
+    loaded,
     merge,
     notify,
     pipeline,
@@ -50,9 +53,9 @@ from millpond.pipelines.requests import ColumnRule, Drift, KeyRule, Question, Ro
 from millpond.pipelines.workflow_steps import Pipeline
 
 __all__ = (
-    "ColumnRule", "Drift", "KeyRule", "Pipeline", "Question", "Rows", "Rules", "Target", "View", "branch", "check",
-    "condense", "enrich", "item", "load", "merge", "notify", "pipeline", "publish", "python", "retain", "shell",
-    "spark", "sql", "today", "yesterday",
+    "ColumnRule", "Drift", "KeyRule", "Pipeline", "Question", "Rows", "Rules", "Target", "View", "arrived", "branch",
+    "check", "committed", "condense", "enrich", "item", "load", "loaded", "merge", "notify", "pipeline", "publish",
+    "python", "retain", "shell", "spark", "sql", "today", "yesterday",
 )  # fmt: skip
 
 __tasks__ = tuple(getattr(_tasks, name) for name in _tasks.__all__)

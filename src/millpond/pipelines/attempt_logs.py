@@ -23,6 +23,8 @@ from contextvars import ContextVar
 from functools import cache
 from typing import Any, Final
 
+from millpond.workflows.engine.pipeline_starts import NAME_OF_SECRET
+
 __all__ = ("ATTEMPT_LOG_BYTES_MAX", "RUN_LOG_BYTES_MAX", "AttemptLog", "attempt_bytes", "collecting", "current_log")
 
 ATTEMPT_LOG_BYTES_MAX: Final = 65_536
@@ -33,7 +35,6 @@ _NOTE_BYTES = 80
 _LINE_CHARACTERS = 65_536
 _SECRET_CHARACTERS_MIN = 6
 _MASK = "***"
-_NAME_OF_SECRET = re.compile(r"SECRET|TOKEN|PASSW|CREDENTIAL|PRIVATE_KEY|ACCESS_KEY|API_?KEY", re.IGNORECASE)
 _LIKE_SECRETS = (
     (re.compile(r"(://[^\s/:@]*:)[^\s/@]+(@)"), rf"\1{_MASK}\2"),
     (re.compile(r"(?i)\b(bearer\s+)[\w.~+/=-]+"), rf"\1{_MASK}"),
@@ -117,7 +118,7 @@ def _secrets() -> tuple[str, ...]:
 
 
 def _secrets_of(values: Mapping[str, Any]) -> tuple[str, ...]:
-    texts = {value for name, value in values.items() if isinstance(value, str) and _NAME_OF_SECRET.search(name)}
+    texts = {value for name, value in values.items() if isinstance(value, str) and NAME_OF_SECRET.search(name)}
     return tuple(sorted((own for own in texts if len(own) >= _SECRET_CHARACTERS_MIN), key=len, reverse=True))
 
 

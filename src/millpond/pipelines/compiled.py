@@ -23,12 +23,11 @@ from millpond.json_forms import plain
 from millpond.pipelines.attempt_logs import attempt_bytes
 from millpond.pipelines.plan import Plan, PlannedStep
 from millpond.pipelines.programs import Program
+from millpond.workflows.engine.pipeline_starts import PARAMETERS, spec_name
 
-__all__ = ("OF_PROGRAM", "PARAMETERS", "compiled")
+__all__ = ("OF_PROGRAM", "compiled")
 
 TASK = "step"
-PARAMETERS = "parameters"
-"""The kind of the first step of each run: it finds the values of parameters."""
 OF_PROGRAM = ("python", "spark")
 """The kinds of steps that call functions of the program."""
 FAILED = "pipeline-failed"
@@ -39,11 +38,11 @@ def compiled(plan: Plan, program: Program) -> Workflow:
     """The workflow of a plan."""
 
     def body(thread: WorkflowThread) -> None:
-        inputs = thread.declare_json_obj("parameters", {})
+        inputs = thread.declare_json_obj(PARAMETERS, {})
         code = thread.declare_json_obj("program", dict(program))
         values = thread.declare_json_obj("values", {})
         first = {"kind": PARAMETERS, "name": PARAMETERS, "time_zone": plan.time_zone,
-                 "parameters": plain(list(plan.parameters))}  # fmt: skip
+                 PARAMETERS: plain(list(plan.parameters))}  # fmt: skip
         values.assign(thread.execute(TASK, first, inputs, {}, retries=3, timeout_seconds=60))
         for step in plan.steps:
             output = _node(thread, plan, step, values, code)
@@ -51,7 +50,7 @@ def compiled(plan: Plan, program: Program) -> Workflow:
                 thread.handle_any_failure(output, _handler(plan, step, values, code))
             values.with_json_path(f"$.{step.name}").assign(output)
 
-    return Workflow(plan.name, body)
+    return Workflow(spec_name(plan.name), body)
 
 
 def _node(

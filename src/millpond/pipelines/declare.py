@@ -29,8 +29,9 @@ from millpond.pipelines.plan import Parameter, Plan, PlannedStep, check_plan
 from millpond.pipelines.values import Value, step_of, template_of
 
 __all__ = (
-    "Declared", "OnBranch", "branch", "check", "condense", "enrich", "item", "load", "merge", "notified", "notify",
-    "pipeline", "publish", "python", "retain", "shell", "spark", "sql", "today", "yesterday",
+    "Declared", "OnBranch", "arrived", "branch", "check", "committed", "condense", "enrich", "item", "load", "loaded",
+    "merge", "notified", "notify", "pipeline", "publish", "python", "retain", "shell", "spark", "sql", "today",
+    "yesterday",
 )  # fmt: skip
 
 TYPES: dict[type, str] = {str: "str", int: "int", float: "float", bool: "bool", date: "date", datetime: "datetime",
@@ -49,7 +50,22 @@ def yesterday(instant: datetime) -> date:
     return instant.date() - timedelta(days=1)
 
 
-COMPUTED: dict[str, Callable[[datetime], date]] = {"today": today, "yesterday": yesterday}
+def arrived(instant: datetime) -> str:
+    """The position of the load, or first digits of the commit, that began a run; as a default of a parameter."""
+    raise NotImplementedError(f"a run knows it, and no instant does: {instant}")
+
+
+def loaded(*maps: str) -> str:
+    """For `when` of a pipeline: one of some maps got a load, or a merge, on `main`."""
+    return f"loaded:{','.join(maps)}"
+
+
+def committed(repository: str, /, *, branch: str = "main") -> str:
+    """For `when` of a pipeline: a branch has another commit. Branches of maps are those of the repository `pond`."""
+    return f"committed:{repository}/{branch}"
+
+
+COMPUTED: dict[str, Callable[[datetime], date | str]] = {"today": today, "yesterday": yesterday, "arrived": arrived}
 
 
 class _Recording:
@@ -125,7 +141,7 @@ class Declared:
 
     def __init__(
         self, function: Callable[..., Any], *, name: str = "", schedule: str = "", time_zone: str = "",
-        overlap: bool = False, missed: str = "last", on_failure: Callable[[Value], Any] | None = None,
+        overlap: bool = False, missed: str = "last", when: str = "", on_failure: Callable[[Value], Any] | None = None,
     ) -> None:  # fmt: skip
         self.function = function
         parameters = tuple(_parameters(function))
@@ -137,7 +153,7 @@ class Declared:
         self.plan = check_plan(Plan(
             name=name or function.__name__, parameters=parameters, steps=tuple(recording.steps),
             on_failure=tuple(failed.steps), schedule=schedule, time_zone=time_zone, overlap=overlap, missed=missed,
-            doc=inspect.getdoc(function) or "",
+            when=when, doc=inspect.getdoc(function) or "",
         ))  # fmt: skip
 
     def __call__(self, **inputs: Any) -> Any:
@@ -163,8 +179,9 @@ def pipeline(function: Callable[..., Any] | None = None, /, **options: Any) -> A
 
     `schedule` is a cron expression of five fields, in a `time_zone` such as `Europe/Paris`, or UTC. `overlap` lets a
     run of it begin while the one before is open. Instants that passed meanwhile, or while the node was down, have a
-    run for the `missed="last"`; for `"all"`, at most 100, one after another; or for `"none"`. `on_failure` is a
-    function of steps, which gets the failure.
+    run for the `missed="last"`; for `"all"`, at most 100, one after another; or for `"none"`. Instead of a schedule,
+    `when=loaded("MAP")` or `committed("REPOSITORY", branch="…")` begins a run for each load or commit that comes, with
+    the same policies. `on_failure` is a function of steps, which gets the failure.
 
     Raises: `Invalid` for a step that cannot work.
     """
@@ -202,7 +219,7 @@ def _parameters(function: Callable[..., Any]) -> list[Parameter]:
         elif callable(own.default):
             word = own.default.__name__
             if COMPUTED.get(word) is not own.default:
-                raise Invalid("a default is a value, or today or yesterday of millpond.pipelines",
+                raise Invalid("a default is a value, or today, yesterday or arrived of millpond.pipelines",
                               kind="pipeline_plan", parameter=name, default=word)  # fmt: skip
             parameters.append(Parameter(name=name, type=kind, required=False, default=word, computed=True))
         else:

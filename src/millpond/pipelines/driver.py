@@ -49,6 +49,8 @@ _WRITTEN = b"\0written\n"
 """The line by which the driver ends what it writes about a job."""
 _WRITTEN_SECONDS = 1.0
 _LINE_BYTES = 65_536
+CANCELLED_MAX = 1_000
+"""Keys without a job that are remembered as cancelled, the newest: their attempts are over, or begin within moments."""
 _CANCELS, _CANCEL_SECONDS = 8, 0.25
 
 
@@ -59,7 +61,7 @@ class SparkDriver:
         self._master, self._lock = master, threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._going: dict[str, Future[dict[str, Any]]] = {}
-        self._cancelled: set[str] = set()
+        self._cancelled: dict[str, None] = {}
         self._running = ""
         self._log: AttemptLog | None = None
         self._written = threading.Event()
@@ -83,7 +85,7 @@ class SparkDriver:
         finally:
             with self._changed:
                 del self._going[key]
-                self._cancelled.discard(key)
+                self._cancelled.pop(key, None)
         return mine.result()
 
     def cancel(self, key: str) -> None:
@@ -93,9 +95,12 @@ class SparkDriver:
         """
         with self._changed:
             going = self._going.get(key)
-            self._cancelled.add(key)
-            if going is None:
-                return  # what begins with this key from now on fails
+            self._cancelled[key] = None
+            if going is None:  # a job that begins with this key from now on fails; of attempts that are over none does
+                idle = [own for own in self._cancelled if own not in self._going]
+                for own in idle[: max(0, len(idle) - CANCELLED_MAX)]:
+                    del self._cancelled[own]
+                return
             if self._running != key:
                 return  # it fails when its turn comes
             process = self._process

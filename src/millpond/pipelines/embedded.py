@@ -14,7 +14,7 @@ import os
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 import littlehorse
@@ -29,6 +29,9 @@ from littlehorse.model import (
     ReportTaskRun,
     RunWfRequest,
     ScheduledTask,
+    ScheduledWfRun,
+    ScheduledWfRunId,
+    ScheduleWfRequest,
     TaskRun,
     TaskStatus,
     Variable,
@@ -42,10 +45,15 @@ from littlehorse.worker import WorkerContext
 
 from millpond.clock import SystemClock
 from millpond.errors import AlreadyExists, Conflict, Invalid
+from millpond.nodes.data_starts import DataStarts
 from millpond.pipelines import tasks
 from millpond.pipelines.compiled import TASK, compiled
+from millpond.pipelines.plan import cron_words
 from millpond.pipelines.step import held
+from millpond.server.workflows.data_watch import LOOK_SECONDS, at_cursor
 from millpond.workflows.engine import key_of
+from millpond.workflows.engine.cron import parse_cron
+from millpond.workflows.engine.pipeline_starts import PARAMETERS, spec_name
 from millpond.workflows.processor import Applied, Processor, read_rows
 from millpond.workflows.processor.running import running_attempts
 from millpond.workflows.tasks.queues import BEATING, Worker
@@ -114,7 +122,7 @@ class EmbeddedRuns:
     """An engine, and the worker beside it."""
 
     def __init__(self, pond: Pond, tell: Callable[[str], object]) -> None:
-        self._tell, self._clock = tell, SystemClock()
+        self._pond, self._tell, self._clock = pond, tell, SystemClock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._handed: asyncio.Queue[ScheduledTask] = asyncio.Queue()
         self._id = f"embedded-{os.getpid()}{BEATING}"
@@ -152,11 +160,38 @@ class EmbeddedRuns:
         littlehorse.create_task_def(tasks.step, TASK, config)
         self._send(compiled(declared.plan, program).compile())
 
+    def follow(self, declared: Declared, program: Program) -> None:
+        """Carry out the runs that begin by the pipeline's schedule, or when its data come, until it is interrupted.
+
+        Raises: `Invalid` when the pipeline has neither.
+        """
+        name, cron = spec_name(declared.plan.name), declared.plan.cron()
+        if cron is None:
+            raise Invalid("nothing begins runs of the pipeline", kind="pipeline_schedule", pipeline=declared.plan.name,
+                          hint="give it schedule=… or when=…, or run it without --follow")  # fmt: skip
+        self.define(declared, program)
+        row = self._row(ScheduledWfRun, ScheduledWfRunId(id=name))
+        if row is None or replace(parse_cron(row.cron_expression), last="", after="") != cron:
+            request = ScheduleWfRequest(id=name, wf_spec_name=name, cron_expression=cron.text())
+            self._send(at_cursor(self._pond, request))
+        self._tell(f"{declared.plan.name} begins {cron_words(cron)}; Ctrl-C ends this")
+        starts, looked = DataStarts(self._pond), self._clock.monotonic()
+
+        def look() -> bool:
+            nonlocal looked
+            if self._clock.monotonic() - looked >= LOOK_SECONDS:
+                looked = self._clock.monotonic()
+                for tenant, request in starts.look(self._processor):
+                    self._processor.submit(tenant, request).result()
+            return True
+
+        self.work(look)
+
     def begin(self, pipeline: str, run: str, inputs: Mapping[str, Any]) -> None:
         """Begin a run of a pipeline; one that is there is no error."""
-        variables = {"parameters": to_variable_value(dict(inputs))}
+        variables = {PARAMETERS: to_variable_value(dict(inputs))}
         with suppress(AlreadyExists):
-            self._send(RunWfRequest(wf_spec_name=pipeline, id=run, variables=variables))
+            self._send(RunWfRequest(wf_spec_name=spec_name(pipeline), id=run, variables=variables))
 
     def work(self, goes_on: Callable[[], bool]) -> None:
         """Carry out steps of all runs, while `goes_on` says so."""
@@ -245,7 +280,7 @@ class EmbeddedRuns:
             report.log_output.CopyFrom(to_variable_value(context.log_output))
         report.time.FromMilliseconds(self._clock.now_ms())
         await self.submit(report)
-        if planned["kind"] != "parameters" or words != "done":
+        if planned["kind"] != PARAMETERS or words != "done":
             self._tell(f"{name}: {words}, {self._clock.monotonic() - began:.1f} s")
         self._processor.workers.wait(Worker((TENANT, TASK), self._id))
 

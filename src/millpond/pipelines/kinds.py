@@ -6,7 +6,7 @@ import os
 import re
 import subprocess
 from collections.abc import Awaitable, Callable, Mapping
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ import urllib3
 
 from millpond.errors import Invalid, Unavailable
 from millpond.events.event import NewEvent
-from millpond.json_forms import parse_list, plain, stable_json
+from millpond.json_forms import plain, stable_json
 from millpond.pipelines.attempt_logs import current_log
 from millpond.pipelines.branches import begin_branch, checked_head, exceeded, load_on, merge_branch, on_branch, stays
 from millpond.pipelines.declare import COMPUTED, notified
@@ -27,6 +27,8 @@ from millpond.pipelines.step import Failed, Step
 from millpond.pipelines.targets import map_for_load
 from millpond.pipelines.values import filled
 from millpond.workflows.engine.cron import instant_of, zone_of
+from millpond.workflows.engine.data_starts import mark_of
+from millpond.workflows.engine.pipeline_starts import BRANCH, PARAMETERS, checked_parameters
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,12 +36,10 @@ if TYPE_CHECKING:
     from millpond.client.pond import RemotePond
     from millpond.pond import Pond
 
-__all__ = ("BRANCH", "CHECK_FAILED", "carried_out")
+__all__ = ("CHECK_FAILED", "carried_out")
 
 CHECK_FAILED = "check-failed"
 """The exception of a check whose rules do not all hold, or whose query finds rows."""
-BRANCH = "@branch"
-"""The parameter that each pipeline has: the branch that a run has instead of `main`."""
 ITEMS_MAX = 10_000
 _ROWS_SHOWN = 5
 _OUTPUT_CHARACTERS = 10_000
@@ -56,7 +56,7 @@ async def carried_out(
 
     Raises: `Failed` for a check that does not hold; as the kind.
     """
-    if planned["kind"] == "parameters":
+    if planned["kind"] == PARAMETERS:
         return await step.once(partial(_parameters, planned, values, step))
     if planned["when"] is not None and not filled(planned["when"], values):
         return _SKIPPED
@@ -84,54 +84,20 @@ async def carried_out(
 
 def _parameters(planned: dict[str, Any], inputs: dict[str, Any], step: Step) -> dict[str, Any]:
     """The values of parameters: of their types, with defaults where none is given."""
-    parameters = {own["name"]: own for own in planned["parameters"]}
-    branch = inputs.pop(BRANCH, "")
-    for name in inputs:
-        if name not in parameters:
-            raise Invalid("the pipeline has no such parameter", kind="pipeline_value", parameter=name,
-                          hint=f"its parameters: {', '.join(parameters) or 'none'}")  # fmt: skip
+    branch = inputs.get(BRANCH, "")
+    stated = checked_parameters(planned["parameters"], inputs)
     zone = zone_of(planned.get("time_zone") or "UTC")  # a run of an earlier release has none
     began = datetime.fromtimestamp(step.context.scheduled_time.timestamp(), zone)  # by the clock of the engine
     at = (instant_of(step.context.wf_run_id.id) or began).astimezone(zone)
     values: dict[str, Any] = {"run": {"id": step.context.wf_run_id.id, "began": began.astimezone(UTC).isoformat()}}
     if branch:
         values["run"]["branch"] = branch
-    for name, own in parameters.items():
-        if name in inputs:
-            values[name] = _of_type(name, own["type"], inputs[name])
-        elif own["required"]:
-            raise Invalid("a parameter is missing", kind="pipeline_value", parameter=name, type=own["type"],
-                          hint=f"give {name}=…")  # fmt: skip
-        else:
-            values[name] = COMPUTED[own["default"]](at).isoformat() if own["computed"] else own["default"]
+    for own in planned["parameters"]:
+        name, default = own["name"], own["default"]
+        if own["computed"]:
+            default = mark_of(values["run"]["id"]) if default == "arrived" else str(COMPUTED[default](at))
+        values[name] = stated.get(name, default)
     return values
-
-
-def _json(text: str) -> Any:
-    return parse_list(f"[{text}]")[0]
-
-
-_READ: dict[str, Callable[[str], Any]] = {
-    "int": int, "float": float, "bool": lambda text: {"true": True, "false": False}[text.lower()],
-    "date": lambda text: date.fromisoformat(text).isoformat(),
-    "datetime": lambda text: datetime.fromisoformat(text).isoformat(),
-    "list": _json, "dict": _json,
-}  # fmt: skip
-_HELD: dict[str, tuple[type, ...]] = {
-    "str": (str,), "int": (int,), "float": (int, float), "bool": (bool,), "list": (list,), "dict": (dict,),
-}  # fmt: skip
-
-
-def _of_type(name: str, kind: str, value: Any) -> Any:
-    wrong = Invalid("a parameter is of another type", kind="pipeline_value", parameter=name, type=kind, value=value)
-    if isinstance(value, str) and kind in _READ:
-        try:
-            value = _READ[kind](value)
-        except (ValueError, KeyError):
-            raise wrong from None
-    if kind in _HELD and (not isinstance(value, _HELD[kind]) or isinstance(value, bool) is not (kind == "bool")):
-        raise wrong
-    return value
 
 
 # -- kinds --------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from typing import Any
 
 from millpond.errors import Invalid
 from millpond.pipelines.values import names_in
-from millpond.workflows.engine.cron import MISSED, Cron, next_instant, parse_cron, zone_of
+from millpond.workflows.engine.cron import MISSED, Cron, is_data, next_instant, parse_cron, zone_of
 
 __all__ = ("Parameter", "Plan", "PlannedStep", "check_plan", "cron_words", "drawn", "drawn_svg")
 
@@ -65,6 +65,7 @@ class Plan:
     time_zone: str = ""
     overlap: bool = False
     missed: str = "last"
+    when: str = ""
     doc: str = field(default="")
 
     def cron(self) -> Cron | None:
@@ -77,6 +78,8 @@ class Plan:
         if self.missed not in MISSED:
             raise Invalid("no such policy for missed instants", kind="pipeline_plan", missed=self.missed,
                           hint=f"one of: {', '.join(MISSED)}")  # fmt: skip
+        if self.when:
+            return self._data_cron()
         if not self.schedule:
             return None
         cron = Cron(self.schedule, self.time_zone, overlap=self.overlap, missed=self.missed)
@@ -86,19 +89,27 @@ class Plan:
                           hint="its zone is time_zone=…")  # fmt: skip
         return cron
 
+    def _data_cron(self) -> Cron:
+        if self.schedule or not is_data(self.when):
+            raise Invalid("a pipeline begins by a schedule, or when data come", kind="pipeline_plan", when=self.when,
+                          hint='schedule="…", when=loaded("MAP"), or when=committed("REPOSITORY")')  # fmt: skip
+        return Cron("", overlap=self.overlap, missed=self.missed, on=self.when)
+
 
 def check_plan(plan: Plan) -> Plan:
     """The plan, when it can be run.
 
     Raises: `Invalid` naming the step that is wrong.
     """
-    if not _NAME.fullmatch(plan.name):
+    if not _NAME.fullmatch(plan.name) or plan.name.endswith("_"):
         raise Invalid("not a name of a pipeline", kind="pipeline_plan", pipeline=plan.name,
-                      hint="letters, digits and _, the first a letter")  # fmt: skip
+                      hint='letters, digits and inner _, the first a letter: @pipeline(name="daily_load")')  # fmt: skip
     if not plan.steps:
         raise Invalid("the pipeline has no steps", kind="pipeline_plan", pipeline=plan.name,
                       hint="call load, check, enrich, sql, python, … in its function")  # fmt: skip
-    plan.cron()
+    if plan.cron() is not None and (required := [own.name for own in plan.parameters if own.required]):
+        raise Invalid("a run that a schedule begins has the defaults of its parameters", kind="pipeline_plan",
+                      pipeline=plan.name, parameter=required[0], hint=f"give {required[0]} a default")  # fmt: skip
     there = [*RESERVED, *(parameter.name for parameter in plan.parameters)]
     for step in (*plan.steps, *plan.on_failure):
         if not _NAME.fullmatch(step.name) or step.name in (*there, "item"):
@@ -118,8 +129,8 @@ def check_plan(plan: Plan) -> Plan:
 def drawn(plan: Plan) -> Iterator[str]:
     """The plan and its graph, as lines for a terminal."""
     yield f"{plan.name}({', '.join(_shown(parameter) for parameter in plan.parameters)})"
-    if plan.schedule:
-        yield f"  at {cron_words(plan.cron())}"
+    if (cron := plan.cron()) is not None:
+        yield f"  {'at ' * (not cron.on)}{cron_words(cron)}"
     for number, step in enumerate((*plan.steps, *plan.on_failure), 1):
         if plan.on_failure and number == len(plan.steps) + 1:
             yield "  on failure"
@@ -141,6 +152,9 @@ def cron_words(cron: Cron | None) -> str:
     if cron is None:
         return ""
     policies = f"missed: {cron.missed}{', may overlap' * cron.overlap}{', paused' * cron.paused}"
+    if cron.on:
+        kind, _, names = cron.on.partition(":")
+        return f"when {names.replace(',', ' or ')} is {kind} ({policies})"
     return f"{cron.fields} {cron.time_zone or 'UTC'} ({policies})"
 
 

@@ -97,7 +97,11 @@ def _pipelines(file: str, source: str) -> dict[str, Declared]:
         line = next((frame for frame in _lines(error) if frame[0] == file), (file, getattr(error, "lineno", None) or 0))
         raise Invalid("the file of the pipeline does not import", kind="pipeline_program", file=file, line=line[1],
                       reason=f"{type(error).__name__}: {error}") from None  # fmt: skip
-    pipelines = {own.plan.name: own for own in vars(module).values() if isinstance(own, Declared)}
+    pipelines: dict[str, Declared] = {}
+    for own in vars(module).values():
+        if isinstance(own, Declared) and pipelines.setdefault(own.plan.name, own) is not own:
+            raise Invalid("two pipelines of a file have one name", kind="pipeline_program", file=file,
+                          pipeline=own.plan.name, hint='give one another: @pipeline(name="…")')  # fmt: skip
     if not pipelines:
         raise Invalid("the file has no pipeline", kind="pipeline_program", file=file,
                       hint="write @pipeline above a function of steps")  # fmt: skip

@@ -4,6 +4,7 @@
         runs = PipelineRuns(pond)
         runs.deploy("nightly.py")
         runs.pass_time(timedelta(days=365))               its schedule fires, each time at its own instant
+        runs.look_for_data()                              what waits for loads or commits begins
         run = runs.run("nightly", day="2026-01-01")
 
 Steps are carried out as by a worker. Each stores checkpoints; a worker may be lost at any of them: its work is done
@@ -27,16 +28,20 @@ from littlehorse.model import PutCheckpointRequest, ScheduleWfRequest
 from littlehorse.worker import WorkerContext
 
 from millpond.clock import ManualClock
+from millpond.nodes.data_starts import DataStarts
 from millpond.pipelines import tasks
 from millpond.pipelines.compiled import compiled
 from millpond.pipelines.programs import pipelines_of, read_program
 from millpond.pipelines.step import held
+from millpond.server.workflows.data_watch import at_cursor
 from millpond.testing.workflows import WorkerLost, WorkflowRuns
+from millpond.workflows.engine.pipeline_starts import spec_name
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
     from millpond.pond import Pond
+    from millpond.workflows.engine import Request
 
 __all__ = ("PipelineRuns",)
 
@@ -59,12 +64,20 @@ class PipelineRuns(WorkflowRuns):
         for declared in pipelines_of(program).values():
             self.register(compiled(declared.plan, program), self._task())
             if (cron := declared.plan.cron()) is not None:
-                name = declared.plan.name
-                self.send(ScheduleWfRequest(id=name, wf_spec_name=name, cron_expression=cron.text()))
+                name = spec_name(declared.plan.name)
+                schedule = ScheduleWfRequest(id=name, wf_spec_name=name, cron_expression=cron.text())
+                self.send(at_cursor(self._pond, schedule))
+
+    def look_for_data(self) -> None:
+        """Begin the runs for which loads and commits of the pond have come, and do what there is to do."""
+        starts = DataStarts(self._pond)
+        while arrived := starts.look(self._processor):
+            for _, request in arrived:
+                self.send(request)
 
     def run(self, pipeline: str, **parameters: Any) -> str:
         """Start a run, and do what there is to do now; its id."""
-        return self.start(pipeline, parameters=parameters)
+        return self.start(spec_name(pipeline), parameters=parameters)
 
     def outputs(self, run: str) -> dict[str, Any]:
         """Parameters of a run, and outputs of its steps so far, by their names."""
@@ -80,7 +93,7 @@ class PipelineRuns(WorkflowRuns):
         finally:
             self._lost_at = -1
 
-    def send(self, request: Message) -> Message | None:
+    def send(self, request: Request) -> Message | None:
         """As `WorkflowRuns.send`; checkpoints are counted."""
         if isinstance(request, PutCheckpointRequest):
             self.checkpoints += 1

@@ -62,6 +62,8 @@ if TYPE_CHECKING:
     from littlehorse.model import LittleHorseStub
     from littlehorse.workflow import Workflow
 
+    from millpond.workflows.engine import Request
+
 __all__ = ("TaskCall", "WorkerLost", "WorkflowRuns")
 
 TENANT = "default"
@@ -125,7 +127,7 @@ class WorkflowRuns:
         assert isinstance(started, WfRun)
         return started.id.id
 
-    def send(self, request: Message) -> Message | None:
+    def send(self, request: Request) -> Message | None:
         """The reply to any request of the client that changes something, as `PutExternalEventRequest`.
 
         Raises: the error that the caller of a node would get.

@@ -47,9 +47,10 @@ class _OfNode:
         from littlehorse.utils import to_variable_value
 
         from millpond.errors import AlreadyExists
+        from millpond.workflows.engine.pipeline_starts import PARAMETERS, spec_name
 
-        request = RunWfRequest(wf_spec_name=self.pipeline, id=run)
-        request.variables["parameters"].CopyFrom(to_variable_value(dict(parameters)))
+        request = RunWfRequest(wf_spec_name=spec_name(self.pipeline), id=run)
+        request.variables[PARAMETERS].CopyFrom(to_variable_value(dict(parameters)))
         try:
             self.call("RunWf", request)
         except AlreadyExists:
@@ -112,7 +113,7 @@ def backfill(
     Runs have ids of their pipeline and parameters, as `pipeline run` gives them: the same command again goes on.
     """
     from millpond.pipelines.backfill import Backfill, partitions
-    from millpond.pipelines.kinds import BRANCH
+    from millpond.workflows.engine.pipeline_starts import BRANCH
 
     texts, parameters = partitions(first, last, every), pairs_of(inputs or [])
     if branch is not None:

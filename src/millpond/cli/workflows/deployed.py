@@ -17,7 +17,10 @@ from millpond.cli.workflows.server import Server, Tenant, connected, every_resul
 if TYPE_CHECKING:
     from millpond.workflows.engine.cron import Cron
 
-__all__ = ("check_deployed", "count_open", "deployed_cron", "listed", "parameters_of", "pause", "put_cron", "resume")
+__all__ = (
+    "check_deployed", "check_free", "count_open", "deployed_cron", "listed", "parameters_of", "pause", "put_cron",
+    "resume",
+)  # fmt: skip
 
 _SERVER = "localhost:7434"
 _OPEN = ("RUNNING", "STARTING", "HALTING", "HALTED")
@@ -100,9 +103,10 @@ def deployed_cron(call: Any, name: str) -> Cron | None:
 
     from millpond.errors import NotFound
     from millpond.workflows.engine.cron import parse_cron
+    from millpond.workflows.engine.pipeline_starts import spec_name
 
     with suppress(NotFound):
-        return parse_cron(call("GetScheduledWfRun", ScheduledWfRunId(id=name)).cron_expression)
+        return parse_cron(call("GetScheduledWfRun", ScheduledWfRunId(id=spec_name(name))).cron_expression)
     return None
 
 
@@ -110,6 +114,9 @@ def put_cron(call: Any, name: str, cron: Cron | None) -> None:
     """Give a pipeline this schedule, or none."""
     from littlehorse.model import DeleteScheduledWfRunRequest, ScheduledWfRunId, ScheduleWfRequest
 
+    from millpond.workflows.engine.pipeline_starts import spec_name
+
+    name = spec_name(name)
     if cron is None:
         call("DeleteScheduledWfRun", DeleteScheduledWfRunRequest(id=ScheduledWfRunId(id=name)))
     else:
@@ -121,23 +128,19 @@ def parameters_of(call: Any, name: str) -> list[str]:
 
     Raises: `NotFound`.
     """
-    from millpond.json_forms import parse_object
+    from millpond.workflows.engine.pipeline_starts import parameters_in
 
     check_deployed(call, name)
-    spec = _spec(call, name)
-    for node in spec.thread_specs[spec.entrypoint_thread_name].nodes.values():
-        if node.HasField("task") and node.task.variables:
-            literal = parse_object(node.task.variables[0].literal_value.json_obj.encode() or b"{}")
-            if literal.get("kind") == "parameters":
-                return [own["name"] for own in literal["parameters"]]
-    return []
+    return [own["name"] for own in parameters_in(_spec(call, name)) or ()]
 
 
 def count_open(call: Any, name: str) -> int:
     """The runs of a pipeline that have not ended, those that are stopped included."""
     from littlehorse.model import SearchWfRunRequest
 
-    requests = [SearchWfRunRequest(wf_spec_name=name, status=status) for status in _OPEN]
+    from millpond.workflows.engine.pipeline_starts import spec_name
+
+    requests = [SearchWfRunRequest(wf_spec_name=spec_name(name), status=status) for status in _OPEN]
     return sum(1 for request in requests for _ in every_result(call, "SearchWfRun", request))
 
 
@@ -146,20 +149,34 @@ def _names(call: Any) -> list[str]:
     from littlehorse.model import SearchWfSpecRequest
 
     from millpond.pipelines.compiled import TASK
+    from millpond.workflows.engine.pipeline_starts import parameters_in, pipeline_name
 
     specs = every_result(call, "SearchWfSpec", SearchWfSpecRequest(task_def_name=TASK))
-    return [name for name in sorted({spec.name for spec in specs}) if _is_pipeline(_spec(call, name))]
+    names = [pipeline_name(name) for name in sorted({spec.name for spec in specs})]
+    return [name for name in names if parameters_in(_spec(call, name)) is not None]
 
 
 def _spec(call: Any, name: str) -> Any:
     from littlehorse.model import GetLatestWfSpecRequest
 
-    return call("GetLatestWfSpec", GetLatestWfSpecRequest(name=name))
+    from millpond.workflows.engine.pipeline_starts import spec_name
+
+    return call("GetLatestWfSpec", GetLatestWfSpecRequest(name=spec_name(name)))
 
 
-def _is_pipeline(spec: Any) -> bool:
-    thread = spec.thread_specs[spec.entrypoint_thread_name]
-    return {"parameters", "program", "values"} <= {own.var_def.name for own in thread.variable_defs}
+def check_free(call: Any, name: str) -> None:
+    """Refuse to deploy a pipeline over a workflow that is none.
+
+    Raises: `Conflict`.
+    """
+    from millpond.errors import Conflict, NotFound
+    from millpond.workflows.engine.pipeline_starts import parameters_in
+
+    with suppress(NotFound):
+        spec = _spec(call, name)
+        if parameters_in(spec) is None:
+            raise Conflict("a workflow that is no pipeline has this name", kind="pipeline_deployed", pipeline=name,
+                           workflow=spec.id.name, hint='give the pipeline another: @pipeline(name="…")')  # fmt: skip
 
 
 def check_deployed(call: Any, name: str) -> None:
@@ -168,9 +185,10 @@ def check_deployed(call: Any, name: str) -> None:
     Raises: `NotFound`.
     """
     from millpond.errors import NotFound
+    from millpond.workflows.engine.pipeline_starts import parameters_in
 
     with suppress(NotFound):
-        if _is_pipeline(_spec(call, name)):
+        if parameters_in(_spec(call, name)) is not None:
             return
     raise NotFound("no pipeline has this name", kind="pipeline_deployed", pipeline=name,
                    hint=f"there are: {', '.join(_names(call)) or 'none, deploy it'}")  # fmt: skip
@@ -179,9 +197,10 @@ def check_deployed(call: Any, name: str) -> None:
 def _check_run(call: Any, name: str, run: str) -> None:
     from millpond.errors import NotFound
     from millpond.workflows.engine import run_id
+    from millpond.workflows.engine.pipeline_starts import spec_name
 
     with suppress(NotFound):
-        if call("GetWfRun", run_id(run)).wf_spec_id.name == name:
+        if call("GetWfRun", run_id(run)).wf_spec_id.name == spec_name(name):
             return
     raise NotFound("the pipeline has no such run", kind="workflow_run", pipeline=name, run=run,
                    hint=f"list them: millpond runs --workflow {name}")  # fmt: skip
@@ -195,12 +214,14 @@ def _row(call: Any, name: str, now: int) -> tuple[dict[str, Any], str]:
     from millpond.workflows.newest import newest_runs
 
     spec, cron = _spec(call, name), deployed_cron(call, name)
-    newest = [call("GetWfRun", own) for own in newest_runs(call, SearchWfRunRequest(wf_spec_name=name), 1, now)]
+    of_pipeline = SearchWfRunRequest(wf_spec_name=spec.id.name)
+    newest = [call("GetWfRun", own) for own in newest_runs(call, of_pipeline, 1, now)]
     return {
         "pipeline": name, "version": f"{spec.id.major_version}.{spec.id.revision}",
-        "schedule": "" if cron is None else cron.fields,
-        "time_zone": "" if cron is None else cron.time_zone or "UTC", "paused": cron is not None and cron.paused,
-        "overlap": cron is not None and cron.overlap, "missed": "" if cron is None else cron.missed,
+        "schedule": "" if cron is None else cron.fields, "when": "" if cron is None else cron.on,
+        "time_zone": "" if cron is None or cron.on else cron.time_zone or "UTC",
+        "paused": cron is not None and cron.paused, "overlap": cron is not None and cron.overlap,
+        "missed": "" if cron is None else cron.missed,
         "next": _next(cron, now),
         "last_run": run_path(newest[0].id) if newest else None,
         "last_began": newest[0].start_time.ToJsonString() if newest else None,

@@ -54,11 +54,12 @@ def pipeline_logs(
     from millpond.clock import SystemClock
     from millpond.errors import NotFound
     from millpond.workflows.engine import run_path
+    from millpond.workflows.engine.pipeline_starts import spec_name
     from millpond.workflows.newest import newest_runs
 
     with connected(server, tenant) as call:
         check_deployed(call, name)
-        newest = newest_runs(call, SearchWfRunRequest(wf_spec_name=name), 1, SystemClock().now_ms())
+        newest = newest_runs(call, SearchWfRunRequest(wf_spec_name=spec_name(name)), 1, SystemClock().now_ms())
     if not newest:
         raise NotFound("the pipeline has no run", kind="workflow_run", pipeline=name,
                        hint=f"start it: millpond run start {name}")  # fmt: skip

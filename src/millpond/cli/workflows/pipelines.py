@@ -52,6 +52,7 @@ def show(
     "pipeline run",
     "millpond pipeline run nightly.py day=2026-01-01 --pond pond",
     "millpond pipeline run nightly.py day=2026-01-01 --again",
+    "millpond pipeline run nightly.py --follow",
 )
 def run(
     file: File,
@@ -64,6 +65,9 @@ def run(
                                  show_default="made of the pipeline and its parameters")
     ] = None,
     again: Annotated[bool, typer.Option("--again", help="Start another run, also when there was one.")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Stay, and run it by its schedule, or when its data come.")
+    ] = False,
     pond: PondPlace = "pond",
     master: Master = None,
     json: Json = False,
@@ -87,6 +91,9 @@ def run(
     if master is not None:
         os.environ["MILLPOND_SPARK_MASTER"] = master
     parameters = pairs_of(inputs or [])
+    if follow:
+        _follow(pond, program, declared, parameters)
+        return
     name = name or run_name(declared.plan.name, parameters)
     if again:
         name = f"{name}-{SystemClock().random_id()[:6]}"
@@ -100,6 +107,18 @@ def run(
         console.say(f"{ended.run}  {ended.status}")
 
 
+def _follow(place: str, program: Program, declared: Declared, parameters: dict[str, str]) -> None:
+    from millpond.errors import Invalid
+    from millpond.pipelines.embedded import embedded
+    from millpond.pond import open_pond
+
+    if parameters:
+        raise Invalid("a run that begins by itself has the defaults of its parameters", kind="pipeline_value",
+                      parameter=next(iter(parameters)), hint="leave it out, or run without --follow")  # fmt: skip
+    with open_pond(place) as opened, embedded(opened, place, console.tell) as runs:
+        runs.follow(declared, program)
+
+
 @verb("pipeline deploy", "millpond pipeline deploy nightly.py --server node-1:7434")
 def deploy(
     file: File, which: Which = None, server: Server = "localhost:7434", tenant: Tenant = "default", json: Json = False
@@ -110,7 +129,7 @@ def deploy(
     """
     import littlehorse
 
-    from millpond.cli.workflows.deployed import count_open, deployed_cron, put_cron
+    from millpond.cli.workflows.deployed import check_free, count_open, deployed_cron, put_cron
     from millpond.pipelines.compiled import TASK, compiled
     from millpond.pipelines.plan import cron_words
     from millpond.pipelines.tasks import step
@@ -119,20 +138,23 @@ def deploy(
     plan = declared.plan
     cron = plan.cron()
     with connected(server, tenant) as call:
+        check_free(call, plan.name)
         littlehorse.create_task_def(step, TASK, _config(call))
         spec = call("PutWfSpec", compiled(plan, program).compile())
         before = deployed_cron(call, plan.name)
         paused = before is not None and before.paused
         after = None if cron is None else cron.switched(paused=paused)
-        if before is None or after != replace(before, last=""):  # the same one goes on, with what it waits for
+        if before is None or after != replace(
+            before, last="", after=""
+        ):  # the same one goes on, with what it waits for
             put_cron(call, plan.name, after)
         still = count_open(call, plan.name)
     version = f"{spec.id.major_version}.{spec.id.revision}"
     if json:
-        console.print_json({"pipeline": plan.name, "version": version, "schedule": plan.schedule,
+        console.print_json({"pipeline": plan.name, "version": version, "schedule": plan.schedule, "when": plan.when,
                             "time_zone": plan.time_zone, "paused": paused, "open_runs": still})  # fmt: skip
         return
-    at = f", starts at {cron_words(after)}" if after else ""
+    at = f", starts {'at ' * (not after.on)}{cron_words(after)}" if after else ""
     ends = f"; {still} open runs end with the version they began with" if still else ""
     console.say(f"deployed {plan.name} {version}{at}{ends}")
 

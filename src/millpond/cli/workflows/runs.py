@@ -42,11 +42,12 @@ def runs(
 
     from millpond.clock import SystemClock
     from millpond.workflows.engine import run_path
+    from millpond.workflows.engine.pipeline_starts import spec_name
     from millpond.workflows.newest import newest_runs
 
     request = SearchWfRunRequest()
     if workflow is not None:
-        request.wf_spec_name = workflow
+        request.wf_spec_name = spec_name(workflow)
     if status is not None:
         request.status = _status(status)
     with connected(server, tenant) as call:
@@ -75,9 +76,10 @@ def _spec_of(call: Any, workflow: str) -> Any:
     from littlehorse.model import GetLatestWfSpecRequest, SearchWfSpecRequest
 
     from millpond.errors import NotFound
+    from millpond.workflows.engine.pipeline_starts import spec_name
 
     try:
-        return call("GetLatestWfSpec", GetLatestWfSpecRequest(name=workflow))
+        return call("GetLatestWfSpec", GetLatestWfSpecRequest(name=spec_name(workflow)))
     except NotFound:
         names = sorted({spec_id.name for spec_id in call("SearchWfSpec", SearchWfSpecRequest()).results})
         some = ", ".join(names[:_NAMES_MAX]) + (", …" if len(names) > _NAMES_MAX else "")
@@ -124,7 +126,7 @@ def start(
 
     with connected(server, tenant) as call:
         spec = _spec_of(call, workflow)
-        request = RunWfRequest(wf_spec_name=workflow, variables=_inputs(spec, inputs or []))
+        request = RunWfRequest(wf_spec_name=spec.id.name, variables=_inputs(spec, inputs or []))
         if name is not None:
             request.id = name
         run = call("RunWf", request)
@@ -135,13 +137,17 @@ def start(
 
 
 def _inputs(spec: Any, texts: list[str]) -> dict[str, Any]:
-    """The inputs of a run, of the types that the workflow declares."""
+    """The inputs of a run, of the types that the workflow declares; of a pipeline, its parameters."""
+    from millpond.cli.workflows.pipelines import pairs_of
     from millpond.errors import Invalid
     from millpond.json_forms import FormError, parse_list
+    from millpond.workflows.engine.pipeline_starts import PARAMETERS, parameters_in
     from millpond.workflows.engine.values.conversions import value_of
 
     definitions = spec.thread_specs[spec.entrypoint_thread_name].variable_defs
     types = {definition.var_def.name: definition.var_def.type_def.primitive_type for definition in definitions}
+    if parameters_in(spec) is not None and not any(pair.partition("=")[0] in types for pair in texts):
+        return {PARAMETERS: value_of(pairs_of(texts))}
     inputs = {}
     for pair in texts:
         name, equals, text = pair.partition("=")
@@ -322,8 +328,9 @@ def delete_many(
 
     from millpond.clock import SystemClock
     from millpond.times.instants import parse_instant
+    from millpond.workflows.engine.pipeline_starts import spec_name
 
-    deletion = BulkDeleteWfRun(wf_spec_name=workflow, wf_run_status=_status(status))
+    deletion = BulkDeleteWfRun(wf_spec_name=spec_name(workflow), wf_run_status=_status(status))
     stop = SystemClock().now_ms() if before is None else parse_instant(before) - 1
     deletion.latest_start.FromMilliseconds(stop)
     with connected(server, tenant) as call:

@@ -23,12 +23,14 @@ from littlehorse.model import (
     PutQuotaRequest,
     PutTenantRequest,
     ScheduledTask,
+    ScheduleWfRequest,
     WorkflowEvent,
 )
 
 from millpond.errors import Conflict, Invalid
 from millpond.kernel.space import Space, WouldBlock
 from millpond.server.workflows.access import Access
+from millpond.server.workflows.data_watch import DataWatch, at_cursor
 from millpond.server.workflows.event_publisher import Tally, Teller
 from millpond.server.workflows.lost_workers import LostWorkers
 from millpond.server.workflows.output_relay import OutputRelay, relay_of
@@ -78,6 +80,7 @@ class WorkflowService:
         self.stories_dropped, self.outputs_dropped = Tally(), Tally()
         self.registered = Registrations(node.clock)
         self.lost = LostWorkers(self)
+        self.data = DataWatch(self, node.pond)
         self.cluster_version = 0
         """A number that grows with each change of tenants, principals and quotas."""
         self.processors: dict[int, Processor] = {}
@@ -100,6 +103,7 @@ class WorkflowService:
                                    hint="call the primary: millpond node status")  # fmt: skip
                 self._loop = asyncio.get_running_loop()
                 self.processors[OWN] = await run_sync(self._open)
+                self.data.begin()
         return self.processors[OWN]
 
     def _open(self) -> Processor:
@@ -150,6 +154,7 @@ class WorkflowService:
     async def end(self) -> None:
         """Let the processor end; commands that wait get an error."""
         await self.lost.end()
+        await self.data.end()
         async with self._beginning:
             if self.processors:
                 processor = self.processors.pop(OWN)
@@ -169,7 +174,13 @@ class WorkflowService:
         if isinstance(request, PutTenantRequest) and request.HasField("output_topic_config") and not self._has_output:
             raise Invalid("no brokers are named for topics of output", kind="output_topics", tenant=request.id,
                           hint="set workflows.output, or leave output_topic_config out")  # fmt: skip
+        if isinstance(request, ScheduleWfRequest):
+            request = await self._placed(request)
         return await self._posted(await self._own(), tenant, request)
+
+    async def _placed(self, request: ScheduleWfRequest) -> ScheduleWfRequest:
+        """A schedule at its place: what waits for data begins behind what is there now."""
+        return await run_sync(at_cursor, self._node.pond, request)
 
     @property
     def _has_output(self) -> bool:
@@ -227,6 +238,7 @@ class WorkflowService:
 
     def _pass_on(self, applied: Sequence[Applied]) -> None:
         """Called by the processor's thread."""
+        self.data.applied(applied)
         if any(map(changes_cluster, applied)):
             self.cluster_version += 1
         if self._loop is not None:

@@ -58,7 +58,15 @@ from littlehorse.model import (
 )
 
 from millpond.errors import Invalid
-from millpond.workflows.engine import attempts, bulk_jobs, migrations, run_commands, schedules, spec_migrations
+from millpond.workflows.engine import (
+    attempts,
+    bulk_jobs,
+    data_starts,
+    migrations,
+    run_commands,
+    schedules,
+    spec_migrations,
+)
 from millpond.workflows.engine.advance import advance_family
 from millpond.workflows.engine.commands import (
     AttemptDue,
@@ -70,6 +78,7 @@ from millpond.workflows.engine.commands import (
     CorrelatedEventSent,
     CorrelationAwaited,
     CorrelationForgotten,
+    DataArrived,
     EventExpired,
     NodeDue,
     RunMigrationDue,
@@ -133,6 +142,7 @@ COMMANDS: Final[dict[type, Callable[[Work, Any], Any]]] = {
     DeleteScheduledWfRunRequest: schedules.delete_schedule,
     ScheduleDue: schedules.run_due,
     ScheduleWaits: schedules.wait_for_run,
+    DataArrived: data_starts.data_arrived,
     CorrelationAwaited: correlated.await_correlation,
     CorrelationForgotten: correlated.forget_correlation,
     CorrelatedEventSent: correlated.receive_correlated_event,

@@ -38,6 +38,7 @@ __all__ = (
     "CorrelatedEventExpired",
     "ScheduleDue",
     "ScheduleWaits",
+    "DataArrived",
     "BulkJobDue",
     "BulkJobStepped",
     "SpecMigrationDue",
@@ -158,6 +159,22 @@ class ScheduleWaits:
 
 
 @dataclass(frozen=True, slots=True)
+class DataArrived:
+    """Data for which a schedule waits has come: behind `since`, up to `mark`. A run `begins` for it, or none does.
+
+    With a `run_id`, that of the run before: a question at its partition, and from there the answer, `is_open`.
+    """
+
+    due: ScheduledWfRunId
+    run_id: WfRunId
+    created: int
+    since: str
+    mark: str
+    begins: int
+    is_open: int = -1
+
+
+@dataclass(frozen=True, slots=True)
 class BulkJobDue:
     """The next step of a bulk job."""
 
@@ -210,6 +227,7 @@ Request: TypeAlias = (
     | CorrelatedEventExpired
     | ScheduleDue
     | ScheduleWaits
+    | DataArrived
     | BulkJobDue
     | BulkJobStepped
     | SpecMigrationDue

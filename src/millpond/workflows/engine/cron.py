@@ -1,6 +1,9 @@
 """Cron expressions: five fields, and before them what a schedule is told besides, as `NAME=VALUE`.
 
     CRON_TZ=Europe/Paris OVERLAP=false MISSED=last PAUSED=true 0 3 * * *
+    ON=loaded:weather AFTER=17 OVERLAP=false MISSED=last
+
+The second one has no instants: it waits for data, see `data_starts`.
 
 Invariants, where the zone changes its offset:
 
@@ -25,15 +28,16 @@ from cronsim import CronSim, CronSimError
 
 from millpond.errors import Invalid
 
-__all__ = ("MISSED", "Cron", "instant_to_run", "instant_of", "last_instant", "next_instant", "parse_cron",
+__all__ = ("MISSED", "Cron", "instant_to_run", "instant_of", "is_data", "last_instant", "next_instant", "parse_cron",
            "run_at", "zone_of")  # fmt: skip
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIELDS = 5
-_CHARACTERS_MAX = 300
+_CHARACTERS_MAX = 1_000
 _DAY, _SECOND = timedelta(days=1), timedelta(seconds=1)
 _TRUTHS = {"true": True, "false": False}
 _MINUTE_MS = 60_000
+_DATA = re.compile(r"loaded:[a-z][a-z0-9_]*(,[a-z][a-z0-9_]*)*|committed:[^\s/]+/\S+")
 _RUN_AT = re.compile(r"-(\d{4}(?:0[1-9]|1[0-2])(?:[0-2]\d|3[01])t(?:[01]\d|2[0-3])[0-5]\d[0-5]\d)z$")
 MISSED = ("none", "last", "all")
 """The policies for instants that passed, because nothing ran then, or the run before was open."""
@@ -43,7 +47,8 @@ MISSED = ("none", "last", "all")
 class Cron:
     """An expression: its fields, the zone of their times (UTC without one), and True when it is off.
 
-    `overlap` lets a run begin while the one before it is open, `last`: its id. `missed` is one of `MISSED`.
+    `overlap` lets a run begin while the one before it is open, `last`: its id. `missed` is one of `MISSED`. `on` is the
+    data for which it waits instead, behind `after`.
     """
 
     fields: str
@@ -52,15 +57,18 @@ class Cron:
     overlap: bool = True
     missed: str = "all"
     last: str = ""
+    on: str = ""
+    after: str = ""
 
     def text(self) -> str:
         """The expression as schedules hold it."""
         options = (
+            f"ON={self.on}" * bool(self.on), f"AFTER={self.after}" * bool(self.after),
             f"CRON_TZ={self.time_zone}" * bool(self.time_zone), "OVERLAP=false" * (not self.overlap),
             f"MISSED={self.missed}" * (self.missed != "all"), "PAUSED=true" * self.paused,
             f"LAST={self.last}" * bool(self.last),
         )  # fmt: skip
-        return " ".join([*filter(None, options), self.fields])
+        return " ".join(filter(None, [*options, self.fields]))
 
     def switched(self, *, paused: bool) -> Cron:
         """The same, off or on."""
@@ -87,12 +95,29 @@ def parse_cron(expression: str) -> Cron:
             cron = replace(cron, missed=value)
         elif name == "LAST":
             cron = replace(cron, last=value)
+        elif name == "ON" and is_data(value):
+            cron = replace(cron, on=value)
+        elif name == "AFTER":
+            cron = replace(cron, after=value)
         else:
             raise _wrong(expression, f"{name[:40]}={value[:40]} is no option: CRON_TZ=ZONE, OVERLAP=false, "
                          f"MISSED={'|'.join(MISSED)} or PAUSED=true")  # fmt: skip
+    if cron.on:
+        if words:
+            raise _wrong(expression, "what waits for data has no fields")
+        return cron
     if len(words) != _FIELDS:
         raise _wrong(expression, f"a cron expression has {_FIELDS} fields")
     return replace(cron, fields=" ".join(words))
+
+
+def is_data(text: str) -> bool:
+    """True for data that a schedule may wait for.
+
+    >>> is_data("loaded:weather,flights"), is_data("committed:repository/main"), is_data("loaded:")
+    (True, True, False)
+    """
+    return _DATA.fullmatch(text) is not None
 
 
 @lru_cache(maxsize=100)
@@ -109,13 +134,15 @@ def zone_of(name: str) -> ZoneInfo:
 
 
 def next_instant(expression: str, after: int) -> int | None:
-    """The first instant of an expression after another one, in milliseconds; None when it is off, or beyond the
-    calendar's end.
+    """The first instant of an expression after another one, in milliseconds; None when it is off, waits for data, or
+    beyond the calendar's end.
 
     Raises:
         Invalid: it is no expression, or none of its instants comes within 50 years.
     """
     cron, start = parse_cron(expression), _EPOCH + timedelta(milliseconds=after)
+    if cron.on:
+        return None
     try:
         if not cron.time_zone:
             following = next(CronSim(cron.fields, start))

@@ -33,6 +33,7 @@ from millpond.workflows.engine.halting import halt, timer_name
 from millpond.workflows.engine.keys import check_name, key_of, run_path
 from millpond.workflows.engine.limits import RUN_DEPTH_MAX
 from millpond.workflows.engine.outcome import TaskWithdrawn, TimersOfRunCancelled
+from millpond.workflows.engine.pipeline_starts import check_start
 from millpond.workflows.engine.runs import TERMINAL, Run, existing, load
 from millpond.workflows.engine.threads import start
 from millpond.workflows.engine.user_tasks.actions import queue_reminder
@@ -87,6 +88,7 @@ def run_workflow(work: Work, request: RunWfRequest) -> WfRun:
     _check_parent(work, spec, request)
     if work.rows.get(WfRun, (run_path(name),)) is not None:
         raise AlreadyExists("a run has this id", kind="workflow_run", run=run_path(name))
+    check_start(spec, request.variables)
     run = Run(work, WfRun(id=name, wf_spec_id=spec.id, status=LHStatus.RUNNING, start_time=work.instant()), spec)
     try:
         start(run, spec.entrypoint_thread_name, request.variables, ThreadType.ENTRYPOINT)

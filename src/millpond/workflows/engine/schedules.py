@@ -33,9 +33,11 @@ from littlehorse.model import (
 from millpond.errors import Invalid
 from millpond.workflows.engine.commands import ScheduleDue, ScheduleWaits
 from millpond.workflows.engine.cron import Cron, instant_to_run, next_instant, parse_cron, run_at
+from millpond.workflows.engine.data_starts import check_newest, with_cursor
 from millpond.workflows.engine.keys import Key, check_name, key_of, root_of
 from millpond.workflows.engine.limits import VALUE_BYTES_MAX
 from millpond.workflows.engine.outcome import CommandCaused
+from millpond.workflows.engine.pipeline_starts import check_start
 from millpond.workflows.engine.runs import TERMINAL
 from millpond.workflows.engine.work import Work, find_spec
 
@@ -56,6 +58,8 @@ def put_schedule(work: Work, request: ScheduleWfRequest) -> ScheduledWfRun:
     if spec is None:
         missing = request.wf_spec_name[:80]
         raise Invalid(f"Couldn't find WfSpec {missing}, or this version of it", kind="workflow_spec", spec=missing)
+    check_start(spec, request.variables)
+    check_newest(request)
     if request.ByteSize() > VALUE_BYTES_MAX:
         size = request.ByteSize()
         raise Invalid("the inputs are too large", kind="value_bytes", bytes=size, limit=VALUE_BYTES_MAX)
@@ -113,7 +117,7 @@ def wait_for_run(work: Work, request: ScheduleWaits) -> None:
     if request.is_open < 0:
         row = work.rows.get(WfRun, key_of(request.run_id))
         is_open = row is not None and row.status not in TERMINAL
-        work.cause(CommandCaused(None, replace(request, is_open=int(is_open))))
+        work.cause(CommandCaused(request.due.id, replace(request, is_open=int(is_open))))
         return
     schedule = work.rows.get(ScheduledWfRun, key_of(request.due))
     if schedule is None or schedule.created_at.ToMilliseconds() != request.created:
@@ -154,11 +158,12 @@ def _caught_up(expression: str, at: int, now: int) -> int:
 
 
 def _with_last(expression: str, before: ScheduledWfRun | None) -> str:
-    """An expression that is put anew, with the run that its schedule began last."""
+    """An expression that is put anew, with the run that its schedule began last, and the cursor of its data."""
     cron = parse_cron(expression)
-    if before is None or cron.overlap:
+    if before is None or (cron.overlap and not cron.on):
         return expression
-    return replace(cron, last=parse_cron(before.cron_expression).last).text()
+    old = parse_cron(before.cron_expression)
+    return replace(with_cursor(cron, old), last="" if cron.overlap else old.last).text()
 
 
 def _put_last(work: Work, schedule: ScheduledWfRun, cron: Cron, run: str) -> None:

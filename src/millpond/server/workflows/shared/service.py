@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import urlsplit
 
 from anyio.to_thread import run_sync
+from littlehorse.model import ScheduleWfRequest
 
 from millpond.errors import Unavailable, Uncertain
 from millpond.kernel.keys import encode
@@ -87,6 +88,7 @@ class SharedWorkflows(WorkflowService):
         await run_sync(self._open_log)
         self._ownership.start()
         self._group.start()
+        self.data.begin()
 
     def _open_log(self) -> None:
         node, settings = self._node, self._node.settings
@@ -123,6 +125,7 @@ class SharedWorkflows(WorkflowService):
     async def end(self) -> None:
         """End the calls to other processes."""
         await self.lost.end()
+        await self.data.end()
         await self._peers.close()
 
     def hosts(self) -> list[str]:
@@ -147,6 +150,8 @@ class SharedWorkflows(WorkflowService):
 
         Raises: as `Follower.submit`; `Unavailable`, kind `partition_moving`; as the owner answers.
         """
+        if isinstance(request, ScheduleWfRequest):
+            request = await self._placed(request)
         whole = completed(request, lambda: self._node.clock.random_id() + self._node.clock.random_id())
         number = partition_of_request(tenant, whole, self._log.partitions)
 

@@ -1,0 +1,204 @@
+"""Data for which schedules wait, looked for: loads in the log of a pond, commits of a branch.
+
+    schedule (cursor) ─▶ marks behind it ─▶ its policy ─▶ `DataArrived`, which the engine takes once
+
+| data | mark | is new when |
+|---|---|---|
+| `loaded:weather` | a position of the log | a load, or a merge into `main`, brought rows to the map |
+| `committed:repository/branch` | the id of a commit | it is on the branch, by first parents, and was not before |
+
+Invariants:
+* what is found is a function of cursor and pond: nothing is lost with this process, and two that look do no harm;
+* a branch that was put back to a commit that it had begins no run: its cursor follows;
+* policies: `all` marks have a run, one after another; or the `last`; or `none` but that of the last minute.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from littlehorse.model import ScheduledWfRun, Tenant, WfRun, WfRunId
+
+from millpond.errors import NotFound
+from millpond.versions.graph.history import Window, is_ancestor
+from millpond.workflows.engine.commands import DataArrived
+from millpond.workflows.engine.cron import Cron, parse_cron
+from millpond.workflows.engine.keys import key_of
+from millpond.workflows.engine.metadata.tenancy import CLUSTER
+from millpond.workflows.engine.runs import TERMINAL
+from millpond.workflows.processor import Processor, ReadRows, read_rows
+
+if TYPE_CHECKING:
+    from millpond.maps.log.log import Entry
+    from millpond.pond import Pond
+    from millpond.versions.reference import Reference
+
+__all__ = ("DataStarts", "newest_mark")
+
+LOADS_READ: Final = 10_000
+"""Entries of the log that one look reads for a schedule; the next look goes on behind them."""
+COMMITS_READ: Final = 1_000
+"""Commits that a look goes back; a branch with more of them since has a run for its head alone."""
+_PAGE = 1_000
+_NONE = "0"
+_MINUTE_MS = 60_000
+_LOOKS_APART_MAX = 64
+
+
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    """A load or a commit, and its time."""
+
+    text: str
+    time_ms: int
+    begins: bool = True
+
+
+@dataclass(slots=True)
+class _Place:
+    """The place where a schedule was last seen: its cursor, the log that holds no news, and the looks to leave out."""
+
+    after: str
+    position: int
+    retries: int = 0
+    pause: int = 0
+
+
+class DataStarts:
+    """Looks for what schedules of a processor wait for; `schedules` counts them. Used by one thread at a time."""
+
+    def __init__(self, pond: Pond) -> None:
+        self._pond, self.schedules = pond, 0
+        self._places: dict[tuple[str, str], _Place] = {}
+
+    def look(self, processor: Processor) -> list[tuple[str, DataArrived]]:
+        """News for the schedules of a processor: a tenant and a request each, at most one a schedule."""
+        arrived = []
+        for tenant in _tenants(processor):
+            for schedule in read_rows(processor, tenant, _schedules):
+                self.schedules += 1
+                request = self._arrived(processor, tenant, schedule)
+                if request is not None:
+                    arrived.append((tenant, request))
+        return arrived
+
+    def _arrived(self, processor: Processor, tenant: str, schedule: ScheduledWfRun) -> DataArrived | None:
+        cron, key = parse_cron(schedule.cron_expression), (tenant, schedule.id.id)
+        place = self._places.get(key)
+        if place is None or place.after != cron.after:
+            place = self._places[key] = _Place(cron.after, int(cron.after) if cron.after.isdigit() else 0)
+        if place.pause:
+            place.pause -= 1
+            return None
+        if not cron.overlap and cron.last and _is_open(processor, tenant, schedule, cron.last):
+            return None
+        mark = self._chosen(cron, place)
+        if mark is None:
+            return None
+        # The run before may be open on another partition: then this is in vain, and is tried ever more seldom.
+        place.pause, place.retries = place.retries, min(2 * place.retries + 1, _LOOKS_APART_MAX)
+        return DataArrived(
+            schedule.id, WfRunId(), schedule.created_at.ToMilliseconds(), cron.after, mark.text, int(mark.begins)
+        )
+
+    def _chosen(self, cron: Cron, place: _Place) -> _Mark | None:
+        """The mark to which the cursor moves next."""
+        if not cron.after:  # whoever put it could not see this pond
+            return _Mark(newest_mark(self._pond, cron.on), 0, begins=False)
+        kind, _, where = cron.on.partition(":")
+        is_all = cron.missed == "all"
+        marks = self._loads(where, place, first=is_all) if kind == "loaded" else _commits(self._pond, where, cron.after)
+        if not marks:
+            return None
+        mark = marks[0] if is_all else marks[-1]
+        if cron.missed == "none" and self._pond.clock.now_ms() - mark.time_ms >= _MINUTE_MS:
+            return _Mark(mark.text, mark.time_ms, begins=False)
+        return mark
+
+    def _loads(self, names: str, place: _Place, *, first: bool) -> list[_Mark]:
+        """The first load, or the last one, of some maps behind a place in the log."""
+        maps, marks = set(names.split(",")), list[_Mark]()
+        at = place.position
+        for entry in islice(_entries(self._pond, at), LOADS_READ):
+            at = entry.position
+            if entry.kind == "load" and any(entry.body["rows"].get(name) for name in maps.intersection(entry.maps)):
+                marks = [_Mark(str(entry.position), entry.stamp_ms)]
+                if first:
+                    break
+        if not marks:
+            place.position = at
+        return marks
+
+
+def newest_mark(pond: Pond, data: str) -> str:
+    """The mark behind which a schedule looks that is put now."""
+    kind, _, where = data.partition(":")
+    if kind == "loaded":
+        return str(pond.log.position()[0])
+    with suppress(NotFound):
+        return _branch(pond, where).head().id
+    return _NONE
+
+
+def _entries(pond: Pond, after: int) -> Iterator[Entry]:
+    """The entries of the log behind a position, or of those the ones that are retained."""
+    try:
+        while page := pond.log.entries(after, _PAGE):
+            yield from page
+            after = page[-1].position
+    except NotFound:  # trimmed
+        yield from (entry for entry in reversed(pond.log.newest(LOADS_READ)) if entry.position > after)
+
+
+def _commits(pond: Pond, where: str, after: str) -> list[_Mark]:
+    """The commits of a branch since one, the oldest first."""
+    try:
+        branch = _branch(pond, where)
+        head = branch.head()
+    except NotFound:
+        return []
+    commits: deque[_Mark] = deque()
+    for commit in islice(branch.log(Window(first_parent=True)), COMMITS_READ):
+        if commit.id == after:
+            return list(commits)
+        commits.appendleft(_Mark(commit.id, commit.created * 1000))
+    if after == _NONE:
+        return list(commits)
+    return [_Mark(head.id, head.created * 1000, begins=not _was_there(branch, head.id, after))]
+
+
+def _was_there(branch: Reference, head: str, after: str) -> bool:
+    """True when a branch was put back: its head is a commit that it had."""
+    site = branch.site
+    with suppress(NotFound), site.space.read() as tx:
+        return is_ancestor(lambda id_: site.graph.commit(tx, id_), head, after)
+    return False
+
+
+def _branch(pond: Pond, where: str) -> Reference:
+    repository, _, branch = where.partition("/")
+    return pond.repositories.get(repository).branch(branch)
+
+
+def _tenants(processor: Processor) -> list[str]:
+    tenants = read_rows(processor, CLUSTER, lambda rows: [row.id.id for _, row in rows.list(Tenant, ())])
+    return sorted({"default", *tenants})
+
+
+def _schedules(rows: ReadRows) -> list[ScheduledWfRun]:
+    """The schedules of a tenant that wait for data and are on."""
+    rows_of_data = [row for _, row in rows.list(ScheduledWfRun, ()) if "ON=" in row.cron_expression]
+    return [row for row in rows_of_data if not parse_cron(row.cron_expression).paused]
+
+
+def _is_open(processor: Processor, tenant: str, schedule: ScheduledWfRun, run: str) -> bool:
+    """True when this process knows that a run is open; the engine asks where the run is."""
+    parent = schedule.parent_wf_run_id if schedule.HasField("parent_wf_run_id") else None
+    key = key_of(WfRunId(id=run, parent_wf_run_id=parent))
+    row = read_rows(processor, tenant, lambda rows: rows.get(WfRun, key))
+    return row is not None and row.status not in TERMINAL

@@ -1,0 +1,93 @@
+"""Starts of pipelines: any name of a function, and parameters that are looked at before a run begins."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from littlehorse.model import RunWfRequest, ScheduleWfRequest
+
+from millpond.errors import Invalid
+from millpond.pipelines import pipeline, sql
+from millpond.pipelines.programs import pipelines_of, read_program
+from millpond.testing import temporary_pond
+from millpond.testing.pipelines import PipelineRuns
+from millpond.workflows.engine.pipeline_starts import checked_parameters
+from millpond.workflows.engine.values.conversions import value_of
+
+DAILY = """
+from datetime import date
+
+from millpond.pipelines import pipeline, python
+
+
+def twice(n):
+    return 2 * n
+
+
+@pipeline
+def daily_load(n: int, day: date = "2026-01-01", password: int = 1):
+    python(twice, n)
+"""
+
+
+def test_a_pipeline_has_the_name_of_its_function_and_looks_at_parameters_when_it_starts(tmp_path: Path) -> None:
+    file = tmp_path / "daily.py"
+    file.write_text(DAILY)
+    with temporary_pond() as pond:
+        runs = PipelineRuns(pond)
+        runs.deploy(file)
+        run = runs.run("daily_load", n="4")
+        assert runs.outputs(run)["twice"] == {"value": 8}
+        for inputs, words in (
+            ({"n": "abc"}, "parameter=n type=int value=abc"),
+            ({"n": 1, "day": "notadate"}, "parameter=day type=date value=notadate"),
+            ({"n": 1, "day": 3}, "parameter=day type=date value=3"),
+            ({"day": "2026-01-01"}, "parameter=n type=int"),
+            ({"n": 1, "m": 2}, "its parameters: n, day, password"),
+            ({"n": 1, "password": "hunter22"}, r"value=\\*\\*\\*"),
+        ):
+            variables = {"parameters": value_of(inputs)}
+            for request in (
+                RunWfRequest(wf_spec_name="daily-load", id="wrong", variables=variables),
+                ScheduleWfRequest(wf_spec_name="daily-load", cron_expression="0 3 * * *", variables=variables),
+            ):
+                with pytest.raises(Invalid, match=words):
+                    runs.send(request)
+        assert runs.start("daily-load", "wrong", parameters={"n": 1}) == "wrong"  # none has begun of this id
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ("int", True), ("int", "1.5"), ("float", "nan"), ("float", float("inf")), ("bool", "yes"), ("bool", 1),
+        ("list", "{}"), ("list", "["), ("dict", "[1]"), ("datetime", "now"), ("str", 3), ("date", None),
+    ],
+)  # fmt: skip
+def test_values_of_another_type_are_refused(kind: str, value: Any) -> None:
+    with pytest.raises(Invalid, match=f"parameter=a type={kind}"):
+        checked_parameters([{"name": "a", "type": kind, "required": False}], {"a": value})
+
+
+@pytest.mark.parametrize("name", ["nightly_", "_nightly", "night-ly"])
+def test_a_name_that_no_engine_could_have_is_refused_when_it_is_declared(name: str) -> None:
+    with pytest.raises(Invalid, match="inner _"):
+        pipeline(lambda: sql("select 1"), name=name)
+
+
+def test_a_schedule_needs_the_defaults_of_all_parameters() -> None:
+    def body(day: str) -> None:
+        sql("select {day} as day", day=day)
+
+    with pytest.raises(Invalid, match=r"parameter=day.*default"):
+        pipeline(body, name="nightly", schedule="0 3 * * *")
+
+
+def test_two_pipelines_of_a_file_have_two_names(tmp_path: Path) -> None:
+    file = tmp_path / "two.py"
+    file.write_text(f"{DAILY}\nother = pipeline(lambda: python(twice, 1), name='daily_load')\n")
+    with pytest.raises(Invalid, match="pipeline=daily_load"):
+        pipelines_of(read_program(file))
+    file.write_text(f"{DAILY}\nsame = daily_load\n")
+    assert list(pipelines_of(read_program(file))) == ["daily_load"]
