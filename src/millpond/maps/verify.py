@@ -75,6 +75,7 @@ def _sum(reports: Iterable[Report]) -> Report:
 def _check_map(loads: Loads, pond_map: Map, *, full: bool) -> Report:
     report = _sum(_check_part(loads, pond_map, queued) for queued in loads.queue.parts(pond_map.name))
     if pond_map.layers is not None:
+        pond_map.objects.forget_copies()  # what is in a bucket is checked, not what was fetched from it
         return report + check_snapshot(loads.space, pond_map, None)
     shard = attempt(
         "shard",
@@ -91,8 +92,9 @@ def _check_map(loads: Loads, pond_map: Map, *, full: bool) -> Report:
 
 
 def _check_space(loads: Loads, folder: Path) -> Iterator[Report]:
-    # Damaged pages may kill the process that reads them: a child goes first.
-    yield checked("row of the space", sum(read_through(folder / "space").values()))
+    if (folder / "space").exists():
+        # Damaged pages may kill the process that reads them: a child goes first.
+        yield checked("row of the space", sum(read_through(folder / "space").values()))
     with loads.space.read() as tx:
         yield from _check_keyspaces(tx)
         yield from _check_catalogue(tx)

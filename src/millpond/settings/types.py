@@ -14,7 +14,8 @@ from millpond.sizes import parse_size
 from millpond.times.durations import UNITS_MS, format_duration, is_off, parse_duration
 
 __all__ = (
-    "Duration", "Intervals", "Names", "Place", "Size", "TokenSetting", "Tokens", "Unit", "duration_in_words",
+    "Duration", "FolderName", "Intervals", "Names", "Place", "Size", "TokenSetting", "Tokens", "Unit",
+    "duration_in_words",
 )  # fmt: skip
 
 _BUCKET = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/.*)?")
@@ -38,6 +39,13 @@ def _size(value: object) -> object:
         return parse_size(value)
     except Invalid as error:
         raise ValueError(error.hint) from error
+
+
+def _folder(value: str) -> str:
+    """A folder of this machine: a node serves no bucket, which needs none."""
+    if "://" in value:
+        raise ValueError("name a folder; a pond in a bucket needs no node: each process opens it")
+    return value
 
 
 def _several(value: object) -> object:
@@ -88,6 +96,7 @@ class Unit(NamedTuple):
 Duration = Annotated[int, BeforeValidator(_duration), Unit("ms"), Field(ge=0, le=100 * UNITS_MS["y"])]
 Size = Annotated[int, BeforeValidator(_size), Unit("bytes"), Field(ge=0)]
 Place = Annotated[str, AfterValidator(_place)]
+FolderName = Annotated[str, AfterValidator(_folder)]
 Names = Annotated[tuple[str, ...], BeforeValidator(_several)]
 Intervals = Annotated[tuple[tuple[str, Duration], ...], BeforeValidator(_intervals)]
 

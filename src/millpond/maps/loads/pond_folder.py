@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from millpond.clock import Clock
 
 __all__ = (
-    "FOLDERS", "OLDEST_FORMAT", "POND_FORMAT", "check_folder", "holds_something", "host_name", "is_alive", "sweep_pond",
-    "write_marker", "writer_folder",
+    "FOLDERS", "MARKER", "OLDEST_FORMAT", "POND_FORMAT", "check_folder", "holds_something", "host_name", "is_alive",
+    "make_folders", "read_marker", "sweep_pond", "write_marker", "writer_folder",
 )  # fmt: skip
 
 POND_FORMAT = 4
@@ -45,24 +45,32 @@ def check_folder(folder: Path, create: bool) -> int:
     """
     marker = folder / "pond.json"
     if marker.exists():
-        return _check_marker(marker)
+        return read_marker(marker.read_bytes(), folder, marker)
     if not create:
         raise Invalid("there is no pond here", kind="pond_missing", folder=folder, hint="make one: millpond init")
     if folder.exists() and not folder.is_dir():
         raise Invalid("that is a file, not a folder", kind="pond_folder", folder=folder, hint="name an empty folder")
     if folder.exists() and any(folder.iterdir()) and not (folder / "space").exists():
         raise Invalid("the folder holds something else", kind="pond_folder", folder=folder, hint="name an empty folder")
-    with disk_errors(folder):
-        make_folder(folder, _OWNER_ONLY)
-        for name in ("space", *FOLDERS):
-            (folder / name).mkdir(parents=True, exist_ok=True)
+    make_folders(folder, "space", *FOLDERS)
     write_marker(folder)
     return POND_FORMAT
 
 
+def make_folders(folder: Path, *names: str) -> None:
+    """Make a folder, its owner's alone, with these below it.
+
+    Raises: `Unavailable` when the disk is full, or refuses it.
+    """
+    with disk_errors(folder):
+        make_folder(folder, _OWNER_ONLY)
+        for name in names:
+            (folder / name).mkdir(parents=True, exist_ok=True)
+
+
 def write_marker(folder: Path) -> None:
     """Note that all of a pond has the present format."""
-    write_file_atomically(folder / "pond.json", _MARKER.encode(_Marker()))
+    write_file_atomically(folder / "pond.json", MARKER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,16 +79,22 @@ class _Marker:
 
 
 _MARKER = JsonForm(_Marker, format=POND_FORMAT)
+MARKER = _MARKER.encode(_Marker())
+"""The bytes of the marker of a new pond."""
 
 
-def _check_marker(marker: Path) -> int:
+def read_marker(data: bytes, pond: Path | str, marker: Path | str) -> int:
+    """The format of the pond that has a marker.
+
+    Raises: `Invalid` for a format that is not known; `Corrupt`.
+    """
     try:
-        _MARKER.decode(marker.read_bytes())
+        _MARKER.decode(data)
     except OtherFormat as error:
         if isinstance(error.found, int) and OLDEST_FORMAT <= error.found < POND_FORMAT:
             return error.found
         raise Invalid(
-            "the pond has a format this version does not know", kind="pond_format", folder=marker.parent,
+            "the pond has a format this version does not know", kind="pond_format", folder=pond,
             found=error.found, known=POND_FORMAT, hint=_OTHER_FORMAT,
         ) from error  # fmt: skip
     except FormError as error:

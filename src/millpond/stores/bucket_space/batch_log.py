@@ -12,25 +12,30 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from millpond.errors import Conflict, Denied, MillpondError, NotFound, Unavailable, Uncertain
 from millpond.retry import Backoff
 from millpond.stores.bucket_space.forms import CHAIN_BYTES, Batch, Trimmed, damaged, decode_batch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from millpond.clock import Clock
+    from millpond.errors import Corrupt
     from millpond.stores.objects import ObjectStore
 
-__all__ = ("BatchLog", "Found", "batch_name")
+__all__ = ("BatchLog", "Found", "batch_name", "later")
+
+T = TypeVar("T")
 
 Found = tuple[Batch, bytes] | Trimmed
 """What is under a number: a batch with its chain, or a mark."""
 SETTLE_SECONDS = 30.0
 """The time for which a put whose answer was lost is settled, before its writer gets `Uncertain`."""
 FETCHES_MAX = 16
+LATER_TRIES, LATER_SECONDS = 5, 0.1
+"""How often what must be there is looked for again: some servers say for a moment that a new object is not there."""
 _PAUSES = Backoff(first_seconds=0.02, seconds_max=2.0)
 
 
@@ -41,6 +46,16 @@ def batch_name(number: int) -> str:
     'log/00000000000000000007'
     """
     return f"log/{number:020d}"
+
+
+def later(read: Callable[[], T | None], clock: Clock) -> T | None:
+    """What is read, if need be by and by; None when it does not come."""
+    for failures in range(1, LATER_TRIES + 1):
+        found = read()
+        if found is not None:
+            return found
+        clock.wait(threading.Event(), clock.monotonic() + LATER_SECONDS * failures)
+    return read()
 
 
 class BatchLog:
@@ -64,6 +79,16 @@ class BatchLog:
             return None
         return decode_batch(number, data, name, self._objects.where)
 
+    def read_surely(self, number: int) -> Found:
+        """What is under a number that a listing showed; a server may know of it a moment later.
+
+        Raises: `Corrupt` when nothing is; as `read`.
+        """
+        found = later(lambda: self.read(number), self._clock)
+        if found is None:
+            raise damaged(batch_name(number), self._objects.where, "it is gone, and a later one is there")
+        return found
+
     def read_many(self, numbers: Sequence[int]) -> list[Found | None]:
         """What is under several numbers, fetched side by side.
 
@@ -73,6 +98,20 @@ class BatchLog:
             return [self.read(number) for number in numbers]
         with ThreadPoolExecutor(min(FETCHES_MAX, len(numbers)), thread_name_prefix="batches") as threads:
             return list(threads.map(self.read, numbers))
+
+    def read_listed(self, first: int, last: int) -> Iterator[Found]:
+        """What is under the numbers from one to another, which a listing showed.
+
+        Raises: as `read_surely`.
+        """
+        for start in range(first, last + 1, FETCHES_MAX):
+            numbers = range(start, min(start + FETCHES_MAX, last + 1))
+            for number, found in zip(numbers, self.read_many(numbers), strict=True):
+                yield self.read_surely(number) if found is None else found
+
+    def misplaced(self, batch: Batch) -> Corrupt:
+        """The error for a batch that does not follow the one before."""
+        return damaged(batch_name(batch.number), self._objects.where, "it does not follow the batch before")
 
     def last_listed(self, after: int) -> int:
         """The greatest number that a listing shows behind another; that one when it shows none."""
@@ -130,9 +169,7 @@ class BatchLog:
     def trim(self, numbers: Iterable[int]) -> None:
         """Put marks in the place of batches; doing it twice is harmless."""
         with ThreadPoolExecutor(FETCHES_MAX, thread_name_prefix="trim") as threads:
-            for _ in threads.map(lambda number: self._objects.put(batch_name(number), Trimmed(number).encode()), numbers):
+            for _ in threads.map(
+                lambda number: self._objects.put(batch_name(number), Trimmed(number).encode()), numbers
+            ):
                 pass
-
-    def missing(self, number: int) -> Exception:
-        """The error for a number without an object, while there are later ones."""
-        return damaged(batch_name(number), self._objects.where, "it is gone, and later ones are there")

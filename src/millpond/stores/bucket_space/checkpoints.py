@@ -24,9 +24,11 @@ import xxhash
 
 from millpond.errors import NotFound
 from millpond.json_forms import FormError, JsonForm
+from millpond.stores.bucket_space.batch_log import later
 from millpond.stores.bucket_space.forms import NO_CHAIN, damaged, decode_rows, encode_rows, framed, row_bytes, unframed
 
 if TYPE_CHECKING:
+    from millpond.clock import Clock
     from millpond.stores.objects import ObjectStore
 
 __all__ = ("Checkpoint", "Checkpoints", "Replaced")
@@ -69,8 +71,8 @@ _FORM = JsonForm(Checkpoint)
 class Checkpoints:
     """The checkpoints of one space."""
 
-    def __init__(self, objects: ObjectStore) -> None:
-        self._objects = objects
+    def __init__(self, objects: ObjectStore, clock: Clock) -> None:
+        self._objects, self._clock = objects, clock
 
     def current(self) -> tuple[Checkpoint, str | None]:
         """The checkpoint of now and the tag to replace it by; an empty one, without a tag, before the first.
@@ -99,20 +101,27 @@ class Checkpoints:
                 yield from ((key, value or b"") for key, value in decode_rows(content))
 
     def _piece(self, checkpoint: Checkpoint, name: str) -> bytes:
-        try:
-            data = self._objects.get(name).to_pybytes()
-        except NotFound as error:
-            if error.kind == "object_not_found" and self.current()[0].number > checkpoint.number:
-                raise Replaced from error
-            if error.kind == "object_not_found":
-                raise damaged(name, self._objects.where, "it is gone, and the checkpoint names it") from error
-            raise
+        data = later(lambda: self._there(checkpoint, name), self._clock)
+        if data is None:
+            raise damaged(name, self._objects.where, "it is gone, and the checkpoint names it")
         content = unframed(_PIECE, data, name, self._objects.where)
         if name.rpartition("-")[2] != _content_id(content):
             raise damaged(name, self._objects.where)
         return content
 
-    def put(self, made: Checkpoint, rows: Iterable[tuple[bytes, bytes]], base: Checkpoint, tag: str | None) -> Checkpoint:
+    def _there(self, checkpoint: Checkpoint, name: str) -> bytes | None:
+        try:
+            return self._objects.get(name).to_pybytes()
+        except NotFound as error:
+            if error.kind != "object_not_found":
+                raise
+            if self.current()[0].number > checkpoint.number:
+                raise Replaced from error
+            return None
+
+    def put(
+        self, made: Checkpoint, rows: Iterable[tuple[bytes, bytes]], base: Checkpoint, tag: str | None
+    ) -> Checkpoint:
         """Store all rows as a checkpoint in the place of `base`, with the tag that it was read with.
 
         Raises: `Conflict` when another one has replaced it; `Unavailable`.

@@ -30,7 +30,7 @@ from millpond.kernel.steps import step
 from millpond.retry import Backoff
 from millpond.stores.bucket_space.batch_log import BatchLog
 from millpond.stores.bucket_space.checkpoints import Checkpoint, Checkpoints, Former, Replaced
-from millpond.stores.bucket_space.forms import NO_CHAIN, Batch, Change, Trimmed, damaged, row_bytes
+from millpond.stores.bucket_space.forms import Batch, Change, Trimmed, row_bytes
 from millpond.stores.memory import Rows
 from millpond.stores.objects import open_objects
 
@@ -51,6 +51,7 @@ FOLLOWER_MS = 3_600_000
 GROUP_BYTES_MAX = 8 << 20
 """The bytes of writes that share a batch; the write that goes beyond is the last of them."""
 RUNS_MAX = 100
+NEVER = float("-inf")
 RUNS_AT_ONCE = 8
 """The runs without a pause: whoever pauses comes back to a log that has gone on, and loses again."""
 AHEAD_MAX = 32
@@ -134,7 +135,7 @@ class BucketSpace:
         self.objects = objects
         self._clock, self._max_staleness = clock, max_staleness
         self._checkpoint_batches, self._follower_ms = checkpoint_batches, follower_ms
-        self._log, self._checkpoints = BatchLog(objects, clock), Checkpoints(objects)
+        self._log, self._checkpoints = BatchLog(objects, clock), Checkpoints(objects, clock)
         self._following = threading.RLock()  # one thread at a time takes in batches
         self._turn, self._queue_lock = threading.Lock(), threading.Lock()  # one thread leads; who comes is queued
         self._queue: list[_Request[Any]] = []
@@ -178,7 +179,7 @@ class BucketSpace:
         ahead = 1
         while True:
             asked_at, first = self._clock.monotonic(), self._copy.number + 1
-            for number, found in enumerate(self._log.read_many(range(first, first + ahead)), first):
+            for found in self._log.read_many(range(first, first + ahead)):
                 if found is None:
                     copy = self._copy
                     self._copy = _Copy(copy.number, copy.chain, copy.rows, asked_at)
@@ -186,13 +187,13 @@ class BucketSpace:
                 if isinstance(found, Trimmed):
                     self._copy = self._opened()  # too far behind: begin at the checkpoint
                     break
-                self._take_in(number, *found)
+                self._take_in(*found)
             ahead = min(2 * ahead, AHEAD_MAX)
 
-    def _take_in(self, number: int, batch: Batch, chain: bytes) -> None:
+    def _take_in(self, batch: Batch, chain: bytes) -> None:
         copy = self._copy
         if batch.before != copy.chain:
-            raise damaged(f"log/{number:020d}", self.objects.where, "it does not follow the batch before")
+            raise self._log.misplaced(batch)
         self._copy = copy.after(batch, chain, copy.newest_at)
 
     def _opened(self) -> _Copy:
@@ -203,21 +204,16 @@ class BucketSpace:
                 rows = Rows.of(self._checkpoints.rows(checkpoint))
             except Replaced:
                 continue
-            copy = _Copy(checkpoint.number, bytes.fromhex(checkpoint.chain), rows, -1.0)
-            asked_at = self._clock.monotonic()
+            copy = _Copy(checkpoint.number, bytes.fromhex(checkpoint.chain), rows, NEVER)
             last = self._log.last_listed(copy.number)
-            for number, found in zip(
-                range(copy.number + 1, last + 1), self._log.read_many(range(copy.number + 1, last + 1)), strict=True
-            ):
-                if found is None:
-                    raise self._log.missing(number)
+            for found in self._log.read_listed(copy.number + 1, last):
                 if isinstance(found, Trimmed):
                     break  # a newer checkpoint has come
                 if found[0].before != copy.chain:
-                    raise damaged(f"log/{number:020d}", self.objects.where, "it does not follow the batch before")
-                copy = copy.after(*found, asked_at)
+                    raise self._log.misplaced(found[0])
+                copy = copy.after(*found, NEVER)
             else:
-                return _Copy(copy.number, copy.chain, copy.rows, -1.0)
+                return copy
 
     # -- writing --------------------------------------------------------------------------------------
 
@@ -309,7 +305,7 @@ class BucketSpace:
         step("bucket.batch_put")
         with self._following:
             if self._copy.number == copy.number and not isinstance(found, Trimmed):
-                self._take_in(batch.number, *found)
+                self._take_in(*found)
                 self._copy = _Copy(self._copy.number, self._copy.chain, self._copy.rows, put_at)
             ours = not isinstance(found, Trimmed) and found[0].write_id == write_id
             if not ours:
@@ -321,7 +317,9 @@ class BucketSpace:
         """The thread of the leader was interrupted while it put a batch: that interrupts nobody else."""
         for request in outcome.ran:
             request.done = True
-            request.error = Uncertain("the commit was interrupted", kind="commit_interrupted", hint="look whether it was made")
+            request.error = Uncertain(
+                "the commit was interrupted", kind="commit_interrupted", hint="look whether it was made"
+            )
 
     # -- checkpoints ----------------------------------------------------------------------------------
 

@@ -63,6 +63,8 @@ class Objects(ABC):
 
     where: str
     """The place, for errors."""
+    collected = True
+    """True when files that nobody names may be removed: all who use the place see each other's locks."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.where!r})"
@@ -123,6 +125,9 @@ class Objects(ABC):
 
         Raises: `NotFound`.
         """
+
+    def forget_copies(self) -> None:  # noqa: B027 - most places have none
+        """Let go of copies of objects that lie elsewhere, so that those are read anew."""
 
     def local_path(self, name: str) -> Path | None:
         """The object's file on this machine; None when it is not a file here."""
