@@ -48,6 +48,8 @@ class ModelBucket:
     late: list[tuple[str, bytes]] = field(default_factory=list)
     order: list[str] = field(default_factory=list)
     requests: int = 0
+    down: int = 0
+    """The requests that nobody answers from now on."""
     lock: threading.RLock = field(default_factory=threading.RLock)
     _asked: dict[str, int] = field(default_factory=dict)
 
@@ -100,8 +102,13 @@ class BucketClient(ObjectStore):
             self.bucket.land(0.3)
             self._between()
 
+    def _is_down(self) -> bool:
+        with self.bucket.lock:
+            self.bucket.down = max(0, self.bucket.down - 1)
+            return self.bucket.down > 0 and not self.calm
+
     def _fails(self, verb: str, name: str) -> None:
-        if self._chance(verb, name) < FAULT_SHARE / 8:
+        if self._is_down() or self._chance(verb, name) < FAULT_SHARE / 8:
             raise Unavailable("the bucket does not answer", kind="objects_unavailable", object=name)
 
     def swap(self, name: str, data: bytes | memoryview | pa.Buffer, expected: str | None) -> str:
@@ -109,6 +116,8 @@ class BucketClient(ObjectStore):
         self._meanwhile()
         lost = Uncertain("the bucket's answer was lost", kind="objects_uncertain", object=name)
         fault = self._chance("swap", name) / FAULT_SHARE
+        if self._is_down():
+            fault = 0.15 if fault < 2 else 0.3
         if fault < 0.2:  # 409, or a lost request
             raise changed(name, WHERE) if fault < 0.1 else lost
         if fault < 0.4 and expected is None:
@@ -133,7 +142,7 @@ class BucketClient(ObjectStore):
     def put(self, name: str, data: bytes | memoryview | pa.Buffer) -> None:
         self._meanwhile()
         fault = self._chance("put", name) / FAULT_SHARE
-        if fault < 0.1:
+        if fault < 0.1 or self._is_down():
             raise Unavailable("the bucket does not answer", kind="objects_unavailable", object=name)
         with self.bucket.lock:
             self.bucket.objects[name] = bytes(memoryview(data))

@@ -18,7 +18,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from millpond.errors import MillpondError, Uncertain
+from millpond.errors import Unavailable, Uncertain
 from millpond.kernel.keys import EVERYTHING, Prefix
 from millpond.kernel.space import Transaction
 from millpond.stores.bucket_space.batch_log import batch_name
@@ -113,6 +113,8 @@ class Simulation:
         chance = self.random.random()
         if chance < 0.02:
             raise Killed
+        if chance < 0.03 and self._acting == self._acting[-1:]:
+            self.bucket.down = self.random.randrange(2, 150)
         if chance < 0.25 and len(self._acting) < DEPTH_MAX:
             self._act()
 
@@ -135,8 +137,7 @@ class Simulation:
                 with space.read() as tx:
                     self._check_rows(tx)
                 return
-        except MillpondError as error:
-            assert error.kind == "objects_unavailable", error
+        except Unavailable:
             return
         self._tokens += 1
         token = f"{process}-{self._tokens}"
@@ -146,8 +147,7 @@ class Simulation:
         except Uncertain:
             self.trace.append(f"{token} uncertain")
             return
-        except MillpondError as error:
-            assert error.kind in ("objects_unavailable", "space_contended"), error
+        except Unavailable:
             self.unknown.discard(token)
             self.refused.add(token)
             self.trace.append(f"{token} refused")

@@ -101,6 +101,9 @@ def _linked(
         for folder in folders:
             make_folder(folder)
         for name in files:
+            if not target.collected:  # a bucket has no second names
+                target.put(name, layers.objects.get(name))
+                continue
             with suppress(FileExistsError):
                 os.link(layers.objects.root / name, target.root / name)
         for folder in folders:

@@ -45,6 +45,7 @@ UNSUPPORTED = {
 }
 """The parts that do not work in a bucket, each with the way out."""
 MARKER_NAME = "pond.json"
+_SCHEME = "s3://"
 _OWN = ("leases", "pins")
 _RACERS = 4
 
@@ -54,7 +55,11 @@ def bucket_place(url: str, clock: Clock, *, cache: str = "", max_staleness: floa
 
     Raises: `Invalid` for an address that is not understood.
     """
-    url = url.rstrip("/")
+    url = f"s3://{url[len(_SCHEME) :].strip('/')}"
+    if url == _SCHEME:
+        raise Invalid(
+            "the address names no bucket", kind="objects_config", where=url, hint="such as s3://bucket/prefix"
+        )
     from millpond.stores.objects.bucket import endpoint_set
 
     # Two servers may have buckets of one name.
@@ -83,9 +88,6 @@ class BucketPlace:
     objects: ObjectStore = field(init=False)
 
     def __post_init__(self) -> None:
-        if not self.address.removeprefix("s3://").partition("/")[0]:
-            raise Invalid("the address names no bucket", kind="objects_config", where=self.address,
-                          hint="such as s3://bucket/prefix")  # fmt: skip
         object.__setattr__(self, "objects", open_objects(self.address))
 
     @property

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from millpond.clock import SystemClock
@@ -50,6 +50,8 @@ FOLLOWER_MS = 3_600_000
 """Followers of this age still find their batches; those that are older begin at the checkpoint."""
 GROUP_BYTES_MAX = 8 << 20
 """The bytes of writes that share a batch; the write that goes beyond is the last of them."""
+FOLLOWED_SECONDS = 60.0
+"""A write on an older copy follows first: what it would put may be a number that was trimmed long ago."""
 RUNS_MAX = 100
 NEVER = float("-inf")
 RUNS_AT_ONCE = 8
@@ -158,6 +160,14 @@ class BucketSpace:
     def last_change(self) -> int:
         return self._fresh(True).number
 
+    def follow(self) -> None:
+        """Take in all that others wrote by now.
+
+        Raises: as `read`.
+        """
+        self._refuse_closed()
+        self._newest(self._clock.monotonic())
+
     def _fresh(self, wait: bool) -> _Copy:
         """The copy, not older than it may be."""
         copy = self._copy
@@ -181,8 +191,7 @@ class BucketSpace:
             asked_at, first = self._clock.monotonic(), self._copy.number + 1
             for found in self._log.read_many(range(first, first + ahead)):
                 if found is None:
-                    copy = self._copy
-                    self._copy = _Copy(copy.number, copy.chain, copy.rows, asked_at)
+                    self._copy = replace(self._copy, newest_at=asked_at)
                     return
                 if isinstance(found, Trimmed):
                     self._copy = self._opened()  # too far behind: begin at the checkpoint
@@ -248,15 +257,17 @@ class BucketSpace:
         """Make one batch of the first requests; the others."""
         failures = 0
         while True:
+            concerned = requests
             try:
                 outcome, copy = self._run(requests)
+                concerned = outcome.ran
                 made = not outcome.changes or self._commit(copy, outcome)
             except MillpondError as error:
-                for request in requests:
-                    request.error, request.done = error, True
-                return []
+                for request in concerned:
+                    request.error = error
+                made = True
             if made:
-                for request in outcome.ran:
+                for request in concerned:
                     request.done = True
                 return [request for request in requests if not request.done]
             failures += 1
@@ -278,6 +289,9 @@ class BucketSpace:
 
     def _run(self, requests: list[_Request[Any]]) -> tuple[_Outcome, _Copy]:
         """Run requests on the copy, and again on a newer one as long as an outcome needs that."""
+        now = self._clock.monotonic()
+        if now - self._copy.newest_at > FOLLOWED_SECONDS:
+            self._newest(now)
         while True:
             copy = self._copy
             outcome = _run_on(copy.rows, requests)
@@ -299,6 +313,8 @@ class BucketSpace:
         try:
             found = self._log.put(batch)
         except BaseException as error:
+            with self._following:  # what was put may be there, or come
+                self._copy = replace(self._copy, newest_at=NEVER)
             if not isinstance(error, MillpondError):
                 self._interrupted(outcome)
             raise
@@ -306,7 +322,7 @@ class BucketSpace:
         with self._following:
             if self._copy.number == copy.number and not isinstance(found, Trimmed):
                 self._take_in(*found)
-                self._copy = _Copy(self._copy.number, self._copy.chain, self._copy.rows, put_at)
+                self._copy = replace(self._copy, newest_at=put_at)
             ours = not isinstance(found, Trimmed) and found[0].write_id == write_id
             if not ours:
                 self._follow()
@@ -327,8 +343,16 @@ class BucketSpace:
         copy = self._copy
         if copy.number and copy.number % self._checkpoint_batches == 0:
             # Whoever fails leaves it to the next: a checkpoint only makes opening quicker.
-            with suppress(Unavailable, Conflict):
+            with suppress(MillpondError):
                 self._make_checkpoint(copy)
+
+    def write_checkpoint(self) -> None:
+        """Write a checkpoint now.
+
+        Raises: `Conflict` when another process wrote one meanwhile; `Denied`, `Unavailable`.
+        """
+        self.follow()
+        self._make_checkpoint(self._copy)
 
     def _make_checkpoint(self, copy: _Copy) -> None:
         base, tag = self._checkpoints.current()
