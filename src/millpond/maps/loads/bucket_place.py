@@ -1,6 +1,6 @@
 """A pond in a bucket, and the folder of this machine before it.
 
-    s3://bucket/prefix/pond.json                format version
+    s3://bucket/prefix/pond.json                format version, put last when a pond is made
                       /space/                   the space: `docs/format/bucket.md`
                       /snapshots/<map>.<…>/     files of layered maps, as in a folder
                       /repositories/            commits and indexes of branches
