@@ -253,7 +253,7 @@ class Pond(PondFace, RefsFace):
         own = OwnMaintenance(events.store, self.clock, REPORTS_QUEUE, self._own_rules, forget_ms, events.doubt)
         return Reporter(events.store, self.clock, events.open_jobs, own)
 
-    @property
+    @opened_once
     def repositories(self) -> Repositories:
         """Repositories of objects; opening them may look for the server that has their rows."""
         self.place.refuse("repositories")

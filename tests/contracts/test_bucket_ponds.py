@@ -220,7 +220,11 @@ def test_the_command_line_takes_a_bucket(url: str, tmp_path: Path) -> None:
     assert run("get", "m", "b").split() == ["2"]
     assert json.loads(run("query", "select sum(value) as s from m", "--json"))
     assert json.loads(run("verify", "--json"))["problems"] == []
-    for words in (("events", "read", "q", "j"), ("serve", "--data", url), ("snapshots", "push", "m", "--to", "s3://x/y")):
+    for words in (
+        ("events", "read", "q", "j"),
+        ("serve", "--data", url),
+        ("snapshots", "push", "m", "--to", "s3://x/y"),
+    ):
         done = run_python("-m", "millpond", *words, XDG_CACHE_HOME=str(tmp_path), MILLPOND_POND=url)
         assert done.returncode != 0, words
         assert "bucket" in done.stderr, (words, done.stderr)

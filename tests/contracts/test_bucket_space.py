@@ -12,13 +12,13 @@ from millpond.kernel.keys import EVERYTHING
 from millpond.kernel.space import WouldBlock, moment_of
 from millpond.stores.bucket_space.batch_log import batch_name
 from millpond.stores.bucket_space.forms import NO_CHAIN, Batch, Trimmed, framed
-from millpond.stores.bucket_space.space import BucketSpace, open_bucket_space
-from millpond.stores.objects import MemoryObjects, ObjectStore, open_objects
+from millpond.stores.bucket_space.space import BucketSpace
+from millpond.stores.objects import MemoryObjects, ObjectStore
 from millpond.testing.contracts.concurrent_spaces import ConcurrentSpaceContract
 from millpond.testing.contracts.space_driver import SpaceDriver
 from millpond.testing.contracts.space_machine import space_machine
 from millpond.testing.contracts.spaces import SpaceContract
-from tests.harness.buckets.served import look_into, new_location, put_into
+from tests.harness.buckets.served import look_into, new_location, open_at, put_into
 from tests.rings.servers import shared
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.usefixtures("process")
 
-FOLDER = SpaceDriver("millpond.stores.bucket_space.space:open_bucket_space", options={"max_staleness": 0})
+FOLDER = SpaceDriver("tests.harness.buckets.served:open_at")
 SERVER = SpaceDriver("tests.harness.buckets.served:open_at", locate=lambda _: new_location(shared("s3")))
 
 TestFolderMachine = space_machine(FOLDER).TestCase
@@ -49,7 +49,7 @@ class _BehindContract(SpaceContract):
 class TestOverAFolder(_BehindContract):
     @pytest.fixture
     def space(self, tmp_path: Path) -> Iterator[Space]:
-        space = open_bucket_space(str(tmp_path / "bucket"))
+        space = open_at(str(tmp_path / "bucket"), max_staleness=1.0)
         yield space
         space.close()
 
@@ -220,9 +220,3 @@ def test_many_threads_share_batches() -> None:
         thread.join()
     assert sorted(results) == list(range(1, 81))
     assert len(list(objects.list("log"))) <= 80
-
-
-def test_objects_of_a_place_are_opened_by_its_address(tmp_path: Path) -> None:
-    space = open_bucket_space(f"file://{tmp_path}/b", max_staleness=0)
-    space.write(_counted)
-    assert [named.name for named in open_objects(tmp_path / "b").list("log")] == [batch_name(1)]

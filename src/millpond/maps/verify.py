@@ -32,6 +32,7 @@ from millpond.maps.parts.part import read_manifest, verify_part
 from millpond.maps.shard.check import check_shard
 from millpond.maps.snapshots.check import check_snapshot
 from millpond.stores.lmdb.probe import read_through
+from millpond.stores.objects import forget_copies
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -75,7 +76,7 @@ def _sum(reports: Iterable[Report]) -> Report:
 def _check_map(loads: Loads, pond_map: Map, *, full: bool) -> Report:
     report = _sum(_check_part(loads, pond_map, queued) for queued in loads.queue.parts(pond_map.name))
     if pond_map.layers is not None:
-        pond_map.objects.forget_copies()  # what is in a bucket is checked, not what was fetched from it
+        forget_copies(pond_map.objects)  # what is in a bucket is checked, not what was fetched from it
         return report + check_snapshot(loads.space, pond_map, None)
     shard = attempt(
         "shard",

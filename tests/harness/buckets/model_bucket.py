@@ -30,6 +30,8 @@ from millpond.errors import Unavailable, Uncertain
 from millpond.stores.objects import Level, ObjectInfo, ObjectStore, TaggedObject
 from millpond.stores.objects.protocol import beginning_of, changed, not_found
 
+__all__ = ("WHERE", "BucketClient", "Killed", "ModelBucket", "tag_of")
+
 WHERE = "s3://model/space"
 FAULT_SHARE = 0.25
 
@@ -51,12 +53,12 @@ class ModelBucket:
     down: int = 0
     """The requests that nobody answers from now on."""
     lock: threading.RLock = field(default_factory=threading.RLock)
-    _asked: dict[str, int] = field(default_factory=dict)
+    _requested: dict[str, int] = field(default_factory=dict)
 
     def chance(self, what: str) -> float:
         """A number in `[0, 1)` for each time that something is asked, whichever thread asks."""
         with self.lock:
-            count = self._asked[what] = self._asked.get(what, 0) + 1
+            count = self._requested[what] = self._requested.get(what, 0) + 1
         return xxhash.xxh3_64_intdigest(f"{self.seed} {what} {count}".encode()) / 2**64
 
     def put_absent(self, name: str, data: bytes) -> bool:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from itertools import count
 
 from millpond.clock import SystemClock
+from millpond.json_forms import parse_object, to_json
 from millpond.stores.bucket_space.batch_log import batch_name
 from millpond.stores.bucket_space.forms import NO_CHAIN, Batch, Trimmed, decode_batch
 from millpond.stores.bucket_space.space import BucketSpace
@@ -20,12 +20,12 @@ _NUMBERS = count(1)
 def new_location(server: S3Server) -> str:
     """A place for a space in a fresh bucket, with what is needed to reach it, as text."""
     url = server.make_bucket(f"space-{SystemClock().random_id()}-{next(_NUMBERS)}")
-    return json.dumps({"where": f"{url}/pond/space", **server.config()})
+    return to_json({"where": f"{url}/pond/space", **server.config()}).decode()
 
 
 def open_at(location: str, *, max_staleness: float = 0) -> BucketSpace:
-    """The space at a place of `new_location`."""
-    about = json.loads(location)
+    """The space at a place of `new_location`, or in a folder."""
+    about = parse_object(location) if location.startswith("{") else {"where": location}
     return BucketSpace(open_objects(about.pop("where"), **about), SystemClock(), max_staleness=max_staleness)
 
 

@@ -19,14 +19,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from millpond.errors import Unavailable, Uncertain
-from millpond.kernel.keys import EVERYTHING, Prefix
-from millpond.kernel.space import Transaction
+from millpond.kernel.keys import EVERYTHING, KeyRange
+from millpond.kernel.space import ReadTransaction, Transaction
 from millpond.stores.bucket_space.batch_log import batch_name
 from millpond.stores.bucket_space.forms import NO_CHAIN, Trimmed, decode_batch
 from millpond.stores.bucket_space.space import BucketSpace
 from tests.harness.buckets.model_bucket import WHERE, BucketClient, Killed, ModelBucket
 
-TOKENS, TOTAL = Prefix("token"), Prefix("total").pack()
+__all__ = ("SimulatedClock", "Simulation")
+
+TOKEN, TOTAL = b"token ", b"total"
+TOKENS = KeyRange(TOKEN, b"token!")
 DEPTH_MAX = 3
 CHECKPOINT_BATCHES = 5
 FOLLOWER_MS = 3_000
@@ -159,14 +162,14 @@ class Simulation:
     @staticmethod
     def _add(tx: Transaction, token: str) -> int:
         count = int(tx.get(TOTAL) or b"0") + 1
-        assert tx.get(TOKENS.pack(token)) is None, "a write is not made twice"
+        assert tx.get(TOKEN + token.encode()) is None, "a write is not made twice"
         tx.put(TOTAL, b"%d" % count)
-        tx.put(TOKENS.pack(token), b"%d" % count + bytes(40_000 if count % 7 == 0 else 0))
+        tx.put(TOKEN + token.encode(), b"%d" % count + bytes(40_000 if count % 7 == 0 else 0))
         return count
 
     @staticmethod
-    def _check_rows(tx: Transaction) -> None:  # type: ignore[valid-type,unused-ignore]
-        rows = [int(value.rstrip(b"\0")) for _, value in tx.scan(TOKENS.range())]
+    def _check_rows(tx: ReadTransaction) -> None:
+        rows = [int(value.rstrip(b"\0")) for _, value in tx.scan(TOKENS)]
         assert sorted(rows) == list(range(1, len(rows) + 1))
         assert int(tx.get(TOTAL) or b"0") == len(rows)
 
@@ -206,7 +209,7 @@ class Simulation:
                     rows.pop(key, None)
                 else:
                     rows[key] = value
-                    order += [TOKENS.unpack(key)[0]] if key != TOTAL else []  # type: ignore[list-item]
+                    order += [key.removeprefix(TOKEN).decode()] if key != TOTAL else []
             number, chain = number + 1, chain_after
         logged = [name for name in self.bucket.objects if name.startswith("log/")]
         assert len(logged) == number - 1, "numbers are dense"

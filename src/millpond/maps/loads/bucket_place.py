@@ -158,10 +158,10 @@ class BucketPlace:
 
         with self._needing("s3:PutObject"), ThreadPoolExecutor(_RACERS, thread_name_prefix="probe") as threads:
             won = [number for number, first in enumerate(threads.map(put, range(_RACERS))) if first]
-        kept = self.objects.get(name).to_pybytes()
+        stored = self.objects.get(name).to_pybytes()
         with self._needing("s3:DeleteObject"):
             self.objects.delete(name)
-        if len(won) != 1 or kept != b"%d" % won[0]:
+        if len(won) != 1 or stored != b"%d" % won[0]:
             raise self._unfit()
 
     def _try_put(self, marker: bytes) -> None:

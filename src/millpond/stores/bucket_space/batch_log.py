@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from millpond.errors import Conflict, Denied, MillpondError, NotFound, Unavailable, Uncertain
 from millpond.retry import Backoff
@@ -29,13 +29,13 @@ __all__ = ("BatchLog", "Found", "batch_name", "later")
 
 T = TypeVar("T")
 
-Found = tuple[Batch, bytes] | Trimmed
-"""What is under a number: a batch with its chain, or a mark."""
+Found: TypeAlias = tuple[Batch, bytes] | Trimmed
+"""The content of a number: a batch with its chain, or a mark."""
 SETTLE_SECONDS = 30.0
 """The time for which a put whose answer was lost is settled, before its writer gets `Uncertain`."""
 FETCHES_MAX = 16
 LATER_TRIES, LATER_SECONDS = 5, 0.1
-"""How often what must be there is looked for again: some servers say for a moment that a new object is not there."""
+"""The tries for an object that must be there: some servers say for a moment that a new object is not there."""
 _PAUSES = Backoff(first_seconds=0.02, seconds_max=2.0)
 
 
@@ -49,11 +49,11 @@ def batch_name(number: int) -> str:
 
 
 def later(read: Callable[[], T | None], clock: Clock) -> T | None:
-    """What is read, if need be by and by; None when it does not come."""
+    """The outcome of a read that is tried again for a moment; None when there is none."""
     for failures in range(1, LATER_TRIES + 1):
-        found = read()
-        if found is not None:
-            return found
+        content = read()
+        if content is not None:
+            return content
         clock.wait(threading.Event(), clock.monotonic() + LATER_SECONDS * failures)
     return read()
 
@@ -66,7 +66,7 @@ class BatchLog:
         self._never = threading.Event()
 
     def read(self, number: int) -> Found | None:
-        """What is under a number; None when nothing is.
+        """The content of a number; None when nothing has it.
 
         Raises: `Corrupt`, `Invalid`, naming the object; `Denied`, `Unavailable`.
         """
@@ -80,17 +80,17 @@ class BatchLog:
         return decode_batch(number, data, name, self._objects.where)
 
     def read_surely(self, number: int) -> Found:
-        """What is under a number that a listing showed; a server may know of it a moment later.
+        """The content of a number that a listing showed; a server may know of it a moment later.
 
         Raises: `Corrupt` when nothing is; as `read`.
         """
-        found = later(lambda: self.read(number), self._clock)
-        if found is None:
+        content: Found | None = later(lambda: self.read(number), self._clock)
+        if content is None:
             raise damaged(batch_name(number), self._objects.where, "it is gone, and a later one is there")
-        return found
+        return content
 
     def read_many(self, numbers: Sequence[int]) -> list[Found | None]:
-        """What is under several numbers, fetched side by side.
+        """The contents of several numbers, fetched side by side.
 
         Raises: as `read`.
         """
@@ -100,14 +100,14 @@ class BatchLog:
             return list(threads.map(self.read, numbers))
 
     def read_listed(self, first: int, last: int) -> Iterator[Found]:
-        """What is under the numbers from one to another, which a listing showed.
+        """The contents of the numbers from one to another, which a listing showed.
 
         Raises: as `read_surely`.
         """
         for start in range(first, last + 1, FETCHES_MAX):
             numbers = range(start, min(start + FETCHES_MAX, last + 1))
-            for number, found in zip(numbers, self.read_many(numbers), strict=True):
-                yield self.read_surely(number) if found is None else found
+            for number, content in zip(numbers, self.read_many(numbers), strict=True):
+                yield self.read_surely(number) if content is None else content
 
     def misplaced(self, batch: Batch) -> Corrupt:
         """The error for a batch that does not follow the one before."""
@@ -121,7 +121,7 @@ class BatchLog:
         return last
 
     def put(self, batch: Batch) -> Found:
-        """What has the number of a batch afterwards: this batch, or what another put first.
+        """The content of the number of a batch afterwards: this batch, or the one that another put first.
 
         Raises: `Uncertain` when that cannot be learnt; `Denied`, and `NotFound` for the bucket: nothing was put.
         """
@@ -142,15 +142,15 @@ class BatchLog:
             else:
                 return batch, data[-CHAIN_BYTES:]
             try:
-                found = self.read(batch.number)
+                content = self.read(batch.number)
             except (Unavailable, Denied) as error:
-                found, reason = None, error
-            if isinstance(found, tuple):
-                return found
+                content, reason = None, error
+            if isinstance(content, tuple):
+                return content
             failures += 1
             pause = self._clock.monotonic() + (_PAUSES(reason, failures, self._clock.chance()) or 0.0)
             # Whose a number was that has been trimmed is not known any more; the others are settled by trying again.
-            if found is not None or pause >= due:
+            if content is not None or pause >= due:
                 raise self._unsettled(name, reason, sent=sent) from reason
             self._clock.wait(self._never, pause)
 

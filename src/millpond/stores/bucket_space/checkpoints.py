@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from millpond.clock import Clock
     from millpond.stores.objects import ObjectStore
 
-__all__ = ("Checkpoint", "Checkpoints", "Replaced")
+__all__ = ("Checkpoint", "Checkpoints", "Former", "Replaced")
 
 NAME = "checkpoint"
 PIECE_BYTES_MIN, PIECE_BYTES_MAX = 64 << 10, 1 << 20

@@ -18,8 +18,10 @@ import xxhash
 
 from millpond.errors import Corrupt, Invalid
 
-__all__ = ("CHAIN_BYTES", "NO_CHAIN", "Batch", "Change", "Trimmed", "decode_batch", "decode_rows", "encode_rows",
-           "framed", "row_bytes", "unframed")  # fmt: skip
+__all__ = (
+    "CHAIN_BYTES", "NO_CHAIN", "Batch", "Change", "Trimmed", "damaged", "decode_batch", "decode_rows", "encode_rows",
+    "framed", "row_bytes", "unframed",
+)  # fmt: skip
 
 FORMAT = 1
 CHAIN_BYTES = 16
@@ -46,8 +48,8 @@ def unframed(what: bytes, data: bytes, name: str, where: str) -> bytes:
 
     Raises: `Corrupt`, kind `space_damaged`, naming the object; `Invalid` for a newer format.
     """
-    found, version = _FRAME.unpack_from(data) if len(data) >= _FRAME.size + CHAIN_BYTES else (b"", 0)
-    if found != what or xxhash.xxh3_128_digest(data[:-CHAIN_BYTES]) != data[-CHAIN_BYTES:]:
+    kind, version = _FRAME.unpack_from(data) if len(data) >= _FRAME.size + CHAIN_BYTES else (b"", 0)
+    if kind != what or xxhash.xxh3_128_digest(data[:-CHAIN_BYTES]) != data[-CHAIN_BYTES:]:
         raise damaged(name, where)
     if version != FORMAT:
         raise Invalid(
@@ -90,7 +92,7 @@ def decode_rows(data: bytes) -> Iterator[Change]:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What one put changes: `write_id` says whose it is, `before` is the chain of the batch with the number before."""
+    """The changes of one put: `write_id` says whose it is, `before` is the chain of the batch before."""
 
     number: int
     time_ms: int

@@ -21,7 +21,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from millpond.clock import SystemClock
 from millpond.errors import Closed, Conflict, MillpondError, Unavailable, Uncertain
 from millpond.kernel.keys import EVERYTHING
 from millpond.kernel.overlay import Overlay
@@ -32,7 +31,6 @@ from millpond.stores.bucket_space.batch_log import BatchLog
 from millpond.stores.bucket_space.checkpoints import Checkpoint, Checkpoints, Former, Replaced
 from millpond.stores.bucket_space.forms import Batch, Change, Trimmed, row_bytes
 from millpond.stores.memory import Rows
-from millpond.stores.objects import open_objects
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -40,7 +38,7 @@ if TYPE_CHECKING:
     from millpond.clock import Clock
     from millpond.stores.objects import ObjectStore
 
-__all__ = ("MAX_STALENESS", "BucketSpace", "open_bucket_space")
+__all__ = ("MAX_STALENESS", "BucketSpace")
 
 MAX_STALENESS = 1.0
 """The age in seconds up to which the copy answers reads: with 0 each read asks the bucket first."""
@@ -60,11 +58,6 @@ AHEAD_MAX = 32
 _PAUSES = Backoff(first_seconds=0.005, seconds_max=0.1, jitter=1.0)
 
 T = TypeVar("T")
-
-
-def open_bucket_space(where: str, *, max_staleness: float = MAX_STALENESS, **config: object) -> BucketSpace:
-    """The space at a place, as `open_objects` takes it."""
-    return BucketSpace(open_objects(where, **config), SystemClock(), max_staleness=max_staleness)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +97,7 @@ class _Request(Generic[T]):
             transaction.end()
 
     def result(self) -> T:
-        """What the function returned; raises what it, or its batch, raised."""
+        """The result of the function; raises what it, or its batch, raised."""
         if self.error is not None:
             raise self.error
         return self.values[0]
@@ -112,7 +105,7 @@ class _Request(Generic[T]):
 
 @dataclass(slots=True)
 class _Outcome:
-    """What requests change together, in their order; `unproven` ones changed nothing, or raised."""
+    """The changes of requests together, in their order; `unproven` ones changed nothing, or raised."""
 
     changes: dict[bytes, bytes | None]
     ran: list[_Request[Any]]
@@ -188,15 +181,15 @@ class BucketSpace:
         """Take in the batches that came."""
         ahead = 1
         while True:
-            asked_at, first = self._clock.monotonic(), self._copy.number + 1
-            for found in self._log.read_many(range(first, first + ahead)):
-                if found is None:
-                    self._copy = replace(self._copy, newest_at=asked_at)
+            requested_at, first = self._clock.monotonic(), self._copy.number + 1
+            for content in self._log.read_many(range(first, first + ahead)):
+                if content is None:
+                    self._copy = replace(self._copy, newest_at=requested_at)
                     return
-                if isinstance(found, Trimmed):
+                if isinstance(content, Trimmed):
                     self._copy = self._opened()  # too far behind: begin at the checkpoint
                     break
-                self._take_in(*found)
+                self._take_in(*content)
             ahead = min(2 * ahead, AHEAD_MAX)
 
     def _take_in(self, batch: Batch, chain: bytes) -> None:
@@ -215,12 +208,12 @@ class BucketSpace:
                 continue
             copy = _Copy(checkpoint.number, bytes.fromhex(checkpoint.chain), rows, NEVER)
             last = self._log.last_listed(copy.number)
-            for found in self._log.read_listed(copy.number + 1, last):
-                if isinstance(found, Trimmed):
+            for content in self._log.read_listed(copy.number + 1, last):
+                if isinstance(content, Trimmed):
                     break  # a newer checkpoint has come
-                if found[0].before != copy.chain:
-                    raise self._log.misplaced(found[0])
-                copy = copy.after(*found, NEVER)
+                if content[0].before != copy.chain:
+                    raise self._log.misplaced(content[0])
+                copy = copy.after(*content, NEVER)
             else:
                 return copy
 
@@ -311,7 +304,7 @@ class BucketSpace:
         step("bucket.batch_built")
         put_at = clock.monotonic()
         try:
-            found = self._log.put(batch)
+            content = self._log.put(batch)
         except BaseException as error:
             with self._following:  # what was put may be there, or come
                 self._copy = replace(self._copy, newest_at=NEVER)
@@ -320,10 +313,10 @@ class BucketSpace:
             raise
         step("bucket.batch_put")
         with self._following:
-            if self._copy.number == copy.number and not isinstance(found, Trimmed):
-                self._take_in(*found)
+            if self._copy.number == copy.number and not isinstance(content, Trimmed):
+                self._take_in(*content)
                 self._copy = replace(self._copy, newest_at=put_at)
-            ours = not isinstance(found, Trimmed) and found[0].write_id == write_id
+            ours = not isinstance(content, Trimmed) and content[0].write_id == write_id
             if not ours:
                 self._follow()
         return ours
@@ -360,12 +353,12 @@ class BucketSpace:
             return
         now = self._clock.now_ms()
         former = base.former + ((Former(base.number, base.time_ms),) if base.number else ())
-        aged = [one.number for one in former if now - one.time_ms >= self._follower_ms]
+        aged = [earlier.number for earlier in former if now - earlier.time_ms >= self._follower_ms]
         trimmed = max(aged, default=base.trimmed)
         # All that goes is in the checkpoint that is there, whose batches after it stay.
         self._log.trim(range(base.trimmed + 1, trimmed + 1))
         step("bucket.trimmed")
-        left = tuple(one for one in former if one.number > trimmed)
+        left = tuple(earlier for earlier in former if earlier.number > trimmed)
         made = Checkpoint(copy.number, now, copy.chain.hex(), trimmed, (), left)
         self._checkpoints.put(made, copy.rows.scan(EVERYTHING), base, tag)
         step("bucket.checkpoint_put")

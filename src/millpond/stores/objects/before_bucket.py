@@ -28,7 +28,15 @@ if TYPE_CHECKING:
 
     from millpond.stores.objects.protocol import ObjectInfo, Objects
 
-__all__ = ("FolderBeforeBucket",)
+__all__ = ("FolderBeforeBucket", "forget_copies")
+
+
+def forget_copies(objects: Objects) -> None:
+    """Remove the copies of objects that lie in a bucket, so that those are read anew."""
+    if isinstance(objects, FolderBeforeBucket):
+        for folder in objects.root.iterdir():
+            if folder.is_dir() and folder.name not in objects.own:
+                remove_tree(folder)
 
 
 class FolderBeforeBucket(FolderObjects):
@@ -38,13 +46,13 @@ class FolderBeforeBucket(FolderObjects):
 
     def __init__(self, where: str | Path, bucket: Objects, own: Iterable[str] = ()) -> None:
         super().__init__(where)
-        self.bucket, self._own = bucket, tuple(own)
+        self.bucket, self.own = bucket, tuple(own)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (type(self), (self.where, self.bucket, self._own))
+        return (type(self), (self.where, self.bucket, self.own))
 
     def _is_own(self, name: str) -> bool:
-        return check_name(name).partition("/")[0] in self._own
+        return check_name(name).partition("/")[0] in self.own
 
     def put(self, name: str, data: bytes | memoryview | pa.Buffer) -> None:
         """Store an object in the bucket, and its copy.
@@ -91,14 +99,8 @@ class FolderBeforeBucket(FolderObjects):
         self.bucket.rename(name, target)
         self.delete(name)
 
-    def forget_copies(self) -> None:
-        """Remove the copies of objects of the bucket."""
-        for folder in self.root.iterdir():
-            if folder.is_dir() and folder.name not in self._own:
-                remove_tree(folder)
-
     def list(self, under: str = "", *, prefix: str = "", after: str = "") -> Iterator[ObjectInfo]:
         """The objects of the bucket; of an `own` folder those of the folder."""
-        if (under or prefix).partition("/")[0] in self._own:
+        if (under or prefix).partition("/")[0] in self.own:
             return super().list(under, prefix=prefix, after=after)
         return self.bucket.list(under, prefix=prefix, after=after)

@@ -126,9 +126,6 @@ class Objects(ABC):
         Raises: `NotFound`.
         """
 
-    def forget_copies(self) -> None:  # noqa: B027 - most places have none
-        """Let go of copies of objects that lie elsewhere, so that those are read anew."""
-
     def local_path(self, name: str) -> Path | None:
         """The object's file on this machine; None when it is not a file here."""
         check_name(name)
