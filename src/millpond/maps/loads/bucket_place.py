@@ -62,6 +62,9 @@ def bucket_place(url: str, clock: Clock, *, cache: str = "", max_staleness: floa
         )
     from millpond.stores.objects.bucket import endpoint_set
 
+    if max_staleness is not None and not max_staleness >= 0:
+        raise Invalid("no age is below 0", kind="setting_type", setting="max_staleness", value=max_staleness,
+                      hint="a number of seconds; 0 asks the bucket each time")  # fmt: skip
     # Two servers may have buckets of one name.
     id_ = blake2b(f"{endpoint_set()} {url}".encode(), digest_size=10).hexdigest()
     return BucketPlace(

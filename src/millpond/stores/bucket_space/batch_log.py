@@ -48,7 +48,7 @@ def batch_name(number: int) -> str:
     return f"log/{number:020d}"
 
 
-def later(read: Callable[[], T | None], clock: Clock) -> T | None:
+def later(read: Callable[[], T], clock: Clock) -> T:
     """The outcome of a read that is tried again for a moment; None when there is none."""
     for failures in range(1, LATER_TRIES + 1):
         content = read()
