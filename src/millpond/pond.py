@@ -27,9 +27,15 @@ from millpond.errors import Invalid
 from millpond.kernel.job_reports import NO_REPORTS, JobReports
 from millpond.maps.faces import PondFace
 from millpond.maps.loads.loading import Loading
-from millpond.maps.loads.pond_folder import POND_FORMAT, holds_something, host_name, is_alive, writer_folder
-from millpond.maps.loads.pond_place import FolderPlace
-from millpond.maps.loads.recovery import recover
+from millpond.maps.loads.pond_folder import (
+    POND_FORMAT,
+    FolderPlace,
+    holds_something,
+    host_name,
+    is_alive,
+    recover,
+    writer_folder,
+)
 from millpond.maps.log.ownership import OwnerLock
 from millpond.maps.map import Map
 from millpond.maps.model.beginning import AS_BEFORE, Retention, begin
@@ -60,9 +66,9 @@ if TYPE_CHECKING:
     from millpond.maps.loads.load_files import Advance
     from millpond.maps.loads.loads import Loads
     from millpond.maps.loads.merge_queue import Merged
+    from millpond.maps.loads.pond_folder import PondPlace
     from millpond.maps.loads.pond_log import PondLog
     from millpond.maps.loads.pond_parts import PondParts
-    from millpond.maps.loads.pond_place import PondPlace
     from millpond.maps.parts.part import PartFile, PartWriter
     from millpond.versions.place import VersionsPlace
     from millpond.versions.repositories import Repositories

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from millpond.clock import Clock
     from millpond.kernel.space import Space, Transaction
     from millpond.maps.loads.loading import Loading
-    from millpond.maps.loads.pond_place import PondPlace
+    from millpond.maps.loads.pond_folder import PondPlace
     from millpond.versions.graph.commits import Commit
     from millpond.versions.repositories import Repositories
     from millpond.versions.repository import Repository
