@@ -174,7 +174,7 @@ def test_a_missing_right_is_named_before_a_pond_is_made(
     objects = open_objects(tmp_path / "objects")
     with pytest.raises(Denied) as caught:
         _place(tmp_path / "cache", _Bucket(objects, denied=denied)).check(create=True)
-    assert caught.value.values["verb"] == verb
+    assert verb in str(caught.value.values["verb"])
     assert not (tmp_path / "objects" / "pond.json").exists()
 
 

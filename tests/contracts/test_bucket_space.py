@@ -202,6 +202,22 @@ def test_a_number_that_was_trimmed_is_never_written_again() -> None:
     assert stale.write(_counted) == 5
 
 
+def test_who_wrote_and_closes_leaves_a_checkpoint_to_those_who_open() -> None:
+    objects = MemoryObjects()
+    for _ in range(5):
+        space = BucketSpace(objects, SystemClock(), checkpoint_batches=16)
+        assert space.write(_counted) > 0
+        space.close()
+        space.close()
+    reader = BucketSpace(objects, SystemClock(), checkpoint_batches=16)
+    with reader.read() as tx:
+        assert tx.get(b"count") == b"5"
+    before = objects.get("checkpoint").to_pybytes()
+    reader.close()
+    assert objects.get("checkpoint").to_pybytes() == before, "who only read writes nothing"
+    assert b'"number":4' in before.replace(b" ", b"")
+
+
 def test_many_threads_share_batches() -> None:
     import threading
 

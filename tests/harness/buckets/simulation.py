@@ -136,7 +136,11 @@ class Simulation:
     def _step(self, process: str) -> None:
         try:
             space = self._space(process)
-            if self.random.random() < 0.2:
+            chance = self.random.random()
+            if chance < 0.05:
+                self.spaces.pop(process).close()
+                return
+            if chance < 0.2:
                 with space.read() as tx:
                     self._check_rows(tx)
                 return

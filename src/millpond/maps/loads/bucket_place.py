@@ -126,7 +126,8 @@ class BucketPlace:
         return stored
 
     def _marker(self) -> bytes | None:
-        with self._needing("s3:GetObject"):
+        # Without the right to list, a bucket refuses to say that there is no such object.
+        with self._needing("s3:GetObject, s3:ListBucket"):
             try:
                 return self.objects.get(MARKER_NAME).to_pybytes()
             except NotFound as error:

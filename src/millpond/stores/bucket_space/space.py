@@ -43,7 +43,9 @@ __all__ = ("MAX_STALENESS", "BucketSpace")
 MAX_STALENESS = 1.0
 """The age in seconds up to which the copy answers reads: with 0 each read asks the bucket first."""
 CHECKPOINT_BATCHES = 64
-"""Fewer: checkpoints are written more often; more: whoever opens the space reads more batches."""
+"""Fewer: checkpoints are written more often; more: whoever opens the space reads more batches. Who wrote and closes
+writes one after a quarter of them.
+"""
 FOLLOWER_MS = 3_600_000
 """Followers of this age still find their batches; those that are older begin at the checkpoint."""
 GROUP_BYTES_MAX = 8 << 20
@@ -137,6 +139,7 @@ class BucketSpace:
         self._leader: int | None = None
         self._closed = False
         self._never = threading.Event()
+        self._checkpointed, self._wrote = 0, False
         self._copy = self._opened()
 
     # -- reading --------------------------------------------------------------------------------------
@@ -206,6 +209,7 @@ class BucketSpace:
                 rows = Rows.of(self._checkpoints.rows(checkpoint))
             except Replaced:
                 continue
+            self._checkpointed = checkpoint.number
             copy = _Copy(checkpoint.number, bytes.fromhex(checkpoint.chain), rows, NEVER)
             last = self._log.last_listed(copy.number)
             for content in self._log.read_listed(copy.number + 1, last):
@@ -306,11 +310,13 @@ class BucketSpace:
         try:
             content = self._log.put(batch)
         except BaseException as error:
+            self._wrote = False
             with self._following:  # what was put may be there, or come
                 self._copy = replace(self._copy, newest_at=NEVER)
             if not isinstance(error, MillpondError):
                 self._interrupted(outcome)
             raise
+        self._wrote = True
         step("bucket.batch_put")
         with self._following:
             if self._copy.number == copy.number and not isinstance(content, Trimmed):
@@ -349,6 +355,7 @@ class BucketSpace:
 
     def _make_checkpoint(self, copy: _Copy) -> None:
         base, tag = self._checkpoints.current()
+        self._checkpointed = max(base.number, self._checkpointed)
         if base.number >= copy.number:
             return
         now = self._clock.now_ms()
@@ -361,11 +368,17 @@ class BucketSpace:
         left = tuple(earlier for earlier in former if earlier.number > trimmed)
         made = Checkpoint(copy.number, now, copy.chain.hex(), trimmed, (), left)
         self._checkpoints.put(made, copy.rows.scan(EVERYTHING), base, tag)
+        self._checkpointed = copy.number
         step("bucket.checkpoint_put")
 
     def close(self) -> None:
         with self._queue_lock:
-            self._closed = True
+            closed, self._closed = self._closed, True
+        copy = self._copy
+        if not closed and self._wrote and copy.number - self._checkpointed >= self._checkpoint_batches // 4:
+            # Those who open the space read few batches then, also where each process writes little.
+            with suppress(MillpondError):
+                self._make_checkpoint(copy)
 
     def _refuse_closed(self) -> None:
         if self._closed:
