@@ -36,7 +36,7 @@ def url(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def opened(url: str, cache: Path, **settings: object) -> Pond:
-    pond = millpond.open(url, cache=cache, max_staleness=0, **settings)
+    pond = millpond.open(url, cache=cache, **{"max_staleness": 0, **settings})
     assert isinstance(pond, millpond.Pond)
     return pond
 
@@ -132,6 +132,20 @@ def test_a_prefix_that_holds_something_else_is_refused(url: str, tmp_path: Path)
         opened("s3://no-such-bucket-here/x", tmp_path)
     with pytest.raises(Invalid):
         millpond.open(Path(url))
+    with pytest.raises(Invalid):
+        opened(url, tmp_path, max_staleness=-1)
+
+
+def test_a_pond_may_have_a_bucket_of_its_own(url: str, tmp_path: Path) -> None:
+    bucket = f"s3://{url.removeprefix('s3://').partition('/')[0]}/"
+    with opened(bucket, tmp_path) as pond:
+        made = pond.create_map("m", kind="state", value="long")
+        made.load([{"key": "a", "value": 1}, {"key": "c", "value": 3}])
+        assert made.snapshot(keys=("a", "b")).lookup(["a"]).to_pylist() == [1]
+        assert pond.verify().ok
+        assert made.snapshot(keys=("a", "b")).lookup(["a"]).to_pylist() == [1]
+    with opened(bucket.rstrip("/"), tmp_path / "other", create=False) as pond:
+        assert pond.map("m").get("c") == 3
 
 
 class _Bucket:

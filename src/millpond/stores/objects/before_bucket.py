@@ -16,7 +16,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from millpond.errors import NotFound
-from millpond.stores.files import remove_tree
 from millpond.stores.objects.folder import FolderObjects
 from millpond.stores.objects.protocol import check_name
 
@@ -33,10 +32,14 @@ __all__ = ("FolderBeforeBucket", "forget_copies")
 
 def forget_copies(objects: Objects) -> None:
     """Remove the copies of objects that lie in a bucket, so that those are read anew."""
-    if isinstance(objects, FolderBeforeBucket):
-        for folder in objects.root.iterdir():
-            if folder.is_dir() and folder.name not in objects.own:
-                remove_tree(folder)
+    if not isinstance(objects, FolderBeforeBucket):
+        return
+    for folder in objects.root.iterdir():
+        if folder.is_dir() and folder.name not in objects.own and not folder.name.startswith("."):
+            # File by file: another process may be about to put one into the same folder.
+            for file in folder.rglob("*"):
+                if file.is_file() and file.suffix != ".lock":
+                    file.unlink(missing_ok=True)
 
 
 class FolderBeforeBucket(FolderObjects):
@@ -73,8 +76,12 @@ class FolderBeforeBucket(FolderObjects):
         except NotFound:
             if self._is_own(name):
                 raise
-        super().put(name, self.bucket.get(name))
-        return super().get(name)
+        data = self.bucket.get(name)
+        super().put(name, data)
+        try:
+            return super().get(name)
+        except NotFound:  # another process has let go of its copies
+            return data
 
     def size(self, name: str) -> int:
         """The number of bytes of an object.
