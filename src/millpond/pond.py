@@ -11,8 +11,9 @@ node.lock      held by the node that serves the pond, see `maps/log/ownership.py
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,24 +23,23 @@ import millpond.events.keyspaces
 import millpond.versions.keyspaces  # noqa: F401
 from millpond.clock import Clock, SystemClock
 from millpond.deferred import opened_once
-from millpond.errors import Conflict, Corrupt, Unavailable
+from millpond.errors import Invalid
 from millpond.kernel.job_reports import NO_REPORTS, JobReports
 from millpond.maps.faces import PondFace
 from millpond.maps.loads.loading import Loading
 from millpond.maps.loads.pond_folder import (
     POND_FORMAT,
-    check_folder,
+    FolderPlace,
     holds_something,
     host_name,
     is_alive,
-    sweep_pond,
+    recover,
     writer_folder,
 )
 from millpond.maps.log.ownership import OwnerLock
 from millpond.maps.map import Map
 from millpond.maps.model.beginning import AS_BEFORE, Retention, begin
 from millpond.maps.model.definition import Kind, Scheme, Store, ValueType
-from millpond.maps.model.keyspaces import MAINTENANCE, QUEUE
 from millpond.maps.model.new_map import born_in, new_map
 from millpond.maps.model.store_limits import preferred_store
 from millpond.maps.open_maps import OpenMaps
@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from millpond.maps.loads.load_files import Advance
     from millpond.maps.loads.loads import Loads
     from millpond.maps.loads.merge_queue import Merged
+    from millpond.maps.loads.pond_folder import PondPlace
     from millpond.maps.loads.pond_log import PondLog
     from millpond.maps.loads.pond_parts import PondParts
     from millpond.maps.parts.part import PartFile, PartWriter
@@ -106,6 +107,9 @@ def open_pond(
         from millpond.versions.place import VersionsPlace
 
         versions = VersionsPlace(versions_space, versions_objects)
+    if re.match(r"[A-Za-z0-9+]+:/", os.fspath(folder)):
+        raise Invalid("an address is no folder", kind="pond_folder", folder=folder,
+                      hint="a pond in a bucket is opened by millpond.open(…), and by commands for maps")  # fmt: skip
     return Pond(
         Path(folder),
         create=create,
@@ -143,19 +147,21 @@ class Pond(PondFace, RefsFace):
         self, folder: Path, *, create: bool, clock: Clock, serve: bool = False, retention: Retention = AS_BEFORE,
         open_space: Callable[[Path], Space] = LmdbSpace, versions: VersionsPlace | None = None, events_store: str = "",
         events_reports: bool = False, memory_max: int = MEMORY_MAX, store: str | None = None,
+        place: PondPlace | None = None,
     ) -> None:  # fmt: skip
         self.folder = folder
         self.clock = clock
         self._versions_place, self._events_store, self._reported = versions, events_store, events_reports
         self._versions, self._store = ExitStack(), preferred_store(store)
-        stored_format = check_folder(folder, create)
+        self.place = place or FolderPlace(folder, open_space)
+        stored_format = self.place.check(create=create)
         with ExitStack() as opened:
             # What was opened is closed in turn when the next fails: whoever opens the pond again finds nothing half.
             self._serving = OwnerLock(folder)
             opened.callback(self._serving.close)
             if serve:
                 self._serving.serve()
-            self.space = open_space(folder / "space")
+            self.space = self.place.open_space()
             opened.callback(self.space.close)
             if stored_format != POND_FORMAT:
                 with self._serving.writing():
@@ -165,6 +171,7 @@ class Pond(PondFace, RefsFace):
                 folder, self.space, clock, lambda: self.loads, self._shard, self._layers, served=serve,
                 writing=self._serving.writing, memory_max=memory_max, history_ms=history_ms,
                 let_go=lambda definition, manifests: self.refs.let_go(definition, manifests),
+                open_files=self.place.open_files,
             )  # fmt: skip
             self.open_maps = OpenMaps(self.loading)
             opened.callback(self.open_maps.forget)
@@ -178,7 +185,7 @@ class Pond(PondFace, RefsFace):
                 _ = self.events
             if serve or versions is not None:
                 _ = self.repositories
-            self._recover()
+            recover(self.loading, self._serving, self.catalogue)
             if events_reports and holds_something(folder / "running"):
                 self._reporter.recover()
             self._resources = opened.pop_all()
@@ -192,31 +199,6 @@ class Pond(PondFace, RefsFace):
         from millpond.maps.loads.retention import cover
 
         cover(self.space)
-
-    def _recover(self) -> None:
-        """Finish what a crash cut off; a pond that was closed in order costs a look at its folders and its queue."""
-        if not self._serving.serving and self._serving.served():
-            return  # the node that serves the pond sees to it
-        if holds_something(self.folder / "clone"):
-            from millpond.maps.log.clone import resume_clone
-
-            resume_clone(self.folder, self.space)
-        if any(holds_something(self.folder / name) for name in ("writer", "parts", "quarantine")):
-            self.loads.recover(is_alive)
-        if not self._serving.serving and self._waits():
-            # What a crash or a full disk left waiting. Who only wants to ask need not wait for it to be merged, nor
-            # be kept from it by a map that is damaged.
-            from millpond.maps.loads.merge_queue import merge_queued
-
-            with suppress(Unavailable, Corrupt, Conflict), self._serving.writing():
-                merge_queued(self.loads, self._shard, wait_seconds=0)
-        self.catalogue.finish_drops()
-        sweep_pond(self.folder)
-
-    def _waits(self) -> bool:
-        """True when parts or orders of maintenance are queued."""
-        with self.space.read() as tx:
-            return any(next(tx.keys(keys.range()), None) is not None for keys in (QUEUE, MAINTENANCE))
 
     # -- parts, opened at their first touch -----------------------------------------------------------
 
@@ -247,6 +229,7 @@ class Pond(PondFace, RefsFace):
     @opened_once
     def events(self) -> Events:
         """Streams of events."""
+        self.place.refuse("events")
         from millpond.event_rules import event_rules
         from millpond.events.events import Events
         from millpond.events.place import open_streams
@@ -279,11 +262,18 @@ class Pond(PondFace, RefsFace):
     @opened_once
     def repositories(self) -> Repositories:
         """Repositories of objects; opening them may look for the server that has their rows."""
+        self.place.refuse("repositories")
+        return self.open_repositories
+
+    @opened_once
+    def open_repositories(self) -> Repositories:
+        """The repositories, among them that of the maps."""
         from millpond.versions.place import VersionsPlace, placed
         from millpond.versions.repositories import Background, Repositories
 
         with ExitStack() as opened:
-            place = placed(self.space, self.folder, self._versions_place or VersionsPlace(), self.clock.random_id)
+            stated, base = self._versions_place or VersionsPlace(), self.place.repositories
+            place = placed(self.space, self.folder, stated, self.clock.random_id, base=base)
             opened.callback(place.close)
             background = Background()
             opened.callback(background.close)
@@ -302,7 +292,7 @@ class Pond(PondFace, RefsFace):
         return None if self._serving.serving or self._serving.served() else event_rules()
 
     def __repr__(self) -> str:
-        return f"Pond({str(self.folder)!r})"
+        return f"Pond({str(self.folder) if isinstance(self.place, FolderPlace) else self.place.address!r})"
 
     def close(self) -> None:
         """Close all files. Closing twice is harmless."""
@@ -336,6 +326,8 @@ class Pond(PondFace, RefsFace):
             resolution=resolution, time_zone=time_zone, scheme=scheme,
         )  # fmt: skip
         definition = born_in(definition, store, self._store, served=self._serving.serving)
+        if definition.store is Store.SHARD:
+            self.place.refuse("shards")
         return self.map(self.catalogue.create(definition, exist_ok=exist_ok).name)
 
     def map(self, name: str) -> Map:
@@ -354,6 +346,8 @@ class Pond(PondFace, RefsFace):
 
         Raises: `Invalid` for anything else; `NotFound`.
         """
+        if settings.get("store") == Store.SHARD:
+            self.place.refuse("shards")
         return self.open_maps.map(self.catalogue.alter(name, settings))
 
     def drop_map(self, name: str) -> None:
@@ -476,6 +470,8 @@ class Pond(PondFace, RefsFace):
         from millpond.maps.verify import verify_maps
 
         maps = verify_maps(self.loads, self.maps(), self.folder, full=full, going=going)
+        if not isinstance(self.place, FolderPlace):  # it has none of these
+            return maps
         return maps + check_place(self.space, self.events.store) + _check_runs(self.space)
 
 

@@ -1,7 +1,8 @@
-"""A pond is a pond: in a folder, on one node, on three; and its maps are maps in both stores."""
+"""A pond is a pond: in a folder, in a bucket, on one node, on three; and its maps are maps in both stores."""
 
 from __future__ import annotations
 
+import os
 from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from millpond.maps.protocols import PondLike
+    from tests.s3_server import S3Server
 
 
 class TestFolder(PondContract):
@@ -100,6 +102,23 @@ class TestCluster(PondContract):
         with pytest.raises(Invalid) as refused:
             pond.alter_map(fresh, store="layers")
         assert (refused.value.kind, refused.value.values["operation"]) == ("store_unsupported", "replication")
+
+
+@pytest.mark.usefixtures("process")
+@pytest.mark.sample(40, of="ponds in a bucket")
+class TestBucket(PondContract):
+    """Without a server of ours."""
+
+    verified, purges = "snapshot", False
+
+    @pytest.fixture(scope="class")
+    def pond(self, tmp_path_factory: pytest.TempPathFactory, s3_server: S3Server) -> Iterator[PondLike]:
+        folder, name = tmp_path_factory.mktemp("bucket"), f"contract-{os.getpid()}"
+        with pytest.MonkeyPatch.context() as patched:
+            for variable, value in s3_server.environment.items():
+                patched.setenv(variable, value)
+            with millpond.open(f"{s3_server.make_bucket(name)}/pond", cache=folder, max_staleness=0) as pond:
+                yield in_layers(pond)
 
 
 def in_layers(pond: Any) -> Any:

@@ -39,6 +39,18 @@ def test_the_guide_does_what_it_says(
     assert commands.count("weather") == 3
 
 
+def test_the_guide_to_ponds_in_a_bucket_does_what_it_says(
+    s3_server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, value in (s3_server.environment | {"XDG_CACHE_HOME": str(tmp_path)}).items():
+        monkeypatch.setenv(name, value)
+    bucket = s3_server.make_bucket(f"guide-{os.getpid()}")
+    [snippet] = [snippet for snippet in snippets("docs/buckets.md") if snippet.language == "python"]
+    exec(compile(snippet.text.replace("s3://my-bucket", bucket), "docs/buckets.md", "exec"), {})
+    assert capsys.readouterr().out.splitlines() == re.findall(r"# (\{.*)$", snippet.text, re.MULTILINE)
+
+
 def test_every_setting_is_named() -> None:
     named = re.findall(r"^\| `(objects\.\w+)` \|", (ROOT / PAGE).read_text(encoding="utf-8"), re.MULTILINE)
     assert named == [name for name in SETTINGS if name.startswith("objects.") and name != "objects.backups"]

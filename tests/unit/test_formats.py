@@ -28,6 +28,7 @@ from millpond.nodes.backups.layout import BACKUP_FORMAT
 from millpond.pond import open_pond
 from millpond.ranges import ids
 from millpond.refs import map_entries
+from millpond.stores.bucket_space import forms as space_forms
 from millpond.stores.memory import MemorySpace
 
 if TYPE_CHECKING:
@@ -64,7 +65,8 @@ def test_the_page_lists_the_numbers_that_the_code_writes() -> None:
         f"{snapshot_manifest.AGGREGATES_FORMAT}: of aggregates"
     )
     assert rows == [
-        (str(POND_FORMAT), "pond_format"), (str(SHARD_FORMAT), "shard_format"), (str(PART_FORMAT), "part_format"),
+        (str(POND_FORMAT), "pond_format"), (str(space_forms.FORMAT), "space_format"),
+        (str(SHARD_FORMAT), "shard_format"), (str(PART_FORMAT), "part_format"),
         (str(ids.FORMAT), "range_format"), (snapshots, "snapshot_format"),
         (str(map_entries.FORMAT), "map_entry_format"), (str(published.FORMAT), "snapshot_format"),
         (str(CLONE_FORMAT), "clone_format"), (str(BACKUP_FORMAT), "backup_format"),

@@ -63,6 +63,8 @@ def wants_json(context: typer.Context) -> bool:
 def _folder(folder: Path) -> Path:
     if str(folder).lower().startswith(("http:/", "https:/")):
         raise typer.BadParameter("this needs the pond's folder, not the URL of a node")
+    if str(folder).lower().startswith("s3:/"):
+        raise typer.BadParameter("this needs the pond's folder, not a bucket")
     return folder
 
 
@@ -77,7 +79,7 @@ PondPlace = Annotated[
     str,
     typer.Option(
         "--pond", envvar="MILLPOND_POND", metavar="FOLDER|URL", show_default="./pond",
-        help="The pond: a folder, or the URL of a node, such as http://localhost:7433.",
+        help="The pond: a folder, a bucket such as s3://bucket/pond, or the URL of a node, such as http://localhost:7433.",
     ),
 ]  # fmt: skip
 Json = Annotated[

@@ -2,35 +2,44 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from millpond.cli.options import Json, PondFolder
+from millpond.cli.options import Json, PondPlace
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
 
 __all__ = ("init", "version")
 
-_HERE = Path("pond")
 
-
-@verb("init", "millpond init", "millpond init data/pond")
+@verb("init", "millpond init", "millpond init data/pond", "millpond init s3://bucket/pond")
 def init(
-    folder: Annotated[Path | None, typer.Argument(metavar="[FOLDER]", help="The folder to make.")] = None,
-    pond: PondFolder = _HERE,
+    place: Annotated[
+        str | None, typer.Argument(metavar="[FOLDER|s3://BUCKET/PREFIX]", help="The folder, or the bucket.")
+    ] = None,
+    pond: PondPlace = "pond",
     json: Json = False,
 ) -> None:
     """Make a pond. An existing pond is left as it is."""
     import millpond
+    from millpond.client.location import NodesLocation, parse_location
+    from millpond.errors import Invalid, NotFound
 
-    place = folder or pond
-    made = not (place / "pond.json").is_file()
-    with millpond.open(place):
-        pass
+    place = place or pond
+    location = parse_location(place)
+    if isinstance(location, NodesLocation):
+        raise Invalid("a node makes its own pond", kind="pond_folder", pond=place, hint="millpond serve --data FOLDER")
+    try:
+        opened: Any = location.open_existing()
+        made = False
+    except NotFound as error:
+        if error.kind != "pond_not_found":
+            raise
+        opened, made = millpond.open(place), True
+    opened.close()
     if json:
-        console.print_json({"pond": str(place), "made": made})
+        console.print_json({"pond": place, "made": made})
     else:
         console.say(f"made a pond in {place}" if made else f"there is a pond in {place} already; nothing was changed")
 

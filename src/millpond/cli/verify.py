@@ -36,14 +36,15 @@ def verify(
     Damaged parts and snapshots are quarantined; each problem says what was done, or what to do. Of a pond on nodes,
     each node checks itself, and the rows of every map are compared between them.
     """
-    from millpond.client.location import parse_location
+    from millpond.client.location import NodesLocation, parse_location
 
+    location = parse_location(pond)
     with existing_pond(pond) as opened:
         with console.progress("verifying", quiet=json):
             report = opened.verify(full=full)
         problems = [str(problem) for problem in report.problems]
         with console.progress("comparing nodes", quiet=json):
-            compared = parse_location(pond).either(lambda _folder: None, lambda urls: _compared(urls, wait, problems))
+            compared = _compared(location.urls, wait, problems) if isinstance(location, NodesLocation) else None
     if json:
         result = {"pond": str(pond), "checked": report.checked, "counts": dict(report.counts), "problems": problems}
         console.print_json(result if compared is None else result | {"agreement": compared.to_dict()})

@@ -1,4 +1,4 @@
-"""The location of a pond, parsed once: a folder, or nodes by their addresses."""
+"""The location of a pond, parsed once: a folder, a bucket, or nodes by their addresses."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from millpond.clock import Clock
     from millpond.pond import Pond
 
-__all__ = ("FolderLocation", "NodesLocation", "PondLocation", "parse_location")
+__all__ = ("BucketLocation", "FolderLocation", "NodesLocation", "PondLocation", "parse_location")
 
 
 T = TypeVar("T")
@@ -77,11 +77,71 @@ class NodesLocation:
         return self.open(**settings)
 
 
-PondLocation: TypeAlias = FolderLocation | NodesLocation
+@dataclass(frozen=True, slots=True)
+class BucketLocation:
+    """A pond in a bucket, `s3://bucket/prefix`."""
+
+    url: str
+
+    def open(
+        self, *, create: bool = True, clock: Clock | None = None, max_staleness: float | None = None,
+        cache: str | os.PathLike[str] = "", maps_memory_max: int | str | None = None,
+        maps_history: str | int | None = None,
+    ) -> Pond:  # fmt: skip
+        """Open the pond, made if missing unless `create` is False.
+
+        Credentials and the server come from the environment: `AWS_ACCESS_KEY_ID` …, `AWS_ENDPOINT_URL`.
+        `max_staleness`: how old in seconds what is read may be, by default 1; 0 asks the bucket each time. `cache`: the
+        folder for copies of files. The others are as in `open_pond`.
+
+        Raises: `Invalid` when the prefix holds something else or, without `create`, no pond, and for a bucket without
+        conditional writes; `Denied` for a right that is missing; `Unavailable` when it cannot be reached.
+        """
+        # Arrow and obstore are imported with the first pond, so that `import millpond` stays light.
+        from millpond.clock import SystemClock
+        from millpond.maps.loads.bucket_place import bucket_place
+        from millpond.maps.model.beginning import Retention
+        from millpond.memory_bound import memory_bound
+        from millpond.pond import Pond
+
+        clock = clock or SystemClock()
+        place = bucket_place(self.url, clock, cache=os.fspath(cache), max_staleness=max_staleness)
+        return Pond(
+            place.folder, create=create, clock=clock, retention=Retention.of(None, maps_history), store="layers",
+            memory_max=memory_bound(maps_memory_max), place=place,
+        )  # fmt: skip
+
+    def either(self, of_folder: Callable[[Path], T], of_nodes: Callable[[str], T]) -> T:
+        """Refuse: neither function is for a bucket.
+
+        Raises: `Invalid`, kind `bucket_unsupported`.
+        """
+        raise Invalid(
+            "this is done with a folder or a node, not with a bucket", kind="bucket_unsupported", pond=self.url,
+            hint="see docs/buckets.md for what works in a bucket",
+        )  # fmt: skip
+
+    def open_existing(self, **_settings: Any) -> Pond:
+        """Open the pond; the settings are those of clients, and a bucket has none.
+
+        Raises: `NotFound` when there is none; as `open`.
+        """
+        try:
+            return self.open(create=False)
+        except Invalid as error:
+            if error.kind != "pond_missing":
+                raise
+            raise NotFound(
+                "there is no pond here", kind="pond_not_found", pond=self.url,
+                hint=f"make one with 'millpond init {self.url}', or name one with --pond or MILLPOND_POND",
+            ) from error  # fmt: skip
+
+
+PondLocation: TypeAlias = FolderLocation | BucketLocation | NodesLocation
 
 
 def parse_location(place: str | os.PathLike[str]) -> PondLocation:
-    """The location that a text names: an address with a scheme is a node's, all else a folder.
+    """The location that a text names: an address with a scheme is a bucket's or a node's, all else a folder.
 
     >>> parse_location("http://localhost:7433")
     NodesLocation(urls='http://localhost:7433')
@@ -94,6 +154,8 @@ def parse_location(place: str | os.PathLike[str]) -> PondLocation:
         return FolderLocation(Path(place))
     if place.strip().lower().startswith(("http://", "https://")):
         return NodesLocation(place)
+    if place.strip().lower().startswith("s3://"):
+        return BucketLocation(place.strip())
     if "://" in place:
         raise Invalid(
             "the address of a node is not understood", kind="node_url", url=shown_address(place),

@@ -37,7 +37,7 @@ def lineage_of(pond: Any) -> Lineage | None:
         return None
     from millpond.lineage.targets import Lineage
 
-    where = pond.folder.absolute() if hasattr(pond, "folder") else pond.nodes.where.partition("://")[2]
+    where = (pond.place.address if hasattr(pond, "place") else pond.nodes.where).partition("://")[2]
     return Lineage(target, f"millpond://{where}", pond.clock)
 
 

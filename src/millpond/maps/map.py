@@ -95,10 +95,8 @@ class Map(MapFace):
 
     @opened_once
     def objects(self) -> Objects:
-        """The folder of the map's snapshots."""
-        from millpond.stores.objects import open_objects
-
-        return open_objects(self.snapshots_folder)
+        """The files of the map's snapshots."""
+        return self.loading.open_files(self.snapshots_folder)
 
     @opened_once
     def layers(self) -> Layers | None:

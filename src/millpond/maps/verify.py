@@ -32,6 +32,7 @@ from millpond.maps.parts.part import read_manifest, verify_part
 from millpond.maps.shard.check import check_shard
 from millpond.maps.snapshots.check import check_snapshot
 from millpond.stores.lmdb.probe import read_through
+from millpond.stores.objects import forget_copies
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -75,6 +76,7 @@ def _sum(reports: Iterable[Report]) -> Report:
 def _check_map(loads: Loads, pond_map: Map, *, full: bool) -> Report:
     report = _sum(_check_part(loads, pond_map, queued) for queued in loads.queue.parts(pond_map.name))
     if pond_map.layers is not None:
+        forget_copies(pond_map.objects)  # what is in a bucket is checked, not what was fetched from it
         return report + check_snapshot(loads.space, pond_map, None)
     shard = attempt(
         "shard",
@@ -91,8 +93,9 @@ def _check_map(loads: Loads, pond_map: Map, *, full: bool) -> Report:
 
 
 def _check_space(loads: Loads, folder: Path) -> Iterator[Report]:
-    # Damaged pages may kill the process that reads them: a child goes first.
-    yield checked("row of the space", sum(read_through(folder / "space").values()))
+    if (folder / "space").exists():
+        # Damaged pages may kill the process that reads them: a child goes first.
+        yield checked("row of the space", sum(read_through(folder / "space").values()))
     with loads.space.read() as tx:
         yield from _check_keyspaces(tx)
         yield from _check_catalogue(tx)

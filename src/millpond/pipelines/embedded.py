@@ -89,6 +89,7 @@ def embedded(pond: Pond, place: str, tell: Callable[[str], object]) -> Iterator[
 
     Raises: `Conflict` when another process works on the pond in this way, or its runs are in another store.
     """
+    pond.place.refuse("workflows")
     if (pond.folder / "workflows").exists():
         raise Conflict("the runs of this pond are in another store", kind="workflows_place", store="rocksdb",
                        hint="serve the pond, and deploy the pipeline there")  # fmt: skip

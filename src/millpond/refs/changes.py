@@ -29,7 +29,6 @@ from millpond.versions.staging.writes import Condition, delete_paths, put_entry
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from pathlib import Path
 
     from millpond.kernel.space import Transaction
     from millpond.versions.graph.commits import Commit
@@ -48,10 +47,10 @@ class StateChange:
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """The repository of maps, and the folder of its pond."""
+    """The repository of maps, and the address of its pond."""
 
     site: Site
-    folder: Path
+    address: str
     message: Message = field(default_factory=Message)
 
 
@@ -84,7 +83,7 @@ def stage_change(tree: Tree, branch: str, change: StateChange) -> None:
         delete_paths(site, branch, [map_path(seen.name)], force=True)
         return
     condition = Condition(absent=True) if seen is None else Condition(checksum=seen.manifest)
-    entry, mark = state.to_entry(tree.folder, site.seconds()), site.clock.random_id()
+    entry, mark = state.to_entry(tree.address, site.seconds()), site.clock.random_id()
     try:
         put_entry(
             site, branch, entry, condition, force=True, besides=lambda tx: name_manifests(tx, [state], mark)
@@ -99,7 +98,7 @@ def tree_with(tree: Tree, index: str, states: Mapping[str, MapEntry | None]) -> 
     site = tree.site
     rows = [(name, state) for name, state in sorted(states.items())]
     puts = [
-        Entry(map_path(name), "") if state is None else state.to_entry(tree.folder, site.seconds())
+        Entry(map_path(name), "") if state is None else state.to_entry(tree.address, site.seconds())
         for name, state in rows
     ]  # fmt: skip
     batch = batch_of(puts)

@@ -16,8 +16,6 @@ from millpond.versions.objects.entries import Entry, entries_of
 from millpond.versions.reference import Reference
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from millpond.maps.snapshots.manifest import SnapshotManifest
     from millpond.versions.repository_context import Site
 
@@ -65,9 +63,9 @@ class MapEntry:
         """The same map with another state."""
         return replace(self, manifest=manifest.id, version=manifest.shard_version, size=len(manifest.to_bytes()))
 
-    def to_entry(self, folder: Path, seconds: int) -> Entry:
-        """The object, for a pond in a folder."""
-        address = f"local://{folder.resolve()}/snapshots/{self.folder}/{manifest_name(self.manifest)}"
+    def to_entry(self, pond: str, seconds: int) -> Entry:
+        """The object, for a pond at an address."""
+        address = f"{pond}/snapshots/{self.folder}/{manifest_name(self.manifest)}"
         about = {
             "format": str(FORMAT), "definition": stable_json(self.definition.to_dict(), compact=True).decode(),
             "version": str(self.version),

@@ -16,7 +16,6 @@ from millpond.refs.changes import StateChange, Tree, commit_changes, entry_at_re
 from millpond.refs.face import POND
 from millpond.refs.main import MAIN, record_main
 from millpond.refs.map_entries import MapEntry, maps_of
-from millpond.stores.objects import open_objects
 from millpond.times.instants import parse_instant
 from millpond.versions.commits import Message
 from millpond.versions.graph.commits import get_commit
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from millpond.clock import Clock
     from millpond.kernel.space import Space, Transaction
     from millpond.maps.loads.loading import Loading
+    from millpond.maps.loads.pond_folder import PondPlace
     from millpond.versions.graph.commits import Commit
     from millpond.versions.repositories import Repositories
     from millpond.versions.repository import Repository
@@ -42,7 +42,10 @@ class OpenPond(Protocol):
     loading: Loading
 
     @property
-    def repositories(self) -> Repositories: ...
+    def place(self) -> PondPlace: ...
+
+    @property
+    def open_repositories(self) -> Repositories: ...
 
 
 class RefStates:
@@ -61,7 +64,7 @@ class RefStates:
 
         Raises: `Invalid`, kind `refs_place`, where the repositories of the pond are in a database of their own.
         """
-        repositories = self._pond.repositories
+        repositories = self._pond.open_repositories
         if repositories.space is not self._pond.space:
             raise Invalid(
                 "maps have branches where the repositories are in the pond's own folder", kind="refs_place",
@@ -76,7 +79,7 @@ class RefStates:
     def tree(self, words: Message | None = None) -> Tree:
         """The repository, to change maps in, with the words of a commit."""
         site = replace(self.repository.site, composed="")  # maps are written here, and nowhere else
-        return Tree(site, self.folder, words or Message())
+        return Tree(site, self._pond.place.address, words or Message())
 
     def layers_for(self, definition: MapDefinition) -> Layers:
         """The layers of `main` of a map, which others share the files of."""
@@ -85,8 +88,8 @@ class RefStates:
             layers = self.loading.layers_of(definition.name)
         if layers is not None and layers.definition == definition:
             return layers
-        objects = open_objects(self.folder / "snapshots" / folder_name(definition))
         loading = self.loading
+        objects = loading.open_files(self.folder / "snapshots" / folder_name(definition))
         return Layers(loading.space, loading.clock, objects, definition, loading.memory_max, loading.history_ms)
 
     # -- reading --------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from millpond.maps.model.beginning import HISTORY_MS
 from millpond.memory_bound import MEMORY_LEAST, MEMORY_MAX
-from millpond.settings.types import Address, Addresses, Duration, Intervals, Names, Place, Size, Tokens
+from millpond.settings.types import Address, Addresses, Duration, FolderName, Intervals, Names, Place, Size, Tokens
 from millpond.times.durations import UNITS_MS
 
 __all__ = (
@@ -31,7 +31,7 @@ class _Group(BaseModel):
 class Server(_Group):
     """One node: its address, the requests that it takes, and its logs."""
 
-    data: str = Field("pond", description="folder of the pond that a node serves")
+    data: FolderName = Field("pond", description="folder of the pond that a node serves")
     host: str = Field("127.0.0.1", description="address to listen on; any but this machine's own needs tokens")
     port: int = Field(7433, ge=0, le=65535, description="port to listen on; 0 takes any that is free")
     grpc_port: Annotated[int, Field(ge=0, le=65535)] | Literal["auto", "off"] = Field(

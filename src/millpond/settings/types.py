@@ -14,7 +14,8 @@ from millpond.sizes import parse_size
 from millpond.times.durations import UNITS_MS, format_duration, is_off, parse_duration
 
 __all__ = (
-    "Address", "Addresses", "Duration", "Intervals", "Names", "Place", "Size", "TokenSetting", "Tokens", "Unit",
+    "Address", "Addresses", "Duration", "FolderName", "Intervals", "Names", "Place", "Size", "TokenSetting", "Tokens",
+    "Unit",
     "duration_in_words",
 )  # fmt: skip
 
@@ -39,6 +40,13 @@ def _size(value: object) -> object:
         return parse_size(value)
     except Invalid as error:
         raise ValueError(error.hint) from error
+
+
+def _folder(value: str) -> str:
+    """A folder of this machine: a node serves no bucket, which needs none."""
+    if "://" in value:
+        raise ValueError("name a folder; a pond in a bucket needs no node: each process opens it")
+    return value
 
 
 def _several(value: object) -> object:
@@ -98,6 +106,7 @@ Size = Annotated[int, BeforeValidator(_size), Unit("bytes"), Field(ge=0)]
 Place = Annotated[str, AfterValidator(_place)]
 Address = Annotated[str, AfterValidator(_open_address)]
 Addresses = Annotated[tuple[Address, ...], BeforeValidator(_several)]
+FolderName = Annotated[str, AfterValidator(_folder)]
 Names = Annotated[tuple[str, ...], BeforeValidator(_several)]
 Intervals = Annotated[tuple[tuple[str, Duration], ...], BeforeValidator(_intervals)]
 

@@ -325,10 +325,12 @@ def place_of(pond: PondLike | None, session: SparkSession | None = None, *, refs
         from millpond.refs.pond import BranchPond, RefPond
 
         if isinstance(place, Pond):
+            place.place.refuse("spark")
             return _folder_place(place.folder)
         if isinstance(place, RefPond) and not refs:
             raise Invalid("this is done on main", kind="ref_unsupported", pond=repr(place), hint="name the pond itself")
         if isinstance(place, RefPond):
+            place.refs.pond.place.refuse("spark")
             on_branch = isinstance(place, BranchPond)
             return _folder_place(place.refs.folder).at(*((place.ref, None) if on_branch else (None, place.ref)))
         return NodesPlace(place.nodes.where, Rights(place.settings.client.token, place.settings.tls.ca or ""))

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from millpond.kernel.keys import KeyRange
 
-__all__ = ("BLOCK_ROWS_MAX", "MemorySpace")
+__all__ = ("BLOCK_ROWS_MAX", "MemorySpace", "Rows")
 
 BLOCK_ROWS_MAX = 256
 """Larger: a write copies more rows; smaller: it copies a longer list of blocks."""
@@ -43,11 +43,17 @@ class _Block(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _Rows:
+class Rows:
     """The rows at one moment: a `ReadTransaction` that never ends."""
 
     firsts: list[bytes] = field(default_factory=list)
     blocks: list[_Block] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, rows: Iterable[tuple[bytes, bytes]]) -> Rows:
+        """Rows that are in the order of their keys."""
+        blocks = list(_blocks_of(dict(rows)))
+        return cls([block.keys[0] for block in blocks], blocks)
 
     def get(self, key: bytes) -> bytes | None:
         if not self.blocks:
@@ -71,9 +77,9 @@ class _Rows:
     def keys(self, keys: KeyRange, *, reverse: bool = False) -> Iterator[bytes]:
         return (key for key, _ in self.scan(keys, reverse=reverse))
 
-    def changed(self, changes: Iterable[tuple[bytes, bytes | None]]) -> _Rows:
+    def changed(self, changes: Iterable[tuple[bytes, bytes | None]]) -> Rows:
         """The rows after changes, in the order of their keys; the blocks that hold none of them are shared."""
-        rows = _Rows(self.firsts.copy(), self.blocks.copy())
+        rows = Rows(self.firsts.copy(), self.blocks.copy())
         by_block: dict[int, dict[bytes, bytes | None]] = {}
         for key, value in changes:
             by_block.setdefault(self._block_of(key), {})[key] = value
@@ -120,7 +126,7 @@ class MemorySpace:
     """A `Space` that is gone with its process."""
 
     def __init__(self) -> None:
-        self._rows = _Rows()
+        self._rows = Rows()
         self._writing = threading.Lock()
         self._writer: int | None = None
         self._closed = False

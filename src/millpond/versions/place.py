@@ -85,8 +85,11 @@ class Placed:
     close: Callable[[], None]
 
 
-def placed(own: Space, folder: Path, stated: VersionsPlace, random_id: Callable[[], str]) -> Placed:
+def placed(
+    own: Space, folder: Path, stated: VersionsPlace, random_id: Callable[[], str], *, base: str = ""
+) -> Placed:  # fmt: skip
     """The place of the repositories of the pond in a folder; a place that is given is compared with what is there.
+    `base`: where the pond's own are, by default its folder.
 
     Raises: `Invalid` for a place that is not the pond's; `Unavailable` when a given server cannot be reached.
     """
@@ -98,7 +101,7 @@ def placed(own: Space, folder: Path, stated: VersionsPlace, random_id: Callable[
             hint="leave versions_space out, or make a new pond for the database",
         )  # fmt: skip
     if not stated.space and noted is None:
-        base = str(folder / "repositories")
+        base = base or str(folder / "repositories")
         return Placed(
             own, _opener(lambda: base), _source_opener(lambda: base), _naming(lambda: stated.objects), _nothing
         )  # fmt: skip

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
+import millpond
 from millpond.client.pond import RemotePond
 from millpond.errors import NotFound
 from millpond.maps.model.definition import SHARD_KINDS, Kind
@@ -45,6 +46,8 @@ def rows(value: str) -> pa.Table:
 
 def opened_again(pond: Any) -> Any:
     """The same pond, opened once more, as another process would."""
+    if isinstance(pond, Pond) and pond.place.address.startswith("s3://"):
+        return millpond.open(pond.place.address, cache=pond.folder.parent, clock=pond.clock, max_staleness=0)
     if isinstance(pond, Pond):
         return open_pond(pond.folder, clock=pond.clock)
     assert isinstance(pond, RemotePond)

@@ -55,7 +55,7 @@ def copy_map(
         need_layers(before, "rename" if drop else "copy")
         after = replace(before, name=check_name(new), incarnation=loading.clock.random_id())
         created_map(tx, after, exist_ok=False)
-    layers, target = loading.layers_of(before.name), FolderObjects(folder_of(after))
+    layers, target = loading.layers_of(before.name), loading.open_files(folder_of(after))
     assert layers is not None, "it is layered"
     try:
         with loading.writing(), layers.writing(), writing(target):
@@ -101,6 +101,9 @@ def _linked(
         for folder in folders:
             make_folder(folder)
         for name in files:
+            if not target.collected:  # a bucket has no second names
+                target.put(name, layers.objects.get(name))
+                continue
             with suppress(FileExistsError):
                 os.link(layers.objects.root / name, target.root / name)
         for folder in folders:

@@ -125,11 +125,13 @@ def maintaining(layers: Layers, seconds: float) -> AbstractContextManager[None]:
     return alone(layers.objects.root / "fold.lock", seconds, busy)
 
 
-def _put_in_place(layers: Layers, done: LayerFold, entry: Callable[[Transaction], Entry] | None = None) -> None:
-    """Let one layer count in the place of others, over whatever the head is by now. With an `entry`, which is made in
-    the same write, the map is changed; a fold changes nothing, and the version stays.
+def _put_in_place(
+    layers: Layers, done: LayerFold, entry: Callable[[Transaction], Entry] | None = None, *, only: str = ""
+) -> None:  # fmt: skip
+    """Let one layer count in the place of others, over whatever the head is by now, or `only` over one manifest. With
+    an `entry`, which is made in the same write, the map is changed; a fold changes nothing, and the version stays.
 
-    Raises: `Conflict` when the others are not in the head any more as they were.
+    Raises: `Conflict` when the others are not in the head any more as they were; kind `map_moved` when another counts.
     """
 
     def swap(tx: Transaction) -> None:
@@ -138,6 +140,8 @@ def _put_in_place(layers: Layers, done: LayerFold, entry: Callable[[Transaction]
     while True:
         head = layers.head()
         assert head.manifest is not None, "it has the layers"
+        if only and head.manifest.id != only:
+            raise Conflict("a load came in between", kind="map_moved", map=layers.definition.name, hint="try again")
         changed = substitute(
             layers.objects, head.manifest, done, created_ms=layers.clock.now_ms(), spill=layers.spill()
         )
@@ -249,9 +253,14 @@ def delete(loading: Loading, layers: Layers, where: str) -> Entry | None:
         if not layers.definition.kind.keyed:
             # A load of ranges is put together with the groups under it, and would bring back what goes.
             held.enter_context(loading.loads.alone())
-        return _rewrite(
-            loading, layers, "delete", deletion.output, lambda: {"where": where, "rows_removed": deletion.gone}
-        )  # fmt: skip
+        while True:
+            try:
+                return _rewrite(
+                    loading, layers, "delete", deletion.output, lambda: {"where": where, "rows_removed": deletion.gone}
+                )  # fmt: skip
+            except Conflict as error:
+                if error.kind != "map_moved":
+                    raise
 
 
 def _rewrite(
@@ -279,7 +288,10 @@ def _rewrite(
         if what == "delete" and not facts()["rows_removed"]:
             return None
         if inputs:
-            _put_in_place(layers, LayerFold(inputs, output, oldest=True), enter)
+            # The lock that keeps loads of ranges away is not seen by other machines.
+            ranged = what == "delete" and not layers.definition.kind.keyed
+            only = manifest.id if ranged and manifest is not None else ""
+            _put_in_place(layers, LayerFold(inputs, output, oldest=True), enter, only=only)
         else:
             loading.space.write(enter)
     loading.loads.announce()

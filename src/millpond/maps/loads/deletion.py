@@ -60,7 +60,8 @@ if TYPE_CHECKING:
     from millpond.maps.snapshots.manifest import SnapshotManifest
     from millpond.stores.objects import Objects
 
-__all__ = ("DeleteReport", "condition_text", "delete_from_layers", "delete_from_shard", "purge_layers")
+__all__ = ("DeleteReport", "condition_text", "delete_from_layers", "delete_from_shard", "need_purge",
+           "purge_layers")  # fmt: skip
 
 LOCK_SECONDS = 600.0
 
@@ -168,12 +169,26 @@ def delete_from_layers(
     Raises: as `delete_from_shard`; `Corrupt`, naming the file.
     """
     began = loading.clock.monotonic()
+    if now:
+        need_purge(layers)
     entry = delete_layers(loading, layers, where)
     left = purge_layers(loading, layers, where) if now else ()
     return _report(loading, layers.definition, entry, rows(), began, now, left)
 
 
 # -- purging ------------------------------------------------------------------------------------------
+
+
+def need_purge(layers: Layers) -> None:
+    """Refuse a purge where files stay.
+
+    Raises: `Invalid`, kind `bucket_unsupported`.
+    """
+    if not layers.objects.collected:
+        raise Invalid(
+            "files are not removed from a bucket", kind="bucket_unsupported", part="purge", map=layers.definition.name,
+            hint="delete without now: the rows are hidden, and their files stay in the bucket",
+        )  # fmt: skip
 
 
 def purge_layers(loading: Loading, layers: Layers, where: str) -> tuple[str, ...]:

@@ -20,8 +20,17 @@ if TYPE_CHECKING:
     from millpond.maps.loads.loads import Loads
     from millpond.maps.model.definition import MapDefinition
     from millpond.maps.shard.shard import Shard
+    from millpond.stores.objects import FolderObjects
 
-__all__ = ("Loading",)
+__all__ = ("Loading", "folder_files")
+
+
+def folder_files(folder: Path) -> FolderObjects:
+    """The files of a map that lie in its folder alone."""
+    # Imported here: opening a pond needs no Arrow.
+    from millpond.stores.objects import FolderObjects
+
+    return FolderObjects(folder)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +41,7 @@ class Loading:
     first load.
     `memory_max`: the bytes of memory that one piece of work on a map may take. `history_ms`: the age up to which the
     history of layered maps is kept. `let_go` lets go of manifests that only commits of the past name; it gives the
-    others, with who names each.
+    others, with who names each. `open_files` opens the files of a map, by the folder that they have on this machine.
     """
 
     folder: Path
@@ -46,6 +55,7 @@ class Loading:
     memory_max: int = MEMORY_MAX
     history_ms: int = HISTORY_MS
     let_go: Callable[[MapDefinition, Collection[str]], Mapping[str, str]] = lambda *_: {}
+    open_files: Callable[[Path], FolderObjects] = folder_files
 
     @property
     def loads(self) -> Loads:

@@ -1,4 +1,4 @@
-"""The folder of a pond: its marker, its subfolders, and what processes leave in them.
+"""The folder of a pond: its marker, its subfolders, what processes leave in them; and a pond's place, a folder or not.
 
 pond.json      format version
 """
@@ -8,20 +8,30 @@ from __future__ import annotations
 import os
 import re
 import socket
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from millpond.errors import Corrupt, Invalid
+from millpond.errors import Conflict, Corrupt, Invalid, Unavailable
 from millpond.json_forms import FormError, JsonForm, OtherFormat
+from millpond.maps.loads.loading import folder_files
+from millpond.maps.model.keyspaces import MAINTENANCE, QUEUE
 from millpond.stores.files import disk_errors, make_folder, sweep_leftovers, write_file_atomically
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from millpond.clock import Clock
+    from millpond.kernel.space import Space
+    from millpond.maps.loads.loading import Loading
+    from millpond.maps.log.ownership import OwnerLock
+    from millpond.maps.pond_catalogue import PondCatalogue
+    from millpond.stores.objects import FolderObjects
 
 __all__ = (
-    "FOLDERS", "OLDEST_FORMAT", "POND_FORMAT", "check_folder", "holds_something", "host_name", "is_alive", "sweep_pond",
-    "write_marker", "writer_folder",
+    "FOLDERS", "MARKER", "OLDEST_FORMAT", "POND_FORMAT", "FolderPlace", "PondPlace", "check_folder", "holds_something",
+    "host_name", "is_alive", "make_folders", "read_marker", "recover", "sweep_pond", "write_marker", "writer_folder",
 )  # fmt: skip
 
 POND_FORMAT = 4
@@ -45,24 +55,32 @@ def check_folder(folder: Path, create: bool) -> int:
     """
     marker = folder / "pond.json"
     if marker.exists():
-        return _check_marker(marker)
+        return read_marker(marker.read_bytes(), folder, marker)
     if not create:
         raise Invalid("there is no pond here", kind="pond_missing", folder=folder, hint="make one: millpond init")
     if folder.exists() and not folder.is_dir():
         raise Invalid("that is a file, not a folder", kind="pond_folder", folder=folder, hint="name an empty folder")
     if folder.exists() and any(folder.iterdir()) and not (folder / "space").exists():
         raise Invalid("the folder holds something else", kind="pond_folder", folder=folder, hint="name an empty folder")
-    with disk_errors(folder):
-        make_folder(folder, _OWNER_ONLY)
-        for name in ("space", *FOLDERS):
-            (folder / name).mkdir(parents=True, exist_ok=True)
+    make_folders(folder, "space", *FOLDERS)
     write_marker(folder)
     return POND_FORMAT
 
 
+def make_folders(folder: Path, *names: str) -> None:
+    """Make a folder, its owner's alone, with these below it.
+
+    Raises: `Unavailable` when the disk is full, or refuses it.
+    """
+    with disk_errors(folder):
+        make_folder(folder, _OWNER_ONLY)
+        for name in names:
+            (folder / name).mkdir(parents=True, exist_ok=True)
+
+
 def write_marker(folder: Path) -> None:
     """Note that all of a pond has the present format."""
-    write_file_atomically(folder / "pond.json", _MARKER.encode(_Marker()))
+    write_file_atomically(folder / "pond.json", MARKER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,16 +89,22 @@ class _Marker:
 
 
 _MARKER = JsonForm(_Marker, format=POND_FORMAT)
+MARKER = _MARKER.encode(_Marker())
+"""The bytes of the marker of a new pond."""
 
 
-def _check_marker(marker: Path) -> int:
+def read_marker(data: bytes, pond: Path | str, marker: Path | str) -> int:
+    """The format of the pond that has a marker.
+
+    Raises: `Invalid` for a format that is not known; `Corrupt`.
+    """
     try:
-        _MARKER.decode(marker.read_bytes())
+        _MARKER.decode(data)
     except OtherFormat as error:
         if isinstance(error.found, int) and OLDEST_FORMAT <= error.found < POND_FORMAT:
             return error.found
         raise Invalid(
-            "the pond has a format this version does not know", kind="pond_format", folder=marker.parent,
+            "the pond has a format this version does not know", kind="pond_format", folder=pond,
             found=error.found, known=POND_FORMAT, hint=_OTHER_FORMAT,
         ) from error  # fmt: skip
     except FormError as error:
@@ -131,3 +155,103 @@ def sweep_pond(folder: Path) -> None:
     """Remove what a crash, or a removal that could not end, left half written or half removed in a pond's folder."""
     for within in _SWEPT:
         sweep_leftovers(folder, within)
+
+
+# -- the place of a pond -----------------------------------------------------------------------------
+
+
+class PondPlace(Protocol):
+    """A place that a pond lies at."""
+
+    @property
+    def folder(self) -> Path:
+        """The folder on this machine: of a pond in a bucket it has locks, unfinished work, and copies."""
+
+    @property
+    def address(self) -> str:
+        """The address that objects of the pond begin with: `local:///data/pond`, `s3://bucket/pond`."""
+
+    @property
+    def repositories(self) -> str:
+        """The place below which repositories keep their objects."""
+
+    def check(self, *, create: bool) -> int:
+        """The format of the pond that is there, made if missing and `create`.
+
+        Raises: `Invalid` when something else is there or, without `create`, no pond.
+        """
+
+    def open_space(self) -> Space:
+        """The space of the pond."""
+
+    def open_files(self, folder: Path) -> FolderObjects:
+        """The files of a map, by the folder that they have on this machine."""
+
+    def refuse(self, part: str) -> None:
+        """Let a part be used that works here.
+
+        Raises: `Invalid`, kind `bucket_unsupported`, naming the part and the way out.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class FolderPlace:
+    """A folder, with all parts of a pond."""
+
+    folder: Path
+    space: Callable[[Path], Space]
+
+    @property
+    def address(self) -> str:
+        """The folder, as objects name it."""
+        return f"local://{self.folder.resolve()}"
+
+    @property
+    def repositories(self) -> str:
+        """A folder of the pond."""
+        return str(self.folder / "repositories")
+
+    def check(self, *, create: bool) -> int:
+        """The format of the pond in the folder."""
+        return check_folder(self.folder, create)
+
+    def open_space(self) -> Space:
+        """The space in the folder."""
+        return self.space(self.folder / "space")
+
+    def open_files(self, folder: Path) -> FolderObjects:
+        """The files in a folder of the pond."""
+        return folder_files(folder)
+
+    def refuse(self, part: str) -> None:
+        """Refuse nothing."""
+
+
+# -- opening it --------------------------------------------------------------------------------------
+
+
+def recover(loading: Loading, owner: OwnerLock, catalogue: PondCatalogue) -> None:
+    """Finish what a crash cut off; a pond that was closed in order costs a look at its folders and its queue."""
+    if not owner.serving and owner.served():
+        return  # the node that serves the pond sees to it
+    if holds_something(loading.folder / "clone"):
+        from millpond.maps.log.clone import resume_clone
+
+        resume_clone(loading.folder, loading.space)
+    if any(holds_something(loading.folder / name) for name in ("writer", "parts", "quarantine")):
+        loading.loads.recover(is_alive)
+    if not owner.serving and _waits(loading.space):
+        # What a crash or a full disk left waiting. Who only wants to ask need not wait for it to be merged, nor
+        # be kept from it by a map that is damaged.
+        from millpond.maps.loads.merge_queue import merge_queued
+
+        with suppress(Unavailable, Corrupt, Conflict), owner.writing():
+            merge_queued(loading.loads, loading.shard_of, wait_seconds=0)
+    catalogue.finish_drops()
+    sweep_pond(loading.folder)
+
+
+def _waits(space: Space) -> bool:
+    """True when parts or orders of maintenance are queued."""
+    with space.read() as tx:
+        return any(next(tx.keys(keys.range()), None) is not None for keys in (QUEUE, MAINTENANCE))

@@ -99,7 +99,12 @@ def writing(objects: Objects) -> Iterator[None]:
 
 @contextmanager
 def collecting(objects: Objects) -> Iterator[bool]:
-    """True while nobody writes, and nobody begins to; False when somebody does: then nothing may be collected."""
+    """True while nobody writes, and nobody begins to; False when somebody does, or may where no lock is seen: then
+    nothing may be collected.
+    """
+    if not objects.collected:
+        yield False
+        return
     file = objects.local_path(_WRITING)
     try:
         handle = None if file is None else _lock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from millpond.stores.objects.protocol import ObjectInfo, Objects
+from millpond.stores.objects.protocol import Level, ObjectInfo, Objects, ObjectStore
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     import pyarrow as pa
 
-__all__ = ("ObjectsBelow",)
+    from millpond.stores.objects.protocol import TaggedObject
+
+__all__ = ("ObjectsBelow", "StoreBelow")
 
 
 class ObjectsBelow(Objects):
@@ -51,3 +53,25 @@ class ObjectsBelow(Objects):
 
     def local_path(self, name: str) -> Path | None:
         return self.inner.local_path(self.folder + name)
+
+
+class StoreBelow(ObjectsBelow, ObjectStore):
+    """The same of a place with conditional writes."""
+
+    def __init__(self, inner: ObjectStore, folder: str) -> None:
+        super().__init__(inner, folder)
+        self._store = inner
+
+    def swap(self, name: str, data: bytes | memoryview | pa.Buffer, expected: str | None) -> str:
+        return self._store.swap(self.folder + name, data, expected)
+
+    def get_tagged(self, name: str) -> TaggedObject:
+        return self._store.get_tagged(self.folder + name)
+
+    def put_stream(self, name: str, chunks: Iterable[bytes | memoryview]) -> None:
+        self._store.put_stream(self.folder + name, chunks)
+
+    def level(self, folder: str = "") -> Level:
+        level, cut = self._store.level(self.folder + folder), len(self.folder)
+        objects = tuple(ObjectInfo(info.name[cut:], info.size) for info in level.objects)
+        return Level(objects, tuple(prefix[cut:] for prefix in level.prefixes))

@@ -63,6 +63,8 @@ class Objects(ABC):
 
     where: str
     """The place, for errors."""
+    collected = True
+    """True when files that nobody names may be removed: all who use the place see each other's locks."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.where!r})"

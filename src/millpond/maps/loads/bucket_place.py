@@ -1,0 +1,202 @@
+"""A pond in a bucket, and the folder of this machine before it.
+
+    s3://bucket/prefix/pond.json                format version, put last when a pond is made
+                      /space/                   the space: `docs/format/bucket.md`
+                      /snapshots/<map>.<…>/     files of layered maps, as in a folder
+                      /repositories/            commits and indexes of branches
+
+What the folder has may be lost between two openings: copies of files, locks, rows on their way.
+
+Invariants:
+* A pond is made only where nothing is, in a bucket that keeps to `If-None-Match`: of several who put one name, one
+  succeeds. A try among threads shows that before the marker is there.
+* Each opening tries the verbs that it will need, so that a missing right is named before anything is done.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from millpond.errors import Conflict, Denied, Invalid, NotFound
+from millpond.maps.loads.pond_folder import FOLDERS, MARKER, make_folders, read_marker
+from millpond.stores.bucket_space.space import MAX_STALENESS, BucketSpace
+from millpond.stores.objects import FolderBeforeBucket, ObjectsBelow, StoreBelow, open_objects
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from millpond.clock import Clock
+    from millpond.kernel.space import Space
+    from millpond.stores.objects import FolderObjects, ObjectStore
+
+__all__ = ("UNSUPPORTED", "BucketPlace", "bucket_place")
+
+UNSUPPORTED = {
+    "shards": "make the map with store='layers', or keep it in a pond in a folder",
+    "events": "use a pond in a folder, or streams in Redis, for events",
+    "workflows": "run pipelines from a pond in a folder",
+    "repositories": "make the repository in a pond in a folder, with its objects in the bucket",
+    "spark": "read and load from Spark through a pond in a folder, or by Python on the driver",
+}
+"""The parts that do not work in a bucket, each with the way out."""
+MARKER_NAME = "pond.json"
+_SCHEME = "s3://"
+_OWN = ("leases", "pins")
+_RACERS = 4
+
+
+def bucket_place(url: str, clock: Clock, *, cache: str = "", max_staleness: float | None = None) -> BucketPlace:
+    """The place of a pond at `s3://bucket/prefix`; `cache` is the folder for copies, by default the user's.
+
+    Raises: `Invalid` for an address that is not understood.
+    """
+    url = f"s3://{url[len(_SCHEME) :].strip('/')}"
+    if url == _SCHEME:
+        raise Invalid(
+            "the address names no bucket", kind="objects_config", where=url, hint="such as s3://bucket/prefix"
+        )
+    from millpond.stores.objects.bucket import endpoint_set
+
+    if max_staleness is not None and not max_staleness >= 0:
+        raise Invalid("no age is below 0", kind="setting_type", setting="max_staleness", value=max_staleness,
+                      hint="a number of seconds; 0 asks the bucket each time")  # fmt: skip
+    # Two servers may have buckets of one name.
+    id_ = blake2b(f"{endpoint_set()} {url}".encode(), digest_size=10).hexdigest()
+    return BucketPlace(
+        url, _cache_folder(cache) / id_, clock, MAX_STALENESS if max_staleness is None else max_staleness
+    )
+
+
+def _cache_folder(stated: str) -> Path:
+    if stated:
+        return Path(stated).expanduser()
+    from platformdirs import user_cache_path
+
+    return user_cache_path("millpond") / "buckets"
+
+
+@dataclass(frozen=True, slots=True)
+class BucketPlace:
+    """A prefix of a bucket."""
+
+    address: str
+    folder: Path
+    clock: Clock
+    max_staleness: float = MAX_STALENESS
+    objects: ObjectStore = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "objects", open_objects(self.address))
+
+    @property
+    def repositories(self) -> str:
+        """A prefix of the pond's."""
+        return f"{self.address}/repositories"
+
+    def refuse(self, part: str) -> None:
+        """Refuse a part that is not made for buckets.
+
+        Raises: `Invalid`, kind `bucket_unsupported`.
+        """
+        if part in UNSUPPORTED:
+            raise Invalid("a pond in a bucket does not have this", kind="bucket_unsupported", part=part,
+                          pond=self.address, hint=UNSUPPORTED[part])  # fmt: skip
+
+    def check(self, *, create: bool) -> int:
+        """The format of the pond at the prefix.
+
+        Raises: `Invalid` for a prefix with something else, or a bucket that cannot hold a pond; `Denied`, naming the
+        verb; `Unavailable`.
+        """
+        marker = self._marker()
+        if marker is None:
+            if not create:
+                raise Invalid("there is no pond here", kind="pond_missing", pond=self.address,
+                              hint=f"make one: millpond init {self.address}")  # fmt: skip
+            self._begin()
+            marker = MARKER
+        stored = read_marker(marker, self.address, f"{self.address}/{MARKER_NAME}")
+        self._try_put(marker)
+        make_folders(self.folder, *FOLDERS)
+        return stored
+
+    def _marker(self) -> bytes | None:
+        # Without the right to list, a bucket refuses to say that there is no such object.
+        with self._needing("s3:GetObject, s3:ListBucket"):
+            try:
+                return self.objects.get(MARKER_NAME).to_pybytes()
+            except NotFound as error:
+                if error.kind != "object_not_found":
+                    raise
+                return None
+
+    def _begin(self) -> None:
+        """Make a pond where nothing is."""
+        with self._needing("s3:ListBucket"):
+            there = next((named.name for named in self.objects.list() if not named.name.startswith("probe/")), None)
+        if there is not None:
+            raise Invalid("the prefix holds something else", kind="pond_folder", pond=self.address, object=there,
+                          hint="name an empty prefix")  # fmt: skip
+        self._race()
+        with self._needing("s3:PutObject"):
+            try:
+                self.objects.swap(MARKER_NAME, MARKER, None)
+            except Conflict:
+                return  # another process made it
+
+    def _race(self) -> None:
+        """See that of several puts of one name one succeeds, and that objects can be removed."""
+        name = f"probe/{self.clock.random_id()}"
+
+        def put(number: int) -> bool:
+            try:
+                self.objects.swap(name, b"%d" % number, None)
+            except Conflict:
+                return False
+            return True
+
+        with self._needing("s3:PutObject"), ThreadPoolExecutor(_RACERS, thread_name_prefix="probe") as threads:
+            won = [number for number, first in enumerate(threads.map(put, range(_RACERS))) if first]
+        stored = self.objects.get(name).to_pybytes()
+        with self._needing("s3:DeleteObject"):
+            self.objects.delete(name)
+        if len(won) != 1 or stored != b"%d" % won[0]:
+            raise self._unfit()
+
+    def _try_put(self, marker: bytes) -> None:
+        """See that this process may put, and that a put of what is there is refused."""
+        with self._needing("s3:PutObject"):
+            try:
+                self.objects.swap(MARKER_NAME, marker, None)
+            except Conflict:
+                return
+        raise self._unfit()
+
+    def _unfit(self) -> Invalid:
+        return Invalid(
+            "the bucket does not keep to conditional writes (If-None-Match)", kind="bucket_unfit", pond=self.address,
+            hint="Amazon S3, Cloudflare R2, MinIO, Ceph and versitygw do; else keep the pond in a folder",
+        )  # fmt: skip
+
+    @contextmanager
+    def _needing(self, verb: str) -> Iterator[None]:
+        try:
+            yield
+        except Denied as error:
+            values: dict[str, Any] = {name: value for name, value in error.values.items() if name != "object"}
+            raise Denied("a right to the bucket is missing", kind=error.kind, verb=verb, hint=error.hint,
+                         **values) from error  # fmt: skip
+
+    def open_space(self) -> Space:
+        """The space below the prefix."""
+        with self._needing("s3:GetObject, s3:ListBucket"):
+            return BucketSpace(StoreBelow(self.objects, "space"), self.clock, max_staleness=self.max_staleness)
+
+    def open_files(self, folder: Path) -> FolderObjects:
+        """The files of a map: copies in the folder, the originals below the prefix."""
+        return FolderBeforeBucket(folder, ObjectsBelow(self.objects, f"snapshots/{folder.name}"), _OWN)

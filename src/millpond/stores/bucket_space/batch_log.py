@@ -1,0 +1,175 @@
+"""The log of a space in a bucket: batches under dense numbers, each put only where nothing is.
+
+    log/00000000000000000007        batch 7, or a mark that it was trimmed
+
+Invariants:
+* Of all who put the same number one has it, for ever: a number is taken by *put if absent* alone, and is never freed.
+  A batch that a checkpoint has, and nobody needs, gives way to a mark. So no writer, however late, makes a second log.
+* Who put a number reads it when the answer does not say whose it is: the write id tells.
+"""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
+
+from millpond.errors import Conflict, Denied, MillpondError, NotFound, Unavailable, Uncertain
+from millpond.retry import Backoff
+from millpond.stores.bucket_space.forms import CHAIN_BYTES, Batch, Trimmed, damaged, decode_batch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from millpond.clock import Clock
+    from millpond.errors import Corrupt
+    from millpond.stores.objects import ObjectStore
+
+__all__ = ("BatchLog", "Found", "batch_name", "later")
+
+T = TypeVar("T")
+
+Found: TypeAlias = tuple[Batch, bytes] | Trimmed
+"""The content of a number: a batch with its chain, or a mark."""
+SETTLE_SECONDS = 30.0
+"""The time for which a put whose answer was lost is settled, before its writer gets `Uncertain`."""
+FETCHES_MAX = 16
+LATER_TRIES, LATER_SECONDS = 5, 0.1
+"""The tries for an object that must be there: some servers say for a moment that a new object is not there."""
+_PAUSES = Backoff(first_seconds=0.02, seconds_max=2.0)
+
+
+def batch_name(number: int) -> str:
+    """The object of a number.
+
+    >>> batch_name(7)
+    'log/00000000000000000007'
+    """
+    return f"log/{number:020d}"
+
+
+def later(read: Callable[[], T], clock: Clock) -> T:
+    """The outcome of a read that is tried again for a moment; None when there is none."""
+    for failures in range(1, LATER_TRIES + 1):
+        content = read()
+        if content is not None:
+            return content
+        clock.wait(threading.Event(), clock.monotonic() + LATER_SECONDS * failures)
+    return read()
+
+
+class BatchLog:
+    """The numbers of one space."""
+
+    def __init__(self, objects: ObjectStore, clock: Clock) -> None:
+        self._objects, self._clock = objects, clock
+        self._never = threading.Event()
+
+    def read(self, number: int) -> Found | None:
+        """The content of a number; None when nothing has it.
+
+        Raises: `Corrupt`, `Invalid`, naming the object; `Denied`, `Unavailable`.
+        """
+        name = batch_name(number)
+        try:
+            data = self._objects.get(name).to_pybytes()
+        except NotFound as error:
+            if error.kind != "object_not_found":
+                raise
+            return None
+        return decode_batch(number, data, name, self._objects.where)
+
+    def read_surely(self, number: int) -> Found:
+        """The content of a number that a listing showed; a server may know of it a moment later.
+
+        Raises: `Corrupt` when nothing is; as `read`.
+        """
+        content: Found | None = later(lambda: self.read(number), self._clock)
+        if content is None:
+            raise damaged(batch_name(number), self._objects.where, "it is gone, and a later one is there")
+        return content
+
+    def read_many(self, numbers: Sequence[int]) -> list[Found | None]:
+        """The contents of several numbers, fetched side by side.
+
+        Raises: as `read`.
+        """
+        if len(numbers) < 2:
+            return [self.read(number) for number in numbers]
+        with ThreadPoolExecutor(min(FETCHES_MAX, len(numbers)), thread_name_prefix="batches") as threads:
+            return list(threads.map(self.read, numbers))
+
+    def read_listed(self, first: int, last: int) -> Iterator[Found]:
+        """The contents of the numbers from one to another, which a listing showed.
+
+        Raises: as `read_surely`.
+        """
+        for start in range(first, last + 1, FETCHES_MAX):
+            numbers = range(start, min(start + FETCHES_MAX, last + 1))
+            for number, content in zip(numbers, self.read_many(numbers), strict=True):
+                yield self.read_surely(number) if content is None else content
+
+    def misplaced(self, batch: Batch) -> Corrupt:
+        """The error for a batch that does not follow the one before."""
+        return damaged(batch_name(batch.number), self._objects.where, "it does not follow the batch before")
+
+    def last_listed(self, after: int) -> int:
+        """The greatest number that a listing shows behind another; that one when it shows none."""
+        last = after
+        for named in self._objects.list("log", after=batch_name(after)):
+            last = max(last, int(named.name.removeprefix("log/")))
+        return last
+
+    def put(self, batch: Batch) -> Found:
+        """The content of the number of a batch afterwards: this batch, or the one that another put first.
+
+        Raises: `Uncertain` when that cannot be learnt; `Denied`, and `NotFound` for the bucket: nothing was put.
+        """
+        data, name = batch.encode(), batch_name(batch.number)
+        due, failures, sent = self._clock.monotonic() + SETTLE_SECONDS, 0, False
+        while True:
+            try:
+                self._objects.swap(name, data, None)
+            except (Conflict, Uncertain) as error:
+                reason: Exception = error
+                sent = True
+            except Unavailable as error:
+                reason = error
+            except MillpondError as error:
+                if sent:  # what was sent before may have been made
+                    raise self._unsettled(name, error, sent=True) from error
+                raise
+            else:
+                return batch, data[-CHAIN_BYTES:]
+            try:
+                content = self.read(batch.number)
+            except (Unavailable, Denied) as error:
+                content, reason = None, error
+            if isinstance(content, tuple):
+                return content
+            failures += 1
+            pause = self._clock.monotonic() + (_PAUSES(reason, failures, self._clock.chance()) or 0.0)
+            # Whose a number was that has been trimmed is not known any more; the others are settled by trying again.
+            if content is not None or pause >= due:
+                raise self._unsettled(name, reason, sent=sent) from reason
+            self._clock.wait(self._never, pause)
+
+    def _unsettled(self, name: str, reason: Exception, *, sent: bool) -> Unavailable:
+        values = {"object": name, "where": self._objects.where, "reason": getattr(reason, "message", reason)}
+        if not sent:
+            return Unavailable(
+                "the bucket takes no writes; nothing was changed", kind="objects_unavailable",
+                hint="check the network and the bucket, then try again", **values,
+            )  # fmt: skip
+        return Uncertain(
+            "the bucket did not say whether the write was made", kind="commit_lost", hint="look whether it was made",
+            **values,
+        )  # fmt: skip
+
+    def trim(self, numbers: Iterable[int]) -> None:
+        """Put marks in the place of batches; doing it twice is harmless."""
+        with ThreadPoolExecutor(FETCHES_MAX, thread_name_prefix="trim") as threads:
+            for _ in threads.map(
+                lambda number: self._objects.put(batch_name(number), Trimmed(number).encode()), numbers
+            ):
+                pass

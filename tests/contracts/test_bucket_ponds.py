@@ -1,0 +1,244 @@
+"""Ponds in a bucket of a real server: maps, branches and SQL as in a folder; and what is refused, by name."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import millpond
+from millpond.errors import Conflict, Denied, Invalid, MillpondError, NotFound
+from millpond.maps.loads.bucket_place import BucketPlace, bucket_place
+from millpond.stores.objects import ObjectStore, open_objects
+from tests.rings.forked import run_python
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millpond.pond import Pond
+    from tests.s3_server import S3Server
+
+pytestmark = pytest.mark.usefixtures("process")
+
+_NUMBERS = count(1)
+
+
+@pytest.fixture
+def url(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> str:
+    for name, value in s3_server.environment.items():
+        monkeypatch.setenv(name, value)
+    return f"{s3_server.make_bucket(f'ponds-{os.getpid()}-{next(_NUMBERS)}')}/some/pond"
+
+
+def opened(url: str, cache: Path, **settings: object) -> Pond:
+    pond = millpond.open(url, cache=cache, **{"max_staleness": 0, **settings})
+    assert isinstance(pond, millpond.Pond)
+    return pond
+
+
+def test_maps_branches_and_sql_are_those_of_a_folder(url: str, tmp_path: Path) -> None:
+    with opened(url, tmp_path / "one") as pond, opened(url, tmp_path / "other") as other:
+        weather = pond.create_map("weather", kind="temporal_state", value="temp double")
+        pond.create_map("nets", kind="ranged_state", value="long")
+        weather.load([{"key": "JFK", "effective_time": "2024-01-01T00:00Z", "temp": 1.0}])
+        pond.map("nets").load([{"key_start": 1, "key_end": 9, "value": 7}])
+        there = other.map("weather")
+        assert there.get("JFK", at="2024-02-01T00:00Z") == {"temp": 1.0}
+        assert other.map("nets").get(5) == 7
+        there.load([{"key": "JFK", "effective_time": "2024-02-01T00:00Z", "temp": 2.0}])
+        assert weather.lookup(["JFK", "LGA"], at="2024-03-01T00:00Z").to_pylist() == [{"temp": 2.0}, None]
+        assert sum(batch.num_rows for batch in weather.scan("temp > 1")) == 1
+        assert pond.sql("select count(*) as n from weather").to_pylist() == [{"n": 2}]
+        fix = other.branch("fix", source="main")
+        fix.map("weather").load([{"key": "LGA", "effective_time": "2024-01-01T00:00Z", "temp": 5.0}])
+        assert weather.get("LGA", at="2024-03-01T00:00Z") is None
+        fix.merge()
+        assert weather.get("LGA", at="2024-03-01T00:00Z") == {"temp": 5.0}
+        assert pond.branch("fix").map("weather").get("LGA", at="2024-03-01T00:00Z") == {"temp": 5.0}
+        assert repr(pond) == f"Pond('{url}')"
+
+
+def test_what_lies_on_this_machine_may_be_lost(url: str, tmp_path: Path) -> None:
+    with opened(url, tmp_path / "cache") as pond:
+        pond.create_map("m", kind="state", value="long").load([{"key": "a", "value": 1}])
+        pond.catalogue.copy("m", "copied")
+        pond.catalogue.rename("m", "n")
+    shutil.rmtree(tmp_path / "cache")
+    with opened(url, tmp_path / "cache") as pond:
+        assert [pond.map(name).get("a") for name in ("copied", "n")] == [1, 1]
+        report = pond.verify(full=True)
+        assert report.ok, report
+        pond.map("n").condense(before="2024-01-01T00:00Z")
+        pond.map("n").compact()
+        pond.drop_map("copied")
+        assert pond.map("n").get("a") == 1
+
+
+def test_verify_reads_the_bucket_and_not_the_copies(url: str, tmp_path: Path, s3_server: S3Server) -> None:
+    with opened(url, tmp_path) as pond:
+        pond.create_map("m", kind="state", value="long").load([{"key": "a", "value": 1}])
+        assert pond.map("m").get("a") == 1
+        [file] = (s3_server.folder / url.removeprefix("s3://") / "snapshots").glob("*/ranges/*")
+        data = bytearray(file.read_bytes())
+        data[len(data) // 2] ^= 1
+        objects = open_objects(url)
+        objects.put(str(file).partition("some/pond/")[2], bytes(data))
+        assert not pond.verify().ok
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda pond: pond.events,
+        lambda pond: pond.repositories,
+        lambda pond: pond.repository("flights"),
+        lambda pond: pond.create_map("s", kind="state", store="shard"),
+        lambda pond: pond.alter_map("m", store="shard"),
+        lambda pond: pond.map("m").delete("key = 'a'", now=True),
+        lambda pond: pond.branch("b", source="main").map("m").delete("key = 'a'", now=True),
+        lambda pond: pond.sql("select * from events"),
+    ],
+    ids=["events", "repositories", "repository", "shard", "alter", "purge", "purge on a branch", "events in SQL"],
+)
+def test_parts_that_do_not_work_are_refused_by_name(
+    url: str, tmp_path: Path, act: Callable[[Pond], object]
+) -> None:  # fmt: skip
+    with opened(url, tmp_path) as pond:
+        pond.create_map("m", kind="state", value="long").load([{"key": "a", "value": 1}])
+        with pytest.raises(Invalid) as caught:
+            act(pond)
+        assert caught.value.kind == "bucket_unsupported"
+        assert caught.value.hint
+        assert pond.map("m").get("a") == 1
+
+
+def test_a_prefix_that_holds_something_else_is_refused(url: str, tmp_path: Path) -> None:
+    open_objects(url).put("report.csv", b"x")
+    with pytest.raises(Invalid) as caught:
+        opened(url, tmp_path)
+    assert (caught.value.kind, caught.value.values["object"]) == ("pond_folder", "report.csv")
+    with pytest.raises(Invalid) as missing:
+        opened(f"{url}/empty", tmp_path, create=False)
+    assert missing.value.kind == "pond_missing"
+    with pytest.raises(Invalid) as none:
+        opened("s3://", tmp_path)
+    assert none.value.kind == "objects_config"
+    with pytest.raises(NotFound):
+        opened("s3://no-such-bucket-here/x", tmp_path)
+    with pytest.raises(Invalid):
+        millpond.open(Path(url))
+    with pytest.raises(Invalid):
+        opened(url, tmp_path, max_staleness=-1)
+
+
+def test_a_pond_may_have_a_bucket_of_its_own(url: str, tmp_path: Path) -> None:
+    bucket = f"s3://{url.removeprefix('s3://').partition('/')[0]}/"
+    with opened(bucket, tmp_path) as pond:
+        made = pond.create_map("m", kind="state", value="long")
+        made.load([{"key": "a", "value": 1}, {"key": "c", "value": 3}])
+        assert made.snapshot(keys=("a", "b")).lookup(["a"]).to_pylist() == [1]
+        assert pond.verify().ok
+        assert made.snapshot(keys=("a", "b")).lookup(["a"]).to_pylist() == [1]
+    with opened(bucket.rstrip("/"), tmp_path / "other", create=False) as pond:
+        assert pond.map("m").get("c") == 3
+
+
+class _Bucket:
+    """The objects of a place, of which some are not as they should be."""
+
+    def __init__(self, inner: ObjectStore, *, denied: str = "", unconditional: bool = False) -> None:
+        self._inner, self._denied, self._unconditional = inner, denied, unconditional
+        self.where = inner.where
+
+    def __getattr__(self, name: str) -> object:
+        if name == self._denied:
+            raise Denied("the bucket refuses us", kind="objects_denied", where=self.where, hint="get the right")
+        return getattr(self._inner, name)
+
+    def swap(self, name: str, data: bytes, expected: str | None) -> str:
+        if self._denied == "swap":
+            raise Denied("the bucket refuses us", kind="objects_denied", where=self.where)
+        try:
+            return self._inner.swap(name, data, expected)
+        except Conflict:
+            if not self._unconditional:
+                raise
+            self._inner.put(name, data)
+            return ""
+
+
+def _place(tmp_path: Path, bucket: object) -> BucketPlace:
+    place = BucketPlace("s3://bucket/pond", tmp_path, millpond.clock.SystemClock())
+    object.__setattr__(place, "objects", bucket)
+    return place
+
+
+@pytest.mark.parametrize(
+    ("denied", "verb"),
+    [("get", "s3:GetObject"), ("swap", "s3:PutObject"), ("list", "s3:ListBucket"), ("delete", "s3:DeleteObject")],
+)
+def test_a_missing_right_is_named_before_a_pond_is_made(
+    tmp_path: Path, url: str, denied: str, verb: str
+) -> None:  # fmt: skip
+    objects = open_objects(tmp_path / "objects")
+    with pytest.raises(Denied) as caught:
+        _place(tmp_path / "cache", _Bucket(objects, denied=denied)).check(create=True)
+    assert verb in str(caught.value.values["verb"])
+    assert not (tmp_path / "objects" / "pond.json").exists()
+
+
+def test_a_bucket_without_conditional_writes_is_refused(tmp_path: Path, url: str) -> None:
+    objects = open_objects(tmp_path / "objects")
+    with pytest.raises(Invalid) as caught:
+        _place(tmp_path / "cache", _Bucket(objects, unconditional=True)).check(create=True)
+    assert caught.value.kind == "bucket_unfit"
+    assert "Amazon S3" in str(caught.value.hint)
+    assert not (tmp_path / "objects" / "pond.json").exists()
+    _place(tmp_path / "cache", _Bucket(objects)).check(create=True)
+    with pytest.raises(Invalid):
+        _place(tmp_path / "cache", _Bucket(objects, unconditional=True)).check(create=True)
+
+
+def test_an_older_reader_refuses_a_newer_pond(tmp_path: Path, url: str) -> None:
+    objects = open_objects(tmp_path / "objects")
+    objects.put("pond.json", json.dumps({"format": 99}).encode())
+    with pytest.raises(MillpondError) as caught:
+        _place(tmp_path / "cache", objects).check(create=True)
+    assert caught.value.kind == "pond_format"
+
+
+def test_two_servers_have_caches_of_their_own(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = millpond.clock.SystemClock()
+    here = bucket_place(url, clock, cache=str(tmp_path)).folder
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    assert bucket_place(url, clock, cache=str(tmp_path)).folder != here
+
+
+def test_the_command_line_takes_a_bucket(url: str, tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("key,value\na,1\nb,2\n")
+
+    def run(*words: str) -> str:
+        done = run_python("-m", "millpond", *words, XDG_CACHE_HOME=str(tmp_path), MILLPOND_POND=url)
+        assert done.returncode == 0, done.stderr
+        return str(done.stdout)
+
+    assert "made a pond" in run("init", url)
+    assert "already" in run("init")
+    run("create", "m", "--kind", "state", "--value", "long")
+    run("load", "m", str(tmp_path / "rows.csv"))
+    assert run("get", "m", "b").split() == ["2"]
+    assert json.loads(run("query", "select sum(value) as s from m", "--json"))
+    assert json.loads(run("verify", "--json"))["problems"] == []
+    for words in (
+        ("events", "read", "q", "j"),
+        ("serve", "--data", url),
+        ("snapshots", "push", "m", "--to", "s3://x/y"),
+    ):
+        done = run_python("-m", "millpond", *words, XDG_CACHE_HOME=str(tmp_path), MILLPOND_POND=url)
+        assert done.returncode != 0, words
+        assert "bucket" in done.stderr, (words, done.stderr)
