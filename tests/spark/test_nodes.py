@@ -11,6 +11,8 @@ from pyspark.errors import PySparkException
 import millpond
 from millpond import spark as mp
 from millpond.nodes.tokens import hash_token
+from millpond.spark.change_log import NodesLog
+from millpond.spark.places import NodesPlace, Rights
 from tests.nodes.conftest import clock as clock
 from tests.nodes.conftest import cluster as cluster
 from tests.nodes.conftest import cluster_of as cluster_of
@@ -123,6 +125,19 @@ def test_a_load_that_is_given_up_leaves_nothing_on_nodes(
     written(frame, cluster.url, rejects=rejects, max_rejects=10)
     assert everywhere(cluster, "k1") == [1] * 3
     assert json.loads(rejects.read_text().splitlines()[5])["source"] == "partition 1"
+
+
+def test_a_query_begins_with_what_a_node_has_of_its_log(
+    serve: Callable[..., Served], clock: ManualClock, tmp_path: Path
+) -> None:
+    """`earliest` is the oldest that is there: it asked for the first entry of all, which is trimmed one day."""
+    with millpond.open(tmp_path / "pond") as pond:
+        numbers = pond.create_map("numbers", kind="state", value="long", store="shard")
+        for number in range(3):
+            numbers.load({"key": ["a"], "value": [number]})
+    log = NodesLog(NodesPlace(serve(server_data=str(tmp_path / "pond")).url, Rights()), "numbers", clock)
+    assert 1 < log.first() <= log.applied() + 1
+    log.close()
 
 
 def test_a_token_goes_with_the_session_to_its_tasks(spark: SparkSession, serve: Callable[..., Served]) -> None:

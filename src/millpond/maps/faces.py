@@ -25,12 +25,16 @@ _MAPS_SHOWN_MAX = 50
 
 
 class _Face:
-    """An object whose `dir` lists what its interface promises, and not what keeps it."""
+    """An object whose `dir` lists what its interface promises, and not what keeps it.
+
+    A class that it is made of may promise more: all public names of one that says `_is_interface` are listed, too.
+    """
 
     _promises: type
 
     def __dir__(self) -> list[str]:
         promised = set(dir(self._promises))
+        promised.update(*(vars(kind) for kind in type(self).__mro__ if "_is_interface" in vars(kind)))
         return [name for name in super().__dir__() if name.startswith("_") or name in promised]
 
 

@@ -25,6 +25,8 @@ POND = "pond"
 class RefsFace:
     """The doors of a pond to its refs."""
 
+    _is_interface = True
+
     @opened_once
     def refs(self: OpenPond) -> Refs:
         """Branches, commits and tags of layered maps."""

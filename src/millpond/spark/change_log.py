@@ -167,8 +167,17 @@ class NodesLog:
         now = self._clock.monotonic()
         if not self._head or now - self._polled_at >= POLL_SECONDS:
             last = self._head["last"]["position"] if self._head else 0
-            self._head, self._polled_at = self._page(last, 1), now
+            self._head, self._polled_at = self._page_behind(last), now
         return self._head
+
+    def _page_behind(self, last: int) -> dict[str, Any]:
+        """The next entry after a position, or the oldest that is there."""
+        try:
+            return self._page(last, 1)
+        except NotFound as error:
+            if error.kind != "log_trimmed":
+                raise
+            return self._page(int(str(error.values["first"])) - 1, 1)
 
     def _page(self, after: int, limit: int = ENTRIES_AT_ONCE, until: int = 0) -> dict[str, Any]:
         from millpond.client.connections import unreachable
