@@ -40,7 +40,6 @@ from millpond.maps.log.ownership import OwnerLock
 from millpond.maps.map import Map
 from millpond.maps.model.beginning import AS_BEFORE, Retention, begin
 from millpond.maps.model.definition import Kind, Scheme, Store, ValueType
-from millpond.maps.model.new_map import born_in, new_map
 from millpond.maps.model.store_limits import preferred_store
 from millpond.maps.open_maps import OpenMaps
 from millpond.maps.pond_catalogue import PondCatalogue
@@ -319,6 +318,8 @@ class Pond(PondFace, RefsFace):
 
         Raises: `AlreadyExists` unless `exist_ok` and the shapes agree; `Invalid` for a setting not understood.
         """
+        from millpond.maps.model.new_map import born_in, new_map
+
         definition = new_map(
             name, kind, value, self.clock.random_id(),
             {"condense": condense, "retain": retain, "retain_by": retain_by, "overwrite": overwrite,

@@ -22,9 +22,9 @@ class _Unchecked:
 
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
         """The value as its type wants it."""
-        single = self._parameter.nargs == 1 and not getattr(self._parameter, "multiple", False)
+        many = getattr(self._parameter, "multiple", False)
         text = isinstance(value, str) and self._parameter.type_descriptor.annotation is str
-        if single and (value is None or text):
+        if not many and (value is None or (text and self._parameter.nargs == 1)):
             return value
         return self._make_check(self._parameter).coerce(value, param=param, ctx=ctx)
 

@@ -15,14 +15,12 @@ from millpond.deferred import opened_once
 from millpond.errors import Invalid
 from millpond.maps.faces import MapFace
 from millpond.maps.inputs.single_key import single_key
-from millpond.maps.inputs.spans import span_of
 from millpond.maps.map_rows import LayeredRows, MapRows, ShardRows
 from millpond.maps.model.catalogue import same_map
 from millpond.maps.model.definition import Kind, MapDefinition, Store
 from millpond.maps.model.store_limits import aggregate_unsupported, unsupported
 from millpond.maps.shard.shard import Shard
 from millpond.maps.snapshots.freshness import Freshness, Stamp
-from millpond.times.buckets import bucket_start
 from millpond.times.instants import clear_instant, parse_instant
 
 if TYPE_CHECKING:
@@ -187,7 +185,7 @@ class Map(MapFace):
         Raises: `Invalid` for columns of another type or length, and for values that are not keys or not times.
         """
         if between is not None:
-            return self._combined(keys, at, known_at, span_of(between), on_invalid)
+            return self._combined(keys, at, known_at, between, on_invalid)
         if at is None and self.kind.timed:
             at = clear_instant(self.loading.clock.now_ms())
         if known_at is not None:
@@ -196,6 +194,9 @@ class Map(MapFace):
         return self.snapshot().lookup(keys, at, on_invalid=on_invalid)
 
     def _combined(self, keys: Any, at: Any, known_at: Any, between: Between, on_invalid: OnInvalid) -> pa.Array:
+        from millpond.maps.inputs.spans import span_of
+
+        between = span_of(between)
         if at is not None:
             raise Invalid("a lookup is at a time, or between two", kind="between", map=self.name, hint="leave one out")
         if known_at is None:
@@ -284,6 +285,8 @@ class Map(MapFace):
         self._follow()
         watermark = self._watermark(before, self.definition.retain_ms, "retain")
         if (aggregation := self.definition.aggregation) is not None:
+            from millpond.times.buckets import bucket_start
+
             # A bucket stays as long as its last event may be young enough.
             watermark = bucket_start(watermark, aggregation.resolution, aggregation.time_zone)
         return self.rows.maintain("retain", watermark)

@@ -26,6 +26,8 @@ __all__ = ("with_sums",)
 
 _SAFE = float(1 << 62)
 
+Columns = dict[str, pa.Array]
+
 
 def with_sums(difference: Difference, ours: AddressRows) -> Difference:
     """A difference in which what both sides changed is one of ours, to the sum of both, where that is exact."""
@@ -43,7 +45,8 @@ def with_sums(difference: Difference, ours: AddressRows) -> Difference:
             (difference.old, difference.old_places), (ours, places), (difference.new, difference.new_places),
         )
     ]  # fmt: skip
-    exact, made = np.ones(len(at), np.bool_), dict[str, pa.Array]()
+    exact = np.ones(len(at), np.bool_)
+    made: Columns = {}
     for field in fields_of(definition):
         certain, columns = _merged(field, *({name: side.field(name) for name in field.stored} for side in sides))
         exact &= certain
@@ -78,9 +81,6 @@ def _replaced(
     mine = ours.rows.take(pa.array(places[at][here]))
     before, after = AddressRows.of(definition, [old.rows, mine]), AddressRows.of(definition, [new.rows, sums])
     return Difference(difference.addresses, before, after, old_places, new_places)
-
-
-Columns = dict[str, pa.Array]
 
 
 def _merged(field: Field, base: Columns, ours: Columns, theirs: Columns) -> tuple[Mask, Columns]:
