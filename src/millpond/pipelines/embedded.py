@@ -238,8 +238,8 @@ class EmbeddedRuns:
                 if working and self._handed.empty():
                     await asyncio.wait(working, return_when=asyncio.FIRST_COMPLETED, timeout=0.05)
         finally:
-            for worker in idle:
-                self._processor.workers.withdraw(worker)
+            while self._processor.workers.take((TENANT, TASK)) is not None:
+                pass  # all are this loop's, and a task that were handed to one of them now would be lost
             for task in tuple(working):
                 task.cancel()
             if working:
