@@ -6,9 +6,12 @@ import json
 import signal
 from pathlib import Path
 
+import pytest
 from littlehorse.model import DeleteWfRunRequest, WfRunId
 
 import millpond
+from millpond.pipelines.embedded import embedded
+from millpond.pipelines.programs import pipelines_of, read_program
 from tests.workflows.conftest import SECONDS, WorkflowServer
 from tests.workflows.test_client import wait_for
 from tests.workflows.test_pipeline_functions import answers, begun, ended
@@ -88,4 +91,18 @@ def test_a_process_follows_loads_and_goes_on_after_a_kill(tmp_path: Path) -> Non
     assert code != 0 and "parameter=day" in said
     (tmp_path / "after.py").write_text(FOLLOWS.replace('when=loaded("weather"), ', ""))
     code, _, said = ended(tmp_path, "run", "after.py", "--follow")
-    assert code != 0 and "without --follow" in said
+    assert code != 0 and "nothing begins runs of the pipeline" in said
+
+
+def test_an_engine_works_for_one_run_after_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "after.py"
+    file.write_text(FOLLOWS)
+    program = read_program(file)
+    place = str(tmp_path / "pond")
+    with millpond.open(place, create=True) as pond, embedded(pond, place, lambda _: None) as runs:
+        runs.define(pipelines_of(program)["after_weather"], program)
+        for name in ("one", "two", "three"):
+            runs.begin("after_weather", name, {})
+            runs.work(lambda name=name: not runs.is_over(name))  # type: ignore[misc]
+            assert runs.status(name) == "COMPLETED"

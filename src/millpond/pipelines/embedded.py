@@ -169,7 +169,11 @@ class EmbeddedRuns:
         name, cron = spec_name(declared.plan.name), declared.plan.cron()
         if cron is None:
             raise Invalid("nothing begins runs of the pipeline", kind="pipeline_schedule", pipeline=declared.plan.name,
+<<<<<<< HEAD
                           hint="give it schedule=… or when=…, or run it once")  # fmt: skip
+=======
+                          hint="give it schedule=… or when=…")  # fmt: skip
+>>>>>>> pipes
         self.define(declared, program)
         row = self._row(ScheduledWfRun, ScheduledWfRunId(id=name))
         if row is None or replace(parse_cron(row.cron_expression), last="", after="") != cron:
@@ -239,8 +243,8 @@ class EmbeddedRuns:
                 if working and self._handed.empty():
                     await asyncio.wait(working, return_when=asyncio.FIRST_COMPLETED, timeout=0.05)
         finally:
-            for worker in idle:
-                self._processor.workers.withdraw(worker)
+            while self._processor.workers.take((TENANT, TASK)) is not None:
+                pass  # all are this loop's, and a task that were handed to one of them now would be lost
             for task in tuple(working):
                 task.cancel()
             if working:
