@@ -169,11 +169,7 @@ class EmbeddedRuns:
         name, cron = spec_name(declared.plan.name), declared.plan.cron()
         if cron is None:
             raise Invalid("nothing begins runs of the pipeline", kind="pipeline_schedule", pipeline=declared.plan.name,
-<<<<<<< HEAD
-                          hint="give it schedule=… or when=…, or run it once")  # fmt: skip
-=======
                           hint="give it schedule=… or when=…")  # fmt: skip
->>>>>>> pipes
         self.define(declared, program)
         row = self._row(ScheduledWfRun, ScheduledWfRunId(id=name))
         if row is None or replace(parse_cron(row.cron_expression), last="", after="") != cron:
