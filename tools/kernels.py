@@ -52,6 +52,7 @@ def run() -> None:
         with tempfile.TemporaryDirectory() as folder, millpond.open(Path(folder) / "pond") as pond:
             use_maps(pond, rows)
             use_layers(pond, rows)
+            use_aggregates(pond, rows)
             use_files(pond, Path(folder), rows)
             use_versions(pond, rows)
     called = {(*place, spelled(types)) for place, door in KERNELS.items() for types in door.signatures}
@@ -112,6 +113,28 @@ def use_layers(pond: Any, rows: int) -> None:
             made.retain(before="1970-01-01T02:00Z")
         made.compact()
         _look_up(made, table[key], table)
+
+
+def use_aggregates(pond: Any, rows: int) -> None:
+    """Load, ask, merge and fold an aggregate."""
+    rules = "n long count, total double sum, low long min, last string latest"
+    made = pond.create_map("aggregate", kind="aggregate", value=rules, resolution="1 hour")
+    number = np.arange(rows)
+    keys, times = pa.array([f"k{place * 7919 % rows}" for place in range(rows)]), pa.array(number % 50 * HOUR + number)
+    moments = times.cast(pa.timestamp("ms", tz="UTC"))
+    events = {"total": pa.array(number / 2), "low": pa.array(number), "last": keys}
+    table = pa.table({"key": keys, "time": moments, **events})
+    for loaded in (table, table.slice(0, 2), table.take(pa.array([1, 2]))):
+        made.load(loaded, again=True)
+        for query in (keys, keys.dictionary_encode(), keys.cast(pa.large_string())):
+            made.lookup(query, moments)
+            made.lookup(query, between=("1970-01-01T00:00Z", "1970-01-05T00:00Z"))
+    made.lookup(keys, HOUR, known_at=pa.array([pond.clock.now_ms()] * rows, pa.timestamp("ms", "UTC")))
+    made.scan("key = 'k1'").read_all()
+    made.delete("key = 'k1'")
+    made.retain(before="1970-01-01T02:00Z")
+    made.compact()
+    made.lookup(keys, moments)
 
 
 def _look_up(made: Any, keys: pa.ChunkedArray, table: pa.Table) -> None:
