@@ -103,3 +103,14 @@ def test_a_server_that_is_busy_is_unavailable(act: str) -> None:
     """Also with a status that speaks of a conflict, where nothing was compared."""
     for status, code in ((503, "SlowDown"), (409, "OperationAborted")):
         assert type(refused(act, status, code)) is Unavailable
+
+
+@pytest.mark.parametrize("name", ["a//b", "../b", "a\nb", "a\x01b"])
+def test_an_object_of_a_strange_name_is_named_where_it_is_listed(name: str) -> None:
+    row = "<Contents><Key>place/{}</Key><LastModified>2026-01-01T00:00:00Z</LastModified><Size>1</Size></Contents>"
+    listing = f"<ListBucketResult><IsTruncated>false</IsTruncated>{row.format(name)}</ListBucketResult>"
+    for act in ("list", "level"):
+        with answering(200, listing) as objects:
+            error = failure(act, objects)
+        assert isinstance(error, Invalid) and error.kind == "source_name"
+        assert repr(f"place/{name}") in str(error) and "copy the object to a name without" in str(error.hint)

@@ -28,6 +28,8 @@ _RIGHTS: Final = {
     "HEAD": "s3:GetObject, and s3:ListBucket for what may be missing", "DELETE": "s3:DeleteObject",
     "DeleteObjects": "s3:DeleteObject",
 }  # fmt: skip
+_STRANGE: Final = re.compile(r'object with invalid path: .*?Path "(.*?)"[ :]', re.DOTALL)
+"""A name in a listing that the client does not take, in its words: somebody else put the object there."""
 _ROLE_PATH = "/latest/api/token"
 """The path at which a machine of Amazon learns its role, when the environment has no credentials."""
 _CREDENTIAL_CODES: Final = frozenset(
@@ -60,6 +62,9 @@ def bucket_error(
         return changed(name, where)
     if isinstance(error, FileNotFoundError | NotFoundError):
         return not_found(name, where)
+    strange = _STRANGE.search(str(error))
+    if strange is not None:
+        return unreadable(strange[1], where, reason="a listing has it")
     if _ROLE_PATH in reason:
         return _denied("there are no credentials for the bucket", "", values)
     if status == 416:
