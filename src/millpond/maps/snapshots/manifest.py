@@ -32,7 +32,7 @@ from millpond.maps.snapshots.bounds import SnapshotBounds
 from millpond.ranges.files import content_id
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from millpond.ranges.index import Index, Source
     from millpond.stores.objects import Objects
@@ -166,20 +166,6 @@ class SnapshotManifest:
             self, value=str(definition.value), fields=definition.fields, formers=(*formers, former),
             shard_version=self.shard_version + 1, created_ms=created_ms,
         )  # fmt: skip
-
-    def keeping_updates(self, updates: bool, instant: int) -> SnapshotManifest:
-        """The same rows, whose update times are kept, or not; where none were kept, all count as put at an instant."""
-        if self.updates == updates:
-            return self
-        layers = tuple(replace(layer, updated=instant if updates else None) for layer in self.layers)
-        return replace(self, updates=updates, layers=layers)
-
-    def times_of(self, layers: Sequence[Layer]) -> LayerTimes:
-        """The update times of a layer that is written of some of its layers."""
-        instants = {layer.updated for layer in layers}
-        if not self.updates:
-            return NO_TIMES
-        return LayerTimes(instants.pop()) if len(instants) == 1 and None not in instants else LayerTimes(updates=True)
 
     def shown_as(self, definition: MapDefinition) -> SnapshotManifest:
         """The same rows with the fields of a later definition; itself where they are the same. It is not stored."""
