@@ -18,8 +18,9 @@ from millpond.maps.model.address import long_column
 from millpond.maps.predicates.taken import taken_rows
 from millpond.maps.snapshots.condition_span import condition_span, order_key
 from millpond.maps.snapshots.groups_of_rows import range_order_keys
+from millpond.maps.snapshots.layer_times import times_of
 from millpond.maps.snapshots.layers import fold_layers, write_layer
-from millpond.maps.snapshots.manifest import NO_TIMES, LayerMode, LayerTimes, layer_times
+from millpond.maps.snapshots.manifest import NO_TIMES, LayerMode, LayerTimes
 from millpond.maps.snapshots.rows_of_groups import GroupSpan
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class Deletion:
         keys = self._touched(manifest)
         if not self.gone:
             return None
-        layers, times = self._layers, layer_times(manifest, manifest.layers)
+        layers, times = self._layers, times_of(manifest, manifest.layers)
         written = partial(
             write_layer, layers.objects, self._definition, mode=LayerMode.WHOLE, spill=layers.spill(), times=times
         )

@@ -23,8 +23,9 @@ from millpond.maps.model.definition import Store, ValueType
 from millpond.maps.model.field_changes import FieldChanges, changed_fields, need_layers
 from millpond.maps.model.store_limits import tracks_updates
 from millpond.maps.model.values import encode_values
+from millpond.maps.snapshots.layer_times import with_updates
 from millpond.maps.snapshots.layers import check_exact
-from millpond.maps.snapshots.manifest import SnapshotManifest, keeping_updates
+from millpond.maps.snapshots.manifest import SnapshotManifest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -109,7 +110,7 @@ def stored_change(layers: Layers, head: Head, before: MapDefinition, after: MapD
         changed = replace(manifest, shard_version=manifest.shard_version + 1, created_ms=now)
     else:
         changed = manifest.redefined(after, created_ms=now)
-    changed = keeping_updates(changed, tracks_updates(after), now)
+    changed = with_updates(changed, tracks_updates(after), now)
     for layer in changed.layers:
         check_exact(layers.objects, changed, layer)
     layers.stored(changed)

@@ -44,8 +44,9 @@ from millpond.maps.model.address import long_column
 from millpond.maps.model.columns import UPDATED
 from millpond.maps.model.store_limits import tracks_updates
 from millpond.maps.snapshots.groups_of_rows import range_order_keys
+from millpond.maps.snapshots.layer_times import with_updates
 from millpond.maps.snapshots.layers import check_exact, on_top, write_layer
-from millpond.maps.snapshots.manifest import LayerMode, LayerTimes, keeping_updates
+from millpond.maps.snapshots.manifest import LayerMode, LayerTimes
 from millpond.maps.snapshots.rows_of_groups import GroupSpan, thaw
 from millpond.ranges import Choice
 
@@ -114,7 +115,7 @@ def merge_manifests(
     updates = tracks_updates(definition)
     renewing = updates and theirs is not None and theirs.updates
     base, ours, theirs = (
-        None if state is None else keeping_updates(_shown(objects, definition, state), updates, created_ms)
+        None if state is None else with_updates(_shown(objects, definition, state), updates, created_ms)
         for state in (base, ours, theirs)
     )
     if ours is not None and ours is not before:

@@ -18,8 +18,9 @@ from millpond.maps.model.address import address_bytes, long_column
 from millpond.maps.model.columns import UPDATED, canonical_schema
 from millpond.maps.model.definition import Kind, MapDefinition
 from millpond.maps.model.values import encode_values
+from millpond.maps.snapshots.layer_times import times_of
 from millpond.maps.snapshots.layers import write_layer
-from millpond.maps.snapshots.manifest import LayerMode, layer_times
+from millpond.maps.snapshots.manifest import LayerMode
 from millpond.maps.snapshots.rows_of_groups import GroupSpan
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def retained_layer(layers: Layers, manifest: SnapshotManifest, what: str, before
 
     Raises: `NotFound`, `Corrupt`, naming the file; `Unavailable` when the disk is full.
     """
-    objects, definition, times = layers.objects, layers.definition, layer_times(manifest, manifest.layers)
+    objects, definition, times = layers.objects, layers.definition, times_of(manifest, manifest.layers)
     age = age_column(definition) or UPDATED
     rows = _whole_keys(objects, manifest, times)
     if what == "condense":

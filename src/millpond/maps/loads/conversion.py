@@ -44,7 +44,8 @@ from millpond.maps.model.snapshot_pointer import Current, move_pointer, read_poi
 from millpond.maps.model.store_limits import aggregate_unsupported
 from millpond.maps.parts.part import PartWriter
 from millpond.maps.shard.shard import Shard, generation_folder, read_generation
-from millpond.maps.snapshots.manifest import LayerMode, layer_times
+from millpond.maps.snapshots.layer_times import times_of
+from millpond.maps.snapshots.manifest import LayerMode
 from millpond.maps.snapshots.rows_of_groups import GroupSpan
 from millpond.stores.files import make_folder, remove_tree, sync
 
@@ -186,7 +187,7 @@ def _merge(
     loading: Loading, objects: Objects, shard: Shard, number: int, manifest: SnapshotManifest, layers: Sequence[Layer]
 ) -> None:
     """Merge the rows of layers of a manifest into a shard, as those of one load; they keep their update times."""
-    times = layer_times(manifest, layers)
+    times = times_of(manifest, layers)
     overwrite = layers[0].mode is not LayerMode.FILL if len(layers) == 1 else True
     place = shard.folder.with_name(f"parts{number}")
     writer = PartWriter(shard.definition, place, memory_max=loading.memory_max)

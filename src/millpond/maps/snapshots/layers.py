@@ -34,15 +34,8 @@ from millpond.maps.search.visible import tombstones
 from millpond.maps.snapshots.freeze import bytes_at_once, layers_to_fold, sections_over, write_groups
 from millpond.maps.snapshots.groups_of_rows import freeze_groups
 from millpond.maps.snapshots.joined_groups import join_groups
-from millpond.maps.snapshots.manifest import (
-    NO_TIMES,
-    Layer,
-    LayerMode,
-    LayerTimes,
-    SnapshotManifest,
-    keeping_updates,
-    layer_times,
-)
+from millpond.maps.snapshots.layer_times import times_of, with_updates
+from millpond.maps.snapshots.manifest import NO_TIMES, Layer, LayerMode, LayerTimes, SnapshotManifest
 from millpond.maps.snapshots.rows_of_groups import groups_of_keys
 from millpond.maps.snapshots.shown_layers import shown_layer
 from millpond.maps.snapshots.sum_reach import check_sums, with_reach
@@ -106,7 +99,7 @@ def on_top(
     """
     assert head is None or head.bounds is None, "a subset is not written to"
     base = head or SnapshotManifest.empty(definition, created_ms=created_ms)
-    base = keeping_updates(base, base.updates or tracks_updates(definition), created_ms)
+    base = with_updates(base, base.updates or tracks_updates(definition), created_ms)
     manifest = replace(base, shard_version=version, created_ms=created_ms)
     if layer is not None:
         if manifest.updates and layer.updated is None and not layer.updates:
@@ -157,7 +150,7 @@ def _settled(objects: Objects, manifest: SnapshotManifest, layer: Layer, spill: 
     if kind.keyed or layer.mode is LayerMode.WHOLE or not below:
         return layer
     modes = [layer.mode, *(under.mode for under in below)]
-    times = layer_times(manifest, (layer, *below))
+    times = times_of(manifest, (layer, *below))
     shown = (shown_layer(objects, manifest, under, updates=times.updates) for under in below)
     readers = [ranges.open_index(objects, index, verify=True) for index in shown]
 
@@ -183,7 +176,7 @@ def _grounded(
         *above, last = layers
         if last.mode is not LayerMode.WHOLE:
             return (*above, replace(last, mode=LayerMode.WHOLE))
-        times = layer_times(manifest, (last,))
+        times = times_of(manifest, (last,))
         alive = (batch.filter(pa.array(~tombstones(batch))) for batch in _groups(objects, manifest, last, times))
         index = write_groups(objects, definition, alive, spill, updates=times.updates)
         grounded = _layer(index, definition, LayerMode.WHOLE, times)
@@ -248,7 +241,7 @@ def fold_layers(
     oldest = _place(manifest, inputs) + len(inputs) == len(manifest.layers)
     modes = [layer.mode for layer in inputs]
     assert oldest or len(set(modes)) == 1, "layers that differ fold only with all under them"
-    times = layer_times(manifest, inputs)
+    times = times_of(manifest, inputs)
     merged = merge(
         objects, [shown_layer(objects, manifest, layer, updates=times.updates) for layer in inputs],
         bytes_at_once=bytes_at_once(spill), drop_tombstones=tombstones if oldest else None,

@@ -33,14 +33,14 @@ from millpond.maps.snapshots.bounds import SnapshotBounds
 from millpond.ranges.files import content_id
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from millpond.ranges.index import Index, Source
     from millpond.stores.objects import Objects
 
 __all__ = (
-    "NO_TIMES", "Layer", "LayerMode", "LayerTimes", "SnapshotManifest", "absorbing", "keeping_updates",
-    "list_manifests", "load_manifest", "manifest_name", "store_manifest", "layer_times",
+    "NO_TIMES", "Layer", "LayerMode", "LayerTimes", "SnapshotManifest", "absorbing",
+    "list_manifests", "load_manifest", "manifest_name", "store_manifest",
 )  # fmt: skip
 
 FORMAT = 1
@@ -271,22 +271,6 @@ class SnapshotManifest:
                 object=manifest_name(content_id(data)), map=manifest.map,
             )  # fmt: skip
         return manifest
-
-
-def keeping_updates(manifest: SnapshotManifest, updates: bool, instant: int) -> SnapshotManifest:
-    """The same rows, whose update times are kept, or not; where none were kept, all count as put at an instant."""
-    if manifest.updates == updates:
-        return manifest
-    layers = tuple(replace(layer, updated=instant if updates else None) for layer in manifest.layers)
-    return replace(manifest, updates=updates, layers=layers)
-
-
-def layer_times(manifest: SnapshotManifest, layers: Sequence[Layer]) -> LayerTimes:
-    """The update times of a layer that is written of some of its layers."""
-    instants = {layer.updated for layer in layers}
-    if not manifest.updates:
-        return NO_TIMES
-    return LayerTimes(instants.pop()) if len(instants) == 1 and None not in instants else LayerTimes(updates=True)
 
 
 _FORMS = {
