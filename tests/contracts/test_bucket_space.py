@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import pytest
 
 from millpond.clock import ManualClock, SystemClock
 from millpond.errors import Corrupt, Invalid, Uncertain
+from millpond.json_forms import parse_object
 from millpond.kernel.keys import EVERYTHING
 from millpond.kernel.space import WouldBlock, moment_of
 from millpond.stores.bucket_space.batch_log import batch_name
 from millpond.stores.bucket_space.forms import NO_CHAIN, Batch, Trimmed, framed
 from millpond.stores.bucket_space.space import BucketSpace
-from millpond.stores.objects import MemoryObjects, ObjectStore
+from millpond.stores.objects import MemoryObjects, ObjectStore, open_objects
 from millpond.testing.contracts.concurrent_spaces import ConcurrentSpaceContract
 from millpond.testing.contracts.space_driver import SpaceDriver
 from millpond.testing.contracts.space_machine import space_machine
 from millpond.testing.contracts.spaces import SpaceContract
 from tests.harness.buckets.served import look_into, new_location, open_at, put_into
+from tests.harness.faulty_proxy import FaultyProxy, Trouble
 from tests.rings.servers import shared
 
 if TYPE_CHECKING:
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from millpond.kernel.space import Space, Transaction
+    from tests.s3_server import S3Server
 
 pytestmark = pytest.mark.usefixtures("process")
 
@@ -216,6 +220,20 @@ def test_who_wrote_and_closes_leaves_a_checkpoint_to_those_who_open() -> None:
     reader.close()
     assert objects.get("checkpoint").to_pybytes() == before, "who only read writes nothing"
     assert b'"number":4' in before.replace(b" ", b"")
+
+
+def test_answers_that_a_network_loses_double_nothing(s3_server: S3Server) -> None:
+    about = parse_object(new_location(s3_server))
+    where = about.pop("where")
+    with FaultyProxy(urlsplit(s3_server.url).port) as proxy:
+        through = open_objects(where, **{**about, "endpoint": f"http://127.0.0.1:{proxy.port}"})
+        space, other = BucketSpace(through, SystemClock()), BucketSpace(open_objects(where, **about), SystemClock())
+        for number in range(1, 25, 2):
+            proxy.trouble(Trouble("cut", match=b"PUT ", down=number % 4 == 1))
+            assert space.write(_counted) == number
+            assert other.write(_counted) == number + 1
+            proxy.mend()
+    assert len(list(other.objects.list("log"))) == 24
 
 
 def test_many_threads_share_batches() -> None:
