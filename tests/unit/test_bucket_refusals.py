@@ -1,4 +1,4 @@
-"""What a bucket answers when it refuses: each answer is an error that names the object and the way out."""
+"""Refusals of a bucket: each is an error that names the object and the way out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Errors of buckets: what a server of S3 answers, or the network says, as an error that names the way out.
+"""Errors of buckets: answers of a server of S3, or of the network, as errors that name the way out.
 
 An answer with a code that is known here is of that code's class, whatever its status is: an expired token has the
 status 400, a clock that is wrong has that of a right that is missing. Of a conditional write, only an answer that
@@ -118,13 +118,13 @@ def _refusal(code: str, status: int, forbidden: bool, reason: str, values: dict[
 
 
 def _code(reason: str) -> str:
-    found = _CODE.search(reason)
-    return (found[1] or found[2]) if found else ""
+    code = _CODE.search(reason)
+    return (code[1] or code[2]) if code else ""
 
 
 def _status(reason: str) -> int:
-    found = _STATUS.search(reason)
-    return int(found[1]) if found else 0
+    status = _STATUS.search(reason)
+    return int(status[1]) if status else 0
 
 
 def _denied(message: str, right: str, values: dict[str, str]) -> Denied:
@@ -144,5 +144,5 @@ def unreadable(name: str, where: str, *, reason: str = "a part of it is empty") 
 
 
 def first_line(error: Exception) -> str:
-    """What an error of the client says, without the tree of its causes."""
+    """The message of an error of the client, without the tree of its causes."""
     return str(error).partition("\n")[0]
