@@ -154,7 +154,7 @@ def _outdated(held: tuple[Head, str] | None, manifest: SnapshotManifest, where: 
 
 @contextmanager
 def damage_of(place: str, way_out: str) -> Iterator[None]:
-    """Errors of files that a place has lost for good say what to do about it: nothing there is replaced."""
+    """Errors of files that are damaged or missing within a place get a way out: nothing there is replaced."""
     try:
         yield
     except (Corrupt, NotFound) as error:

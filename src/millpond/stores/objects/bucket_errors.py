@@ -1,4 +1,4 @@
-"""Errors of buckets: what a server of S3 answers, or the network says, as an error that names the way out.
+"""Errors of buckets: answers of a server of S3, or of the network, as errors that name the way out.
 
 An answer with a code that is known here is of that code's class, whatever its status is: an expired token has the
 status 400, a clock that is wrong has that of a right that is missing. Of a conditional write, only an answer that
@@ -144,5 +144,5 @@ def unreadable(name: str, where: str, *, reason: str = "a part of it is empty") 
 
 
 def first_line(error: Exception) -> str:
-    """The text of an error of the client, without the tree of its causes."""
+    """The message of an error of the client, without the tree of its causes."""
     return str(error).partition("\n")[0]
