@@ -63,7 +63,7 @@ def loads(draw: st.DrawFn, definition: MapDefinition, pools: Pools) -> Load:
     return Load(mode, rows, {group_of(address) for address, _ in [*rows, *others]})
 
 
-def apply(model: MapModel, load: Load, now: int) -> None:
+def apply(model: MapModel, load: Load, now: int = 0) -> None:
     """The meaning of a layer that is put on at a time."""
     if load.mode is LayerMode.WHOLE:
         for address in [address for address in model.rows if group_of(address) in load.touched]:

@@ -50,14 +50,15 @@ MAPS: dict[str, dict[str, Any]] = {
 }
 
 
-LAYERED = ("weather", "owners", "tags", "nets", "seen", "aged")
+LAYERED = ("weather", "owners", "tags", "nets", "seen")
 
 
 @pytest.fixture
 def stores(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """The store of most maps: `shard`, or `layers`."""
     for name in LAYERED:
-        monkeypatch.setitem(MAPS, name, {**MAPS[name], "store": request.param})
+        timed = {"retain": "1000y"} if (name, request.param) == ("owners", "layers") else {}
+        monkeypatch.setitem(MAPS, name, {**MAPS[name], "store": request.param, **timed})
     return str(request.param)
 
 
