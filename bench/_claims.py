@@ -39,7 +39,7 @@ CLAIMS = (
     Claim(
         "get", "Maps", "One key", "bench/get.py",
         "One `get`, in the process that holds the pond.",
-        "Most of Redis' time is a wake-up: it took 15 µs on a busy machine. LMDB only finds bytes.",
+        "Most of Redis' time is a wake-up. LMDB only finds bytes.",
         ("first get after opening", "state", "temporal_state", "session", "ranged_state"),
     ),
     Claim(
@@ -190,6 +190,10 @@ CLAIMS = (
         ("load, processor", "threads of the story, processor"),
     ),
     Claim("workflows", ALONE, "Workflows", "bench/workflows.py", "", "", ("1 worker", "10 workers")),
+    Claim(
+        "pipelines", ALONE, "Pipelines", "bench/pipelines.py --spark --dagster PYTHON", "", "",
+        ("runs of five steps",),
+    ),
     Claim(
         "workflows_size", ALONE, "Open workflows", "bench/workflows_size.py", "", "",
         ("processor of a run", "from SIGKILL to the first reply"),
