@@ -62,6 +62,7 @@ def test_the_page_lists_the_numbers_that_the_code_writes() -> None:
         f"{snapshot_manifest.SECTIONS_FORMAT}: of ranges; "
         f"{snapshot_manifest.LAYERS_FORMAT}: with [layers](format/layers.md) that join or fill; "
         f"{snapshot_manifest.FIELDS_FORMAT}: with fields that changed; "
+        f"{snapshot_manifest.UPDATES_FORMAT}: with update times; "
         f"{snapshot_manifest.AGGREGATES_FORMAT}: of aggregates"
     )
     assert rows == [
