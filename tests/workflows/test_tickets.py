@@ -46,7 +46,7 @@ def test_nothing_is_entered_under_a_void_ticket(pond: Pond | RemotePond) -> None
     assert pond.map("heights").get("JFK") is None
     # The next attempt has a ticket of its own, and one after that gets its load.
     assert earlier_load(pond, key, 1) is None
-    pond.commit_load(sealed(pond, 2), load_id=ticket_of(key, 1))
+    pond.commit_load(sealed(pond, 2), load_id=ticket_of(key, 1), wait=True)
     load = earlier_load(pond, key, 2)
     assert load is not None and (load["load"], load["rows"]) == (ticket_of(key, 1), 1)
     assert void(pond, ticket_of(key, 1)) == load
