@@ -52,7 +52,8 @@ def yesterday(instant: datetime) -> date:
 
 def arrived(instant: datetime) -> str:
     """The position of the load, or first digits of the commit, that began a run; as a default of a parameter."""
-    raise NotImplementedError(f"a run knows it, and no instant does: {instant}")
+    raise Invalid("the arrival that began a run is known to that run alone", kind="pipeline_plan", value=instant,
+                  hint="write it as the default of a parameter: at: str = arrived")  # fmt: skip
 
 
 def loaded(*maps: str) -> str:
