@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from millpond.maps.snapshots.sorted_runs import SpillTo
     from millpond.stores.objects import Objects
 
-__all__ = ("Sides", "join_sides", "merged_tickets", "remembering")
+__all__ = ("Sides", "join_sides", "merged_tickets", "remembering", "same_state")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ def join_sides(
 
     Raises: `Invalid`, kind `aggregate_loaded_twice`; `sum_overflow`; `NotFound`, `Corrupt`; `Unavailable`.
     """
-    if sides.definition.aggregation is None or sides.theirs is None or _same(sides.base, sides.ours):
+    if sides.definition.aggregation is None or sides.theirs is None or same_state(sides.base, sides.ours):
         return None
     if _brings_nothing(sides.base, sides.theirs, sides.ours):
         return sides.ours
@@ -71,7 +71,8 @@ def join_sides(
     return None if below is None else replace(below, shard_version=version, created_ms=created_ms, tickets=tickets)
 
 
-def _same(left: SnapshotManifest | None, right: SnapshotManifest | None) -> bool:
+def same_state(left: SnapshotManifest | None, right: SnapshotManifest | None) -> bool:
+    """True when two states are the same one, or both have no rows."""
     return (None if left is None else left.id) == (None if right is None else right.id)
 
 

@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.maps.layered.added_rows import with_sums
-from millpond.maps.layered.added_sides import Sides, join_sides, remembering
+from millpond.maps.layered.added_sides import Sides, join_sides, remembering, same_state
 from millpond.maps.layered.differences import (
     I64,
     AddressRows,
@@ -127,7 +127,7 @@ def merge_manifests(
     joined_sides = join_sides(objects, sides, version=version, created_ms=created_ms, spill=spill)
     if joined_sides is not None:
         return Merged(joined_sides, 0 if joined_sides is ours else None)
-    if theirs is not None and (None if base is None else base.id) == (None if ours is None else ours.id):
+    if theirs is not None and same_state(base, ours):
         return Merged(replace(theirs, shard_version=version, created_ms=created_ms), None)
     merging = _Merging(objects, definition, ours, resolve, Merged(ours), LayerTimes(updates=updates), renewing)
     changes = (merging.step(changed) for changed in changed_keys(objects, base, theirs, updates=updates))

@@ -36,7 +36,7 @@ from millpond.maps.snapshots.groups_of_rows import freeze_groups
 from millpond.maps.snapshots.joined_groups import join_groups
 from millpond.maps.snapshots.layer_times import times_of, with_updates
 from millpond.maps.snapshots.manifest import NO_TIMES, Layer, LayerMode, LayerTimes, SnapshotManifest
-from millpond.maps.snapshots.rows_of_groups import groups_of_keys
+from millpond.maps.snapshots.rows_of_groups import groups_over
 from millpond.maps.snapshots.shown_layers import shown_layer
 from millpond.maps.snapshots.sum_reach import check_sums, with_reach
 from millpond.ranges.merge import merge
@@ -153,14 +153,8 @@ def _settled(objects: Objects, manifest: SnapshotManifest, layer: Layer, spill: 
     times = times_of(manifest, (layer, *below))
     shown = (shown_layer(objects, manifest, under, updates=times.updates) for under in below)
     readers = [ranges.open_index(objects, index, verify=True) for index in shown]
-
-    def resolved() -> Iterator[pa.RecordBatch]:
-        for batch in _groups(objects, manifest, layer, times):
-            under = [list(groups_of_keys(reader, batch.column("key"))) for reader in readers]
-            pieces = [(number, pa.concat_batches(groups)) for number, groups in enumerate(under, 1) if groups]
-            yield from join_groups(definition, modes, [(0, batch), *pieces])
-
-    index = write_groups(objects, definition, resolved(), spill, updates=times.updates)
+    resolved = groups_over(definition, modes, _groups(objects, manifest, layer, times), readers)
+    index = write_groups(objects, definition, resolved, spill, updates=times.updates)
     resolved_layer = _layer(index, definition, LayerMode.WHOLE, times)
     assert resolved_layer is not None, "each group stays one"
     return resolved_layer

@@ -7,7 +7,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -30,10 +30,10 @@ from millpond.ranges.walk import Cursor, shared_bound, take_all, unfinished
 
 if TYPE_CHECKING:
     from millpond.maps.model.definition import MapDefinition
-    from millpond.maps.snapshots.manifest import Layer, SnapshotManifest
+    from millpond.maps.snapshots.manifest import Layer, LayerMode, SnapshotManifest
     from millpond.stores.objects import Objects
 
-__all__ = ("GroupSpan", "groups_of_keys", "rows_of_groups", "spans", "thaw")
+__all__ = ("GroupSpan", "groups_of_keys", "groups_over", "rows_of_groups", "spans", "thaw")
 
 _HASH_BYTES = 8
 
@@ -132,6 +132,20 @@ def groups_of_keys(reader: ranges.RangeReader, keys: pa.Array) -> Iterator[pa.Re
     range_nos, places = reader.find(keys)
     for range_no in np.unique(range_nos[range_nos >= 0]).tolist():
         yield reader.batch(range_no).take(pa.array(places[range_nos == range_no]))
+
+
+def groups_over(
+    definition: MapDefinition, modes: Sequence[LayerMode], batches: Iterable[pa.RecordBatch],
+    below: Sequence[ranges.RangeReader],
+) -> Iterator[pa.RecordBatch]:  # fmt: skip
+    """Groups of a layer joined with those of their keys in the layers below it; `modes`: of all, its own first.
+
+    Raises: `NotFound`, `Corrupt`, naming the file.
+    """
+    for batch in batches:
+        under = [list(groups_of_keys(reader, batch.column("key"))) for reader in below]
+        pieces = [(number, pa.concat_batches(groups)) for number, groups in enumerate(under, 1) if groups]
+        yield from join_groups(definition, modes, [(0, batch), *pieces])
 
 
 def rows_of_groups(definition: MapDefinition, batch: pa.RecordBatch) -> pa.RecordBatch:

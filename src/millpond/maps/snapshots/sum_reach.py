@@ -7,7 +7,7 @@ refused where a sum overflows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -17,9 +17,8 @@ import pyarrow as pa
 from millpond import ranges
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.snapshots.combined_groups import GroupRows
-from millpond.maps.snapshots.joined_groups import join_groups
 from millpond.maps.snapshots.manifest import Layer, SnapshotManifest
-from millpond.maps.snapshots.rows_of_groups import groups_of_keys
+from millpond.maps.snapshots.rows_of_groups import groups_over
 
 if TYPE_CHECKING:
     from millpond.stores.objects import Objects
@@ -38,8 +37,7 @@ def with_reach(objects: Objects, definition: MapDefinition, layer: Layer | None)
     """A layer that was written, of an aggregate with the reach of its sums."""
     if layer is None or definition.aggregation is None:
         return layer
-    entries = ranges.load_index(objects, layer.index).entries
-    return replace(layer, reach=_reach_of(definition, (ranges.open_range(objects, entry) for entry in entries)))
+    return replace(layer, reach=_reach_of(definition, _batches(objects, layer)))
 
 
 def check_sums(objects: Objects, manifest: SnapshotManifest, layer: Layer) -> None:
@@ -54,12 +52,12 @@ def check_sums(objects: Objects, manifest: SnapshotManifest, layer: Layer) -> No
         return
     modes = [layer.mode, *(under.mode for under in below)]
     readers = [ranges.open_index(objects, ranges.load_index(objects, under.index), verify=True) for under in below]
-    for entry in ranges.load_index(objects, layer.index).entries:
-        batch = ranges.open_range(objects, entry)
-        groups = [list(groups_of_keys(reader, batch.column("key"))) for reader in readers]
-        pieces = [(number, pa.concat_batches(under)) for number, under in enumerate(groups, 1) if under]
-        for _ in join_groups(definition, modes, [(0, batch), *pieces]):
-            pass
+    for _ in groups_over(definition, modes, _batches(objects, layer), readers):
+        pass
+
+
+def _batches(objects: Objects, layer: Layer) -> Iterator[pa.RecordBatch]:
+    return (ranges.open_range(objects, entry) for entry in ranges.load_index(objects, layer.index).entries)
 
 
 def _reach_of(definition: MapDefinition, batches: Iterable[pa.RecordBatch]) -> float:
