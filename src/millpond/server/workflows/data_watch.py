@@ -7,17 +7,14 @@ Invariants:
 
 from __future__ import annotations
 
-import asyncio
-import logging
-from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from anyio.to_thread import run_sync
 from littlehorse.model import ScheduleWfRequest
 
-from millpond.errors import MillpondError
 from millpond.nodes.data_starts import DataStarts, newest_mark
+from millpond.server.workflows.looking import Looking
 from millpond.workflows.engine.cron import parse_cron
 
 if TYPE_CHECKING:
@@ -33,7 +30,6 @@ __all__ = ("LOOK_SECONDS", "DataWatch", "at_cursor")
 LOOK_SECONDS: Final = 0.5
 _AT_ONCE = 1_000
 """Runs of a backlog that are begun without a pause."""
-_LOG = logging.getLogger(__name__)
 
 
 class DataWatch:
@@ -43,33 +39,12 @@ class DataWatch:
         self._service, self._starts = service, DataStarts(pond)
         self._changes = 0
         self._seen: tuple[int, frozenset[int]] = (-1, frozenset())
-        self._watching: asyncio.Task[None] | None = None
-
-    def begin(self) -> None:
-        """Watch from now on."""
-        if self._watching is None:
-            self._watching = asyncio.create_task(self._watch())
-
-    async def end(self) -> None:
-        """Watch no more."""
-        if self._watching is not None:
-            self._watching.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._watching
-            self._watching = None
+        self.looking = Looking("data that schedules wait for", LOOK_SECONDS, self._look)
 
     def applied(self, ends: Sequence[Applied]) -> None:
         """Note that schedules may have changed. Called by the processor's thread."""
         if any(isinstance(end.command.request, ScheduleWfRequest) for end in ends):
             self._changes += 1
-
-    async def _watch(self) -> None:
-        while True:
-            await asyncio.sleep(LOOK_SECONDS)
-            try:
-                await self._look()
-            except MillpondError as error:
-                _LOG.warning("data that schedules wait for is looked for again: %s", error)
 
     async def _look(self) -> None:
         seen = self._changes, frozenset(self._service.processors)

@@ -13,7 +13,6 @@ Invariants:
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -22,6 +21,7 @@ from anyio.to_thread import run_sync
 from littlehorse.model import ReportTaskRun, ScheduledTask, TaskRunId
 
 from millpond.errors import MillpondError
+from millpond.server.workflows.looking import Looking
 from millpond.workflows.engine import run_path
 from millpond.workflows.processor.running import RunningAttempt, running_attempts
 from millpond.workflows.tasks.queues import BEATING
@@ -52,15 +52,15 @@ class LostWorkers:
         self._attempts: dict[_Worker, dict[_Attempt, TaskRunId]] = {}
         self._looked = 0.0
         self._read: dict[int, Processor] = {}
-        self._watching: asyncio.Task[None] | None = None
+        self.looking = Looking("lost workers", LOOK_SECONDS, self._look)
 
     def beat(self, tenant: str, worker: str) -> None:
         """Note that a worker was heard."""
         if worker.endswith(BEATING):
             self._heard[tenant, worker] = self._service.clock.monotonic()
-            if self._watching is None:
+            if not self.looking.begun:
                 self._looked = self._service.clock.monotonic()
-                self._watching = asyncio.create_task(self._watch())
+                self.looking.begin()
 
     def handed(self, tenant: str, worker: str, scheduled: ScheduledTask) -> None:
         """Note that an attempt was handed to a worker."""
@@ -74,25 +74,9 @@ class LostWorkers:
             if of == tenant and attempts.pop(attempt, None) is not None:
                 return
 
-    async def end(self) -> None:
-        """Watch no more."""
-        if self._watching is not None:
-            self._watching.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._watching
-            self._watching = None
-
     def _note(self, tenant: str, worker: str, task: TaskRunId, number: int) -> None:
         self._heard.setdefault((tenant, worker), self._service.clock.monotonic())
         self._attempts.setdefault((tenant, worker), {})[_attempt(task, number)] = task
-
-    async def _watch(self) -> None:
-        while True:
-            await asyncio.sleep(LOOK_SECONDS)
-            try:
-                await self._look()
-            except MillpondError as error:
-                _LOG.warning("lost workers are looked for again: %s", error)
 
     async def _look(self) -> None:
         now = self._service.clock.monotonic()

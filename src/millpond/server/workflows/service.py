@@ -103,7 +103,7 @@ class WorkflowService:
                                    hint="call the primary: millpond node status")  # fmt: skip
                 self._loop = asyncio.get_running_loop()
                 self.processors[OWN] = await run_sync(self._open)
-                self.data.begin()
+                self.data.looking.begin()
         return self.processors[OWN]
 
     def _open(self) -> Processor:
@@ -153,8 +153,8 @@ class WorkflowService:
 
     async def end(self) -> None:
         """Let the processor end; commands that wait get an error."""
-        await self.lost.end()
-        await self.data.end()
+        await self.lost.looking.end()
+        await self.data.looking.end()
         async with self._beginning:
             if self.processors:
                 processor = self.processors.pop(OWN)

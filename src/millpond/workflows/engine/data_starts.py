@@ -22,14 +22,14 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from littlehorse.model import RunWfRequest, ScheduledWfRun, ScheduleWfRequest, WfRun, WfRunId
+from littlehorse.model import ScheduledWfRun, ScheduleWfRequest
 
 from millpond.errors import Invalid
 from millpond.workflows.engine.commands import DataArrived
 from millpond.workflows.engine.cron import Cron, parse_cron
 from millpond.workflows.engine.keys import key_of, root_of
 from millpond.workflows.engine.outcome import CommandCaused
-from millpond.workflows.engine.runs import TERMINAL
+from millpond.workflows.engine.scheduled_runs import begin_run, is_open, run_name
 from millpond.workflows.engine.work import Work
 
 __all__ = ("check_newest", "data_arrived", "mark_of", "run_for", "with_cursor")
@@ -57,9 +57,8 @@ def data_arrived(work: Work, request: DataArrived) -> None:
     """Begin the run of a mark, and move the cursor; or find out if the run before is open."""
     is_answered = request.is_open >= 0
     if request.run_id.id and not is_answered:
-        row = work.rows.get(WfRun, key_of(request.run_id))
-        is_open = row is not None and row.status not in TERMINAL
-        work.cause(CommandCaused(request.due.id, replace(request, is_open=int(is_open))))
+        answer = replace(request, is_open=int(is_open(work, request.run_id)))
+        work.cause(CommandCaused(request.due.id, answer))
         return
     schedule = work.rows.get(ScheduledWfRun, key_of(request.due))
     if schedule is None or schedule.created_at.ToMilliseconds() != request.created:
@@ -68,28 +67,15 @@ def data_arrived(work: Work, request: DataArrived) -> None:
     if not cron.on or cron.paused or cron.after != request.since or request.is_open > 0:
         return
     if request.begins and cron.last and not cron.overlap and not is_answered:
-        last = _of_family(schedule, cron.last)
+        last = run_name(schedule, cron.last)
         work.cause(CommandCaused(root_of(last), replace(request, run_id=last)))
         return
     if request.begins:
-        run = _begun(work, schedule, request.mark)
+        run = run_for(schedule.id.id, request.mark)
+        begin_run(work, schedule, run)
         cron = replace(cron, last="" if cron.overlap else run)
     schedule.cron_expression = replace(cron, after=request.mark).text()
     work.rows.put(key_of(schedule.id), schedule)
-
-
-def _begun(work: Work, schedule: ScheduledWfRun, mark: str) -> str:
-    run = run_for(schedule.id.id, mark)
-    started = RunWfRequest(wf_spec_name=schedule.wf_spec_id.name, variables=schedule.variables, id=run)
-    if schedule.HasField("parent_wf_run_id"):
-        started.parent_wf_run_id.CopyFrom(schedule.parent_wf_run_id)
-    work.cause(CommandCaused(root_of(_of_family(schedule, run)), started))
-    return run
-
-
-def _of_family(schedule: ScheduledWfRun, run: str) -> WfRunId:
-    parent = schedule.parent_wf_run_id if schedule.HasField("parent_wf_run_id") else None
-    return WfRunId(id=run, parent_wf_run_id=parent)
 
 
 def with_cursor(cron: Cron, before: Cron) -> Cron:

@@ -22,12 +22,9 @@ from typing import Final
 from google.protobuf.empty_pb2 import Empty
 from littlehorse.model import (
     DeleteScheduledWfRunRequest,
-    RunWfRequest,
     ScheduledWfRun,
     ScheduledWfRunId,
     ScheduleWfRequest,
-    WfRun,
-    WfRunId,
 )
 
 from millpond.errors import Invalid
@@ -38,7 +35,7 @@ from millpond.workflows.engine.keys import Key, check_name, key_of, root_of
 from millpond.workflows.engine.limits import VALUE_BYTES_MAX
 from millpond.workflows.engine.outcome import CommandCaused
 from millpond.workflows.engine.pipeline_starts import check_start
-from millpond.workflows.engine.runs import TERMINAL
+from millpond.workflows.engine.scheduled_runs import begin_run, is_open, run_name
 from millpond.workflows.engine.work import Work, find_spec
 
 __all__ = ("delete_schedule", "put_schedule", "run_due", "wait_for_run")
@@ -93,19 +90,12 @@ def run_due(work: Work, request: ScheduleDue) -> None:
         _set_timer(work, schedule, work.now, request.major, request.revision)
         return
     if cron.last and not cron.overlap:
-        run, created = _run_name(schedule, cron.last), schedule.created_at.ToMilliseconds()
+        run, created = run_name(schedule, cron.last), schedule.created_at.ToMilliseconds()
         question = ScheduleWaits(schedule.id, run, created, request.at, request.major, request.revision)
         work.cause(CommandCaused(root_of(run), question))
         return
     id_ = work.new_id() if cron.overlap and cron.missed == "all" else run_at(schedule.id.id, at)
-    started = RunWfRequest(wf_spec_name=schedule.wf_spec_id.name, variables=schedule.variables, id=id_)
-    if request.major >= 0:
-        started.major_version = request.major
-    if request.revision >= 0:
-        started.revision = request.revision
-    if schedule.HasField("parent_wf_run_id"):
-        started.parent_wf_run_id.CopyFrom(schedule.parent_wf_run_id)
-    work.cause(CommandCaused(root_of(_run_name(schedule, id_)), started))
+    begin_run(work, schedule, id_, major=request.major, revision=request.revision)
     if not cron.overlap:
         _put_last(work, schedule, cron, id_)
     after = _caught_up(schedule.cron_expression, at, work.now)
@@ -115,9 +105,8 @@ def run_due(work: Work, request: ScheduleDue) -> None:
 def wait_for_run(work: Work, request: ScheduleWaits) -> None:
     """Tell a schedule whether a run of it is open; and there: start the next run, or ask again later."""
     if request.is_open < 0:
-        row = work.rows.get(WfRun, key_of(request.run_id))
-        is_open = row is not None and row.status not in TERMINAL
-        work.cause(CommandCaused(request.due.id, replace(request, is_open=int(is_open))))
+        answer = replace(request, is_open=int(is_open(work, request.run_id)))
+        work.cause(CommandCaused(request.due.id, answer))
         return
     schedule = work.rows.get(ScheduledWfRun, key_of(request.due))
     if schedule is None or schedule.created_at.ToMilliseconds() != request.created:
@@ -169,11 +158,6 @@ def _with_last(expression: str, before: ScheduledWfRun | None) -> str:
 def _put_last(work: Work, schedule: ScheduledWfRun, cron: Cron, run: str) -> None:
     schedule.cron_expression = replace(cron, last=run).text()
     work.rows.put(key_of(schedule.id), schedule)
-
-
-def _run_name(schedule: ScheduledWfRun, run: str) -> WfRunId:
-    parent = schedule.parent_wf_run_id if schedule.HasField("parent_wf_run_id") else None
-    return WfRunId(id=run, parent_wf_run_id=parent)
 
 
 def _timer_name(name: ScheduledWfRunId) -> Key:

@@ -88,7 +88,7 @@ class SharedWorkflows(WorkflowService):
         await run_sync(self._open_log)
         self._ownership.start()
         self._group.start()
-        self.data.begin()
+        self.data.looking.begin()
 
     def _open_log(self) -> None:
         node, settings = self._node, self._node.settings
@@ -124,8 +124,8 @@ class SharedWorkflows(WorkflowService):
 
     async def end(self) -> None:
         """End the calls to other processes."""
-        await self.lost.end()
-        await self.data.end()
+        await self.lost.looking.end()
+        await self.data.looking.end()
         await self._peers.close()
 
     def hosts(self) -> list[str]:
