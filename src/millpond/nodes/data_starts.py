@@ -30,7 +30,7 @@ from millpond.workflows.engine.commands import DataArrived
 from millpond.workflows.engine.cron import Cron, parse_cron
 from millpond.workflows.engine.keys import key_of
 from millpond.workflows.engine.metadata.tenancy import CLUSTER
-from millpond.workflows.engine.runs import TERMINAL
+from millpond.workflows.engine.scheduled_runs import is_open, run_name
 from millpond.workflows.processor import Processor, ReadRows, read_rows
 
 if TYPE_CHECKING:
@@ -198,7 +198,5 @@ def _schedules(rows: ReadRows) -> list[ScheduledWfRun]:
 
 def _is_open(processor: Processor, tenant: str, schedule: ScheduledWfRun, run: str) -> bool:
     """True when this process knows that a run is open; the engine asks where the run is."""
-    parent = schedule.parent_wf_run_id if schedule.HasField("parent_wf_run_id") else None
-    key = key_of(WfRunId(id=run, parent_wf_run_id=parent))
-    row = read_rows(processor, tenant, lambda rows: rows.get(WfRun, key))
-    return row is not None and row.status not in TERMINAL
+    key = key_of(run_name(schedule, run))
+    return is_open(read_rows(processor, tenant, lambda rows: rows.get(WfRun, key)))

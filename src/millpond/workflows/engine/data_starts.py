@@ -22,7 +22,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from littlehorse.model import ScheduledWfRun, ScheduleWfRequest
+from littlehorse.model import ScheduledWfRun, ScheduleWfRequest, WfRun
 
 from millpond.errors import Invalid
 from millpond.workflows.engine.commands import DataArrived
@@ -57,7 +57,7 @@ def data_arrived(work: Work, request: DataArrived) -> None:
     """Begin the run of a mark, and move the cursor; or find out if the run before is open."""
     is_answered = request.is_open >= 0
     if request.run_id.id and not is_answered:
-        answer = replace(request, is_open=int(is_open(work, request.run_id)))
+        answer = replace(request, is_open=int(is_open(work.rows.get(WfRun, key_of(request.run_id)))))
         work.cause(CommandCaused(request.due.id, answer))
         return
     schedule = work.rows.get(ScheduledWfRun, key_of(request.due))

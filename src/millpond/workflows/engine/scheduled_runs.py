@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from littlehorse.model import RunWfRequest, ScheduledWfRun, WfRun, WfRunId
 
-from millpond.workflows.engine.keys import key_of, root_of
+from millpond.workflows.engine.keys import root_of
 from millpond.workflows.engine.outcome import CommandCaused
 from millpond.workflows.engine.runs import TERMINAL
 from millpond.workflows.engine.work import Work
@@ -30,7 +30,6 @@ def begin_run(work: Work, schedule: ScheduledWfRun, run: str, *, major: int = -1
     work.cause(CommandCaused(root_of(run_name(schedule, run)), started))
 
 
-def is_open(work: Work, run: WfRunId) -> bool:
-    """True when a run of this partition is there, and has not ended."""
-    row = work.rows.get(WfRun, key_of(run))
+def is_open(row: WfRun | None) -> bool:
+    """True when a run is there, and has not ended."""
     return row is not None and row.status not in TERMINAL

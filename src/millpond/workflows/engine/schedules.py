@@ -25,6 +25,7 @@ from littlehorse.model import (
     ScheduledWfRun,
     ScheduledWfRunId,
     ScheduleWfRequest,
+    WfRun,
 )
 
 from millpond.errors import Invalid
@@ -105,7 +106,7 @@ def run_due(work: Work, request: ScheduleDue) -> None:
 def wait_for_run(work: Work, request: ScheduleWaits) -> None:
     """Tell a schedule whether a run of it is open; and there: start the next run, or ask again later."""
     if request.is_open < 0:
-        answer = replace(request, is_open=int(is_open(work, request.run_id)))
+        answer = replace(request, is_open=int(is_open(work.rows.get(WfRun, key_of(request.run_id)))))
         work.cause(CommandCaused(request.due.id, answer))
         return
     schedule = work.rows.get(ScheduledWfRun, key_of(request.due))
