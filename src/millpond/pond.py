@@ -304,14 +304,15 @@ class Pond(PondFace, RefsFace):
         hash_bytes: int = 8, overwrite: bool = True, condense: str | int | None = None,
         retain: str | int | None = None, retain_by: str = "effective_time", exist_ok: bool = False,
         hash_bits: int = 64, store: str | Store | None = None, resolution: str | None = None,
-        time_zone: str | None = None,
+        time_zone: str | None = None, key: str | None = None,
     ) -> Map:  # fmt: skip
         """Create a map. `kind`, `value`, `scheme` and `hash_bytes` are fixed; the others may be altered.
 
-        `kind`: `state`, `temporal_state`, `ranged_state`, `temporal_ranged_state`, `session` or `aggregate`. `value`:
+        `kind`: `state`, `temporal_state`, `ranged_state`, `temporal_ranged_state`, `session`, `aggregate`, or one that
+        is called `histogram` or `metric` and has fields of its own. `value`:
         the type of values as Spark writes it (`double`, or `temp double, wind_speed double`), with the rule of each
         field for an aggregate (`orders long count`); None lets every row have its own. Buckets of an aggregate have a
-        `resolution` (`1 hour`), by the clocks of a `time_zone`, by default UTC.
+        `resolution` (`1 hour`), by the clocks of a `time_zone`, by default UTC; their `key` may be `tags`.
         `overwrite=False` keeps the first value of an address. `condense` and `retain` are durations, and `retain_by`
         says which time of a row they count from: `effective_time` or `update_time`. `store`: `layers` or `shard`; by
         default as the setting `maps.store` says.
@@ -324,7 +325,7 @@ class Pond(PondFace, RefsFace):
             name, kind, value, self.clock.random_id(),
             {"condense": condense, "retain": retain, "retain_by": retain_by, "overwrite": overwrite,
              "hash_bytes": hash_bytes, "hash_bits": hash_bits},
-            resolution=resolution, time_zone=time_zone, scheme=scheme,
+            resolution=resolution, time_zone=time_zone, scheme=scheme, key=key,
         )  # fmt: skip
         definition = born_in(definition, store, self._store, served=self._serving.serving)
         if definition.store is Store.SHARD:

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from millpond.cli import maps as commands
+from millpond.maps.model.aggregation import Form
 from millpond.maps.model.definition import SHARD_KINDS, Kind, Scheme, Store
+from millpond.maps.model.new_map import KEY_TYPES
 from tests.cli.conftest import Shell
 
 
@@ -35,7 +37,8 @@ def test_nothing_but_init_and_create_makes_a_pond(millpond: Shell) -> None:
 
 @pytest.mark.usefixtures("processor")
 def test_every_kind_and_scheme_can_be_created(millpond: Shell) -> None:
-    assert [str(kind) for kind in commands.KindChoice] == [str(kind) for kind in Kind]
+    assert [str(kind) for kind in commands.KindChoice] == [*map(str, Kind), *map(str, Form)]
+    assert [str(key) for key in commands.KeyChoice] == list(KEY_TYPES)
     assert [str(scheme) for scheme in commands.SchemeChoice] == [str(scheme) for scheme in Scheme]
     for kind in SHARD_KINDS:
         for scheme in Scheme:
@@ -61,6 +64,21 @@ def test_an_aggregate_is_made_loaded_and_asked(millpond: Shell) -> None:
     assert "Europe/Paris" in millpond("maps", "sales").out
     assert millpond("get", "sales", "Lyon", "--history", "--json").objects[0]["orders"] == 1
     assert "aggregate" in millpond("alter", "sales", "--store", "shard", code=5).err
+
+
+@pytest.mark.usefixtures("processor")
+def test_a_histogram_of_tags_is_made_loaded_and_asked(millpond: Shell) -> None:
+    made = millpond("create", "logons", "--kind", "histogram", "--key", "tags", "--resolution", "1 second")
+    assert made.out == "created logons: histogram, of tags, value value long, in layers\n"
+    Path("events.csv").write_text("who,where,time\nann,York,2024-03-30T22:59Z\nann,York,2024-03-30T22:59Z\n")
+    millpond("load", "logons", "events.csv", "--key", "user=who,where")
+    at = ("--at", "2024-03-30T22:59Z", "--json")
+    assert millpond("get", "logons", "where=York, user=ann", *at).object["value"] == {"value": 2}
+    row = millpond("scan", "logons", "--where", "tags['user'] = 'ann'", "--json").object
+    assert (row["key"], row["value"]) == ("user=ann,where=York", 2)
+    assert "host=a" in millpond("get", "logons", "York", *at, code=5).err
+    assert "histogram" in millpond("maps").out
+    assert "only aggregates" in millpond("create", "site", "--kind", "state", "--key", "tags", code=5).err
 
 
 def test_maps_are_listed_and_shown(weather: Shell) -> None:

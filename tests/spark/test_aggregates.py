@@ -49,6 +49,22 @@ def test_loads_count_once_and_rows_are_read_and_joined(spark: SparkSession, pond
     assert (hours["3"]["orders"], hours["x"]) == (expected["orders"], None)
 
 
+def test_tags_are_loaded_as_maps_and_asked_as_maps(spark: SparkSession, pond: Pond) -> None:
+    hits = pond.create_map("hits", kind="histogram", key="tags", resolution="1 hour")
+    frame = spark.sql(
+        f"select map('host', id % 3, 'dc', 'x') as tags, timestamp_seconds({BEGAN} + id) as time from range(30)"
+    )
+    mp.load(frame, pond, "hits")
+    assert hits.get({"dc": "x", "host": 1}, BEGAN * 1000) == {"value": 10}
+    reader = spark.read.format("millpond").option("pond", str(pond.folder)).option("map", "hits")
+    rows = reader.option("columns", "tags,value").load().where("tags['host'] = '2'").collect()
+    assert [(row["tags"], row["value"]) for row in rows] == [({"dc": "x", "host": "2"}, 10)]
+    assert reader.option("where", "tags['host'] = '0'").load().columns == ["tags", "value"]
+    questions = spark.sql(f"select map('host', '0', 'dc', 'x') as tags, timestamp_seconds({BEGAN}) as at")
+    (answer,) = mp.enrich(questions, pond=pond, map="hits", key="tags", at="at", into="hour").collect()
+    assert answer["hour"]["value"] == 10
+
+
 def test_epochs_with_equal_events_all_count(spark: SparkSession, pond: Pond, sales: Map, tmp_path: Path) -> None:
     for name in ("a", "b"):
         event = {"key": "s", "time": "2024-01-01T10:00:00Z", "total": 1.0, "last": "tea"}

@@ -81,7 +81,7 @@ def load(
         list[str],
         typer.Argument(metavar="[MAP] FILE...", help="The map and the files; XML that names its maps needs no MAP."),
     ],
-    key: Annotated[str | None, _column("--key", "Column of the key.")] = None,
+    key: Annotated[str | None, _column("--key", "Column of the key; of tags one for each: host=name,dc.")] = None,
     time: Annotated[str | None, _column("--time", "Column of the effective time, or of a session's start.")] = None,
     value: Annotated[
         list[str] | None, _column("--value", "Column of the value; for fields, name=column or names alone, by commas.")

@@ -16,13 +16,24 @@ from millpond.times.durations import format_duration
 if TYPE_CHECKING:
     from millpond.maps.model.definition import MapDefinition
 
-__all__ = ("KindChoice", "SchemeChoice", "StoreChoice", "alter", "copy", "create", "drop", "maps", "rename")
+__all__ = (
+    "KeyChoice",
+    "KindChoice",
+    "SchemeChoice",
+    "StoreChoice",
+    "alter",
+    "copy",
+    "create",
+    "drop",
+    "maps",
+    "rename",
+)
 
 _HERE = "pond"
 
 
 class KindChoice(StrEnum):
-    """The kinds as choices, said here so that help needs no import; a test compares."""
+    """The kinds as choices, and what two of aggregates are called; said here so that help needs no import."""
 
     STATE = "state"
     TEMPORAL_STATE = "temporal_state"
@@ -30,6 +41,15 @@ class KindChoice(StrEnum):
     TEMPORAL_RANGED_STATE = "temporal_ranged_state"
     SESSION = "session"
     AGGREGATE = "aggregate"
+    HISTOGRAM = "histogram"
+    METRIC = "metric"
+
+
+class KeyChoice(StrEnum):
+    """The types of keys as choices."""
+
+    TEXT = "text"
+    TAGS = "tags"
 
 
 class SchemeChoice(StrEnum):
@@ -74,6 +94,7 @@ Overwrite = Annotated[
     "millpond create ipv4_country --kind ranged_state --value string",
     "millpond create airborne --kind session",
     'millpond create sales --kind aggregate --value "orders long count, total double sum" --resolution "1 hour"',
+    'millpond create logons --kind histogram --key tags --resolution "1 second"',
 )
 def create(
     name: MapName,
@@ -106,6 +127,9 @@ def create(
         str | None,
         typer.Option("--time-zone", metavar="ZONE", help="The clocks that buckets follow.", show_default="UTC"),
     ] = None,
+    key: Annotated[
+        KeyChoice | None, typer.Option("--key", help="What keys are; tags for an aggregate.", show_default="text")
+    ] = None,
     exist_ok: Annotated[bool, typer.Option("--exist-ok", help="Accept a map that is there already and alike.")] = False,
     pond: PondPlace = _HERE,
     json: Json = False,
@@ -117,7 +141,8 @@ def create(
     with millpond.open(pond) as opened:
         made = opened.create_map(
             name, kind=str(kind), value=value, scheme=str(scheme), hash_bytes=hash_bytes, exist_ok=exist_ok,
-            store=None if store is None else str(store), resolution=resolution, time_zone=time_zone, **settings,
+            store=None if store is None else str(store), resolution=resolution, time_zone=time_zone,
+            key=None if key is None else str(key), **settings,
         )  # fmt: skip
         definition = made.definition
     if json:
@@ -145,7 +170,8 @@ def _settings(
 def _in_words(definition: MapDefinition) -> str:
     value = "" if not definition.kind.valued else f", value {definition.value or 'of any type'}"
     store = ", in layers" if definition.store == "layers" else ""
-    return f"{definition.kind}{value}{store}"
+    tagged = ", of tags" if definition.tagged else ""
+    return f"{definition.kind_name}{tagged}{value}{store}"
 
 
 @verb("maps", "millpond maps", "millpond maps weather", "millpond maps --json")
@@ -169,7 +195,7 @@ def maps(
             ["map", "kind", "store", "rows", "size", "value"],
             [
                 [
-                    definition.name, str(definition.kind), info["store"],
+                    definition.name, definition.kind_name, info["store"],
                     console.human_count(info["rows"]), console.human_bytes(info["shard_bytes"]),
                     str(definition.value or "any") if definition.kind.valued else "",
                 ]

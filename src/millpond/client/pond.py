@@ -33,6 +33,7 @@ from millpond.kernel.verify import Report, problem
 from millpond.maps.faces import PondFace
 from millpond.maps.loads.load import LoadResult
 from millpond.maps.loads.load_files import file_reading
+from millpond.maps.model.aggregation import Form
 from millpond.maps.model.definition import Kind, MapDefinition, Scheme, Store, ValueType
 from millpond.maps.model.store_limits import aggregate_unsupported
 from millpond.maps.parts.part import PartFile, PartWriter
@@ -111,13 +112,13 @@ class RemotePond(PondFace):
         hash_bytes: int = 8, overwrite: bool = True, condense: str | int | None = None,
         retain: str | int | None = None, retain_by: str = "effective_time", exist_ok: bool = False,
         hash_bits: int = 64, store: str | Store | None = None, resolution: str | None = None,
-        time_zone: str | None = None,
+        time_zone: str | None = None, key: str | None = None,
     ) -> RemoteMap:  # fmt: skip
         """Make a map on every node, see `Pond.create_map`.
 
         Raises: `AlreadyExists`, `Invalid`; `Unavailable` when the primary cannot be reached.
         """
-        if kind == Kind.AGGREGATE or resolution is not None or time_zone is not None:
+        if kind in (Kind.AGGREGATE, *Form) or key is not None or resolution is not None or time_zone is not None:
             raise aggregate_unsupported(name, "nodes")
         body = {
             "name": name, "kind": str(kind), "value": None if value is None else str(value), "scheme": str(scheme),

@@ -94,7 +94,7 @@ class CatalogueLike(Protocol):
         hash_bytes: int = 8, overwrite: bool = True, condense: str | int | None = None,
         retain: str | int | None = None, retain_by: str = "effective_time", exist_ok: bool = False,
         hash_bits: int = 64, store: str | Store | None = None, resolution: str | None = None,
-        time_zone: str | None = None,
+        time_zone: str | None = None, key: str | None = None,
     ) -> MapLike: ...  # fmt: skip
 
     def map(self, name: str) -> MapLike: ...

@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from millpond.arrays.longs import LONG_MAX, LONG_MIN
 from millpond.kernel.patience import check_patience
-from millpond.maps.model.columns import presented_schema
+from millpond.maps.model.columns import askable_schema
 from millpond.maps.model.definition import Kind, MapDefinition
 from millpond.maps.model.display import check_columns, present
 from millpond.maps.predicates.bounds import Span, both
@@ -49,7 +49,7 @@ def scan(
     """
     names = check_columns(definition, columns)
     condition = predicate(definition, where)
-    shown = presented_schema(definition)
+    shown = askable_schema(definition)
     schema = pa.schema([shown.field(name) for name in names])
     return pa.RecordBatchReader.from_batches(schema, _batches(rows, definition, condition, names))
 

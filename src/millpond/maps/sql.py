@@ -32,7 +32,7 @@ from millpond.error_values import shown
 from millpond.errors import Invalid, MillpondError, NotFound, Unavailable
 from millpond.kernel.worker import begin_thread
 from millpond.maps.inputs.key_columns import is_utf8
-from millpond.maps.model.columns import INSTANT, MOMENT, presented_schema
+from millpond.maps.model.columns import INSTANT, MOMENT, askable_schema
 from millpond.maps.snapshots.snapshot import answer_type
 from millpond.maps.sql_keys import add_macro, check_plan, instants_of_numbers
 from millpond.times.instants import clear_instant, parse_instant
@@ -235,7 +235,7 @@ class _Run:
     def add_tables(self, connection: duckdb.DuckDBPyConnection, tables: Sequence[QueryableTable]) -> None:
         """Make every map a table, and the others in their own schema; there too where no map has the name."""
         for pond_map in self.maps.values():
-            connection.register(pond_map.name, _Table(self, presented_schema(pond_map.definition), pond_map.scan))
+            connection.register(pond_map.name, _Table(self, askable_schema(pond_map.definition), pond_map.scan))
         connection.execute("create schema millpond")
         for table in tables:
             connection.register(f"the {table.name}", _Table(self, table.schema, table.scan))  # no map is named so
@@ -338,7 +338,7 @@ class _Table(pads.Dataset):  # type: ignore[misc]  # pyarrow has no types
 
     def scanner(self, columns: list[str] | None = None, filter: pc.Expression | None = None, **_: object) -> _Scan:
         try:
-            reader = self._scan(filter, columns)
+            reader = self._scan(filter, self._schema.names if columns is None else columns)
         except Exception as error:
             self._run.failures.append(error)  # as it was: DuckDB would call it a wrong query
             raise

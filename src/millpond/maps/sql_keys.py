@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 
 from millpond.errors import Invalid
 from millpond.json_forms import parse_list
-from millpond.maps.inputs.keys import type_refused
+from millpond.maps.inputs.tags import type_of_keys_refused
 from millpond.maps.model.definition import MapDefinition
 from millpond.times.instants import parse_instant, read_times
 
@@ -184,7 +184,7 @@ def _texts(plan: Any) -> Iterator[str]:
 
 def _refusal(definition: MapDefinition, what: str, kind: str) -> Invalid:
     if what == "key":
-        return type_refused(kind, keyed=definition.kind.keyed, map=definition.name, argument="key")
+        return type_of_keys_refused(definition, kind, map=definition.name, argument="key")
     return Invalid(
         "a time is a timestamp, text or UTC milliseconds", kind="time_type", map=definition.name, argument="time",
         type=kind, hint="cast it to timestamptz first",

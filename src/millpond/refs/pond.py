@@ -163,7 +163,7 @@ class BranchPond(RefPond):
     def create_map(
         self, name: str, *, kind: str | Kind, value: str | ValueType | None = None, overwrite: bool = True,
         condense: str | int | None = None, retain: str | int | None = None, commit: bool = True,
-        resolution: str | None = None, time_zone: str | None = None,
+        resolution: str | None = None, time_zone: str | None = None, key: str | None = None,
     ) -> Map:  # fmt: skip
         """Create a layered map on the branch; it comes to other branches by a merge. Settings as in `Pond.create_map`.
 
@@ -171,8 +171,9 @@ class BranchPond(RefPond):
         """
         settings = {"condense": condense, "retain": retain, "retain_by": "effective_time", "overwrite": overwrite}
         made = new_map(
-            name, kind, value, self.refs.clock.random_id(), settings, resolution=resolution, time_zone=time_zone
-        )
+            name, kind, value, self.refs.clock.random_id(), settings, resolution=resolution, time_zone=time_zone,
+            key=key,
+        )  # fmt: skip
         definition = replace(made, store=Store.LAYERS)
         self.refs.states.create_map(self.ref, definition, commit=commit)
         return self.map(definition.name)

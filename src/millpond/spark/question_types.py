@@ -7,7 +7,7 @@ from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import DataType, DateType, IntegralType, NullType, StringType, TimestampNTZType, TimestampType
 
 from millpond.errors import Invalid
-from millpond.maps.inputs.keys import check_key_type, type_refused
+from millpond.maps.inputs.tags import check_keys_type, type_of_keys_refused
 from millpond.maps.model.definition import MapDefinition
 
 __all__ = ("check_key", "check_time")
@@ -18,11 +18,11 @@ def check_key(definition: MapDefinition, kind: DataType, column: object) -> None
 
     Raises: `Invalid`, kind `key_type`, naming the column, its type and what is wanted.
     """
-    keyed, place = definition.kind.keyed, {"map": definition.name, "column": column}
+    place = {"map": definition.name, "column": column}
     try:
-        check_key_type(to_arrow_type(kind, timezone="UTC"), keyed=keyed)
+        check_keys_type(definition, to_arrow_type(kind, timezone="UTC"))
     except (Invalid, PySparkException, TypeError) as error:
-        raise type_refused(kind.simpleString(), keyed=keyed, **place) from error
+        raise type_of_keys_refused(definition, kind.simpleString(), **place) from error
 
 
 def check_time(definition: MapDefinition, kind: DataType, column: object) -> None:

@@ -26,7 +26,7 @@ from pyspark.sql.types import StructType
 from millpond.arrays.deferred_pandas import defer_pandas
 from millpond.clock import SystemClock
 from millpond.errors import Invalid
-from millpond.maps.model.columns import presented_schema
+from millpond.maps.model.columns import askable_schema, presented_schema
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.model.display import check_columns, present
 from millpond.maps.snapshots.freeze import SnapshotManifest
@@ -89,7 +89,7 @@ class MapSource(DataSource):
         # Said wrongly, it should fail where the frame is made, and not in the query that reads it.
         push_condition(definition, self.options.get("where"))
         names = check_columns(definition, comma_list(self.options.get("columns")))
-        shown = presented_schema(definition)
+        shown = askable_schema(definition)
         return from_arrow_schema(pa.schema([shown.field(name) for name in names]))
 
     def reader(self, schema: StructType) -> MapReader:
@@ -151,7 +151,7 @@ class MapSource(DataSource):
 
 def _check_schema(definition: MapDefinition, schema: StructType) -> None:
     check_columns(definition, schema.names)
-    types = from_arrow_schema(presented_schema(definition))
+    types = from_arrow_schema(askable_schema(definition))
     for field in schema.fields:
         expected = types[field.name].dataType
         if field.dataType != expected:
@@ -182,7 +182,8 @@ class TableView:
             shown = present(self.definition, rows, self.columns)
         else:
             # The condition may be about columns that are not wanted.
-            shown = present(self.definition, rows).filter(self.where).select(self.columns)
+            shown = present(self.definition, rows, askable_schema(self.definition).names)
+            shown = shown.filter(self.where).select(self.columns)
         for start in range(0, shown.num_rows, BATCH_ROWS):
             yield as_spark_holds(shown.slice(start, BATCH_ROWS))
 

@@ -24,8 +24,9 @@ from millpond.clock import Clock, SystemClock
 from millpond.errors import Invalid
 from millpond.maps.inputs.faults import REJECTED, Faults, rejected_rows
 from millpond.maps.inputs.formats.files import find_files
-from millpond.maps.inputs.keys import NEVER_STORED, to_keys, to_numbers
+from millpond.maps.inputs.keys import NEVER_STORED
 from millpond.maps.inputs.rejects import RejectWriter
+from millpond.maps.inputs.tags import key_reader
 from millpond.maps.inputs.zones import NAME_THE_ZONE, instants_in, time_form
 from millpond.maps.loads.load_files import guard_rejects
 from millpond.maps.model.columns import INSTANT
@@ -192,7 +193,7 @@ class _Lookup:
         self.definition = map_.definition
         self.key = _column_of(schema, lookup.key)
         self.time = None if lookup.time is None else _column_of(schema, lookup.time)
-        self._keys: Convert = to_keys if self.definition.kind.keyed else to_numbers
+        self._keys: Convert = key_reader(self.definition)
         self._instants = instants_in(time_form(zone), "ms")
         self._now = clear_instant(clock.now_ms())
         self.moment = next((name for name in schema.names if name.lower() == (known_at or "").lower()), None)

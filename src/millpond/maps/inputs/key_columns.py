@@ -8,6 +8,7 @@ A null key or time is a miss. A value that is no key or no time is an error that
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
@@ -20,22 +21,28 @@ import pyarrow.compute as pc
 
 from millpond.arrays.radix import I64
 from millpond.errors import Invalid
-from millpond.maps.inputs.keys import NEVER_STORED, check_key_type, to_keys, to_numbers, type_refused
+from millpond.maps.inputs.keys import NEVER_STORED, type_refused
 from millpond.maps.inputs.scalars import Converted, by_type, to_instants
-from millpond.maps.inputs.tables import column_of
+from millpond.maps.inputs.tables import column_of, tag_sets
+from millpond.maps.inputs.tags import TAGS_HINT, check_keys_type, key_reader
 from millpond.maps.model.definition import MapDefinition
 from millpond.times.instants import MILLIS_CLEAR, parse_instant
 
 __all__ = (
-    "QueryKeys", "Key", "OnInvalid", "query_keys", "check_on_invalid", "instants_of", "is_utf8", "key_in_column",
+    "QueryKeys", "Key", "OnInvalid", "query_keys", "check_on_invalid", "instants_of", "is_utf8", "key_array",
+    "key_in_column",
     "keys_of", "moments_of", "one_array",
 )  # fmt: skip
 
 Mask: TypeAlias = "npt.NDArray[np.bool_]"
-Key: TypeAlias = "str | bytes | int | float | bool | Decimal | date | np.generic | pa.Scalar | None"
-"""The types of one key, see `inputs/keys.py`."""
+Key: TypeAlias = (
+    "str | bytes | int | float | bool | Decimal | date | np.generic | pa.Scalar | Mapping[str, object]"
+    " | Sequence[tuple[str, object]] | None"
+)
+"""The types of one key, see `inputs/keys.py`, and of one set of tags, see `inputs/tags.py`."""
 OnInvalid: TypeAlias = Literal["error", "miss"]
 
+_SHOWN_MAX = 200
 _NOBODY: Mask = np.zeros(0, np.bool_)
 
 
@@ -89,16 +96,17 @@ def query_keys(definition: MapDefinition, keys: Any) -> QueryKeys:
 
     Raises: `Invalid`, kind `key_type`, when keys cannot be of the column's type; for what is no column at all.
     """
-    array, keyed = one_array(keys, "key"), definition.kind.keyed
-    if keyed and _is_bytes(array.type):
+    array, keyed = key_array(definition, keys), definition.kind.keyed
+    plain = keyed and not definition.tagged
+    if plain and _is_bytes(array.type):
         return QueryKeys(array)  # what is no UTF-8 is in no map
     if not keyed and array.type == pa.int64():
         return QueryKeys(array)
-    check_key_type(array.type, keyed=keyed, map=definition.name)
-    if keyed and pa.types.is_integer(array.type):
+    check_keys_type(definition, array.type, map=definition.name)
+    if plain and pa.types.is_integer(array.type):
         return QueryKeys(array.cast(pa.string()))
     try:
-        converted = by_type(array, to_keys if keyed else to_numbers)
+        converted = by_type(array, key_reader(definition))
     except pa.ArrowNotImplementedError as error:
         raise _unreadable(definition, array, error) from error
     return QueryKeys(converted.values, tuple(fault for fault in converted.faults if fault[1] not in NEVER_STORED))
@@ -123,7 +131,7 @@ def keys_of(definition: MapDefinition, keys: Any, on_invalid: OnInvalid = "error
     Raises: as `query_keys`; `Invalid`, kind `key_number`, for the first row whose value is no key, unless that is a
     miss.
     """
-    array = one_array(keys, "key")
+    array = key_array(definition, keys)
     encoded = query_keys(definition, array)
     if encoded.faults and on_invalid == "error":
         invalid = encoded.invalid
@@ -134,6 +142,10 @@ def keys_of(definition: MapDefinition, keys: Any, on_invalid: OnInvalid = "error
 
 
 def _no_key(definition: MapDefinition, problem: str, shown: str, **place: object) -> Invalid:
+    if definition.tagged:
+        return Invalid(
+            f"the key {problem}", kind="key_tags", map=definition.name, **place, key=shown[:_SHOWN_MAX], hint=TAGS_HINT
+        )  # fmt: skip
     hint = "floats are keys where they are whole" if definition.kind.keyed else "keys of a ranged map are whole numbers"
     return Invalid(
         f"the key {problem}", kind="key_number", map=definition.name, **place, key=shown, hint=f"{hint}, such as 42"
@@ -146,12 +158,14 @@ def key_in_column(definition: MapDefinition, key: Any) -> Any:
     Raises: as `keys_of`.
     """
     if isinstance(key, str) and not is_utf8(key):
-        raise _no_key(definition, "is not a whole number", ascii(key))
+        raise _no_key(definition, "is no text" if definition.tagged else "is not a whole number", ascii(key))
     if isinstance(key, pa.RunEndEncodedScalar | pa.UnionScalar):
         key = key.as_py()  # Arrow makes no column of them
     try:
-        array = one_array([key], "key")
+        array = key_array(definition, [key])
     except Invalid as error:
+        if definition.tagged:
+            raise
         raise type_refused(type(key).__name__, keyed=definition.kind.keyed, map=definition.name) from error
     encoded = query_keys(definition, array)
     if encoded.faults and encoded.invalid[0]:
@@ -160,6 +174,14 @@ def key_in_column(definition: MapDefinition, key: Any) -> Any:
 
 
 # -- columns ------------------------------------------------------------------------------------------
+
+
+def key_array(definition: MapDefinition, keys: Any) -> pa.Array:
+    """Requested keys of any shape as one Arrow array, not read yet.
+
+    Raises: as `one_array`.
+    """
+    return one_array(tag_sets(keys) if definition.tagged else keys, "key")
 
 
 def one_array(column: Any, name: str = "key") -> pa.Array:

@@ -50,12 +50,15 @@ from millpond.maps.model.definition import ScalarType
 if TYPE_CHECKING:
     from millpond.maps.inputs.faults import Mask
 
-__all__ = ("KEY_BYTES_MAX", "NEVER_STORED", "check_key_type", "to_keys", "to_numbers", "type_refused")
+__all__ = (
+    "KEY_BYTES_MAX", "KEY_TOO_LONG", "NEVER_STORED", "check_key_type", "to_keys", "to_numbers", "too_long",
+    "type_refused",
+)  # fmt: skip
 
 KEY_BYTES_MAX = 65_536
-_TOO_LONG = f"is longer than {KEY_BYTES_MAX} bytes"
+KEY_TOO_LONG = f"is longer than {KEY_BYTES_MAX} bytes"
 
-NEVER_STORED = frozenset((NOT_UTF8, TOO_LARGE, _TOO_LONG))
+NEVER_STORED = frozenset((NOT_UTF8, TOO_LARGE, KEY_TOO_LONG))
 """Faults of values that are well formed, but that no row can have as its key."""
 
 
@@ -103,11 +106,16 @@ def to_keys(array: pa.Array[Any]) -> Converted:
     """
     check_key_type(array.type, keyed=True)
     converted = by_type(array, _to_keys)
-    lengths = pc.binary_length(converted.values).fill_null(0).to_numpy(zero_copy_only=False)
-    long: Mask = np.asarray(lengths > KEY_BYTES_MAX)
+    long = too_long(converted.values)
     if not long.any():
         return converted
-    return Converted(masked(converted.values, long), (*converted.faults, (long, _TOO_LONG)))
+    return Converted(masked(converted.values, long), (*converted.faults, (long, KEY_TOO_LONG)))
+
+
+def too_long(keys: pa.Array[Any]) -> Mask:
+    """Mask of the keys of more bytes than a key has."""
+    lengths = pc.binary_length(keys).fill_null(0).to_numpy(zero_copy_only=False)
+    return np.asarray(lengths > KEY_BYTES_MAX)
 
 
 def to_numbers(array: pa.Array[Any]) -> Converted:

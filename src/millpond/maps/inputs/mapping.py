@@ -9,9 +9,10 @@ from difflib import get_close_matches
 from typing import Any
 
 from millpond.errors import Invalid
-from millpond.maps.model.aggregate_fields import measures
-from millpond.maps.model.aggregation import Rule
+from millpond.maps.model.aggregate_fields import MEASURE, measures
+from millpond.maps.model.aggregation import Form, Rule
 from millpond.maps.model.definition import Kind, MapDefinition, ScalarType
+from millpond.maps.model.tags import TAGS
 
 __all__ = (
     "EXTRA",
@@ -20,8 +21,8 @@ __all__ = (
     "extra_columns",
     "find_column",
     "find_columns",
-    "json_columns",
     "mapping_of",
+    "nested_columns",
     "struct_fields",
     "value_columns",
 )
@@ -33,7 +34,8 @@ _MISSING = "column_missing"
 class ColumnMapping:
     """Names of input columns; a name left out is the map's own.
 
-    * `key`: also a single number for a ranged map, in place of `key_start` and `key_end`.
+    * `key`: also a single number for a ranged map, in place of `key_start` and `key_end`; for tags one column, or a
+      column for each tag: `{"host": "hostname"}`, in text `host=hostname,dc`.
     * `time`: the effective time; for sessions the start; for aggregates that of the event.
     * `value`: one column, or for a map of several fields a column per field: `{"temp": "air_temperature"}`.
     * `timeout`: how long a session lasts when it has no `end`: text such as `15m`, or milliseconds.
@@ -42,7 +44,7 @@ class ColumnMapping:
     Where `value` names a column, or one for each field, the others are not asked for.
     """
 
-    key: str | None = None
+    key: str | Mapping[str, str] | None = None
     time: str | None = None
     value: str | Mapping[str, str] | None = None
     value_type: str | None = None
@@ -117,14 +119,18 @@ class Columns:
     timeout: str | None = None
     value: str | None = None
     value_type: str | None = None
+    tags_beside: str | None = None
+    """A second column of tags, which must say the same."""
+    tags: tuple[tuple[str, str], ...] = ()
+    """Name and column, for tags that have a column each."""
     fields: tuple[tuple[str, str], ...] = ()
     """Field and column, for a struct value that is spread over columns."""
 
     @property
     def names(self) -> frozenset[str]:
         """All of them: what a reader of files need not skip."""
-        single = (name for name in astuple(self)[:-1] if name is not None)
-        return frozenset([*single, *(column for _, column in self.fields)])
+        single = (name for name in astuple(self) if isinstance(name, str))
+        return frozenset([*single, *(column for _, column in (*self.tags, *self.fields))])
 
 
 def find_columns(names: Sequence[str], definition: MapDefinition, mapping: ColumnMapping | None = None) -> Columns:
@@ -172,7 +178,14 @@ def _ways_out(definition: MapDefinition, extra: str = "refuse") -> str:
 def _find_columns(names: Sequence[str], definition: MapDefinition, mapping: ColumnMapping) -> Columns:
     kind = definition.kind
     columns_of: dict[str, Any] = {}
-    if kind.keyed:
+    if definition.tagged:
+        columns_of |= _tag_columns(names, mapping)
+    elif isinstance(mapping.key, Mapping):
+        raise Invalid(
+            "key is a single column", kind="column_mapping", map=definition.name,
+            hint="name the one column that holds it",
+        )  # fmt: skip
+    elif kind.keyed:
         columns_of["key"] = _find(names, mapping.key, "key")
     else:
         columns_of |= _range_columns(names, mapping)
@@ -189,18 +202,34 @@ def _find_columns(names: Sequence[str], definition: MapDefinition, mapping: Colu
     return Columns(**columns_of)
 
 
-def json_columns(definition: MapDefinition, mapping: ColumnMapping | None = None) -> Callable[[str], bool]:
-    """A predicate: true for input columns that the map keeps as JSON, and whose values are objects or arrays."""
+def _tag_columns(names: Sequence[str], mapping: ColumnMapping) -> dict[str, Any]:
+    """The columns of sets of tags: one, two that say the same as `scan` shows them, or one for each tag."""
+    stated = mapping.key
+    if isinstance(stated, str):
+        stated = value_columns(stated.split(","))
+    if isinstance(stated, Mapping):
+        return {"tags": tuple((name, find_column(names, column)) for name, column in stated.items())}
+    key = _find(names, stated, "key", TAGS)
+    beside = _find(names, None, TAGS, required=False) if stated is None else None
+    return {"key": key, "tags_beside": None if beside == key else beside}
+
+
+def nested_columns(definition: MapDefinition, mapping: ColumnMapping | None = None) -> Callable[[str], str]:
+    """The form of input columns whose values are objects or arrays: `json` that the map keeps, `tags`; or nothing."""
     value = definition.value
+    if definition.tagged:
+        sets = {"key", TAGS, *([str(mapping.key).lower()] if mapping is not None and mapping.key else [])}
+        return lambda name: TAGS if name.lower() in sets else ""
     if value is None or value.scalar is not None:
-        whole = value is not None and value.scalar is ScalarType.JSON
+        whole = "json" if value is not None and value.scalar is ScalarType.JSON else ""
         return lambda _: whole
     columns = mapping.value if mapping is not None and isinstance(mapping.value, Mapping) else {}
     names = {columns.get(name, name).lower() for name, scalar in value.fields if scalar is ScalarType.JSON}
-    return lambda name: name.lower() in names
+    return lambda name: "json" if name.lower() in names else ""
 
 
 def _range_columns(names: Sequence[str], mapping: ColumnMapping) -> dict[str, str | None]:
+    assert not isinstance(mapping.key, Mapping), "only tags have several columns"
     start = _find(names, mapping.key_start, "key_start", required=False)
     if mapping.key is not None or (start is None and mapping.key_end is None):
         return {"key": _find(names, mapping.key, *(("key",) if "key" in map(str.lower, names) else ("key_start",)))}
@@ -233,6 +262,9 @@ def _brought(definition: MapDefinition) -> list[str]:
 
 def _with_struct(columns: Columns, names: Sequence[str], definition: MapDefinition, mapping: ColumnMapping) -> Columns:
     assert definition.value is not None
+    form = definition.aggregation and definition.aggregation.form
+    if isinstance(mapping.value, str) and form is not None:
+        mapping = replace(mapping, value={MEASURE: mapping.value})
     if isinstance(mapping.value, str):
         if definition.kind is Kind.AGGREGATE:
             raise Invalid(
@@ -255,11 +287,18 @@ def _with_struct(columns: Columns, names: Sequence[str], definition: MapDefiniti
             if rule is Rule.COUNT and name not in stated and _find(names, None, name, required=False) is None
         ]  # fmt: skip
         sources = {name: stated.get(name) for name in fields if name not in absent}
+        if form is Form.METRIC and not _brings(names, [name for name in fields if name != MEASURE], stated):
+            sources = dict.fromkeys(sources, stated.get(MEASURE, MEASURE))
         return replace(columns, fields=_find_fields(names, sources))
     whole = _find(names, None, "value", required=False)
     if whole is not None and not any(_find(names, stated.get(name), name, required=False) for name in fields):
         return replace(columns, value=whole)
     return replace(columns, fields=_find_fields(names, {name: stated.get(name) for name in fields}))
+
+
+def _brings(names: Sequence[str], fields: Sequence[str], stated: Mapping[str, str]) -> bool:
+    """True when an input has a column for one of these fields."""
+    return any(name in stated or _find(names, None, name, required=False) is not None for name in fields)
 
 
 def struct_fields(

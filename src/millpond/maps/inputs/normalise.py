@@ -24,7 +24,8 @@ from millpond.maps.inputs.keys import to_keys, to_numbers
 from millpond.maps.inputs.mapping import ColumnMapping, Columns, find_columns, struct_fields
 from millpond.maps.inputs.measures import measured
 from millpond.maps.inputs.nesting import check_type
-from millpond.maps.inputs.scalars import Convert, Converted, by_type, present, to_instants, to_scalar
+from millpond.maps.inputs.scalars import Convert, Converted, by_type, mask_of, present, to_instants, to_scalar
+from millpond.maps.inputs.tags import to_tags
 from millpond.maps.inputs.undeclared import encode_any, encode_named
 from millpond.maps.inputs.zones import NAME_THE_ZONE, TimeForm, instants_in
 from millpond.maps.model.columns import MOMENT, canonical_schema, value_arrow
@@ -85,7 +86,9 @@ class _Work:
         """The columns of `Kind.address`, in any order."""
         kind, columns = self.definition.kind, self.columns
         made: dict[str, pa.Array[Any]] = {}
-        if kind.keyed:
+        if self.definition.tagged:
+            made["key"] = self._tags()
+        elif kind.keyed:
             made["key"] = self.required(columns.key, to_keys)
         elif columns.key is not None:
             made["key_start"] = made["key_end"] = self.required(columns.key, to_numbers)
@@ -98,6 +101,22 @@ class _Work:
         if not kind.valued:
             made |= self.session()
         return made
+
+    def _tags(self) -> pa.Array[Any]:
+        """The sets of tags: of one column, of two that must say the same, or of a column for each tag."""
+        columns, batch = self.columns, self.batch
+        if columns.tags:
+            names, sources = zip(*columns.tags, strict=True)
+            sets = pa.StructArray.from_arrays([batch.column(source) for source in sources], names)
+            return self.noted(", ".join(sources), sets, lambda: to_tags(sets))
+        if columns.tags_beside is None:
+            return self.required(columns.key, to_tags)
+        key, tags = (self.converted(str(name), to_tags) for name in (columns.key, columns.tags_beside))
+        differ = mask_of(pc.not_equal(key, tags).fill_null(False))
+        self.faults.add(differ, lambda _: f"{columns.key} and {columns.tags_beside} are different tags")
+        either = pc.coalesce(key, tags)
+        self.faults.add(~present(either), lambda _: f"{columns.key} is missing")
+        return either
 
     def span(self, start: tuple[str, str | None], end: tuple[str, str | None]) -> dict[str, pa.Array[Any]]:
         """Two whole numbers, the first not after the second."""

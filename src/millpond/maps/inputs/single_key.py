@@ -19,16 +19,16 @@ def single_key(definition: MapDefinition, key: Any) -> bytes | int | None:
     Raises: as `keys_of`; `Invalid`, kind `key_encoding`, for text that has no UTF-8.
     """
     # Single questions come by the million: the plain types are read here, as a column of one would be.
-    if definition.kind.keyed:
+    if definition.kind.keyed and not definition.tagged:
         if isinstance(key, str):
             return _encoded(definition, key)
         if isinstance(key, bytes):
             return bytes(key)
         if type(key) is int:
             return _digits(key)
-    elif type(key) is int:
+    elif type(key) is int and not definition.tagged:
         return key if -(1 << 63) <= key < 1 << 63 else None
-    elif isinstance(key, str) and _NUMBER.fullmatch(key):
+    elif isinstance(key, str) and not definition.tagged and _NUMBER.fullmatch(key):
         return int(key)
     from millpond.maps.inputs.key_columns import key_in_column
 

@@ -25,13 +25,14 @@ import pyarrow as pa
 from millpond.error_values import shown
 from millpond.errors import Invalid
 from millpond.maps.inputs.json_text import json_text
-from millpond.maps.inputs.mapping import ColumnMapping, json_columns
+from millpond.maps.inputs.mapping import ColumnMapping, nested_columns
 from millpond.maps.inputs.nesting import check_values
+from millpond.maps.model.tags import TAGS
 
 if TYPE_CHECKING:
     from millpond.maps.model.definition import MapDefinition
 
-__all__ = ("BATCH_ROWS_MAX", "batch_of_dicts", "batches_of", "column_of")
+__all__ = ("BATCH_ROWS_MAX", "batch_of_dicts", "batches_of", "column_of", "tag_sets")
 
 BATCH_ROWS_MAX = 1 << 18
 """Rows that are normalised at a time: enough to be quick, few enough to stay in the cache's reach."""
@@ -42,11 +43,12 @@ _DICTS_MAX = 1 << 16
 # What Arrow raises over values that it cannot tell, or that belie what they look like.
 _UNREADABLE = (pa.ArrowException, TypeError, ValueError, OverflowError, AttributeError, KeyError)
 
-IsJson: TypeAlias = Callable[[str], bool]
+FormOf: TypeAlias = Callable[[str], str]
+"""`mapping.nested_columns`."""
 
 
-def _no_json(_name: str) -> bool:
-    return False
+def _no_form(_name: str) -> str:
+    return ""
 
 
 def batches_of(
@@ -54,18 +56,18 @@ def batches_of(
 ) -> Iterator[pa.RecordBatch]:
     """The rows of `data`, in order, in batches of at most `BATCH_ROWS_MAX`.
 
-    Python's dicts and lists become JSON text where the map that is loaded holds JSON: Arrow would give each dict the
-    keys of all the others.
+    Python's dicts and lists become JSON text where the map that is loaded holds JSON, and maps where it has tags: Arrow
+    would give each dict the keys of all the others.
 
     Raises: `Invalid` when it holds no rows, or columns of different lengths.
     """
-    is_json = _no_json if definition is None else json_columns(definition, mapping)
-    for batch in _batches_of(data, is_json):
+    form_of = _no_form if definition is None else nested_columns(definition, mapping)
+    for batch in _batches_of(data, form_of):
         for start in range(0, batch.num_rows, BATCH_ROWS_MAX):
             yield batch.slice(start, BATCH_ROWS_MAX)
 
 
-def _batches_of(data: Any, is_json: IsJson) -> Iterable[pa.RecordBatch]:
+def _batches_of(data: Any, form_of: FormOf) -> Iterable[pa.RecordBatch]:
     if isinstance(data, pa.RecordBatch):
         return (data,)
     if isinstance(data, pa.RecordBatchReader):
@@ -77,9 +79,9 @@ def _batches_of(data: Any, is_json: IsJson) -> Iterable[pa.RecordBatch]:
     if hasattr(data, "__arrow_c_array__"):
         return _of_array(data)
     if isinstance(data, Mapping):
-        return _of_columns(data, is_json)
+        return _of_columns(data, form_of)
     if isinstance(data, Iterable) and not isinstance(data, str | bytes | type) and getattr(data, "ndim", 1) > 0:
-        return _of_items(data, is_json)
+        return _of_items(data, form_of)
     raise _unknown(data)
 
 
@@ -125,8 +127,8 @@ def _of_array(data: Any) -> Iterator[pa.RecordBatch]:
         raise _unknown(data) from error
 
 
-def _of_columns(data: Mapping[Any, Any], is_json: IsJson) -> Iterator[pa.RecordBatch]:
-    columns = {str(name): _column(str(name), values, is_json) for name, values in data.items()}
+def _of_columns(data: Mapping[Any, Any], form_of: FormOf) -> Iterator[pa.RecordBatch]:
+    columns = {str(name): _column(str(name), values, form_of) for name, values in data.items()}
     lengths = {name: len(column) for name, column in columns.items()}
     if len(set(lengths.values())) > 1:
         raise Invalid(
@@ -141,10 +143,10 @@ def column_of(name: str, values: Any) -> pa.Array[Any] | pa.ChunkedArray[Any]:
 
     Raises: `Invalid`, naming the column, when it is a single value, or holds values that Arrow cannot tell.
     """
-    return _column(name, values, _no_json)
+    return _column(name, values, _no_form)
 
 
-def _column(name: str, values: Any, is_json: IsJson) -> pa.Array[Any] | pa.ChunkedArray[Any]:
+def _column(name: str, values: Any, form_of: FormOf) -> pa.Array[Any] | pa.ChunkedArray[Any]:
     if isinstance(values, pa.Array | pa.ChunkedArray):
         return values
     if isinstance(values, str | bytes | bytearray | memoryview | Mapping | pa.Scalar) or not _is_column(values):
@@ -153,7 +155,7 @@ def _column(name: str, values: Any, is_json: IsJson) -> pa.Array[Any] | pa.Chunk
             hint="give a list of values for each column, or a list of dicts",
         )  # fmt: skip
     if isinstance(values, list | tuple):
-        return _array(name, values, is_json)
+        return _array(name, values, form_of)
     try:
         if hasattr(values, "__arrow_array__") or hasattr(values, "__arrow_c_array__") or hasattr(values, "dtype"):
             if _has_objects(getattr(values, "dtype", None)):
@@ -164,7 +166,7 @@ def _column(name: str, values: Any, is_json: IsJson) -> pa.Array[Any] | pa.Chunk
         values = list(values)
     except _UNREADABLE as error:
         raise _unreadable(name, error) from error
-    return _array(name, values, is_json)
+    return _array(name, values, form_of)
 
 
 def _is_column(values: Any) -> bool:
@@ -172,7 +174,7 @@ def _is_column(values: Any) -> bool:
     return not isinstance(values, type) and isinstance(values, Iterable) and getattr(values, "ndim", 1) == 1
 
 
-def _of_items(data: Iterable[Any], is_json: IsJson) -> Iterator[pa.RecordBatch]:
+def _of_items(data: Iterable[Any], form_of: FormOf) -> Iterator[pa.RecordBatch]:
     items = iter(data)
     first = next(items, None)
     if first is None:
@@ -180,10 +182,10 @@ def _of_items(data: Iterable[Any], is_json: IsJson) -> Iterator[pa.RecordBatch]:
     items = chain((first,), items)
     if isinstance(first, pa.RecordBatch | pa.Table):
         for item in items:
-            yield from _batches_of(item, is_json)
+            yield from _batches_of(item, form_of)
     elif isinstance(first, Mapping):
         while chunk := list(islice(items, _DICTS_MAX)):
-            yield batch_of_dicts(chunk, is_json=is_json)
+            yield batch_of_dicts(chunk, form_of=form_of)
     else:
         raise Invalid(
             "rows are neither dicts nor record batches", kind="data_unknown", type=type(first).__name__,
@@ -191,9 +193,9 @@ def _of_items(data: Iterable[Any], is_json: IsJson) -> Iterator[pa.RecordBatch]:
         )  # fmt: skip
 
 
-def batch_of_dicts(rows: Sequence[Any], *, is_json: IsJson = _no_json) -> pa.RecordBatch:
-    """One batch of rows that are dicts: its columns are all that any of them names; those that `is_json` tells
-    hold JSON text where a value is a dict or a list.
+def batch_of_dicts(rows: Sequence[Any], *, form_of: FormOf = _no_form) -> pa.RecordBatch:
+    """One batch of rows that are dicts: its columns are all that any of them names; dicts and lists have
+    the form that `form_of` tells.
 
     Raises: `Invalid` when values of a column cannot be expressed in Arrow.
     """
@@ -201,15 +203,18 @@ def batch_of_dicts(rows: Sequence[Any], *, is_json: IsJson = _no_json) -> pa.Rec
         if not isinstance(row, Mapping):
             raise Invalid("row is no dict", kind="data_unknown", type=type(row).__name__, row=shown(row))
     names = list(dict.fromkeys(name for row in rows for name in row))
-    arrays = [_array(str(name), [row.get(name) for row in rows], is_json) for name in names]
+    arrays = [_array(str(name), [row.get(name) for row in rows], form_of) for name in names]
     return pa.RecordBatch.from_arrays(arrays, names=[str(name) for name in names])
 
 
 # -- columns of Python values -------------------------------------------------------------------------
 
 
-def _array(name: str, values: Sequence[Any], is_json: IsJson) -> pa.Array[Any]:
-    if is_json(name):
+def _array(name: str, values: Sequence[Any], form_of: FormOf) -> pa.Array[Any]:
+    form = form_of(name)
+    if form == TAGS:
+        return _tag_sets(name, values)
+    if form:
         values = [
             _as_json(name, row, value) if isinstance(value, dict | list | tuple) else value
             for row, value in enumerate(values)
@@ -222,6 +227,42 @@ def _array(name: str, values: Sequence[Any], is_json: IsJson) -> pa.Array[Any]:
     if len(kinds) <= 1 or "other" in kinds:
         return _plain(name, values)
     return _union(name, values)
+
+
+def tag_sets(keys: Any) -> Any:
+    """Requested sets of tags: Python's as maps, columns as they are.
+
+    Raises: as `column_of`.
+    """
+    return _tag_sets("key", keys) if isinstance(keys, list | tuple) else keys
+
+
+def _tag_sets(name: str, values: Sequence[Any]) -> pa.Array[Any]:
+    """Sets of tags, dicts or lists of pairs, as maps; beside texts, as one side of a union."""
+    nested = [isinstance(value, Mapping | list | tuple) for value in values]
+    if not any(nested):
+        return _array(name, values, _no_form)
+    if not all(side or value is None for side, value in zip(nested, values, strict=True)):
+        codes = np.array(nested, np.int8)
+        offsets = np.where(codes, np.cumsum(codes), np.cumsum(1 - codes)) - 1
+        sides = [[value for value, side in zip(values, nested, strict=True) if side is tags] for tags in (False, True)]
+        children = [_array(name, sides[0], _no_form), _tag_sets(name, sides[1])]
+        return pa.UnionArray.from_dense(pa.array(codes), pa.array(offsets.astype(np.int32)), children)
+    pairs = [[] if value is None else _pairs(name, row, value) for row, value in enumerate(values)]
+    ends = np.cumsum([0, *map(len, pairs)], dtype=np.int32)
+    names, items = ([pair[side] for row in pairs for pair in row] for side in (0, 1))
+    offsets = pa.array(ends, mask=np.array([*(value is None for value in values), False]))
+    return pa.MapArray.from_arrays(offsets, _array(name, names, _no_form), _array(name, items, _no_form))
+
+
+def _pairs(name: str, row: int, value: Any) -> list[Any]:
+    pairs = list(value.items()) if isinstance(value, Mapping) else list(value)
+    if all(isinstance(pair, list | tuple) and len(pair) == 2 and pair[0] is not None for pair in pairs):
+        return pairs
+    raise Invalid(
+        "tags are pairs of a name and a value", kind="column_values", column=name, row=row, value=shown(value),
+        hint="write them as {'host': 'a'}, [('host', 'a')] or 'host=a'",
+    )  # fmt: skip
 
 
 def _as_json(name: str, row: int, value: object) -> str:

@@ -19,7 +19,7 @@ import numpy as np
 
 from millpond.arrays.radix import I64
 from millpond.errors import Invalid, NotFound
-from millpond.maps.inputs.key_columns import check_on_invalid, moments_of, one_array
+from millpond.maps.inputs.key_columns import check_on_invalid, key_array, moments_of
 from millpond.maps.layered.history import Change, changes_of
 from millpond.maps.layered.rows import candidate_rows
 from millpond.maps.model.catalogue import same_map
@@ -150,7 +150,7 @@ class Past:
         Raises: as `Snapshot.lookup`; `Invalid`, kinds `history_ended` and `nothing_known`.
         """
         check_on_invalid(on_invalid)
-        array = one_array(keys, "key")
+        array = key_array(self._layers.definition, keys)
         moments, there = moments_of(known_at, len(array), on_invalid)
         for attempt in range(ATTEMPTS):
             try:

@@ -1,4 +1,10 @@
-"""The fields of an aggregate as people write them: a name, a type and a rule each."""
+"""The fields of an aggregate as people write them: a name, a type and a rule each; and those of forms.
+
+| form | fields | an event brings |
+|---|---|---|
+| `histogram` | `value long count` | `value`, how often; else it counts once |
+| `metric` | `value` latest, `min`, `max`, `count`, `sum`; of `double`, or `long` | `value`, which goes to all of them |
+"""
 
 from __future__ import annotations
 
@@ -6,15 +12,16 @@ import re
 from typing import TYPE_CHECKING
 
 from millpond.errors import Invalid
-from millpond.maps.model.aggregation import Aggregation, Rule
+from millpond.maps.model.aggregation import Aggregation, Form, Rule
 from millpond.maps.model.definition import ScalarType, ValueType, check_field, parse_scalar
+from millpond.maps.model.tags import TAGS
 from millpond.times.buckets import bucket_width
 from millpond.times.zones import check_zone
 
 if TYPE_CHECKING:
     from millpond.maps.model.definition import MapDefinition
 
-__all__ = ("aggregated_type", "measures")
+__all__ = ("MEASURE", "aggregated_type", "measures")
 
 _NUMBERS = (ScalarType.LONG, ScalarType.DOUBLE)
 _TYPES = {
@@ -25,11 +32,15 @@ _TYPES = {
 _FIELD = re.compile(r"\s*(`[^`]+`|[A-Za-z_][A-Za-z0-9_]*)\s*[: ]\s*([A-Za-z]+)\s+([A-Za-z_]+)\s*")
 _EXAMPLE = "write a name, a type and a rule for each field, such as 'orders long count, total double sum'"
 _INSTANT = "{}_time"
+MEASURE = "value"
+"""The one column that an event brings to a histogram or a metric."""
+_METRIC = "value {0} latest, min {0} min, max {0} max, count long count, sum {0} sum"
 
 
 def aggregated_type(
-    value: str | ValueType | None, resolution: str | None, time_zone: str | None
-) -> tuple[ValueType, Aggregation]:
+    value: str | ValueType | None, resolution: str | None, time_zone: str | None, *, tagged: bool = False,
+    form: Form | None = None,
+) -> tuple[ValueType, Aggregation]:  # fmt: skip
     """The stored type and the aggregation of a new map.
 
     >>> value, aggregation = aggregated_type("orders long count, last double latest", "1 hour", None)
@@ -38,6 +49,8 @@ def aggregated_type(
 
     Raises: `Invalid` naming the field whose rule is not known, or does not fit its type; the resolution; the zone.
     """
+    if form is not None:
+        value = _fields_of_form(form, value)
     if not isinstance(value, str):
         raise Invalid("an aggregate has fields with rules", kind="aggregate_fields", value=value, hint=_EXAMPLE)
     fields: dict[str, ScalarType] = {}
@@ -48,7 +61,9 @@ def aggregated_type(
         if rule.dated:
             pairs.append((_INSTANT.format(name), ScalarType.TIMESTAMP, Rule.INSTANT))
         for field, type_, its_rule in pairs:
-            check_field(field, taken=field.lower() in ("time", *map(str.lower, fields)))
+            taken = {"time", *map(str.lower, fields), *([TAGS] if tagged else [])}
+            if field != MEASURE or form is None:
+                check_field(field, taken=field.lower() in taken)
             fields[field] = type_
             rules.append(its_rule)
     if resolution is None:
@@ -56,8 +71,21 @@ def aggregated_type(
             "an aggregate has a resolution", kind="resolution", resolution=None,
             hint="such as resolution='hour'; 'none' for one bucket of all times",
         )  # fmt: skip
-    aggregation = Aggregation(tuple(rules), bucket_width(resolution).text, check_zone(time_zone or "UTC"))
+    width, zone = bucket_width(resolution).text, check_zone(time_zone or "UTC")
+    aggregation = Aggregation(tuple(rules), width, zone, tagged, form)
     return ValueType(fields=tuple(fields.items())), aggregation
+
+
+def _fields_of_form(form: Form, value: str | ValueType | None) -> str:
+    """The fields of a form, of a type that may be stated."""
+    types = ("long",) if form is Form.HISTOGRAM else ("double", "long")
+    scalar = types[0] if value is None else str(value).strip().lower()
+    if scalar not in types:
+        raise Invalid(
+            f"a {form} has fields of its own", kind="aggregate_fields", value=value,
+            hint=f"leave value out, or say {' or '.join(types)}; kind='aggregate' has fields of your own",
+        )  # fmt: skip
+    return "value long count" if form is Form.HISTOGRAM else _METRIC.format(scalar)
 
 
 def _field(piece: str, whole: str) -> tuple[str, ScalarType, Rule]:

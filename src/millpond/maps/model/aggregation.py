@@ -20,8 +20,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
-__all__ = ("Aggregation", "Rule")
+__all__ = ("Aggregation", "Form", "Rule")
 
 
 class Rule(StrEnum):
@@ -46,10 +47,31 @@ class Rule(StrEnum):
         return self in (Rule.FIRST, Rule.LATEST)
 
 
+class Form(StrEnum):
+    """Aggregates that have a name of their own, and its fields: those of Stroom's Plan B."""
+
+    HISTOGRAM = "histogram"
+    METRIC = "metric"
+
+
 @dataclass(frozen=True, slots=True)
 class Aggregation:
-    """The rules of the fields of a value, in their order; the width of a bucket, as `1 hour`; and its time zone."""
+    """The rules of the fields of a value, in their order; the width of a bucket, as `1 hour`; and its time zone.
+
+    `tagged`: its keys are sets of tags, in the form of `tags.py`. `form` is that of a histogram or a metric.
+    """
 
     rules: tuple[Rule, ...]
     resolution: str
     time_zone: str
+    tagged: bool = False
+    form: Form | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The form in which it is stored."""
+        stored: dict[str, Any] = {
+            "rules": [str(rule) for rule in self.rules], "resolution": self.resolution, "time_zone": self.time_zone,
+        }  # fmt: skip
+        if self.tagged:
+            stored["tagged"] = True
+        return stored if self.form is None else stored | {"form": str(self.form)}

@@ -24,10 +24,11 @@ import pyarrow as pa
 
 from millpond.errors import Invalid
 from millpond.maps.model.definition import Kind, MapDefinition, ScalarType, ValueType
+from millpond.maps.model.tags import TAGS, tags_arrow
 
 __all__ = (
-    "INSTANT", "MOMENT", "UPDATED", "canonical_schema", "check_columns", "presented_schema", "scalar_arrow",
-    "value_arrow",
+    "INSTANT", "MOMENT", "UPDATED", "askable_schema", "canonical_schema", "check_columns", "presented_schema",
+    "scalar_arrow", "value_arrow",
 )  # fmt: skip
 
 INSTANT = pa.timestamp("ms", tz="UTC")
@@ -101,6 +102,12 @@ def presented_schema(definition: MapDefinition) -> pa.Schema:
     else:
         fields += [pa.field(name, _SCALARS[scalar]) for name, scalar in definition.value.fields]
     return pa.schema(fields)
+
+
+def askable_schema(definition: MapDefinition) -> pa.Schema:
+    """The columns that people may name: those they see, and where keys are tags, a map of them."""
+    schema = presented_schema(definition)
+    return schema.append(pa.field(TAGS, tags_arrow())) if definition.tagged else schema
 
 
 def _presented_address(kind: Kind, name: str) -> pa.DataType:

@@ -202,7 +202,8 @@ def parse_value_type(text: str) -> ValueType:
                 hint="write one type, or fields such as 'temp double, wind_speed double'",
             )  # fmt: skip
         name = match.group(1).strip("`")
-        check_field(name, taken=name in parsed)
+        if name in parsed:
+            raise _field_name(name)
         parsed[name] = _scalar(match.group(2), text)
     return ValueType(fields=tuple(parsed.items()))
 
@@ -213,7 +214,11 @@ def check_field(name: str, *, taken: bool = False) -> None:
     Raises: `Invalid`.
     """
     if taken or name.lower() in RESERVED_COLUMNS or not name.strip() or "`" in name or "," in name:
-        raise Invalid("value field name is reserved or given twice", kind="value_field_name", field=name)
+        raise _field_name(name)
+
+
+def _field_name(name: str) -> Invalid:
+    return Invalid("value field name is reserved or given twice", kind="value_field_name", field=name)
 
 
 def parse_scalar(word: str) -> ScalarType:
@@ -311,7 +316,17 @@ class MapDefinition:
     def summary(self) -> str:
         """Name, kind, value type and scheme, on one line."""
         value = None if self.value is None else textwrap.shorten(str(self.value), _SUMMARY_LETTERS, placeholder=" …")
-        return f"{self.name!r}, kind={str(self.kind)!r}, value={value!r}, scheme={str(self.scheme)!r}"
+        return f"{self.name!r}, kind={self.kind_name!r}, value={value!r}, scheme={str(self.scheme)!r}"
+
+    @property
+    def tagged(self) -> bool:
+        """Keys are sets of tags."""
+        return self.aggregation is not None and self.aggregation.tagged
+
+    @property
+    def kind_name(self) -> str:
+        """The kind as people call it: also `histogram` and `metric`."""
+        return str((self.aggregation is not None and self.aggregation.form) or self.kind)
 
     @property
     def field_ids(self) -> tuple[int, ...]:
@@ -341,7 +356,7 @@ class MapDefinition:
         if self.aggregation is None:
             del payload["aggregation"]
         else:
-            payload["aggregation"] = payload["aggregation"] | {"rules": [str(rule) for rule in self.aggregation.rules]}
+            payload["aggregation"] = self.aggregation.to_dict()
         return payload
 
     @classmethod

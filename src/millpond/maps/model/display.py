@@ -12,8 +12,9 @@ import pyarrow.compute as pc
 
 from millpond.error_values import shown
 from millpond.errors import Invalid
-from millpond.maps.model.columns import presented_schema
+from millpond.maps.model.columns import askable_schema, presented_schema
 from millpond.maps.model.definition import MapDefinition
+from millpond.maps.model.tags import TAGS, shown_tags
 from millpond.maps.model.values import present_values
 
 __all__ = ("check_columns", "column_unknown", "present")
@@ -24,9 +25,9 @@ def check_columns(definition: MapDefinition, columns: Sequence[str] | None) -> l
 
     Raises: `Invalid` naming a column that the map does not have, and those it has.
     """
-    presented = presented_schema(definition).names
     if columns is None:
-        return list(presented)
+        return list(presented_schema(definition).names)
+    presented = askable_schema(definition).names
     if not isinstance(columns, list | tuple):
         raise Invalid("columns are a list of names", kind="column_unknown", map=definition.name, columns=shown(columns))
     for name in columns:
@@ -43,18 +44,20 @@ def column_unknown(definition: MapDefinition, name: object) -> Invalid:
     column = name if isinstance(name, str) else shown(name)
     return Invalid(
         "the map has no such column", kind="column_unknown", column=column, map=definition.name,
-        hint=f"columns: {', '.join(presented_schema(definition).names)}",
+        hint=f"columns: {', '.join(askable_schema(definition).names)}",
     )  # fmt: skip
 
 
 def present(definition: MapDefinition, rows: pa.RecordBatch, columns: Sequence[str] | None = None) -> pa.RecordBatch:
-    """Canonical rows in `columns.presented_schema`, or just the wanted columns of it, in the order given.
+    """Canonical rows in `columns.presented_schema`, or just the wanted columns of `askable_schema`, in the order given.
 
     Raises: `Invalid` naming a column that the map does not have.
     """
     names = check_columns(definition, columns)
-    schema = presented_schema(definition)
+    schema = askable_schema(definition)
     shown = {name: rows.column(name) for name in names if name in definition.kind.address}
+    if definition.tagged and TAGS in names:
+        shown[TAGS] = shown_tags(rows.column("key"))
     if any(name not in shown for name in names):
         shown |= _shown_values(definition, rows.column("value"), names)
     arrays = [_shown(shown[name], schema.field(name).type) for name in names]

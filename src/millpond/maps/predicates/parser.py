@@ -5,6 +5,7 @@
     factor    := 'not' factor | '(' condition ')' | test
     test      := column [ comparison value | 'between' value 'and' value | ['not'] 'in' '(' value, … ')'
                           | ['not'] 'like' 'pattern' | 'is' ['not'] 'null' ]  |  value comparison column
+    column    := word | "quoted" | tags['name']
     value     := 'text' | number | true | false | x'hexadecimal' | timestamp 'text'
 
 Words are read in any case of letters; a column may be quoted: "with space".
@@ -16,6 +17,7 @@ import re
 from typing import Any
 
 from millpond.errors import Invalid
+from millpond.maps.model.tags import TAGS, tag_column
 from millpond.maps.predicates.tree import COMPARISONS, All, Any_, Compare, Condition, Like, Not, Null, OneOf
 
 __all__ = ("parse_condition",)
@@ -27,7 +29,7 @@ _TOKEN = re.compile(
       | (?P<number>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)(?![\w.])
       | (?P<word>[^\W\d]\w*)
       | (?P<quoted>"(?:[^"]|"")+")
-      | (?P<mark><=|>=|<>|!=|==|[=<>(),])
+      | (?P<mark><=|>=|<>|!=|==|[][=<>(),])
     )""",
     re.VERBOSE,
 )
@@ -137,7 +139,7 @@ class _Parser:
             if not self._word("null"):
                 raise self.error("null was expected")
             return Not(Null(column)) if negated else Null(column)
-        if self.kind == "mark" and self.token not in "(),":
+        if self.kind == "mark" and self.token not in "(),[]":
             return Compare(column, self._comparison(), self._value())
         if self._word("not"):
             return Not(self._worded(column))
@@ -181,7 +183,14 @@ class _Parser:
             raise self.error("a column was expected")
         name = self.token if self.kind == "word" else self.token[1:-1].replace('""', '"')
         self._advance()
-        return name
+        if self.kind != "mark" or self.token != "[":
+            return name
+        self._advance()
+        tag = self._value()
+        self._mark("]")
+        if name.lower() != TAGS or not isinstance(tag, str):
+            raise self.error("only tags have parts: tags['name']")
+        return tag_column(tag)
 
     def _value(self) -> Any:
         self._word("timestamp", "timestamptz", "date")

@@ -28,9 +28,10 @@ from millpond.error_values import shown
 from millpond.errors import Invalid
 from millpond.maps.inputs.key_columns import is_utf8
 from millpond.maps.inputs.single_key import single_key
-from millpond.maps.model.columns import MOMENT, presented_schema
+from millpond.maps.model.columns import MOMENT, askable_schema
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.model.display import column_unknown
+from millpond.maps.model.tags import TAGS, tag_of
 from millpond.maps.predicates.bounds import Span
 from millpond.maps.predicates.from_arrow import parts_of
 from millpond.maps.predicates.parser import parse_condition
@@ -51,7 +52,7 @@ from millpond.maps.predicates.tree import (
 )
 from millpond.times.instants import parse_moment
 
-__all__ = ("Predicate", "Where", "condition_of", "predicate", "typed_spans")
+__all__ = ("Predicate", "Where", "condition_of", "predicate", "type_of", "typed_spans")
 
 TESTS_MAX = 1_000
 """Arrow works through a condition by calls within calls, and has a stack for so many."""
@@ -85,11 +86,14 @@ def predicate(definition: MapDefinition, where: Where) -> Predicate:
     """
     if where is None or (isinstance(where, list | tuple) and not where):
         return Predicate(None, (), {})
-    schema = presented_schema(definition)
+    schema = askable_schema(definition)
     if isinstance(where, pc.Expression):
-        return Predicate(where, tuple(schema.names), typed_spans(where, schema))
+        names = [name for name in schema.names if name != TAGS or not definition.tagged or TAGS in str(where)]
+        return Predicate(where, tuple(names), typed_spans(where, schema))
     condition = condition_of(definition, where)
-    return Predicate(_expression(condition, schema), tuple(dict.fromkeys(columns_of(condition))), spans_of(condition))
+    columns = (column if tag_of(column) is None else TAGS for column in columns_of(condition))
+    spans = {column: span for column, span in spans_of(condition).items() if column in schema.names}
+    return Predicate(_expression(condition, schema), tuple(dict.fromkeys(columns)), spans)
 
 
 def condition_of(definition: MapDefinition, where: str | pc.Expression | Sequence[Any]) -> Condition:
@@ -99,7 +103,7 @@ def condition_of(definition: MapDefinition, where: str | pc.Expression | Sequenc
     """
     if isinstance(where, pc.Expression):
         return parts_of(where)
-    schema = presented_schema(definition)
+    schema = askable_schema(definition)
     condition = parse_condition(where) if isinstance(where, str) else _of_tuples(where)
     columns = list(columns_of(condition))
     if len(columns) > TESTS_MAX:
@@ -113,7 +117,7 @@ def condition_of(definition: MapDefinition, where: str | pc.Expression | Sequenc
             hint="look the keys up, or ask in several questions",
         )  # fmt: skip
     for name in columns:
-        if name not in schema.names:
+        if name not in schema.names and not (definition.tagged and tag_of(name)):
             raise column_unknown(definition, name)
     return _typed(_with_keys(definition, condition), schema)
 
@@ -127,23 +131,28 @@ def _with_keys(definition: MapDefinition, condition: Condition) -> Condition:
             return Any_(tuple(_with_keys(definition, part) for part in parts))
         case Not(part):
             return Not(_with_keys(definition, part))
-        case Compare(column, "=" | "!=" as comparison, value) if _is_key(column, value):
+        case Compare(column, "=" | "!=" as comparison, value) if _is_key(definition, column, value):
             key = _stored_key(definition, column, value)
             if key is not None:
                 return Compare(column, comparison, key)
             return OneOf(column, ()) if comparison == "=" else Not(OneOf(column, ()))
         case OneOf(column, values):
-            keys = [_stored_key(definition, column, option) if _is_key(column, option) else option for option in values]
+            keys = [
+                _stored_key(definition, column, option) if _is_key(definition, column, option) else option
+                for option in values
+            ]
             return OneOf(column, tuple(key for key in keys if key is not None))
     return condition
 
 
-def _is_key(column: str, value: Any) -> bool:
-    """True when a value is read as a key: text needs no reading, and a column of numbers compares with any number."""
+def _is_key(definition: MapDefinition, column: str, value: Any) -> bool:
+    """True when a value is read as a key: text that names no tags needs no reading, and a column of numbers compares
+    with any number.
+    """
     if value is None:
         return False  # nothing equals null, and that is no question about keys
     if column == "key":
-        return not isinstance(value, str)
+        return definition.tagged or not isinstance(value, str)
     return column in ("key_start", "key_end")
 
 
@@ -217,12 +226,17 @@ def _typed(condition: Condition, schema: pa.Schema) -> Condition:
         case Not(part):
             return Not(_typed(part, schema))
         case Compare(column, comparison, value):
-            return Compare(column, comparison, _value(column, schema.field(column).type, value))
+            return Compare(column, comparison, _value(column, type_of(schema, column), value))
         case OneOf(column, values):
-            return OneOf(column, tuple(_value(column, schema.field(column).type, value) for value in values))
+            return OneOf(column, tuple(_value(column, type_of(schema, column), value) for value in values))
         case Like(column, pattern):
-            _value(column, schema.field(column).type, pattern, type_=pa.types.is_string)
+            _value(column, type_of(schema, column), pattern, type_=pa.types.is_string)
     return condition
+
+
+def type_of(schema: pa.Schema, column: str) -> pa.DataType:
+    """The type of a column of a condition."""
+    return pa.string() if tag_of(column) is not None else schema.field(column).type
 
 
 def _value(column: str, kind: pa.DataType, value: Any, type_: Any = None) -> Any:
@@ -288,19 +302,24 @@ def _expression(condition: Condition, schema: pa.Schema) -> pc.Expression:
         case Not(part):
             return ~_expression(part, schema)
         case Null(column):
-            return pc.field(column).is_null()
+            return _field(column).is_null()
         case Like(column, pattern):
-            return pc.match_like(pc.field(column), pattern)
+            return pc.match_like(_field(column), pattern)
         case OneOf(column, values):
-            options = pa.array(list(values), _literal_type(schema.field(column).type, *values))
+            options = pa.array(list(values), _literal_type(type_of(schema, column), *values))
             # SQL: null is in no list, and not in none either.
-            in_options = pc.field(column).isin(options)
-            return pc.if_else(pc.field(column).is_valid(), in_options, pa.scalar(None, pa.bool_()))
+            in_options = _field(column).isin(options)
+            return pc.if_else(_field(column).is_valid(), in_options, pa.scalar(None, pa.bool_()))
         case Compare(column, comparison, value):
-            literal = pc.scalar(pa.scalar(value, _literal_type(schema.field(column).type, value)))
-            return _compared(pc.field(column), comparison, literal)
+            literal = pc.scalar(pa.scalar(value, _literal_type(type_of(schema, column), value)))
+            return _compared(_field(column), comparison, literal)
         case Unknown():
             raise AssertionError("only Arrow's own expressions hold what is not known")
+
+
+def _field(column: str) -> pc.Expression:
+    tag = tag_of(column)
+    return pc.field(column) if tag is None else pc.map_lookup(pc.field(TAGS), tag, "first")
 
 
 def _literal_type(kind: pa.DataType, *values: Any) -> pa.DataType:

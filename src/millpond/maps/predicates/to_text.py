@@ -17,10 +17,11 @@ import pyarrow.compute as pc
 
 from millpond.arrays.longs import LONG_MAX, LONG_MIN
 from millpond.errors import Invalid
-from millpond.maps.model.columns import INSTANT, presented_schema
+from millpond.maps.model.columns import INSTANT, askable_schema
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.model.display import check_columns
-from millpond.maps.predicates.predicate import Where, condition_of, predicate
+from millpond.maps.model.tags import TAGS, tag_of
+from millpond.maps.predicates.predicate import Where, condition_of, predicate, type_of
 from millpond.maps.predicates.tree import All, Any_, Compare, Condition, Like, Not, Null, OneOf, columns_of
 from millpond.times.instants import INSTANT_MAX, INSTANT_MIN, clear_instant
 
@@ -50,7 +51,7 @@ def worded(definition: MapDefinition, where: Where) -> Worded:
     if parsed.expression is None:
         return Worded(None)
     condition = condition_of(definition, where)
-    schema = presented_schema(definition)
+    schema = askable_schema(definition)
     text, exact = _Words(schema).of(condition)
     if isinstance(where, pc.Expression):
         named = set(columns_of(condition)) & set(schema.names)
@@ -109,7 +110,7 @@ class _Words:
                 text, exact = self.of(part)
                 sure = exact and isinstance(part, OneOf | Null | Like) and text is not None
                 return (f"not {text}", True) if sure else (None, False)
-            case Null(column) if column in self.schema.names:
+            case Null(column) if self._is_column(column):
                 return f"({_quoted(column)} is null)", True
             case Like(column, pattern) if self._fits(column, pattern):
                 return f"({_quoted(column)} like {_literal(pattern)})", True
@@ -119,11 +120,14 @@ class _Words:
                 return f"({_quoted(column)} in ({', '.join(map(_literal, values))}))", True
         return None, False
 
+    def _is_column(self, column: str) -> bool:
+        return column in self.schema.names or (TAGS in self.schema.names and tag_of(column) is not None)
+
     def _fits(self, column: str, value: Any) -> bool:
         """True when text can say the value so that it is read as one of the column's."""
-        if column not in self.schema.names:
+        if not self._is_column(column):
             return False
-        kind, types = self.schema.field(column).type, pa.types
+        kind, types = type_of(self.schema, column), pa.types
         match value:
             case bool():
                 return types.is_boolean(kind)
@@ -148,7 +152,7 @@ def _joined(texts: Sequence[str], word: str) -> str:
 
 
 def _quoted(column: str) -> str:
-    return '"' + column.replace('"', '""') + '"'
+    return column if tag_of(column) is not None else '"' + column.replace('"', '""') + '"'
 
 
 def _literal(value: Any) -> str:

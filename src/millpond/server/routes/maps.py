@@ -9,6 +9,7 @@ from msgspec import Meta
 from starlette.requests import Request
 
 from millpond.maps.map import Map
+from millpond.maps.model.aggregation import Form
 from millpond.maps.model.definition import Kind
 from millpond.maps.model.store_limits import aggregate_unsupported, unsupported
 from millpond.nodes.node import Node
@@ -131,7 +132,7 @@ def routes(node: Node) -> Routes:
     def create_map(request: Request, made: NewMap, caller: Caller) -> dict[str, Any]:
         caller.need("admin", made.name)
         note_change(request, map=made.name)
-        if made.kind == Kind.AGGREGATE:
+        if made.kind in (Kind.AGGREGATE, *Form):
             raise aggregate_unsupported(made.name, "nodes")
         _refuse_layers(node, made.name, made.store)
         settings = msgspec.structs.asdict(made)

@@ -20,10 +20,11 @@ from pyarrow import json as arrow_json
 from millpond.errors import Invalid
 from millpond.maps.inputs.formats.arrived import Arrived, Positions, rejects_of
 from millpond.maps.inputs.formats.files import InputFile, Piece, read_chunks
-from millpond.maps.inputs.mapping import ColumnMapping, find_columns, json_columns
+from millpond.maps.inputs.mapping import ColumnMapping, find_columns, nested_columns
 from millpond.maps.inputs.nesting import decode_json, lines_are_shallow
 from millpond.maps.inputs.tables import batch_of_dicts
 from millpond.maps.model.definition import ScalarType
+from millpond.maps.model.tags import TAGS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -118,7 +119,7 @@ class _Reading:
         # A map without a value type keeps 1 and 1.0 apart.
         self.mixed = definition.kind.valued and value is None
         self.json = value is not None and ScalarType.JSON in (value.scalar, *(scalar for _, scalar in value.fields))
-        self.is_json = json_columns(definition, mapping)
+        self.form_of = nested_columns(definition, mapping)
 
     def block(self, block: bytes, position: int) -> Arrived:
         """The rows of some lines, the first of which stands at `position`."""
@@ -177,14 +178,19 @@ class _Reading:
         names = self._needed_names(dict.fromkeys(name for _, row in rows for name in row))
         dicts = [{name: self._cell(name, row.get(name)) for name in names} for _, row in rows]
         for name in names:
-            self._complete(name, dicts)
+            if self.form_of(name) != TAGS:
+                self._complete(name, dicts)
         positions: Positions = [position for position, _ in rows]
-        return Arrived(self._needed(batch_of_dicts(dicts)), positions, rejected=rejected)
+        return Arrived(self._needed(batch_of_dicts(dicts, form_of=self._tags_of)), positions, rejected=rejected)
 
     def _cell(self, name: str, value: Any) -> Any:
-        if value is not None and not isinstance(value, str) and self.is_json(name):
+        if value is not None and not isinstance(value, str) and self.form_of(name) == "json":
             return json.dumps(value, ensure_ascii=False)
         return value
+
+    def _tags_of(self, name: str) -> str:
+        """The form of columns of tags; JSON is text by now."""
+        return TAGS if self.form_of(name) == TAGS else ""
 
     def _complete(self, name: str, rows: list[dict[str, Any]]) -> None:
         """Give one object every field that was seen so far, as columns that a block leaves out are null in it."""

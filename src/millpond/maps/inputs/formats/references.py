@@ -2,17 +2,18 @@
 
 | element | goes into maps of kind |
 |---|---|
-| `reference` | any but `session` |
+| `reference` | any but `session` and `aggregate` |
+| `histogram`, `metric` | aggregates of that name, with keys or tags |
 | `state`, `temporal-state`, `range-state`, `temporal-range-state`, `session` | that kind |
 
 `key` alone is a range of one number. A `time` that is missing is the load's effective time, when it was given one; a
-session must have one. A session ends `timeout` after its `time`, or at it.
+session, a histogram and a metric must have one. A session ends `timeout` after its `time`, or at it.
 """
 
 from __future__ import annotations
 
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -20,6 +21,8 @@ from millpond.errors import Invalid
 from millpond.maps.inputs.formats.arrived import Arrived, rejects_of
 from millpond.maps.inputs.formats.files import Piece, read_chunks
 from millpond.maps.inputs.formats.xml import Element, read_elements
+from millpond.maps.inputs.tables import tag_sets
+from millpond.maps.model.aggregation import Form
 from millpond.maps.model.definition import Kind
 
 if TYPE_CHECKING:
@@ -36,7 +39,8 @@ _OVERHEAD_BYTES = 200
 _SHOWN_MAX = 500
 _NAMES_MAX = 1_000
 
-_KINDS = {
+_KINDS: dict[str, Kind | Form] = {
+    "histogram": Form.HISTOGRAM, "metric": Form.METRIC,
     "state": Kind.STATE, "temporal-state": Kind.TEMPORAL_STATE, "session": Kind.SESSION,
     "range-state": Kind.RANGED_STATE, "ranged-state": Kind.RANGED_STATE,
     "temporal-range-state": Kind.TEMPORAL_RANGED_STATE, "temporal-ranged-state": Kind.TEMPORAL_RANGED_STATE,
@@ -64,6 +68,15 @@ def read_references(
         )  # fmt: skip
 
 
+def _fits(kind: Kind | Form | None, definition: MapDefinition) -> bool:
+    """True when an element of a kind, or a `reference`, goes into a map."""
+    if kind is None:
+        return definition.kind not in (Kind.SESSION, Kind.AGGREGATE)
+    if definition.aggregation is not None:
+        return kind == definition.aggregation.form
+    return kind is definition.kind
+
+
 class _Rows:
     """Columns of one map on their way, as text, and the line of each row."""
 
@@ -80,6 +93,8 @@ class _Rows:
             sources += [("key_start", "from", "key", None), ("key_end", "to", "key", None)]
         if kind.temporal:
             sources.append(("effective_time", "time", "time", effective_time))
+        if kind is Kind.AGGREGATE:
+            sources.append(("time", "time", "time", None))
         if not kind.valued:
             sources += [("start", "time", "time", None), ("timeout", "timeout", "timeout", None)]
         self._sources = sources
@@ -89,7 +104,7 @@ class _Rows:
     def clear(self) -> None:
         """Begin anew."""
         self.lines: list[int] = []
-        self._columns: dict[str, list[str | None]] = {name: [] for name, *_ in self._sources}
+        self._columns: dict[str, list[Any]] = {name: [] for name, *_ in self._sources}
         if self.definition.kind.valued:
             self._columns["value"] = []
         if self._typed:
@@ -101,7 +116,11 @@ class _Rows:
         self.lines.append(element.line)
         for column, name, other, default in self._sources:
             columns[column].append(fields.get(name) or fields.get(other, default))
-        if self.definition.kind.valued:
+        if element.tags is not None:
+            columns["key"][-1] = element.tags
+        if self.definition.aggregation is not None:
+            columns["value"].append(fields.get("value", ""))  # nothing is no number
+        elif self.definition.kind.valued:
             text = fields.get("value")
             columns["value"].append(None if not text or text.isspace() else text)
         if self._typed:
@@ -109,9 +128,11 @@ class _Rows:
 
     def arrived(self, read: int) -> Arrived:
         """The rows taken by the time so many bytes of the file had been read."""
-        batch = pa.RecordBatch.from_pydict(
-            {name: pa.array(texts, pa.string()) for name, texts in self._columns.items()}
-        )
+        columns = {
+            name: tag_sets(texts) if name == "key" and self.definition.tagged else pa.array(texts, pa.string())
+            for name, texts in self._columns.items()
+        }  # fmt: skip
+        batch = pa.RecordBatch.from_pydict(columns)
         return Arrived(batch, self.lines, map=self.definition.name, read=read)
 
 
@@ -176,8 +197,8 @@ class _Sorting:
         if definition is None:
             near = get_close_matches(name.lower(), self.maps, 1)
             return f"there is no map {name!r}" + (f", did you mean {near[0]!r}?" if near else "")
-        if kind is not definition.kind and (kind is not None or definition.kind is Kind.SESSION):
-            return f"map {definition.name!r} is of kind {definition.kind}, which <{element.name}> is not"
+        if not _fits(kind, definition):
+            return f"map {definition.name!r} is of kind {definition.kind_name}, which <{element.name}> is not"
         return self._misfit(element.fields, definition)
 
     def _misfit(self, fields: Mapping[str, str], definition: MapDefinition) -> str | None:
@@ -185,6 +206,10 @@ class _Sorting:
         missing.
         """
         bounds = "from" in fields or "to" in fields
+        if "tags" in fields and not definition.tagged:
+            return f"map {definition.name!r} has no tags as keys"
+        if "tags" in fields and "key" in fields:
+            return "it has both a key and tags"
         if definition.kind.keyed and bounds:
             return f"map {definition.name!r} has keys, not ranges"
         if bounds and "key" in fields:
@@ -193,7 +218,8 @@ class _Sorting:
             return "only sessions have a timeout"
         default = self.effective_time if definition.kind.temporal else None
         if definition.kind.timed and "time" not in fields and default is None:
-            return "time is missing (rows without one need an effective time: --effective-time TIME)"
+            way_out = " (rows without one need an effective time: --effective-time TIME)"
+            return f"time is missing{way_out if definition.kind.temporal else ''}"
         return None
 
     def arrived(self, read: int) -> Iterator[Arrived]:

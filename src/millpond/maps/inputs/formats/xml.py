@@ -1,7 +1,7 @@
 """Stroom's XML, `reference-data:2` and `plan-b:1` / `plan-b:2`, as a stream of elements that maps can take.
 
     <referenceData>  reference*, session*              the map's own kind tells what a reference is
-    <plan-b>         state*, temporal-state*, range-state*, temporal-range-state*, session*
+    <plan-b>         state*, temporal-state*, range-state*, temporal-range-state*, session*, histogram*, metric*
 
 Expat reads, so no tree is ever built: memory holds the elements of one batch, whatever the size of the file.
 
@@ -38,8 +38,9 @@ NAMES_MAX = 1_000
 
 _TOO_LONG = f"an element has more than {ELEMENT_BYTES_MAX:,} bytes"
 _ROOTS = frozenset(("referencedata", "plan-b"))
-_FIELDS = frozenset(("map", "key", "time", "value", "from", "to", "timeout", "range"))
+_FIELDS = frozenset(("map", "key", "tags", "time", "value", "from", "to", "timeout", "range"))
 _RANGE = frozenset(("from", "to"))
+_TAG = ("name", "value")
 
 
 @dataclass(slots=True)
@@ -51,6 +52,8 @@ class Element:
     fields: dict[str, str] = field(default_factory=dict)
     xml: bool = False
     """True when `fields["value"]` is XML."""
+    tags: list[tuple[str, str]] | None = None
+    """The names and values of `tags`."""
     fault: str | None = None
 
 
@@ -84,6 +87,7 @@ class _Reader:
         "_parser",
         "_path",
         "_scopes",
+        "_tag",
         "_text",
     )
 
@@ -94,6 +98,7 @@ class _Reader:
         self._element: Element | None = None
         self._field: str | None = None
         self._text: list[str] = []
+        self._tag: dict[str, str] = {}
         self._scopes: list[tuple[int, dict[str, str]]] = [(0, {"xml": ""})]
         self._fragment: _Fragment | None = None
         self._fed = 0
@@ -174,6 +179,10 @@ class _Reader:
             self._fragment.start(name, attributes, self._characters_so_far())
         elif self._field == "range" and self._depth == 4 and _local(name) in _RANGE:
             self._start_field(element, _local(name))
+        elif self._field == "tags" and self._depth == 4 and _local(name) == "tag":
+            self._tag = {}
+        elif self._field == "tags" and self._depth == 5 and _local(name) in _TAG:
+            self._text.clear()
         else:
             element.fault = element.fault or f"<{name}> is no part of <{self._field}>"
 
@@ -190,6 +199,8 @@ class _Reader:
         elif depth == 4 and self._field in _RANGE and element is not None:
             element.fields[self._field] = "".join(self._text).strip()
             self._field = "range"
+        elif self._field == "tags" and element is not None and depth > 3:
+            self._end_tag(element, _local(name))
         elif depth == 2 and element is not None:
             self._done.append(element)
             self._element = None
@@ -197,9 +208,20 @@ class _Reader:
         if self._scopes[-1][0] == depth:
             self._scopes.pop()
 
+    def _end_tag(self, element: Element, name: str) -> None:
+        if self._depth == 4:
+            self._tag[name] = "".join(self._text)
+        elif all(part in self._tag for part in _TAG):
+            element.tags = element.tags or []
+            element.tags.append((self._tag["name"], self._tag["value"]))
+        else:
+            element.fault = element.fault or "a <tag> has a <name> and a <value>"
+
     def _end_field(self, element: Element) -> None:
         name, self._field = self._field, None
-        if name == "range" or name is None:
+        if name == "tags":
+            element.fields[name] = ", ".join(map("=".join, element.tags or ()))
+        if name in (None, "range", "tags"):
             return
         if self._fragment is not None:
             element.fields[name] = self._fragment.finish(self._characters_so_far())
