@@ -143,7 +143,7 @@ def _settings(
 
 
 def _in_words(definition: MapDefinition) -> str:
-    value = "" if not definition.kind.valued else f", value {definition.value or 'of any type'}"
+    value = "" if not definition.kind.valued else f", value {definition.shown or 'of any type'}"
     store = ", in layers" if definition.store == "layers" else ""
     return f"{definition.kind}{value}{store}"
 
@@ -171,7 +171,7 @@ def maps(
                 [
                     definition.name, str(definition.kind), info["store"],
                     console.human_count(info["rows"]), console.human_bytes(info["shard_bytes"]),
-                    str(definition.value or "any") if definition.kind.valued else "",
+                    str(definition.shown or "any") if definition.kind.valued else "",
                 ]
                 for definition, info in listed
             ],

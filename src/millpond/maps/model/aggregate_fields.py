@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from millpond.errors import Invalid
-from millpond.maps.model.aggregation import Aggregation, Rule
+from millpond.maps.model.aggregation import Aggregation, Computed, Formula, Rule
 from millpond.maps.model.definition import ScalarType, ValueType, check_field, parse_scalar
 from millpond.times.buckets import bucket_width
 from millpond.times.zones import check_zone
@@ -22,7 +22,9 @@ _TYPES = {
     Rule.MAX: (*_NUMBERS, ScalarType.TIMESTAMP), Rule.FIRST: tuple(ScalarType), Rule.LATEST: tuple(ScalarType),
 }  # fmt: skip
 """The rules that people write, and the types that they fit."""
-_FIELD = re.compile(r"\s*(`[^`]+`|[A-Za-z_][A-Za-z0-9_]*)\s*[: ]\s*([A-Za-z]+)\s+([A-Za-z_]+)\s*")
+_NAME = r"\s*(`[^`]+`|[A-Za-z_][A-Za-z0-9_]*)\s*"
+_FIELD = re.compile(_NAME + r"[: ]\s*([A-Za-z]+)\s+([A-Za-z_]+)\s*")
+_AVERAGE = re.compile(_NAME + rf"[: ]\s*(?:double\s+)?average\s+of\s{_NAME}/{_NAME}", re.IGNORECASE)
 _EXAMPLE = "write a name, a type and a rule for each field, such as 'orders long count, total double sum'"
 _INSTANT = "{}_time"
 
@@ -42,7 +44,11 @@ def aggregated_type(
         raise Invalid("an aggregate has fields with rules", kind="aggregate_fields", value=value, hint=_EXAMPLE)
     fields: dict[str, ScalarType] = {}
     rules: list[Rule] = []
+    averages = []
     for piece in value.split(","):
+        if (average := _AVERAGE.fullmatch(piece)) is not None:
+            averages.append(Computed(_plain(average[1]), Formula.AVERAGE, (_plain(average[2]), _plain(average[3]))))
+            continue
         name, scalar, rule = _field(piece, value)
         pairs = [(name, scalar, rule)]
         if rule.dated:
@@ -51,13 +57,36 @@ def aggregated_type(
             check_field(field, taken=field.lower() in ("time", *map(str.lower, fields)))
             fields[field] = type_
             rules.append(its_rule)
+    _check_averages(averages, dict(zip(fields, rules, strict=True)))
     if resolution is None:
         raise Invalid(
             "an aggregate has a resolution", kind="resolution", resolution=None,
             hint="such as resolution='hour'; 'none' for one bucket of all times",
         )  # fmt: skip
-    aggregation = Aggregation(tuple(rules), bucket_width(resolution).text, check_zone(time_zone or "UTC"))
+    width, zone = bucket_width(resolution).text, check_zone(time_zone or "UTC")
+    aggregation = Aggregation(tuple(rules), width, zone, tuple(averages))
     return ValueType(fields=tuple(fields.items())), aggregation
+
+
+def _plain(name: str) -> str:
+    return name.strip("`")
+
+
+def _check_averages(averages: list[Computed], rules: dict[str, Rule]) -> None:
+    """See that averages are of a sum and a count, and have names of their own."""
+    if not rules:
+        raise Invalid("an aggregate has fields with rules", kind="aggregate_fields", hint=_EXAMPLE)
+    taken = {"time", *map(str.lower, rules)}
+    for average in averages:
+        check_field(average.name, taken=average.name.lower() in taken)
+        taken.add(average.name.lower())
+        for name, rule in zip(average.of, (Rule.SUM, Rule.COUNT), strict=True):
+            if rules.get(name) is not rule:
+                raise Invalid(
+                    "an average is of a sum and a count", kind="aggregate_rule", field=average.name, of=name,
+                    hint=f"name a field with the rule {rule}, as in 'n long count, total double sum, mean average of "
+                    "total/n'",
+                )  # fmt: skip
 
 
 def _field(piece: str, whole: str) -> tuple[str, ScalarType, Rule]:
@@ -67,11 +96,11 @@ def _field(piece: str, whole: str) -> tuple[str, ScalarType, Rule]:
             "the fields of an aggregate are not understood", kind="aggregate_fields", value=repr(whole),
             field=piece.strip(), hint=_EXAMPLE,
         )  # fmt: skip
-    name, scalar, word = match.group(1).strip("`"), parse_scalar(match.group(2)), match.group(3).lower()
+    name, scalar, word = _plain(match.group(1)), parse_scalar(match.group(2)), match.group(3).lower()
     if word not in _TYPES:
         raise Invalid(
             "there is no such rule", kind="aggregate_rule", field=name, rule=match.group(3),
-            hint=f"rules are: {', '.join(_TYPES)}",
+            hint=f"rules are: {', '.join(_TYPES)}; an average is written NAME average of SUM/COUNT",
         )  # fmt: skip
     rule = Rule(word)
     if scalar not in _TYPES[rule]:

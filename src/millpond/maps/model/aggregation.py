@@ -11,6 +11,12 @@
 | `first`, `latest` | that of the earliest, latest instant; among equals the least, the greatest | every type |
 | `instant` | of `first` and `latest`: the instant of the event, which stands beside the value | timestamp |
 
+Fields that are `computed` of these when rows are shown are stored nowhere:
+
+| formula | of | gives |
+|---|---|---|
+| `average` | a sum, a count | the sum for each of the count; null where that is zero |
+
 Invariants:
 * every rule is commutative and associative, but for the rounding of doubles: the order of loads and folds is no matter;
 * a null adds nothing, but to a count; a field is null where nothing was added.
@@ -20,8 +26,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
-__all__ = ("Aggregation", "Rule")
+__all__ = ("Aggregation", "Computed", "Formula", "Rule")
 
 
 class Rule(StrEnum):
@@ -46,10 +53,34 @@ class Rule(StrEnum):
         return self in (Rule.FIRST, Rule.LATEST)
 
 
+class Formula(StrEnum):
+    """The way in which a field that no row stores follows from others; it gives a double."""
+
+    AVERAGE = "average"
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """A field that is worked out when rows are shown, of stored ones."""
+
+    name: str
+    formula: Formula
+    of: tuple[str, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Aggregation:
-    """The rules of the fields of a value, in their order; the width of a bucket, as `1 hour`; and its time zone."""
+    """The rules of the fields of a value, in their order; the width of a bucket, as `1 hour`; its time zone; and the
+    fields that are computed of the others."""
 
     rules: tuple[Rule, ...]
     resolution: str
     time_zone: str
+    computed: tuple[Computed, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The form in which it is stored."""
+        computed = [{"name": field.name, "formula": str(field.formula), "of": [*field.of]} for field in self.computed]
+        return {
+            "rules": [str(rule) for rule in self.rules], "resolution": self.resolution, "time_zone": self.time_zone,
+        } | ({"computed": computed} if computed else {})  # fmt: skip

@@ -234,8 +234,10 @@ class SnapshotManifest:
                 del layer["updates"]
             if not layer["reach"]:
                 del layer["reach"]
-        if self.format < AGGREGATES_FORMAT:
+        if self.aggregation is None:
             del payload["aggregation"], payload["tickets"]
+        else:
+            payload["aggregation"] = self.aggregation.to_dict()
         if self.format < UPDATES_FORMAT:
             del payload["updates"]
         if self.format < FIELDS_FORMAT:
