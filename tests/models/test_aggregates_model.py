@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 EXAMPLES = examples(12, 150)
 VALUE = (
     "orders long count, units long sum, total double sum, low double min, high double max, "
-    "last string latest, first string first, due timestamp max"
+    "last string latest, first string first, due timestamp max, mean average of total/orders"
 )
 ZONES = ("UTC", "Europe/Paris", "America/New_York", "Australia/Lord_Howe", "America/St_Johns")
 RESOLUTIONS = (
@@ -108,10 +108,12 @@ def combined(events: list[Event]) -> Event:
 
     dated = [(event["time"], event["text"]) for event in events if event["text"] is not None]
     last, first = (max(dated), min(dated)) if dated else ((None, None), (None, None))
+    total = over("amount", operator.add)
     return {
-        "orders": len(events), "units": over("units", operator.add), "total": over("amount", operator.add),
+        "orders": len(events), "units": over("units", operator.add), "total": total,
         "low": over("amount", min), "high": over("amount", max), "last": last[1], "last_time": last[0],
         "first": first[1], "first_time": first[0], "due": over("due", max),
+        "mean": None if total is None else total / len(events),
     }  # fmt: skip
 
 

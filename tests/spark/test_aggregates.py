@@ -23,7 +23,7 @@ BEGAN = 1_704_100_000
 
 @pytest.fixture
 def sales(pond: Pond) -> Map:
-    value = "orders long count, total double sum, last string latest"
+    value = "orders long count, total double sum, last string latest, mean average of total/orders"
     return pond.create_map("sales", kind="aggregate", value=value, resolution="1 hour", time_zone="Europe/Paris")
 
 
@@ -46,7 +46,8 @@ def test_loads_count_once_and_rows_are_read_and_joined(spark: SparkSession, pond
     features = mp.enrich(questions, pond=pond, map="sales", key="key", at="at", into="hour").collect()
     expected = sales.get("3", at=(BEGAN + 600) * 1000)
     hours = {row["key"]: row["hour"] for row in features}
-    assert (hours["3"]["orders"], hours["x"]) == (expected["orders"], None)
+    assert (hours["3"]["orders"], hours["3"]["mean"], hours["x"]) == (expected["orders"], 1.0, None)
+    assert read.where("mean = 1").count() == read.count() > 0
 
 
 def test_tags_are_loaded_as_maps_and_asked_as_maps(spark: SparkSession, pond: Pond) -> None:

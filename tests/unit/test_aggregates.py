@@ -88,6 +88,35 @@ def test_events_of_a_bucket_combine_within_a_load_and_over_loads(pond: Pond, sal
 
 
 @pytest.mark.usefixtures("process")
+def test_an_average_is_a_field_that_no_row_stores(pond: Pond) -> None:
+    value = "n long count, total double sum, mean double average of total/n"
+    trips = pond.create_map("trips", kind="aggregate", value=value, resolution="1 hour")
+    trips.load(
+        [{"key": "a", "time": at(1), "total": 2.0, "n": None}, {"key": "a", "time": at(2), "total": 4.0, "n": 3}]
+    )
+    trips.load([{"key": "b", "time": at(1), "total": 4.0, "n": 0}, {"key": "c", "time": at(1), "total": None}])
+    assert trips.get("a", at=HOUR) == {"n": 4, "total": 6.0, "mean": 1.5}
+    fix = pond.branch("fix", source="main")
+    load_one = [{"key": "a", "time": at(0, 11), "total": 4.0, "n": 1}]
+    fix.map("trips").load(load_one)
+    (change,) = pond.refs.diff("main", "fix", map="trips").to_pylist()
+    assert change["new"] == {"n": 1, "total": 4.0, "mean": 4.0}
+    fix.merge()
+    answers = trips.lookup(["a", "b", "c", "d"], between=(HOUR, at(0, 12)))
+    assert answers.field("mean").to_pylist() == [2.0, None, None, None]
+    assert trips.snapshot().take(trips.snapshot().find(["a"], HOUR), "mean").to_pylist() == [1.5]
+    assert pond.sql("select key, mean from trips where mean > 2").to_pylist() == [{"key": "a", "mean": 4.0}]
+    assert trips.scan("mean = 1.5", ["key"]).read_all().to_pylist() == [{"key": "a"}]
+    query = f"select get_state('trips', 'a', '{HOUR}').mean as mean"
+    assert pond.sql(query).to_pylist() == [{"mean": 1.5}]
+    with millpond.open(pond.folder) as second:
+        assert second.map("trips").definition == trips.definition
+    manifest = trips.freeze()
+    assert SnapshotManifest.from_bytes(manifest.to_bytes()) == manifest
+    assert pond.verify().ok
+
+
+@pytest.mark.usefixtures("process")
 def test_the_same_events_count_once_and_equal_rows_of_others_again(pond: Pond, sales: Map) -> None:
     first = event("a", at(5)), event("a", at(6))
     assert load(sales, *first).parts == 1
@@ -164,6 +193,10 @@ def test_a_load_whose_sums_outgrow_their_type_is_refused_and_nothing_is_lost(sal
         ({"value": "n long instant"}, "aggregate_rule"), ({"value": "time long sum"}, "value_field_name"),
         ({"value": "n long sum, N long max"}, "value_field_name"),
         ({"value": "n long latest, n_time long sum"}, "value_field_name"),
+        ({"value": "n long count, mean average of total/n"}, "aggregate_rule"),
+        ({"value": "n long count, mean average of n/n"}, "aggregate_rule"),
+        ({"value": "n long count, t long sum, N average of t/n"}, "value_field_name"),
+        ({"value": "mean average of t/n"}, "aggregate_fields"),
         ({"condense": "1d"}, "aggregate_unsupported"), ({"overwrite": False}, "aggregate_unsupported"),
         ({"retain": "1d", "retain_by": "update_time"}, "aggregate_unsupported"),
         ({"retain": "1d", "resolution": "none"}, "aggregate_unsupported"),

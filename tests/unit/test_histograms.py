@@ -70,15 +70,15 @@ def test_metrics_keep_the_latest_least_greatest_count_and_sum_whatever_the_order
     plan_b(pond, tmp_path, *(element("metric", "cpu", "web-7", value, late) for value in range(60, 110)))
     for _ in range(2):  # the same file once more counts once
         plan_b(pond, tmp_path, *(element("metric", "cpu", "web-7", value, early) for value in range(10, 60)))
-    wanted = {"value": 109.0, "min": 10.0, "max": 109.0, "count": 100, "sum": 5950.0}
+    wanted = {"value": 109.0, "min": 10.0, "max": 109.0, "count": 100, "sum": 5950.0, "average": 59.5}
     assert {name: cpu.get("web-7", at=AT)[name] for name in wanted} == wanted
     plan_b(pond, tmp_path, element("metric", "cpu", "web-7", 5, "2000-01-01T00:01:00.000Z"))
     cpu.compact()  # minutes without events are no zeros that a merge could take for the least
     assert [least for (least,) in shown(cpu, "min")] == [5.0, 10.0]
     (row,) = pond.sql(
-        "select Key, Value, Min, Max, Count, Sum from cpu where Time = '2000-01-01T00:00:00Z'"
+        "select Key, Value, Min, Max, Count, Sum, Average from cpu where Time = '2000-01-01T00:00:00Z'"
     ).to_pylist()
-    assert row == {"key": "web-7", "value": 109.0, "min": 10.0, "max": 109.0, "count": 100, "sum": 5950.0}
+    assert row == {"key": "web-7"} | wanted
 
 
 @pytest.mark.usefixtures("process")
@@ -145,6 +145,10 @@ def test_rows_of_other_stores_bring_all_fields_and_events_one(pond: Pond) -> Non
         ({"kind": "gauge"}, "kind_unknown"), ({"kind": "state", "resolution": None, "key": "tags"}, "tags_unsupported"),
         ({"kind": "histogram", "key": "number"}, "key_type_unknown"),
         ({"kind": "aggregate", "key": "tags", "value": "tags long sum"}, "value_field_name"),
+        (
+            {"kind": "aggregate", "key": "tags", "value": "n long count, s long sum, tags average of s/n"},
+            "value_field_name",
+        ),
         ({"kind": "aggregate", "value": "value long sum"}, "value_field_name"),
         ({"kind": "state", "resolution": None, "value": "value long, a long"}, "value_field_name"),
     ],

@@ -168,7 +168,7 @@ def _settings(
 
 
 def _in_words(definition: MapDefinition) -> str:
-    value = "" if not definition.kind.valued else f", value {definition.value or 'of any type'}"
+    value = "" if not definition.kind.valued else f", value {definition.shown or 'of any type'}"
     store = ", in layers" if definition.store == "layers" else ""
     tagged = ", of tags" if definition.tagged else ""
     return f"{definition.kind_name}{tagged}{value}{store}"
@@ -197,7 +197,7 @@ def maps(
                 [
                     definition.name, definition.kind_name, info["store"],
                     console.human_count(info["rows"]), console.human_bytes(info["shard_bytes"]),
-                    str(definition.value or "any") if definition.kind.valued else "",
+                    str(definition.shown or "any") if definition.kind.valued else "",
                 ]
                 for definition, info in listed
             ],

@@ -118,7 +118,7 @@ class FastGet:
 
 def _found(pond_map: Map, encoded: bytes | int | None, instant: int | None) -> dict[str, Any] | None:
     if encoded is None:
-        return typed_value(None, pond_map.definition.value)
+        return typed_value(None, pond_map.definition.shown)
     if pond_map.opened_shard is None:
         return None
     generation = pond_map.shard.cached
@@ -126,4 +126,4 @@ def _found(pond_map: Map, encoded: bytes | int | None, instant: int | None) -> d
         return None
     with generation.env.read(wait=False) as tx:
         value = generation.get(tx, encoded, instant)
-    return typed_value(value, pond_map.definition.value)
+    return typed_value(value, pond_map.definition.shown)

@@ -88,7 +88,7 @@ class LookupService:
         else:
             with pond_map.rows.past.snapshot(_whole(known_at)) as snapshot:
                 value = None if encoded is None else snapshot.get(encoded, instant)
-        return typed_value(value, pond_map.definition.value)
+        return typed_value(value, pond_map.definition.shown)
 
     # -- many -----------------------------------------------------------------------------------------
 

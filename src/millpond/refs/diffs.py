@@ -19,6 +19,7 @@ import pyarrow as pa
 from millpond.json_forms import plain, stable_json
 from millpond.maps.layered.differences import I64, AddressRows, Difference, differences
 from millpond.maps.model.columns import INSTANT, value_arrow
+from millpond.maps.model.computed import with_computed
 from millpond.maps.model.display import present
 from millpond.maps.model.field_merges import with_wider_types
 from millpond.maps.model.one_value import NULL
@@ -94,7 +95,7 @@ _NOTHING = pa.schema([("map", pa.string()), ("change", pa.string()), ("old", pa.
 
 def _fields(definition: MapDefinition) -> list[pa.Field]:
     address = [(name, ADDRESS_TYPES[name]) for name in definition.kind.address]
-    kind = pa.string() if definition.value is None else value_arrow(definition.value)
+    kind = pa.string() if definition.value is None else value_arrow(definition.shown)
     values = [("old", kind), ("new", kind)] if definition.kind.valued else []
     return [pa.field(name, type_) for name, type_ in [("map", pa.string()), ("change", pa.string()), *address, *values]]
 
@@ -120,7 +121,9 @@ def _table(definition: MapDefinition, difference: Difference, *, typed: bool) ->
 def _side_values(side: AddressRows, places: I64) -> pa.Array:
     """The values at some places, null where there is no row."""
     values = side.rows.column("value").take(pa.array(places, mask=places < 0))
-    return values if side.definition.value is not None else present_values(values.fill_null(NULL))[1]
+    if side.definition.value is None:
+        return present_values(values.fill_null(NULL))[1]
+    return with_computed(side.definition, values)
 
 
 def _as_text(values: pa.Array) -> pa.Array:

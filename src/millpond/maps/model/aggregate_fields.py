@@ -3,7 +3,7 @@
 | form | fields | an event brings |
 |---|---|---|
 | `histogram` | `value long count` | `value`, how often; else it counts once |
-| `metric` | `value` latest, `min`, `max`, `count`, `sum`; of `double`, or `long` | `value`, which goes to all of them |
+| `metric` | `value` latest, `min`, `max`, `count`, `sum`, `average`; `double` or `long` | `value`, for all of them |
 """
 
 from __future__ import annotations
@@ -12,13 +12,15 @@ import re
 from typing import TYPE_CHECKING
 
 from millpond.errors import Invalid
-from millpond.maps.model.aggregation import Aggregation, Form, Rule
+from millpond.maps.model.aggregation import Aggregation, Computed, Form, Formula, Rule
 from millpond.maps.model.definition import ScalarType, ValueType, check_field, parse_scalar
 from millpond.maps.model.tags import TAGS
 from millpond.times.buckets import bucket_width
 from millpond.times.zones import check_zone
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from millpond.maps.model.definition import MapDefinition
 
 __all__ = ("MEASURE", "aggregated_type", "measures")
@@ -29,12 +31,14 @@ _TYPES = {
     Rule.MAX: (*_NUMBERS, ScalarType.TIMESTAMP), Rule.FIRST: tuple(ScalarType), Rule.LATEST: tuple(ScalarType),
 }  # fmt: skip
 """The rules that people write, and the types that they fit."""
-_FIELD = re.compile(r"\s*(`[^`]+`|[A-Za-z_][A-Za-z0-9_]*)\s*[: ]\s*([A-Za-z]+)\s+([A-Za-z_]+)\s*")
+_NAME = r"\s*(`[^`]+`|[A-Za-z_][A-Za-z0-9_]*)\s*"
+_FIELD = re.compile(_NAME + r"[: ]\s*([A-Za-z]+)\s+([A-Za-z_]+)\s*")
+_AVERAGE = re.compile(_NAME + rf"[: ]\s*(?:double\s+)?average\s+of\s{_NAME}/{_NAME}", re.IGNORECASE)
 _EXAMPLE = "write a name, a type and a rule for each field, such as 'orders long count, total double sum'"
 _INSTANT = "{}_time"
 MEASURE = "value"
 """The one column that an event brings to a histogram or a metric."""
-_METRIC = "value {0} latest, min {0} min, max {0} max, count long count, sum {0} sum"
+_METRIC = "value {0} latest, min {0} min, max {0} max, count long count, sum {0} sum, average average of sum/count"
 
 
 def aggregated_type(
@@ -53,26 +57,31 @@ def aggregated_type(
         value = _fields_of_form(form, value)
     if not isinstance(value, str):
         raise Invalid("an aggregate has fields with rules", kind="aggregate_fields", value=value, hint=_EXAMPLE)
+    reserved = ("time", TAGS) if tagged else ("time",)
     fields: dict[str, ScalarType] = {}
     rules: list[Rule] = []
+    averages = []
     for piece in value.split(","):
+        if (average := _AVERAGE.fullmatch(piece)) is not None:
+            averages.append(Computed(_plain(average[1]), Formula.AVERAGE, (_plain(average[2]), _plain(average[3]))))
+            continue
         name, scalar, rule = _field(piece, value)
         pairs = [(name, scalar, rule)]
         if rule.dated:
             pairs.append((_INSTANT.format(name), ScalarType.TIMESTAMP, Rule.INSTANT))
         for field, type_, its_rule in pairs:
-            taken = {"time", *map(str.lower, fields), *([TAGS] if tagged else [])}
             if field != MEASURE or form is None:
-                check_field(field, taken=field.lower() in taken)
+                check_field(field, taken=field.lower() in (*reserved, *map(str.lower, fields)))
             fields[field] = type_
             rules.append(its_rule)
+    _check_averages(averages, dict(zip(fields, rules, strict=True)), reserved)
     if resolution is None:
         raise Invalid(
             "an aggregate has a resolution", kind="resolution", resolution=None,
             hint="such as resolution='hour'; 'none' for one bucket of all times",
         )  # fmt: skip
     width, zone = bucket_width(resolution).text, check_zone(time_zone or "UTC")
-    aggregation = Aggregation(tuple(rules), width, zone, tagged, form)
+    aggregation = Aggregation(tuple(rules), width, zone, tuple(averages), tagged, form)
     return ValueType(fields=tuple(fields.items())), aggregation
 
 
@@ -88,6 +97,27 @@ def _fields_of_form(form: Form, value: str | ValueType | None) -> str:
     return "value long count" if form is Form.HISTOGRAM else _METRIC.format(scalar)
 
 
+def _plain(name: str) -> str:
+    return name.strip("`")
+
+
+def _check_averages(averages: list[Computed], rules: dict[str, Rule], reserved: Collection[str]) -> None:
+    """See that averages are of a sum and a count, and have names of their own."""
+    if not rules:
+        raise Invalid("an aggregate has fields with rules", kind="aggregate_fields", hint=_EXAMPLE)
+    taken = {*reserved, *map(str.lower, rules)}
+    for average in averages:
+        check_field(average.name, taken=average.name.lower() in taken)
+        taken.add(average.name.lower())
+        for name, rule in zip(average.of, (Rule.SUM, Rule.COUNT), strict=True):
+            if rules.get(name) is not rule:
+                raise Invalid(
+                    "an average is of a sum and a count", kind="aggregate_rule", field=average.name, of=name,
+                    hint=f"name a field with the rule {rule}, as in 'n long count, total double sum, mean average of "
+                    "total/n'",
+                )  # fmt: skip
+
+
 def _field(piece: str, whole: str) -> tuple[str, ScalarType, Rule]:
     match = _FIELD.fullmatch(piece)
     if match is None:
@@ -95,11 +125,11 @@ def _field(piece: str, whole: str) -> tuple[str, ScalarType, Rule]:
             "the fields of an aggregate are not understood", kind="aggregate_fields", value=repr(whole),
             field=piece.strip(), hint=_EXAMPLE,
         )  # fmt: skip
-    name, scalar, word = match.group(1).strip("`"), parse_scalar(match.group(2)), match.group(3).lower()
+    name, scalar, word = _plain(match.group(1)), parse_scalar(match.group(2)), match.group(3).lower()
     if word not in _TYPES:
         raise Invalid(
             "there is no such rule", kind="aggregate_rule", field=name, rule=match.group(3),
-            hint=f"rules are: {', '.join(_TYPES)}",
+            hint=f"rules are: {', '.join(_TYPES)}; an average is written NAME average of SUM/COUNT",
         )  # fmt: skip
     rule = Rule(word)
     if scalar not in _TYPES[rule]:

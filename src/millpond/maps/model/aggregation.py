@@ -11,6 +11,12 @@
 | `first`, `latest` | that of the earliest, latest instant; among equals the least, the greatest | every type |
 | `instant` | of `first` and `latest`: the instant of the event, which stands beside the value | timestamp |
 
+Fields that are `computed` of these when rows are shown are stored nowhere:
+
+| formula | of | gives |
+|---|---|---|
+| `average` | a sum, a count | the sum for each of the count; null where that is zero |
+
 Invariants:
 * every rule is commutative and associative, but for the rounding of doubles: the order of loads and folds is no matter;
 * a null adds nothing, but to a count; a field is null where nothing was added.
@@ -22,7 +28,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-__all__ = ("Aggregation", "Form", "Rule")
+__all__ = ("Aggregation", "Computed", "Form", "Formula", "Rule")
 
 
 class Rule(StrEnum):
@@ -54,9 +60,25 @@ class Form(StrEnum):
     METRIC = "metric"
 
 
+class Formula(StrEnum):
+    """The way in which a field that no row stores follows from others; it gives a double."""
+
+    AVERAGE = "average"
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """A field that is worked out when rows are shown, of stored ones."""
+
+    name: str
+    formula: Formula
+    of: tuple[str, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Aggregation:
-    """The rules of the fields of a value, in their order; the width of a bucket, as `1 hour`; and its time zone.
+    """The rules of the fields of a value, in their order; the width of a bucket, as `1 hour`; its time zone; and the
+    fields that are computed of the others.
 
     `tagged`: its keys are sets of tags, in the form of `tags.py`. `form` is that of a histogram or a metric.
     """
@@ -64,6 +86,7 @@ class Aggregation:
     rules: tuple[Rule, ...]
     resolution: str
     time_zone: str
+    computed: tuple[Computed, ...] = ()
     tagged: bool = False
     form: Form | None = None
 
@@ -72,6 +95,10 @@ class Aggregation:
         stored: dict[str, Any] = {
             "rules": [str(rule) for rule in self.rules], "resolution": self.resolution, "time_zone": self.time_zone,
         }  # fmt: skip
+        if self.computed:
+            stored["computed"] = [
+                {"name": field.name, "formula": str(field.formula), "of": [*field.of]} for field in self.computed
+            ]
         if self.tagged:
             stored["tagged"] = True
         return stored if self.form is None else stored | {"form": str(self.form)}

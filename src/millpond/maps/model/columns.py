@@ -95,12 +95,11 @@ def presented_schema(definition: MapDefinition) -> pa.Schema:
     fields = [pa.field(name, _presented_address(kind, name)) for name in kind.address]
     if not kind.valued:
         return pa.schema(fields)
-    if definition.value is None:
+    shown = definition.shown
+    if shown is None:
         fields += [pa.field("value_type", pa.string()), pa.field("value", pa.string())]
-    elif definition.value.scalar is not None:
-        fields.append(pa.field("value", _SCALARS[definition.value.scalar]))
     else:
-        fields += [pa.field(name, _SCALARS[scalar]) for name, scalar in definition.value.fields]
+        fields += [pa.field(name, _SCALARS[scalar]) for name, scalar in shown.parts]
     return pa.schema(fields)
 
 

@@ -336,6 +336,14 @@ class MapDefinition:
         return () if self.value is None else tuple(range(1, len(self.value.parts) + 1))
 
     @property
+    def shown(self) -> ValueType | None:
+        """The type of values as people see them: with the fields that are computed."""
+        if self.value is None or self.aggregation is None:
+            return self.value
+        computed = ((field.name, ScalarType.DOUBLE) for field in self.aggregation.computed)
+        return ValueType(fields=(*self.value.fields, *computed))
+
+    @property
     def value_id(self) -> str:
         """The name of this value type in layers that are written under it; empty for the one of the map's birth."""
         if self.fields is None:

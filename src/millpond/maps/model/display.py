@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from millpond.error_values import shown
 from millpond.errors import Invalid
 from millpond.maps.model.columns import askable_schema, presented_schema
+from millpond.maps.model.computed import with_computed
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.model.tags import TAGS, shown_tags
 from millpond.maps.model.values import present_values
@@ -69,8 +70,11 @@ def _shown(array: pa.Array, type_: pa.DataType) -> pa.Array:
 
 
 def _shown_values(definition: MapDefinition, values: pa.Array, names: Sequence[str]) -> dict[str, pa.Array]:
-    if definition.value is None:
+    type_ = definition.shown
+    if type_ is None:
         return dict(zip(("value_type", "value"), present_values(values), strict=True))
-    if definition.value.scalar is not None:
+    if type_.scalar is not None:
         return {"value": values}
-    return {name: pc.struct_field(values, name) for name, _ in definition.value.fields if name in names}
+    if definition.aggregation is not None:
+        values = with_computed(definition, values)
+    return {name: pc.struct_field(values, name) for name, _ in type_.fields if name in names}

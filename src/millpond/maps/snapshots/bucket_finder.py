@@ -19,7 +19,9 @@ import pyarrow as pa
 from millpond.arrays.radix import I64
 from millpond.arrays.xxh3 import hash_keys
 from millpond.maps.inputs.key_columns import OnInvalid, check_on_invalid, keys_of, moments_of
+from millpond.maps.model.aggregation import Aggregation
 from millpond.maps.model.columns import value_arrow
+from millpond.maps.model.computed import computed_column
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.search.bucket_rows import rows_within
 from millpond.maps.search.combining import combined, fields_of
@@ -104,10 +106,14 @@ class BucketFinder(Finder):
             batches.append((places, self._within(these, lower, lower + 1, parts.layers[span], hides)))
         return FoundRows.joined(batches)
 
-    def _starts(self, instants: I64) -> I64:
+    @property
+    def _aggregation(self) -> Aggregation:
         aggregation = self.definition.aggregation
         assert aggregation is not None, "an aggregate has one"
-        return bucket_starts(instants, aggregation.resolution, aggregation.time_zone)
+        return aggregation
+
+    def _starts(self, instants: I64) -> I64:
+        return bucket_starts(instants, self._aggregation.resolution, self._aggregation.time_zone)
 
     def _hiding(self) -> np.ndarray:
         """For each layer, whether its groups hide what lies under them."""
@@ -152,13 +158,16 @@ class BucketFinder(Finder):
         """
         assert isinstance(matches, FoundRows) and name == "value", "an aggregate answers with its fields"
         rows = Found(np.arange(len(matches.rows)), matches.rows)
-        fields = [field for field in fields_of(self.definition) if not path or path[0] in field.stored]
+        computed = [field for field in self._aggregation.computed if not path or path[0] == field.name]
+        needed = {*path, *(name for field in computed for name in field.of)}
+        fields = [field for field in fields_of(self.definition) if not path or needed & {*field.stored}]
         types = {field.name: field.type for field in value_arrow(self.definition.value)}
         columns = {
             stored: super(BucketFinder, self).take(rows, "value", types[stored], stored, bytes_max=bytes_max)
             for field in fields for stored in field.stored
         }  # fmt: skip
         made = combined(self.definition, fields, columns, matches.starts, lambda _: {})
+        made |= {field.name: computed_column(field, made) for field in computed}
         if path:
             answers = made[path[0]]
         else:

@@ -51,7 +51,7 @@ def answer_type(definition: MapDefinition) -> pa.DataType:
     """The Arrow type of what `lookup` answers."""
     if definition.kind is Kind.SESSION:
         return pa.struct([("start", INSTANT), ("end", INSTANT)])
-    return pa.string() if definition.value is None else value_arrow(definition.value)
+    return pa.string() if definition.value is None else value_arrow(definition.shown)
 
 
 def answers(finder: Finder, matches: Found, bytes_max: int = ANSWER_BYTES_MAX) -> pa.Array:
@@ -171,10 +171,10 @@ class Snapshot(Closing):
         if isinstance(stored, pa.Array) and not _has_instants(stored.type):
             return stored[0].as_py()
         encoded = self._encoded(stored)
-        return python_value(encoded, self.definition.value) if isinstance(encoded, bytes) else encoded
+        return python_value(encoded, self.definition.shown) if isinstance(encoded, bytes) else encoded
 
     def _encoded(self, stored: pa.Array | bytes | tuple[int, int] | None) -> bytes | tuple[int, int] | None:
-        return to_list(encode_values(stored, self.definition.value))[0] if isinstance(stored, pa.Array) else stored
+        return to_list(encode_values(stored, self.definition.shown))[0] if isinstance(stored, pa.Array) else stored
 
     def _stored(self, key: bytes | int, at: int | None) -> pa.Array | bytes | tuple[int, int] | None:
         """The answer in the form that it has in the layers."""

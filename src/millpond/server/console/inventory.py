@@ -100,7 +100,7 @@ def _opened(node: Node, name: str) -> Map | None:
 def _facts(opened: Map) -> dict[str, Any]:
     info = opened.info()
     names = ("name", "kind", "store", "rows", "shard_bytes", "position", "parts_queued")
-    value = opened.definition.value
+    value = opened.definition.shown
     return plain({name: info[name] for name in names}) | {"value": None if value is None else str(value)}
 
 
