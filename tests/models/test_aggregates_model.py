@@ -165,6 +165,29 @@ def check(target: Map, model: Model) -> None:
     assert target.lookup(list(KEYS), between=EVER).to_pylist() == [combined(part) if part else None for part in whole]
 
 
+def coarser(model: Model) -> Iterator[Model]:
+    """The same events in all the wider buckets that are made up of those of a model."""
+    fine = RESOLUTIONS.index(model.resolution)
+    for resolution in RESOLUTIONS[fine + 1 :]:
+        weeks = "1 week" in (model.resolution, resolution) and resolution != "none" and resolution != "1 week"
+        if not (weeks and fine >= RESOLUTIONS.index("1 week")):
+            yield Model(resolution, model.zone, model.events)
+
+
+def check_coarser(target: Map, wide: Model) -> None:
+    """The map answers with wider buckets as a model that has no others."""
+    rows, every = wide.rows(), list(wide.events.values())
+    held_rows = target.scan(resolution=wide.resolution).read_all().to_pylist()
+    assert {(row.pop("key"), wide.bucket(row.pop("time"))): row for row in held_rows} == rows
+    assert len(held_rows) == len(rows)
+    if every:
+        keys, times = [event["key"] for event in every], [event["time"] for event in every]
+        answers = [rows[key, wide.bucket(time)] for key, time in zip(keys, times, strict=True)]
+        found = target.lookup([*keys, "no such key"], [*times, times[0]], resolution=wide.resolution)
+        assert found.to_pylist() == [*answers, None]
+        assert target.get(keys[0], times[0], resolution=wide.resolution) == answers[0]
+
+
 @dataclass
 class Story:
     """Two sides of one map, and their models; `numbers` tells loads apart."""
@@ -251,5 +274,7 @@ def test_an_aggregate_counts_what_a_model_counts(tmp_path_factory: pytest.TempPa
                     getattr(played, act)(on, about)
                     for target, model in zip(played.sides, played.models, strict=True):
                         check(target, model)
+                for wide in coarser(played.models[0]):
+                    check_coarser(played.sides[0], wide)
 
         run()

@@ -53,7 +53,7 @@ def test_loads_count_once_and_rows_are_read_and_joined(spark: SparkSession, pond
 def test_tags_are_loaded_as_maps_and_asked_as_maps(spark: SparkSession, pond: Pond) -> None:
     hits = pond.create_map("hits", kind="histogram", key="tags", resolution="1 hour")
     frame = spark.sql(
-        f"select map('host', id % 3, 'dc', 'x') as tags, timestamp_seconds({BEGAN} + id) as time from range(30)"
+        f"select map('host', string(id % 3), 'dc', 'x') as tags, timestamp_seconds({BEGAN} + id) as time from range(30)"
     )
     mp.load(frame, pond, "hits")
     assert hits.get({"dc": "x", "host": 1}, BEGAN * 1000) == {"value": 10}

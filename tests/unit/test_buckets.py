@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from millpond.errors import Invalid
-from millpond.times.buckets import bucket_starts, bucket_width
+from millpond.times.buckets import bucket_ends, bucket_starts, bucket_width, coarser_width
 
 
 def start(at: str, resolution: str, zone: str) -> str:
@@ -72,3 +72,46 @@ def test_a_resolution_has_one_form() -> None:
     assert [bucket_width(words).text for words in ("HOUR", " 1 hours ", "15minutes", "None", "2 month")] == [
         "1 hour", "1 hour", "15 minutes", "none", "2 months"
     ]  # fmt: skip
+
+
+ZONES = ["UTC", "Europe/Paris", "America/Sao_Paulo", "Australia/Lord_Howe", "Africa/Casablanca"]
+
+
+@pytest.mark.parametrize("zone", ZONES)
+@pytest.mark.parametrize("resolution", ["1 second", "30 minutes", "1 hour", "12 hours", "1 day", "1 week", "6 months"])
+def test_a_bucket_ends_where_the_next_begins(zone: str, resolution: str) -> None:
+    year = np.arange(1_514_764_800_000, 1_546_300_800_000, 7_654_321, dtype=np.int64)
+    starts = bucket_starts(year, resolution, zone)
+    ends = bucket_ends(starts, resolution, zone)
+    assert (ends > year).all()
+    assert (bucket_starts(ends, resolution, zone) == ends).all()
+    assert (bucket_starts(ends - 1, resolution, zone) == starts).all()
+
+
+@pytest.mark.parametrize("zone", ZONES)
+def test_a_bucket_lies_in_one_of_each_coarser_width(zone: str) -> None:
+    year = np.arange(1_514_764_800_000, 1_546_300_800_000, 7_654_321, dtype=np.int64)
+    days = ["1 minute", "30 minutes", "1 hour", "6 hours", "1 day"]
+    widths = [*days, "1 week", "1 month", "2 months", "6 months", "1 year"]
+    made_up = 0
+    for fine in widths:
+        for wide in (*widths, "none"):
+            try:
+                coarser_width(wide, fine)
+            except Invalid:
+                continue
+            made_up += 1
+            within = bucket_starts(bucket_starts(year, fine, zone), wide, zone)
+            assert (within == bucket_starts(year, wide, zone)).all(), (fine, wide)
+    assert made_up == 61
+
+
+@pytest.mark.parametrize(
+    ("wide", "fine"),
+    [("1 hour", "1 day"), ("1 hour", "45 minutes"), ("1 month", "1 week"), ("1 week", "1 month"),
+     ("3 months", "2 months"), ("1 day", "none")],
+)  # fmt: skip
+def test_widths_that_buckets_do_not_make_up_are_refused(wide: str, fine: str) -> None:
+    with pytest.raises(Invalid) as caught:
+        coarser_width(wide, fine)
+    assert caught.value.kind == "resolution_finer"

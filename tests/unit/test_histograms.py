@@ -185,3 +185,27 @@ def test_tags_come_as_columns_as_two_that_agree_and_are_kept_over_branches_and_o
         assert shown(pond.map("hits"), "key", "value") == [("host=a", 13)]
         assert pond.map("hits").lookup([{"host": "a"}], AT, known_at=2**42).field("value").to_pylist() == [13]
         assert pond.verify().ok
+
+
+@pytest.mark.usefixtures("process")
+def test_what_is_no_set_is_the_fault_of_its_row_from_python_and_from_json(pond: Pond, tmp_path: Path) -> None:
+    right: list[Any] = [{"a": "x", "port": 80}, {"port": "80", "a": "x"}, "a=x, port=80", [["a", "x"], ["port", 80]]]
+    wrong: list[Any] = [
+        5, True, ["a=b"], {"a": {"b": 1}}, {"a": 1.5}, {}, [], {"a": None}, {"": "x"}, [[None, "x"]], None,
+    ]  # fmt: skip
+    rows = [{"tags": tags, "time": AT, "value": place} for place, tags in enumerate([*right, *wrong])]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for number, source in enumerate((rows, tmp_path / "rows.jsonl")):
+        hits = pond.create_map(f"hits{number}", kind="histogram", key="tags", resolution="1 hour")
+        if isinstance(source, list):
+            result = hits.load(source, max_rejects=99)
+        else:
+            result = pond.load_files(source, hits.name, max_rejects=99)
+        assert (result.rejected, shown(hits, "key", "value")) == (len(wrong), [("a=x,port=80", 6)])
+    for question in (*right, {"a": "x", "port": 81}):
+        assert (hits.get(question, AT) is None) == (question == {"a": "x", "port": 81})
+    for question in wrong[:-1]:
+        with pytest.raises(Invalid) as caught:
+            hits.get(question, AT)
+        assert caught.value.kind == "key_tags"
+        assert hits.lookup([question, right[0]], AT, on_invalid="miss").is_valid().to_pylist() == [False, True]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millpond.cli.options import At, Branch, Json, KnownAt, MapName, PondPlace, Ref, pond_at
+from millpond.cli.options import At, Branch, Json, KnownAt, MapName, PondPlace, Ref, Resolution, pond_at
 from millpond.cli.terminal import console, exits
 from millpond.cli.verbs import verb
 
@@ -24,6 +24,7 @@ __all__ = ("get",)
     "millpond get airborne N14228 --at 2013-01-01T11:00Z --json",
     "millpond get weather JFK --at 2013-02-08T18:00Z --known-at 2013-02-09T00:00Z",
     "millpond get sales JFK --between 2013-02-01T00:00Z 2013-03-01T00:00Z",
+    'millpond get sales JFK --at 2013-02-08T18:00Z --resolution "1 day"',
     "millpond get weather JFK --history",
     "millpond get weather JFK --ref main~1",
     "millpond get weather JFK --history --at 2013-03-01T00:00Z --json",
@@ -38,6 +39,7 @@ def get(
         tuple[str, str] | None,
         typer.Option("--between", metavar="START STOP", help="Combine the buckets of an aggregate that begin in here."),
     ] = None,
+    resolution: Resolution = None,
     history: Annotated[
         bool, typer.Option("--history", help="All values over time, up to --at: drawn on a terminal, else rows.")
     ] = False,
@@ -57,7 +59,7 @@ def get(
         if history:
             _show_history(pond_map, lookup_key, at, as_json=json)
             return
-        value = pond_map.get(lookup_key, at=at, known_at=known_at, between=between)
+        value = pond_map.get(lookup_key, at=at, known_at=known_at, between=between, resolution=resolution)
     if json:
         from millpond.cli.rows import plain
 

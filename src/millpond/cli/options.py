@@ -36,6 +36,7 @@ __all__ = (
     "PondFolder",
     "PondPlace",
     "Ref",
+    "Resolution",
     "Until",
     "Zone",
     "comma_list",
@@ -95,6 +96,12 @@ At = Annotated[
 KnownAt = Annotated[
     str | None,
     typer.Option("--known-at", metavar="TIME", help="As a layered map was known at this time.", show_default="now"),
+]
+Resolution = Annotated[
+    str | None,
+    typer.Option(
+        "--resolution", metavar="WIDTH", help="Wider buckets of an aggregate, such as '1 day'.", show_default="its own"
+    ),
 ]
 KnownAtOf = Annotated[
     str | None,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from millpond.cli.options import Branch, Json, KnownAt, MapName, Out, PondPlace, Ref, comma_list, pond_at
+from millpond.cli.options import Branch, Json, KnownAt, MapName, Out, PondPlace, Ref, Resolution, comma_list, pond_at
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
 
@@ -70,6 +70,7 @@ def scan(
     ] = False,
     out: Out = None,
     known_at: KnownAt = None,
+    resolution: Resolution = None,
     branch: Branch = None,
     ref: Ref = None,
     pond: PondPlace = _HERE,
@@ -85,7 +86,7 @@ def scan(
         raise typer.BadParameter("--plot draws on the terminal: leave --out away")
     with pond_at(pond, branch, ref) as opened:
         pond_map = opened.map(name)
-        reader = pond_map.scan(where, comma_list(columns) or None, known_at=known_at)
+        reader = pond_map.scan(where, comma_list(columns) or None, known_at=known_at, resolution=resolution)
         if plot:
             from millpond.cli.terminal.history import show_history
 

@@ -22,11 +22,12 @@ from millpond.json_forms import JsonForm
 from millpond.maps.faces import MapFace
 from millpond.maps.inputs.mapping import ColumnMapping, mapping_of
 from millpond.maps.inputs.single_key import single_key
-from millpond.maps.inputs.spans import Between, span_of
+from millpond.maps.inputs.spans import Between, span_of, spans_of_buckets
 from millpond.maps.loads.deletion import DeleteReport, condition_text
 from millpond.maps.loads.load import LoadResult
 from millpond.maps.maintenance.maintenance import MaintenanceReport
 from millpond.maps.model.definition import Kind, MapDefinition
+from millpond.maps.model.store_limits import aggregate_unsupported
 from millpond.maps.predicates.to_text import scan_elsewhere
 from millpond.maps.protocols import MapOperations
 from millpond.times.instants import clear_instant, parse_instant
@@ -109,13 +110,16 @@ class RemoteMap(MapFace, MapOperations):
             )
         )  # fmt: skip
 
-    def get(self, key: Key, at: object = None, *, known_at: object = None, between: Between | None = None) -> Any:
+    def get(
+        self, key: Key, at: object = None, *, known_at: object = None, between: Between | None = None,
+        resolution: str | None = None,
+    ) -> Any:  # fmt: skip
         """The value of a key at a time, see `Map.get`; a node answers.
 
         Raises: `Invalid` for a key or time the map cannot have; `Unavailable` when no node can be reached.
         """
-        if between is not None:
-            return self.lookup([key], at, known_at=known_at, between=between)[0].as_py()
+        if between is not None or resolution is not None:
+            return self.lookup([key], at, known_at=known_at, between=between, resolution=resolution)[0].as_py()
         moment = None if known_at is None else parse_instant(known_at)
         encoded = single_key(self.definition, key)
         instant = None if at is None or not self.kind.timed else parse_instant(at)
@@ -125,13 +129,17 @@ class RemoteMap(MapFace, MapOperations):
 
     def lookup(
         self, keys: Any, at: Any = None, *, on_invalid: OnInvalid = "error", known_at: Any = None,
-        between: Between | None = None,
+        between: Between | None = None, resolution: str | None = None,
     ) -> pa.Array:  # fmt: skip
         """The values of many keys at their times, see `Map.lookup`; a node answers few keys, a local snapshot many, and
         those `between` two times.
 
         Raises: as `Map.lookup`; `Unavailable` when there is no snapshot and no node can be reached.
         """
+        if resolution is not None:
+            at = clear_instant(self.questions.clock.now_ms()) if at is None else at
+            keys, between = spans_of_buckets(self.definition, keys, at, resolution, between, on_invalid)
+            at = None
         if between is not None:
             if at is not None or known_at is not None:
                 raise Invalid(
@@ -144,12 +152,15 @@ class RemoteMap(MapFace, MapOperations):
         )
 
     def scan(
-        self, where: Where = None, columns: Sequence[str] | None = None, *, known_at: object = None
+        self, where: Where = None, columns: Sequence[str] | None = None, *, known_at: object = None,
+        resolution: str | None = None,
     ) -> pa.RecordBatchReader:  # fmt: skip
         """Rows as Arrow batches, see `Map.scan`; they are streamed. Close the reader to stop.
 
         Raises: as `Map.scan`; `Unavailable` when the connection is lost, also while the rows are read.
         """
+        if resolution is not None:
+            raise aggregate_unsupported(self.name, "resolution")
         moment = None if known_at is None else parse_instant(known_at)
 
         def read(text: str | None, names: Sequence[str]) -> pa.RecordBatchReader:

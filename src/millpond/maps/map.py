@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from millpond.maps.loads.loading import Loading
     from millpond.maps.maintenance.maintenance import MaintenanceReport
     from millpond.maps.predicates.predicate import Where
+    from millpond.maps.scan import RowsOf
     from millpond.maps.snapshots.freeze import SnapshotManifest
     from millpond.maps.snapshots.leased import MapSnapshots
     from millpond.maps.snapshots.snapshot import Snapshot
@@ -145,16 +146,19 @@ class Map(MapFace):
             rejects=rejects, zone=zone, time_unit=time_unit, source=source, again=again,
         )  # fmt: skip
 
-    def get(self, key: Key, at: object = None, *, known_at: object = None, between: Between | None = None) -> Any:
+    def get(
+        self, key: Key, at: object = None, *, known_at: object = None, between: Between | None = None,
+        resolution: str | None = None,
+    ) -> Any:  # fmt: skip
         """The value of one key (ranged maps: one number) as of a time, by default now; None when there is none.
 
-        A struct is a dict; a session is `{"start": …, "end": …}` with aware datetimes. `known_at`, `between`: as in
-        `lookup`.
+        A struct is a dict; a session is `{"start": …, "end": …}` with aware datetimes. `known_at`, `between`,
+        `resolution`: as in `lookup`.
 
         Raises: `Invalid` for a key or time that the map cannot have.
         """
-        if between is not None:
-            return self.lookup([key], at, known_at=known_at, between=between)[0].as_py()
+        if between is not None or resolution is not None:
+            return self.lookup([key], at, known_at=known_at, between=between, resolution=resolution)[0].as_py()
         time, encoded = self._instant(at), single_key(self.definition, key)
         if known_at is not None:
             self._follow()
@@ -171,7 +175,7 @@ class Map(MapFace):
 
     def lookup(
         self, keys: Any, at: Any = None, *, on_invalid: OnInvalid = "error", known_at: Any = None,
-        between: Between | None = None,
+        between: Between | None = None, resolution: str | None = None,
     ) -> pa.Array:  # fmt: skip
         """The values of many keys at their times: Arrow arrays in, an Arrow array of the same length out.
 
@@ -180,14 +184,19 @@ class Map(MapFace):
         up to date first. `on_invalid="miss"` answers null for a value that is not a key or not a time.
         `known_at`, one time or a column, asks a layered map as it was then: what was loaded later does not count.
         `between`, two times or columns in place of `at`, combines the buckets of an aggregate that begin from the first
-        on and before the second.
+        on and before the second; a coarser `resolution` (`1 day`) those of the bucket that holds the time.
 
         Raises: `Invalid` for columns of another type or length, and for values that are not keys or not times.
         """
-        if between is not None:
+        if between is not None and resolution is None:
             return self._combined(keys, at, known_at, between, on_invalid)
         if at is None and self.kind.timed:
             at = clear_instant(self.loading.clock.now_ms())
+        if resolution is not None:
+            from millpond.maps.inputs.spans import spans_of_buckets
+
+            keys, between = spans_of_buckets(self.definition, keys, at, resolution, between, on_invalid)
+            return self._combined(keys, None, known_at, between, on_invalid)
         if known_at is not None:
             self._follow()
             return self.rows.past.lookup(keys, at, known_at, on_invalid)
@@ -206,12 +215,14 @@ class Map(MapFace):
             return snapshot.lookup_between(keys, between, on_invalid=on_invalid)
 
     def scan(
-        self, where: Where = None, columns: Sequence[str] | None = None, *, known_at: object = None
+        self, where: Where = None, columns: Sequence[str] | None = None, *, known_at: object = None,
+        resolution: str | None = None,
     ) -> pa.RecordBatchReader:  # fmt: skip
         """The rows that meet a condition, as Arrow batches; conditions on keys and times limit what is read.
 
         `where` is text such as `key = 'JFK' and temp > 80`, a list of `(column, comparison, value)` which must all
-        hold, or a pyarrow expression. The reader shows the map as it was when its first batch was read, or as
+        hold, or a pyarrow expression. Of an aggregate, rows may have a coarser `resolution`, and a condition is about
+        them. The reader shows the map as it was when its first batch was read, or as
         it was `known_at` a time.
 
         Raises: `Invalid` for a column the map does not have, or a condition that is not understood.
@@ -220,7 +231,16 @@ class Map(MapFace):
 
         self._follow()
         rows = self.rows.rows if known_at is None else self.rows.past.rows_at(known_at)
+        if resolution is not None:
+            rows = self._coarser(rows, resolution)
         return scan(rows, self.definition, where, columns)
+
+    def _coarser(self, rows: RowsOf, resolution: str) -> RowsOf:
+        from millpond.maps.inputs.spans import coarser
+        from millpond.maps.snapshots.combined_groups import coarser_rows
+
+        wide = coarser(self.definition, resolution)
+        return lambda condition: coarser_rows(self.definition, wide, rows(condition))
 
     def freeze(self) -> SnapshotManifest:
         """Bring the snapshot up to date; its manifest.

@@ -63,13 +63,17 @@ class MapLike(MapOperations, Protocol):
         source: str = "", again: bool = False, extra: str | None = None,
     ) -> LoadResult: ...  # fmt: skip
 
-    def get(self, key: Key, at: object = None, *, known_at: object = None, between: Between | None = None) -> Any: ...
+    def get(
+        self, key: Key, at: object = None, *, known_at: object = None, between: Between | None = None,
+        resolution: str | None = None,
+    ) -> Any: ...  # fmt: skip
     def lookup(
         self, keys: Any, at: Any = None, *, on_invalid: OnInvalid = "error", known_at: Any = None,
-        between: Between | None = None,
+        between: Between | None = None, resolution: str | None = None,
     ) -> pa.Array: ...  # fmt: skip
     def scan(
-        self, where: Where = None, columns: Sequence[str] | None = None, *, known_at: object = None
+        self, where: Where = None, columns: Sequence[str] | None = None, *, known_at: object = None,
+        resolution: str | None = None,
     ) -> pa.RecordBatchReader: ...  # fmt: skip
 
     def freeze(self) -> SnapshotManifest: ...

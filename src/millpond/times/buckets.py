@@ -11,7 +11,8 @@ there. Above an hour a bucket is what the calendar says: a day has 23, 24 or 25 
 
 Invariants:
 * a bucket begins in itself: the start of a start is that start;
-* of an instant, the start is never later.
+* of an instant, the start is never later;
+* a bucket of a width lies in one bucket of each coarser width.
 """
 
 from __future__ import annotations
@@ -23,17 +24,19 @@ from typing import TYPE_CHECKING
 
 from millpond.deferred import np, pa, pc
 from millpond.errors import Invalid
+from millpond.times.instants import INSTANT_MAX
 from millpond.times.zones import UTC_NAMES
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ("BucketWidth", "bucket_start", "bucket_starts", "bucket_width")
+__all__ = ("BucketWidth", "bucket_ends", "bucket_start", "bucket_starts", "bucket_width", "coarser_width")
 
 _UNITS_MS = {"second": 1_000, "minute": 60_000, "hour": 3_600_000, "day": 86_400_000}
 _DAY_MS = _UNITS_MS["day"]
 _HOUR_MS = _UNITS_MS["hour"]
-_CALENDAR = ("week", "month", "year")
+_LONGEST_MS = {"week": 7 * _DAY_MS, "month": 31 * _DAY_MS, "year": 366 * _DAY_MS}
+_CALENDAR = tuple(_LONGEST_MS)
 _RESOLUTION = re.compile(rf"\s*(?:(\d{{1,5}})\s*)?({'|'.join((*_UNITS_MS, *_CALENDAR))})s?\s*")
 _HINT = "a whole part of a day (1 second, 15 minutes, 6 hours), 1 day, 1 week, 1, 2, 3, 4 or 6 months, 1 year, or none"
 _HALVINGS = 22
@@ -78,6 +81,49 @@ def _is_whole_part(width: BucketWidth) -> bool:
     if width.unit in _UNITS_MS:
         return _DAY_MS % (width.count * _UNITS_MS[width.unit]) == 0
     return (12 % width.count == 0 and width.count < 12) if width.unit == "month" else width.count == 1
+
+
+def coarser_width(resolution: str, stored: str) -> str:
+    """The width that a resolution names, if buckets of the stored one make up its own.
+
+    >>> coarser_width("day", "15 minutes")
+    '1 day'
+
+    Raises: `Invalid`.
+    """
+    wide, fine = bucket_width(resolution), bucket_width(stored)
+    if not _is_made_up(wide, fine):
+        raise Invalid(
+            "buckets of the map do not make up this resolution", kind="resolution_finer", resolution=wide.text,
+            stored=fine.text, hint="name a multiple of the stored one: of hours 6 hours, of days a month; or none",
+        )  # fmt: skip
+    return wide.text
+
+
+def _is_made_up(wide: BucketWidth, fine: BucketWidth) -> bool:
+    if wide.unit == "none" or wide == fine:
+        return True
+    if fine.unit in _UNITS_MS:
+        step = wide.count * _UNITS_MS.get(wide.unit, _DAY_MS)
+        return step % (fine.count * _UNITS_MS[fine.unit]) == 0
+    months = {"month": wide.count, "year": 12}.get(wide.unit, 0)
+    return fine.unit == "month" and months > 0 and months % fine.count == 0
+
+
+def bucket_ends(starts: npt.NDArray[np.int64], resolution: str, zone: str) -> npt.NDArray[np.int64]:
+    """The first instant after each bucket that begins at a start; `none` ends after all times."""
+    width = _width(resolution)
+    if width.unit == "none":
+        return np.full(len(starts), INSTANT_MAX + 1, np.int64)
+    longest = width.count * _LONGEST_MS.get(width.unit, _UNITS_MS.get(width.unit, 0))
+    if width.count * _UNITS_MS.get(width.unit, _DAY_MS) > _HOUR_MS:
+        longest += _DAY_MS  # clocks may be moved back meanwhile
+    ends = np.minimum(starts + longest, INSTANT_MAX + 1)
+    while True:
+        last = np.flatnonzero(bucket_starts(ends - 1, resolution, zone) > starts)
+        if not len(last):
+            return ends
+        ends[last] = bucket_starts(ends[last] - 1, resolution, zone)
 
 
 def bucket_starts(instants: npt.NDArray[np.int64], resolution: str, zone: str) -> npt.NDArray[np.int64]:

@@ -1,13 +1,25 @@
-"""The two times between which a question combines rows."""
+"""The two times between which a question combines rows, and those of a bucket that is wider than those of the map."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from millpond.error_values import shown
 from millpond.errors import Invalid
+from millpond.maps.inputs.key_columns import OnInvalid, key_array, moments_of
+from millpond.maps.model.aggregation import Aggregation
+from millpond.maps.model.columns import INSTANT
+from millpond.maps.model.definition import MapDefinition
+from millpond.maps.model.store_limits import between_unsupported
+from millpond.times.buckets import bucket_ends, bucket_starts, coarser_width
+from millpond.times.instants import INSTANT_MAX, INSTANT_MIN
 
-__all__ = ("Between", "span_of")
+__all__ = ("Between", "coarser", "span_of", "spans_of_buckets")
 
 Between: TypeAlias = tuple[Any, Any]
 """Two times, or columns of times: from the first on, and before the second."""
@@ -24,3 +36,38 @@ def span_of(between: object) -> Between:
             hint="write a pair of times: from the first on, and before the second",
         )  # fmt: skip
     return between[0], between[1]
+
+
+def coarser(definition: MapDefinition, resolution: str) -> Aggregation:
+    """The aggregation of a map with wider buckets, that its own make up.
+
+    Raises: `Invalid`, kinds `resolution`, `resolution_finer`; `between_unsupported` for a map of another kind.
+    """
+    aggregation = definition.aggregation
+    if aggregation is None:
+        raise between_unsupported(definition)
+    return replace(aggregation, resolution=coarser_width(resolution, aggregation.resolution))
+
+
+def spans_of_buckets(
+    definition: MapDefinition, keys: Any, at: Any, resolution: str, between: object, on_invalid: OnInvalid = "error"
+) -> tuple[pa.Array, Between]:  # fmt: skip
+    """The keys of a question as one array, and for each the bucket of a coarser resolution that holds its time.
+
+    Raises: as `coarser`; as `moments_of`; `Invalid`, kind `between`, for a question that has its own span.
+    """
+    if between is not None:
+        raise Invalid("a lookup is at a resolution, or between two times", kind="between", map=definition.name,
+                      hint="leave one out")  # fmt: skip
+    wide, array = coarser(definition, resolution), key_array(definition, keys)
+    instants, there = moments_of(at, len(array), on_invalid)
+    starts = bucket_starts(instants, wide.resolution, wide.time_zone)
+    ends = bucket_ends(starts, wide.resolution, wide.time_zone)
+    if wide.resolution == "none":
+        starts = np.full(len(starts), INSTANT_MIN, np.int64)
+    bounds = (np.maximum(starts, INSTANT_MIN), np.minimum(ends, INSTANT_MAX + 1))
+    mask = ~there if len(there) else np.zeros(len(instants), np.bool_)
+    columns = [pa.array(np.broadcast_to(bound, len(array)), pa.int64()) for bound in bounds]
+    missing = pa.array(np.broadcast_to(mask, len(array)))
+    since, until = (pc.if_else(missing, None, column).cast(INSTANT) for column in columns)
+    return array, (since, until)

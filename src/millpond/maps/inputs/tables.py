@@ -238,31 +238,49 @@ def tag_sets(keys: Any) -> Any:
 
 
 def _tag_sets(name: str, values: Sequence[Any]) -> pa.Array[Any]:
-    """Sets of tags, dicts or lists of pairs, as maps; beside texts, as one side of a union."""
-    nested = [isinstance(value, Mapping | list | tuple) for value in values]
-    if not any(nested):
-        return _array(name, values, _no_form)
-    if not all(side or value is None for side, value in zip(nested, values, strict=True)):
-        codes = np.array(nested, np.int8)
-        offsets = np.where(codes, np.cumsum(codes), np.cumsum(1 - codes)) - 1
-        sides = [[value for value, side in zip(values, nested, strict=True) if side is tags] for tags in (False, True)]
-        children = [_array(name, sides[0], _no_form), _tag_sets(name, sides[1])]
-        return pa.UnionArray.from_dense(pa.array(codes), pa.array(offsets.astype(np.int32)), children)
-    pairs = [[] if value is None else _pairs(name, row, value) for row, value in enumerate(values)]
-    ends = np.cumsum([0, *map(len, pairs)], dtype=np.int32)
-    names, items = ([pair[side] for row in pairs for pair in row] for side in (0, 1))
-    offsets = pa.array(ends, mask=np.array([*(value is None for value in values), False]))
-    return pa.MapArray.from_arrays(offsets, _array(name, names, _no_form), _array(name, items, _no_form))
+    """Sets of tags: dicts and lists of pairs as maps, the others as text, in a union where there are both.
+
+    What is neither becomes text that no set has: that it is none is for its row to tell.
+    """
+    check_values(name, values)
+    sets = [_pairs(value) for value in values]
+    there = np.array([pairs is not None for pairs in sets], np.int8)
+    others = [value for value, pairs in zip(values, sets, strict=True) if pairs is None]
+    texts = _array(name, [_text_of_no_tags(value) for value in others], _no_form)
+    if not there.any():
+        return texts
+    maps = _tag_maps(name, [pairs for pairs in sets if pairs is not None])
+    if there.all():
+        return maps
+    offsets = np.where(there, np.cumsum(there), np.cumsum(1 - there)) - 1
+    return pa.UnionArray.from_dense(pa.array(there), pa.array(offsets.astype(np.int32)), [texts, maps])
 
 
-def _pairs(name: str, row: int, value: Any) -> list[Any]:
-    pairs = list(value.items()) if isinstance(value, Mapping) else list(value)
-    if all(isinstance(pair, list | tuple) and len(pair) == 2 and pair[0] is not None for pair in pairs):
-        return pairs
-    raise Invalid(
-        "tags are pairs of a name and a value", kind="column_values", column=name, row=row, value=shown(value),
-        hint="write them as {'host': 'a'}, [('host', 'a')] or 'host=a'",
-    )  # fmt: skip
+def _pairs(value: object) -> list[Any] | None:
+    """The names and values of a set; None for what is no dict and no list of pairs."""
+    if isinstance(value, Mapping):
+        return list(value.items())
+    is_set = isinstance(value, list | tuple) and all(
+        isinstance(pair, list | tuple) and len(pair) == 2 for pair in value
+    )
+    return list(value) if is_set else None  # type: ignore[call-overload]
+
+
+def _text_of_no_tags(value: object) -> str | bytes | None:
+    return value if isinstance(value, str | bytes | None) else repr(value).replace("=", ":")
+
+
+def _tag_maps(name: str, sets: Sequence[list[Any]]) -> pa.Array[Any]:
+    ends = pa.array(np.cumsum([0, *map(len, sets)], dtype=np.int32))
+    names = ["" if pair[0] is None else _part_of_tag(pair[0]) for pairs in sets for pair in pairs]
+    items = [_part_of_tag(pair[1]) for pairs in sets for pair in pairs]
+    columns = (_array(name, column, _no_form) if column else pa.array([], pa.string()) for column in (names, items))
+    return pa.MapArray.from_arrays(ends, *columns)
+
+
+def _part_of_tag(part: Any) -> Any:
+    """A name or a value; what is nested gets a sign that neither may have."""
+    return f"{part!r}=" if isinstance(part, Mapping | list | tuple | set) else part
 
 
 def _as_json(name: str, row: int, value: object) -> str:

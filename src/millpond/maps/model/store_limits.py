@@ -39,6 +39,7 @@ def unsupported(name: str, operation: str) -> Invalid:
 
 
 AGGREGATE_UNSUPPORTED = {
+    "resolution": "look keys up with a resolution, group in SQL, or scan in the folder of the pond",
     "shard": "leave store out, or say store='layers': rows of aggregates join in layers alone",
     "nodes": "make the map and load it in the folder of the pond; a node that serves the folder answers questions",
     "parts": "load in the folder of the pond: a part cannot hold events of one time twice",

@@ -11,19 +11,24 @@ Invariants, of which `docs/format/layers.md` has the first:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from millpond.arrays.radix import I64
+from millpond.maps.model.aggregation import Aggregation
 from millpond.maps.model.columns import INSTANT
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.search.combining import combined_values
 from millpond.times.buckets import bucket_starts
 
-__all__ = ("GroupRows", "at_bucket_starts", "combined_groups", "counted_from", "groups_of_buckets", "in_order_of_time")
+__all__ = (
+    "GroupRows", "at_bucket_starts", "coarser_rows", "combined_groups", "counted_from", "groups_of_buckets",
+    "in_order_of_time",
+)  # fmt: skip
 
 _HASH_BYTES = 8
 
@@ -36,6 +41,30 @@ def at_bucket_starts(definition: MapDefinition, batches: Iterable[pa.RecordBatch
         at = batch.schema.get_field_index("time")
         starts = bucket_starts(batch.column(at).to_numpy(), aggregation.resolution, aggregation.time_zone)
         yield batch.set_column(at, batch.schema.field(at), pa.array(starts))
+
+
+def coarser_rows(
+    definition: MapDefinition, wide: Aggregation, rows: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Canonical rows as `thaw` gives them, with wider buckets: rows of a key are together, in order of time.
+
+    Raises: as `combined_groups`.
+    """
+    for batch in at_bucket_starts(replace(definition, aggregation=wide), rows):
+        keys, times = batch.column("key"), batch.column("time")
+        first = np.ones(len(times), np.bool_)
+        other = pc.or_(pc.not_equal(keys[1:], keys[:-1]), pc.not_equal(times[1:], times[:-1]))
+        first[1:] = other.to_numpy(zero_copy_only=False)
+        starts = np.flatnonzero(first)
+        head = batch.take(pa.array(starts))
+
+        def named(run: int, head: pa.RecordBatch = head) -> dict[str, Any]:
+            key, bucket = head.column("key")[run].as_py(), head.column("time").cast(INSTANT)[run].as_py()
+            return {"key": key.decode(errors="replace"), "bucket": bucket.isoformat()}
+
+        values = combined_values(definition, batch.column("value"), starts, named)
+        at = head.schema.get_field_index("value")
+        yield head.set_column(at, head.schema.field(at), values)
 
 
 @dataclass(frozen=True, slots=True)
