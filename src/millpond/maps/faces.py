@@ -86,7 +86,7 @@ class PondFace(_Face, Closing):
         with suppress(MillpondError):
             definitions = [pond_map.definition for pond_map in self.maps()]
             rows = [
-                (definition.name, definition.kind, definition.value or "", definition.scheme)
+                (definition.name, definition.kind_name, definition.value or "", definition.scheme)
                 for definition in definitions[:_MAPS_SHOWN_MAX]
             ]
             more = f", the first {_MAPS_SHOWN_MAX}" if len(definitions) > _MAPS_SHOWN_MAX else ""
