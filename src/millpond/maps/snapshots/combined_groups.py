@@ -10,7 +10,8 @@ Invariants, of which `docs/format/layers.md` has the first:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -44,27 +45,33 @@ def at_bucket_starts(definition: MapDefinition, batches: Iterable[pa.RecordBatch
 
 
 def coarser_rows(
-    definition: MapDefinition, wide: Aggregation, rows: Iterable[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
+    definition: MapDefinition, wide: Aggregation, rows: Generator[pa.RecordBatch]
+) -> Generator[pa.RecordBatch]:
     """Canonical rows as `thaw` gives them, with wider buckets: rows of a key are together, in order of time.
 
     Raises: as `combined_groups`.
     """
-    for batch in at_bucket_starts(replace(definition, aggregation=wide), rows):
-        keys, times = batch.column("key"), batch.column("time")
-        first = np.ones(len(times), np.bool_)
-        other = pc.or_(pc.not_equal(keys[1:], keys[:-1]), pc.not_equal(times[1:], times[:-1]))
-        first[1:] = other.to_numpy(zero_copy_only=False)
-        starts = np.flatnonzero(first)
-        head = batch.take(pa.array(starts))
+    with closing(rows):
+        for batch in at_bucket_starts(replace(definition, aggregation=wide), rows):
+            yield _as_one(definition, batch)
 
-        def named(run: int, head: pa.RecordBatch = head) -> dict[str, Any]:
-            key, bucket = head.column("key")[run].as_py(), head.column("time").cast(INSTANT)[run].as_py()
-            return {"key": key.decode(errors="replace"), "bucket": bucket.isoformat()}
 
-        values = combined_values(definition, batch.column("value"), starts, named)
-        at = head.schema.get_field_index("value")
-        yield head.set_column(at, head.schema.field(at), values)
+def _as_one(definition: MapDefinition, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows of a batch, those that follow each other with the same key and time as one."""
+    keys, times = batch.column("key"), batch.column("time")
+    first = np.ones(len(times), np.bool_)
+    other = pc.or_(pc.not_equal(keys[1:], keys[:-1]), pc.not_equal(times[1:], times[:-1]))
+    first[1:] = other.to_numpy(zero_copy_only=False)
+    starts = np.flatnonzero(first)
+    head = batch.take(pa.array(starts))
+
+    def named(run: int) -> dict[str, Any]:
+        key, bucket = head.column("key")[run].as_py(), head.column("time").cast(INSTANT)[run].as_py()
+        return {"key": key.decode(errors="replace"), "bucket": bucket.isoformat()}
+
+    values = combined_values(definition, batch.column("value"), starts, named)
+    at = head.schema.get_field_index("value")
+    return head.set_column(at, head.schema.field(at), values)
 
 
 @dataclass(frozen=True, slots=True)
