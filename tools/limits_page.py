@@ -112,6 +112,7 @@ _REJECTED = "rejected: `too_many_rejects`"
 
 KEYS = [
     constant("a key: bytes of its UTF-8", "maps.inputs.keys.KEY_BYTES_MAX", _REJECTED),
+    constant("tags of a key", "maps.model.tags.TAGS_MAX", f"{_REJECTED}; in a question `key_tags`"),
     *_direct(),
     Limit("a key, schemes `hash` and `lookup`", "as above", "`maps.inputs.keys.KEY_BYTES_MAX`",
           "stored by its hash or interned; clashing hashes are told apart by the whole key"),
