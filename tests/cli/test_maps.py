@@ -61,6 +61,9 @@ def test_an_aggregate_is_made_loaded_and_asked(millpond: Shell) -> None:
     assert millpond("get", "sales", "Lyon", "--at", "2024-03-30T22:00Z", "--json").object["value"]["total"] == 2.5
     between = ("--between", "2024-03-30T22:00Z", "2024-03-30T23:00Z")
     assert millpond("get", "sales", "Lyon", *between, "--json").object["value"]["orders"] == 1
+    day = ("--at", "2024-03-30T12:00Z", "--resolution", "1 day", "--json")
+    assert millpond("get", "sales", "Lyon", *day).object["value"]["orders"] == 1
+    assert millpond("scan", "sales", "--resolution", "day", "--json").object["time"] == "2024-03-29T23:00:00Z"
     assert "Europe/Paris" in millpond("maps", "sales").out
     assert millpond("get", "sales", "Lyon", "--history", "--json").objects[0]["orders"] == 1
     assert "aggregate" in millpond("alter", "sales", "--store", "shard", code=5).err

@@ -127,6 +127,19 @@ def test_buckets_are_read_together_at_a_coarser_resolution(pond: Pond, sales: Ma
     assert sales.get("a", "2023-12-31T23:59Z", resolution="1 month") is None
     answers = sales.lookup(["a", "b", None, "a"], [at(0), at(0), at(0), None], resolution="year")
     assert answers.field("orders").to_pylist() == [4, 1, None, None]
+    table = "AT_RESOLUTION ( 'Sales', 'day' )"
+    query = f"select key, sum(orders)::int as n from {table} where time < '2024-01-02' group by 1 order by 1"
+    assert pond.sql(query).to_pylist() == [{"key": "a", "n": 3}, {"key": "b", "n": 1}]
+    assert pond.sql("select count(*) as n from at_resolution('sales', '1 year') a, sales").to_pylist() == [{"n": 8}]
+    assert pond.sql("select 'at_resolution(''sales'', ''1 day'')' as text").num_rows == 1
+    for wrong, kind in (
+        ("'sales', '1 minute'", "resolution_finer"),
+        ("'nobody', '1 day'", "map_not_found"),
+        ("'sales'", "sql"),
+    ):
+        with pytest.raises(MillpondError) as refused:
+            pond.sql(f"select * from at_resolution({wrong})")
+        assert refused.value.kind == kind
     state = pond.create_map("state", kind="state")
     for wrong, kind in (("15 minutes", "resolution_finer"), ("7 hours", "resolution")):
         with pytest.raises(Invalid) as caught:

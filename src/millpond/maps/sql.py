@@ -3,6 +3,7 @@
     select kind, count(*) from events where queue = 'etl' group by kind
     select key, count(*), avg(temp) from weather where key in ('JFK', 'LGA') group by key
     select f.*, get_state('weather', origin, time_hour).temp from flights f
+    select * from at_resolution('sales', '1 day') where key = 'JFK'
 
 * A map's table is read as a stream by the map's own `scan`, wherever it lies: DuckDB hands down the columns and
   conditions it can, and they become reads of just the keys and times they name.
@@ -11,6 +12,7 @@
 * `get_state` is a lookup in bulk, some thousand rows at a time, in the snapshot as it was when the query began. Its
   answer has the map's own type; the map is named by a literal, so that the type is known before the query runs. A
   third argument asks a layered map as it was known at that time; so may the query as a whole.
+* `at_resolution`, of literals, is the table of an aggregate with wider buckets.
 * A query reads. It gets a database of its own, in memory, locked: no files, no network, no extensions, no settings.
 """
 
@@ -21,6 +23,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import duckdb
@@ -32,6 +35,7 @@ from millpond.error_values import shown
 from millpond.errors import Invalid, MillpondError, NotFound, Unavailable
 from millpond.kernel.worker import begin_thread
 from millpond.maps.inputs.key_columns import is_utf8
+from millpond.maps.inputs.spans import coarser
 from millpond.maps.model.columns import INSTANT, MOMENT, askable_schema
 from millpond.maps.snapshots.snapshot import answer_type
 from millpond.maps.sql_keys import add_macro, check_plan, instants_of_numbers
@@ -48,10 +52,12 @@ _LOCKED: dict[str, str | bool | int | float | list[str]] = {
     "enable_external_access": "false", "autoload_known_extensions": "false", "autoinstall_known_extensions": "false",
     "python_enable_replacements": "false",
 }  # fmt: skip
-# Whatever may hide a name (strings, quoted names, comments), and calls of get_state with the map they name.
+# Whatever may hide a name (strings, quoted names, comments), calls of get_state with the map they name, and tables at a
+# resolution.
 _TOKEN = re.compile(
     r"""[eE]'(?:[^'\\]|\\.|'')*' | '(?:[^']|'')*' | "(?:[^"]|"")*" | --[^\n]* | /\*.*?\*/ | (\$\w*\$).*?\1
-      | (?P<call>\bget_state\s*\(\s*(?:'(?P<map>(?:[^']|'')*)'\s*(?:,\s*|(?=\))))?)""",
+      | (?P<call>\bget_state\s*\(\s*(?:'(?P<map>(?:[^']|'')*)'\s*(?:,\s*|(?=\))))?)
+      | (?P<wide>\bat_resolution\s*\(\s*'(?P<of>(?:[^']|'')*)'\s*,\s*'(?P<width>(?:[^']|'')*)'\s*\))""",
     re.VERBOSE | re.DOTALL | re.IGNORECASE,
 )
 _READS = frozenset(("SELECT", "EXPLAIN", "MULTI"))  # PIVOT is a statement of several
@@ -71,8 +77,9 @@ class QueryableMap(Protocol):
     @property
     def definition(self) -> MapDefinition: ...
     def scan(
-        self, where: Where = None, columns: Sequence[str] | None = None, *, known_at: object = None
-    ) -> pa.RecordBatchReader: ...
+        self, where: Where = None, columns: Sequence[str] | None = None, *, known_at: object = None,
+        resolution: str | None = None,
+    ) -> pa.RecordBatchReader: ...  # fmt: skip
     def snapshot(self) -> Lookups: ...
     def lookup(self, keys: Any, at: Any = None, *, known_at: Any = None) -> pa.Array: ...
 
@@ -120,9 +127,11 @@ class _MapThen:
         return self.now.definition
 
     def scan(
-        self, where: Where = None, columns: Sequence[str] | None = None, *, known_at: object = None
-    ) -> pa.RecordBatchReader:
-        return self.now.scan(where, columns, known_at=self.known_at if known_at is None else known_at)
+        self, where: Where = None, columns: Sequence[str] | None = None, *, known_at: object = None,
+        resolution: str | None = None,
+    ) -> pa.RecordBatchReader:  # fmt: skip
+        moment = self.known_at if known_at is None else known_at
+        return self.now.scan(where, columns, known_at=moment, resolution=resolution)
 
     def snapshot(self) -> Lookups:
         return self
@@ -257,6 +266,8 @@ class _Run:
         made: set[str] = set()
 
         def retargeted(token: re.Match[str]) -> str:
+            if token["wide"] is not None:
+                return self._add_wide(connection, self._map_named(token["of"]), token["width"].replace("''", "'"))
             if token["call"] is None:
                 return token[0]
             if token["map"] is None:
@@ -264,17 +275,31 @@ class _Run:
                     "get_state must name its map", kind="sql_get_state",
                     hint="write it in quotes: get_state('weather', key, time); without a time: now",
                 )  # fmt: skip
-            name = token["map"].replace("''", "'").lower()
-            if name not in self.maps:
-                names_of_maps = ", ".join(self.maps) or "none yet"
-                raise NotFound("no such map", kind="map_not_found", map=token["map"], hint=f"there is: {names_of_maps}")
+            pond_map = self._map_named(token["map"])
+            name = pond_map.name
             if name not in made:
                 made.add(name)
-                self._add_lookup(connection, self.maps[name])
+                self._add_lookup(connection, pond_map)
                 self.looks_up = True
             return f'"get_state:{name}"('
 
         return _TOKEN.sub(retargeted, text)
+
+    def _map_named(self, literal: str) -> QueryableMap:
+        """The map that a literal of SQL names."""
+        name = literal.replace("''", "'").lower()
+        if name not in self.maps:
+            names_of_maps = ", ".join(self.maps) or "none yet"
+            raise NotFound("no such map", kind="map_not_found", map=literal, hint=f"there is: {names_of_maps}")
+        return self.maps[name]
+
+    def _add_wide(self, connection: Any, pond_map: QueryableMap, resolution: str) -> str:
+        """Make the table of a map with wider buckets; its name in the query."""
+        width = coarser(pond_map.definition, resolution).resolution
+        name = f"{pond_map.name} at {width}"  # no map is named so
+        scan = partial(pond_map.scan, resolution=width)
+        connection.register(name, _Table(self, askable_schema(pond_map.definition), scan))
+        return f'"{name}"'
 
     def _add_lookup(self, connection: Any, pond_map: QueryableMap) -> None:
         """Make `get_state:<map>`, of a key, a time, and the time at which it was known."""
