@@ -28,9 +28,12 @@ def check_tags(remote: Any) -> None:
     assert remote.sql("select tags['dc'] as dc, sum(value)::int as n from hits group by dc").to_pylist() == [
         {"dc": "x", "n": 6}
     ]
-    with pytest.raises(Invalid) as caught:
-        hits.scan(resolution="1 day")
-    assert caught.value.kind == "aggregate_unsupported"
+    for act in (
+        lambda: hits.scan(resolution="1 day"), lambda: remote.sql("select * from at_resolution('hits', '1 day')"),
+    ):  # fmt: skip
+        with pytest.raises(Invalid) as caught:
+            act()
+        assert caught.value.kind == "aggregate_unsupported"
 
 
 def test_a_node_answers_about_an_aggregate_and_refuses_loads(serve: Any, tmp_path: Path) -> None:

@@ -291,9 +291,10 @@ class _QueryableMap:
         self._map, self.name, self.definition = pond_map, pond_map.name, pond_map.definition
 
     def scan(
-        self, where: Where = None, columns: Sequence[str] | None = None, *, known_at: object = None
-    ) -> pa.RecordBatchReader:
-        return self._map.scan(where, columns, known_at=known_at)
+        self, where: Where = None, columns: Sequence[str] | None = None, *, known_at: object = None,
+        resolution: str | None = None,
+    ) -> pa.RecordBatchReader:  # fmt: skip
+        return self._map.scan(where, columns, known_at=known_at, resolution=resolution)
 
     def snapshot(self) -> Snapshot | RemoteMap:
         return self._map
