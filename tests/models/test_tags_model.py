@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 Pair = tuple[str, str | None]
 
-EXAMPLES = examples(60, 1500)
+EXAMPLES = examples(40, 1500)
 DEFINITION = new_map("m", "histogram", None, "i", {}, key="tags", resolution="1 hour")
 good = st.text(st.sampled_from("abé'\"{}] :"), max_size=3)
 bad = st.text(st.sampled_from("a=,\n\x85 "), max_size=2)
@@ -107,7 +107,7 @@ hits = st.lists(st.tuples(few, st.integers(0, 5)), min_size=1, max_size=6)
 def test_loads_of_tagged_events_are_counted_and_filtered_as_dicts(tmp_path_factory: pytest.TempPathFactory) -> None:
     with millpond.open(tmp_path_factory.mktemp("tags") / "pond") as pond:
 
-        @settings(max_examples=examples(10, 120), deadline=None)
+        @settings(max_examples=examples(6, 120), deadline=None)
         @given(st.lists(hits, min_size=1, max_size=3), names_of_tags, st.sampled_from("abcd"))
         def run(loads: list[list[tuple[dict[str, str], int]]], name: str, value: str) -> None:
             hits_of = pond.create_map("hits", kind="histogram", key="tags", resolution="1 hour")
