@@ -101,11 +101,11 @@ def _row(columns: dict[str, list[Any]]) -> dict[str, list[Any]]:
 
 def states_of(pond: Pond) -> dict[str, dict[str, list[Any]]]:
     """All rows of all maps, in order, by where they are asked."""
-    asked = {
+    places = {
         "main": rows_of(pond), "open": rows_of(pond.at("open")),
         "first": rows_of(pond, known_at=NOW_MS + MINUTE // 2),
     }  # fmt: skip
-    return {where: {name: sorted(rows, key=str) for name, rows in found.items()} for where, found in asked.items()}
+    return {where: {name: sorted(rows, key=str) for name, rows in found.items()} for where, found in places.items()}
 
 
 def main() -> None:
