@@ -43,13 +43,16 @@ def size_in_words(size: int) -> str:
     return f"{size // _UNITS[unit.lower()]}{unit}"
 
 
-def human_count(count: int) -> str:
-    """A count with its thousands apart.
+def human_count(count: int, noun: str = "") -> str:
+    """A count with its thousands apart, and what is counted.
 
-    >>> human_count(336776)
-    '336,776'
+    >>> human_count(336776), human_count(1, "row"), human_count(0, "row"), human_count(2, "branch")
+    ('336,776', '1 row', '0 rows', '2 branches')
     """
-    return f"{count:,}"
+    if not noun:
+        return f"{count:,}"
+    ending = "" if count == 1 else "es" if noun.endswith("ch") else "s"
+    return f"{count:,} {noun}{ending}"
 
 
 def human_bytes(size: int) -> str:

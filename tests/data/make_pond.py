@@ -28,6 +28,8 @@ from tests.harness.scratch import scratch_folder
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from millpond.refs.pond import RefPond
+
 FOLDER = Path(__file__).parent
 NOW_MS = 20_000 * 86_400_000
 START = datetime(2024, 1, 1, tzinfo=UTC)
@@ -135,10 +137,10 @@ def _quarantine(pond: Pond) -> None:
     assert [part.state for part in pond.parts.list("quarantined")] == ["quarantined"]
 
 
-def rows_of(pond: Pond) -> dict[str, list[Any]]:
-    """All rows of all maps, as JSON has them."""
+def rows_of(pond: Pond | RefPond, known_at: int | None = None) -> dict[str, list[Any]]:
+    """All rows of all maps, as JSON has them, at a ref or as known at a time."""
     return {
-        opened.name: json.loads(json.dumps(opened.scan().read_all().to_pylist(), default=_plain))
+        opened.name: json.loads(json.dumps(opened.scan(known_at=known_at).read_all().to_pylist(), default=_plain))
         for opened in pond.maps()
     }
 

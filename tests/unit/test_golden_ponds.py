@@ -14,10 +14,11 @@ from millpond.kernel.steps import listening
 from millpond.maps.loads.pond_folder import FOLDERS, OLDEST_FORMAT, POND_FORMAT
 from millpond.maps.log.ownership import OwnerLock
 from millpond.maps.model.definition import Kind
+from millpond.maps.snapshots.manifest import AGGREGATES_FORMAT
 from millpond.pond import open_pond
 from millpond.stores.lmdb.space import LmdbSpace
 from millpond.workflows.keyspaces import TIMER_TIME
-from tests.data import make_pond
+from tests.data import make_layers, make_pond
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 STORED = sorted(make_pond.FOLDER.glob("pond-*.zip"))
 PARTS = sorted(make_pond.FOLDER.glob("parts-*.zip"))
+LAYERS = sorted(make_pond.FOLDER.glob("layers-*.zip"))
 
 
 def check_lookups(pond: Pond) -> None:
@@ -88,6 +90,35 @@ def test_each_format_that_is_opened_has_its_ponds() -> None:
     formats = list(range(OLDEST_FORMAT, POND_FORMAT + 1))
     assert [format_of(archive) for archive in PARTS] == formats
     assert [format_of(archive) for archive in STORED if format_of(archive) >= OLDEST_FORMAT] == formats
+
+
+# -- layered maps -------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("process")
+@pytest.mark.parametrize("archive", LAYERS, ids=lambda path: path.stem)
+def test_layered_maps_of_a_stored_pond_are_read_and_go_on(tmp_path: Path, archive: Path) -> None:
+    """On `main`, on a branch and in the past: as they were stored, and after they are folded and merged."""
+    folder = make_pond.unpack(archive, tmp_path / "pond")
+    stored = json.loads(archive.with_suffix(".json").read_text(encoding="utf-8"))
+    clock = ManualClock(now=make_pond.NOW_MS + 3 * make_layers.MINUTE, ids=20_000)
+    with open_pond(folder, clock=clock, events_reports=False) as pond:
+        assert pond.verify(full=True).ok
+        assert make_layers.states_of(pond) == stored
+        check_lookups(pond)
+        for opened in pond.maps():
+            opened.compact()
+        assert make_layers.states_of(pond) == stored
+        pond.branch("open").commit("what was staged")
+        pond.branch("open").merge("main")
+        merged = make_pond.rows_of(pond)
+        for name, rows in stored["open"].items():
+            assert all(row in merged[name] for row in rows), name
+        assert pond.verify(full=True).ok
+
+
+def test_the_newest_format_of_manifests_has_its_pond() -> None:
+    assert format_of(LAYERS[-1]) == AGGREGATES_FORMAT
 
 
 # -- all parts ----------------------------------------------------------------------------------------

@@ -65,8 +65,9 @@ def create(
     for reason in report.reasons:
         console.note(f"every map was copied anew: {reason}")
     console.say(
-        f"{row['backup']}: {', '.join([_counted(row['maps'], 'map'), *row['holds']])} at position {row['position']:,}; "
-        f"{_counted(report.files, 'file')} stored ({console.human_bytes(report.bytes)}), "
+        f"{row['backup']}: {', '.join([console.human_count(row['maps'], 'map'), *row['holds']])} "
+        f"at position {row['position']:,}; "
+        f"{console.human_count(report.files, 'file')} stored ({console.human_bytes(report.bytes)}), "
         f"{report.files_reused:,} there already"
     )
     _warn_of_left_out(report.backup)
@@ -132,7 +133,8 @@ def prune_old(
     if json:
         console.print_json({"backups": list(pruned.backups), "objects": pruned.objects})
     else:
-        console.say(f"removed {_counted(len(pruned.backups), 'backup')} and {_counted(pruned.objects, 'file')}")
+        removed = console.human_count(len(pruned.backups), "backup"), console.human_count(pruned.objects, "file")
+        console.say(f"removed {' and '.join(removed)}")
 
 
 @verb(
@@ -170,7 +172,9 @@ def restore(
              "rows": restored.rows, "holds": _holds(backup_), "left_out": list(backup_.left_out)}
         )  # fmt: skip
     else:
-        held = ", ".join([_counted(restored.maps, "map"), _counted(restored.rows, "row"), *_holds(backup_)])
+        held = ", ".join(
+            [console.human_count(restored.maps, "map"), console.human_count(restored.rows, "row"), *_holds(backup_)]
+        )
         console.say(f"{folder}: {held}, as of position {restored.position:,}")
         _warn_of_left_out(backup_)
 
@@ -239,7 +243,3 @@ def _holds(backup: Backup) -> list[str]:
 def _warn_of_left_out(backup: Backup) -> None:
     if backup.left_out:
         console.say(f"not in the backup: {' and '.join(backup.left_out)}. Back them up where they are")
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -42,13 +42,13 @@ def delete(
                 raise Invalid("deleting rows is for ever", kind="not_confirmed", map=pond_map.name, hint="say --yes")
             columns = ["key" if pond_map.kind.keyed else "key_start"]
             rows = sum(batch.num_rows for batch in pond_map.scan(where, columns))
-            typer.confirm(f"delete {console.human_count(rows)} rows of {pond_map.name}?", abort=True)
+            typer.confirm(f"delete {console.human_count(rows, 'row')} of {pond_map.name}?", abort=True)
         report = pond_map.delete(where, now=now)
     if json:
         console.print_json(json_forms.plain(report))
         return
     as_commit = f", commit {report.commit[:12]}" if report.commit else ""
-    console.say(f"deleted {console.human_count(report.rows_removed)} rows of {report.map}{as_commit}")
+    console.say(f"deleted {console.human_count(report.rows_removed, 'row')} of {report.map}{as_commit}")
     for place in report.left:
         console.say(f"not purged: {place}")
     if now and report.purged:

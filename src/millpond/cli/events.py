@@ -162,7 +162,7 @@ def export(
         console.print_json({"out": str(out), "streams": done.streams, "events": done.events, "bytes": done.bytes})
     else:
         size = console.human_bytes(done.bytes)
-        console.say(f"wrote {done.events:,} events of {done.streams:,} streams ({size}) to {out}")
+        console.say(f"wrote {_counted(done.events, done.streams)} ({size}) to {out}")
 
 
 @verb(
@@ -194,7 +194,7 @@ def imported(
     if json:
         console.print_json(plain(done))
         return
-    console.say(f"imported {done.events:,} events; {done.repeated:,} were there before")
+    console.say(f"imported {console.human_count(done.events, 'event')}; {done.repeated:,} were there before")
     if done.past_retention:
         typer.echo(
             f"{done.past_retention:,} of them are older than the retention: the next maintenance drops them, "
@@ -215,7 +215,8 @@ def compress(
     with existing_pond(pond) as opened, console.working("compressing", quiet=json):
         report = opened.events.compress(after, bytes_per_second=parse_size(rate))
     saved = f"{console.human_bytes(report.bytes_before)} are {console.human_bytes(report.bytes_after)} now"
-    _report(report, f"compressed {report.days:,} days of {report.streams:,} streams: {saved}", json=json)
+    days, streams = console.human_count(report.days, "day"), console.human_count(report.streams, "stream")
+    _report(report, f"compressed {days} of {streams}: {saved}", json=json)
 
 
 @verb("events expire", "millpond events expire --after 30d")
@@ -227,7 +228,7 @@ def expire(
     """Drop old days now, whole, with their events. Job sets with a rule keep theirs for its age."""
     with existing_pond(pond) as opened, console.working("dropping", quiet=json):
         report = opened.events.expire(after)
-    _report(report, f"dropped {report.events:,} events of {report.streams:,} streams", json=json)
+    _report(report, f"dropped {_counted(report.events, report.streams)}", json=json)
 
 
 def _report(report: MaintenanceReport, summary: str, *, json: bool) -> None:
@@ -260,7 +261,7 @@ def stats(queue: QueueOption = None, pond: PondPlace = _HERE, json: Json = False
     if json:
         console.print_json({"streams": streams, "states": totals})
         return
-    console.say(f"{streams:,} streams")
+    console.say(console.human_count(streams, "stream"))
     console.print_table(
         ["state", "days", "events", "bytes", "stored"],
         [[state, f"{total['days']:,}", f"{total['events']:,}", console.human_bytes(total["bytes"]),
@@ -293,3 +294,7 @@ def delete(
         console.print_json({"queue": queue, "job_set": job_set, "job": job, "events": events})
     else:
         console.say(f"deleted {events:,} of {what}")
+
+
+def _counted(events: int, streams: int) -> str:
+    return f"{console.human_count(events, 'event')} of {console.human_count(streams, 'stream')}"

@@ -226,13 +226,13 @@ def _tell(result: LoadResult, rejects: Path | None, *, as_json: bool) -> None:
     else:
         for name, count in result.maps.items():
             merging = "" if result.synchronised else "; the nodes are merging them"
-            sentence = f"loaded {count:,} {'row' if count == 1 else 'rows'} into {name} in {result.seconds:.1f} s"
+            sentence = f"loaded {console.human_count(count, 'row')} into {name} in {result.seconds:.1f} s"
             console.say(sentence + merging)
     for path in result.empty:
         console.say(f"{path} holds no rows")
     if result.rejected:
         where = f", see {rejects}" if rejects else "; --rejects FILE writes them down with their reasons"
-        console.say(f"rejected {result.rejected:,} {'row' if result.rejected == 1 else 'rows'}{where}")
+        console.say(f"rejected {console.human_count(result.rejected, 'row')}{where}")
 
 
 def split_targets(targets: list[str]) -> tuple[str | None, list[str]]:

@@ -352,7 +352,9 @@ def drop(
         if not yes:
             if json or not sys.stdin.isatty():
                 raise Invalid("dropping a map is for ever", kind="not_confirmed", map=pond_map.name, hint="say --yes")
-            typer.confirm(f"drop {pond_map.name} with {console.human_count(pond_map.info()['rows'])} rows?", abort=True)
+            typer.confirm(
+                f"drop {pond_map.name} with {console.human_count(pond_map.info()['rows'], 'row')}?", abort=True
+            )
         opened.drop_map(pond_map.name)
     if json:
         console.print_json({"map": pond_map.name, "dropped": True})

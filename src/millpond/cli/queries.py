@@ -109,4 +109,4 @@ def _answer(
         console.print_json({"out": str(out), "rows": count, "bytes": out.stat().st_size})
     else:
         size = console.human_bytes(out.stat().st_size)
-        console.say(f"wrote {console.human_count(count)} rows ({size}) to {out}")
+        console.say(f"wrote {console.human_count(count, 'row')} ({size}) to {out}")

@@ -195,4 +195,4 @@ def _screen(story: Story, title: str, *, several: bool = False) -> RenderableTyp
         details.no_wrap, details.overflow = event.kind not in ENDED_BADLY, "ellipsis"  # a reason is not cut off
         cells = map(text, (time_of(event), *name, event.kind, event.headers.get("job_id", "")))
         table.add_row(*cells, details)
-    return Group(text(f"{title}: {story.events:,} events", "bold"), counts, table)
+    return Group(text(f"{title}: {console.human_count(story.events, 'event')}", "bold"), counts, table)

@@ -204,12 +204,12 @@ def _tell(done: Enriched, questions: tuple[Wanted, ...], chosen: _Events, *, as_
         ["map", "into", "found", "of all"],
         [[row["map"], row["column"], f"{row['found']:,}", f"{row['share']:.1%}"] for row in lookups],
     )
-    events = f"{done.rows:,} {'event' if done.rows == 1 else 'events'}"
+    events = console.human_count(done.rows, "event")
     speed = f", {done.rows / done.seconds:,.0f} a second" if done.rows > done.seconds > 0 else ""
     console.say(f"wrote {events} to {chosen.out} in {done.seconds:.1f} s{speed}")
     if done.rejected:
         where = f", see {chosen.rejects}" if chosen.rejects else "; --rejects FILE writes them down with their reasons"
-        console.say(f"rejected {done.rejected:,} {'event' if done.rejected == 1 else 'events'}{where}")
+        console.say(f"rejected {console.human_count(done.rejected, 'event')}{where}")
 
 
 def _share(done: Enriched, lookup: Wanted) -> float:

@@ -193,7 +193,7 @@ def stages(*, quiet: bool = False) -> Iterator[ShowStage]:
         def show(stage: str, rows: int, tasks: tuple[int, int] = (0, 0), /) -> None:
             elapsed = bar.tasks[task].elapsed or 0.0
             figures = [f"{tasks[0]:,} of {tasks[1]:,} tasks"] if tasks[1] else []
-            figures += [f"{rows:,} rows"] if rows else []
+            figures += [human_count(rows, "row")] if rows else []
             figures += [f"{rows / elapsed:,.0f} rows/s"] if rows and elapsed > 1 else []
             bar.update(task, description=stage, figures=" · ".join(figures))
 

@@ -21,7 +21,7 @@ OPTIONS = {
 """Parameters that hints name, and the options that stand for them."""
 
 BY_KIND = {
-    "branch_not_found": "'millpond branch list REPO' shows those that there are",
+    "branch_not_found": "'millpond branch list REPO' shows those that there are; maps are in the REPO pond",
     "branch_protected": "commit to another branch, then 'millpond merge'; 'millpond repo settings REPO' shows patterns",
     "cherry_pick_parent": "such as --parent 1",
     "entry_not_found": "'millpond fs ls' shows what there is",

@@ -96,7 +96,8 @@ def restore(
         )
     else:
         console.say(
-            f"restored {name}: {restored.commits:,} commits, {restored.branches:,} branches, {restored.tags:,} tags"
+            f"restored {name}: {console.human_count(restored.commits, 'commit')}, "
+            f"{console.human_count(restored.branches, 'branch')}, {console.human_count(restored.tags, 'tag')}"
         )
 
 

@@ -80,7 +80,7 @@ def copy(
     if json:
         console.print_json({"source": str(origin), "target": str(goal), "objects": count})
     else:
-        console.say(f"copied {count:,} {'object' if count == 1 else 'objects'} to {goal}")
+        console.say(f"copied {console.human_count(count, 'object')} to {goal}")
 
 
 def _copy_folder(branch: BranchLike, origin: Place, goal: Place) -> int:
@@ -136,9 +136,7 @@ def restore(
         console.print_json({"place": str(where), "from": ref, "changes": count})
     else:
         console.say(
-            f"staged {count:,} {'change' if count == 1 else 'changes'} of {where}"
-            if count
-            else f"{where} is what it was in {ref}"
+            f"staged {console.human_count(count, 'change')} of {where}" if count else f"{where} is what it was in {ref}"
         )
 
 

@@ -88,7 +88,8 @@ def parse_place(text: str, *, ref: bool = True, path: bool | None = True, hint: 
     if ref and not place.ref:
         raise Invalid(
             "a branch, tag or commit is missing", kind="place_ref", place=text,
-            hint=f"write {place.repository}/BRANCH; 'millpond branch list {place.repository}' shows what there is",
+            hint=f"write {place.repository}/BRANCH; 'millpond branch list {place.repository}' shows what there is; "
+            f"a branch of maps is pond/{place.repository}",
         )  # fmt: skip
     if path is None and not place.path:
         raise Invalid(
@@ -130,7 +131,7 @@ def parse_pair(first: str, second: str) -> tuple[str, str, str]:
     if all(bare):
         raise Invalid(
             "the repository is missing", kind="place_repository", first=first, second=second,
-            hint=f"such as REPO/{first} {second}",
+            hint=f"such as REPO/{first} {second}; maps are in the repository pond: pond/{first} {second}",
         )  # fmt: skip
     places = [
         None if alone else parse_place(text, path=False) for alone, text in zip(bare, (first, second), strict=True)

@@ -236,8 +236,9 @@ def collect(
         return
     verb = "would delete" if dry_run else "deleted"
     console.say(
-        f"{verb} {garbage.objects:,} objects ({console.human_bytes(garbage.object_bytes)}), {garbage.ranges:,} ranges "
-        f"and {garbage.indexes:,} indexes, {garbage.retained:,} more when their readers had time to finish; "
+        f"{verb} {console.human_count(garbage.objects, 'object')} ({console.human_bytes(garbage.object_bytes)}), "
+        f"{garbage.ranges:,} ranges and {garbage.indexes:,} indexes, "
+        f"{garbage.retained:,} more when their readers had time to finish; "
         f"of the commits {garbage.active_commits:,} are active, "
         f"{garbage.expired_commits:,} expired"
     )

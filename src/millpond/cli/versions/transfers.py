@@ -93,7 +93,7 @@ def put(
         console.print_json_list(map(entry_object, entries))
     elif recursive:
         total = console.human_bytes(sum(entry.size for entry in entries))
-        console.say(f"put {len(entries):,} objects ({total}) to {where}; not committed yet")
+        console.say(f"put {console.human_count(len(entries), 'object')} ({total}) to {where}; not committed yet")
     else:
         console.say(f"put {where.repository}/{where.ref}/{entries[0].path} "
                     f"({console.human_bytes(entries[0].size)}); not committed yet")  # fmt: skip
@@ -210,7 +210,7 @@ def get(
     if json:
         console.print_json({"source": str(where), "target": str(target or "."), "objects": fetched, "bytes": size})
     else:
-        shown = f"{fetched:,} {'object' if fetched == 1 else 'objects'}"
+        shown = f"{console.human_count(fetched, 'object')}"
         console.say(f"got {shown} ({console.human_bytes(size)}) to {target or 'this folder'}")
 
 
