@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("seed", range(4))
 def test_what_can_be_reached_stays_and_all_else_goes(seed: int, tmp_path: Path) -> None:
-    run = Collecting(seed, tmp_path).run(40)
-    assert run.removed > 3
+    run = Collecting(seed, tmp_path).run(30)
+    assert run.removed
 
 
 @pytest.mark.full
