@@ -24,7 +24,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from millpond.errors import Conflict, Denied, Invalid, NotFound
+from millpond.errors import Conflict, Denied, Invalid, NotFound, Unavailable
 from millpond.maps.loads.pond_folder import FOLDERS, MARKER, make_folders, read_marker
 from millpond.ranges.verify import check_file
 from millpond.sizes import parse_size
@@ -249,6 +249,9 @@ class BucketPlace:
         """
         name = f"probe/{self.clock.random_id()}"
         self.objects.put(name, b"")
-        [info] = self.objects.list("probe", prefix=name)
+        info = next(iter(self.objects.list("probe", prefix=name)), None)
         self.objects.delete(name)
+        if info is None:
+            raise Unavailable("the bucket does not list what was put", kind="objects_unavailable", object=name,
+                              where=self.address, hint="try again")  # fmt: skip
         return info.modified_ms

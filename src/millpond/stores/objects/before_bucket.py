@@ -18,6 +18,7 @@ Invariants:
 from __future__ import annotations
 
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from millpond.errors import NotFound, Unavailable
@@ -29,7 +30,6 @@ from millpond.stores.verified import verify_once
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-    from pathlib import Path
 
     import pyarrow as pa
 
@@ -137,7 +137,7 @@ class FolderBeforeBucket(FolderObjects):
                 with disk_errors(file), unfinished_file(ready_to_write(self.root, file)) as unfinished:
                     unfinished.write(data)
                     unfinished.flush()
-                    file.parent.joinpath(unfinished.name).replace(file)
+                    Path(unfinished.name).replace(file)
                 self.copies.use(file)
 
     def get(self, name: str) -> pa.Buffer:

@@ -113,10 +113,18 @@ class CopiesOf:
 
     def below(self, place: Path) -> Iterator[Copy]:
         """The copies in one place."""
-        for folder in place.iterdir():
+        for folder in _entries(place):
             if folder.name in self.own or folder.name.startswith(".") or not folder.is_dir():
                 continue
-            for file in folder.iterdir():
+            for file in _entries(folder):
                 with suppress(FileNotFoundError):  # another process was faster
                     status = file.stat()
                     yield Copy(status.st_atime_ns, status.st_size, file)
+
+
+def _entries(folder: Path) -> list[Path]:
+    """The entries of a folder; none of one that was removed."""
+    try:
+        return list(folder.iterdir())
+    except FileNotFoundError:
+        return []
