@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 
 import millpond
+from millpond.clock import ManualClock
 from millpond.errors import Corrupt, Denied, Invalid
 from millpond.maps.loads import garbage
 from millpond.maps.snapshots.manifest import manifest_name
@@ -42,6 +43,10 @@ def later(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
         monkeypatch.setattr(BucketPlace, "now_ms", lambda place: now_ms(place) + int(days * DAY_MS))
 
     return shift
+
+
+def ranges_in(url: str) -> set[str]:  # noqa: F811
+    return {name for name in files_in(url) if "/ranges/" in name}
 
 
 def files_in(url: str) -> set[str]:  # noqa: F811
@@ -88,37 +93,51 @@ def test_what_nothing_needs_goes_when_it_is_old_enough(
 def test_a_load_that_brings_again_what_was_collected_is_whole(
     url: str, tmp_path: Path, later: Callable[[float], None]  # noqa: F811
 ) -> None:  # fmt: skip
-    rows = [{"key": "a", "value": 1}]
-    with opened(url, tmp_path / "one", maps_history="1s") as pond, opened(url, tmp_path / "other") as other:
+    rows, clock = [{"key": "a", "value": 1}], ManualClock(1_800_000_000_000)
+    with (
+        opened(url, tmp_path / "one", maps_history="1s", clock=clock) as pond,
+        opened(url, tmp_path / "other", clock=clock) as other,
+    ):
         made = pond.create_map("m", kind="state", value="long")
         made.load(rows)
+        brought = ranges_in(url)
         made.delete("key = 'a'")
+        clock.advance(10_000)
         pond.collect_garbage()
         later(2)
-        assert pond.collect_garbage().files > 0
+        assert pond.collect_garbage().files > 0 and not brought & ranges_in(url)
         made.load(rows, again=True)  # its copies are here still
+        assert brought <= ranges_in(url)
         assert other.map("m").get("a") == 1
         assert other.verify(full=True).ok
 
 
+@pytest.mark.parametrize("moment", ["ranges.written", "layers.layer_written", "files.secured"])
 def test_a_collection_between_the_files_of_a_load_and_its_commit(
-    url: str, tmp_path: Path, later: Callable[[float], None], monkeypatch: pytest.MonkeyPatch  # noqa: F811
+    url: str, tmp_path: Path, later: Callable[[float], None], moment: str  # noqa: F811
 ) -> None:  # fmt: skip
     from millpond.kernel import steps
 
-    rows = [{"key": "a", "value": 1}]
-    with opened(url, tmp_path / "one", maps_history="1s") as pond, opened(url, tmp_path / "other") as other:
+    rows, clock = [{"key": "a", "value": 1}], ManualClock(1_800_000_000_000)
+    with (
+        opened(url, tmp_path / "one", maps_history="1s", clock=clock) as pond,
+        opened(url, tmp_path / "other", clock=clock) as other,
+    ):
         made = pond.create_map("m", kind="state", value="long")
         made.load(rows)
+        brought = ranges_in(url)
         made.delete("key = 'a'")
+        clock.advance(10_000)
         other.collect_garbage()
         later(2)
         collected = list[int]()
 
         def between(name: str) -> None:
-            if name == "load.layers_placed" and not collected:
+            if name == moment and not collected:
                 collected.append(0)
+                assert brought <= ranges_in(url)
                 collected[0] = other.collect_garbage().files
+                assert not brought & ranges_in(url)
 
         with steps.listening(between):
             made.load(rows, again=True)

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from millpond.errors import Conflict
 from millpond.kernel.cache import Cache
 from millpond.kernel.lease import LeaseRow, LeaseWatch
+from millpond.kernel.steps import step
 from millpond.maps.layered.history import changes_of
 from millpond.maps.model.definition import folder_name
 from millpond.maps.model.keyspaces import COLLECTING, NAMED, UNNAMED
@@ -90,6 +91,7 @@ def secure(layers: Layers, manifest: SnapshotManifest) -> None:
     objects.known.begin_term(term)
     objects.known.put_again(sorted(name for name in _new_files(layers, manifest) if name not in objects.known))
     _secured.put(manifest.id, term)
+    step("files.secured")
 
 
 def _new_files(layers: Layers, manifest: SnapshotManifest) -> set[str]:
