@@ -16,6 +16,7 @@ Invariants, which `docs/format/bucket.md` states for others:
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -189,7 +190,7 @@ class _Sweep:
         # A time that lies ahead was noted by a bucket that was copied here since.
         since = {id_: min(noted.get(id_, now_ms), now_ms) for id_ in sorted(there - named)}
         young = {id_ for id_, seen_ms in since.items() if seen_ms > self.before_ms}
-        needed = self._files(named | young)
+        needed = self._files(named) | self._files_there(young)
         unneeded = [info for info in listed if info.name not in needed]
         due = [info for info in unneeded if info.modified_ms <= self.before_ms]
         self.garbage.retained += len(unneeded) - len(due) + len(young)
@@ -229,6 +230,17 @@ class _Sweep:
     def _files(self, ids: set[str]) -> set[str]:
         return files_of(self.objects, [load_manifest(self.objects, id_) for id_ in sorted(ids)])
 
+    def _files_there(self, ids: set[str]) -> set[str]:
+        """The files of manifests that nothing names; another collection may remove some meanwhile."""
+        try:
+            return self._files(ids)
+        except NotFound:
+            files: set[str] = set()
+            for id_ in sorted(ids):
+                with suppress(NotFound):
+                    files |= self._files({id_})
+            return files
+
     # -- removing -------------------------------------------------------------------------------------
 
     def _remove(self, due: Sequence[ObjectInfo], marked: set[str], since: dict[str, int]) -> None:
@@ -246,10 +258,9 @@ class _Sweep:
         try:
             # What was named since the marking came before the lease, also if it is not any more; nothing comes after.
             with space.read() as tx:
-                later, noted = self._named(tx), self._noted(tx)
-            later |= {id_ for id_, seen_ms in since.items() if noted.get(id_) != seen_ms}
-            later -= marked
-            needed = self._files(later)
+                named, noted = self._named(tx), self._noted(tx)
+            moved = {id_ for id_, seen_ms in since.items() if noted.get(id_) != seen_ms}
+            needed = self._files(named - marked) | self._files_there(moved - marked)
             held = self._delete([info for info in due if info.name not in needed], since, row, held, held_at)
         finally:
             if held is not None:
