@@ -29,7 +29,7 @@ LARGE_CLASSES = {
     "ObjectStore": (13, "one verb for each thing a store of objects does, reading and writing; its drivers have them"),
     "BucketSource": (17, "a bucket, and how it is walked under whatever names its objects have"),
     "BucketObjects": (14, "an object store, and the one that signs addresses"),
-    "Pond": (18, "one way to each part"),
+    "Pond": (19, "one way to each part"),
     **dict.fromkeys(("RedisStore", "EmbeddedStore"), (18, "the acts of a backend of streams, some for many at once")),
     "Repository": (18, "its branches, tags and settings; comparing two refs"),
     "Shard": (20, "one file, its tables and its change log; a writer for what needs an open change is to be cut out"),

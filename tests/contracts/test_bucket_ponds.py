@@ -200,8 +200,11 @@ def test_a_bucket_without_conditional_writes_is_refused(tmp_path: Path, url: str
     assert "Amazon S3" in str(caught.value.hint)
     assert not (tmp_path / "objects" / "pond.json").exists()
     _place(tmp_path / "cache", _Bucket(objects)).check(create=True)
-    with pytest.raises(Invalid):
-        _place(tmp_path / "cache", _Bucket(objects, unconditional=True)).check(create=True)
+    moved = _place(tmp_path / "cache", _Bucket(objects, unconditional=True))  # a pond that was copied there
+    moved.check(create=True)
+    with pytest.raises(Invalid) as late:
+        moved.open_space().write(lambda tx: tx.put(b"key", b"value"))
+    assert late.value.kind == "bucket_unfit" and not list(objects.list("space"))
 
 
 def test_an_older_reader_refuses_a_newer_pond(tmp_path: Path, url: str) -> None:

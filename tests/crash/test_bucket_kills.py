@@ -81,6 +81,65 @@ def test_killed_at_any_step(tmp_path: Path, s3_server: S3Server, monkeypatch: py
         check_again(url, here, moment)
 
 
+COLLECTING = """
+import sys
+import millpond
+from millpond.maps.layered import secured
+from millpond.maps.loads.bucket_place import BucketPlace
+from millpond.testing import faults
+
+armed = faults.arm()
+secured.LEASE_SECONDS = 0.3
+asked = BucketPlace.now_ms
+BucketPlace.now_ms = lambda place: asked(place) + 172_800_000 * later
+later = 0
+with millpond.open(sys.argv[1], cache=sys.argv[2], max_staleness=0) as pond:
+    made = pond.create_map("m", kind="state", value="long", exist_ok=True)
+    if made.get("b") is None:
+        for value in (1, 2):
+            made.load([{"key": "a", "value": value}], again=True)
+            made.delete("key = 'a'")
+        made.load([{"key": "b", "value": 1}])
+    pond.collect_garbage()
+    later = 1
+    pond.collect_garbage()
+    made.load([{"key": "a", "value": 1}], again=True)
+    later = 2
+    print(pond.collect_garbage().busy, made.lookup(["a", "b"]).to_pylist())
+"""
+
+
+def test_a_collection_killed_at_any_step(
+    tmp_path: Path, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    for name, value in s3_server.environment.items():
+        monkeypatch.setenv(name, value)
+    bucket = s3_server.make_bucket(f"collections-{os.getpid()}-{next(_NUMBERS)}")
+
+    def run(url: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        with millpond.open(url, cache=tmp_path / "begun", maps_history="1s"):
+            pass
+        return run_python("-c", COLLECTING, url, str(tmp_path / "child"), **variables)
+
+    done = run(f"{bucket}/whole", **{STEPS_LOG: str(tmp_path / "log")})
+    assert (done.returncode, done.stdout) == (0, "[] [1, 1]\n"), (done.stdout, done.stderr)
+    moments = [moment for moment in occurrences(tmp_path / "log") if moment.startswith("garbage.")]
+    assert {moment.partition(":")[0] for moment in moments} >= {
+        "garbage.marked", "garbage.leased", "garbage.deleted", "garbage.swept",
+    }  # fmt: skip
+    for number, moment in drawn(list(enumerate(moments)), 2, name="collections"):
+        url = f"{bucket}/{number}"
+        killed = run(url, **{KILL_AT: moment})
+        assert killed.returncode == -signal.SIGKILL, (moment, killed.stderr)
+        with millpond.open(url, cache=tmp_path / f"other-{number}") as pond:
+            assert pond.verify(full=True).ok, moment
+            assert pond.map("m").get("b") == 1, moment
+        again = run(url)
+        assert (again.returncode, again.stdout) == (0, "[] [1, 1]\n"), (moment, again.stdout, again.stderr)
+        with millpond.open(url, cache=tmp_path / f"last-{number}") as pond:
+            assert pond.verify(full=True).ok, moment
+
+
 def check_again(url: str, cache: Path, moment: str) -> None:
     with millpond.open(url, cache=cache) as pond:
         assert pond.verify(full=True).ok, moment

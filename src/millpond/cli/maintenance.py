@@ -1,9 +1,9 @@
-"""`millpond maintenance condense`, `retain` and `compact`."""
+"""`millpond maintenance condense`, `retain`, `compact` and `collect`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,11 +11,12 @@ from millpond import json_forms
 from millpond.cli.options import AllMaps, Before, Branch, Json, MapNames, PondPlace, pond_at
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
+from millpond.errors import Invalid
 
 if TYPE_CHECKING:
     from millpond.maps.protocols import MapLike
 
-__all__ = ("compact", "condense", "retain")
+__all__ = ("collect", "compact", "condense", "retain")
 
 _HERE = "pond"
 
@@ -56,6 +57,36 @@ def retain(
 def compact(names: MapNames = None, all_maps: AllMaps = False, pond: PondPlace = _HERE, json: Json = False) -> None:
     """Rewrite the map's file so that the disk gets back what was deleted."""
     _maintain_maps("compacting", lambda pond_map: pond_map.compact(), names, all_maps, pond, as_json=json)
+
+
+@verb(
+    "maintenance collect",
+    "millpond maintenance collect --pond s3://bucket/pond",
+    "millpond maintenance collect --grace 2d --dry-run --json",
+)
+def collect(
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count, and remove nothing; of a bucket.")] = False,
+    grace: Annotated[
+        str, typer.Option("--grace", metavar="AGE", help="Of a bucket, what is younger stays: a minute at least.")
+    ] = "1d",
+    pond: PondPlace = _HERE,
+    json: Json = False,
+) -> None:
+    """Collect garbage: remove the files of layered maps that nothing needs."""
+    with pond_at(pond, None) as opened, console.working("collecting garbage", quiet=json):
+        if not hasattr(opened, "collect_garbage"):
+            raise Invalid("a node collects its garbage itself", kind="pond_local", pond=pond,
+                          hint="name the folder or the bucket by --pond")  # fmt: skip
+        garbage = opened.collect_garbage(grace=grace, dry_run=dry_run)
+    if json:
+        console.print_json(json_forms.plain(garbage))
+        return
+    console.say(
+        f"{'would remove' if dry_run else 'removed'} {garbage.manifests:,} snapshots and {garbage.files:,} files "
+        f"({console.human_bytes(garbage.bytes)}); {garbage.retained:,} more when they are older"
+    )
+    for folder in garbage.busy:
+        console.say(f"another process writes or collects {folder}: left as it is")
 
 
 def _maintain_maps(

@@ -85,14 +85,15 @@ class BucketLocation:
 
     def open(
         self, *, create: bool = True, clock: Clock | None = None, max_staleness: float | None = None,
-        cache: str | os.PathLike[str] = "", maps_memory_max: int | str | None = None,
-        maps_history: str | int | None = None,
+        cache: str | os.PathLike[str] = "", cache_max: int | str | None = None,
+        maps_memory_max: int | str | None = None, maps_history: str | int | None = None,
     ) -> Pond:  # fmt: skip
         """Open the pond, made if missing unless `create` is False.
 
         Credentials and the server come from the environment: `AWS_ACCESS_KEY_ID` …, `AWS_ENDPOINT_URL`.
         `max_staleness`: how old in seconds what is read may be, by default 1; 0 asks the bucket each time. `cache`: the
-        folder for copies of files. The others are as in `open_pond`.
+        folder for copies of files, and `cache_max` the bytes of all copies in it (`16GiB`, or bytes), by default what
+        `MILLPOND_BUCKET_CACHE_MAX` says, else 16 GiB. The others are as in `open_pond`.
 
         Raises: `Invalid` when the prefix holds something else or, without `create`, no pond, and for a bucket without
         conditional writes; `Denied` for a right that is missing; `Unavailable` when it cannot be reached.
@@ -105,7 +106,7 @@ class BucketLocation:
         from millpond.pond import Pond
 
         clock = clock or SystemClock()
-        place = bucket_place(self.url, clock, cache=os.fspath(cache), max_staleness=max_staleness)
+        place = bucket_place(self.url, clock, cache=os.fspath(cache), max_staleness=max_staleness, cache_max=cache_max)
         return Pond(
             place.folder, create=create, clock=clock, retention=Retention.of(None, maps_history), store="layers",
             memory_max=memory_bound(maps_memory_max), place=place,

@@ -111,7 +111,11 @@ class LeaseRow:
 
     def read(self, tx: ReadTransaction) -> Lease:
         """The state of the lease; a row that cannot be read is free."""
-        row = tx.get(self.key)
+        return self.state(tx.get(self.key))
+
+    @staticmethod
+    def state(row: bytes | None) -> Lease:
+        """The state that a row says; one that cannot be read is free."""
         try:
             return Lease() if row is None else LEASE.decode(row)
         except FormError:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from millpond.maps.scan import RowsOf
     from millpond.maps.snapshots.freeze import SnapshotManifest
     from millpond.maps.snapshots.leased import MapSnapshots
+    from millpond.maps.snapshots.needed_ranges import NeededRanges
     from millpond.maps.snapshots.snapshot import Snapshot
     from millpond.stores.objects import Objects
 
@@ -59,14 +60,15 @@ class Map(MapFace):
     opened_shard: Shard | None
     snapshots_folder: Path
     _held: tuple[Snapshot, Stamp | None] | None = None
+    _part: tuple[NeededRanges, Stamp | None] | None = None
     rows: MapRows = field(init=False)
     _freshness: Freshness = field(init=False)
 
     def __post_init__(self) -> None:
-        self._held = None
+        self._held = self._part = None
         if self.opened_shard is None:
             assert self.definition.store is Store.LAYERS, "other maps have a shard"
-            self.rows = LayeredRows(self.definition, self.loading, lambda: self.objects, self._whole)
+            self.rows = LayeredRows(self.definition, self.loading, lambda: self.objects, self._of_key)
         else:
             self.rows = ShardRows(self.opened_shard, self.loading, lambda: self.objects)
         self._freshness = Freshness(self.loading.space, self.definition, self.opened_shard)
@@ -200,7 +202,7 @@ class Map(MapFace):
         if known_at is not None:
             self._follow()
             return self.rows.past.lookup(keys, at, known_at, on_invalid)
-        return self.snapshot().lookup(keys, at, on_invalid=on_invalid)
+        return self._of_keys(keys, on_invalid).lookup(keys, at, on_invalid=on_invalid)
 
     def _combined(self, keys: Any, at: Any, known_at: Any, between: Between, on_invalid: OnInvalid) -> pa.Array:
         from millpond.maps.inputs.spans import span_of
@@ -275,6 +277,38 @@ class Map(MapFace):
             held = Snapshot.open(self.objects, manifest)
         self._held = held, self._freshness.proving(manifest)
         return held
+
+    def _of_key(self, address: bytes | int) -> Snapshot:
+        """A snapshot to ask for a key or a number: of a bucket, with the files that it needs."""
+        return self._whole() if isinstance(address, int) else self._needed([address])
+
+    def _of_keys(self, keys: Any, on_invalid: OnInvalid) -> Snapshot:
+        """A snapshot to ask for keys."""
+        if self.objects.collected or not self.kind.keyed:
+            return self._whole()
+        from millpond.maps.inputs.key_columns import keys_of, one_array
+        from millpond.maps.snapshots.needed_ranges import KEYS_MAX
+
+        array = one_array(keys, "key")
+        if len(array) > KEYS_MAX:
+            return self._whole()
+        values = keys_of(self.definition, array, on_invalid).to_pylist()
+        return self._needed([key.encode() if isinstance(key, str) else key for key in values if key is not None])
+
+    def _needed(self, keys: Sequence[bytes]) -> Snapshot:
+        held, stamp = self._held or (None, None)
+        if self.objects.collected or (held is not None and not held.closed and stamp == self._freshness.stamp()):
+            return self._whole()
+        from millpond.maps.snapshots.needed_ranges import NeededRanges
+
+        part, stamp = self._part or (None, None)
+        if part is None or stamp is None or stamp != self._freshness.stamp():
+            self._follow()
+            manifest = self.freeze()
+            if part is None or part.manifest.id != manifest.id:
+                part = NeededRanges(self.objects, manifest)
+            self._part = part, self._freshness.proving(manifest)
+        return part.of_keys(keys) or self._whole()
 
     def _subset(self, keys: Sequence[str | int | None] | None, window: Sequence[object] | None) -> Snapshot:
         from millpond.maps.snapshots.subset import open_subset
@@ -373,7 +407,7 @@ class Map(MapFace):
 
     def close(self) -> None:
         """Close the shard, and release the snapshot. Snapshots that were returned stay open."""
-        self._held = None
+        self._held = self._part = None
         self.rows.close()
 
 

@@ -140,11 +140,11 @@ class ShardRows:
 
 
 class LayeredRows:
-    """Rows in layers; `snapshot` gives the open snapshot of all of them."""
+    """Rows in layers; `snapshot` gives an open snapshot to ask for a key, or a number."""
 
     def __init__(
         self, definition: MapDefinition, loading: Loading, objects: Callable[[], Objects],
-        snapshot: Callable[[], Snapshot],
+        snapshot: Callable[[bytes | int], Snapshot],
     ) -> None:  # fmt: skip
         self.definition, self._loading = definition, loading
         self._objects, self._snapshot = objects, snapshot
@@ -167,11 +167,11 @@ class LayeredRows:
 
     def get(self, address: bytes | int, at: int | None) -> bytes | tuple[int, int] | None:
         """The encoded value for a key or number at a time, from the snapshot that is open."""
-        return self._snapshot().get(address, at)
+        return self._snapshot(address).get(address, at)
 
     def value(self, address: bytes | int, at: int | None) -> Any:
         """The same as a Python value."""
-        return self._snapshot().value(address, at)
+        return self._snapshot(address).value(address, at)
 
     def rows(self, condition: Predicate) -> Generator[pa.RecordBatch]:
         """The candidate rows of a condition."""

@@ -24,10 +24,11 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
-from millpond.errors import Corrupt, Invalid, MillpondError, NotFound
+from millpond.errors import Corrupt, Invalid, MillpondError
 from millpond.ranges.ids import FORMAT, Subject
 from millpond.ranges.packing import packed, unpacked
 from millpond.ranges.scratch_batch import scratch_buffer
+from millpond.stores.objects import is_whole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,12 +57,8 @@ def content_id(data: bytes | memoryview | pa.Buffer) -> str:
 
 def put_content(objects: Objects, name: str, data: pa.Buffer) -> bool:
     """Store bytes under a name that stands for their content, unless they are there; True when they were stored."""
-    try:
-        # A name stands for its content, so a file of that size is that content, or one that was cut short.
-        if objects.size(name) == data.size:
-            return False
-    except NotFound:
-        pass
+    if is_whole(objects, name, data.size):
+        return False
     objects.put(name, data)
     return True
 

@@ -10,6 +10,7 @@ from millpond.errors import Invalid
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from millpond.maps.loads.garbage import MapGarbage
     from millpond.refs.pond import BranchPond, RefPond
     from millpond.refs.refs import Refs
     from millpond.refs.states import OpenPond
@@ -75,3 +76,24 @@ class RefsFace:
         from millpond.refs.pond import RefPond
 
         return RefPond(self.refs, self.refs.states.resolve(ref))
+
+    def collect_garbage(self: OpenPond, *, grace: str | int = "1d", dry_run: bool = False) -> MapGarbage:
+        """Remove the files of layered maps that nothing needs: of a bucket those that are older than `grace`.
+
+        Who reads a state that has been replaced may go on for `grace`. In a folder, locks say who reads and who writes,
+        and nothing waits. `dry_run` counts what a bucket would lose.
+
+        Raises: `Invalid`, kind `grace_short`, below a minute; `Corrupt`, `NotFound`, naming the file, when it cannot be
+        told what a map needs; `Conflict` when a node serves the pond.
+        """
+        from millpond.maps.loads.garbage import collect_garbage
+        from millpond.maps.model.keyspaces import NAMED
+        from millpond.times.durations import parse_duration
+
+        grace_ms = grace if isinstance(grace, int) else parse_duration(grace)
+        with self.loading.writing():
+            with self.loading.space.read() as tx:
+                branched = next(tx.keys(NAMED.range()), None) is not None
+            if branched and not dry_run:  # what commits let go of is garbage, too
+                self.refs.states.repository.collect(grace_ms=grace_ms)  # type: ignore[attr-defined]
+            return collect_garbage(self.loading, self.place, grace_ms=grace_ms, dry_run=dry_run)

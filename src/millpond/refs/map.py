@@ -64,7 +64,7 @@ class _RefRows(LayeredRows):
 
     def __init__(
         self, definition: MapDefinition, loading: Loading, objects: Callable[[], Objects],
-        snapshot: Callable[[], Snapshot], at: MapAtRef,
+        snapshot: Callable[[bytes | int], Snapshot], at: MapAtRef,
     ) -> None:  # fmt: skip
         super().__init__(definition, loading, objects, snapshot)
         self._at = at
@@ -138,7 +138,7 @@ class RefMap(Map):
     def __init__(self, definition: MapDefinition, loading: Loading, folder: Path, at: MapAtRef) -> None:
         self.at = at
         super().__init__(definition, loading, None, folder)
-        self.rows: _RefRows = _RefRows(definition, loading, lambda: self.objects, self._whole, at)
+        self.rows: _RefRows = _RefRows(definition, loading, lambda: self.objects, self._of_key, at)
 
     def __repr__(self) -> str:
         return f"Map({self.definition.summary}, ref={self.at.ref!r})"
@@ -150,7 +150,10 @@ class RefMap(Map):
     def _defined(self, current: MapDefinition) -> None:
         if current != self.definition:
             self.definition, self._held = current, None
-            self.rows = _RefRows(current, self.loading, lambda: self.objects, self._whole, self.at)
+            self.rows = _RefRows(current, self.loading, lambda: self.objects, self._of_key, self.at)
+
+    def _needed(self, keys: Sequence[bytes]) -> Snapshot:
+        return self._whole()  # there is no pointer that tells of each change
 
     def _whole(self) -> Snapshot:
         from millpond.maps.snapshots.snapshot import Snapshot

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from millpond.kernel.steps import step
+from millpond.maps.layered.secured import check_secured
 from millpond.maps.model.keyspaces import NAMED
 from millpond.refs.map_entries import MapEntry, maps_of
 from millpond.versions.collect import Marked, active_commits
@@ -33,6 +34,7 @@ def name_manifests(tx: Transaction, entries: Iterable[MapEntry], mark: str) -> N
     """Keep the files of some states, in the write that names them. `mark`: another one each time."""
     for entry in entries:
         if entry.manifest:
+            check_secured(tx, entry.folder, entry.manifest)
             tx.put(NAMED.pack(entry.folder, entry.manifest), mark.encode())
 
 

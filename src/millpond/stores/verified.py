@@ -24,13 +24,14 @@ VERIFIED_FILES_MAX = 100_000
 
 Identity = tuple[str, int, int, int, int]
 
-_verified: dict[Identity, None] = {}
+_verified: dict[Identity | None, None] = {}
 _lock = threading.Lock()
 
 
 def is_verified(file: Path) -> bool:
     """True when this process has compared the file, as it is now, with its name."""
-    return _identity(file) in _verified
+    identity = _identity(file)
+    return identity is not None and identity in _verified
 
 
 def verify_once(file: Path, whole: Callable[[], bool]) -> bool:
@@ -41,6 +42,8 @@ def verify_once(file: Path, whole: Callable[[], bool]) -> bool:
         return True
     if not whole():
         return False
+    if identity is None:
+        return True
     with _lock:
         while len(_verified) >= VERIFIED_FILES_MAX:
             del _verified[next(iter(_verified))]
@@ -48,6 +51,10 @@ def verify_once(file: Path, whole: Callable[[], bool]) -> bool:
     return True
 
 
-def _identity(file: Path) -> Identity:
-    stat = file.stat()
+def _identity(file: Path) -> Identity | None:
+    """The identity of a file; None of a copy that was removed after it was mapped."""
+    try:
+        stat = file.stat()
+    except FileNotFoundError:
+        return None
     return str(file), stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns

@@ -21,14 +21,16 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from millpond.errors import Conflict, Corrupt, NotFound
+from millpond.errors import Conflict, Corrupt, Denied, NotFound
 from millpond.maps.layered.history import put_change, put_fold
 from millpond.maps.model.catalogue import same_map
+from millpond.maps.model.definition import folder_name
 from millpond.maps.model.snapshot_pointer import Current, Pointer, move_pointer, read_pointer
 from millpond.maps.snapshots.freeze import freeze
 from millpond.maps.snapshots.leases import Lease, Leased, writing
 from millpond.maps.snapshots.manifest import SnapshotManifest, load_manifest, store_manifest
 from millpond.maps.snapshots.sorted_runs import SpillTo
+from millpond.stores.objects import FolderObjects
 
 if TYPE_CHECKING:
     from millpond.clock import Clock
@@ -111,10 +113,19 @@ class Layers:
 
     def writing(self) -> AbstractContextManager[None]:
         """Keep files that no manifest names yet, until they are named or given up."""
+        if not self.objects.collected:
+            # Imported here, and below: a `get` of one key writes nothing.
+            from millpond.maps.layered.secured import begin_term
+
+            begin_term(self)
         return writing(self.objects)
 
     def stored(self, manifest: SnapshotManifest) -> SnapshotManifest:
-        """Store a manifest that is to count, whose files are there."""
+        """Store a manifest that is to count, whose files are there, and stay."""
+        if not self.objects.collected:
+            from millpond.maps.layered.secured import secure
+
+            secure(self, manifest)
         store_manifest(self.objects, manifest)
         return manifest
 
@@ -128,6 +139,10 @@ class Layers:
         """
         assert (entry is not None) == (manifest.shard_version > head.version), "only a change is a version"
         same_map(tx, self.definition)
+        if not self.objects.collected:
+            from millpond.maps.layered.secured import check_secured
+
+            check_secured(tx, folder_name(self.definition), manifest.id)
         current = Current(manifest.id, manifest.incarnation, manifest.shard_version)
         move_pointer(tx, self.definition.name, current, seen=head.pointer)
         if entry is None:
@@ -170,9 +185,14 @@ class Layers:
             head = self.head()
             if head.manifest is not None:
                 return head.manifest
-            manifest = freeze(self.objects, self.definition, (), shard_version=0, created_ms=self.clock.now_ms())
             try:
+                manifest = freeze(self.objects, self.definition, (), shard_version=0, created_ms=self.clock.now_ms())
                 self.space.write(partial(self.swap, head=head, manifest=manifest))
             except Conflict:
                 continue
+            except Denied:
+                if self.objects.collected:
+                    raise
+                # Who may only read has an empty snapshot of its own, and not in the bucket.
+                return freeze(FolderObjects(self.objects.where), self.definition, (), shard_version=0, created_ms=0)
             return manifest

@@ -10,11 +10,13 @@ What the folder has may be lost between two openings: copies of files, locks, ro
 Invariants:
 * A pond is made only where nothing is, in a bucket that keeps to `If-None-Match`: of several who put one name, one
   succeeds. A try among threads shows that before the marker is there.
-* Each opening tries the verbs that it will need, so that a missing right is named before anything is done.
+* Who opens a pond only reads. The first change of a process tries whether it may write, and whether the bucket still
+  keeps to conditions, before anything is put.
 """
 
 from __future__ import annotations
 
+import os
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,19 +24,21 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from millpond.errors import Conflict, Denied, Invalid, NotFound
+from millpond.errors import Conflict, Denied, Invalid, NotFound, Unavailable
 from millpond.maps.loads.pond_folder import FOLDERS, MARKER, make_folders, read_marker
+from millpond.ranges.verify import check_file
+from millpond.sizes import parse_size
 from millpond.stores.bucket_space.space import MAX_STALENESS, BucketSpace
-from millpond.stores.objects import FolderBeforeBucket, ObjectsBelow, StoreBelow, open_objects
+from millpond.stores.objects import CACHE_MAX, CopiesOf, FolderBeforeBucket, ObjectsBelow, StoreBelow, open_objects
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from millpond.clock import Clock
     from millpond.kernel.space import Space
-    from millpond.stores.objects import FolderObjects, ObjectStore
+    from millpond.stores.objects import FolderObjects, Objects, ObjectStore
 
-__all__ = ("UNSUPPORTED", "BucketPlace", "bucket_place")
+__all__ = ("UNSUPPORTED", "BucketPlace", "bucket_place", "cache_bound")
 
 UNSUPPORTED = {
     "shards": "make the map with store='layers', or keep it in a pond in a folder",
@@ -46,14 +50,17 @@ UNSUPPORTED = {
 """The parts that do not work in a bucket, each with the way out."""
 MARKER_NAME = "pond.json"
 _SCHEME = "s3://"
-_OWN = ("leases", "pins")
+_OWN = ("leases", "pins", "scratch", "subsets", "writing.lock")
 _RACERS = 4
+_CACHE_MAX = "MILLPOND_BUCKET_CACHE_MAX"
 
 
-def bucket_place(url: str, clock: Clock, *, cache: str = "", max_staleness: float | None = None) -> BucketPlace:
+def bucket_place(
+    url: str, clock: Clock, *, cache: str = "", max_staleness: float | None = None, cache_max: int | str | None = None
+) -> BucketPlace:
     """The place of a pond at `s3://bucket/prefix`; `cache` is the folder for copies, by default the user's.
 
-    Raises: `Invalid` for an address that is not understood.
+    Raises: `Invalid` for an address that is not understood, or a size.
     """
     url = f"s3://{url[len(_SCHEME) :].strip('/')}"
     if url == _SCHEME:
@@ -67,9 +74,26 @@ def bucket_place(url: str, clock: Clock, *, cache: str = "", max_staleness: floa
                       hint="a number of seconds; 0 asks the bucket each time")  # fmt: skip
     # Two servers may have buckets of one name.
     id_ = blake2b(f"{endpoint_set()} {url}".encode(), digest_size=10).hexdigest()
+    folder = _cache_folder(cache)
     return BucketPlace(
-        url, _cache_folder(cache) / id_, clock, MAX_STALENESS if max_staleness is None else max_staleness
+        url, folder / id_, clock, MAX_STALENESS if max_staleness is None else max_staleness, cache_bound(cache_max)
     )
+
+
+def cache_bound(stated: int | str | None = None) -> int:
+    """The bytes of copies on this machine: as given, else as the environment says; 0 is none.
+
+    >>> cache_bound("1GiB"), cache_bound(0)
+    (1073741824, 0)
+
+    Raises: `Invalid` for what is no size.
+    """
+    text = os.environ.get(_CACHE_MAX, CACHE_MAX) if stated is None else stated
+    size = text if isinstance(text, int) else parse_size(text)
+    if size < 0:
+        raise Invalid("no size is below 0", kind="setting_type", setting="cache_max", value=size,
+                      hint="a size such as 16GiB; 0 for no copies")  # fmt: skip
+    return size
 
 
 def _cache_folder(stated: str) -> Path:
@@ -88,10 +112,15 @@ class BucketPlace:
     folder: Path
     clock: Clock
     max_staleness: float = MAX_STALENESS
+    cache_max: int = CACHE_MAX
     objects: ObjectStore = field(init=False)
+    copies: CopiesOf = field(init=False)
+    _files: dict[Path, FolderBeforeBucket] = field(init=False, default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "objects", open_objects(self.address))
+        copies = CopiesOf(self.folder.parent, "*/snapshots/*", _OWN, self.clock, check_file, self.cache_max)
+        object.__setattr__(self, "copies", copies)
 
     @property
     def repositories(self) -> str:
@@ -121,7 +150,6 @@ class BucketPlace:
             self._begin()
             marker = MARKER
         stored = read_marker(marker, self.address, f"{self.address}/{MARKER_NAME}")
-        self._try_put(marker)
         make_folders(self.folder, *FOLDERS)
         return stored
 
@@ -168,11 +196,14 @@ class BucketPlace:
         if len(won) != 1 or stored != b"%d" % won[0]:
             raise self._unfit()
 
-    def _try_put(self, marker: bytes) -> None:
-        """See that this process may put, and that a put of what is there is refused."""
+    def _try_put(self) -> None:
+        """See that this process may put, and that a put of what is there is refused.
+
+        Raises: `Denied`, naming the verb; `Invalid`, kind `bucket_unfit`.
+        """
         with self._needing("s3:PutObject"):
             try:
-                self.objects.swap(MARKER_NAME, marker, None)
+                self.objects.swap(MARKER_NAME, MARKER, None)
             except Conflict:
                 return
         raise self._unfit()
@@ -195,8 +226,32 @@ class BucketPlace:
     def open_space(self) -> Space:
         """The space below the prefix."""
         with self._needing("s3:GetObject, s3:ListBucket"):
-            return BucketSpace(StoreBelow(self.objects, "space"), self.clock, max_staleness=self.max_staleness)
+            return BucketSpace(
+                StoreBelow(self.objects, "space"), self.clock, max_staleness=self.max_staleness,
+                before_writing=self._try_put,
+            )  # fmt: skip
 
     def open_files(self, folder: Path) -> FolderObjects:
         """The files of a map: copies in the folder, the originals below the prefix."""
-        return FolderBeforeBucket(folder, ObjectsBelow(self.objects, f"snapshots/{folder.name}"), _OWN)
+        # One for all who use them: what one put, another need not ask for.
+        if folder not in self._files:
+            self._files[folder] = FolderBeforeBucket(folder, self.files_of(folder.name), self.copies)
+        return self._files[folder]
+
+    def files_of(self, folder: str) -> Objects:
+        """The files of a map in the bucket."""
+        return ObjectsBelow(self.objects, f"snapshots/{folder}")
+
+    def now_ms(self) -> int:
+        """The time of the bucket, as it says of an object that is put now.
+
+        Raises: `Denied`, `Unavailable`.
+        """
+        name = f"probe/{self.clock.random_id()}"
+        self.objects.put(name, b"")
+        info = next(iter(self.objects.list("probe", prefix=name)), None)
+        self.objects.delete(name)
+        if info is None:
+            raise Unavailable("the bucket does not list what was put", kind="objects_unavailable", object=name,
+                              where=self.address, hint="try again")  # fmt: skip
+        return info.modified_ms

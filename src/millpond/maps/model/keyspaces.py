@@ -72,6 +72,14 @@ NAMED = REGISTRY.register(
     "maps", "named", ("folder", "manifest"), _LOCAL, "text",
     "a manifest that commits or branches name: its files stay; the value is another with each naming",
 )  # fmt: skip
+COLLECTING = REGISTRY.register(
+    "maps", "collecting", ("folder",), Scope.FOLDER, "JSON",
+    "the lease of whoever removes files of a map from a bucket: its holder, term and beat",
+)  # fmt: skip
+UNNAMED = REGISTRY.register(
+    "maps", "unnamed", ("folder", "manifest"), Scope.FOLDER, "text",
+    "a manifest in a bucket that nothing names: the time of the bucket when that was seen first; naming ends the row",
+)  # fmt: skip
 CLONED = REGISTRY.register(
     "maps", "cloned", (), _LOCAL, "text", "the id of the clone that this pond became last"
 )  # fmt: skip

@@ -191,9 +191,11 @@ def _fold(objects: Objects, layers: list[ranges.Index], bytes_at_once_max: int) 
 
 
 def open_layers(
-    objects: Objects, manifest: SnapshotManifest, *, verify: bool = False, span: GroupSpan | None = None
+    objects: Objects, manifest: SnapshotManifest, *, verify: bool = False, span: GroupSpan | None = None,
+    only: Collection[str] | None = None,
 ) -> Groups:  # fmt: skip
-    """All layers of a snapshot, mapped where they lie; of a `span` of order keys, the range files that it needs.
+    """All layers of a snapshot, mapped where they lie; of a `span` of order keys, the range files that it needs; or
+    `only` those with these ids.
 
     Every file is read whole and compared with its name when this process opens it first; `verify`: also if it did.
 
@@ -202,6 +204,10 @@ def open_layers(
     indexes = [shown_layer(objects, manifest, layer) for layer in manifest.layers]
     if span is not None:
         indexes = [_within(index, span) for index in indexes]
+    if only is not None:
+        indexes = [
+            replace(index, entries=tuple(entry for entry in index.entries if entry.id in only)) for index in indexes
+        ]
     return open_indexes(objects, manifest.definition, indexes, verify=verify)
 
 

@@ -62,8 +62,8 @@ class Lease:
     def __init__(self, objects: Objects, id_: str) -> None:
         self._finalizer: weakref.finalize[[int], Lease] | None = None
         file = _file(objects, id_)
-        if file is None:
-            return
+        if file is None or not objects.collected:
+            return  # nobody would see it: the files stay for the grace time of collections
         try:
             held = _lock(file, fcntl.LOCK_SH)
         except OSError as error:

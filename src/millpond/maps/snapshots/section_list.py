@@ -21,7 +21,7 @@ import pyarrow as pa
 from millpond.arrays.radix import I64
 from millpond.maps.search.intervals import ALWAYS, INTERVALS_SCHEMA, LAST_NUMBER, Intervals
 from millpond.maps.search.validate import damaged
-from millpond.ranges.files import content_id, read_batch, write_batch
+from millpond.ranges.files import content_id, put_content, read_batch, write_batch
 from millpond.stores.verified import verify_once
 
 if TYPE_CHECKING:
@@ -135,8 +135,7 @@ def store_section(objects: Objects, index: Intervals) -> str:
 def _store(objects: Objects, batch: pa.RecordBatch) -> str:
     data = write_batch(batch)
     id_ = content_id(data)
-    if not objects.exists(intervals_name(id_)):
-        objects.put(intervals_name(id_), data)
+    put_content(objects, intervals_name(id_), data)
     return id_
 
 

@@ -128,8 +128,10 @@ class BucketSpace:
     def __init__(
         self, objects: ObjectStore, clock: Clock, *, max_staleness: float = MAX_STALENESS,
         checkpoint_batches: int = CHECKPOINT_BATCHES, follower_ms: int = FOLLOWER_MS,
+        before_writing: Callable[[], None] | None = None,
     ) -> None:  # fmt: skip
-        self.objects = objects
+        """`before_writing` is called before the first batch that this process puts, and may refuse it."""
+        self.objects, self._before_writing = objects, before_writing
         self._clock, self._max_staleness = clock, max_staleness
         self._checkpoint_batches, self._follower_ms = checkpoint_batches, follower_ms
         self._log, self._checkpoints = BatchLog(objects, clock), Checkpoints(objects, clock)
@@ -301,6 +303,9 @@ class BucketSpace:
 
         Raises: `Uncertain`, `Unavailable`, `Denied`.
         """
+        if self._before_writing is not None:
+            self._before_writing()
+            self._before_writing = None
         clock = self._clock
         write_id = bytes.fromhex(clock.random_id() + clock.random_id())
         changes: tuple[Change, ...] = tuple(sorted(outcome.changes.items()))

@@ -7,39 +7,97 @@ For objects whose names stand for their content: a copy that is there is never a
 this machine alone lie in the folder, under `own` names, and never in the bucket.
 
 Invariants:
-* An object of the folder, but for `own` names, was in the bucket before. So the folder may be lost at any time.
+* An object of the folder, but for `own` names, was in the bucket before. So the folder may be lost at any time, and
+  each copy in it; one that is damaged goes, and is fetched again.
+* What comes from the bucket is compared with its name before it becomes a copy. What does not fit is given to the
+  reader as it is, who names it, and is not kept; nor is what the disk has no room for.
 * Nothing is removed from the bucket here: processes of other machines, whose locks are not seen, may need it.
+* A copy is never a reason not to put an object: what a collection removed may still have one.
 """
 
 from __future__ import annotations
 
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from millpond.errors import NotFound
-from millpond.stores.objects.folder import FolderObjects
+from millpond.errors import NotFound, Unavailable
+from millpond.kernel.cache import Cache
+from millpond.stores.files import disk_errors, unfinished_file
+from millpond.stores.objects.folder import FolderObjects, ready_to_write
 from millpond.stores.objects.protocol import check_name
+from millpond.stores.verified import verify_once
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from pathlib import Path
+    from collections.abc import Callable, Iterable, Iterator
 
     import pyarrow as pa
 
+    from millpond.stores.objects.copies import CopiesOf
     from millpond.stores.objects.protocol import ObjectInfo, Objects
 
-__all__ = ("FolderBeforeBucket", "forget_copies")
+__all__ = ("FolderBeforeBucket", "KnownObjects", "forget_copies", "is_whole")
+
+KNOWN_MAX = 100_000
+"""The objects that are known to be in the bucket; of others that are written again, each costs a request."""
 
 
 def forget_copies(objects: Objects) -> None:
     """Remove the copies of objects that lie in a bucket, so that those are read anew."""
-    if not isinstance(objects, FolderBeforeBucket):
-        return
-    for folder in objects.root.iterdir():
-        if folder.is_dir() and folder.name not in objects.own and not folder.name.startswith("."):
-            # File by file: another process may be about to put one into the same folder.
-            for file in folder.rglob("*"):
-                if file.is_file() and file.suffix != ".lock":
-                    file.unlink(missing_ok=True)
+    if isinstance(objects, FolderBeforeBucket):
+        # File by file: another process may be about to put one into the same folder.
+        for copy in objects.copies.below(objects.root):
+            copy.file.unlink(missing_ok=True)
+
+
+def is_whole(objects: Objects, name: str, size: int) -> bool:
+    """True when an object whose name stands for its content is there, and need not be put again."""
+    if isinstance(objects, FolderBeforeBucket):
+        return name in objects.known  # to look would be as dear as to put it again
+    # One of another size was cut short, or is another version's.
+    try:
+        return objects.size(name) == size
+    except NotFound:
+        return False
+
+
+class KnownObjects:
+    """The objects of a bucket that were put or seen in the term of now, which is a number of the caller's."""
+
+    def __init__(self, bucket: Objects, copy_of: Callable[[str], pa.Buffer | None]) -> None:
+        self._bucket, self._copy_of = bucket, copy_of
+        self._term, self._terms = 0, Cache[str, int](KNOWN_MAX)
+
+    def __contains__(self, name: str) -> bool:
+        return self._terms.get(name) == self._term
+
+    def begin_term(self, term: int) -> None:
+        """Know nothing any more that was known in an earlier term."""
+        self._term = max(self._term, term)
+
+    @contextmanager
+    def putting(self, name: str) -> Iterator[None]:
+        """Know of an object that the block puts, as of the term in which it begins."""
+        term = self._term
+        yield
+        self._terms.put(name, term)
+
+    def put_again(self, names: Iterable[str]) -> None:
+        """See that objects are in the bucket; those that went are put again, from their copies.
+
+        Raises: `Unavailable`, kind `files_collected`, for one without a copy.
+        """
+        for name in names:
+            with self.putting(name):
+                if self._bucket.exists(name):
+                    continue
+                copy = self._copy_of(name)
+                if copy is None:
+                    raise Unavailable(
+                        "a file was collected while it was about to be used again", kind="files_collected",
+                        object=name, where=self._bucket.where, hint="do it again",
+                    )  # fmt: skip
+                self._bucket.put(name, copy)
 
 
 class FolderBeforeBucket(FolderObjects):
@@ -47,41 +105,76 @@ class FolderBeforeBucket(FolderObjects):
 
     collected = False
 
-    def __init__(self, where: str | Path, bucket: Objects, own: Iterable[str] = ()) -> None:
+    def __init__(self, where: str | Path, bucket: Objects, copies: CopiesOf) -> None:
         super().__init__(where)
-        self.bucket, self.own = bucket, tuple(own)
+        self.bucket, self.copies = bucket, copies
+        self.known = KnownObjects(bucket, self._copy)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (type(self), (self.where, self.bucket, self.own))
+        return (type(self), (self.where, self.bucket, self.copies))
 
     def _is_own(self, name: str) -> bool:
-        return check_name(name).partition("/")[0] in self.own
+        return check_name(name).partition("/")[0] in self.copies.own
 
     def put(self, name: str, data: bytes | memoryview | pa.Buffer) -> None:
-        """Store an object in the bucket, and its copy.
+        """Store an object in the bucket, and its copy where there is room.
 
         Raises: `Unavailable`, `Denied`.
         """
-        if not self._is_own(name):
+        if self._is_own(name):
+            super().put(name, data)
+            return
+        with self.known.putting(name):
             self.bucket.put(name, data)
-        super().put(name, data)
+        self._keep(name, memoryview(data))
+
+    def _keep(self, name: str, data: memoryview) -> None:
+        """Have a copy, if the disk has room. It need not survive a crash of the machine: then it is fetched again."""
+        file = self.root / name
+        with suppress(Unavailable, FileNotFoundError):  # without room; or the folder goes, of a map that was dropped
+            if self.copies.make_room(data.nbytes):
+                self.root.mkdir(parents=True, exist_ok=True)
+                with disk_errors(file), unfinished_file(ready_to_write(self.root, file)) as unfinished:
+                    unfinished.write(data)
+                    unfinished.flush()
+                    Path(unfinished.name).replace(file)
+                self.copies.use(file)
 
     def get(self, name: str) -> pa.Buffer:
         """All bytes of an object; one that is not here is fetched.
 
         Raises: `NotFound`, `Denied`, `Unavailable`.
         """
-        try:
+        if self._is_own(name):
             return super().get(name)
-        except NotFound:
-            if self._is_own(name):
-                raise
+        copy = self._copy(name)
+        if copy is not None:
+            return copy
         data = self.bucket.get(name)
-        super().put(name, data)
+        if self.copies.is_sound(data, name, arriving=True):
+            self._keep(name, memoryview(data))
+            with suppress(NotFound):  # there was no room, or another process has made some
+                return super().get(name)
+        return data
+
+    def _copy(self, name: str) -> pa.Buffer | None:
+        """The copy of an object; None when there is none, and of one that is damaged, which goes."""
+        file = self.root / name
         try:
-            return super().get(name)
-        except NotFound:  # another process has let go of its copies
-            return data
+            data = super().get(name)
+            sound = verify_once(file, lambda: self.copies.is_sound(data, name))
+        except (NotFound, FileNotFoundError):
+            return None
+        if not sound:
+            file.unlink(missing_ok=True)
+            return None
+        self.copies.use(file)
+        return data
+
+    def local_path(self, name: str) -> Path | None:
+        """The file of a copy, or of an `own` name; None where there is no copy."""
+        file = self.root / check_name(name)
+        return file if self._is_own(name) or file.exists() else None
 
     def size(self, name: str) -> int:
         """The number of bytes of an object.
@@ -108,6 +201,6 @@ class FolderBeforeBucket(FolderObjects):
 
     def list(self, under: str = "", *, prefix: str = "", after: str = "") -> Iterator[ObjectInfo]:
         """The objects of the bucket; of an `own` folder those of the folder."""
-        if (under or prefix).partition("/")[0] in self.own:
+        if (under or prefix).partition("/")[0] in self.copies.own:
             return super().list(under, prefix=prefix, after=after)
         return self.bucket.list(under, prefix=prefix, after=after)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from millpond.stores.objects.protocol import Level, ObjectInfo, Objects, ObjectStore
@@ -43,7 +44,7 @@ class ObjectsBelow(Objects):
     def list(self, under: str = "", *, prefix: str = "", after: str = "") -> Iterator[ObjectInfo]:
         place = (self.folder + under).rstrip("/")
         for info in self.inner.list(place, prefix=self.folder + prefix, after=self.folder + after if after else ""):
-            yield ObjectInfo(info.name.removeprefix(self.folder), info.size)
+            yield replace(info, name=info.name.removeprefix(self.folder))
 
     def delete(self, *names: str) -> None:
         self.inner.delete(*(self.folder + name for name in names))

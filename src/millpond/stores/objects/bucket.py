@@ -228,7 +228,7 @@ class BucketObjects(ObjectStore):
                         )  # fmt: skip
                     last = name
                     if name > after and name.startswith(beginning):
-                        yield ObjectInfo(name, info["size"])
+                        yield ObjectInfo(name, info["size"], int(info["last_modified"].timestamp() * 1000))
                     elif name > beginning and name > after:
                         return
 

@@ -47,7 +47,7 @@ from millpond.stores.objects.protocol import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-__all__ = ("FolderObjects", "put_all", "read_at_once", "settle", "sweep_partial")
+__all__ = ("FolderObjects", "put_all", "read_at_once", "ready_to_write", "settle", "sweep_partial")
 
 _PARTIAL, _SWAP_LOCK = ".partial", ".swap.lock"
 AT_ONCE_BYTES_MAX = 64 << 10
@@ -76,7 +76,7 @@ class FolderObjects(ObjectStore):
         """
         target = self.root / check_name(name)
         with _errors(self.where, name, writing=True), disk_errors(target):
-            write_file_atomically(target, memoryview(data), through=_ready(self.root, target))
+            write_file_atomically(target, memoryview(data), through=ready_to_write(self.root, target))
 
     def put_stream(self, name: str, chunks: Iterable[bytes | memoryview]) -> None:
         """Store an object of any size, a chunk at a time; durable when this returns.
@@ -87,7 +87,7 @@ class FolderObjects(ObjectStore):
         with (
             _errors(self.where, name, writing=True, ours=failed),
             disk_errors(target),
-            unfinished_file(_ready(self.root, target)) as unfinished,
+            unfinished_file(ready_to_write(self.root, target)) as unfinished,
         ):
             for chunk in watched(chunks, failed):
                 unfinished.write(chunk)
@@ -228,7 +228,7 @@ def put_all(store: ObjectStore, objects: Sequence[tuple[str, bytes]]) -> None:
         return
     targets = [store.root / check_name(name) for name, _ in objects]
     with _errors(store.where, objects[0][0], writing=True), disk_errors(store.root), ExitStack() as unfinished:
-        files = [unfinished.enter_context(unfinished_file(_ready(store.root, target))) for target in targets]
+        files = [unfinished.enter_context(unfinished_file(ready_to_write(store.root, target))) for target in targets]
         for file, (_, data) in zip(files, objects, strict=True):
             file.write(data)
             file.flush()
@@ -268,7 +268,7 @@ def _not_held() -> WouldBlock:
     return WouldBlock("the bytes are not held in memory", hint="read them where waiting is allowed")
 
 
-def _ready(root: Path, target: Path) -> Path:
+def ready_to_write(root: Path, target: Path) -> Path:
     """The folder for partial files; the one of the target is made, too."""
     partial = root / _PARTIAL
     partial.mkdir(exist_ok=True)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from millpond.errors import Conflict, Invalid, NotFound
@@ -36,10 +36,11 @@ _NAME = re.compile(r"[A-Za-z0-9_+=-][A-Za-z0-9._+=-]*(/[A-Za-z0-9_+=-][A-Za-z0-9
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
-    """One object of a listing: its name and its bytes."""
+    """One object of a listing: its name and its bytes; of a bucket, when it was put last, by the bucket's clock."""
 
     name: str
     size: int
+    modified_ms: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,8 @@ class Objects(ABC):
     where: str
     """The place, for errors."""
     collected = True
-    """True when files that nobody names may be removed: all who use the place see each other's locks."""
+    """True when all who use the place see each other's locks: whoever holds them may remove what nobody names. Of a
+    bucket, files are removed by a lease of the space."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.where!r})"

@@ -1,0 +1,126 @@
+"""Files of a bucket that cannot be collected before the manifest counts that names them.
+
+Names stand for content: a load may write again what nobody has needed for long, while a collection is about to remove
+just that. Neither sees the other, but both write to the space:
+
+    collection   lease taken: term + 1 ── reads what is named ── removes ── lease given back
+    writer       puts files ── `secure`: puts again what went ── the manifest counts, if the term is that one still
+
+Invariants:
+* what a process put, or saw, while nobody held the lease, is there as long as the term stays;
+* a manifest that a process stored counts only in the term in which its files were secured; in another one the write is
+  run again, which secures them anew. A manifest that counts already needs none of it.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from millpond.errors import Conflict
+from millpond.kernel.cache import Cache
+from millpond.kernel.lease import LeaseRow, LeaseWatch
+from millpond.kernel.steps import step
+from millpond.maps.layered.history import changes_of
+from millpond.maps.model.definition import folder_name
+from millpond.maps.model.keyspaces import COLLECTING, NAMED, UNNAMED
+from millpond.maps.model.snapshot_pointer import read_pointer
+from millpond.maps.snapshots.freeze import files_of
+from millpond.maps.snapshots.manifest import manifest_name
+from millpond.maps.snapshots.section_list import interval_files
+from millpond.stores.objects import FolderBeforeBucket
+
+if TYPE_CHECKING:
+    from millpond.clock import Clock
+    from millpond.kernel.lease import Lease
+    from millpond.kernel.space import ReadTransaction, Space, Transaction
+    from millpond.maps.layered.head import Layers
+    from millpond.maps.snapshots.manifest import SnapshotManifest
+
+__all__ = ("LEASE_SECONDS", "begin_term", "check_secured", "collecting_lease", "secure", "wait_free")
+
+LEASE_SECONDS = 30.0
+"""A collection that says nothing for so long counts as dead."""
+LOOK_SECONDS = 0.1
+STORED_MAX = 10_000
+_secured: Cache[str, int] = Cache(STORED_MAX)
+"""The terms in which manifests were secured that this process stored."""
+
+
+def collecting_lease(folder: str, clock: Clock) -> LeaseRow:
+    """The lease of whoever removes files of a map, by its folder."""
+    return LeaseRow(COLLECTING.pack(folder), LEASE_SECONDS, LeaseWatch(clock))
+
+
+def wait_free(space: Space, row: LeaseRow, clock: Clock) -> Lease:
+    """The lease of a map's files when nobody holds it; that of a collection that died is ended."""
+
+    def read() -> Lease:
+        with space.read() as tx:
+            return row.read(tx)
+
+    never = threading.Event()
+    while True:
+        lease = read()
+        if not lease.holder:
+            return lease
+        if row.wait_free(read) is not None:
+            space.write(row.end_dead)
+        else:
+            clock.wait(never, clock.monotonic() + LOOK_SECONDS)
+
+
+def begin_term(layers: Layers) -> None:
+    """Let what is put from now on count as put in the term of now, if nobody collects: then `secure` asks nothing."""
+    with layers.space.read() as tx:
+        lease = LeaseRow.state(tx.get(COLLECTING.pack(folder_name(layers.definition))))
+    if not lease.holder and isinstance(layers.objects, FolderBeforeBucket):
+        layers.objects.known.begin_term(lease.term)
+
+
+def secure(layers: Layers, manifest: SnapshotManifest) -> None:
+    """See that the files of a manifest which is to count are in the bucket, and stay.
+
+    Raises: `Unavailable`, kind `files_collected`, for one that was removed and of which there is no copy.
+    """
+    objects, folder = layers.objects, folder_name(layers.definition)
+    if not isinstance(objects, FolderBeforeBucket):
+        return
+    term = wait_free(layers.space, collecting_lease(folder, layers.clock), layers.clock).term
+    objects.known.begin_term(term)
+    objects.known.put_again(sorted(name for name in _new_files(layers, manifest) if name not in objects.known))
+    _secured.put(manifest.id, term)
+    step("files.secured")
+
+
+def _new_files(layers: Layers, manifest: SnapshotManifest) -> set[str]:
+    """The files of a manifest that the head has not: those of the head stay longer than it counts."""
+    objects, head = layers.objects, layers.head().manifest
+    before = set() if head is None else {layer.index for layer in head.layers}
+    fresh = replace(manifest, layers=tuple(layer for layer in manifest.layers if layer.index not in before))
+    names = files_of(objects, [fresh]) - {manifest_name(fresh.id)}
+    return names if head is None else names - set(interval_files(objects, head))
+
+
+def check_secured(tx: Transaction, folder: str, id_: str) -> None:
+    """Let a manifest count, or be named, in the write that does it; nobody has seen it unnamed from then on.
+
+    Raises: `Conflict`, kind `head_moved`, when a collection came between its storing and this.
+    """
+    if tx.get(UNNAMED.pack(folder, id_)) is not None:
+        tx.delete(UNNAMED.pack(folder, id_))
+    term = _secured.get(id_)
+    lease = LeaseRow.state(tx.get(COLLECTING.pack(folder)))
+    if term is None and not lease.holder:
+        return
+    if (lease.holder or lease.term != term) and not _counts(tx, folder, id_):
+        raise Conflict("files were collected meanwhile", kind="head_moved", folder=folder, hint="store it again")
+
+
+def _counts(tx: ReadTransaction, folder: str, id_: str) -> bool:
+    name = folder.rpartition(".")[0]
+    current = read_pointer(tx, name).current
+    if (current is not None and current.manifest == id_) or tx.get(NAMED.pack(folder, id_)) is not None:
+        return True
+    return any(id_ in (change.manifest, change.loaded) for change in changes_of(tx, name))

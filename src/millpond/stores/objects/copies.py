@@ -1,0 +1,130 @@
+"""The copies that a machine has of objects in buckets: files below one folder, within a bound.
+
+All processes of the machine share the folder. Each says when it uses a copy, by the time of access of the file, and
+makes room before it adds one.
+
+Invariants:
+* A copy may go at any time: who has it mapped goes on reading it, and who wants it next fetches it again.
+* The copies go beyond the bound by no more than `SLACK` of it for each process. What was used longest ago goes first.
+* The time of change of a copy stays: it says which bytes were compared with the name (`stores/verified.py`).
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from millpond.errors import MillpondError, Unavailable
+from millpond.stores.locks import alone
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    import pyarrow as pa
+
+    from millpond.clock import Clock
+
+__all__ = ("CACHE_MAX", "CopiesOf", "Copy")
+
+CACHE_MAX = 16 << 30
+"""The bytes of copies on a machine where nobody says otherwise."""
+SLACK = 16
+"""A process looks at the folder again when it has added this part of the bound."""
+_EMPTIED = 0.9
+"""The share of the bound to which copies are removed, so that the folder is not looked at for each that comes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A copy, when it was used last, and its bytes."""
+
+    used_ns: int
+    size: int
+    file: Path
+
+
+@dataclass
+class CopiesOf:
+    """The copies below `folder`, in the places that a `pattern` names; what lies in `own` folders there is none.
+
+    `check` compares bytes with a name, and raises: all that they say, or, without `arriving`, their checksum.
+    """
+
+    folder: Path
+    pattern: str
+    own: tuple[str, ...]
+    clock: Clock
+    check: Callable[..., None]
+    bytes_max: int = CACHE_MAX
+    _added: int | None = field(default=None, repr=False)
+    _lock: Any = field(default_factory=threading.Lock, repr=False)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (type(self), (self.folder, self.pattern, self.own, self.clock, self.check, self.bytes_max))
+
+    def is_sound(self, data: pa.Buffer, name: str, *, arriving: bool = False) -> bool:
+        """True when bytes are what their name says."""
+        try:
+            self.check(data, name, str(self.folder), arriving=arriving)
+        except MillpondError:
+            return False
+        return True
+
+    def use(self, file: Path) -> None:
+        """Note that a copy is used now."""
+        with suppress(OSError):  # it may have gone, or be another user's: then it goes earlier than it might
+            os.utime(file, ns=(self.clock.now_ms() * 1_000_000, file.stat().st_mtime_ns))
+
+    def make_room(self, size: int) -> bool:
+        """Remove what was used longest ago, so that a copy of so many bytes has room; False for one that never has."""
+        if size > self.bytes_max:
+            return False
+        with self._lock:
+            first = self._added is None
+            self._added = size + (self._added or 0)
+            if not first and self._added <= self.bytes_max // SLACK:
+                return True
+            self._added = size
+        busy = Unavailable("another process makes room", kind="map_busy", file=self.folder, hint="try again")
+        # Who makes room makes it for all.
+        with suppress(Unavailable), alone(self.folder / "room.lock", 0, busy):
+            self._remove(size)
+        return True
+
+    def _remove(self, size: int) -> None:
+        copies = list(self.all())
+        left = sum(copy.size for copy in copies) + size
+        if left <= self.bytes_max:
+            return
+        for copy in sorted(copies, key=lambda copy: copy.used_ns):
+            if left <= self.bytes_max * _EMPTIED:
+                return
+            copy.file.unlink(missing_ok=True)
+            left -= copy.size
+
+    def all(self) -> Iterator[Copy]:
+        """All copies."""
+        for place in self.folder.glob(self.pattern):
+            yield from self.below(place)
+
+    def below(self, place: Path) -> Iterator[Copy]:
+        """The copies in one place."""
+        for folder in _entries(place):
+            if folder.name in self.own or folder.name.startswith(".") or not folder.is_dir():
+                continue
+            for file in _entries(folder):
+                with suppress(FileNotFoundError):  # another process was faster
+                    status = file.stat()
+                    yield Copy(status.st_atime_ns, status.st_size, file)
+
+
+def _entries(folder: Path) -> list[Path]:
+    """The entries of a folder; none of one that was removed."""
+    try:
+        return list(folder.iterdir())
+    except FileNotFoundError:
+        return []

@@ -1,0 +1,204 @@
+"""Copies of what lies in a bucket: bounded, checked, shared by processes, and never needed."""
+
+from __future__ import annotations
+
+import resource
+import shutil
+import threading
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+import millpond
+from millpond.clock import ManualClock, SystemClock
+from millpond.errors import Corrupt, Invalid, NotFound
+from millpond.maps.loads.bucket_place import bucket_place
+from millpond.ranges.files import content_id
+from millpond.ranges.verify import check_file
+from millpond.stores.objects import CopiesOf, FolderBeforeBucket, MemoryObjects
+from tests.contracts.test_bucket_ponds import opened, url  # noqa: F401
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from millpond.clock import Clock
+
+pytestmark = pytest.mark.usefixtures("process")
+
+OWN = ("leases",)
+
+
+class CountedObjects(MemoryObjects):
+    """Objects that count how often each was read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reads: list[str] = []
+
+    def get(self, name: str) -> pa.Buffer:
+        self.reads.append(name)
+        return super().get(name)
+
+
+def before(folder: Path, bucket: MemoryObjects, bytes_max: int, clock: Clock | None = None) -> FolderBeforeBucket:
+    copies = CopiesOf(folder, "*/*", OWN, clock or SystemClock(), check_file, bytes_max)
+    return FolderBeforeBucket(folder / "pond" / "map", bucket, copies)
+
+
+def name_of(data: bytes) -> str:
+    return f"intervals/{content_id(data)}.arrow"
+
+
+def filled(bucket: MemoryObjects, count: int, size: int = 1000) -> list[tuple[str, bytes]]:
+    rows = [bytes([number % 256]) * size + b"%d" % number for number in range(count)]
+    for data in rows:
+        bucket.put(name_of(data), data)
+    return [(name_of(data), data) for data in rows]
+
+
+def names_here(objects: FolderBeforeBucket) -> set[str]:
+    return {copy.file.name for copy in objects.copies.all()}
+
+
+def test_what_was_used_longest_ago_goes_first(tmp_path: Path) -> None:
+    bucket, clock = CountedObjects(), ManualClock(4_000_000_000_000)
+    rows = filled(bucket, 12)
+    objects = before(tmp_path, bucket, 10_500, clock)
+    for name, data in rows[:10]:
+        clock.advance(1)
+        assert objects.get(name).to_pybytes() == data
+    clock.advance(1)
+    objects.get(rows[0][0])
+    assert len(bucket.reads) == 10
+    clock.advance(1)
+    objects.get(rows[10][0])
+    here = names_here(objects)
+    left = [number for number, (name, _) in enumerate(rows) if name.partition("/")[2] in here]
+    assert 0 in left and 10 in left and 1 not in left, left
+    assert sum(copy.size for copy in objects.copies.all()) <= 10_500
+    assert objects.get(rows[1][0]).to_pybytes() == rows[1][1]
+
+
+def test_an_object_larger_than_the_bound_is_read_and_not_kept(tmp_path: Path) -> None:
+    bucket = CountedObjects()
+    [(name, data)] = filled(bucket, 1)
+    for bound in (0, 100):
+        objects = before(tmp_path, bucket, bound)
+        assert objects.get(name).to_pybytes() == data
+        assert objects.local_path(name) is None and not names_here(objects)
+        objects.put(name, data)
+        assert not names_here(objects)
+
+
+@pytest.mark.parametrize("damage", ["bytes", "short", "empty"])
+def test_a_damaged_copy_is_fetched_again(tmp_path: Path, damage: str) -> None:
+    bucket = CountedObjects()
+    [(name, data)] = filled(bucket, 1)
+    before(tmp_path, bucket, 1 << 20).get(name)
+    file = before(tmp_path, bucket, 1 << 20).local_path(name)
+    assert file is not None
+    file.write_bytes({"bytes": b"\xff" + data[1:], "short": data[:-1], "empty": b""}[damage])
+    assert before(tmp_path, bucket, 1 << 20).get(name).to_pybytes() == data
+    assert file.read_bytes() == data and len(bucket.reads) == 2
+
+
+def test_what_the_bucket_has_damaged_is_never_a_copy(tmp_path: Path) -> None:
+    bucket = CountedObjects()
+    name = name_of(b"as it was")
+    bucket.put(name, b"as it is now")
+    objects = before(tmp_path, bucket, 1 << 20)
+    assert objects.get(name).to_pybytes() == b"as it is now"  # the reader checks it, and names it
+    assert not names_here(objects)
+    with pytest.raises(NotFound):
+        objects.get(name_of(b"never there"))
+
+
+@contextmanager
+def files_up_to(size: int) -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_without_room_on_the_disk_it_is_read_from_the_bucket(tmp_path: Path) -> None:
+    bucket = CountedObjects()
+    [(name, data)] = filled(bucket, 1, 100_000)
+    objects = before(tmp_path, bucket, 1 << 20)
+    with files_up_to(5_000):
+        assert objects.get(name).to_pybytes() == data
+        objects.put(name, data)
+    assert not names_here(objects) and not list((objects.root / ".partial").iterdir())
+    assert objects.get(name).to_pybytes() == data and names_here(objects)
+
+
+def test_processes_make_room_for_each_other_while_copies_are_read(tmp_path: Path) -> None:
+    bucket = MemoryObjects()
+    rows = filled(bucket, 40)
+    wrong: list[str] = []
+
+    def read(step: int) -> None:
+        objects, held = before(tmp_path, bucket, 8_000), []
+        for number in range(200):
+            name, data = rows[number * step % len(rows)]
+            held.append((objects.get(name), data))
+        wrong.extend("read" for buffer, data in held if buffer.to_pybytes() != data)
+
+    threads = [threading.Thread(target=partial(read, step)) for step in (1, 3, 7, 11)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    # Each of four adds no more than a sixteenth before it looks, and one file.
+    assert sum(copy.size for copy in before(tmp_path, bucket, 8_000).copies.all()) <= 8_000 + 4 * 1_600
+
+
+def test_a_pond_reads_right_within_a_bound_and_without_copies(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch  # noqa: F811
+) -> None:  # fmt: skip
+    rows = [{"key": f"k{number}", "value": number} for number in range(500)]
+    with opened(url, tmp_path / "whole") as pond:
+        for name in ("m", "n", "o"):
+            pond.create_map(name, kind="state", value="long").load(rows)
+    for value, bound in enumerate(("30KB", "0"), 1000):
+        with opened(url, tmp_path / bound, cache_max=bound) as pond:
+            for name in ("m", "n", "o", "m"):
+                held = pond.map(name).snapshot()
+                assert held.lookup(["k7", "none"]).to_pylist() == [7, None]
+                for copy in list(pond.place.copies.all()):  # type: ignore[union-attr]
+                    copy.file.unlink()
+                assert held.lookup(["k499"]).to_pylist() == [499]
+            pond.map("m").load([{"key": "k8", "value": value}])
+            assert pond.map("m").get("k8") == value
+            assert sum(copy.size for copy in pond.place.copies.all()) <= 30_000  # type: ignore[union-attr]
+    monkeypatch.setenv("MILLPOND_BUCKET_CACHE_MAX", "12KiB")
+    assert bucket_place(url, SystemClock(), cache=str(tmp_path)).cache_max == 12 << 10
+    for wrong in ("many", -1):
+        with pytest.raises(Invalid):
+            millpond.open(url, cache=tmp_path, cache_max=wrong)
+
+
+def test_a_damaged_range_in_the_cache_answers_right(url: str, tmp_path: Path) -> None:  # noqa: F811
+    with opened(url, tmp_path / "one") as pond:
+        pond.create_map("m", kind="state", value="long").load([{"key": "a", "value": 1}])
+        assert pond.map("m").get("a") == 1
+    shutil.copytree(tmp_path / "one", tmp_path / "two")
+    for file in (tmp_path / "two").glob("*/snapshots/*/ranges/*"):
+        data = bytearray(file.read_bytes())
+        data[len(data) // 2] ^= 1
+        file.write_bytes(bytes(data))
+    with opened(url, tmp_path / "two") as pond:
+        assert pond.map("m").get("a") == 1
+        [name] = [info.name for info in pond.map("m").objects.list("ranges")]
+        pond.map("m").objects.bucket.put(name, b"damaged in the bucket")  # type: ignore[attr-defined]
+        assert pond.map("m").snapshot().lookup(["a"]).to_pylist() == [1]
+    with opened(url, tmp_path / "three") as pond, pytest.raises(Corrupt) as caught:
+        pond.map("m").get("a")
+    assert caught.value.kind == "range_damaged" and name in str(caught.value)

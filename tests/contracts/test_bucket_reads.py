@@ -1,0 +1,80 @@
+"""The requests of readers of a pond in a bucket, counted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+from tests.contracts.test_bucket_ponds import opened, url  # noqa: F401
+from tests.harness.buckets.requests import counted_requests
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.usefixtures("process")
+
+ROWS = 60_000
+
+
+def test_a_cold_question_fetches_what_may_answer_it(url: str, tmp_path: Path) -> None:  # noqa: F811
+    keys = [f"k{number}" for number in range(ROWS)]
+    with opened(url, tmp_path / "writer") as pond:
+        made = pond.create_map("m", kind="state", value="long")
+        made.load(pa.table({"key": keys, "value": list(range(ROWS))}))
+        ranges = len(list(made.objects.list("ranges")))
+        assert ranges > 3
+    with counted_requests() as counts, opened(url, tmp_path / "reader", max_staleness=1e9) as pond:
+        reader = pond.map("m")
+        opening = counts.copy()
+        assert opening.total() <= 8 and opening.keys() == {"GET", "LIST"}, opening
+        counts.clear()
+        assert reader.get("k7") == 7
+        assert dict(counts) == {"GET": 3}, "a manifest, an index and one range"
+        counts.clear()
+        assert reader.get("k7") == 7 and reader.lookup(["k7", None], on_invalid="miss").to_pylist() == [7, None]
+        assert not counts, "what was fetched is not fetched again"
+        number = next(number for number in range(8, 1000) if not _asks(reader, f"k{number}", counts))
+        assert reader.get(f"k{number}") == number
+        assert reader.lookup(keys[:1000]).to_pylist() == list(range(1000))
+        counts.clear()
+        assert reader.lookup(keys).to_pylist() == list(range(ROWS))
+        assert reader.get("none") is None and reader.get("k59999") == 59_999
+        assert not counts, "all files are here"
+    with counted_requests() as counts, opened(url, tmp_path / "reader", max_staleness=1e9) as pond:
+        counts.clear()
+        assert pond.map("m").get("k7") == 7
+        assert not counts, "the cache has it"
+    with counted_requests() as counts, opened(url, tmp_path / "many", max_staleness=1e9) as pond:
+        counts.clear()
+        pond.map("m").lookup(keys[:1000])
+        assert counts.total() <= 2 + ranges
+
+
+def _asks(reader: object, key: str, counts: dict[str, int]) -> bool:
+    before = sum(counts.values())
+    reader.get(key)  # type: ignore[attr-defined]
+    return sum(counts.values()) > before
+
+
+def test_what_is_loaded_later_is_seen_by_who_opened_a_part(url: str, tmp_path: Path) -> None:  # noqa: F811
+    with opened(url, tmp_path / "writer") as pond, opened(url, tmp_path / "reader") as other:
+        made = pond.create_map("m", kind="temporal_state", value="n long")
+        there = other.map("m")
+        assert there.get("a", at=5) is None and there.lookup([], at=[]).to_pylist() == []
+        for number in range(4):
+            made.load(
+                [
+                    {"key": f"k{number}", "effective_time": 1, "n": number},
+                    {"key": "a", "effective_time": number, "n": number},
+                ]
+            )
+            assert there.get("a", at=9) == {"n": number}
+            assert there.lookup([f"k{number}", "none"], at=9).to_pylist() == [{"n": number}, None]
+        other.alter_map("m", retain="10y")
+        assert there.get("a", at=9) == {"n": 3}
+        made.delete("key = 'a'")
+        assert there.get("a", at=9) is None
+        there.close()
+        assert there.get("k1", at=9) == {"n": 1}
