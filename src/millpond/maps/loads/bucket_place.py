@@ -18,10 +18,12 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from millpond.clock import SystemClock
 from millpond.errors import Conflict, Denied, Invalid, NotFound
 from millpond.maps.loads.pond_folder import FOLDERS, MARKER, make_folders, read_marker
 from millpond.stores.bucket_space.space import MAX_STALENESS, BucketSpace
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 
     from millpond.clock import Clock
     from millpond.kernel.space import Space
-    from millpond.stores.objects import FolderObjects, ObjectStore
+    from millpond.stores.objects import ObjectStore
 
 __all__ = ("UNSUPPORTED", "BucketPlace", "bucket_place")
 
@@ -40,8 +42,6 @@ UNSUPPORTED = {
     "shards": "make the map with store='layers', or keep it in a pond in a folder",
     "events": "use a pond in a folder, or streams in Redis, for events",
     "workflows": "run pipelines from a pond in a folder",
-    "repositories": "make the repository in a pond in a folder, with its objects in the bucket",
-    "spark": "read and load from Spark through a pond in a folder, or by Python on the driver",
 }
 """The parts that do not work in a bucket, each with the way out."""
 MARKER_NAME = "pond.json"
@@ -197,6 +197,13 @@ class BucketPlace:
         with self._needing("s3:GetObject, s3:ListBucket"):
             return BucketSpace(StoreBelow(self.objects, "space"), self.clock, max_staleness=self.max_staleness)
 
-    def open_files(self, folder: Path) -> FolderObjects:
+    def open_files(self, folder: Path) -> FolderBeforeBucket:
         """The files of a map: copies in the folder, the originals below the prefix."""
-        return FolderBeforeBucket(folder, ObjectsBelow(self.objects, f"snapshots/{folder.name}"), _OWN)
+        below = ObjectsBelow(self.objects, f"snapshots/{folder.name}")
+        return FolderBeforeBucket(folder, below, _OWN, elsewhere=partial(_files_of, self.address, folder.name))
+
+
+def _files_of(address: str, name: str) -> FolderBeforeBucket:
+    """The files of a map in a process that has not opened its pond, with copies in the folder of its user."""
+    place = bucket_place(address, SystemClock())
+    return place.open_files(place.folder / "snapshots" / name)

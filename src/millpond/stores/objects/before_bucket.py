@@ -20,7 +20,7 @@ from millpond.stores.objects.folder import FolderObjects
 from millpond.stores.objects.protocol import check_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
     import pyarrow as pa
@@ -42,17 +42,29 @@ def forget_copies(objects: Objects) -> None:
                     file.unlink(missing_ok=True)
 
 
+def _reopened(elsewhere: Callable[[], FolderBeforeBucket]) -> FolderBeforeBucket:
+    return elsewhere()
+
+
 class FolderBeforeBucket(FolderObjects):
-    """The objects of a bucket, with copies in a folder; names that begin with `own` folders are of the folder alone."""
+    """The objects of a bucket, with copies in a folder; names that begin with `own` folders are of the folder alone.
+
+    `elsewhere` opens them in another process, which may be on a machine without such a folder.
+    """
 
     collected = False
 
-    def __init__(self, where: str | Path, bucket: Objects, own: Iterable[str] = ()) -> None:
+    def __init__(
+        self, where: str | Path, bucket: Objects, own: Iterable[str] = (), *,
+        elsewhere: Callable[[], FolderBeforeBucket] | None = None,
+    ) -> None:  # fmt: skip
         super().__init__(where)
-        self.bucket, self.own = bucket, tuple(own)
+        self.bucket, self.own, self._elsewhere = bucket, tuple(own), elsewhere
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (type(self), (self.where, self.bucket, self.own))
+        if self._elsewhere is None:
+            return (type(self), (self.where, self.bucket, self.own))
+        return (_reopened, (self._elsewhere,))
 
     def _is_own(self, name: str) -> bool:
         return check_name(name).partition("/")[0] in self.own
