@@ -58,7 +58,7 @@ def fill(pond: Pond) -> None:
 
 
 def said(pond: Pond) -> list[object]:
-    """What a pond says, at all its refs."""
+    """The answers of a pond, at all its refs."""
     questions = (["a", "b"], 6), (["a"], 10)
     refs = (pond, pond.branch("fix"), pond.at("v1"))
     return [

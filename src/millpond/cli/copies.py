@@ -5,7 +5,6 @@ A place has a `/` in it, such as `./pond` or `s3://bucket/pond`; the name of a m
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -58,7 +57,10 @@ def _copy_pond(source: str, target: str, maps: list[str], *, json: bool) -> None
     with console.progress("copying", unit="bytes", quiet=json) as advance:
         report = millpond.copy(source, target, maps=maps, advance=advance)
     if json:
-        console.print_json(asdict(report))
+        console.print_json({
+            "source": source, "target": target, "maps": report.maps, "files": report.files, "bytes": report.bytes,
+            "files_reused": report.files_reused,
+        })  # fmt: skip
         return
     console.say(
         f"{target}: maps {', '.join(report.maps) or 'none'}; files {report.files:,} sent "

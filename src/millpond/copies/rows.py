@@ -102,7 +102,7 @@ class WholePond:
         }
         for part in (part for part, there in parts.items() if there):
             raise Invalid("a part of the pond is not copied", kind="copy_unsupported", part=part,
-                          pond=self.source.place.address, hint="copy maps by name: --map NAME")  # fmt: skip
+                          pond=self.source.place.address, hint="copy maps by name: maps=['NAME']")  # fmt: skip
         with target.space.read() as tx:
             self._check(tx, target)
 
@@ -111,10 +111,10 @@ class WholePond:
         if mark in (None, BEGUN):
             if head_of(tx).position or next(tx.keys(REPOSITORY.range()), None) is not None:
                 raise Conflict("there is another pond", kind="copy_target", pond=where,
-                               hint="name an empty place, or copy maps by name: --map NAME")  # fmt: skip
+                               hint="name an empty place, or copy maps by name: maps=['NAME']")  # fmt: skip
         elif tx.get(POND_ID.packed) != self.tx.get(POND_ID.packed) or mark != _state(tx):
             raise Conflict("the target was changed since it was copied", kind="copy_target_changed", pond=where,
-                           hint="copy to another place, or copy maps by name: --map NAME")  # fmt: skip
+                           hint="copy to another place, or copy maps by name: maps=['NAME']")  # fmt: skip
 
     def begin(self, target: Pond) -> None:
         """Mark a target that is empty, so that no files of it are taken for those of dropped maps."""

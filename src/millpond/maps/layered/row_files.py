@@ -75,8 +75,8 @@ class RowFile:
         >>> RowFile("", "", "", ((0, 1), (1, 1), (2, 1), (1, 1)), (8, 16, 24, 32), 3, 0, "").spans(1, 3).__next__()
         (8, 24, 2)
         """
-        for wanted, run in groupby(range(len(self.batches)), lambda number: start <= self.batches[number][0] < stop):
-            if wanted:
+        for inside, run in groupby(range(len(self.batches)), lambda number: start <= self.batches[number][0] < stop):
+            if inside:
                 first, *others = run
                 last = others[-1] if others else first
                 yield self.ends[first - 1] if first else 0, self.ends[last], last - first + 1
