@@ -122,6 +122,7 @@ def _page(opening: str, parts: Iterator[str]) -> str:
 def _python() -> Iterator[str]:
     yield "## Opening\n"
     yield from function("millpond.open", millpond.open)
+    yield from function("millpond.copy", millpond.copy)
     yield from function("millpond.open_snapshot", millpond.open_snapshot)
     for subject in (
         millpond.Pond,

@@ -27,6 +27,9 @@ from millpond.errors import (
 )  # fmt: skip
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from millpond.copies import CopyReport
     from millpond.maps.enrich import Lookup
     from millpond.maps.loads.load import LoadResult
     from millpond.maps.map import Map
@@ -36,7 +39,8 @@ if TYPE_CHECKING:
 
 __all__ = (
     "AlreadyExists", "Closed", "Conflict", "Corrupt", "Denied", "Fenced", "Internal", "Invalid", "LoadResult", "Lookup",
-    "Map", "MillpondError", "NotFound", "Pond", "Unavailable", "Uncertain", "__version__", "open", "open_snapshot",
+    "Map", "MillpondError", "NotFound", "Pond", "Unavailable", "Uncertain", "__version__", "copy", "open",
+    "open_snapshot",
 )  # fmt: skip
 
 __version__ = "0.1.0"
@@ -62,6 +66,29 @@ def open(
     from millpond.client.location import parse_location
 
     return parse_location(where).open(create=create, clock=clock, **settings)
+
+
+def copy(
+    source: str | os.PathLike[str], target: str | os.PathLike[str], *, maps: Sequence[str] = (),
+    clock: Clock | None = None, advance: Callable[[int], object] = lambda _bytes: None,
+) -> CopyReport:  # fmt: skip
+    """Copy a pond to a folder or a bucket, or these `maps` of it into the pond there; what is copied is verified.
+
+    Of a whole pond go its layered maps with their history, its branches, tags and repositories; of maps by name `main`,
+    with its history. Copied again, what changed since is sent, also after a copy that was cut short. `advance` is
+    called with bytes as they are sent.
+
+    Raises:
+        NotFound: there is no pond at the source, or no such map.
+        Invalid: a part of the source cannot be copied, it is named; a place on nodes.
+        Conflict: the target has a pond or a map of its own, or was changed since it was copied.
+        Corrupt: a file of the source is damaged, or what was copied does not verify.
+        Unavailable: a place cannot be reached, or a disk is full.
+        Denied: a place refuses us.
+    """
+    from millpond.copies import copy_pond
+
+    return copy_pond(source, target, maps=maps, clock=clock, advance=advance)
 
 
 def open_snapshot(

@@ -260,13 +260,7 @@ class Pond(PondFace, RefsFace):
 
     @opened_once
     def repositories(self) -> Repositories:
-        """Repositories of objects; opening them may look for the server that has their rows."""
-        self.place.refuse("repositories")
-        return self.open_repositories
-
-    @opened_once
-    def open_repositories(self) -> Repositories:
-        """The repositories, among them that of the maps."""
+        """Repositories of objects, among them that of the maps; opening them may look for the server of their rows."""
         from millpond.versions.place import VersionsPlace, placed
         from millpond.versions.repositories import Background, Repositories
 

@@ -67,7 +67,7 @@ def parameters() -> set[str]:
     from millpond.pipelines.declare import Declared
     from millpond.spark.enrich import Lookup
 
-    calls: list[Any] = [millpond.open, spark.enrich, spark.register, Lookup, writer.write, Declared]
+    calls: list[Any] = [millpond.copy, millpond.open, spark.enrich, spark.register, Lookup, writer.write, Declared]
     calls += [getattr(pipelines, name) for name in pipelines.__all__ if inspect.isfunction(getattr(pipelines, name))]
     for owner in (millpond.Pond, Map, Snapshot, RemotePond, RemoteMap):
         calls += [act for name, act in inspect.getmembers(owner, callable) if not name.startswith("_")]

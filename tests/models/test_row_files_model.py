@@ -95,7 +95,7 @@ def test_stretches_hold_all_shares_once_and_about_as_many_rows(tmp_path: Path) -
     cut = stretches(files, rows_max=1000)
     assert [start for start, _ in cut] == [0, *(stop for _, stop in cut[:-1])]
     assert cut[-1][1] == files[0].count
-    counts = [sum(batch.num_rows for batch in rows_of_shares(files, *stretch)) for stretch in cut]
+    counts = [sum(batch.num_rows for batch in rows_of_shares(files, *stretch, NUMBERS)) for stretch in cut]
     assert sum(counts) == 4500
     assert len(cut) == 5
     assert max(counts) < 1100
@@ -110,4 +110,4 @@ def test_rows_of_another_map_of_the_name_and_files_that_are_gone_are_errors(tmp_
         path = Path(files[0].path)
         path.unlink() if content is None else path.write_bytes(content)
         with pytest.raises(Corrupt, match="cannot be read"):
-            list(rows_of_shares(files, 0, files[0].count))
+            list(rows_of_shares(files, 0, files[0].count, NUMBERS))

@@ -36,10 +36,17 @@ def environment(scratch: Path) -> dict[str, str]:
 
 
 @contextmanager
-def daemon(scratch: Path, ready: str, *command: str) -> Iterator[str]:
-    """A process of the cluster for as long as this lasts; what its log says when it is ready."""
+def daemon(scratch: Path, ready: str, *command: str, home: Path | None = None) -> Iterator[str]:
+    """A process of the cluster for as long as this lasts; what its log says when it is ready.
+
+    `home`: where it and its executors keep temporary files, and copies of what lies in a bucket.
+    """
+    own = environment(scratch)
+    if home is not None:
+        home.mkdir()
+        own |= {"XDG_CACHE_HOME": str(home), "TMPDIR": str(home), "SPARK_LOCAL_DIRS": str(home / "local")}
     process = subprocess.Popen(
-        [str(SPARK / "bin" / "spark-class"), *command], env=environment(scratch), cwd=scratch, text=True,
+        [str(SPARK / "bin" / "spark-class"), *command], env=own, cwd=scratch, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
     assert process.stdout is not None
@@ -65,8 +72,8 @@ def daemon(scratch: Path, ready: str, *command: str) -> Iterator[str]:
 
 
 @contextmanager
-def cluster(scratch: Path) -> Iterator[str]:
-    """The URL of a master with two workers."""
+def cluster(scratch: Path, *, apart: bool = False) -> Iterator[str]:
+    """The URL of a master with two workers; `apart`: they share no folder for temporary files."""
     package = "org.apache.spark.deploy"
     with ExitStack() as running:
         url = running.enter_context(
@@ -81,6 +88,7 @@ def cluster(scratch: Path) -> Iterator[str]:
                     scratch, "Successfully registered with master", f"{package}.worker.Worker", "--host", LOOPBACK,
                     "--cores", "1", "--memory", "600m", "--webui-port", "0",
                     "--work-dir", str(scratch / f"work{number}"), url,
+                    home=scratch / f"home{number}" if apart else None,
                 )
             )  # fmt: skip
         yield url

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 DAY = 86_400_000
 WORDS = st.sampled_from(["a", "ab", "b", "log", ""])
 REST = st.lists(st.one_of(WORDS, st.integers(-3, 3)), max_size=2).map(tuple)
-OF_NODES = {"pond/confirmed/<url>", "pond/handed_over", "pond/nodes", "pond/promise"}
-"""The keyspaces that only a pond of several nodes has rows in."""
+OF_NODES = {"pond/confirmed/<url>", "pond/copied", "pond/handed_over", "pond/nodes", "pond/promise"}
+"""The keyspaces that only a pond of several nodes has rows in, or a copy of another."""
 
 
 def registry_of(*pairs: tuple[str, str]) -> Registry:

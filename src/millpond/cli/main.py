@@ -40,7 +40,7 @@ _MODULES = {
     "enrich": "enrich.command",
     "maintenance": "maintenance",
     "alter": "maps",
-    "copy": "maps",
+    "copy": "copies",
     "rename": "maps",
     "delete": "deletes",
     "drop": "maps",

@@ -17,17 +17,9 @@ if TYPE_CHECKING:
     from millpond.maps.model.definition import MapDefinition
 
 __all__ = (
-    "KeyChoice",
-    "KindChoice",
-    "SchemeChoice",
-    "StoreChoice",
-    "alter",
-    "copy",
-    "create",
-    "drop",
-    "maps",
-    "rename",
-)
+    "KeyChoice", "KindChoice", "SchemeChoice", "StoreChoice", "alter", "create", "drop", "maps", "rename",
+    "tell_copied",
+)  # fmt: skip
 
 _HERE = "pond"
 
@@ -292,23 +284,16 @@ def alter(
 NewName = Annotated[str, typer.Argument(metavar="NEW", help="The new name.")]
 
 
-@verb("copy", "millpond copy weather climate", "millpond copy weather climate --json")
-def copy(name: MapName, new: NewName, pond: PondPlace = _HERE, json: Json = False) -> None:
-    """Copy a layered map. Its files are shared: a copy takes no room and no time."""
-    with existing_pond(pond) as opened:
-        definition = opened.catalogue.copy(name, new)
-    _tell_copied("copied", name, definition, as_json=json)
-
-
 @verb("rename", "millpond rename weather climate", "millpond rename weather climate --json")
 def rename(name: MapName, new: NewName, pond: PondPlace = _HERE, json: Json = False) -> None:
     """Give a layered map another name."""
     with existing_pond(pond) as opened:
         definition = opened.catalogue.rename(name, new)
-    _tell_copied("renamed", name, definition, as_json=json)
+    tell_copied("renamed", name, definition, as_json=json)
 
 
-def _tell_copied(done: str, name: str, definition: MapDefinition, *, as_json: bool) -> None:
+def tell_copied(done: str, name: str, definition: MapDefinition, *, as_json: bool) -> None:
+    """Say that a map has another name, or one more."""
     if as_json:
         console.print_json(definition.to_dict() | {"store": str(definition.store)})
     else:

@@ -36,7 +36,9 @@ class FolderLocation:
 
         return open_pond(self.folder, create=create, clock=clock, **settings)
 
-    def either(self, of_folder: Callable[[Path], T], of_nodes: Callable[[str], T]) -> T:
+    def either(
+        self, of_folder: Callable[[Path], T], of_nodes: Callable[[str], T], of_bucket: Callable[[str], T] | None = None
+    ) -> T:  # fmt: skip
         """The result of the function for a folder."""
         return of_folder(self.folder)
 
@@ -65,7 +67,9 @@ class NodesLocation:
 
         return open_nodes(self.urls, clock=clock, **settings)
 
-    def either(self, of_folder: Callable[[Path], T], of_nodes: Callable[[str], T]) -> T:
+    def either(
+        self, of_folder: Callable[[Path], T], of_nodes: Callable[[str], T], of_bucket: Callable[[str], T] | None = None
+    ) -> T:  # fmt: skip
         """The result of the function for nodes, given their addresses."""
         return of_nodes(self.urls)
 
@@ -112,11 +116,15 @@ class BucketLocation:
             memory_max=memory_bound(maps_memory_max), place=place,
         )  # fmt: skip
 
-    def either(self, of_folder: Callable[[Path], T], of_nodes: Callable[[str], T]) -> T:
-        """Refuse: neither function is for a bucket.
+    def either(
+        self, of_folder: Callable[[Path], T], of_nodes: Callable[[str], T], of_bucket: Callable[[str], T] | None = None
+    ) -> T:  # fmt: skip
+        """The result of the function for a bucket, given its address.
 
-        Raises: `Invalid`, kind `bucket_unsupported`.
+        Raises: `Invalid`, kind `bucket_unsupported`, where there is none.
         """
+        if of_bucket is not None:
+            return of_bucket(self.url)
         raise Invalid(
             "this is done with a folder or a node, not with a bucket", kind="bucket_unsupported", pond=self.url,
             hint="see docs/buckets.md for what works in a bucket",

@@ -18,6 +18,7 @@ from millpond.kernel.steps import step
 from millpond.maps.model.catalogue import altered_map, created_map, find_map, known_map, list_maps
 from millpond.maps.model.definition import MapDefinition, Store, folder_name, store_of
 from millpond.maps.model.field_changes import CHANGES
+from millpond.maps.model.keyspaces import COPIED
 from millpond.maps.model.store_limits import tracks_updates
 from millpond.maps.open_maps import OpenMaps
 from millpond.stores.files import remove_tree
@@ -171,6 +172,9 @@ class PondCatalogue:
     def finish_drops(self) -> None:
         """Remove what a crash, or those who read its snapshots, left of maps that were dropped or converted."""
         folder = self._loading.folder
+        with self._loading.space.read() as tx:
+            if tx.get(COPIED.packed) == b"begun":
+                return  # files of maps that are not yet entered, see `copies/copy.py`
         there = [place for parent in ("shards", "snapshots") for place in (folder / parent).glob("[!.]*")]
         stores = {folder_name(definition): definition.store for definition in self.list()}
         for place in there:

@@ -45,7 +45,7 @@ class OpenPond(Protocol):
     def place(self) -> PondPlace: ...
 
     @property
-    def open_repositories(self) -> Repositories: ...
+    def repositories(self) -> Repositories: ...
 
 
 class RefStates:
@@ -64,7 +64,7 @@ class RefStates:
 
         Raises: `Invalid`, kind `refs_place`, where the repositories of the pond are in a database of their own.
         """
-        repositories = self._pond.open_repositories
+        repositories = self._pond.repositories
         if repositories.space is not self._pond.space:
             raise Invalid(
                 "maps have branches where the repositories are in the pond's own folder", kind="refs_place",

@@ -1,13 +1,13 @@
 """A map whose log is followed: its loads after a position, and the rows of their parts.
 
-The pond of a folder is open while it is followed. Nodes are asked no more often than each `POLL_SECONDS`, for what is
-about the map: the right to read it is enough.
+A pond in a folder or a bucket is open while it is followed. Nodes are asked no more often than each `POLL_SECONDS`, for
+what is about the map: the right to read it is enough.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -28,10 +28,10 @@ from millpond.maps.snapshots.rows_of_groups import GroupSpan
 from millpond.pond import Pond
 from millpond.retry import retry
 from millpond.spark.places import NodesPlace, Place
-from millpond.stores.objects import open_objects
 
 if TYPE_CHECKING:
     from millpond.client.transport import Connection
+    from millpond.stores.objects import Objects
 
 __all__ = ("Change", "ChangesSettings", "FolderLog", "FollowedMap", "Log", "NodesLog", "changed_rows")
 
@@ -55,9 +55,10 @@ class ChangesSettings:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A part that a load brought, or the rows of a layer; `folder` is where they lie, of a pond in a folder.
+    """A part that a load brought, or the rows of a layer; `folder` is where a part lies, of a pond in a folder.
 
-    `manifest` is the snapshot whose newest layer has the rows; `layered` where there is one.
+    `manifest` is the snapshot, among the `files` of the map, whose newest layer has the rows; `layered` where there is
+    one.
     """
 
     position: int
@@ -66,6 +67,7 @@ class Change:
     folder: str | None = None
     layered: bool = False
     manifest: str | None = None
+    files: Objects | None = field(default=None, compare=False)
 
 
 class Log(Protocol):
@@ -97,7 +99,7 @@ class Log(Protocol):
 
 
 class FolderLog:
-    """The log of a pond in a folder."""
+    """The log of a pond that this process opens, in a folder or a bucket."""
 
     follows_layers = True
 
@@ -135,8 +137,8 @@ class FolderLog:
         with self._pond.space.read() as tx:
             manifests = {past.position: past.loaded for past in changes_of(tx, self.name) if past.loaded}
         manifest = manifests.get(change.position)
-        folder = self._pond.map(self.name).objects.where
-        return None if manifest is None else replace(change, folder=str(folder), manifest=manifest)
+        files = self._pond.map(self.name).objects
+        return None if manifest is None else replace(change, files=files, manifest=manifest)
 
     def quarantined(self) -> frozenset[str]:
         return frozenset(part.part for part in self._pond.parts.list(self.name, "quarantined"))
@@ -272,12 +274,11 @@ def _layer_rows(definition: MapDefinition, change: Change) -> Iterator[pa.Record
 
     Raises: `NotFound` when history keeps it no more; as `_part_rows`.
     """
-    assert change.folder is not None and change.manifest is not None, "it lies in a folder"
-    objects = open_objects(change.folder)
-    manifest = load_manifest(objects, change.manifest)
+    assert change.files is not None and change.manifest is not None, "nodes tell of no layers"
+    manifest = load_manifest(change.files, change.manifest)
     _check_columns(definition, manifest.definition, change)
     alone = replace(manifest, layers=(replace(manifest.layers[0], mode=LayerMode.WHOLE),))
-    yield from chain.from_iterable(batches_of_spans(objects, alone, GroupSpan()))
+    yield from chain.from_iterable(batches_of_spans(change.files, alone, GroupSpan()))
 
 
 def _part_rows(place: Place, definition: MapDefinition, change: Change) -> Iterator[pa.RecordBatch]:

@@ -1,7 +1,7 @@
-"""The pond a Spark call speaks of: an open one, a folder, nodes by their URLs, or the session's own.
+"""The pond a Spark call speaks of: an open one, a folder, a bucket, nodes by their URLs, or the session's own.
 
-To other processes it travels as a `Place`: the folder's absolute path, or the URLs with what is needed to be let in.
-What differs between the two, `FolderPlace` and `NodesPlace` do, each in its way; nobody else looks which it is.
+To other processes it travels as a `Place`: the folder's absolute path, the address of the bucket, or the URLs with what
+is needed to be let in. What differs between them, the places do, each in its way; nobody else looks which it is.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from millpond.clock import Clock, SystemClock
 from millpond.errors import Invalid, MillpondError
 from millpond.kernel.job_reports import NO_REPORTS, JobReports
 from millpond.maps.loads.pond_folder import writer_folder
+from millpond.stores.objects import open_objects
 
 if TYPE_CHECKING:
     from millpond.client.map import RemoteMap
@@ -31,14 +32,15 @@ if TYPE_CHECKING:
     from millpond.maps.snapshots.manifest import SnapshotManifest
     from millpond.pond import Pond
     from millpond.refs.pond import RefPond
+    from millpond.refs.states import OpenPond as PondOfRefs
     from millpond.settings import Settings
     from millpond.spark.change_log import Change, Log
     from millpond.spark.planned_snapshot import PlannedSnapshots
     from millpond.spark.staging import StagingDir
 
 __all__ = (
-    "POND", "FolderPlace", "NodesPlace", "OpenPond", "Place", "PondLike", "Rights", "opened", "place_named", "place_of",
-    "rights_of",
+    "POND", "BucketPlace", "FolderPlace", "NodesPlace", "OpenPond", "Place", "PondLike", "Rights", "opened",
+    "place_named", "place_of", "rights_of",
 )  # fmt: skip
 
 OpenPond: TypeAlias = "Pond | RemotePond"
@@ -156,9 +158,16 @@ class FolderPlace:
         """A folder below the pond's own."""
         from millpond.spark.staging import FolderStagingDir
 
+        self.check_staged()
+        return FolderStagingDir(writer_folder(self.folder, clock, owner), lasting, load_id, self.branch)
+
+    def check_staged(self) -> None:
+        """Refuse to load at a ref.
+
+        Raises: `Invalid`, kind `ref_read_only`.
+        """
         if self.ref:
             raise Invalid("a ref is only read", kind="ref_read_only", ref=self.ref, hint="load on a branch: branch=")
-        return FolderStagingDir(writer_folder(self.folder, clock, owner), lasting, load_id, self.branch)
 
     def log(self, name: str, clock: Clock) -> Log:
         """The log in the pond's space."""
@@ -202,13 +211,38 @@ class FolderPlace:
         with opened.snapshots.current() or nullcontext() as current:
             young = current is not None and current.manifest.created_ms > SystemClock().now_ms() - age_ms
             manifest = current.manifest if current is not None and young else opened.freeze()
-        return FolderSnapshots(str(opened.objects.where)), manifest
+        return FolderSnapshots(f"{self.where} {opened.objects.where}", opened.objects), manifest
 
     @contextmanager
     def part(self, change: Change) -> Iterator[Path]:
         """The part where it lies."""
         assert change.folder is not None, "a change of a folder's log has the folder of its part"
         yield Path(change.folder)
+
+
+@dataclass(frozen=True, slots=True)
+class BucketPlace(FolderPlace):
+    """A pond in a bucket, by its address, that driver and executors reach each with their own credentials."""
+
+    def open(self) -> Pond:
+        """Open the pond, which must be there."""
+        from millpond.client.location import BucketLocation
+
+        return BucketLocation(self.where).open(create=False)
+
+    @contextmanager
+    def reports(self) -> Iterator[JobReports]:
+        """None: a pond in a bucket has no events."""
+        yield NO_REPORTS
+
+    def staging_dir(
+        self, clock: Clock, owner: int, *, lasting: bool = True, load_id: str | None = None
+    ) -> StagingDir:  # fmt: skip
+        """A prefix below the pond's own."""
+        from millpond.spark.bucket_staging import BucketStagingDir, job_name
+
+        self.check_staged()
+        return BucketStagingDir(open_objects(self.where), job_name(clock), lasting, load_id, self.branch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,14 +359,12 @@ def place_of(pond: PondLike | None, session: SparkSession | None = None, *, refs
         from millpond.refs.pond import BranchPond, RefPond
 
         if isinstance(place, Pond):
-            place.place.refuse("spark")
-            return _folder_place(place.folder)
+            return _pond_place(place)
         if isinstance(place, RefPond) and not refs:
             raise Invalid("this is done on main", kind="ref_unsupported", pond=repr(place), hint="name the pond itself")
         if isinstance(place, RefPond):
-            place.refs.pond.place.refuse("spark")
             on_branch = isinstance(place, BranchPond)
-            return _folder_place(place.refs.folder).at(*((place.ref, None) if on_branch else (None, place.ref)))
+            return _pond_place(place.refs.pond).at(*((place.ref, None) if on_branch else (None, place.ref)))
         return NodesPlace(place.nodes.where, Rights(place.settings.client.token, place.settings.tls.ca or ""))
     return place_named(os.fspath(place), Rights() if session is None else rights_of(session))
 
@@ -347,7 +379,19 @@ def place_named(place: str, rights: Rights) -> Place:
 
     Raises: `Invalid` for URLs that are not understood.
     """
-    return parse_location(place).either(_folder_place, lambda urls: _nodes_place(urls, rights))
+    return parse_location(place).either(_folder_place, lambda urls: _nodes_place(urls, rights), _bucket_place)
+
+
+def _pond_place(pond: PondOfRefs) -> Place:
+    from millpond.maps.loads.bucket_place import BucketPlace as PlaceInBucket
+
+    return BucketPlace(pond.place.address) if isinstance(pond.place, PlaceInBucket) else _folder_place(pond.folder)
+
+
+def _bucket_place(url: str) -> Place:
+    from millpond.maps.loads.bucket_place import bucket_place
+
+    return BucketPlace(bucket_place(url, SystemClock()).address)
 
 
 def _folder_place(folder: Path) -> Place:

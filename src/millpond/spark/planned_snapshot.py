@@ -1,14 +1,14 @@
 """A map as it was when a query was planned: what every task of that query opens, also when it is tried again.
 
-A pond's folder keeps a snapshot while somebody leases it; nodes keep one that was pinned for some hours, and when one
-is lost another stands in that has the same rows. Executors find it in the folder, or fetch what they lack of it into
-the cache that all processes of their machine share.
+A pond's folder keeps a snapshot while somebody leases it, a bucket keeps all; nodes keep one that was pinned for some
+hours, and when one is lost another stands in that has the same rows. Executors find it in the folder, or fetch what
+they lack of it into the cache that all processes of their machine share.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Protocol
 
 import pyarrow as pa
@@ -20,7 +20,7 @@ from millpond.maps.snapshots.partition_filter import HashShare
 from millpond.maps.snapshots.rows_of_groups import GroupSpan, spans, thaw
 from millpond.maps.snapshots.snapshot import Snapshot
 from millpond.spark.places import NodesPlace
-from millpond.stores.objects import open_objects
+from millpond.stores.objects import Objects
 
 __all__ = ("FolderSnapshots", "NodesSnapshots", "PlannedSnapshots")
 
@@ -52,27 +52,27 @@ class PlannedSnapshots(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FolderSnapshots:
-    """Snapshots in a folder."""
+    """Snapshots among the files of a map, in a folder or a bucket; `where` they are, by an address."""
 
     where: str
+    objects: Objects = field(compare=False)
     entry: ClassVar[int] = 0
 
     def at_entry(self, entry: int) -> FolderSnapshots:
-        """These: a folder has them all."""
+        """These: they have them all."""
         return self
 
     def open(self, id_: str, share: HashShare | None = None) -> Snapshot:
         """The snapshot of that id."""
-        objects = open_objects(self.where)
-        return Snapshot.open(objects, load_manifest(objects, id_), share=share)
+        return Snapshot.open(self.objects, load_manifest(self.objects, id_), share=share)
 
     def spans(self, manifest: SnapshotManifest, whole: GroupSpan, bytes_max: int) -> list[GroupSpan]:
         """Pieces of a snapshot."""
-        return spans(open_objects(self.where), manifest, whole, bytes_max)
+        return spans(self.objects, manifest, whole, bytes_max)
 
     def rows(self, manifest: SnapshotManifest, span: GroupSpan) -> Iterator[pa.RecordBatch]:
         """The canonical rows of a piece."""
-        return thaw(open_objects(self.where), manifest, span)
+        return thaw(self.objects, manifest, span)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
     FolderStagingDir   <pond>/writer/<host>-<pid>-<job>/<partition>-<task>/…   the driver adopts it from there; rows of
                     layered maps (`layered/row_files.py`) become one layer first, by tasks of a second stage if many
+    BucketStagingDir   see `bucket_staging.py`: files go to the bucket, and the driver takes them from there
     NodesStagingDir    <temp>/millpond-<user>/<pid>-<id>/…                     uploaded to every node, then removed;
                     <temp>/millpond-<random>/…                              where that one is not this user's alone
 
@@ -43,7 +44,10 @@ if TYPE_CHECKING:
     from millpond.client.transport import Nodes
     from millpond.pond import Pond
 
-__all__ = ("Entered", "ROWS", "FolderStagingDir", "Landed", "Staged", "StagingDir", "NodesStagingDir", "job_over")
+__all__ = (
+    "ROWS", "Entered", "FolderStagingDir", "Landed", "NodesStagingDir", "Staged", "StagingDir", "entered_here",
+    "job_over", "scratch_folder",
+)  # fmt: skip
 
 
 ROWS = "rows"
@@ -187,35 +191,7 @@ class FolderStagingDir:
 
     def enter(self, pond: OpenPond, parts: Sequence[Staged], entered: Entered) -> LoadResult:
         """Adopt the folders; they are merged when this returns, and frozen when that is wanted."""
-        pond = cast("Pond", pond)
-        if self.branch:
-            return self._enter_on_branch(pond, parts, entered)
-        with ExitStack() as held:
-            files = [part for part in parts if isinstance(part, RowFile)]
-            layers = layers_of_files(pond.loading.layers_of, files, held, entered.writes, entered.salt)
-            result = commit_load(
-                pond.loading, [*parts_of(parts), *layers], source=entered.source, rejected=entered.rejected,
-                stream=entered.stream, load_id=self.load_id,
-            )  # fmt: skip  # the job reports itself
-        for name in result.maps if entered.freeze else ():
-            pond.map(name).freeze()
-        return result
-
-    def _enter_on_branch(self, pond: Pond, parts: Sequence[Staged], entered: Entered) -> LoadResult:
-        """Put the layers of the rows on the branch, as one commit."""
-        from millpond.refs.loads import BranchLoad
-
-        on_branch = pond.branch(self.branch)
-        load = BranchLoad(
-            states=pond.refs.states, branch=self.branch, source=entered.source, rejected=entered.rejected,
-            again=bool(entered.salt), load_id=self.load_id,
-        )  # fmt: skip
-        if (earlier := load.earlier()) is not None:
-            return earlier
-        with ExitStack() as held:
-            files = [part for part in parts if isinstance(part, RowFile)]
-            layers = layers_of_files(on_branch.layers_of, files, held, entered.writes, entered.salt)
-            return load.enter(layers)
+        return entered_here(cast("Pond", pond), parts, entered, self.load_id, self.branch)
 
     def end(self) -> None:
         """Remove the job's folder."""
@@ -224,6 +200,46 @@ class FolderStagingDir:
     def give_up(self, parts: Iterable[Staged]) -> None:
         """Remove the job's folder."""
         self.end()
+
+
+def entered_here(
+    pond: Pond, parts: Sequence[Staged], entered: Entered, load_id: str | None, branch: str
+) -> LoadResult:  # fmt: skip
+    """Enter the parts and files of a job, as one load or one commit of a branch, in a pond that this process opened.
+
+    Raises: as `Pond.commit_load`.
+    """
+    if branch:
+        return _entered_on_branch(pond, parts, entered, load_id, branch)
+    with ExitStack() as held:
+        files = [part for part in parts if isinstance(part, RowFile)]
+        layers = layers_of_files(pond.loading.layers_of, files, held, entered.writes, entered.salt)
+        result = commit_load(
+            pond.loading, [*parts_of(parts), *layers], source=entered.source, rejected=entered.rejected,
+            stream=entered.stream, load_id=load_id,
+        )  # fmt: skip  # the job reports itself
+    for name in result.maps if entered.freeze else ():
+        pond.map(name).freeze()
+    return result
+
+
+def _entered_on_branch(
+    pond: Pond, parts: Sequence[Staged], entered: Entered, load_id: str | None, branch: str
+) -> LoadResult:  # fmt: skip
+    """Put the layers of the rows on the branch, as one commit."""
+    from millpond.refs.loads import BranchLoad
+
+    on_branch = pond.branch(branch)
+    load = BranchLoad(
+        states=pond.refs.states, branch=branch, source=entered.source, rejected=entered.rejected,
+        again=bool(entered.salt), load_id=load_id,
+    )  # fmt: skip
+    if (earlier := load.earlier()) is not None:
+        return earlier
+    with ExitStack() as held:
+        files = [part for part in parts if isinstance(part, RowFile)]
+        layers = layers_of_files(on_branch.layers_of, files, held, entered.writes, entered.salt)
+        return load.enter(layers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,13 +275,7 @@ class NodesStagingDir:
 
     def attempt(self, partition: int, task: int) -> Path:
         """A folder for temporary files of this executor."""
-        parent = Path(tempfile.gettempdir()) / f"millpond-{os.getuid()}"
-        if not _is_private(parent):
-            return Path(tempfile.mkdtemp(prefix="millpond-"))
-        _sweep(parent)
-        folder = parent / f"{os.getpid()}-{SystemClock().random_id()}"
-        folder.mkdir(mode=0o700)
-        return folder
+        return scratch_folder()
 
     def over(self, folder: Path) -> bool:
         """Nobody knows here; uploads that come too late expire."""
@@ -320,6 +330,17 @@ class NodesStagingDir:
         nodes = self.place.nodes()
         nodes.learn()
         return nodes
+
+
+def scratch_folder() -> Path:
+    """A fresh folder of this user alone, for what goes elsewhere; those of dead processes are removed."""
+    parent = Path(tempfile.gettempdir()) / f"millpond-{os.getuid()}"
+    if not _is_private(parent):
+        return Path(tempfile.mkdtemp(prefix="millpond-"))
+    _sweep(parent)
+    folder = parent / f"{os.getpid()}-{SystemClock().random_id()}"
+    folder.mkdir(mode=0o700)
+    return folder
 
 
 def job_over(partition: int) -> Conflict:

@@ -30,7 +30,6 @@ from millpond.maps.snapshots.snapshot import Snapshot, answer_type
 from millpond.spark.places import OpenPond, Place
 from millpond.spark.planned_snapshot import FolderSnapshots, PlannedSnapshots
 from millpond.spark.refresh import Chosen, parse_choices
-from millpond.stores.objects import open_objects
 
 __all__ = (
     "Question",
@@ -153,9 +152,9 @@ def open_share(shelf: PlannedSnapshots, id_: str, share: HashShare) -> Snapshot:
 
 @lru_cache(maxsize=SNAPSHOTS_OPEN)
 def open_history(shelf: PlannedSnapshots, definition: MapDefinition) -> OpenHistory:
-    """The history of a map in a folder, of which this process opens each manifest once."""
+    """The history of a map in a folder or a bucket, of which this process opens each manifest once."""
     assert isinstance(shelf, FolderSnapshots), "nodes tell of no history"
-    return OpenHistory(open_objects(shelf.where), definition)
+    return OpenHistory(shelf.objects, definition)
 
 
 def question_to(pond: OpenPond, place: Place, name: str) -> Question:

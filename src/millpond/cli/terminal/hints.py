@@ -15,8 +15,8 @@ __all__ = ("BY_KIND", "OPTIONS", "hint_of")
 
 OPTIONS = {
     "again": "--again", "at": "--at", "before": "--before", "condense": "--condense", "kind": "--kind",
-    "max_rejects": "--max-rejects", "pond": "--pond", "rejects": "--rejects", "resolution": "--resolution",
-    "retain": "--retain", "store": "--store", "written": "--format", "zone": "--zone",
+    "maps": "--map", "max_rejects": "--max-rejects", "pond": "--pond", "rejects": "--rejects",
+    "resolution": "--resolution", "retain": "--retain", "store": "--store", "written": "--format", "zone": "--zone",
 }  # fmt: skip
 """Parameters that hints name, and the options that stand for them."""
 
@@ -52,6 +52,8 @@ def hint_of(error: MillpondError) -> str | None:
     'say which zone they are in, such as --zone UTC'
     >>> hint_of(Invalid("no such columns", hint="perhaps columns={'value': {'temp': 'tmp', 'wind': 'wnd'}}"))
     'perhaps --value temp=tmp,wind=wnd'
+    >>> hint_of(Invalid("a part is not copied", hint="copy maps by name: maps=['NAME']"))
+    'copy maps by name: --map NAME'
     """
     if error.kind in BY_KIND:
         return BY_KIND[error.kind].format_map({name: str(value) for name, value in error.values.items()})
@@ -59,7 +61,7 @@ def hint_of(error: MillpondError) -> str | None:
 
 
 def _as_option(match: re.Match[str]) -> str:
-    option, value = OPTIONS[match[1]], match[2].strip("'\"")
+    option, value = OPTIONS[match[1]], match[2].strip("[]'\"")
     return option if value == "True" else f"{option} {'VALUE' if value == '…' else value}"
 
 

@@ -1,11 +1,12 @@
 """Rows that many tasks read and others write as a layer: meanwhile they wait in files, cut by the hash of their keys.
 
-    task 1   rows.arrow   0 0 3 7 7 … │ 0 1 3 …      batches of one share each, shares ascend within a block
-    task 2   rows.arrow   1 2 …
+    task 1   rows.ipc   0 0 3 7 7 … │ 0 1 3 …      messages of Arrow, of one share each; shares ascend within a block
+    task 2   rows.ipc   1 2 …
     share 0 of all files, in the order of the tasks ─▶ sorted groups ─▶ ranges
 
-Shuffling by files needs no rows in the Java of a Spark, whose executors see the folder of the pond anyway. Nothing is
-sorted before all rows of a share are together: each row is sorted once.
+Shuffling by files needs no rows in the Java of a Spark, whose executors see the folder or the bucket of the pond
+anyway. Nothing is sorted before all rows of a share are together: each row is sorted once. The messages of neighbouring
+shares adjoin within a block, so a stretch of them is one read, which of a bucket is one request.
 
 Invariants:
 * rows of one key are in one share, in the order in which they came: within a file, then in the order of files;
@@ -16,14 +17,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 import pyarrow as pa
 
 from millpond.arrays.xxh3 import hash_keys
-from millpond.errors import Corrupt
+from millpond.errors import Corrupt, NotFound
 from millpond.kernel.steps import step
 from millpond.maps.layered.event_digest import digest_of
 from millpond.maps.model.columns import canonical_schema, check_columns
@@ -32,6 +34,7 @@ from millpond.stores.files import disk_errors
 
 if TYPE_CHECKING:
     from millpond.maps.model.definition import MapDefinition
+    from millpond.stores.objects import Objects
 
 __all__ = ("SHARES", "RowFile", "RowFileWriter", "rows_of_shares")
 
@@ -39,30 +42,44 @@ SHARES = 128
 """A share of a hundred million rows can be sorted in memory."""
 BLOCK_BYTES = 64 << 20
 """The bytes of rows that are cut together: with fewer, the batches of a share are small."""
-_FILE = "rows.arrow"
+_FILE = "rows.ipc"
 
 
 @dataclass(frozen=True, slots=True)
 class RowFile:
     """The rows of one task for one map: the share and the rows of each batch of the file, of `count` shares.
 
-    `bytes` is their size in memory, `value` the id of the value type that they were written under, `digest` that of
-    the events of an aggregate.
+    `ends` has the byte behind each batch. `bytes` is the size of the rows in memory, `value` the id of the value type
+    that they were written under, `digest` that of the events of an aggregate. `path` is a file, or an object of `lies`.
     """
 
     path: str
     map: str
     incarnation: str
     batches: tuple[tuple[int, int], ...]
+    ends: tuple[int, ...]
     count: int
     bytes: int
     value: str
     digest: int = 0
+    lies: Objects | None = None
 
     @property
     def rows(self) -> int:
         """The number of rows."""
         return sum(rows for _, rows in self.batches)
+
+    def spans(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
+        """The bytes `[begin, end)` of the batches of some shares, and how many batches: as few spans as there are.
+
+        >>> RowFile("", "", "", ((0, 1), (1, 1), (2, 1), (1, 1)), (8, 16, 24, 32), 3, 0, "").spans(1, 3).__next__()
+        (8, 24, 2)
+        """
+        for inside, run in groupby(range(len(self.batches)), lambda number: start <= self.batches[number][0] < stop):
+            if inside:
+                first, *others = run
+                last = others[-1] if others else first
+                yield self.ends[first - 1] if first else 0, self.ends[last], last - first + 1
 
 
 class RowFileWriter:
@@ -75,7 +92,8 @@ class RowFileWriter:
         self._held: list[pa.RecordBatch] = []
         self._bytes = self._written = self._digest = 0
         self._batches: list[tuple[int, int]] = []
-        self._file: pa.RecordBatchFileWriter | None = None
+        self._ends: list[int] = []
+        self._file: BinaryIO | None = None
 
     def write(self, rows: pa.RecordBatch) -> None:
         """Take rows.
@@ -98,11 +116,12 @@ class RowFileWriter:
         with disk_errors(self._folder):
             if self._file is None:
                 self._folder.mkdir(parents=True, exist_ok=True)
-                self._file = pa.ipc.new_file(str(self._folder / _FILE), self._schema)
+                self._file = (self._folder / _FILE).open("xb")
             for batch in rows:
                 for share, within in self._cut(batch):
-                    self._file.write_batch(within)
+                    self._file.write(within.serialize())
                     self._batches.append((share, within.num_rows))
+                    self._ends.append(self._file.tell())
 
     def _cut(self, rows: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
         """The rows by their share, those of a share in the order in which they came."""
@@ -131,28 +150,40 @@ class RowFileWriter:
         step("rows.filed")
         definition, path, batches = self._definition, str(self._folder / _FILE), tuple(self._batches)
         name, incarnation, value = definition.name, definition.incarnation, definition.value_id
-        return [RowFile(path, name, incarnation, batches, self._count, self._written, value, self._digest)]
+        ends = tuple(self._ends)
+        return [RowFile(path, name, incarnation, batches, ends, self._count, self._written, value, self._digest)]
 
     def close(self) -> None:
-        """Nothing: the file goes with its folder."""
+        """Close the file, which goes with its folder."""
+        if self._file is not None:
+            self._file.close()
 
 
-def rows_of_shares(files: Sequence[RowFile], start: int, stop: int) -> Iterator[pa.RecordBatch]:
+def rows_of_shares(
+    files: Sequence[RowFile], start: int, stop: int, definition: MapDefinition
+) -> Iterator[pa.RecordBatch]:  # fmt: skip
     """The rows of the shares `[start, stop)` of some files of one map, those of a key in their order.
 
     Raises: `Corrupt` when a file is gone, or is none.
     """
+    schema = canonical_schema(definition)
     for file in files:
-        numbers = [number for number, (share, _) in enumerate(file.batches) if start <= share < stop]
-        if not numbers:
-            continue
-        try:
-            with pa.memory_map(file.path) as mapped:
-                reader = pa.ipc.open_file(mapped)
-                batches = [reader.get_batch(number) for number in numbers]
-        except (OSError, pa.ArrowException) as error:
-            raise Corrupt(
-                "the rows that a task wrote cannot be read", kind="rows_damaged", file=file.path, map=file.map,
-                reason=error, hint="load the data again",
-            ) from error  # fmt: skip
-        yield from batches
+        for begin, end, count in file.spans(start, stop):
+            try:
+                source = pa.BufferReader(_bytes_of(file, begin, end))
+                batches = [pa.ipc.read_record_batch(pa.ipc.read_message(source), schema) for _ in range(count)]
+            except (OSError, EOFError, NotFound, pa.ArrowException) as error:
+                raise Corrupt(
+                    "the rows that a task wrote cannot be read", kind="rows_damaged", file=file.path, map=file.map,
+                    reason=error, hint="load the data again",
+                ) from error  # fmt: skip
+            yield from batches
+
+
+def _bytes_of(file: RowFile, begin: int, end: int) -> pa.Buffer:
+    """The bytes `[begin, end)` of a file: mapped, or from a bucket by one request."""
+    if file.lies is not None:
+        return pa.py_buffer(file.lies.get_range(file.path, begin, end))
+    with pa.memory_map(file.path) as mapped:
+        mapped.seek(begin)
+        return mapped.read_buffer(end - begin)

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -27,7 +28,7 @@ from millpond.maps.layered.writer import WrittenLayer, layer_id, loaded_mode
 from millpond.maps.snapshots.freeze import bytes_at_once
 from millpond.maps.snapshots.groups_of_rows import freeze_groups, group_schema
 from millpond.maps.snapshots.manifest import Layer, LayerMode
-from millpond.maps.snapshots.sorted_runs import RUNS_HELD
+from millpond.maps.snapshots.sorted_runs import RUNS_HELD, SpillTo
 from millpond.maps.snapshots.sum_reach import with_reach
 from millpond.ranges import FoldedPart, Index, RangeWriter
 
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from millpond.maps.layered.head import Layers
     from millpond.maps.layered.row_files import RowFile
     from millpond.maps.model.definition import MapDefinition
-    from millpond.maps.snapshots.sorted_runs import SpillTo
     from millpond.stores.objects import Objects
 
 __all__ = ("ShareRanges", "ShareWriter", "Writes", "layer_of_files", "stretches", "write_here")
@@ -61,12 +61,15 @@ class ShareRanges:
 
 @dataclass(frozen=True, slots=True)
 class ShareWriter:
-    """Writes stretches of the shares of some files, as `[start, stop)`; it travels to the tasks that do."""
+    """Writes stretches of the shares of some files, as `[start, stop)`; it travels to the tasks that do.
+
+    `spill_bytes`: of rows, at most so many are held while they are sorted.
+    """
 
     objects: Objects
     definition: MapDefinition
     files: tuple[RowFile, ...]
-    spill: SpillTo
+    spill_bytes: int
 
     def write(self, stretch: Stretch) -> ShareRanges:
         """Sort the rows of a stretch and write their ranges.
@@ -74,8 +77,9 @@ class ShareWriter:
         Raises: `Corrupt` when a file is damaged; `Unavailable` when the disk is full.
         """
         rows, schema = 0, group_schema(self.definition)
-        with RangeWriter(self.objects, schema, bytes_at_once=bytes_at_once(self.spill)) as writer:
-            for groups in self._groups(stretch):
+        spill = SpillTo(Path(self.objects.where), self.spill_bytes)
+        with RangeWriter(self.objects, schema, bytes_at_once=bytes_at_once(spill)) as writer:
+            for groups in self._groups(stretch, spill):
                 rows += len(groups.column("rows").flatten())
                 writer.append(groups)
             ended = writer.at_boundary
@@ -83,14 +87,14 @@ class ShareWriter:
         step("shares.written")
         return ShareRanges(part, rows)
 
-    def _groups(self, stretch: Stretch) -> Iterator[pa.RecordBatch]:
+    def _groups(self, stretch: Stretch, spill: SpillTo) -> Iterator[pa.RecordBatch]:
         first = loaded_mode(self.definition) is LayerMode.FILL
         # As many as memory may hold at once: more would wait on the disk as sorted runs, and be sorted twice.
         row_bytes = MAJOR_BYTES + sum(file.bytes for file in self.files) // sum(file.rows for file in self.files)
-        rows_max = min(SORTED_ROWS, self.spill.bytes_max // RUNS_HELD // row_bytes)
+        rows_max = min(SORTED_ROWS, spill.bytes_max // RUNS_HELD // row_bytes)
         for start, stop in stretches(self.files, rows_max=rows_max, within=stretch):
             yield from freeze_groups(
-                self.definition, rows_of_shares(self.files, start, stop), spill=self.spill,
+                self.definition, rows_of_shares(self.files, start, stop, self.definition), spill=spill,
                 repeats="first" if first else "last",
             )  # fmt: skip
 
@@ -135,7 +139,7 @@ def layer_of_files(layers: Layers, files: Sequence[RowFile], written: Writes, sa
             "the fields of the map changed meanwhile", kind="fields_changed", map=definition.name,
             hint="ask again: the answer has other columns",
         )  # fmt: skip
-    parts = written(ShareWriter(layers.objects, definition, tuple(files), layers.spill()))
+    parts = written(ShareWriter(layers.objects, definition, tuple(files), layers.spill().bytes_max))
     base = Index("", (), group_schema(definition), ranges.DEFAULT_BOUNDARIES)
     index = ranges.join_parts(layers.objects, base, [part.part for part in parts])
     layer = with_reach(layers.objects, definition, Layer.of(index, definition, loaded_mode(definition)))

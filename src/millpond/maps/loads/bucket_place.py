@@ -20,10 +20,12 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from millpond.clock import SystemClock
 from millpond.errors import Conflict, Denied, Invalid, NotFound, Unavailable
 from millpond.maps.loads.pond_folder import FOLDERS, MARKER, make_folders, read_marker
 from millpond.ranges.verify import check_file
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
 
     from millpond.clock import Clock
     from millpond.kernel.space import Space
-    from millpond.stores.objects import FolderObjects, Objects, ObjectStore
+    from millpond.stores.objects import Objects, ObjectStore
 
 __all__ = ("UNSUPPORTED", "BucketPlace", "bucket_place", "cache_bound")
 
@@ -44,8 +46,6 @@ UNSUPPORTED = {
     "shards": "make the map with store='layers', or keep it in a pond in a folder",
     "events": "use a pond in a folder, or streams in Redis, for events",
     "workflows": "run pipelines from a pond in a folder",
-    "repositories": "make the repository in a pond in a folder, with its objects in the bucket",
-    "spark": "read and load from Spark through a pond in a folder, or by Python on the driver",
 }
 """The parts that do not work in a bucket, each with the way out."""
 MARKER_NAME = "pond.json"
@@ -231,11 +231,14 @@ class BucketPlace:
                 before_writing=self._try_put,
             )  # fmt: skip
 
-    def open_files(self, folder: Path) -> FolderObjects:
+    def open_files(self, folder: Path) -> FolderBeforeBucket:
         """The files of a map: copies in the folder, the originals below the prefix."""
         # One for all who use them: what one put, another need not ask for.
         if folder not in self._files:
-            self._files[folder] = FolderBeforeBucket(folder, self.files_of(folder.name), self.copies)
+            self._files[folder] = FolderBeforeBucket(
+                folder, self.files_of(folder.name), self.copies,
+                elsewhere=partial(_files_of, self.address, folder.name),
+            )  # fmt: skip
         return self._files[folder]
 
     def files_of(self, folder: str) -> Objects:
@@ -255,3 +258,9 @@ class BucketPlace:
             raise Unavailable("the bucket does not list what was put", kind="objects_unavailable", object=name,
                               where=self.address, hint="try again")  # fmt: skip
         return info.modified_ms
+
+
+def _files_of(address: str, name: str) -> FolderBeforeBucket:
+    """The files of a map in a process that has not opened its pond, with copies in the folder of its user."""
+    place = bucket_place(address, SystemClock())
+    return place.open_files(place.folder / "snapshots" / name)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from millpond.kernel.keyspace import REGISTRY, Scope
 
 __all__ = (
-    "ABSORBED", "CATALOGUE", "CLONED", "CONFIRMED", "HANDED_OVER", "HISTORY", "HISTORY_AGE", "LOADS", "LOG",
+    "ABSORBED", "CATALOGUE", "CLONED", "CONFIRMED", "COPIED", "HANDED_OVER", "HISTORY", "HISTORY_AGE", "LOADS", "LOG",
     "MAINTENANCE", "NAMED", "NODE_LIST", "PART_NUMBER", "PART_RETENTION", "POND_ID", "PROMISE", "QUARANTINE",
     "QUEUE", "RETAINED", "RETAINED_INDEXED", "RETAINED_SINCE", "SNAPSHOT", "STREAMS",
 )  # fmt: skip
@@ -85,6 +85,10 @@ CLONED = REGISTRY.register(
 )  # fmt: skip
 POND_ID = REGISTRY.register(
     "pond", "id", (), _SHARED, "text", "the id of the pond, 16 hexadecimal digits"
+)  # fmt: skip
+COPIED = REGISTRY.register(
+    "pond", "copied", (), Scope.FOLDER, "text",
+    "that the pond is a copy: `begun` while its files come, then a digest of what was entered, to see changes by",
 )  # fmt: skip
 PART_RETENTION = REGISTRY.register(
     "pond", "part_retention", (), Scope.FOLDER, "text",

@@ -163,17 +163,25 @@ def damage_of(place: str, way_out: str) -> Iterator[None]:
         raise
 
 
-def copy_snapshot(source: Source, target: Objects, manifest: SnapshotManifest) -> FetchReport:
+def copy_snapshot(
+    source: Source, target: Objects, manifest: SnapshotManifest, held: set[str] | None = None
+) -> FetchReport:  # fmt: skip
     """Bring a snapshot's files, only those missing there, each checked against its name; the manifest goes last.
+
+    `held`: the layers and files of intervals that are known to be there, with those that this brings.
 
     Raises: `NotFound` when a file is gone, `Corrupt` when one is damaged, naming it; `Denied`, `Unavailable`.
     """
-    parts = [ranges.fetch(source, target, layer.index) for layer in manifest.layers]
+    held = set() if held is None else held
+    layers = [layer.index for layer in manifest.layers if layer.index not in held]
+    parts = [ranges.fetch(source, target, index) for index in layers]
+    held.update(layers)
     for name in interval_files(target, manifest):
-        if not target.exists(name):
+        if name not in held and not target.exists(name):
             data = source.get(name)
             check_file(data, name, source.where)
             target.put(name, data)
+        held.add(name)
     step("publish.files_copied")
     put_content(target, manifest_name(manifest.id), pa.py_buffer(manifest.to_bytes()))
     step("publish.manifest_written")

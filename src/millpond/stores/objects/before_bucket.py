@@ -100,18 +100,30 @@ class KnownObjects:
                 self._bucket.put(name, copy)
 
 
+def _reopened(elsewhere: Callable[[], FolderBeforeBucket]) -> FolderBeforeBucket:
+    return elsewhere()
+
+
 class FolderBeforeBucket(FolderObjects):
-    """The objects of a bucket, with copies in a folder; names that begin with `own` folders are of the folder alone."""
+    """The objects of a bucket, with copies in a folder; names that begin with `own` folders are of the folder alone.
+
+    `elsewhere` opens them in another process, which may be on a machine without such a folder.
+    """
 
     collected = False
 
-    def __init__(self, where: str | Path, bucket: Objects, copies: CopiesOf) -> None:
+    def __init__(
+        self, where: str | Path, bucket: Objects, copies: CopiesOf, *,
+        elsewhere: Callable[[], FolderBeforeBucket] | None = None,
+    ) -> None:  # fmt: skip
         super().__init__(where)
-        self.bucket, self.copies = bucket, copies
+        self.bucket, self.copies, self._elsewhere = bucket, copies, elsewhere
         self.known = KnownObjects(bucket, self._copy)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (type(self), (self.where, self.bucket, self.copies))
+        if self._elsewhere is None:
+            return (type(self), (self.where, self.bucket, self.copies))
+        return (_reopened, (self._elsewhere,))
 
     def _is_own(self, name: str) -> bool:
         return check_name(name).partition("/")[0] in self.copies.own

@@ -1,0 +1,68 @@
+"""`millpond copy`: of a map within its pond, or of a pond to another place.
+
+A place has a `/` in it, such as `./pond` or `s3://bucket/pond`; the name of a map has none.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from millpond.cli.maps import tell_copied
+from millpond.cli.options import Json, PondPlace, existing_pond
+from millpond.cli.terminal import console
+from millpond.cli.verbs import verb
+
+__all__ = ("copy",)
+
+_Place = Annotated[str, typer.Argument(show_default=False, help="A map; or a pond: a folder with a / in it, a bucket.")]
+
+
+@verb(
+    "copy",
+    "millpond copy weather climate",
+    "millpond copy data/pond s3://bucket/pond",
+    "millpond copy s3://bucket/pond ./pond --map weather --map prices --json",
+)
+def copy(
+    source: _Place, target: _Place,
+    maps: Annotated[
+        list[str] | None,
+        typer.Option("--map", metavar="NAME", help="Of a pond only this map, of main.", show_default="the whole pond"),
+    ] = None,
+    pond: PondPlace = "pond", json: Json = False,
+) -> None:  # fmt: skip
+    """Copy a layered map, which takes no room and no time; or a pond to another place, where it is verified.
+
+    A pond that is copied again sends what changed since.
+    """
+    from millpond.errors import Invalid
+
+    places = ["/" in place for place in (source, target)]
+    if any(places) != all(places):
+        raise Invalid("a map and a pond are given", kind="copy_place", source=source, target=target,
+                      hint="write a pond in this folder as ./pond")  # fmt: skip
+    if all(places):
+        _copy_pond(source, target, maps or [], json=json)
+        return
+    with existing_pond(pond) as opened:
+        definition = opened.catalogue.copy(source, target)
+    tell_copied("copied", source, definition, as_json=json)
+
+
+def _copy_pond(source: str, target: str, maps: list[str], *, json: bool) -> None:
+    import millpond
+
+    with console.progress("copying", unit="bytes", quiet=json) as advance:
+        report = millpond.copy(source, target, maps=maps, advance=advance)
+    if json:
+        console.print_json({
+            "source": source, "target": target, "maps": report.maps, "files": report.files, "bytes": report.bytes,
+            "files_reused": report.files_reused,
+        })  # fmt: skip
+        return
+    console.say(
+        f"{target}: maps {', '.join(report.maps) or 'none'}; files {report.files:,} sent "
+        f"({console.human_bytes(report.bytes)}), {report.files_reused:,} there already"
+    )

@@ -1,0 +1,157 @@
+"""The rows of a whole pond, in a copy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import blake2b
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from millpond.errors import Conflict, Invalid
+from millpond.events.keyspaces import HEAD
+from millpond.events.reports import QUEUE as OWN_REPORTS
+from millpond.kernel.keyspace import REGISTRY, Scope
+from millpond.kernel.scans import put_rows
+from millpond.maps.layered.history import manifests_named
+from millpond.maps.log.log import head_of
+from millpond.maps.model.catalogue import list_maps
+from millpond.maps.model.definition import folder_name
+from millpond.maps.model.keyspaces import (
+    CATALOGUE,
+    COPIED,
+    HISTORY,
+    HISTORY_AGE,
+    LOG,
+    NAMED,
+    NODE_LIST,
+    POND_ID,
+    SNAPSHOT,
+)
+from millpond.versions.keyspaces import (
+    BRANCH,
+    CLEARED,
+    COMMIT,
+    DELETED,
+    DROPPED,
+    PLACE,
+    REPOSITORY,
+    SETTING,
+    SIGNING_KEY,
+    STAGED,
+    TAG,
+)
+from millpond.workflows.keyspaces import INITIALIZED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from millpond.kernel.space import ReadTransaction, Transaction
+    from millpond.pond import Pond
+
+__all__ = ("BEGUN", "WholePond", "named_manifests")
+
+BEGUN = b"begun"
+"""The mark of a copy whose files are on their way; then it is a digest of what was entered."""
+_VERSIONS = (BRANCH, CLEARED, COMMIT, DELETED, DROPPED, REPOSITORY, SETTING, SIGNING_KEY, STAGED, TAG)
+_TAKEN = (
+    *(keyspace for keyspace in REGISTRY.of(Scope.SHARED) if keyspace is not NODE_LIST),
+    HISTORY, HISTORY_AGE, NAMED, SNAPSHOT, *_VERSIONS,
+)  # fmt: skip
+_STATE = (CATALOGUE, LOG, BRANCH, REPOSITORY, STAGED, TAG)
+"""The rows that every change of a pond by its users changes; what maintenance does changes others."""
+_ROWS_AT_ONCE = 8192
+
+
+def named_manifests(tx: ReadTransaction) -> dict[str, set[str]]:
+    """The ids of the manifests that the rows of a pond name, by the folder of their map."""
+    named = {folder_name(map_): set(manifests_named(tx, map_)) for map_ in list_maps(tx)}
+    for key in tx.keys(NAMED.range()):  # some are of maps that were dropped
+        folder, manifest = map(str, NAMED.unpack(key))
+        named.setdefault(folder, set()).add(manifest)
+    return named
+
+
+def _state(tx: ReadTransaction) -> bytes:
+    """A digest of what a pond says."""
+    digest = blake2b(digest_size=20)
+    for key, value in chain.from_iterable(tx.scan(keyspace.range()) for keyspace in _STATE):
+        digest.update(b"%d %d " % (len(key), len(value)) + key + value)
+    return digest.hexdigest().encode()
+
+
+@dataclass(frozen=True, slots=True)
+class WholePond:
+    """A whole pond as a transaction sees it."""
+
+    tx: ReadTransaction
+    source: Pond
+
+    def repositories(self) -> bool:
+        """True when there are some."""
+        return next(self.tx.keys(REPOSITORY.range()), None) is not None
+
+    def check(self, target: Pond) -> None:
+        """Refuse a source that cannot be copied whole, and a target that is not empty and no earlier copy.
+
+        Raises: `Invalid`, kind `copy_unsupported`; `Conflict`, kinds `copy_target` and `copy_target_changed`.
+        """
+        parts = {
+            "events": any(HEAD.unpack(key)[0] != OWN_REPORTS for key in self.tx.keys(HEAD.range())),
+            "workflows": self.tx.get(INITIALIZED.pack()) is not None,
+            "repositories in a database": self.tx.get(PLACE.packed) is not None,
+        }
+        for part in (part for part, there in parts.items() if there):
+            raise Invalid("a part of the pond is not copied", kind="copy_unsupported", part=part,
+                          pond=self.source.place.address, hint="copy maps by name: maps=['NAME']")  # fmt: skip
+        with target.space.read() as tx:
+            self._check(tx, target)
+
+    def _check(self, tx: ReadTransaction, target: Pond) -> None:
+        mark, where = tx.get(COPIED.packed), target.place.address
+        if mark in (None, BEGUN):
+            if head_of(tx).position or next(tx.keys(REPOSITORY.range()), None) is not None:
+                raise Conflict("there is another pond", kind="copy_target", pond=where,
+                               hint="name an empty place, or copy maps by name: maps=['NAME']")  # fmt: skip
+        elif tx.get(POND_ID.packed) != self.tx.get(POND_ID.packed) or mark != _state(tx):
+            raise Conflict("the target was changed since it was copied", kind="copy_target_changed", pond=where,
+                           hint="copy to another place, or copy maps by name: maps=['NAME']")  # fmt: skip
+
+    def begin(self, target: Pond) -> None:
+        """Mark a target that is empty, so that no files of it are taken for those of dropped maps."""
+
+        def act(tx: Transaction) -> None:
+            if tx.get(COPIED.packed) is None:
+                tx.put(COPIED.packed, BEGUN)
+
+        target.space.write(act)
+
+    def manifests(self) -> dict[str, set[str]]:
+        """The manifests to bring, by the folder of their map."""
+        return named_manifests(self.tx)
+
+    def enter(self, target: Pond) -> None:
+        """Put all rows in place of those of the target, in one write.
+
+        Raises: as `check`, when the target was changed meanwhile.
+        """
+
+        def act(tx: Transaction) -> None:
+            self._check(tx, target)
+            for keyspace in _TAKEN:
+                tx.delete_range(keyspace.range())
+                for rows in _blocks(self.tx.scan(keyspace.range())):
+                    put_rows(tx, rows)
+            tx.put(COPIED.packed, _state(tx))
+
+        target.space.write(act)
+
+
+def _blocks(rows: Iterator[tuple[bytes, bytes]]) -> Iterator[list[tuple[bytes, bytes]]]:
+    block: list[tuple[bytes, bytes]] = []
+    for row in rows:
+        block.append(row)
+        if len(block) == _ROWS_AT_ONCE:
+            yield block
+            block = []
+    if block:
+        yield block

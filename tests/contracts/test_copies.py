@@ -1,0 +1,220 @@
+"""Ponds copied between folders and buckets: whole, by maps, again, and after a kill at any step."""
+
+from __future__ import annotations
+
+import json
+import os
+from itertools import count
+from typing import TYPE_CHECKING
+
+import pytest
+
+import millpond
+from millpond.errors import AlreadyExists, Conflict, Corrupt, Invalid, NotFound
+from millpond.testing.faults import KILL_AT, STEPS_LOG, occurrences
+from tests.rings.forked import run_python
+from tests.rings.sampling import drawn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from millpond import Pond
+    from tests.s3_server import S3Server
+
+pytestmark = pytest.mark.usefixtures("process")
+
+_NUMBERS = count(1)
+
+
+@pytest.fixture
+def url(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    for name, value in s3_server.environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return f"{s3_server.make_bucket(f'copies-{os.getpid()}-{next(_NUMBERS)}')}/pond"
+
+
+def opened(where: object) -> Pond:
+    pond = millpond.open(str(where))
+    assert isinstance(pond, millpond.Pond)
+    return pond
+
+
+def fill(pond: Pond) -> None:
+    """Two maps with a past, one of them on a branch too; a tag; and a repository with a file."""
+    weather = pond.create_map("weather", kind="temporal_state", value="long", store="layers")
+    weather.load([{"key": "a", "effective_time": 1, "value": 1}, {"key": "b", "effective_time": 1, "value": 2}])
+    weather.load([{"key": "a", "effective_time": 9, "value": 3}])
+    pond.create_map("nets", kind="ranged_state", value="long", store="layers").load(
+        [{"key_start": 1, "key_end": 9, "value": 7}]
+    )
+    fix = pond.branch("fix", source="main")
+    fix.map("weather").load([{"key": "a", "effective_time": 5, "value": 4}])
+    pond.repository("pond").create_tag("v1", "main~1")
+    branch = pond.repositories.create("files").branch("main")
+    branch.put("a/b.txt", b"bytes")
+    branch.commit("a file")
+
+
+def said(pond: Pond) -> list[object]:
+    """The answers of a pond, at all its refs."""
+    questions = (["a", "b"], 6), (["a"], 10)
+    refs = (pond, pond.branch("fix"), pond.at("v1"))
+    return [
+        *([ref.map("weather").lookup(keys, at=at).to_pylist() for keys, at in questions] for ref in refs),
+        pond.map("nets").get(5), [commit["commit"] for commit in pond.history("weather").to_pylist()],
+        len(pond.map("weather").rows.past.changes()), [entry.chain for entry in pond.log.entries(0)],
+        pond.repository("files").branch("main").get("a/b.txt"),
+    ]  # fmt: skip
+
+
+def test_a_pond_goes_into_a_bucket_and_back_and_again(url: str, tmp_path: Path) -> None:
+    with opened(tmp_path / "one") as pond:
+        fill(pond)
+        expected = said(pond)
+    sent: list[int] = []
+    first = millpond.copy(tmp_path / "one", url, advance=sent.append)
+    assert (first.maps, sum(sent)) == (("nets", "weather"), first.bytes)
+    with opened(url) as pond:
+        assert said(pond) == expected
+        assert pond.map("weather").rows.past.changes()
+    assert millpond.copy(url, tmp_path / "back").maps == ("nets", "weather")
+    with opened(tmp_path / "back") as pond:
+        assert said(pond) == expected
+        assert pond.verify(full=True).ok
+    again = millpond.copy(tmp_path / "one", url)
+    assert (again.files, again.bytes) == (0, 0)
+    with opened(tmp_path / "one") as pond:
+        pond.map("weather").load([{"key": "c", "effective_time": 1, "value": 5}])
+        pond.drop_map("nets")
+        expected_c = pond.map("weather").get("c", at=2)
+    assert 0 < millpond.copy(tmp_path / "one", url).files < first.files
+    with opened(url) as pond:
+        assert (pond.map("weather").get("c", at=2), [map_.name for map_ in pond.maps()]) == (expected_c, ["weather"])
+
+
+def test_a_target_that_is_in_use_is_not_written_over(tmp_path: Path) -> None:
+    with opened(tmp_path / "one") as pond:
+        pond.create_map("m", kind="state", value="long", store="layers").load([{"key": "a", "value": 1}])
+    millpond.copy(tmp_path / "one", tmp_path / "two")
+    with opened(tmp_path / "two") as pond:
+        pond.map("m").load([{"key": "a", "value": 2}])
+    with opened(tmp_path / "other") as pond:
+        pond.create_map("m", kind="state", value="long", store="layers")
+    for target, kind in (("two", "copy_target_changed"), ("other", "copy_target")):
+        with pytest.raises(Conflict) as caught:
+            millpond.copy(tmp_path / "one", tmp_path / target)
+        assert caught.value.kind == kind
+    with pytest.raises(Conflict, match="changed since it was copied"):
+        millpond.copy(tmp_path / "one", tmp_path / "two", maps=["m"])
+    with pytest.raises(AlreadyExists):
+        millpond.copy(tmp_path / "one", tmp_path / "other", maps=["m"])
+    with opened(tmp_path / "two") as pond:
+        assert pond.map("m").get("a") == 2
+
+
+def test_maps_by_name_go_into_a_pond_that_has_others(tmp_path: Path) -> None:
+    with opened(tmp_path / "one") as pond:
+        fill(pond)
+        pond.create_map("sharded", kind="state", value="long", store="shard")
+        past = [change.moment_ms for change in pond.map("weather").rows.past.changes()]
+    with opened(tmp_path / "two") as pond:
+        pond.create_map("own", kind="state", value="long", store="shard").load([{"key": "a", "value": 1}])
+    for _ in range(2):
+        report = millpond.copy(tmp_path / "one", tmp_path / "two", maps=["WEATHER"])
+    assert (report.maps, report.files) == (("weather",), 0)
+    with opened(tmp_path / "two") as pond:
+        weather = pond.map("weather")
+        assert (weather.get("a", at=10), weather.get("a", at=6), pond.map("own").get("a")) == (3, 1, 1)
+        assert [change.moment_ms for change in weather.rows.past.changes()] == past
+        weather.load([{"key": "z", "effective_time": 1, "value": 6}])
+        assert (weather.get("z", at=2), pond.verify(full=True).ok) == (6, True)
+
+
+@pytest.mark.parametrize(
+    ("prepared", "kind"),
+    [
+        (lambda pond: pond.create_map("s", kind="state", store="shard"), "copy_unsupported"),
+        (lambda pond: pond.events.append("queue", "jobs", [b"event"]), "copy_unsupported"),
+    ],
+    ids=["shards", "events"],
+)
+def test_what_cannot_be_copied_is_named(tmp_path: Path, prepared: Callable[[Pond], object], kind: str) -> None:
+    with opened(tmp_path / "one") as pond:
+        prepared(pond)
+    with pytest.raises(Invalid) as caught:
+        millpond.copy(tmp_path / "one", tmp_path / "two")
+    assert caught.value.kind == kind
+    assert caught.value.hint
+
+
+def test_places_that_are_no_ponds_are_named(tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match="there is no pond here"):
+        millpond.copy(tmp_path / "none", tmp_path / "two")
+    opened(tmp_path / "one").close()
+    for source, target in ((tmp_path / "one", "http://node:1"), (tmp_path / "one", tmp_path / "one")):
+        with pytest.raises(Invalid) as caught:
+            millpond.copy(source, target)
+        assert caught.value.kind == "copy_place"
+    with pytest.raises(NotFound):
+        millpond.copy(tmp_path / "one", tmp_path / "two", maps=["none"])
+
+
+def test_a_damaged_file_of_the_source_is_named_and_nothing_is_entered(tmp_path: Path) -> None:
+    with opened(tmp_path / "one") as pond:
+        pond.create_map("m", kind="state", value="long", store="layers").load([{"key": "a", "value": 1}])
+    [file] = (tmp_path / "one" / "snapshots").glob("*/ranges/*")
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.chmod(0o600)
+    file.write_bytes(bytes(data))
+    with pytest.raises(Corrupt, match=file.name):
+        millpond.copy(tmp_path / "one", tmp_path / "two")
+    with opened(tmp_path / "two") as pond:
+        assert pond.maps() == []
+
+
+CHILD = """
+import sys
+import millpond
+from millpond.testing import faults
+
+armed = faults.arm()
+print(millpond.copy(sys.argv[1], sys.argv[2]).files)
+"""
+
+
+def test_a_copy_that_is_killed_is_gone_on_with(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    with opened(source) as pond:
+        fill(pond)
+        expected = said(pond)
+    whole = run_python("-c", CHILD, str(source), str(tmp_path / "whole"), **{STEPS_LOG: str(tmp_path / "log")})
+    assert whole.returncode == 0, whole.stderr
+    moments = [moment for moment in occurrences(tmp_path / "log") if moment.startswith(("copy.", "ranges."))]
+    assert {moment.partition(":")[0] for moment in moments} >= {
+        "copy.snapshot_sent", "copy.object_sent", "copy.files_sent", "copy.rows_entered",
+    }  # fmt: skip
+    for number, moment in enumerate(drawn(moments, 3)):
+        target = tmp_path / f"{number}"
+        killed = run_python("-c", CHILD, str(source), str(target), **{KILL_AT: moment})
+        assert killed.returncode < 0, (moment, killed.stdout, killed.stderr)
+        with opened(target) as pond:
+            assert len(pond.maps()) in (0, 2), moment
+        sent = millpond.copy(source, target).files
+        assert sent <= int(whole.stdout), moment
+        with opened(target) as pond:
+            assert said(pond) == expected, moment
+    assert sent < int(whole.stdout)
+
+
+def test_the_command(tmp_path: Path) -> None:
+    with opened(tmp_path / "one") as pond:
+        pond.create_map("m", kind="state", value="long", store="layers").load([{"key": "a", "value": 1}])
+    done = run_python("-m", "millpond", "copy", str(tmp_path / "one"), str(tmp_path / "two"), "--json")
+    assert (done.returncode, json.loads(done.stdout)["maps"]) == (0, ["m"]), done.stderr
+    done = run_python("-m", "millpond", "copy", str(tmp_path / "one"), str(tmp_path / "three"), "--map", "m")
+    assert (done.returncode, "maps m; files 2 sent" in done.stdout) == (0, True), (done.stdout, done.stderr)
+    done = run_python("-m", "millpond", "copy", str(tmp_path / "one"), "m")
+    assert (done.returncode, "./pond" in done.stderr) == (5, True), done.stderr
