@@ -14,6 +14,7 @@
 | `airflow` | Airflow and Armada's operator for it, likewise, pinned in tools/airflow.txt |
 | `mutants` | what makes the mutants of tools/mutants.py, likewise, pinned in tools/mutants.txt |
 | `postgres`, `redis`, `prometheus` | the servers that the tests start |
+| `browser` | Debian's Chromium without a screen, in which the tests look at the console |
 | `network` | `ip`, by which the tests make networks of their own |
 
 What is there is not done again. Debian packages that are missing are installed together when root; anyone else gets
@@ -40,7 +41,10 @@ PYTHON = VENV / "bin" / "python"
 LOCKS = {"python": Path("requirements.lock"), "demo": Path("requirements-demo.lock")}
 STAMPS = {"python": VENV / ".ready", "demo": VENV / ".demo", "tests": VENV / ".tests"}
 ARCHIVE = VENV / "spark.jsa"
-TEST_GOALS = ("python", "java", "classes", "s3", "kafka", "tla", "armada", "postgres", "redis", "prometheus", "network")
+TEST_GOALS = (
+    "python", "java", "classes", "s3", "kafka", "tla", "armada", "postgres", "redis", "prometheus", "browser",
+    "network",
+)  # fmt: skip
 LINE_SECONDS, TERMINAL_SECONDS = 4.0, 0.2
 BAR_COLUMNS = 20
 
@@ -113,6 +117,7 @@ PACKAGES: dict[str, tuple[str, Callable[[], bool]]] = {
     "postgres": ("postgresql", _has_postgres),
     "redis": ("redis-server", lambda: shutil.which("redis-server") is not None),
     "prometheus": ("prometheus", lambda: bool(shutil.which("promtool") and shutil.which("prometheus"))),
+    "browser": ("chromium-headless-shell", lambda: shutil.which("chromium-headless-shell") is not None),
     "network": ("iproute2", lambda: shutil.which("ip") is not None),
 }
 

@@ -1,0 +1,371 @@
+"""Changes that pages ask for: their forms, buttons with and without rights, what is refused, and what is audited."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from html.parser import HTMLParser
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import grpc
+import pytest
+
+from millpond.nodes.tokens import hash_token
+from millpond.server.console.actions import ACTIONS, COOKIE
+from millpond.server.routes.table import On
+from tests.nodes.conftest import BEGIN, Served
+
+RIGHTS = {
+    "owner": {"admin": ["*"]}, "reader": {"read": ["*"]}, "loader": {"write": ["ours"], "read": ["theirs"]},
+    "starter": {"write": ["tenant:default"], "read": ["*"]},
+}  # fmt: skip
+SCRIPT = "<script>alert(1)</script>"
+TOKENS = [{"name": name, "sha256": hash_token(name), "rights": rights} for name, rights in RIGHTS.items()]
+
+
+class Forms(HTMLParser):
+    """The forms of a page: their addresses, each with the fields that it sends."""
+
+    def __init__(self, page: bytes) -> None:
+        super().__init__()
+        self.forms: dict[str, dict[str, str]] = {}
+        self._fields: dict[str, str] = {}
+        self.feed(page.decode())
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        named = {name: value or "" for name, value in attrs}
+        if tag == "form":
+            self._fields = self.forms.setdefault(named.get("action", ""), {})
+        elif tag == "input" and "name" in named:
+            self._fields[named["name"]] = named.get("value", "")
+
+
+class Visitor:
+    """A browser without scripts, of somebody who has signed in."""
+
+    def __init__(self, node: Served, token: str = "") -> None:
+        self.node, self.headers = node, {"Cookie": f"{COOKIE}={token}"} if token else {}
+
+    def data(self, path: str) -> Any:
+        return self.node.get(path, headers={**self.headers, "Accept": "application/json"}).json()
+
+    def forms(self, path: str) -> dict[str, dict[str, str]]:
+        page = self.node.get(path, headers=self.headers)
+        assert page.status == 200, page.body
+        forms = Forms(page.body).forms
+        return {path: fields for path, fields in forms.items() if "secret" in fields}
+
+    def send(self, path: str, fields: dict[str, str], **headers: str) -> Any:
+        kind = {"Content-Type": "application/x-www-form-urlencoded"}
+        body = urlencode({name: text for name, text in fields.items() if text})
+        return self.node.pool.request(
+            "POST", self.node.url + path, body=body, headers={**self.headers, **kind, **headers}, redirect=False
+        )
+
+    def press(self, page: str, path: str, **fields: str) -> Any:
+        """Send a form of a page, with some of its fields filled in."""
+        return self.send(path, {**self.forms(page)[path], **fields})
+
+    def drop_file(self, page: str, path: str, name: str, content: bytes, **fields: str) -> Any:
+        sent = {**self.forms(page)[path], **fields}
+        del sent["content"]
+        return self.node.pool.request(
+            "POST", self.node.url + path, fields={**sent, "content": (name, content)}, headers=self.headers,
+            redirect=False,
+        )  # fmt: skip
+
+
+def fill(node: Served) -> None:
+    node.pond.create_map("ours", kind="state", value="double", store="layers").load([{"key": "JFK", "value": 1.0}])
+    node.pond.create_map("theirs", kind="state", value="double", store="layers")
+
+
+def went_to(response: Any) -> str:
+    assert response.status == 303, response.data
+    where: str = response.headers["location"]
+    return where
+
+
+def path_of(name: str) -> str:
+    row = ACTIONS[name]
+    return row.path.replace("{name}", "ours") + ("?tenant=default" if row.on is On.TENANT else "")
+
+
+@pytest.mark.parametrize("name", ACTIONS)
+def test_an_action_is_refused_without_the_right_the_secret_or_the_origin(
+    name: str, serve: Callable[..., Served]
+) -> None:
+    node = serve(server_tokens=TOKENS)
+    fill(node)
+    before, path = node.pond.log.position(), path_of(name)
+    owner, reader = Visitor(node, "owner"), Visitor(node, "reader")
+    [secret] = {fields["secret"] for fields in owner.forms("/console/maps").values()}
+    form = {"secret": secret, "typed": "ours"}
+
+    def kind_of(visitor: Visitor, form: dict[str, str], **headers: str) -> tuple[int, str]:
+        response = visitor.send(path, form, Accept="application/json", **headers)
+        return response.status, json.loads(response.data)["kind"]
+
+    assert kind_of(Visitor(node), form) == (401, "token_missing")
+    assert kind_of(reader, form) == (403, "right_missing")
+    assert kind_of(owner, form, Origin="https://evil.example") == (403, "origin_foreign")
+    if ACTIONS[name].body_bytes_max is not None:
+        for wrong in ({}, {"secret": "0" * 64}, {"secret": "\u00e9"}):
+            assert kind_of(owner, wrong) == (403, "form_foreign")
+    assert node.pond.log.position() == before
+
+
+def test_a_page_has_the_buttons_that_its_token_may_press(serve: Callable[..., Served]) -> None:
+    node = serve(server_tokens=TOKENS)
+    fill(node)
+
+    def buttons(token: str, path: str) -> set[str]:
+        visitor = Visitor(node, token)
+        assert len(visitor.data(path)["actions"]) >= len(visitor.forms(path))
+        return {form.rpartition("/")[2] for form in visitor.forms(path)}
+
+    assert buttons("owner", "/console/maps/ours?key=JFK") == {"load", "alter", "tend", "delete", "drop"}
+    assert buttons("loader", "/console/maps/ours?key=JFK") == {"load"}
+    for path in ("/console/maps/theirs?key=JFK", "/console/maps"):
+        assert buttons("loader", path) == buttons("reader", path) == set()
+    assert buttons("owner", "/console/maps") == {"maps"}
+
+
+def test_maps_are_made_altered_tended_and_dropped_by_forms(serve: Callable[..., Served]) -> None:
+    node = serve(server_tokens=TOKENS)
+    owner = Visitor(node, "owner")
+    name = "a_<b>"
+    refused = owner.press("/console/maps", "/console/maps", name=name, kind="temporal_state")
+    assert refused.status == 400 and b"<b>" not in refused.data
+    made = owner.press("/console/maps", "/console/maps", name="made", kind="temporal_state", value="double",
+                       condense="30d")  # fmt: skip
+    page = went_to(made)
+    assert page == "/console/maps/made"
+    assert owner.press("/console/maps", "/console/maps", name="made", kind="state").status == 409
+    assert owner.data(page)["settings"] == {
+        "condense": "30d", "retain": "", "overwrite": "yes", "maintenance_suspended": "no"
+    }  # fmt: skip
+    choices = {"overwrite": "no", "maintenance_suspended": "no"}
+    went_to(owner.press(page, f"{page}/alter", condense="", retain="10y", **choices))
+    definition = node.pond.map("made").definition
+    assert (definition.condense_ms, definition.overwrite) == (None, False)
+    assert definition.retain_ms == 3_650 * 86_400_000
+    assert owner.press(page, f"{page}/alter", retain="soon", **choices).status == 400
+
+    node.pond.map("made").load([{"key": "a", "effective_time": BEGIN - 1, "value": 1.0}])
+    done = owner.press(page, f"{page}/tend", what="condense", before=str(BEGIN))
+    assert done.status == 200 and b"rows_after" in done.data
+    assert owner.press(page, f"{page}/tend", what="explode").status == 400
+
+    wrong = owner.press(page, f"{page}/drop", typed="Made")
+    assert wrong.status == 400 and b"name_mistyped" in wrong.data
+    assert [shown.name for shown in node.pond.maps()] == ["made"], node.pond.maps()
+    assert went_to(owner.press(page, f"{page}/drop", typed="made")) == "/console/maps"
+    assert node.pond.maps() == []
+
+
+@pytest.mark.parametrize("key", ["JFK", "\u202eevil", "<script>", "a'b\" or 1=1", "k" * 1_000])
+def test_the_rows_of_a_key_are_deleted_when_it_was_typed_again(key: str, serve: Callable[..., Served]) -> None:
+    node = serve()
+    fill(node)
+    node.pond.map("ours").load([{"key": key, "value": 2.0}, {"key": "other", "value": 3.0}])
+    visitor, page = Visitor(node), f"/console/maps/ours?key={quote(key)}"
+    path = "/console/maps/ours/delete"
+    assert visitor.press(page, path, typed="other").status == 400
+    assert node.pond.map("ours").get(key) == 2.0
+    assert visitor.press(page, path, typed=key).status == 200
+    assert (node.pond.map("ours").get(key), node.pond.map("ours").get("other")) == (None, 3.0)
+
+
+def test_a_key_of_ranges_is_deleted_and_one_that_is_no_number_is_refused(serve: Callable[..., Served]) -> None:
+    node = serve()
+    ranges = node.pond.create_map("ranges", kind="ranged_state", value="string")
+    ranges.load([{"key_start": 1, "key_end": 9, "value": "DE"}, {"key_start": 9, "key_end": 12, "value": "FR"}])
+    visitor = Visitor(node)
+    visitor.press("/console/maps/ranges?key=5", "/console/maps/ranges/delete", typed="5")
+    assert (ranges.get(5), ranges.get(10)) == (None, "FR")
+    assert visitor.data("/console/maps/ranges?key=x")["problem"] is not None
+
+
+def test_a_file_is_loaded_on_a_branch_and_seen_before_it_is_published(serve: Callable[..., Served]) -> None:
+    node = serve(server_tokens=TOKENS)
+    fill(node)
+    loader, page = Visitor(node, "loader"), "/console/maps/ours"
+    branches = node.pond.repository("pond").branches
+
+    def begin(content: bytes, name: str = "new.csv") -> Any:
+        return loader.drop_file(page, f"{page}/load", name, content)
+
+    seen = went_to(begin(b"key,value\nJFK,2.0\nLGA,3.0\n", "../<new>.csv"))
+    assert len(loader.data(seen)["keys"]["rows"]) == 2
+    assert node.pond.map("ours").get("LGA") is None
+    assert went_to(loader.press(seen, f"{page}/publish")) == page
+    assert (node.pond.map("ours").get("JFK"), node.pond.map("ours").get("LGA")) == (2.0, 3.0)
+
+    seen = went_to(begin(b'{"key": "LGA", "value": 9.0}\n', "new.jsonl"))
+    assert went_to(loader.press(seen, f"{page}/discard")) == page
+    assert node.pond.map("ours").get("LGA") == 3.0
+    for content, name in ((b"key,value\nJFK,much\n", "new.csv"), (b"x", "new.exe"), (b"", "new.parquet")):
+        refused = begin(content, name)
+        assert refused.status in (400, 404), refused.data
+    assert loader.drop_file(page, f"{page}/load", "new.csv", b"key,value\nJFK,7\n", secret="wrong").status == 403
+    assert [branch.name for branch in branches().results] == ["main"]
+    assert not list(node.pond.folder.glob(".console-*"))
+
+
+def test_a_branch_that_changes_other_maps_is_not_published(serve: Callable[..., Served]) -> None:
+    node = serve(server_tokens=TOKENS)
+    fill(node)
+    for name in ("load-other", "fix"):
+        with node.pond.branch(name, source="main") as branch:
+            branch.map("theirs").load([{"key": "JFK", "value": 9.0}])
+    loader, path = Visitor(node, "loader"), "/console/maps/ours"
+    [secret] = {fields["secret"] for fields in loader.forms(path).values()}
+    for act in ("publish", "discard"):
+        assert loader.send(f"{path}/{act}", {"secret": secret, "branch": "load-other"}).status == 403
+        assert loader.send(f"{path}/{act}", {"secret": secret, "branch": "fix"}).status == 400
+        assert loader.send(f"{path}/{act}", {"secret": secret, "branch": "load-none"}).status == 404
+    assert node.pond.map("theirs").get("JFK") is None
+
+
+def test_a_map_in_a_shard_takes_no_file(serve: Callable[..., Served]) -> None:
+    node = serve()
+    fill(node)
+    node.pond.create_map("sharded", kind="state", store="shard")
+    visitor = Visitor(node)
+    assert "/console/maps/sharded/load" not in visitor.forms("/console/maps/sharded")
+    [secret] = {fields["secret"] for fields in visitor.forms("/console/maps/ours").values()}
+    answer = node.pool.request(
+        "POST", f"{node.url}/console/maps/sharded/load",
+        fields={"secret": secret, "content": ("a.csv", b"key,value\na,1\n")}, redirect=False,
+    )  # fmt: skip
+    assert answer.status == 400 and b"only a layered map has branches" in answer.data
+
+
+# -- runs ---------------------------------------------------------------------------------------------
+
+
+def asks(wf: Any) -> None:
+    wf.declare_int("count").required()
+    wf.declare_str("api_key").masked()
+    wf.declare_str("note").with_default("<none>")
+    wf.assign_user_task("approve", "anna")
+
+
+def fails(wf: Any) -> None:
+    count = wf.declare_int("count").required()
+    wf.sleep(count.divide(0))
+
+
+def serve_runs(serve: Callable[..., Served], **settings: Any) -> Served:
+    """A node with a workflow that asks, and one that fails."""
+    from littlehorse import model as lh
+    from littlehorse.model import service_pb2_grpc
+    from littlehorse.workflow import Workflow
+
+    node = serve(server_grpc_port=0, **settings)
+    fields = [
+        lh.UserTaskField(name="ok", type=lh.VariableType.BOOL, display_name=SCRIPT, required=True),
+        lh.UserTaskField(name="why", type=lh.VariableType.STR, display_name="Why"),
+    ]
+    access = [("authorization", "owner")] if settings else []
+    with grpc.insecure_channel(f"127.0.0.1:{node.node.settings.server.grpc_port}") as channel:
+        stub = service_pb2_grpc.LittleHorseStub(channel)
+        stub.PutUserTaskDef(lh.PutUserTaskDefRequest(name="approve", fields=fields), metadata=access)
+        for workflow in (asks, fails):
+            stub.PutWfSpec(Workflow(workflow.__name__, workflow).compile(), metadata=access)
+    return node
+
+
+def test_a_run_is_started_stopped_resumed_and_answered_by_forms(serve: Callable[..., Served]) -> None:
+    node = serve_runs(serve)
+    visitor, start, tenant = Visitor(node), "/console/runs/start", "?tenant=default"
+    assert visitor.data(start)["workflows"] == ["asks", "fails"]
+    page = f"{start}?workflow=asks"
+    inputs = {field["name"]: field for field in visitor.data(page)["inputs"]}
+    assert {name: field["value"] for name, field in inputs.items()} == {"count": "", "api_key": "", "note": "<none>"}
+    assert inputs["count"]["required"] and inputs["api_key"]["secret"]
+    refused = visitor.press(page, start + tenant)
+    assert refused.status == 400 and b"count" in refused.data
+    assert visitor.press(page, start + tenant, **{"input.count": "many"}).status == 400
+    run = went_to(visitor.press(page, start + tenant, id="r1", **{"input.count": "3", "input.api_key": "s3"}))
+    assert visitor.data(run)["run"]["status"] == "RUNNING"
+    assert visitor.data(run)["variables"]["count"] == 3
+    assert visitor.press(page, start + tenant, id="r1", **{"input.count": "3"}).status == 409
+
+    like = {field["name"]: field["value"] for field in visitor.data(f"{page}&like=r1")["inputs"]}
+    assert like == {"count": "3", "api_key": "", "note": "<none>"}
+    went_to(visitor.press(run, f"/console/runs/stop{tenant}"))
+    assert visitor.data(run)["run"]["status"] == "HALTED"
+    assert f"/console/runs/stop{tenant}" not in visitor.forms(run)
+    went_to(visitor.press(run, f"/console/runs/resume{tenant}"))
+    # A stop cancels the question, so the run fails when it goes on, and asks again when the step is tried again.
+    answer, secret = f"/console/runs/answer{tenant}", visitor.forms(run)[f"/console/runs/rescue{tenant}"]["secret"]
+    assert answer not in visitor.forms(run)
+    went_to(visitor.send(f"/console/runs/rescue{tenant}", {"secret": secret, "run": "r1", "thread": "0"}))
+    assert SCRIPT.encode() not in node.get(run).body
+    assert visitor.press(run, answer, **{"input.ok": "perhaps"}).status == 400
+    went_to(visitor.press(run, answer, **{"input.ok": "true", "input.why": "12"}))
+    shown = visitor.data(run)
+    assert (shown["run"]["status"], shown["questions"][-1]["status"]) == ("COMPLETED", "DONE")
+    assert answer not in visitor.forms(run)
+    lines = [json.loads(line) for line in (node.pond.folder / "audit.jsonl").read_text().splitlines()]
+    assert [line["path"].rpartition("/")[2] for line in lines if line["status"] == 303] == [
+        "start",
+        "stop",
+        "resume",
+        "rescue",
+        "answer",
+    ]
+    assert all(line["run"] == "r1" for line in lines if line["status"] == 303)
+
+
+def test_a_run_that_failed_is_tried_again_or_goes_on_behind_its_step(serve: Callable[..., Served]) -> None:
+    node = serve_runs(serve)
+    visitor, tenant = Visitor(node), "?tenant=default"
+    page = "/console/runs/start?workflow=fails"
+    run = went_to(visitor.press(page, f"/console/runs/start{tenant}", **{"input.count": "1"}))
+    assert visitor.data(run)["run"]["status"] == "ERROR"
+    [secret] = {fields["secret"] for fields in visitor.forms(run).values()}
+    rescue = {"secret": secret, "run": visitor.data(run)["run"]["id"], "thread": "0"}
+    went_to(visitor.send(f"/console/runs/rescue{tenant}", rescue))
+    assert visitor.data(run)["run"]["status"] == "ERROR"
+    for thread in ("-1", "x", "9" * 30):
+        assert visitor.send(f"/console/runs/rescue{tenant}", {**rescue, "thread": thread}).status == 400
+    assert visitor.send(f"/console/runs/rescue{tenant}", {**rescue, "run": "nothing"}).status == 404
+    went_to(visitor.send(f"/console/runs/rescue{tenant}", {**rescue, "skip": "yes"}))
+    assert visitor.data(run)["run"]["status"] == "COMPLETED"
+
+
+def test_runs_have_buttons_for_those_who_may_run_them(serve: Callable[..., Served]) -> None:
+    from littlehorse import model as lh
+    from littlehorse.model import service_pb2_grpc
+
+    node = serve_runs(serve, server_tokens=TOKENS)
+    starter, reader = Visitor(node, "starter"), Visitor(node, "reader")
+    page, start = "/console/runs/start?workflow=asks", "/console/runs/start?tenant=default"
+    run = went_to(starter.press(page, start, **{"input.count": "3"}))
+    buttons = {form.partition("?")[0].rpartition("/")[2] for form in starter.forms(run)}
+    assert buttons == {"stop", "answer"}
+    assert reader.forms(run) == reader.forms(page) == {}
+    assert (
+        starter.press(page, start, **{"input.count": "3", "tenant": "other"}).status == 303
+    )  # the tenant is that of the address
+    [secret] = {fields["secret"] for fields in starter.forms(run).values()}
+    assert starter.send("/console/runs/start?tenant=other", {"secret": secret}).status == 403
+    # A principal whose access lists only read has no buttons either, though its token may write.
+    reads = lh.ServerACLs(acls=[lh.ServerACL(resources=[lh.ACL_ALL_RESOURCES], allowed_actions=[lh.ACLAction.READ])])
+    with grpc.insecure_channel(f"127.0.0.1:{node.node.settings.server.grpc_port}") as channel:
+        stub = service_pb2_grpc.LittleHorseStub(channel)
+        stub.PutPrincipal(
+            lh.PutPrincipalRequest(id="starter", global_acls=reads), metadata=[("authorization", "owner")]
+        )
+    assert starter.forms(run) == {}
+    assert starter.send(start, {"secret": secret, "workflow": "asks", "input.count": "3"}).status == 403
+
+
+def test_a_node_without_workflows_says_so(serve: Callable[..., Served]) -> None:
+    visitor = Visitor(serve())
+    assert visitor.data("/console/runs")["actions"] == []
+    assert visitor.node.get("/console/runs/start").status == 503
