@@ -14,6 +14,7 @@ from millpond.events.event import NewEvent
 from tests.browser import Watched, chromium
 from tests.nodes.conftest import BEGIN, Served
 from tests.nodes.console_pond import HOSTILE, PATHS, SCRIPT, TOKENS, deep_paths, fill
+from tests.nodes.test_console_actions import commit_both_sides, serve_runs
 from tests.rings.sampling import drawn
 
 THEMES = ("light", "dark")
@@ -142,6 +143,32 @@ def test_a_file_is_dropped_looked_at_and_published(
         page.wait_for_url("**/console/maps")
         expect(page.get_by_role("link", name="ours")).to_have_count(0)
         assert shown.errors == shown.dialogs == []
+
+
+def test_runs_and_merges_are_decided_in_pages_for_everybody(browser: Browser, serve: Callable[..., Served]) -> None:
+    node = serve_runs(serve)
+    commit_both_sides(node)
+    with window(browser, node, 375, "dark") as shown:
+        page = shown.page
+        page.goto("/console/versions/flights?ref=fix")
+        page.get_by_text("Change the repository").click()
+        page.get_by_role("button", name="Merge this branch").click()
+        assert shown.faults == []
+        page.get_by_label(SCRIPT).select_option("fix")
+        page.get_by_label("further conflicts").select_option("main")
+        page.get_by_role("button", name="Merge with these choices").click()
+        page.wait_for_url("**/console/versions/flights?ref=main")
+        assert node.pond.repository("flights").branch("main").get(f"{SCRIPT}.csv") == b"source"
+        page.goto("/console/runs")
+        page.get_by_role("link", name="Start a run").click()
+        page.get_by_role("link", name="asks").click()
+        page.get_by_label("count").fill("3")
+        assert shown.faults == []
+        page.get_by_role("button", name="Start the run").click()
+        page.get_by_label(SCRIPT).fill("true")
+        assert shown.faults == []
+        page.get_by_role("button", name="Answer").click()
+        expect(page.get_by_text("COMPLETED").first).to_be_visible()
 
 
 def test_signing_in_by_a_form(browser: Browser, serve: Callable[..., Served]) -> None:

@@ -11,6 +11,7 @@ from urllib.parse import quote, urlencode
 import grpc
 import pytest
 
+from millpond.events.event import NewEvent
 from millpond.nodes.tokens import hash_token
 from millpond.server.console.actions import ACTIONS, COOKIE
 from millpond.server.routes.table import On
@@ -18,7 +19,7 @@ from tests.nodes.conftest import BEGIN, Served
 
 RIGHTS = {
     "owner": {"admin": ["*"]}, "reader": {"read": ["*"]}, "loader": {"write": ["ours"], "read": ["theirs"]},
-    "starter": {"write": ["tenant:default"], "read": ["*"]},
+    "fixer": {"write": ["repo:flights/fix-*"]}, "starter": {"write": ["tenant:default"], "read": ["*"]},
 }  # fmt: skip
 SCRIPT = "<script>alert(1)</script>"
 TOKENS = [{"name": name, "sha256": hash_token(name), "rights": rights} for name, rights in RIGHTS.items()]
@@ -89,7 +90,9 @@ def went_to(response: Any) -> str:
 
 def path_of(name: str) -> str:
     row = ACTIONS[name]
-    return row.path.replace("{name}", "ours") + ("?tenant=default" if row.on is On.TENANT else "")
+    return row.path.replace("{name}", "ours").replace("{repository}", "pond") + (
+        "?tenant=default" if row.on is On.TENANT else ""
+    )
 
 
 @pytest.mark.parametrize("name", ACTIONS)
@@ -241,6 +244,131 @@ def test_a_map_in_a_shard_takes_no_file(serve: Callable[..., Served]) -> None:
         fields={"secret": secret, "content": ("a.csv", b"key,value\na,1\n")}, redirect=False,
     )  # fmt: skip
     assert answer.status == 400 and b"only a layered map has branches" in answer.data
+
+
+# -- versions -----------------------------------------------------------------------------------------
+
+
+def test_a_repository_is_branched_committed_tagged_merged_and_reverted_by_forms(serve: Callable[..., Served]) -> None:
+    node = serve(server_tokens=TOKENS)
+    repository = node.pond.repositories.create("flights")
+    base, owner = "/console/versions/flights", Visitor(node, "owner")
+    repository.branch("main").put("a.csv", b"1")
+    went_to(owner.press(base, f"{base}/commit", message=SCRIPT))
+    branch = went_to(owner.press(base, f"{base}/branch", name="fix"))
+    assert branch == f"{base}?ref=fix"
+    repository.branch("fix").put("b.csv", b"2")
+    went_to(owner.press(branch, f"{base}/commit", message="b"))
+    assert owner.press(branch, f"{base}/commit", message="nothing").status == 400
+    assert went_to(owner.press(branch, f"{base}/tag", name="v1")) == f"{base}?ref=v1"
+    assert owner.press(branch, f"{base}/tag", name="v1").status == 409
+    assert went_to(owner.press(branch, f"{base}/merge", into="main")) == f"{base}?ref=main"
+    assert [item.path for item in repository.ref("main").list().results] == ["a.csv", "b.csv"]
+    commit = owner.data(f"{base}?ref=fix")["commits"][0]["id"]
+    went_to(owner.press(f"{base}?ref={commit}", f"{base}/revert", branch="main"))
+    assert [item.path for item in repository.ref("main").list().results] == ["a.csv"]
+    assert repository.ref("main").head().committer == "owner"
+    assert owner.press(branch, f"{base}/unbranch", typed="main").status == 400
+    went_to(owner.press(branch, f"{base}/unbranch", typed="fix"))
+    assert [item.name for item in repository.branches().results] == ["main"]
+
+
+def commit_both_sides(node: Served) -> list[str]:
+    """A repository in which `main` and `fix` changed the same paths, which are returned."""
+    repository = node.pond.repositories.create("flights")
+    names = [f"{SCRIPT}.csv", "\u202eb.csv", "c.csv"]
+
+    def commit(branch: str, content: bytes) -> None:
+        for name in names:
+            repository.branch(branch).put(name, content)
+        repository.branch(branch).commit(content.decode())
+
+    commit("main", b"base")
+    repository.create_branch("fix", "main")
+    commit("main", b"destination")
+    commit("fix", b"source")
+    return names
+
+
+@pytest.mark.parametrize("side", ["source", "destination", "base"])
+def test_conflicts_of_a_merge_are_resolved_path_by_path(side: str, serve: Callable[..., Served]) -> None:
+    node = serve()
+    names = commit_both_sides(node)
+    main = node.pond.repository("flights").branch("main")
+    base, visitor = "/console/versions/flights", Visitor(node)
+    conflict = visitor.press(f"{base}?ref=fix", f"{base}/merge", into="main")
+    assert conflict.status == 409 and SCRIPT.encode() not in conflict.data
+    form = Forms(conflict.data).forms[f"{base}/merge"]
+    assert visitor.send(f"{base}/merge", {**form, "take:c.csv": "mine"}).status == 400
+    some = visitor.send(f"{base}/merge", {**form, "take:c.csv": side})
+    assert some.status == 409
+    form = Forms(some.data).forms[f"{base}/merge"]
+    assert form["take:c.csv"] == side
+    assert visitor.send(f"{base}/merge", {**form, "strategy": "mine"}).status == 400
+    if side == "base":
+        went_to(visitor.send(f"{base}/merge", {**form, **{f"take:{name}": side for name in names}}))
+    else:
+        went_to(visitor.send(f"{base}/merge", {**form, "strategy": "source-wins" if side == "source" else "dest-wins"}))
+    assert {main.get(name) for name in names} == {side.encode()}
+
+
+def test_a_token_changes_the_branches_that_it_may_write(serve: Callable[..., Served]) -> None:
+    node = serve(server_tokens=TOKENS)
+    node.pond.repositories.create("flights")
+    fixer, base = Visitor(node, "fixer"), "/console/versions/flights"
+    assert {form.rpartition("/")[2] for form in fixer.forms(base)} == {"branch", "commit", "merge"}
+    went_to(fixer.press(base, f"{base}/branch", name="fix-1"))
+    assert fixer.press(base, f"{base}/branch", name="other").status == 403
+    assert fixer.press(base, f"{base}/commit", message="x").status == 403
+    assert fixer.press(base, f"{base}/merge", into="main").status == 403
+    assert Visitor(node, "reader").forms(base) == {}
+
+
+# -- a node, and events -------------------------------------------------------------------------------
+
+
+def test_jobs_are_run_paused_and_resumed_and_a_node_drained_and_repaired(serve: Callable[..., Served]) -> None:
+    node = serve(server_tokens=TOKENS)
+    owner, page = Visitor(node, "owner"), "/console/jobs"
+
+    def job(name: str = "merge") -> Any:
+        return next(shown for shown in owner.data(page)["jobs"] if shown["name"] == name)
+
+    [secret] = {fields["secret"] for fields in owner.forms(page).values()}
+    form = {"secret": secret, "job": "merge"}
+    went_to(owner.send(f"{page}/pause", form))
+    assert job()["paused"]
+    runs = job()["runs"]
+    went_to(owner.send(f"{page}/run", form))
+    node.until(lambda: job()["runs"] > runs)
+    went_to(owner.send(f"{page}/resume", form))
+    assert not job()["paused"]
+    for act in ("run", "pause", "resume"):
+        assert owner.send(f"{page}/{act}", {**form, "job": SCRIPT}).status == 404
+    went_to(owner.press(page, f"{page}/drain"))
+    assert node.node.drain.active
+    assert owner.data(page)["draining"]
+    went_to(owner.press(page, f"{page}/drain"))
+    assert not node.node.drain.active
+    went_to(owner.send(f"{page}/parts", form))
+    repaired = owner.press(page, f"{page}/repair")
+    assert repaired.status in (303, 400, 409), repaired.data
+    assert Visitor(node, "reader").forms(page) == {}
+
+
+def test_days_of_events_are_compressed_and_dropped_by_forms(serve: Callable[..., Served]) -> None:
+    node = serve()
+    day = 86_400_000
+    for back in (9, 5, 0):
+        node.pond.events.append("etl", "night", [NewEvent(BEGIN - back * day, b"x", "new", {})])
+    visitor, page = Visitor(node), "/console/events"
+    assert visitor.press(page, f"{page}/compress", age="1d").status == 200
+    assert visitor.press(page, f"{page}/compress", age="soon").status == 400
+    for age, again in (("7d", ""), ("7d", "8d"), ("", "")):
+        assert visitor.press(page, f"{page}/expire", age=age, typed=again).status == 400
+    assert len(list(node.pond.events.read("etl", "night"))) == 3
+    assert visitor.press(page, f"{page}/expire", age="7d", typed="7d").status == 200
+    assert len(list(node.pond.events.read("etl", "night"))) == 2
 
 
 # -- runs ---------------------------------------------------------------------------------------------

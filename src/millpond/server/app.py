@@ -16,7 +16,19 @@ from millpond.server import metrics, pages
 from millpond.server.armada.means import make_means
 from millpond.server.armada.watching import Watching
 from millpond.server.connections import ConnectionLimits
-from millpond.server.console import inventory, map_actions, overview, run_actions, runs, sign_in, sql, streams, versions
+from millpond.server.console import (
+    inventory,
+    map_actions,
+    node_actions,
+    overview,
+    run_actions,
+    runs,
+    sign_in,
+    sql,
+    streams,
+    version_actions,
+    versions,
+)
 from millpond.server.console.pages import CONSOLE
 from millpond.server.dispatch import Application
 from millpond.server.lakefs.api import ROUTES
@@ -65,7 +77,9 @@ _ROUTES = (
     overview,
     inventory,
     map_actions,
+    node_actions,
     versions,
+    version_actions,
     streams,
     runs,
     run_actions,

@@ -25,9 +25,10 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from millpond.errors import Denied, Invalid
-from millpond.nodes.tokens import Caller
+from millpond.nodes.tokens import Caller, split_place
 from millpond.server.access import bearer_of
 from millpond.server.dispatch import Routes
+from millpond.server.lakefs.access import may as may_repository
 from millpond.server.routes.table import ORDER_BYTES_MAX, On, RouteNeeds, Work
 from millpond.server.thread_limits import in_thread
 
@@ -71,6 +72,17 @@ class Action:
 _MAP = "/console/maps/{name}"
 
 
+_REPOSITORY = "/console/versions/{repository}"
+
+
+def _of_repository(name: str, summary: str, on: On = On.BODY_BRANCH, typed: str = "") -> Action:
+    return Action(f"{_REPOSITORY}/{name}", "write", on, summary, typed)
+
+
+def _of_node(path: str, summary: str, typed: str = "") -> Action:
+    return Action(f"/console/{path}", "admin", On.POND, summary, typed)
+
+
 def _of_run(name: str, method: str, summary: str) -> Action:
     return Action(f"/console/runs/{name}", "write", On.TENANT, summary, method=method)
 
@@ -84,6 +96,20 @@ ACTIONS: Mapping[str, Action] = {
     "load": Action(f"{_MAP}/load", "write", On.MAP, "Load a file on a branch of its own", body_bytes_max=None),
     "publish": Action(f"{_MAP}/publish", "write", On.MAP, "Merge the branch of a load into main"),
     "discard": Action(f"{_MAP}/discard", "write", On.MAP, "Delete the branch of a load"),
+    "branch": _of_repository("branch", "Make a branch"),
+    "unbranch": _of_repository("unbranch", "Delete a branch with what is staged on it", typed="branch"),
+    "commit": _of_repository("commit", "Commit what is staged on a branch"),
+    "merge": _of_repository("merge", "Merge a ref into a branch"),
+    "revert": _of_repository("revert", "Undo a commit by a new one"),
+    "tag": _of_repository("tag", "Name a commit", On.REPOSITORY),
+    "run-job": _of_node("jobs/run", "Run a job now"),
+    "pause-job": _of_node("jobs/pause", "Do not run a job by itself"),
+    "resume-job": _of_node("jobs/resume", "Run a job by itself again"),
+    "retry-parts": _of_node("jobs/parts", "Merge once more what was quarantined"),
+    "drain": _of_node("jobs/drain", "Take no new work, or take it again"),
+    "repair": _of_node("jobs/repair", "Begin a repair"),
+    "compress": _of_node("events/compress", "Compress old days now"),
+    "expire": _of_node("events/expire", "Drop old days now", typed="age"),
     "start": _of_run("start", "RunWf", "Start a run"),
     "stop": _of_run("stop", "StopWfRun", "Stop a run until it is resumed"),
     "resume": _of_run("resume", "ResumeWfRun", "Let a run that was stopped go on"),
@@ -97,8 +123,14 @@ def allowed(caller: Caller, right: str, on: On, name: str) -> bool:
     match on:
         case On.MAP:
             return caller.may(right, name)
+        case On.POND:
+            return caller.may(right)
         case On.TENANT:
             return any(fnmatchcase(name, pattern) for pattern in caller.patterns(right, "tenant"))
+        case On.REPOSITORY:
+            return may_repository(caller, right, name)
+        case On.BODY_BRANCH:
+            return any(fnmatchcase(name, split_place(pattern)[0]) for pattern in caller.patterns(right, "repo"))
         case _:
             return bool(caller.patterns(right, "map"))
 
@@ -119,7 +151,8 @@ def action(router: Routes, name: str) -> Callable[[Act], Act]:
             form = _fields(await request.body())
             check_secret(request, form.get(_SECRET, ""))
             if row.typed:
-                _check_typed(row.typed, {**form, **request.path_params}[row.typed], form.get("typed", ""))
+                expected = {**form, **request.path_params}.get(row.typed, "")
+                _check_typed(row.typed, expected, form.get("typed", ""))
             return answer_of(await in_thread(request, act, request, form))
 
         return act
@@ -166,7 +199,7 @@ def check_origin(request: Request) -> None:
 
 
 def _check_typed(what: str, name: str, typed: str) -> None:
-    if typed != name:
+    if typed != name or not name:
         raise Invalid(
             f"the {what} that was typed is another one: nothing is deleted", kind="name_mistyped", typed=typed,
             expected=name, hint=f"type the {what} as the page shows it",

@@ -85,6 +85,7 @@ def routes(node: Node) -> Routes:
     def show_jobs(request: Request, caller: Caller) -> Response:
         """Its own work, the nodes of its pond, parts that are not merged, and settings."""
         values = {
+            "actions": actions_of(caller, On.POND), "draining": node.drain.active, "repair": node.repairs.status(),
             "node": node.facts(), "jobs": plain(node.scheduler.status()),
             "parts": [
                 plain(part) for part in islice(

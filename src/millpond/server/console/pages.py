@@ -105,6 +105,10 @@ def _admit(request: Request, needs: RouteNeeds) -> None:
             need_repository(caller, needs.right, request.path_params["repository"])
         case On.ANY_REPOSITORY:
             caller.need_somewhere(needs.right, "repo")
+        case On.BODY_BRANCH:
+            repository = request.path_params["repository"]
+            if not allowed(caller, needs.right, On.BODY_BRANCH, repository):
+                raise caller.denied(needs.right, f"repo:{repository}")
         case On.TENANT:
             tenant = request.query_params.get("tenant", "default")
             if not allowed(caller, needs.right, On.TENANT, tenant):

@@ -1,0 +1,110 @@
+"""Changes of repositories that pages ask for; where a merge conflicts, a page asks for the side of each path.
+
+    merge ──▶ conflict ──▶ page with the first paths, each with a choice ──▶ merge with the choices ──▶ …
+      │                                                                        │
+      └─▶ commit ◀─────────────────────────────────────────────────────────────┘
+
+Invariant: choices that were made before are sent again with each form, so that nothing about a merge is stored.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from millpond.console import link, segment
+from millpond.server.access import caller_in, note_change, share_in
+from millpond.server.console.actions import Form, action
+from millpond.server.console.pages import answered, pages
+from millpond.server.lakefs.access import need as need_repository
+from millpond.server.parameters import typed
+from millpond.versions.merges import MergeConflict, Resolution, Take
+
+if TYPE_CHECKING:
+    from millpond.nodes.node import Node
+    from millpond.server.dispatch import Routes
+    from millpond.versions.repository import Repository
+
+__all__ = ("routes",)
+
+_TAKE = "take:"
+"""The beginning of the names of fields that are choices; a path follows."""
+_PATHS_SHOWN = 50
+
+
+def routes(node: Node) -> Routes:
+    """The routes of changes of repositories."""
+    router = pages("/console/versions")
+
+    @action(router, "branch")
+    def create_branch(request: Request, form: Form) -> str:
+        repository, name = _opened(node, request, form, "name")
+        repository.create_branch(name, form.get("source", ""))
+        return _page(request, name)
+
+    @action(router, "unbranch")
+    def delete_branch(request: Request, form: Form) -> str:
+        repository, name = _opened(node, request, form, "branch")
+        repository.delete_branch(name)
+        return _page(request)
+
+    @action(router, "commit")
+    def commit(request: Request, form: Form) -> str:
+        repository, name = _opened(node, request, form, "branch")
+        made = repository.branch(name).commit(form.get("message", ""), committer=share_in(request) or "")
+        note_change(request, commit=made.id)
+        return _page(request, name)
+
+    @action(router, "revert")
+    def revert(request: Request, form: Form) -> str:
+        repository, name = _opened(node, request, form, "branch")
+        made = repository.branch(name).revert(form.get("commit", ""), committer=share_in(request) or "")
+        note_change(request, reverted=form.get("commit", ""), commit=made.id)
+        return _page(request, name)
+
+    @action(router, "tag")
+    def create_tag(request: Request, form: Form) -> str:
+        name = form.get("name", "")
+        note_change(request, tag=name)
+        node.pond.repository(request.path_params["repository"]).create_tag(name, form.get("ref", ""))
+        return _page(request, name)
+
+    @action(router, "merge")
+    def merge(request: Request, form: Form) -> str | Response:
+        """Of a conflict, a page with a choice for each of its first paths."""
+        repository, into = _opened(node, request, form, "into")
+        chosen = {name: side for name, side in form.items() if name.startswith(_TAKE)}
+        resolutions = [Resolution(typed(name, side, Take), name.removeprefix(_TAKE)) for name, side in chosen.items()]
+        source, message = form.get("source", ""), form.get("message", "")
+        try:
+            made = repository.branch(into).merge(
+                source, message, committer=share_in(request) or "", resolutions=resolutions,
+                strategy=form.get("strategy", ""),
+            )  # fmt: skip
+        except MergeConflict as conflict:
+            values = {
+                "repository": request.path_params["repository"], "source": source, "into": into, "message": message,
+                "chosen": chosen, "paths": list(conflict.paths[:_PATHS_SHOWN]), "problem": conflict.message,
+            }  # fmt: skip
+            return answered(request, "conflict", values, status=409)
+        note_change(request, source=source, commit=made.id)
+        return _page(request, into)
+
+    return router
+
+
+def _opened(node: Node, request: Request, form: Form, field: str) -> tuple[Repository, str]:
+    """The repository that the path names, and the branch in a field, which the caller may change.
+
+    Raises: `Denied`; `NotFound`.
+    """
+    repository, branch = request.path_params["repository"], form.get(field, "")
+    note_change(request, branch=branch)
+    need_repository(caller_in(request), "write", repository, branch)
+    return node.pond.repository(repository), branch
+
+
+def _page(request: Request, ref: str = "") -> str:
+    return link(f"/console/versions/{segment(request.path_params['repository'])}", ref=ref)
