@@ -11,10 +11,12 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from millpond.events.event import NewEvent
+from millpond.server.console.loads import loads_of
 from tests.browser import Watched, chromium
 from tests.nodes.conftest import BEGIN, Served
 from tests.nodes.console_pond import HOSTILE, PATHS, SCRIPT, TOKENS, deep_paths, fill
-from tests.nodes.test_console_actions import commit_both_sides, serve_runs
+from tests.nodes.test_console_actions import commit_both_sides
+from tests.nodes.test_console_runs import serve_runs
 from tests.rings.sampling import drawn
 
 THEMES = ("light", "dark")
@@ -169,6 +171,21 @@ def test_runs_and_merges_are_decided_in_pages_for_everybody(browser: Browser, se
         assert shown.faults == []
         page.get_by_role("button", name="Answer").click()
         expect(page.get_by_text("COMPLETED").first).to_be_visible()
+
+
+def test_the_first_page_shows_what_comes_while_it_is_open(browser: Browser, serve: Callable[..., Served]) -> None:
+    node = serve(events_reports=True)
+    ours = node.pond.create_map("ours", kind="state", value="double", store="layers")
+    with window(browser, node) as shown:
+        page = shown.page
+        page.goto("/")
+        expect(page.get_by_text("No loads that you may see.")).to_be_visible()
+        ours.load([{"key": "JFK", "value": 1.0}, {"key": "LGA", "value": 2.0}], source=SCRIPT)
+        node.until(lambda: loads_of(node.node, ["ours"])["ours"])
+        node.until(lambda: page.get_by_role("cell", name=SCRIPT).is_visible())
+        expect(page.get_by_text("2 rows in 1 loads")).to_be_visible()
+        expect(page.locator("svg.bars title, svg.bars").first).to_be_attached()
+        assert shown.faults == []
 
 
 def test_signing_in_by_a_form(browser: Browser, serve: Callable[..., Served]) -> None:

@@ -176,6 +176,38 @@ def test_a_page_shows_what_its_token_may_see(serve: Callable[..., Served]) -> No
             assert route.needs.audited is (route.method != "GET"), path
 
 
+def test_the_box_finds_names_keys_paths_commits_and_job_sets(serve: Callable[..., Served]) -> None:
+    node = serve(server_tokens=TOKENS, events_reports=True)
+    fill(node)
+    commit = node.pond.repository("flights").ref("main").head().id
+
+    def places(token: str, q: str) -> list[str]:
+        headers = {"Cookie": f"{COOKIE}={token}", **JSON}
+        answer = node.pool.request(
+            "GET", f"{node.url}/console/find?{urlencode({'q': q})}", headers=headers, redirect=False
+        )
+        if answer.status == 303:
+            return [answer.headers["location"]]
+        listed = [place["path"] for place in answer.json()["places"]]
+        assert (answer.status == 200) is bool(listed)
+        return listed
+
+    expected = {
+        "ours": "/console/maps/ours", "ours/any": "/console/maps/ours?key=any", SCRIPT: "/console/maps/theirs",
+        HOSTILE[1]: "/console/maps/theirs", "flights": "/console/versions/flights",
+        "flights/data": "/console/versions/flights/objects?ref=main&prefix=data",
+        commit[:8]: f"/console/versions/flights?ref={commit[:8]}", commit: f"/console/versions/flights?ref={commit}",
+        f"etl/{SCRIPT}": "/console/events/stream",
+    }  # fmt: skip
+    for q, path in expected.items():
+        [place] = places("everything", q)
+        assert place.startswith(path), (q, place)
+    for q in ("", " ", "nothing", "flights/none", "theirs/", "0" * 64, "a/b/c", "\u202e" * 1_000):
+        assert places("everything", q) == []
+    for q in expected:
+        assert (places("flights", q) != []) is (q.startswith("flights") or commit.startswith(q)), q
+
+
 def test_signing_in_keeps_the_token_where_no_script_reads_it(serve: Callable[..., Served]) -> None:
     node = serve(server_tokens=TOKENS)
     answer = node.pool.request("GET", f"{node.url}/console/maps?prefix=a", redirect=False)

@@ -17,6 +17,7 @@ from millpond.server.armada.means import make_means
 from millpond.server.armada.watching import Watching
 from millpond.server.connections import ConnectionLimits
 from millpond.server.console import (
+    finding,
     inventory,
     map_actions,
     node_actions,
@@ -75,6 +76,7 @@ _ROUTES = (
     declared,
     sign_in,
     overview,
+    finding,
     inventory,
     map_actions,
     node_actions,
