@@ -80,7 +80,7 @@ def test_keys_lead_to_pages_and_to_the_box_that_finds(browser: Browser, serve: C
         page.locator("#find").fill("ours")
         page.keyboard.press("Enter")
         page.wait_for_url("**/console/maps/ours")
-        page.get_by_label("key").fill("JFK")
+        page.get_by_label("key", exact=True).fill("JFK")
         page.keyboard.press("Enter")
         expect(page.locator(".answer")).to_contain_text("2.0")
 

@@ -153,6 +153,10 @@ def test_maps_are_made_altered_tended_and_dropped_by_forms(serve: Callable[..., 
     definition = node.pond.map("made").definition
     assert (definition.condense_ms, definition.overwrite) == (None, False)
     assert definition.retain_ms == 3_650 * 86_400_000
+    [secret] = {fields["secret"] for fields in owner.forms(page).values()}
+    for retain in ("10y", "3650d"):  # a switch that is not there stays as it is
+        went_to(owner.send(f"{page}/alter", {"secret": secret, "retain": retain}))
+    assert node.pond.map("made").definition == definition
     assert owner.press(page, f"{page}/alter", retain="soon", **choices).status == 400
 
     node.pond.map("made").load([{"key": "a", "effective_time": BEGIN - 1, "value": 1.0}])

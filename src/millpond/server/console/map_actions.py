@@ -50,6 +50,7 @@ __all__ = ("FILE_BYTES_MAX", "routes")
 FILE_BYTES_MAX = 1 << 30
 """The largest file that a page loads; `millpond load` has no such limit."""
 _ROWS_SHOWN = 200
+_SWITCHES = ("overwrite", "maintenance_suspended")
 _BRANCHES = "load-"
 """The beginning of the names of branches that loads of pages make."""
 
@@ -78,7 +79,10 @@ def _add_definitions(router: Routes, node: Node) -> None:
         """A setting that is as the page has it stays as it is."""
         name = request.path_params["name"]
         before = settings_of(node.pond.map(name).definition)
-        changes = {field: form.get(field) for field in before if form.get(field, "") != before[field]}
+        absent = {field: before[field] for field in _SWITCHES}  # an age that is not there is switched off
+        changes = {
+            field: form.get(field) for field in before if form.get(field, absent.get(field, "")) != before[field]
+        }
         note_change(request, **changes)
         return _page(alter(node, name, {field: _setting(field, text) for field, text in changes.items()}).name)
 
@@ -89,7 +93,7 @@ def _add_definitions(router: Routes, node: Node) -> None:
 
 
 def _setting(field: str, text: str | None) -> Any:
-    return text == "yes" if field in ("overwrite", "maintenance_suspended") else text
+    return text == "yes" if field in _SWITCHES else text
 
 
 def _add_rows(router: Routes, node: Node) -> None:
@@ -165,7 +169,7 @@ def _load(node: Node, request: Request, content: FormContent) -> str:
     if node.pond.map(name).definition.store is not Store.LAYERS:
         raise Invalid(
             "only a layered map has branches", kind="map_not_layered", map=name,
-            hint=f"load the file with millpond load, or convert the map: millpond alter {name} --store layers",
+            hint=f"first: millpond alter {name} --store layers; or load the file with millpond load",
         )  # fmt: skip
     file = PurePath(content.file_name.replace("\\", "/")).name
     branch = f"{_BRANCHES}{node.clock.random_id()[:12]}"

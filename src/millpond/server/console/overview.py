@@ -7,7 +7,7 @@ Invariant: a page is written at most every two seconds, however much changes, an
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -80,8 +80,13 @@ async def _changes(request: Request, node: Node, caller: Caller) -> AsyncIterato
         values, drawn = await run_sync(_now, node, caller)
         page = rendered("overview-now", {**values, "drawn": drawn})
         yield "".join(["event: now\n", *(f"data: {line}\n" for line in page.splitlines()), "\n"]).encode()
-        await polls.until(position, lambda last, seen=seen: node.stopping or last != seen, _ALIVE_SECONDS, name)
-        await polls.until(position, lambda _last: node.stopping, _PAUSE_SECONDS, name)
+        await polls.until(position, _ending(node, seen), _ALIVE_SECONDS, name)
+        await polls.until(position, _ending(node), _PAUSE_SECONDS, name)
+
+
+def _ending(node: Node, seen: tuple[int, str] | None = None) -> Callable[[tuple[int, str]], bool]:
+    """The end of a wait: the node stops, or its log is no longer where it was seen."""
+    return lambda last: node.stopping or (seen is not None and last != seen)
 
 
 def _failed(loads: Iterable[Mapping[str, Any]]) -> list[dict[str, str]]:
