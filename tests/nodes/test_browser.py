@@ -48,7 +48,7 @@ def test_pages_are_for_everybody_in_both_themes_and_at_every_width(
 ) -> None:
     node = serve(events_reports=True)
     fill(node)
-    views = drawn([(path, theme) for path in [*PATHS, *deep_paths()] for theme in THEMES], 6)
+    views = drawn([(path, theme) for path in [*PATHS, *deep_paths()] for theme in THEMES], 4)
     faults: list[object] = []
     for theme in THEMES:
         with window(browser, node, theme=theme) as shown:
@@ -120,6 +120,7 @@ def test_a_page_says_that_its_node_died_and_goes_on_when_it_is_back(
         expect(page.get_by_text("second")).to_be_visible()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("scripts", [False, True])
 def test_a_file_is_dropped_looked_at_and_published(
     scripts: bool, browser: Browser, serve: Callable[..., Served], tmp_path: Path
