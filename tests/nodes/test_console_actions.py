@@ -203,6 +203,7 @@ def test_a_file_is_loaded_on_a_branch_and_seen_before_it_is_published(serve: Cal
 
     seen = went_to(begin(b"key,value\nJFK,2.0\nLGA,3.0\n", "../<new>.csv"))
     assert len(loader.data(seen)["keys"]["rows"]) == 2
+    assert f'href="{seen}"'.encode() in node.get(page, headers=Visitor(node, "owner").headers).body
     assert node.pond.map("ours").get("LGA") is None
     assert went_to(loader.press(seen, f"{page}/publish")) == page
     assert (node.pond.map("ours").get("JFK"), node.pond.map("ours").get("LGA")) == (2.0, 3.0)
@@ -215,7 +216,7 @@ def test_a_file_is_loaded_on_a_branch_and_seen_before_it_is_published(serve: Cal
         assert refused.status in (400, 404), refused.data
     assert loader.drop_file(page, f"{page}/load", "new.csv", b"key,value\nJFK,7\n", secret="wrong").status == 403
     assert [branch.name for branch in branches().results] == ["main"]
-    assert not list(node.pond.folder.glob(".console-*"))
+    assert not list((node.pond.folder / "writer").iterdir())
 
 
 def test_a_branch_that_changes_other_maps_is_not_published(serve: Callable[..., Served]) -> None:

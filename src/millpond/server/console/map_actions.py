@@ -5,7 +5,9 @@
                       ▼
                   no branch is left
 
-Invariant: what a branch of a load changes on main is published by a caller that may write each map that it changes.
+Invariants:
+* what a branch of a load changes on main is published by a caller that may write each map that it changes;
+* after a kill there is at most the branch, which the page of the map names; the file is swept with those of writers.
 """
 
 from __future__ import annotations
@@ -13,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path, PurePath
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
@@ -22,6 +23,7 @@ from starlette.responses import Response
 from millpond.console import link, segment
 from millpond.errors import Invalid, MillpondError
 from millpond.json_forms import plain
+from millpond.maps.loads.pond_folder import writer_folder
 from millpond.maps.model.definition import Store
 from millpond.refs.face import POND
 from millpond.refs.main import MAIN
@@ -38,11 +40,12 @@ from millpond.server.routes.jobs import MaintenanceRequest, tend
 from millpond.server.routes.maps import NewMap, alter, create, drop
 from millpond.server.routes.table import SCAN_BYTES, On, RouteNeeds, Work
 from millpond.server.thread_limits import in_thread
-from millpond.stores.files import check_room
+from millpond.stores.files import check_room, remove_tree
 from millpond.versions.merges import common_base
 
 if TYPE_CHECKING:
     from millpond.nodes.node import Node
+    from millpond.refs.pond import BranchPond
     from millpond.server.dispatch import Routes
 
 __all__ = ("FILE_BYTES_MAX", "routes")
@@ -174,19 +177,25 @@ def _load(node: Node, request: Request, content: FormContent) -> str:
     file = PurePath(content.file_name.replace("\\", "/")).name
     branch = f"{_BRANCHES}{node.clock.random_id()[:12]}"
     note_change(request, map=name, file=file, branch=branch)
-    with TemporaryDirectory(dir=node.pond.folder, prefix=".console-") as folder:
-        path = Path(folder, f"file{''.join(_endings(file))}")
+    folder = writer_folder(node.pond.folder, node.clock)
+    folder.mkdir(parents=True)
+    try:
+        path = folder / f"file{''.join(_endings(file))}"
         _save(content.chunks(), path)
-        pond = node.pond.branch(branch, source=MAIN)
-        try:
-            pond.load_files(path, name, source=file)
-        except MillpondError:
-            with suppress(MillpondError):
-                node.pond.refs.delete_branch(branch)
-            raise
-        finally:
-            pond.close()
+        with node.pond.branch(branch, source=MAIN) as pond:
+            _load_or_leave_no_branch(node, pond, path, name, file)
+    finally:
+        remove_tree(folder)
     return link(f"{_page(name)}/load", branch=branch)
+
+
+def _load_or_leave_no_branch(node: Node, pond: BranchPond, path: Path, name: str, file: str) -> None:
+    try:
+        pond.load_files(path, name, source=file)
+    except MillpondError:
+        with suppress(MillpondError):
+            node.pond.refs.delete_branch(pond.ref)
+        raise
 
 
 def _endings(file: str) -> list[str]:
