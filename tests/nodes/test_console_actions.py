@@ -219,6 +219,21 @@ def test_a_file_is_loaded_on_a_branch_and_seen_before_it_is_published(serve: Cal
     assert not list((node.pond.folder / "writer").iterdir())
 
 
+def test_a_load_that_conflicts_is_published_with_a_choice_for_each_key(serve: Callable[..., Served]) -> None:
+    node = serve(server_tokens=TOKENS)
+    fill(node)
+    ours, loader, page = node.pond.map("ours"), Visitor(node, "loader"), "/console/maps/ours"
+    seen = went_to(loader.drop_file(page, f"{page}/load", "new.csv", b"key,value\nJFK,2.0\nLGA,2.0\n"))
+    ours.load([{"key": "JFK", "value": 3.0}, {"key": "LGA", "value": 3.0}])
+    conflict = loader.press(seen, f"{page}/publish")
+    assert conflict.status == 409 and b"maps/ours/JFK" in conflict.data
+    form = Forms(conflict.data).forms[f"{page}/publish"]
+    took = {**form, "take:maps/ours/JFK": "source", "take:maps/ours/LGA": "destination"}
+    assert went_to(loader.send(f"{page}/publish", took)) == page
+    assert (ours.get("JFK"), ours.get("LGA")) == (2.0, 3.0)
+    assert [branch.name for branch in node.pond.repository("pond").branches().results] == ["main"]
+
+
 def test_a_branch_that_changes_other_maps_is_not_published(serve: Callable[..., Served]) -> None:
     node = serve(server_tokens=TOKENS)
     fill(node)

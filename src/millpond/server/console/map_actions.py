@@ -27,11 +27,12 @@ from millpond.maps.loads.pond_folder import writer_folder
 from millpond.maps.model.definition import Store
 from millpond.refs.face import POND
 from millpond.refs.main import MAIN
-from millpond.server.access import caller_in, note_change, share_in
+from millpond.server.access import caller_in, note_change
 from millpond.server.console.actions import ACTIONS, Form, action, answer_of, check_origin, check_secret
 from millpond.server.console.inventory import rows_of_key, settings_of
 from millpond.server.console.pages import answered, pages
 from millpond.server.console.tables import shown_rows
+from millpond.server.console.version_actions import merged
 from millpond.server.lakefs.errors import ApiError
 from millpond.server.lakefs.forms import FormContent, boundary_of
 from millpond.server.lakefs.streaming import BodyStream
@@ -152,11 +153,13 @@ def _add_loads(router: Routes, node: Node) -> None:
         return answered(request, "load", values)
 
     @action(router, "publish")
-    def publish(request: Request, form: Form) -> str:
+    def publish(request: Request, form: Form) -> str | Response:
         branch = _branch_of(node, request, form)
         node.need_primary()
         name, main = request.path_params["name"], node.pond.repository(POND).branch(MAIN)
-        main.merge(branch, f"Load into {name}", committer=share_in(request) or "")
+        made = merged(request, form, main, branch, f"Load into {name}", {"branch": branch})
+        if isinstance(made, Response):
+            return made
         node.pond.refs.delete_branch(branch)
         return _page(name)
 

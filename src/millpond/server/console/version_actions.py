@@ -23,11 +23,15 @@ from millpond.server.parameters import typed
 from millpond.versions.merges import MergeConflict, Resolution, Take
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from millpond.nodes.node import Node
     from millpond.server.dispatch import Routes
+    from millpond.versions.branch import Branch
+    from millpond.versions.graph.commits import Commit
     from millpond.versions.repository import Repository
 
-__all__ = ("routes",)
+__all__ = ("merged", "routes")
 
 _TAKE = "take:"
 """The beginning of the names of fields that are choices; a path follows."""
@@ -73,26 +77,39 @@ def routes(node: Node) -> Routes:
 
     @action(router, "merge")
     def merge(request: Request, form: Form) -> str | Response:
-        """Of a conflict, a page with a choice for each of its first paths."""
         repository, into = _opened(node, request, form, "into")
-        chosen = {name: side for name, side in form.items() if name.startswith(_TAKE)}
-        resolutions = [Resolution(typed(name, side, Take), name.removeprefix(_TAKE)) for name, side in chosen.items()]
         source, message = form.get("source", ""), form.get("message", "")
-        try:
-            made = repository.branch(into).merge(
-                source, message, committer=share_in(request) or "", resolutions=resolutions,
-                strategy=form.get("strategy", ""),
-            )  # fmt: skip
-        except MergeConflict as conflict:
-            values = {
-                "repository": request.path_params["repository"], "source": source, "into": into, "message": message,
-                "chosen": chosen, "paths": list(conflict.paths[:_PATHS_SHOWN]), "problem": conflict.message,
-            }  # fmt: skip
-            return answered(request, "conflict", values, status=409)
-        note_change(request, source=source, commit=made.id)
-        return _page(request, into)
+        sent = {"source": source, "into": into, "message": message}
+        made = merged(request, form, repository.branch(into), source, message, sent)
+        return made if isinstance(made, Response) else _page(request, into)
 
     return router
+
+
+def merged(
+    request: Request, form: Form, into: Branch, source: str, message: str, sent: Mapping[str, str]
+) -> Commit | Response:
+    """Merge a ref with the choices of a form; of a conflict, a page with a choice for each of its first paths.
+
+    `sent` are the fields that the form of that page has besides; it is sent to where this one was.
+
+    Raises: as `Branch.merge`, but for conflicts; `Invalid` for a choice.
+    """
+    chosen = {name: side for name, side in form.items() if name.startswith(_TAKE)}
+    resolutions = [Resolution(typed(name, side, Take), name.removeprefix(_TAKE)) for name, side in chosen.items()]
+    try:
+        made = into.merge(
+            source, message, committer=share_in(request) or "", resolutions=resolutions,
+            strategy=form.get("strategy", ""),
+        )  # fmt: skip
+    except MergeConflict as conflict:
+        values = {
+            "action": link(request.url.path, **request.query_params), "source": source, "into": into.name,
+            "sent": {**sent, **chosen}, "paths": list(conflict.paths[:_PATHS_SHOWN]),
+        }  # fmt: skip
+        return answered(request, "conflict", values, status=409)
+    note_change(request, source=source, commit=made.id)
+    return made
 
 
 def _opened(node: Node, request: Request, form: Form, field: str) -> tuple[Repository, str]:
