@@ -8,13 +8,13 @@ READY := $(VENV)/.ready
 # Three workers on two cores, for many tests wait; tests/rings/order.py says which tests stay in one of them.
 # A worker that ends by itself fails the run with the name of its test: with another in its place the run would never end.
 PYTEST := $(BIN)/python -m pytest --dist loadscope --no-loadscope-reorder --max-worker-restart=0
-SERVERS := s3 kafka tla postgres redis armada network prometheus
+SERVERS := s3 kafka tla postgres redis armada network prometheus browser
 
 # Each of the hundreds of processes that tests start would compile all sources anew, and pytest all of its own.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java s3 kafka tla postgres redis armada network prometheus demo unit test test-full ledger lint check docs format bench soak chaos proof lock dist fresh clean
+.PHONY: help setup java s3 kafka tla postgres redis armada network prometheus browser demo unit test test-full ledger lint check docs format bench soak chaos proof lock dist fresh clean
 
 help: ## what there is to make
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20

@@ -12,8 +12,10 @@
 | `kafka` | a broker of Kafka and Spark's connector, pinned in tools/kafka.sha256 |
 | `armada` | the client of Armada that the tests run, in an environment of its own, pinned in tools/armada.txt |
 | `airflow` | Airflow and Armada's operator for it, likewise, pinned in tools/airflow.txt |
+| `jupyter` | a kernel of Jupyter, likewise, pinned in tools/jupyter.txt |
 | `mutants` | what makes the mutants of tools/mutants.py, likewise, pinned in tools/mutants.txt |
 | `postgres`, `redis`, `prometheus` | the servers that the tests start |
+| `browser` | Debian's Chromium without a screen, in which the tests look at the console |
 | `network` | `ip`, by which the tests make networks of their own |
 
 What is there is not done again. Debian packages that are missing are installed together when root; anyone else gets
@@ -40,7 +42,10 @@ PYTHON = VENV / "bin" / "python"
 LOCKS = {"python": Path("requirements.lock"), "demo": Path("requirements-demo.lock")}
 STAMPS = {"python": VENV / ".ready", "demo": VENV / ".demo", "tests": VENV / ".tests"}
 ARCHIVE = VENV / "spark.jsa"
-TEST_GOALS = ("python", "java", "classes", "s3", "kafka", "tla", "armada", "postgres", "redis", "prometheus", "network")
+TEST_GOALS = (
+    "python", "java", "classes", "s3", "kafka", "tla", "armada", "postgres", "redis", "prometheus", "browser",
+    "network",
+)  # fmt: skip
 LINE_SECONDS, TERMINAL_SECONDS = 4.0, 0.2
 BAR_COLUMNS = 20
 
@@ -113,6 +118,7 @@ PACKAGES: dict[str, tuple[str, Callable[[], bool]]] = {
     "postgres": ("postgresql", _has_postgres),
     "redis": ("redis-server", lambda: shutil.which("redis-server") is not None),
     "prometheus": ("prometheus", lambda: bool(shutil.which("promtool") and shutil.which("prometheus"))),
+    "browser": ("chromium-headless-shell", lambda: shutil.which("chromium-headless-shell") is not None),
     "network": ("iproute2", lambda: shutil.which("ip") is not None),
 }
 
@@ -281,7 +287,9 @@ def steps_for(goals: set[str]) -> list[Step]:
     Raises: `Failed` when Debian packages are missing that only root can install.
     """
     steps: list[Step] = []
-    python = bool(goals & {"python", "demo", "classes", "s3", "kafka", "tla", "armada", "airflow", "mutants"})
+    python = bool(
+        goals & {"python", "demo", "classes", "s3", "kafka", "tla", "armada", "airflow", "jupyter", "mutants"}
+    )
     packages = [name for goal, (name, there) in PACKAGES.items() if goal in goals and not there()]
     if python and not _works(PYTHON) and not _uv_on_path() and not _has_venv():
         steps.append(apt_step("Python's own packages of Debian", ["python3-venv"]))
@@ -301,6 +309,8 @@ def steps_for(goals: set[str]) -> list[Step]:
         steps.append(Step("client of Armada", 10.0, _beside("armada"), environment))
     if "airflow" in goals:
         steps.append(Step("Airflow", 60.0, _beside("airflow"), environment))
+    if "jupyter" in goals:
+        steps.append(Step("Jupyter", 8.0, _beside("jupyter"), environment))
     if "classes" in goals and not fresh(ARCHIVE, LOCKS["python"], Path("tools/spark_archive.py")):
         debian = tuple(step.name for step in steps if step.name == "Debian packages")
         steps.append(Step("Spark's classes", 45.0, _archive, (*environment, *debian)))
@@ -364,7 +374,7 @@ def progress_line(steps: list[Step], seconds: float) -> str:
 def main() -> int:
     """Carry out the goals on the command line."""
     goals = set(sys.argv[1:])
-    known = {*TEST_GOALS, "airflow", "demo", "mutants", "tests"}
+    known = {*TEST_GOALS, "airflow", "demo", "jupyter", "mutants", "tests"}
     if not goals or goals - known:
         print(f"usage: tools/setup {'|'.join(sorted(known))} ...", file=sys.stderr)
         return 2

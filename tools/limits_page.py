@@ -197,6 +197,8 @@ NODES = [
     constant("a request body in JSON", "server.routes.table.JSON_BYTES_MAX", "413, `body_too_large`"),
     constant("a request body with an order to the node, or with one key", "server.routes.table.ORDER_BYTES_MAX",
              "413, `body_too_large`"),
+    constant("a file that a page of the console loads", "server.console.map_actions.FILE_BYTES_MAX",
+             "`body_too_large`: `millpond load` has no such limit"),
     constant("a request body of a bulk lookup", "server.routes.table.LOOKUP_BYTES_MAX",
              "413, `body_too_large`: look up fewer keys at once, or read a snapshot"),
     setting("memory of all requests together", "server.max_request_memory",

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import html
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-__all__ = ("SHOWN_MAX", "ShownAsTable", "html_facts", "html_table", "shown", "shown_address")
+__all__ = ("SHOWN_MAX", "ShownAsTable", "html_facts", "html_rows", "html_table", "shown", "shown_address")
 
 SHOWN_MAX = 200
 """Characters of a value in an error."""
+_ROWS_SHOWN = 50
 
 
 def shown(value: object) -> str:
@@ -49,6 +50,14 @@ def html_table(title: str, columns: Iterable[str], rows: Iterable[Iterable[objec
     lines = ("".join(f"<td>{html.escape(str(cell))}</td>" for cell in row) for row in rows)
     body = "".join(f"<tr>{line}</tr>" for line in (head, *lines) if line)
     return f"<table><caption>{html.escape(title)}</caption>{body}</table>"
+
+
+def html_rows(title: str, rows: Sequence[Any]) -> str:
+    """A table of the first of some dataclasses, with a column for each field."""
+    shown = rows[:_ROWS_SHOWN]
+    columns = list(dict.fromkeys(field.name for row in shown for field in dataclasses.fields(row)))
+    cells = ([str(getattr(row, column, ""))[:SHOWN_MAX] for column in columns] for row in shown)
+    return html_table(title, columns, cells)
 
 
 def html_facts(title: str, facts: Mapping[str, object]) -> str:

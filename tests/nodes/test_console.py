@@ -16,19 +16,11 @@ from millpond.console.rendering import asset
 from millpond.errors import Unavailable
 from millpond.events.event import NewEvent
 from millpond.maps.sql import Bounds, query
-from millpond.nodes.tokens import hash_token
-from millpond.server.console.loads import loads_of
 from millpond.server.console.pages import CONSOLE, COOKIE, PAGE_ROWS
 from millpond.server.console.sql import ROWS_MAX
 from tests.nodes.conftest import BEGIN, Answer, Served
+from tests.nodes.console_pond import HOSTILE, PATHS, SCRIPT, TOKENS, deep_paths, fill
 
-SCRIPT = "<script>alert(1)</script>"
-HOSTILE = [SCRIPT, "\u202eevil \u05e9\u05dc\u05d5\u05dd", "k" * 1_000, "a/b?c=d&e#f", '" onload="alert(1)']
-RIGHTS = {
-    "everything": {"read": ["*"]}, "operator": {"admin": ["*"]}, "ours": {"read": ["ours"]},
-    "etl": {"read": ["stream:etl/*"]}, "flights": {"read": ["repo:flights"]},
-}  # fmt: skip
-TOKENS = [{"name": name, "sha256": hash_token(name), "rights": rights} for name, rights in RIGHTS.items()]
 JSON = {"Accept": "application/json"}
 
 
@@ -66,56 +58,6 @@ def page_of(answer: Answer, status: int = 200) -> _Page:
     page = _Page(answer.body)
     assert not page.faults
     return page
-
-
-def fill(node: Served) -> None:
-    """One or more of everything, with names that would be tags."""
-    pond = node.pond
-    layered = pond.create_map("ours", kind="temporal_state", value="double", store="layers")
-    for day in (1, 2):
-        layered.load([{"key": "JFK", "effective_time": BEGIN + day, "value": float(day)}], source=SCRIPT)
-    with pond.branch("fix", source="main") as branch:
-        branch.map("ours").load([{"key": "JFK", "effective_time": BEGIN, "value": 9.0}])
-    pond.create_map("theirs", kind="state").load([{"key": key, "value": key} for key in HOSTILE])
-    pond.create_map("ranges", kind="ranged_state", value="string").load([{"key_start": 1, "key_end": 9, "value": "DE"}])
-    pond.repositories.create("flights")
-    main = pond.repository("flights").branch("main")
-    main.put(f"data/{SCRIPT}.csv", b"a")
-    main.commit(SCRIPT)
-    main.put("data/b.csv", b"bb")
-    main.commit("second")
-    for job_set in HOSTILE[:3]:
-        events = [NewEvent(BEGIN + place, SCRIPT.encode(), "failed", {"job_id": "j"}) for place in range(PAGE_ROWS + 5)]
-        pond.events.append("etl", job_set, events)
-
-    for name in ("ours", "theirs"):  # what is compiled, or imported, at the first question
-        pond.map(name).get("JFK")
-        pond.map(name).scan().read_all()
-    pond.sql("select key from theirs")
-    names = ("ours", "ranges", "theirs")
-    node.until(lambda: all(loads_of(node.node, names).values()) and len(loads_of(node.node, ["ours"])["ours"]) > 1)
-
-
-PATHS = [
-    "/", "/console/maps", "/console/versions", "/console/events", "/console/runs", "/console/jobs", "/console/sql",
-    "/console/find?q=nothing+here",
-]  # fmt: skip
-
-
-def deep_paths() -> list[str]:
-    """The pages of single things."""
-    streams = [urlencode({"queue": "etl", "job_set": job_set}) for job_set in HOSTILE[:3]]
-    return [
-        "/console/maps/ours?key=JFK", "/console/maps/ranges?key=5", "/console/maps/ours?key=JFK&at=nonsense",
-        *(f"/console/maps/theirs?{urlencode({'key': key})}" for key in HOSTILE),
-        "/console/versions/pond", "/console/versions/flights", "/console/versions/flights?ref=main~1",
-        "/console/versions/flights/objects?ref=main", "/console/versions/flights/objects?ref=main&prefix=data/",
-        "/console/versions/flights/diff?left=main~1&right=main", "/console/versions/pond/diff?left=main&right=fix",
-        "/console/versions/pond/diff?left=main&right=fix&map=ours",
-        *(f"/console/events/stream?{stream}" for stream in streams),
-        *(f"/console/events/stream?{stream}&kind=failed&job=j&after=" for stream in streams),
-        "/console/sql?q=select+key+from+theirs+order+by+key", "/console/sql?q=drop+table+ours",
-    ]  # fmt: skip
 
 
 def test_pages_of_an_empty_pond_say_so_and_break_no_policy(serve: Callable[..., Served]) -> None:
@@ -231,7 +173,39 @@ def test_a_page_shows_what_its_token_may_see(serve: Callable[..., Served]) -> No
         path = re.sub(r"{.*?}", "x", route.path)
         if route.needs.right is not None:
             assert node.request(route.method, path, headers=JSON).status == 401, path
-        assert route.method == "GET" or not route.needs.audited
+            assert route.needs.audited is (route.method != "GET"), path
+
+
+def test_the_box_finds_names_keys_paths_commits_and_job_sets(serve: Callable[..., Served]) -> None:
+    node = serve(server_tokens=TOKENS, events_reports=True)
+    fill(node)
+    commit = node.pond.repository("flights").ref("main").head().id
+
+    def places(token: str, q: str) -> list[str]:
+        headers = {"Cookie": f"{COOKIE}={token}", **JSON}
+        answer = node.pool.request(
+            "GET", f"{node.url}/console/find?{urlencode({'q': q})}", headers=headers, redirect=False
+        )
+        if answer.status == 303:
+            return [answer.headers["location"]]
+        listed = [place["path"] for place in answer.json()["places"]]
+        assert (answer.status == 200) is bool(listed)
+        return listed
+
+    expected = {
+        "ours": "/console/maps/ours", "ours/any": "/console/maps/ours?key=any", SCRIPT: "/console/maps/theirs",
+        HOSTILE[1]: "/console/maps/theirs", "flights": "/console/versions/flights",
+        "flights/data": "/console/versions/flights/objects?ref=main&prefix=data",
+        commit[:8]: f"/console/versions/flights?ref={commit[:8]}", commit: f"/console/versions/flights?ref={commit}",
+        f"etl/{SCRIPT}": "/console/events/stream",
+    }  # fmt: skip
+    for q, path in expected.items():
+        [place] = places("everything", q)
+        assert place.startswith(path), (q, place)
+    for q in ("", " ", "nothing", "flights/none", "theirs/", "0" * 64, "a/b/c", "\u202e" * 1_000):
+        assert places("everything", q) == []
+    for q in expected:
+        assert (places("flights", q) != []) is (q.startswith("flights") or commit.startswith(q)), q
 
 
 def test_signing_in_keeps_the_token_where_no_script_reads_it(serve: Callable[..., Served]) -> None:

@@ -32,6 +32,7 @@ RESOURCES: dict[str, str] = {
 FIXTURES: dict[str, str] = {
     "process": "process",
     "processor": "processor",
+    "browser": "process",
     "spark": "spark",
     "spark_process": "spark",
     "serve": "node",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import millpond
+from millpond.events.event import NewEvent
 from millpond.kernel.verify import checked
 from millpond.maps.protocols import MapLike, PondLike
 
@@ -45,10 +46,32 @@ def test_a_map_its_snapshot_and_its_results_are_shown(pond: Pond) -> None:
     assert "(&#x27;map&#x27;, 1)" in checked("map", 1)._repr_html_()
     snapshot = held.snapshot()
     assert repr(snapshot).startswith("Snapshot('m', kind='state', value='long'")
+    assert f"<tr><td>id</td><td>{snapshot.manifest.id}</td></tr>" in snapshot._repr_html_()
     snapshot.close()
     assert repr(snapshot).endswith("closed)")
     pond.drop_map("m")
     assert held._repr_html_() is None
+
+
+def test_what_a_repository_and_a_stream_answer_is_shown(pond: Pond) -> None:
+    main = pond.repositories.create("flights").branch("main")
+    for number in range(60):
+        main.put(f"<b>{number:02}.csv", b"1")
+    commit = main.commit("<i>")
+    assert "<tr><td>message</td><td>&lt;i&gt;</td></tr>" in commit._repr_html_()
+    listed = pond.repository("flights").ref("main").list(amount=55)
+    assert "<caption>55 results, and there are more</caption>" in listed._repr_html_()
+    assert listed._repr_html_().count("&lt;b&gt;") == 50
+    changes = pond.repository("flights").diff("main~1", "main")._repr_html_()
+    assert "<td>added</td><td>&lt;b&gt;00.csv</td><td>None</td>" in changes
+    assert (
+        pond.repository("flights").diff("main", "main")._repr_html_() == "<table><caption>0 results</caption></table>"
+    )
+    pond.events.append("<u>", "night", [NewEvent(1_767_225_600_000, b"x", "new", {})])
+    index = pond.events.index("<u>", "night")
+    assert index is not None
+    assert "<caption>&lt;u&gt;/night</caption>" in index._repr_html_()
+    assert "<td>2026-01-01</td><td>open</td><td>1</td>" in index._repr_html_()
 
 
 def test_dir_lists_the_interface_and_nothing_that_keeps_it(pond: Pond) -> None:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from millpond.error_values import html_table
 from millpond.events.days import day_of, format_day
 from millpond.events.ids import id_time_ms
 from millpond.events.names import StreamName
@@ -116,6 +117,10 @@ class StreamIndex:
             assert older.days[-1].day < newer.days[0].day and older.last_id < newer.first_id
             assert older.state is not State.OPEN and (newer.state is not State.EXPIRED or older.state is State.EXPIRED)
         assert self.dropped_id <= self.last_id
+
+    def _repr_html_(self) -> str:
+        rows = ((format_day(day.day), state, day.count, day.bytes) for day, state in self.days())
+        return html_table(f"{self.stream.queue}/{self.stream.job_set}", ("day", "state", "events", "bytes"), rows)
 
     def days(self) -> list[tuple[Day, State]]:
         """Each day with its state, oldest first."""

@@ -16,7 +16,20 @@ from millpond.server import metrics, pages
 from millpond.server.armada.means import make_means
 from millpond.server.armada.watching import Watching
 from millpond.server.connections import ConnectionLimits
-from millpond.server.console import inventory, overview, runs, sign_in, sql, streams, versions
+from millpond.server.console import (
+    finding,
+    inventory,
+    map_actions,
+    node_actions,
+    overview,
+    run_actions,
+    runs,
+    sign_in,
+    sql,
+    streams,
+    version_actions,
+    versions,
+)
 from millpond.server.console.pages import CONSOLE
 from millpond.server.dispatch import Application
 from millpond.server.lakefs.api import ROUTES
@@ -63,10 +76,15 @@ _ROUTES = (
     declared,
     sign_in,
     overview,
+    finding,
     inventory,
+    map_actions,
+    node_actions,
     versions,
+    version_actions,
     streams,
     runs,
+    run_actions,
     sql,
 )
 
@@ -90,6 +108,7 @@ def make_app(node: Node) -> Application:
     app.state.node = node
     app.state.begun, app.state.failed = threading.Event(), None
     app.state.tickets, app.state.front = {}, None
+    app.state.form_key = node.clock.random_id()
     app.state.memory = MemoryBudget(
         node.settings.server.max_request_memory, queued_max=node.limits.requests_queued_max,
         queue_seconds=node.limits.queue_seconds,

@@ -195,7 +195,7 @@ class Routes:
     """The routes of a module, as it declares them: below a prefix, under a tag, in a dialect."""
 
     def __init__(self, prefix: str = "", tag: str = "", dialect: Dialect = OWN) -> None:
-        self._prefix, self._tag, self._dialect = prefix, tag, dialect
+        self.prefix, self._tag, self._dialect = prefix, tag, dialect
         self.routes: list[Route] = []
         methods = "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"
         declared = (partial(self.add, method) for method in methods)
@@ -206,7 +206,7 @@ class Routes:
 
         def declared(handler: Handler) -> Handler:
             described = Facts(tags=(tag or self._tag,), **facts)
-            self.routes.append(Route(method, self._prefix + path, needs, handler, described, self._dialect))
+            self.routes.append(Route(method, self.prefix + path, needs, handler, described, self._dialect))
             return handler
 
         return declared

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeAlias, TypeVar
 
+from millpond.error_values import html_rows
 from millpond.errors import Invalid
 from millpond.kernel.keys import KeyRange, starting
 from millpond.kernel.page import behind, pages
@@ -39,6 +40,9 @@ class Page(Generic[T]):
     results: tuple[T | CommonPrefix, ...]
     has_more: bool
     next_offset: str = ""
+
+    def _repr_html_(self) -> str:
+        return html_rows(f"{len(self.results)} results{', and there are more' if self.has_more else ''}", self.results)
 
 
 @dataclass(frozen=True, slots=True)

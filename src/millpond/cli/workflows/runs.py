@@ -123,10 +123,12 @@ def start(
     from littlehorse.model import RunWfRequest
 
     from millpond.workflows.engine import run_path
+    from millpond.workflows.engine.start_inputs import inputs_of
 
+    pairs = _pairs(inputs or [])
     with connected(server, tenant) as call:
         spec = _spec_of(call, workflow)
-        request = RunWfRequest(wf_spec_name=spec.id.name, variables=_inputs(spec, inputs or []))
+        request = RunWfRequest(wf_spec_name=spec.id.name, variables=inputs_of(spec, pairs))
         if name is not None:
             request.id = name
         run = call("RunWf", request)
@@ -136,34 +138,13 @@ def start(
         console.say(f"started {run_path(run.id)}")
 
 
-def _inputs(spec: Any, texts: list[str]) -> dict[str, Any]:
-    """The inputs of a run, of the types that the workflow declares; of a pipeline, its parameters."""
-    from millpond.cli.workflows.pipelines import pairs_of
+def _pairs(texts: list[str]) -> dict[str, str]:
     from millpond.errors import Invalid
-    from millpond.json_forms import FormError, parse_list
-    from millpond.workflows.engine.pipeline_starts import PARAMETERS, parameters_in
-    from millpond.workflows.engine.values.conversions import value_of
 
-    definitions = spec.thread_specs[spec.entrypoint_thread_name].variable_defs
-    types = {definition.var_def.name: definition.var_def.type_def.primitive_type for definition in definitions}
-    if parameters_in(spec) is not None and not any(pair.partition("=")[0] in types for pair in texts):
-        return {PARAMETERS: value_of(pairs_of(texts))}
-    inputs = {}
-    for pair in texts:
-        name, equals, text = pair.partition("=")
-        if not equals:
-            raise Invalid("not an input", kind="workflow_inputs", given=pair, hint="write NAME=VALUE")
-        try:
-            inputs[name] = value_of(text if _is_text(types.get(name)) else parse_list(f"[{text}]")[0])
-        except (FormError, IndexError):
-            inputs[name] = value_of(text)
-    return inputs
-
-
-def _is_text(kind: int | None) -> bool:
-    from littlehorse.model import VariableType
-
-    return kind == VariableType.STR
+    for text in texts:
+        if "=" not in text:
+            raise Invalid("not an input", kind="workflow_inputs", given=text, hint="write NAME=VALUE")
+    return {name: text for name, _, text in (pair.partition("=") for pair in texts)}
 
 
 @verb("run show", "millpond run show n-1", "millpond run show n-1 --json")

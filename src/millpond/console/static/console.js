@@ -1,4 +1,5 @@
-// Keys: "/" finds, "g" and a letter goes to a page. All pages work without this file.
+// Keys: "/" finds, "g" and a letter goes to a page. A page that is open says when its node is gone.
+// All pages work without this file.
 "use strict";
 (() => {
   let going = false;
@@ -13,4 +14,7 @@
     }
     going = event.key === "g";
   });
+  const says = (lost) => () => { document.getElementById("lost").hidden = !lost; };
+  for (const name of ["sendError", "sseError"]) document.addEventListener(`htmx:${name}`, says(true));
+  for (const name of ["afterOnLoad", "sseOpen"]) document.addEventListener(`htmx:${name}`, says(false));
 })();

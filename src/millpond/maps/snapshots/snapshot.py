@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Self
 import pyarrow as pa
 
 from millpond.arrays.byte_columns import to_list
+from millpond.error_values import html_facts
 from millpond.errors import Closed
 from millpond.kernel.closing import Closing
 from millpond.maps.model.columns import INSTANT, value_arrow
@@ -116,6 +117,11 @@ class Snapshot(Closing):
 
     def __repr__(self) -> str:
         return f"Snapshot({self.definition.summary}, id={self.manifest.id!r}{', closed' if self.closed else ''})"
+
+    def _repr_html_(self) -> str:
+        made = self.manifest
+        facts = {"map": made.map, "kind": made.kind, "value": made.value or "any", "id": made.id, "bytes": made.size}
+        return html_facts(repr(self), facts)
 
     def close(self) -> None:
         """Close the files. Closing twice is harmless; a lookup that runs in another thread ends well."""

@@ -12,8 +12,10 @@ from starlette.responses import Response
 from millpond.console import bars, link
 from millpond.errors import Invalid, NotFound
 from millpond.json_forms import plain
+from millpond.maps.model.definition import Kind
 from millpond.nodes.tokens import Caller
 from millpond.refs.face import POND
+from millpond.server.console.actions import actions_of
 from millpond.server.console.loads import by_hour, loads_of
 from millpond.server.console.pages import PAGE_ROWS, answered, pages
 from millpond.server.console.tables import shown_rows
@@ -21,14 +23,16 @@ from millpond.server.lakefs.access import may as may_repository
 from millpond.server.routes.table import MONITOR, SCAN_BYTES, On, read
 from millpond.server.wire import relative
 from millpond.settings import all_in_words
+from millpond.times.durations import format_duration
 from millpond.versions.paging import CommonPrefix
 
 if TYPE_CHECKING:
     from millpond.maps.map import Map
+    from millpond.maps.model.definition import MapDefinition
     from millpond.nodes.node import Node
     from millpond.server.dispatch import Routes
 
-__all__ = ("routes",)
+__all__ = ("routes", "rows_of_key", "settings_of")
 
 _HISTORY_MAX = 200
 
@@ -51,7 +55,11 @@ def routes(node: Node) -> Routes:
         ]  # fmt: skip
         more = link("/console/maps", prefix=prefix, after=shown[-1]) if len(page) > PAGE_ROWS else None
         drawn = {name: bars(by_hour(loads[name], now_ms), f"rows loaded by hour into {name}") for name in shown}
-        return answered(request, "maps", {"maps": maps, "prefix": prefix, "next": more}, {"loads": drawn})
+        values = {
+            "maps": maps, "prefix": prefix, "next": more, "actions": actions_of(caller, On.ANY_MAP),
+            "kinds": [str(kind) for kind in Kind if kind is not Kind.AGGREGATE],
+        }  # fmt: skip
+        return answered(request, "maps", values, {"loads": drawn})
 
     @router.get("/maps/{name}", read(On.MAP, memory_bytes=SCAN_BYTES, when_ready=True), summary="A map")
     def show_map(
@@ -64,6 +72,7 @@ def routes(node: Node) -> Routes:
         values = {
             "map": _facts(opened), "question": question, "answer": None, "history": None, "problem": None,
             "loads": loads_of(node, [opened.name])[opened.name][:PAGE_ROWS],
+            "settings": settings_of(opened.definition), "actions": actions_of(caller, On.MAP, opened.name),
             "layers": _layers(opened), "branches": _branches(node, caller, opened),
         }  # fmt: skip
         try:
@@ -76,6 +85,7 @@ def routes(node: Node) -> Routes:
     def show_jobs(request: Request, caller: Caller) -> Response:
         """Its own work, the nodes of its pond, parts that are not merged, and settings."""
         values = {
+            "actions": actions_of(caller, On.POND), "draining": node.drain.active, "repair": node.repairs.status(),
             "node": node.facts(), "jobs": plain(node.scheduler.status()),
             "parts": [
                 plain(part) for part in islice(
@@ -114,9 +124,33 @@ def _answer(node: Node, opened: Map, question: Mapping[str, str | None]) -> dict
         return {}
     answer = node.lookups.get(opened, key, at, known_at)
     answer["shown"] = _without_types(answer["value"])
-    where = [("key", "=", key)] if opened.kind.keyed else [("key_start", "<=", int(key)), ("key_end", ">", int(key))]
-    rows = node.lookups.scan(opened.name, where, None, known_at)
+    rows = node.lookups.scan(opened.name, rows_of_key(opened, key), None, known_at)
     return {"answer": answer, "history": shown_rows(rows, _HISTORY_MAX)}
+
+
+def rows_of_key(opened: Map, key: str) -> list[tuple[str, str, str | int]]:
+    """The condition that the rows of a key meet.
+
+    Raises: `Invalid` for a key of a map of ranges that is no number.
+    """
+    if opened.kind.keyed:
+        return [("key", "=", key)]
+    try:
+        number = int(key)
+    except ValueError:
+        raise Invalid("the key is no whole number", kind="key_number", map=opened.name, key=key,
+                      hint="give a number, such as 42") from None  # fmt: skip
+    return [("key_start", "<=", number), ("key_end", ">", number)]
+
+
+def settings_of(definition: MapDefinition) -> dict[str, str]:
+    """The settings of a map that may be altered, as a form has them: nothing for what is off."""
+    ages = {"condense": definition.condense_ms, "retain": definition.retain_ms}
+    switches = {"overwrite": definition.overwrite, "maintenance_suspended": definition.maintenance_suspended}
+    return {
+        **{name: "" if age is None else format_duration(age) for name, age in ages.items()},
+        **{name: "yes" if on else "no" for name, on in switches.items()},
+    }
 
 
 def _without_types(value: Any) -> Any:

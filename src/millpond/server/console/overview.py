@@ -1,22 +1,28 @@
-"""The first page, with what flows now and what is wrong; and the box that finds a thing by its name."""
+"""The first page, with what flows now and what is wrong.
+
+A page that is open gets its contents anew as Server-Sent Events: when something has changed, or the time is up.
+
+Invariant: a page is written at most every two seconds, however much changes, and holds no thread in between.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from anyio.to_thread import run_sync
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 
-from millpond.console import bars, link, segment
-from millpond.errors import MillpondError
-from millpond.events.names import StreamName
+from millpond.console import bars, rendered, segment
 from millpond.nodes.tokens import Caller
+from millpond.server.access import share_in
 from millpond.server.console.loads import HOUR_MS, by_hour, newest_loads
-from millpond.server.console.pages import PAGE_ROWS, SIGNED_IN, answered, pages
-from millpond.server.lakefs.access import may as may_repository
-from millpond.server.stream_rights import may_stream
+from millpond.server.console.pages import HEADERS, PAGE_ROWS, SIGNED_IN, answered, pages
+from millpond.server.long_polls import polls_of
+from millpond.server.memory import room_of
+from millpond.server.routes.events import Watched, entered
 from millpond.server.wire import relative
 
 if TYPE_CHECKING:
@@ -26,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = ("routes",)
 
 _SHOWN = 20
+_PAUSE_SECONDS, _ALIVE_SECONDS = 2.0, 8.0
 
 
 def routes(node: Node) -> Routes:
@@ -35,28 +42,51 @@ def routes(node: Node) -> Routes:
     @router.get("/", SIGNED_IN, summary="What flows, and what is wrong")
     def overview(request: Request, caller: Caller) -> Response:
         """Loads of the last day, and faults with the page of each."""
-        facts = relative(node.facts(), node.pond.folder)
-        now_ms = node.clock.now_ms()
-        names = [definition.name for definition in node.pond.catalogue.list()]
-        loads = newest_loads(node, [name for name in names if caller.may("read", name)])
-        today = [load for load in loads if load["time_ms"] > now_ms - 24 * HOUR_MS]
-        hours = by_hour(today, now_ms)
-        values = {
-            "node": {name: facts[name] for name in ("role", "ready", "version", "position", "clock_ms")},
-            "loads": loads[:_SHOWN], "hours": hours, "loads_of_day": len(today), "rows_of_day": sum(hours),
-            "wrong": [*_failed(today), *_wrong(node, caller)],
-        }  # fmt: skip
-        return answered(request, "overview", values, {"hours": bars(hours, "rows loaded by hour")})
+        values, drawn = _now(node, caller)
+        return answered(request, "overview", values, drawn)
 
-    @router.get("/console/find", SIGNED_IN, summary="The page of what has a name")
-    def find(request: Request, caller: Caller, q: str = "") -> Response:
-        """Goes to the map, the repository, the stream or the run of that name; else says that there is none."""
-        path = next(_places(node, caller, q.strip()), None)
-        if path is not None:
-            return RedirectResponse(path, 303)
-        return answered(request, "nothing", {"query": q}, status=404)
+    @router.get("/console/now", SIGNED_IN, summary="The first page, whenever it changes")
+    async def watch(request: Request, caller: Caller) -> Response:
+        """Server-Sent Events until the reader goes away; each has the contents of the page."""
+        begun = entered(request, 1)
+        headers = {**HEADERS, "X-Accel-Buffering": "no"}
+        return Watched(_changes(request, node, caller), begun, "text/event-stream", headers)
 
     return router
+
+
+def _now(node: Node, caller: Caller) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The contents of the page as it is now, and what is drawn of them."""
+    facts = relative(node.facts(), node.pond.folder)
+    now_ms = node.clock.now_ms()
+    names = [definition.name for definition in node.pond.catalogue.list()]
+    loads = newest_loads(node, [name for name in names if caller.may("read", name)])
+    today = [load for load in loads if load["time_ms"] > now_ms - 24 * HOUR_MS]
+    hours = by_hour(today, now_ms)
+    values = {
+        "node": {name: facts[name] for name in ("role", "ready", "version", "position", "clock_ms")},
+        "loads": loads[:_SHOWN], "hours": hours, "loads_of_day": len(today), "rows_of_day": sum(hours),
+        "wrong": [*_failed(today), *_wrong(node, caller)],
+    }  # fmt: skip
+    return values, {"hours": bars(hours, "rows loaded by hour")}
+
+
+async def _changes(request: Request, node: Node, caller: Caller) -> AsyncIterator[bytes]:
+    """The contents of the page: at once, soon after the log grows, and every so often, for other things change, too."""
+    polls, name, position = polls_of(request), share_in(request), node.pond.log.position
+    room_of(request).keep(0)  # it shares the memory of all watches
+    while not node.stopping:
+        seen = position()
+        values, drawn = await run_sync(_now, node, caller)
+        page = rendered("overview-now", {**values, "drawn": drawn})
+        yield "".join(["event: now\n", *(f"data: {line}\n" for line in page.splitlines()), "\n"]).encode()
+        await polls.until(position, _ending(node, seen), _ALIVE_SECONDS, name)
+        await polls.until(position, _ending(node), _PAUSE_SECONDS, name)
+
+
+def _ending(node: Node, seen: tuple[int, str] | None = None) -> Callable[[tuple[int, str]], bool]:
+    """The end of a wait: the node stops, or its log is no longer where it was seen."""
+    return lambda last: node.stopping or (seen is not None and last != seen)
 
 
 def _failed(loads: Iterable[Mapping[str, Any]]) -> list[dict[str, str]]:
@@ -79,23 +109,3 @@ def _wrong(node: Node, caller: Caller) -> Iterator[dict[str, str]]:
     for job in node.scheduler.status():
         if job.last is not None and job.last.error:
             yield {"what": f"job {job.name}", "why": relative(job.last.error, folder), "path": "/console/jobs"}
-
-
-def _places(node: Node, caller: Caller, name: str) -> Iterator[str]:
-    """The pages of the things of a name that the caller may see."""
-    try:
-        if name and caller.may("read", name):
-            node.pond.map(name)
-            yield f"/console/maps/{segment(name)}"
-    except MillpondError:
-        pass
-    try:
-        if may_repository(caller, "read", name):
-            node.pond.repository(name)
-            yield f"/console/versions/{segment(name)}"
-    except MillpondError:
-        pass
-    queue, slash, job_set = name.partition("/")
-    stream = StreamName(queue, job_set)
-    if slash and may_stream(caller, "read", stream) and node.pond.events.store.index(stream) is not None:
-        yield link("/console/events/stream", queue=queue, job_set=job_set)

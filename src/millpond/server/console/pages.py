@@ -6,7 +6,7 @@
               page of sign-in                      page of the error
 
 Invariants:
-* the cookie counts for these routes alone, and they change nothing: a page of another site can do nothing with it;
+* the cookie counts for these routes alone; those that change something want the secret of a form (`actions.py`);
 * a page may load what this node sends, and run no script but the console's files.
 """
 
@@ -24,6 +24,7 @@ from millpond.console import rendered
 from millpond.json_forms import parse_object, to_json
 from millpond.nodes.tokens import ANYBODY, Caller
 from millpond.server.access import bearer_of, need_right, put_caller, take_turn
+from millpond.server.console.actions import COOKIE, allowed, secret_of
 from millpond.server.dialect import OWN, Dialect
 from millpond.server.dispatch import Routes
 from millpond.server.lakefs.access import need as need_repository
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 
 __all__ = ("COOKIE", "CONSOLE", "PAGE_ROWS", "SIGNED_IN", "answered", "pages", "wants_json")
 
-COOKIE: Final = "millpond_console"
 PAGE_ROWS: Final = 50
 """The rows of a page of a list."""
 SIGNED_IN = RouteNeeds("read", On.NOTHING, Work.SMALL)
@@ -77,12 +77,13 @@ def _frame(request: Request) -> dict[str, Any]:
     """The frame of a page: the pages that its caller may see."""
     caller: Caller | None = request.scope.get("millpond.caller")
     if caller is None or request.url.path == "/console/sign-in":
-        return {"nav": (), "here": "", "user": None}
+        return {"nav": (), "here": "", "user": None, "secret": ""}
     shown = [
         (key, path, name) for key, path, name, kind in _PAGES if kind is None or caller.patterns("read", kind)
     ]  # fmt: skip
     here = max((path for _, path, _ in shown if request.url.path.startswith(path)), key=len, default="")
-    return {"nav": shown, "here": here, "user": None if caller is ANYBODY else caller.name}
+    user = None if caller is ANYBODY else caller.name
+    return {"nav": shown, "here": here, "user": user, "secret": secret_of(request)}
 
 
 def _admit(request: Request, needs: RouteNeeds) -> None:
@@ -104,6 +105,14 @@ def _admit(request: Request, needs: RouteNeeds) -> None:
             need_repository(caller, needs.right, request.path_params["repository"])
         case On.ANY_REPOSITORY:
             caller.need_somewhere(needs.right, "repo")
+        case On.BODY_BRANCH:
+            repository = request.path_params["repository"]
+            if not allowed(caller, needs.right, On.BODY_BRANCH, repository):
+                raise caller.denied(needs.right, f"repo:{repository}")
+        case On.TENANT:
+            tenant = request.query_params.get("tenant", "default")
+            if not allowed(caller, needs.right, On.TENANT, tenant):
+                raise caller.denied(needs.right, f"tenant:{tenant}")
         case _:
             need_right(request, caller, needs)
 

@@ -16,14 +16,17 @@ from millpond.console import link
 from millpond.errors import Unavailable
 from millpond.json_forms import to_json
 from millpond.nodes.tokens import Caller
+from millpond.server.access import note_change
+from millpond.server.console.actions import ACTIONS, actions_of
 from millpond.server.console.pages import PAGE_ROWS, SIGNED_IN, answered, pages
 from millpond.server.dispatch import Routes
+from millpond.server.routes.table import On
 
 if TYPE_CHECKING:
     from millpond.nodes.node import Node
     from millpond.server.rpc.dispatch import Front
 
-__all__ = ("routes",)
+__all__ = ("absent", "calling", "may_press", "routes")
 
 _STEPS_MAX = 200
 _ABSENT = "This node serves no workflows: it has no port for gRPC, or not the extra millpond[workflows]."
@@ -41,10 +44,10 @@ def routes(node: Node) -> Routes:
         skip: int = 0,
     ) -> Response:  # fmt: skip
         """A page of runs, the newest first; of one workflow, in one state."""
-        call = _calling(request, caller, tenant)
+        call = calling(request, caller, tenant)
         values: dict[str, Any] = {
             "workflow": workflow or None, "status": status or None, "tenant": tenant, "runs": [], "statuses": [],
-            "next": None, "absent": _ABSENT,
+            "next": None, "absent": _ABSENT, "actions": may_press(request, caller, tenant),
         }  # fmt: skip
         if call is not None:
             from littlehorse.model import LHStatus
@@ -62,15 +65,33 @@ def routes(node: Node) -> Routes:
     @router.get("/run", SIGNED_IN, summary="A run")
     def show_run(request: Request, caller: Caller, id: str, tenant: str = _TENANT, after: str = "") -> Response:
         """Its inputs, and a page of its steps."""
-        call = _calling(request, caller, tenant)
+        call = calling(request, caller, tenant)
         if call is None:
-            raise Unavailable("no workflows are served here", kind="workflows_absent", hint=_ABSENT)
-        return answered(request, "run", {"tenant": tenant, **_run(call, id, tenant, after)})
+            raise absent()
+        values = {"tenant": tenant, "actions": may_press(request, caller, tenant), **_run(call, id, tenant, after)}
+        return answered(request, "run", values)
 
     return router
 
 
-def _calling(request: Request, caller: Caller, tenant: str) -> CallMethod | None:
+def absent() -> Unavailable:
+    """The error of a page of runs on a node that serves no workflows."""
+    return Unavailable("no workflows are served here", kind="workflows_absent", hint=_ABSENT)
+
+
+def may_press(request: Request, caller: Caller, tenant: str) -> list[str]:
+    """The actions on runs that a caller may press: the token has the right, and the access lists allow the method."""
+    names = actions_of(caller, On.TENANT, tenant)
+    front: Front | None = request.app.state.front
+    if front is None or front.workflows is None or not names:
+        return []
+    from millpond.server.workflows.access import need_of
+
+    access = front.workflows.about.access
+    return [name for name in names if from_thread.run(access.may, caller, need_of(ACTIONS[name].method), tenant)]
+
+
+def calling(request: Request, caller: Caller, tenant: str) -> CallMethod | None:
     """The function that calls a method of workflows for a caller; None where there are none."""
     front: Front | None = request.app.state.front
     if front is None or front.workflows is None:
@@ -83,7 +104,9 @@ def _calling(request: Request, caller: Caller, tenant: str) -> CallMethod | None
         row = service.rows[method]
         call = Call(service.about, method, row.right, caller, {"tenantid": tenant})
         await service.admit(call)
-        return await row.handler(call, message)
+        answer = await row.handler(call, message)
+        note_change(request, **call.notes)
+        return answer
 
     def call(method: str, message: Any) -> Any:
         from littlehorse.model import service_pb2
@@ -152,11 +175,43 @@ def _run(call: CallMethod, id: str, tenant: str, after: str) -> dict[str, Any]:
     variables = call("ListVariables", ListVariablesRequest(wf_run_id=name, limit=_STEPS_MAX)).results
     attempts = {task.id.task_guid: task.attempts for task in tasks}
     more = nodes.bookmark.hex() if nodes.HasField("bookmark") else ""
-    return facts | {
+    questions = (
+        node.user_task.user_task_run_id for node in nodes.results if node.WhichOneof("node_type") == "user_task"
+    )
+    return {
+        "run": facts,
+        "threads": _threads(call, name),
+        "questions": [_question(call, question) for question in questions],
         "variables": {variable.id.name: plain(variable.value) for variable in variables},
         "steps": [_step(node, attempts) for node in nodes.results],
         "next": link("/console/runs/run", id=id, tenant=tenant, after=more) if more else None,
     }
+
+
+def _threads(call: CallMethod, name: Any) -> list[dict[str, Any]]:
+    from littlehorse.model import LHStatus
+
+    return [
+        {"number": thread.number, "status": LHStatus.Name(thread.status)}
+        for thread in call("GetWfRun", name).thread_runs
+    ]
+
+
+def _question(call: CallMethod, name: Any) -> dict[str, Any]:
+    """A task for people: its state, the user or the group that it is for, its notes, and the fields of an answer."""
+    from littlehorse.model import UserTaskRunStatus, VariableType
+
+    task = call("GetUserTaskRun", name)
+    fields = call("GetUserTaskDef", task.user_task_def_id).fields
+    return {
+        "id": name.user_task_guid, "task": task.user_task_def_id.name, "status": UserTaskRunStatus.Name(task.status),
+        "user": task.user_id, "group": task.user_group, "notes": task.notes,
+        "fields": [
+            {"name": field.name, "title": field.display_name or field.name, "about": field.description,
+             "type": VariableType.Name(field.type).lower(), "required": field.required}
+            for field in fields
+        ],
+    }  # fmt: skip
 
 
 def _step(node: Any, attempts: dict[str, Iterable[Any]]) -> dict[str, Any]:

@@ -10,7 +10,8 @@ from starlette.responses import RedirectResponse, Response
 
 from millpond.console import asset
 from millpond.errors import Denied, NotFound
-from millpond.server.console.pages import COOKIE, answered, pages
+from millpond.server.console.actions import COOKIE, check_origin
+from millpond.server.console.pages import answered, pages
 from millpond.server.routes.table import CREDENTIALS_BYTES_MAX, EVERYBODY, On, RouteNeeds, Work
 
 if TYPE_CHECKING:
@@ -39,14 +40,14 @@ def routes(node: Node) -> Routes:
     @router.post("/sign-in", SIGN_IN, summary="Sign in")
     async def sign_in(request: Request) -> Response:
         """A token that is not known gets the page again."""
-        _check_origin(request)
+        check_origin(request)
         form = {name: values[-1] for name, values in parse_qs((await request.body()).decode("latin-1")).items()}
         return _signed_in(request, node, form.get("token", "").strip(), form.get("next", "/"))
 
     @router.post("/sign-out", SIGN_IN, summary="Sign out")
     async def sign_out(request: Request) -> Response:
         """Forget the cookie; the token stays."""
-        _check_origin(request)
+        check_origin(request)
         response = RedirectResponse("/console/sign-in", 303)
         response.delete_cookie(COOKIE, path="/", httponly=True, samesite="lax")
         return response
@@ -83,16 +84,3 @@ def _own(target: str) -> str:
     """
     ours = target.startswith("/") and target[1:2] not in ("/", "\\") and target.isprintable()
     return target if ours else "/"
-
-
-def _check_origin(request: Request) -> None:
-    """Refuse a form that another site's page sends.
-
-    Raises: `Denied`, kind `origin_foreign`.
-    """
-    origin, host = request.headers.get("origin"), request.headers.get("host")
-    if origin is not None and origin.partition("://")[2] != host:
-        raise Denied(
-            "the request comes from a page of another site", kind="origin_foreign", origin=origin,
-            hint="sign in at the page of this node",
-        )  # fmt: skip

@@ -20,6 +20,7 @@ from millpond.events.ids import format_id
 from millpond.events.index_ndjson import shown_index
 from millpond.events.names import StreamName
 from millpond.nodes.tokens import Caller
+from millpond.server.console.actions import actions_of
 from millpond.server.console.pages import HEADERS, PAGE_ROWS, answered, pages
 from millpond.server.dispatch import Routes
 from millpond.server.memory import room_of
@@ -57,7 +58,9 @@ def routes(node: Node) -> Routes:
         if len(page) == PAGE_ROWS:
             last = page[-1]
             more = link("/console/events", queue=queue, after_queue=last.queue, after_job_set=last.job_set)
-        return answered(request, "streams", {"streams": streams, "queue": queue or None, "next": more})
+        return answered(request, "streams", {
+            "streams": streams, "queue": queue or None, "next": more, "actions": actions_of(caller, On.POND),
+        })  # fmt: skip
 
     @router.get("/stream", read(On.STREAM, memory_bytes=EVENTS_BYTES), summary="A stream of events")
     def show_stream(

@@ -12,6 +12,7 @@ from millpond.console import commit_graph, link, segment
 from millpond.json_forms import plain
 from millpond.nodes.tokens import Caller
 from millpond.refs.face import POND
+from millpond.server.console.actions import actions_of
 from millpond.server.console.pages import PAGE_ROWS, answered, pages
 from millpond.server.console.tables import shown_rows
 from millpond.server.lakefs.access import may as may_repository
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from millpond.server.dispatch import Routes
     from millpond.versions.graph.commits import Commit
     from millpond.versions.paging import Page
-    from millpond.versions.repository import Named
+    from millpond.versions.repository import Named, Repository
 
 __all__ = ("routes",)
 
@@ -53,7 +54,7 @@ def _add_lists(router: Routes, node: Node) -> None:
 
     @router.get("/{repository}", read(On.REPOSITORY, memory_bytes=SCAN_BYTES), summary="A repository")
     def show_repository(
-        request: Request, repository: str, ref: str = "", after: str = "", after_tag: str = ""
+        request: Request, caller: Caller, repository: str, ref: str = "", after: str = "", after_tag: str = ""
     ) -> Response:
         """Its branches and tags, and the commits back from a ref."""
         opened, base = node.pond.repository(repository), f"/console/versions/{segment(repository)}"
@@ -67,7 +68,9 @@ def _add_lists(router: Routes, node: Node) -> None:
             "branches": _named(opened.branches(after=after, amount=PAGE_ROWS), base, "after", ref),
             "tags": _named(opened.tags(after=after_tag, amount=PAGE_ROWS), base, "after_tag", ref),
         }
+        actions = [*actions_of(caller, On.BODY_BRANCH, record.name), *actions_of(caller, On.REPOSITORY, record.name)]
         values = {
+            "actions": actions, "is_branch": _is_branch(opened, ref),
             "repository": {"name": record.name, "default_branch": record.default_branch}, "ref": ref, **lists,
             "commits": [_commit(commit) for commit in commits], "further": _further(commits),
         }  # fmt: skip
@@ -127,6 +130,11 @@ def _key_differences(node: Node, caller: Caller, left: str, right: str, map: str
         place = differing["columns"].index("map")
         differing["rows"] = [row for row in differing["rows"] if caller.may("read", row[place])]
     return differing
+
+
+def _is_branch(opened: Repository, ref: str) -> bool:
+    page = opened.branches(ref, amount=1, hidden=True)
+    return any(not isinstance(item, CommonPrefix) and item.name == ref for item in page.results)
 
 
 def _named(page: Page[Named], base: str, field: str, ref: str) -> dict[str, Any]:

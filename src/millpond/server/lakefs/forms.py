@@ -1,9 +1,9 @@
 """Forms: the field `content` of a `multipart/form-data` body, streamed.
 
-The other fields are skipped. The media type is the field's own.
+The media type is the field's own. The fields before it are read as text, and those after it are skipped.
 
 Invariants:
-* Memory holds a piece of the body, and the head of one field.
+* Memory holds a piece of the body, the head of one field, and a bounded text of the fields before `content`.
 * A body that ends within a field, or has no `content`, is an error.
 """
 
@@ -22,6 +22,7 @@ __all__ = ("FormContent", "boundary_of")
 
 _FIELD = "content"
 HEAD_BYTES_MAX = 16 << 10
+_FIELDS_BYTES_MAX = 64 << 10
 
 
 def boundary_of(content_type: str) -> bytes | None:
@@ -39,14 +40,16 @@ def boundary_of(content_type: str) -> bytes | None:
 
 
 class FormContent:
-    """The field `content` of a form: its media type, and its bytes as they come."""
+    """The field `content` of a form: its media type, the name of its file, and its bytes as they come."""
 
     def __init__(self, boundary: bytes, chunks: Iterator[bytes]) -> None:
         """Read up to the field.
 
         Raises: `ApiError`.
         """
-        self.content_type = DEFAULT_CONTENT_TYPE
+        self.content_type, self.file_name = DEFAULT_CONTENT_TYPE, ""
+        self._texts: dict[str, bytes] = {}
+        self._field = ""
         self._chunks = chunks
         self._held: deque[bytes] = deque()
         self._inside = self._seen = self._ended = False
@@ -59,6 +62,11 @@ class FormContent:
         })  # fmt: skip
         while not self._seen:
             self._feed()
+
+    @property
+    def fields(self) -> dict[str, str]:
+        """The fields before `content`."""
+        return {name: text.decode(errors="replace") for name, text in self._texts.items()}
 
     def chunks(self) -> Iterator[bytes]:
         """The bytes of the field; the rest of the form is read after them.
@@ -109,14 +117,20 @@ class FormContent:
 
     def _end_head(self) -> None:
         _, options = parse_options_header(self._head.get(b"content-disposition", b""))
-        self._inside = options.get(b"name") == _FIELD.encode() and not self._seen
+        self._field = options.get(b"name", b"").decode(errors="replace")
+        self._inside = self._field == _FIELD and not self._seen
         if self._inside:
             self._seen = True
+            self.file_name = options.get(b"filename", b"").decode(errors="replace")
             self.content_type = self._head.get(b"content-type", b"").decode("latin-1") or DEFAULT_CONTENT_TYPE
 
     def _add_data(self, data: bytes, start: int, end: int) -> None:
         if self._inside:
             self._held.append(data[start:end])
+        elif not self._seen and self._field:
+            self._texts[self._field] = self._texts.get(self._field, b"") + data[start:end]
+            if sum(map(len, self._texts.values())) + sum(map(len, self._texts)) > _FIELDS_BYTES_MAX:
+                raise ApiError(400, f'request body has an error: the fields before "{_FIELD}" are too long')
 
     def _end_part(self) -> None:
         self._inside = False

@@ -49,6 +49,7 @@ __all__ = (
     "Retry",
     "Run",
     "routes",
+    "tend",
 )
 
 WAIT_SECONDS_MAX = 30.0
@@ -190,23 +191,28 @@ def _job(node: Node, status: JobStatus) -> dict[str, Any]:
     return dict(relative(plain(status), node.pond.folder))
 
 
-def _add_maintenance(router: Routes, node: Node) -> None:
-    def tend(name: str, order: MaintenanceRequest) -> dict[str, Any]:
-        opened = node.pond.map(name)
-        if order.what is Maintenance.compact:
-            report = opened.compact()
-        else:
-            node.need_primary()
-            act = opened.condense if order.what is Maintenance.condense else opened.retain
-            report = act(before=order.before)
-        return {"position": node.pond.log.position()[0], "report": plain(report)}
+def tend(node: Node, name: str, order: MaintenanceRequest) -> dict[str, Any]:
+    """Carry out an act of maintenance: the position of the log, and the report.
 
+    Raises: as `Node.need_primary`, `Map.compact`, `Map.condense` and `Map.retain`.
+    """
+    opened = node.pond.map(name)
+    if order.what is Maintenance.compact:
+        report = opened.compact()
+    else:
+        node.need_primary()
+        act = opened.condense if order.what is Maintenance.condense else opened.retain
+        report = act(before=order.before)
+    return {"position": node.pond.log.position()[0], "report": plain(report)}
+
+
+def _add_maintenance(router: Routes, node: Node) -> None:
     @router.post(
         "/maps/{name}/maintenance", order(On.MAP), summary="Condense, retain or compact now",
         answer=MaintenanceResponse, tag="maps",
     )  # fmt: skip
     async def maintenance(request: Request, name: str, order: MaintenanceRequest) -> dict[str, Any]:
-        return await in_thread(request, tend, name, order)
+        return await in_thread(request, tend, node, name, order)
 
 
 def _add_deletes(router: Routes, node: Node) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import msgspec
@@ -14,12 +15,13 @@ from millpond.maps.model.definition import Kind
 from millpond.maps.model.store_limits import aggregate_unsupported, unsupported
 from millpond.nodes.node import Node
 from millpond.nodes.tokens import Caller
-from millpond.server.access import note_change
+from millpond.server.access import caller_in, note_change
 from millpond.server.dispatch import Routes
 from millpond.server.routes.table import On, order, read
 from millpond.server.wire import RequestBody
 
-__all__ = ("Definition", "Dropped", "MapChanged", "MapResponse", "Maps", "NewMap", "NewName", "routes")
+__all__ = ("Definition", "Dropped", "MapChanged", "MapResponse", "Maps", "NewMap", "NewName", "alter", "create",
+           "drop", "routes")  # fmt: skip
 
 
 class Definition(msgspec.Struct, kw_only=True):
@@ -129,26 +131,13 @@ def routes(node: Node) -> Routes:
         return _as_json(node.pond.map(name))
 
     @router.post("", order(On.BODY_MAPS), summary="Make a map", answer=MapChanged)
-    def create_map(request: Request, made: NewMap, caller: Caller) -> dict[str, Any]:
-        caller.need("admin", made.name)
-        note_change(request, map=made.name)
-        if made.kind in (Kind.AGGREGATE, *Form):
-            raise aggregate_unsupported(made.name, "nodes")
-        _refuse_layers(node, made.name, made.store)
-        settings = msgspec.structs.asdict(made)
-        if made.store is None and _replicates(node):
-            settings["store"] = "shard"
-        with node.appending():
-            opened = node.pond.create_map(**settings)
-        return _as_json(opened) | {"position": node.pond.log.position()[0]}
+    def create_map(request: Request, made: NewMap) -> dict[str, Any]:
+        return _as_json(create(node, request, made)) | {"position": node.pond.log.position()[0]}
 
     @router.patch("/{name}", order(On.MAP), summary="Change the settings of a map", answer=MapChanged)
     def alter_map(name: str, settings: dict[str, Any]) -> dict[str, Any]:
         """`store` converts the map: the answer comes when that is done."""
-        _refuse_layers(node, name, settings.get("store"))
-        with node.appending():
-            opened = node.pond.alter_map(name, **settings)
-        return _as_json(opened) | {"position": node.pond.log.position()[0]}
+        return _as_json(alter(node, name, settings)) | {"position": node.pond.log.position()[0]}
 
     @router.post("/{name}/copies", order(On.MAP), summary="Copy a layered map, or rename it", answer=MapChanged)
     def copy_map(request: Request, name: str, copied: NewName, caller: Caller) -> dict[str, Any]:
@@ -161,11 +150,46 @@ def routes(node: Node) -> Routes:
 
     @router.delete("/{name}", order(On.MAP, 0), summary="Drop a map with all its rows", answer=Dropped)
     def drop_map(name: str) -> dict[str, Any]:
-        with node.appending():
-            node.pond.drop_map(name)
+        drop(node, name)
         return {"position": node.pond.log.position()[0]}
 
     return router
+
+
+def create(node: Node, request: Request, made: NewMap) -> Map:
+    """Make a map for the caller of a request.
+
+    Raises: `Denied`; as `Pond.create_map`.
+    """
+    caller_in(request).need("admin", made.name)
+    note_change(request, map=made.name)
+    if made.kind in (Kind.AGGREGATE, *Form):
+        raise aggregate_unsupported(made.name, "nodes")
+    _refuse_layers(node, made.name, made.store)
+    settings = msgspec.structs.asdict(made)
+    if made.store is None and _replicates(node):
+        settings["store"] = "shard"
+    with node.appending():
+        return node.pond.create_map(**settings)
+
+
+def alter(node: Node, name: str, settings: Mapping[str, Any]) -> Map:
+    """Change settings of a map.
+
+    Raises: as `Pond.alter_map`.
+    """
+    _refuse_layers(node, name, settings.get("store"))
+    with node.appending():
+        return node.pond.alter_map(name, **settings)
+
+
+def drop(node: Node, name: str) -> None:
+    """Drop a map.
+
+    Raises: as `Pond.drop_map`.
+    """
+    with node.appending():
+        node.pond.drop_map(name)
 
 
 def _refuse_layers(node: Node, name: str, store: object) -> None:

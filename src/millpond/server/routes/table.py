@@ -76,6 +76,8 @@ class On(StrEnum):
     """The right on one repository at least. The answer has only what the caller may read."""
     BODY_REPOSITORY = "the repository in the body"
     """The right on the repository that the body names; on one at least, before the body is read."""
+    TENANT = "the tenant"
+    """The tenant of workflows that `tenant` of the query names."""
     OWN_PART = "the part's map"
     """The right on the map of the part that the path names; on one map at least, before the part is looked for."""
 

@@ -179,10 +179,7 @@ class Access:
             return
         if not need.of_cluster and tenant not in self._tenants:
             await self._need_tenant(tenant)
-        allowed = self._allowed.get((name, tenant))
-        if allowed is None:
-            allowed = await self._load_allowed(name, tenant)
-        if (need.resource, need.action) not in allowed:
+        if not await self.may(caller, need, tenant):
             raise Denied(
                 "the principal may not do this", kind="acl_missing", principal=name, tenant=tenant,
                 resource=ACLResource.Name(need.resource), action=ACLAction.Name(need.action or 0),
@@ -191,6 +188,15 @@ class Access:
         if need.counted:
             for quota in ((tenant,), (tenant, name)):
                 await self._count(quota)
+
+    async def may(self, caller: Caller, need: Need, tenant: str) -> bool:
+        """True when the access lists of a caller have what a method needs."""
+        self._look()
+        name = principal_of(caller)
+        allowed = self._allowed.get((name, tenant))
+        if allowed is None:
+            allowed = await self._load_allowed(name, tenant)
+        return (need.resource, need.action) in allowed
 
     async def principal(self, caller: Caller) -> Principal:
         """The caller, with what it may do."""

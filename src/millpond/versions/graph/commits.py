@@ -20,6 +20,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from millpond.error_values import ShownAsTable
 from millpond.errors import Corrupt, NotFound
 from millpond.json_forms import FormError, JsonForm
 from millpond.kernel.keys import starting
@@ -38,7 +39,7 @@ _LONG = struct.Struct("<q")
 
 
 @dataclass(frozen=True, slots=True)
-class Commit:
+class Commit(ShownAsTable):
     """A state (`tree`, the id of an index), its parents, and the words about it. `created` counts seconds, UTC."""
 
     id: str

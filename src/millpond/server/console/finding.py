@@ -1,0 +1,130 @@
+"""The box that finds things by what people have of them: a name, a key, a path, a commit, the id of a run.
+
+| text | thing |
+|---|---|
+| `weather`, `flights` | a map, a repository |
+| `weather/JFK`, `JFK` | the key of a map; a key alone is looked up in the first maps |
+| `flights/data/a.csv` | an object on the default branch |
+| `etl/nightly` | a job set |
+| `3f09ab12` | a commit, by eight digits or more |
+| `nightly-1` | a run of the default tenant |
+
+Invariant: a thing that the caller may not see is not there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from millpond.console import link, segment
+from millpond.errors import MillpondError
+from millpond.events.names import StreamName
+from millpond.nodes.tokens import Caller
+from millpond.server.console.pages import PAGE_ROWS, SIGNED_IN, answered, pages
+from millpond.server.console.runs import calling
+from millpond.server.lakefs.access import may as may_repository
+from millpond.server.stream_rights import may_stream
+from millpond.versions.paging import CommonPrefix
+
+if TYPE_CHECKING:
+    from millpond.nodes.node import Node
+    from millpond.server.dispatch import Routes
+
+__all__ = ("routes",)
+
+_PLACES_MAX = 20
+_COMMIT = re.compile(r"[0-9a-f]{8,64}")
+Place = tuple[str, str]
+"""The words about a thing, and its page."""
+
+
+def routes(node: Node) -> Routes:
+    """The route of the box."""
+    router = pages("/console")
+
+    @router.get("/find", SIGNED_IN, summary="The pages of what a text may mean")
+    def find(request: Request, caller: Caller, q: str = "") -> Response:
+        """Goes to the page of the one thing; of several, a list."""
+        text = q.strip()
+        places = list(islice(_places(node, request, caller, text), _PLACES_MAX)) if text else []
+        if len(places) == 1:
+            return RedirectResponse(places[0][1], 303)
+        listed = [{"what": what, "path": path} for what, path in places]
+        return answered(request, "find", {"query": q, "places": listed}, status=200 if places else 404)
+
+    return router
+
+
+def _places(node: Node, request: Request, caller: Caller, text: str) -> Iterator[Place]:
+    for kind in (_maps, _keys, _repositories, _commits, _streams):
+        yield from kind(node, caller, text)
+    yield from _runs(request, caller, text)
+
+
+def _there(look: Callable[[], object]) -> bool:
+    """True when a look finds something; a text that cannot be the name of such a thing is not there."""
+    with suppress(MillpondError):
+        return look() is not None
+    return False
+
+
+def _maps(node: Node, caller: Caller, text: str) -> Iterator[Place]:
+    if caller.may("read", text) and _there(lambda: node.pond.map(text)):
+        yield f"the map {text}", f"/console/maps/{segment(text)}"
+
+
+def _keys(node: Node, caller: Caller, text: str) -> Iterator[Place]:
+    name, slash, key = text.partition("/")
+    if slash and key and caller.may("read", name) and _there(lambda: node.pond.map(name)):
+        yield f"the key {key} of {name}", link(f"/console/maps/{segment(name)}", key=key)
+    readable = (entry.name for entry in node.pond.catalogue.list() if caller.may("read", entry.name))
+    for map in islice(readable, PAGE_ROWS):
+        if _there(lambda map=map: node.lookups.get(node.pond.map(map), text, None, None)["found"] or None):  # type: ignore[misc]
+            yield f"the key {text} of {map}", link(f"/console/maps/{segment(map)}", key=text)
+
+
+def _repositories(node: Node, caller: Caller, text: str) -> Iterator[Place]:
+    name, slash, path = text.partition("/")
+    if not may_repository(caller, "read", name) or not _there(lambda: node.pond.repository(name)):
+        return
+    page = f"/console/versions/{segment(name)}"
+    if not slash:
+        yield f"the repository {name}", page
+        return
+    record = next(iter(node.pond.repositories.list(name, amount=1).results))
+    branch = "" if isinstance(record, CommonPrefix) else record.default_branch
+    if path and _there(lambda: node.pond.repository(name).ref(branch).list(path, amount=1).results or None):
+        yield f"objects of {name}", link(f"{page}/objects", ref=branch, prefix=path)
+
+
+def _commits(node: Node, caller: Caller, text: str) -> Iterator[Place]:
+    if not _COMMIT.fullmatch(text):
+        return
+    for listed in node.pond.repositories.list(amount=PAGE_ROWS).results:
+        if isinstance(listed, CommonPrefix) or not may_repository(caller, "read", listed.name):
+            continue
+        if _there(lambda name=listed.name: node.pond.repository(name).ref(text).head()):  # type: ignore[misc]
+            yield f"a commit of {listed.name}", link(f"/console/versions/{segment(listed.name)}", ref=text)
+
+
+def _streams(node: Node, caller: Caller, text: str) -> Iterator[Place]:
+    queue, slash, job_set = text.partition("/")
+    stream = StreamName(queue, job_set)
+    if slash and may_stream(caller, "read", stream) and _there(lambda: node.pond.events.store.index(stream)):
+        yield f"the job set {job_set}", link("/console/events/stream", queue=queue, job_set=job_set)
+
+
+def _runs(request: Request, caller: Caller, text: str) -> Iterator[Place]:
+    call = calling(request, caller, "default")
+    if call is not None:
+        from millpond.workflows.engine import run_id
+
+        if _there(lambda: call("GetWfRun", run_id(text))):
+            yield f"the run {text}", link("/console/runs/run", id=text)

@@ -1,0 +1,184 @@
+"""Changes of runs that pages ask for: they call the methods of the service of workflows, as its clients do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from millpond.console import link
+from millpond.errors import Invalid
+from millpond.json_forms import to_json
+from millpond.nodes.tokens import Caller
+from millpond.server.access import caller_in, note_change
+from millpond.server.console.actions import Form, action
+from millpond.server.console.pages import SIGNED_IN, answered, pages
+from millpond.server.console.runs import absent, calling, may_press
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from millpond.nodes.node import Node
+    from millpond.server.console.runs import CallMethod
+    from millpond.server.dispatch import Routes
+
+__all__ = ("routes",)
+
+_INPUT = "input."
+"""The beginning of the names of fields that are inputs."""
+_WORKFLOWS_MAX = 1_000
+
+
+def routes(_node: Node) -> Routes:
+    """The routes of changes of runs."""
+    router = pages("/console/runs")
+    _add_starts(router)
+    _add_orders(router)
+    return router
+
+
+def _add_starts(router: Routes) -> None:
+    @router.get("/start", SIGNED_IN, summary="The form of a run")
+    def show_form(
+        request: Request, caller: Caller, workflow: str = "", like: str = "", tenant: str = "default"
+    ) -> Response:
+        """The inputs that a workflow asks for, with the values that they have in the run `like`."""
+        from littlehorse.model import SearchWfSpecRequest
+
+        call = calling(request, caller, tenant)
+        if call is None:
+            raise absent()
+        listed = call("SearchWfSpec", SearchWfSpecRequest(limit=_WORKFLOWS_MAX)).results
+        values: dict[str, Any] = {
+            "tenant": tenant, "workflow": workflow or None, "workflows": sorted({spec.name for spec in listed}),
+            "actions": may_press(request, caller, tenant), "inputs": [],
+        }  # fmt: skip
+        if workflow:
+            values["inputs"] = _inputs(call, workflow, like)
+        return answered(request, "start", values)
+
+    @action(router, "start")
+    def start(request: Request, form: Form) -> str:
+        from littlehorse.model import RunWfRequest
+
+        from millpond.workflows.engine import run_path
+        from millpond.workflows.engine.start_inputs import inputs_of
+
+        call, tenant = _calls(request)
+        spec = _spec(call, form.get("workflow", ""))
+        started = RunWfRequest(wf_spec_name=spec.id.name, variables=inputs_of(spec, _texts(form)))
+        if form.get("id"):
+            started.id = form["id"]
+        run = run_path(call("RunWf", started).id)
+        note_change(request, run=run)
+        return _page(run, tenant)
+
+
+def _add_orders(router: Routes) -> None:
+    @action(router, "stop")
+    def stop(request: Request, form: Form) -> str:
+        from littlehorse.model import StopWfRunRequest
+
+        return _act(request, form, "StopWfRun", lambda run, thread: StopWfRunRequest(
+            wf_run_id=run, thread_run_number=thread))  # fmt: skip
+
+    @action(router, "resume")
+    def resume(request: Request, form: Form) -> str:
+        from littlehorse.model import ResumeWfRunRequest
+
+        return _act(request, form, "ResumeWfRun", lambda run, thread: ResumeWfRunRequest(
+            wf_run_id=run, thread_run_number=thread))  # fmt: skip
+
+    @action(router, "rescue")
+    def rescue(request: Request, form: Form) -> str:
+        from littlehorse.model import RescueThreadRunRequest
+
+        return _act(request, form, "RescueThreadRun", lambda run, thread: RescueThreadRunRequest(
+            wf_run_id=run, thread_run_number=thread, skip_current_node=form.get("skip") == "yes"))  # fmt: skip
+
+    @action(router, "answer")
+    def answer(request: Request, form: Form) -> str:
+        from littlehorse.model import CompleteUserTaskRunRequest, UserTaskRunId
+
+        def completed(run: Any, _thread: int) -> Any:
+            name = UserTaskRunId(wf_run_id=run, user_task_guid=form.get("task", ""))
+            call, _ = _calls(request)
+            user = form.get("user") or caller_in(request).name
+            return CompleteUserTaskRunRequest(
+                user_task_run_id=name, user_id=user, results=_results(call, name, _texts(form))
+            )
+
+        return _act(request, form, "CompleteUserTaskRun", completed)
+
+
+def _act(request: Request, form: Form, method: str, message: Any) -> str:
+    """Call a method about the run, and the thread, of a form; the page of the run."""
+    from millpond.workflows.engine import run_id
+
+    call, tenant = _calls(request)
+    run, thread = form.get("run", ""), form.get("thread", "0")
+    if not thread.isdecimal() or len(thread) > 9:
+        raise Invalid("the number of a thread is a whole number", kind="request_invalid", where="form", reason=thread)
+    note_change(request, run=run)
+    call(method, message(run_id(run), int(thread)))
+    return _page(run, tenant)
+
+
+def _page(run: str, tenant: str) -> str:
+    return link("/console/runs/run", id=run, tenant=tenant)
+
+
+def _calls(request: Request) -> tuple[CallMethod, str]:
+    tenant = request.query_params.get("tenant", "default")
+    call = calling(request, caller_in(request), tenant)
+    if call is None:
+        raise absent()
+    return call, tenant
+
+
+def _spec(call: CallMethod, workflow: str) -> Any:
+    from littlehorse.model import GetLatestWfSpecRequest
+
+    return call("GetLatestWfSpec", GetLatestWfSpecRequest(name=workflow))
+
+
+def _texts(form: Form) -> dict[str, str]:
+    return {name.removeprefix(_INPUT): text for name, text in form.items() if name.startswith(_INPUT)}
+
+
+def _inputs(call: CallMethod, workflow: str, like: str) -> list[dict[str, Any]]:
+    """The inputs that a workflow asks for; `value` is that of an earlier run, else the default, as text."""
+    from millpond.workflows.engine.start_inputs import declared_inputs
+
+    inputs = declared_inputs(_spec(call, workflow))
+    earlier = _values(call, like) if like else {}
+    for own in inputs:
+        value = None if own["secret"] else earlier.get(own["name"], own["default"])
+        own["value"] = "" if value is None else value if isinstance(value, str) else to_json(value).decode()
+    return inputs
+
+
+def _values(call: CallMethod, run: str) -> Mapping[str, Any]:
+    """The variables of the first thread of a run; of a pipeline, the parameters that it was started with."""
+    from littlehorse.model import ListVariablesRequest
+
+    from millpond.workflows.engine import run_id
+    from millpond.workflows.engine.pipeline_starts import PARAMETERS
+    from millpond.workflows.engine.values.conversions import plain
+
+    listed = call("ListVariables", ListVariablesRequest(wf_run_id=run_id(run))).results
+    values = {row.id.name: plain(row.value) for row in listed if row.id.thread_run_number == 0}
+    parameters = values.get(PARAMETERS)
+    return {**values, **parameters} if isinstance(parameters, dict) else values
+
+
+def _results(call: CallMethod, name: Any, texts: Mapping[str, str]) -> dict[str, Any]:
+    """The answer to a question, each field of its type."""
+    from littlehorse.model import VariableType
+
+    from millpond.workflows.engine.start_inputs import value_in
+
+    fields = call("GetUserTaskDef", call("GetUserTaskRun", name).user_task_def_id).fields
+    types = {field.name: field.type for field in fields}
+    return {field: value_in(text, types.get(field, VariableType.STR)) for field, text in texts.items()}

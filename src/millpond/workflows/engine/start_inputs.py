@@ -1,0 +1,56 @@
+"""Inputs of runs as text, of commands and of forms: those that a workflow asks for, and the values of texts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from littlehorse.model import VariableType, VariableValue, WfRunVariableAccessLevel, WfSpec
+
+from millpond.json_forms import FormError, parse_list
+from millpond.workflows.engine.pipeline_starts import NAME_OF_SECRET, PARAMETERS, parameters_in
+from millpond.workflows.engine.values.conversions import is_null, plain, type_name, type_of_def, value_of
+
+__all__ = ("declared_inputs", "inputs_of", "value_in")
+
+
+def declared_inputs(spec: WfSpec) -> list[dict[str, Any]]:
+    """The inputs of a workflow, or the parameters of a pipeline: name, type, default; if required, and if secret."""
+    parameters = parameters_in(spec)
+    if parameters is not None:
+        return [
+            {"name": own["name"], "type": own["type"], "required": own["required"], "default": own.get("default"),
+             "secret": NAME_OF_SECRET.search(own["name"]) is not None}
+            for own in parameters
+        ]  # fmt: skip
+    inputs = []
+    for own in spec.thread_specs[spec.entrypoint_thread_name].variable_defs:
+        definition, type_ = own.var_def, type_of_def(own.var_def)
+        default = definition.default_value if definition.HasField("default_value") else VariableValue()
+        if own.access_level != WfRunVariableAccessLevel.INHERITED_VAR:
+            secret = type_.masked or NAME_OF_SECRET.search(definition.name) is not None
+            inputs.append({
+                "name": definition.name, "type": type_name(type_).lower(), "required": own.required,
+                "default": None if is_null(default) or secret else plain(default), "secret": secret,
+            })  # fmt: skip
+    return inputs
+
+
+def inputs_of(spec: WfSpec, texts: Mapping[str, str]) -> dict[str, VariableValue]:
+    """The inputs of a run, of the types that the workflow declares; of a pipeline, its parameters.
+
+    A text is JSON where it is not declared as text; else it stands for itself.
+    """
+    definitions = spec.thread_specs[spec.entrypoint_thread_name].variable_defs
+    types = {own.var_def.name: own.var_def.type_def.primitive_type for own in definitions}
+    if parameters_in(spec) is not None and not types.keys() & texts.keys():
+        return {PARAMETERS: value_of(dict(texts))}
+    return {name: value_in(text, types.get(name)) for name, text in texts.items()}
+
+
+def value_in(text: str, kind: int | None) -> VariableValue:
+    """The value that a text stands for, as an input of this type."""
+    try:
+        return value_of(text if kind == VariableType.STR else parse_list(f"[{text}]")[0])
+    except (FormError, IndexError):
+        return value_of(text)
