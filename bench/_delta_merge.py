@@ -1,5 +1,7 @@
 """The part of `merge_delta.py` that runs in an environment of its own: `python _delta_merge.py INPUT CHANGED TABLE`.
 
+Two more words are the condition and the changes of `MERGE`, for `aggregate.py`.
+
 It needs `pyspark` of the release that Delta Lake was built for; the jar comes from Maven.
 """
 
@@ -16,7 +18,8 @@ DELTA = "io.delta:delta-spark_2.13:4.4.0"
 
 
 def main() -> None:
-    rows, changed, table = sys.argv[1:]
+    rows, changed, table = sys.argv[1:4]
+    condition, changes = sys.argv[4:] or ("t.key = c.key and t.effective_time = c.effective_time", "*")
     settings = {
         "spark.master": "local[2]", "spark.driver.memory": "6g", "spark.ui.enabled": "false",
         "spark.jars.packages": DELTA, "spark.sql.shuffle.partitions": "8",
@@ -32,9 +35,8 @@ def main() -> None:
         session.read.parquet(str(file)).createOrReplaceTempView("changed")
         began = time.perf_counter()
         session.sql(
-            f"merge into delta.`{table}` as t using changed as c"
-            " on t.key = c.key and t.effective_time = c.effective_time"
-            " when matched then update set * when not matched then insert *"
+            f"merge into delta.`{table}` as t using changed as c on {condition}"
+            f" when matched then update set {changes} when not matched then insert *"
         )
         print(json.dumps({"work": "merge", "seconds": time.perf_counter() - began}), flush=True)
     session.stop()

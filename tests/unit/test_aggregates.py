@@ -11,8 +11,13 @@ import pytest
 import millpond
 from millpond.clock import ManualClock
 from millpond.errors import Invalid, MillpondError
+from millpond.maps.inputs.mapping import mapping_of
+from millpond.maps.inputs.normalise import normalise
+from millpond.maps.layered.event_digest import digest_of
 from millpond.maps.layered.maintenance import fold_due
+from millpond.maps.layered.row_files import RowFileWriter, rows_of_shares
 from millpond.maps.parts.part import PartWriter
+from millpond.maps.snapshots.groups_of_rows import freeze_groups
 from millpond.maps.snapshots.manifest import SnapshotManifest
 from millpond.maps.snapshots.sorted_runs import SpillTo
 from millpond.nodes.jobs.maintenance import MaintenanceOrders
@@ -423,6 +428,20 @@ def test_more_events_than_memory_holds_are_combined(pond: Pond, monkeypatch: pyt
     minutes = {(NOW + 977 * number) // 60_000 for number in range(50_000)}
     assert rows.num_rows == len(minutes)
     assert sum(counts.scan().read_all()["n"].to_pylist()) == 100_000
+
+
+@pytest.mark.usefixtures("process")
+def test_a_task_combines_its_events_before_others_read_them(sales: Map, tmp_path: Path) -> None:
+    for keys, rows in ((3, 6), (500, 500)):
+        events = [event(f"k{number % keys}", at(number % 60, 10 + number % 2), number) for number in range(500)]
+        canonical = normalise(pa.RecordBatch.from_pylist(events), sales.definition, mapping_of(COLUMNS)).rows
+        writer = RowFileWriter(sales.definition, tmp_path / str(keys))
+        writer.write(canonical)
+        (written,) = writer.finish()
+        assert (written.rows, written.digest) == (rows, digest_of(sales.definition, canonical))
+        taken = list(rows_of_shares([written], 0, written.count))
+        groups = pa.Table.from_batches(list(freeze_groups(sales.definition, taken)))
+        assert groups == pa.Table.from_batches(list(freeze_groups(sales.definition, [canonical])))
 
 
 @pytest.mark.usefixtures("process")

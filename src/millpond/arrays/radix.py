@@ -1,7 +1,8 @@
 """Stable orders of many numbers at once, by radix.
 
 Digits of 11 bits, least significant first: 2,048 counters stay in the nearest cache and a 64-bit column takes at
-most six passes. A digit that is the same in every row costs nothing.
+most six passes. A digit that is the same in every row costs nothing. The upper digits of hashes put all but a few in
+order: those few are moved one by one, and the lower digits are left out.
 """
 
 from __future__ import annotations
@@ -22,6 +23,11 @@ _BITS = 11
 _DIGITS = 6  # 6 × 11 ≥ 64
 _MASK = np.uint64((1 << _BITS) - 1)
 _SIGN = np.uint64(1 << 63)
+_UPPER_DIGITS = 3
+"""Their 31 bits differ for all but a few hundred of a million hashes."""
+_SPREAD = 64
+_FEW = 64
+"""No value of an upper digit has more than this share of the numbers, and a few."""
 
 
 def ordered_u64(values: I64) -> U64:
@@ -38,9 +44,36 @@ def radix_order(columns: Sequence[U64]) -> I64:
     """The stable order that sorts rows by the columns, the first column being the most significant."""
     order = np.arange(len(columns[0]), dtype=np.int64)
     for column in reversed(columns):
-        if len(column) > 1 and not bool(np.all(column[order][:-1] <= column[order][1:])):
+        ordered = column[order]
+        if len(column) > 1 and not bool(np.all(ordered[:-1] <= ordered[1:])):
             order = _order_by(np.ascontiguousarray(column), order)
     return order
+
+
+@kernel(signature="int64(int64[:, ::1], int64)")
+def _first_digit(counts, count):  # type: ignore[no-untyped-def]
+    """The digit from which on numbers are sorted: 0, but for those that their upper digits tell apart."""
+    first = _DIGITS - _UPPER_DIGITS
+    for digit in range(first, _DIGITS):
+        if counts[digit].max() > count // _SPREAD + _FEW:
+            return 0
+    return first
+
+
+@kernel(signature="boolean(uint64[::1], int64[::1])")
+def _settled(keys, order):  # type: ignore[no-untyped-def]
+    """Move keys that are nearly in order to their places, with their rows; False when that is too much work."""
+    moves = 0
+    for i in range(1, len(keys)):
+        key, row, at = keys[i], order[i], i
+        while at > 0 and keys[at - 1] > key and moves <= len(keys):
+            keys[at], order[at] = keys[at - 1], order[at - 1]
+            at -= 1
+            moves += 1
+        keys[at], order[at] = key, row
+        if moves > len(keys):
+            return False
+    return True
 
 
 @kernel(signature="int64[::1](uint64[::1], int64[::1])")
@@ -55,22 +88,26 @@ def _order_by(column, order):  # type: ignore[no-untyped-def]
             counts[digit, (key >> np.uint64(digit * _BITS)) & _MASK] += 1
     spare_keys, spare_order = np.empty(count, np.uint64), np.empty(count, np.int64)
     source = order.copy()
-    for digit in range(_DIGITS):
-        shift = np.uint64(digit * _BITS)
-        if counts[digit, (keys[0] >> shift) & _MASK] == count:
-            continue
-        at = counts[digit]
-        total = 0
-        for bucket in range(1 << _BITS):
-            here = at[bucket]
-            at[bucket] = total
-            total += here
-        for i in range(count):
-            bucket = (keys[i] >> shift) & _MASK
-            to = at[bucket]
-            at[bucket] = to + 1
-            spare_keys[to] = keys[i]
-            spare_order[to] = source[i]
-        keys, spare_keys = spare_keys, keys
-        source, spare_order = spare_order, source
-    return source
+    first = _first_digit(counts, count)
+    while True:
+        for digit in range(first, _DIGITS):
+            shift = np.uint64(digit * _BITS)
+            if counts[digit, (keys[0] >> shift) & _MASK] == count:
+                continue
+            at = counts[digit].copy()
+            total = 0
+            for bucket in range(1 << _BITS):
+                here = at[bucket]
+                at[bucket] = total
+                total += here
+            for i in range(count):
+                bucket = (keys[i] >> shift) & _MASK
+                to = at[bucket]
+                at[bucket] = to + 1
+                spare_keys[to] = keys[i]
+                spare_order[to] = source[i]
+            keys, spare_keys = spare_keys, keys
+            source, spare_order = spare_order, source
+        if first == 0 or _settled(keys, source):
+            return source
+        first = 0

@@ -19,9 +19,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millpond.maps.model.aggregate_fields import measure_name
 from millpond.maps.model.aggregation import Rule
 from millpond.maps.model.columns import MOMENT, value_arrow
 from millpond.maps.model.definition import ScalarType
+from millpond.maps.model.sketches import event_sketches
 from millpond.times.buckets import bucket_starts
 from millpond.times.instants import INSTANT_MIN
 
@@ -31,6 +33,9 @@ if TYPE_CHECKING:
     from millpond.maps.model.definition import MapDefinition
 
 __all__ = ("measured",)
+
+_EVENTS = {Rule.DISTINCT: ScalarType.STRING, Rule.QUANTILES: ScalarType.DOUBLE}
+"""The types of what events bring for sketches."""
 
 
 def measured(
@@ -48,12 +53,16 @@ def measured(
         if rule is Rule.INSTANT:
             dated = pc.if_else(made[-1].is_valid(), times, None)
             made.append(pc.multiply(dated, 1000).cast(MOMENT))
-        elif name not in sources:
+            continue
+        source = sources.get(measure_name(name, rule))
+        if source is None:
             made.append(pa.array(np.ones(batch.num_rows, np.int64)))
-        else:
-            column = batch.column(sources[name])
-            values = _checked(sources[name], column, read(sources[name], column, scalar), rule, faults)
-            made.append(values.fill_null(1) if rule is Rule.COUNT else values)
+            continue
+        column = batch.column(source)
+        values = _checked(source, column, read(source, column, _EVENTS.get(rule, scalar)), rule, faults)
+        if rule.sketched:
+            values = event_sketches(rule, values)
+        made.append(values.fill_null(1) if rule is Rule.COUNT else values)
     return pa.StructArray.from_arrays(made, fields=list(value_arrow(value)))
 
 

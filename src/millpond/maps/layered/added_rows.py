@@ -3,6 +3,8 @@
 | rule | exact where | outcome |
 |---|---|---|
 | `count`, `sum` | no bit is lost, and it is clear if any value is left | ours + theirs - base |
+| `distinct` | neither side lost a text of the base | the texts of both |
+| `quantiles` | the base has none, or one side left it as it was | both together, or the other side |
 | `min`, `max`, `first`, `latest` | neither side fell back behind the base | the one that is further |
 
 An address where one of its fields is not exact stays a conflict.
@@ -20,6 +22,7 @@ import pyarrow.compute as pc
 
 from millpond.maps.layered.differences import AddressRows, Difference, Mask, same_rows
 from millpond.maps.model.aggregation import Rule
+from millpond.maps.model.sketches import united
 from millpond.maps.search.combining import Field, fields_of
 
 __all__ = ("with_sums",)
@@ -87,9 +90,27 @@ def _merged(field: Field, base: Columns, ours: Columns, theirs: Columns) -> tupl
     """True where the outcome is exact, and the outcome."""
     if field.rule.additive:
         return _sum(field, base[field.name], ours[field.name], theirs[field.name])
+    if field.rule.sketched:
+        return _sketch(field, base[field.name], ours[field.name], theirs[field.name])
     certain = _ahead(field, ours, base) & _ahead(field, theirs, base)
     mine = pa.array(_ahead(field, ours, theirs))
     return certain, {name: pc.if_else(mine, ours[name], theirs[name]) for name in field.stored}
+
+
+def _sketch(field: Field, base: pa.Array, ours: pa.Array, theirs: pa.Array) -> tuple[Mask, Columns]:
+    new, both = _flags(base.is_null()), _together(field.rule, ours, theirs)
+    if field.rule is Rule.DISTINCT:
+        whole = [_flags(pc.equal(_together(field.rule, side, base), side)) for side in (ours, theirs)]
+        return new | (whole[0] & whole[1]), {field.name: both}
+    left, other = _flags(pc.equal(ours, base)), _flags(pc.equal(theirs, base))
+    changed = pc.if_else(pa.array(left), theirs, ours)
+    return new | left | other, {field.name: pc.if_else(pa.array(new), both, changed)}
+
+
+def _together(rule: Rule, left: pa.Array, right: pa.Array) -> pa.Array:
+    """The sketches of each two."""
+    pairs = np.arange(2 * len(left)).reshape(2, -1).T.reshape(-1)
+    return united(rule, pa.concat_arrays([left, right]).take(pa.array(pairs)), np.arange(0, 2 * len(left), 2))
 
 
 def _ahead(field: Field, side: Columns, other: Columns) -> Mask:

@@ -11,29 +11,48 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from millpond.arrays.radix import U64
 from millpond.arrays.xxh3 import hash_keys
-from millpond.maps.model.address import address_bytes
-from millpond.maps.model.values import encode_values
 
 if TYPE_CHECKING:
     from millpond.maps.model.definition import MapDefinition
 
 __all__ = ("digest_of", "digest_salt")
 
-_BITS = 64
+_BITS = 128
+_HALF = np.uint64(32)
+_LOW = np.uint64((1 << 32) - 1)
 _ODD = np.uint64(0x9E3779B97F4A7C15)
-_MIX = np.uint64(0xBF58476D1CE4E5B9)
+_SHIFT = np.uint64(31)
 
 
 def digest_of(definition: MapDefinition, rows: pa.RecordBatch) -> int:
     """A number for canonical rows with the times of events: those of several batches add up."""
-    addresses = hash_keys(address_bytes(definition, rows).to_arrow().cast(pa.large_binary()))
-    values = hash_keys(encode_values(rows.column("value"), definition.value).to_arrow().cast(pa.large_binary()))
-    # Each event is mixed by itself before the sum, so that values which change places between events are seen.
-    mixed = (addresses * _ODD) ^ values
-    mixed = (mixed ^ (mixed >> np.uint64(30))) * _MIX
-    mixed ^= mixed >> np.uint64(31)
-    return int(mixed.sum(dtype=np.uint64)) + (rows.num_rows << _BITS)
+    assert definition.aggregation is not None, "an aggregate has one"
+    mixed = hash_keys(rows.column("key"))
+    for column in (rows.column("time"), *rows.column("value").flatten()):
+        # Column after column, so that values which change places, within an event or between two, are seen.
+        mixed ^= _numbers(column)
+        mixed *= _ODD
+        mixed ^= mixed >> _SHIFT
+    # The whole sum, without a bit lost: else it would depend on where batches end.
+    total = (int((mixed >> _HALF).sum(dtype=np.uint64)) << 32) + int((mixed & _LOW).sum(dtype=np.uint64))
+    return total + (rows.num_rows << _BITS)
+
+
+def _numbers(column: pa.Array) -> U64:
+    """A number for each value: itself, or the hash of its bytes."""
+    kind, missing = column.type, column.null_count
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        numbers = hash_keys((column.fill_null("") if missing else column).cast(pa.large_binary()))
+    elif pa.types.is_boolean(kind):
+        numbers = column.fill_null(False).cast(pa.uint64()).to_numpy()
+    else:
+        plain = column.cast(pa.int64()) if pa.types.is_timestamp(kind) else column
+        numbers = (plain.fill_null(0) if missing else plain).to_numpy().view(np.uint64)
+    if missing:
+        numbers = np.where(column.is_valid().to_numpy(zero_copy_only=False), numbers, ~numbers)
+    return numbers
 
 
 def digest_salt(digest: int, salt: str) -> str:

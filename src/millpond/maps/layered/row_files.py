@@ -4,6 +4,8 @@
     task 2   rows.ipc   1 2 …
     share 0 of all files, in the order of the tasks ─▶ sorted groups ─▶ ranges
 
+Of an aggregate, the events of a block are combined before, as long as that leaves at most half as many rows.
+
 Shuffling by files needs no rows in the Java of a Spark, whose executors see the folder or the bucket of the pond
 anyway. Nothing is sorted before all rows of a share are together: each row is sorted once. The messages of neighbouring
 shares adjoin within a block, so a stretch of them is one read, which of a bucket is one request.
@@ -29,7 +31,9 @@ from millpond.errors import Corrupt, NotFound
 from millpond.kernel.steps import step
 from millpond.maps.layered.event_digest import digest_of
 from millpond.maps.model.columns import canonical_schema, check_columns
+from millpond.maps.snapshots.groups_of_rows import freeze_groups
 from millpond.maps.snapshots.partition_filter import shares_of
+from millpond.maps.snapshots.rows_of_groups import rows_of_groups
 from millpond.stores.files import disk_errors
 
 if TYPE_CHECKING:
@@ -43,6 +47,8 @@ SHARES = 128
 BLOCK_BYTES = 64 << 20
 """The bytes of rows that are cut together: with fewer, the batches of a share are small."""
 _FILE = "rows.ipc"
+_WORTH = 2
+"""Of so many events at least a row must become one: else combining costs more than it saves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +100,7 @@ class RowFileWriter:
         self._batches: list[tuple[int, int]] = []
         self._ends: list[int] = []
         self._file: BinaryIO | None = None
+        self._combining = definition.aggregation is not None
 
     def write(self, rows: pa.RecordBatch) -> None:
         """Take rows.
@@ -118,10 +125,17 @@ class RowFileWriter:
                 self._folder.mkdir(parents=True, exist_ok=True)
                 self._file = (self._folder / _FILE).open("xb")
             for batch in rows:
-                for share, within in self._cut(batch):
+                for share, within in self._cut(self._combined(batch) if self._combining else batch):
                     self._file.write(within.serialize())
                     self._batches.append((share, within.num_rows))
                     self._ends.append(self._file.tell())
+
+    def _combined(self, events: pa.RecordBatch) -> pa.RecordBatch:
+        """Events as rows of buckets: later loads and folds add up either."""
+        groups = freeze_groups(self._definition, [events])
+        rows = pa.Table.from_batches([rows_of_groups(self._definition, batch) for batch in groups], self._schema)
+        self._combining = _WORTH * len(rows) <= len(events)
+        return rows.combine_chunks().to_batches()[0]
 
     def _cut(self, rows: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
         """The rows by their share, those of a share in the order in which they came."""

@@ -146,4 +146,4 @@ def layer_of_files(layers: Layers, files: Sequence[RowFile], written: Writes, sa
     assert layer is not None, "it was written"
     step("layers.layer_written")
     salt = digest_salt(sum(file.digest for file in files), salt)
-    return WrittenLayer(layers, layer_id(layer, salt), sum(part.rows for part in parts), layer)
+    return WrittenLayer(layers, layer_id(definition, layer, salt), sum(part.rows for part in parts), layer)

@@ -62,8 +62,13 @@ def loaded_mode(definition: MapDefinition) -> LayerMode:
     return LayerMode.JOIN if definition.overwrite else LayerMode.FILL
 
 
-def layer_id(layer: Layer, salt: str) -> str:
-    """The id by which a layer is known again; a `salt` makes it another than that of the same rows."""
+def layer_id(definition: MapDefinition, layer: Layer, salt: str) -> str:
+    """The id by which a layer is known again; a `salt` makes it another than that of the same rows.
+
+    Sketches of equal events may have other bytes: then the salt, which tells events apart, is all.
+    """
+    if definition.aggregation is not None and definition.aggregation.sketched:
+        return content_id(salt.encode())
     return content_id(f"{layer.index} {salt}".encode()) if salt else layer.index
 
 
@@ -132,7 +137,7 @@ class LayerWriter:
         self._put(None)
         layer = self._writing.result()
         assert layer is not None, "rows were written"
-        id_ = layer_id(layer, digest_salt(self._digest, self._salt))
+        id_ = layer_id(self._layers.definition, layer, digest_salt(self._digest, self._salt))
         return [WrittenLayer(self._layers, id_, count_layer(self._layers.objects, layer), layer)]
 
     def close(self) -> None:

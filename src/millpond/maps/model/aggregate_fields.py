@@ -12,6 +12,7 @@ import re
 from typing import TYPE_CHECKING
 
 from millpond.errors import Invalid
+from millpond.extras import need
 from millpond.maps.model.aggregation import Aggregation, Computed, Form, Formula, Rule
 from millpond.maps.model.definition import ScalarType, ValueType, check_field, parse_scalar
 from millpond.maps.model.tags import TAGS
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from millpond.maps.model.definition import MapDefinition
 
-__all__ = ("MEASURE", "aggregated_type", "measures")
+__all__ = ("MEASURE", "aggregated_type", "measure_name", "measures")
 
 _NUMBERS = (ScalarType.LONG, ScalarType.DOUBLE)
 _TYPES = {
@@ -34,8 +35,16 @@ _TYPES = {
 _NAME = r"\s*(`[^`]+`|[A-Za-z_][A-Za-z0-9_]*)\s*"
 _FIELD = re.compile(_NAME + r"[: ]\s*([A-Za-z]+)\s+([A-Za-z_]+)\s*")
 _AVERAGE = re.compile(_NAME + rf"[: ]\s*(?:double\s+)?average\s+of\s{_NAME}/{_NAME}", re.IGNORECASE)
+_SKETCH = re.compile(
+    _NAME + r"[: ]\s*(?:(?:string\s+)?(distinct)|(?:double\s+)?quantiles\s*(?:\(([^()]*)\))?)\s*", re.IGNORECASE
+)
+_OUTSIDE_BRACKETS = re.compile(r",(?![^(]*\))")
+_FRACTIONS = "0.5, 0.95, 0.99"
+_FRACTION = re.compile(r"0|1|0?\.[0-9]{1,6}|[01]\.0")
+_PERCENT_DIGITS = 4
 _EXAMPLE = "write a name, a type and a rule for each field, such as 'orders long count, total double sum'"
 _INSTANT = "{}_time"
+_STORED_SKETCH = "_sketch"
 MEASURE = "value"
 """The one column that an event brings to a histogram or a metric."""
 _METRIC = "value {0} latest, min {0} min, max {0} max, count long count, sum {0} sum, average average of sum/count"
@@ -60,12 +69,18 @@ def aggregated_type(
     reserved = ("time", TAGS) if tagged else ("time",)
     fields: dict[str, ScalarType] = {}
     rules: list[Rule] = []
-    averages = []
-    for piece in value.split(","):
+    computed: list[Computed] = []
+    for piece in _OUTSIDE_BRACKETS.split(value):
         if (average := _AVERAGE.fullmatch(piece)) is not None:
-            averages.append(Computed(_plain(average[1]), Formula.AVERAGE, (_plain(average[2]), _plain(average[3]))))
+            computed.append(Computed(_plain(average[1]), Formula.AVERAGE, (_plain(average[2]), _plain(average[3]))))
             continue
-        name, scalar, rule = _field(piece, value)
+        if (sketch := _SKETCH.fullmatch(piece)) is not None:
+            need("datasketches")
+            name, scalar = _plain(sketch[1]) + _STORED_SKETCH, ScalarType.BINARY
+            rule = Rule.DISTINCT if sketch[2] else Rule.QUANTILES
+            computed += _of_sketch(name, rule, sketch[3])
+        else:
+            name, scalar, rule = _field(piece, value)
         pairs = [(name, scalar, rule)]
         if rule.dated:
             pairs.append((_INSTANT.format(name), ScalarType.TIMESTAMP, Rule.INSTANT))
@@ -74,14 +89,14 @@ def aggregated_type(
                 check_field(field, taken=field.lower() in (*reserved, *map(str.lower, fields)))
             fields[field] = type_
             rules.append(its_rule)
-    _check_averages(averages, dict(zip(fields, rules, strict=True)), reserved)
+    _check_computed(computed, dict(zip(fields, rules, strict=True)), reserved)
     if resolution is None:
         raise Invalid(
             "an aggregate has a resolution", kind="resolution", resolution=None,
             hint="such as resolution='hour'; 'none' for one bucket of all times",
         )  # fmt: skip
     width, zone = bucket_width(resolution).text, check_zone(time_zone or "UTC")
-    aggregation = Aggregation(tuple(rules), width, zone, tuple(averages), tagged, form)
+    aggregation = Aggregation(tuple(rules), width, zone, tuple(computed), tagged, form)
     return ValueType(fields=tuple(fields.items())), aggregation
 
 
@@ -101,18 +116,47 @@ def _plain(name: str) -> str:
     return name.strip("`")
 
 
-def _check_averages(averages: list[Computed], rules: dict[str, Rule], reserved: Collection[str]) -> None:
-    """See that averages are of a sum and a count, and have names of their own."""
+def measure_name(name: str, rule: Rule) -> str:
+    """The name by which events bring what a stored field keeps."""
+    return name.removesuffix(_STORED_SKETCH) if rule.sketched else name
+
+
+def _of_sketch(stored: str, rule: Rule, fractions: str | None) -> list[Computed]:
+    """The fields that a sketch is shown by.
+
+    Raises: `Invalid`, kind `aggregate_rule`, for a fraction that is none.
+    """
+    name = measure_name(stored, rule)
+    if rule is Rule.DISTINCT:
+        return [Computed(name, Formula.DISTINCT, (stored,))]
+    made = []
+    for word in (fractions or _FRACTIONS).split(","):
+        if not _FRACTION.fullmatch(word.strip()):
+            raise Invalid(
+                "a quantile is asked for by a fraction from 0 to 1", kind="aggregate_rule", field=name,
+                fraction=word.strip(), hint="write such as 'latency quantiles(0.5, 0.99)'",
+            )  # fmt: skip
+        at = float(word)
+        percent = f"{round(at * 100, _PERCENT_DIGITS):g}".replace(".", "_")
+        made.append(Computed(f"{name}_p{percent}", Formula.QUANTILE, (stored,), at))
+    return made
+
+
+def _check_computed(computed: list[Computed], rules: dict[str, Rule], reserved: Collection[str]) -> None:
+    """See that computed fields have names of their own, and averages are of a sum and a count."""
     if not rules:
         raise Invalid("an aggregate has fields with rules", kind="aggregate_fields", hint=_EXAMPLE)
+    brought = [measure_name(name, rule) for name, rule in rules.items() if rule.sketched]
     taken = {*reserved, *map(str.lower, rules)}
-    for average in averages:
-        check_field(average.name, taken=average.name.lower() in taken)
-        taken.add(average.name.lower())
-        for name, rule in zip(average.of, (Rule.SUM, Rule.COUNT), strict=True):
-            if rules.get(name) is not rule:
+    for name in brought:
+        check_field(name, taken=name.lower() in taken)
+    for field in computed:
+        check_field(field.name, taken=field.name.lower() in taken)
+        taken.add(field.name.lower())
+        for name, rule in zip(field.of, (Rule.SUM, Rule.COUNT), strict=False):
+            if field.formula is Formula.AVERAGE and rules.get(name) is not rule:
                 raise Invalid(
-                    "an average is of a sum and a count", kind="aggregate_rule", field=average.name, of=name,
+                    "an average is of a sum and a count", kind="aggregate_rule", field=field.name, of=name,
                     hint=f"name a field with the rule {rule}, as in 'n long count, total double sum, mean average of "
                     "total/n'",
                 )  # fmt: skip
@@ -129,7 +173,7 @@ def _field(piece: str, whole: str) -> tuple[str, ScalarType, Rule]:
     if word not in _TYPES:
         raise Invalid(
             "there is no such rule", kind="aggregate_rule", field=name, rule=match.group(3),
-            hint=f"rules are: {', '.join(_TYPES)}; an average is written NAME average of SUM/COUNT",
+            hint=f"rules are: {', '.join(_TYPES)}; without a type: distinct, quantiles(0.5, 0.99), average of TOTAL/N",
         )  # fmt: skip
     rule = Rule(word)
     if scalar not in _TYPES[rule]:
@@ -144,4 +188,4 @@ def measures(definition: MapDefinition) -> list[tuple[str, Rule]]:
     """The fields that events bring, with their rules: all but instants."""
     assert definition.aggregation is not None and definition.value is not None, "an aggregate has both"
     pairs = zip(definition.value.parts, definition.aggregation.rules, strict=True)
-    return [(name, rule) for (name, _), rule in pairs if rule is not Rule.INSTANT]
+    return [(measure_name(name, rule), rule) for (name, _), rule in pairs if rule is not Rule.INSTANT]

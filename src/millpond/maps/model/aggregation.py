@@ -9,6 +9,7 @@
 | `sum` | their sum | long, double |
 | `min`, `max` | the least, the greatest | long, double, timestamp |
 | `first`, `latest` | that of the earliest, latest instant; among equals the least, the greatest | every type |
+| `distinct`, `quantiles` | a sketch of their texts, their numbers: `sketches.py` | binary |
 | `instant` | of `first` and `latest`: the instant of the event, which stands beside the value | timestamp |
 
 Fields that are `computed` of these when rows are shown are stored nowhere:
@@ -16,6 +17,8 @@ Fields that are `computed` of these when rows are shown are stored nowhere:
 | formula | of | gives |
 |---|---|---|
 | `average` | a sum, a count | the sum for each of the count; null where that is zero |
+| `distinct` | a sketch of texts | about how many differ |
+| `quantile` | a sketch of numbers | about the number below which the share `at` of them lies |
 
 Invariants:
 * every rule is commutative and associative, but for the rounding of doubles: the order of loads and folds is no matter;
@@ -40,12 +43,24 @@ class Rule(StrEnum):
     MAX = "max"
     FIRST = "first"
     LATEST = "latest"
+    DISTINCT = "distinct"
+    QUANTILES = "quantiles"
     INSTANT = "instant"
+
+    @property
+    def sketched(self) -> bool:
+        """A sketch of the values is stored."""
+        return self in (Rule.DISTINCT, Rule.QUANTILES)
 
     @property
     def additive(self) -> bool:
         """Values are added."""
         return self in (Rule.COUNT, Rule.SUM)
+
+    @property
+    def reduced(self) -> bool:
+        """Values are numbers, of which one comes after the other."""
+        return self.additive or self in (Rule.MIN, Rule.MAX)
 
     @property
     def dated(self) -> bool:
@@ -64,6 +79,8 @@ class Formula(StrEnum):
     """The way in which a field that no row stores follows from others; it gives a double."""
 
     AVERAGE = "average"
+    DISTINCT = "distinct"
+    QUANTILE = "quantile"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +90,12 @@ class Computed:
     name: str
     formula: Formula
     of: tuple[str, ...]
+    at: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The form in which it is stored."""
+        place = {} if self.at is None else {"at": self.at}
+        return {"name": self.name, "formula": str(self.formula), "of": [*self.of]} | place
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,15 +113,18 @@ class Aggregation:
     tagged: bool = False
     form: Form | None = None
 
+    @property
+    def sketched(self) -> bool:
+        """Sketches are among the fields."""
+        return any(rule.sketched for rule in self.rules)
+
     def to_dict(self) -> dict[str, Any]:
         """The form in which it is stored."""
         stored: dict[str, Any] = {
             "rules": [str(rule) for rule in self.rules], "resolution": self.resolution, "time_zone": self.time_zone,
         }  # fmt: skip
         if self.computed:
-            stored["computed"] = [
-                {"name": field.name, "formula": str(field.formula), "of": [*field.of]} for field in self.computed
-            ]
+            stored["computed"] = [field.to_dict() for field in self.computed]
         if self.tagged:
             stored["tagged"] = True
         return stored if self.form is None else stored | {"form": str(self.form)}

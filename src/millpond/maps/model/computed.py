@@ -2,30 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millpond.maps.model.aggregation import Computed
+from millpond.maps.model.aggregation import Computed, Formula
 from millpond.maps.model.columns import value_arrow
 from millpond.maps.model.definition import MapDefinition
+from millpond.maps.model.sketches import known_quantiles, texts_counted
 
-__all__ = ("computed_column", "with_computed")
+__all__ = ("computed_column", "shown_fields", "with_computed")
 
 
 def computed_column(field: Computed, stored: Mapping[str, pa.Array]) -> pa.Array:
     """The values of a computed field, of the columns of stored ones by their names."""
+    if field.formula is Formula.DISTINCT:
+        return texts_counted(stored[field.of[0]])
+    if field.at is not None:
+        return known_quantiles(stored[field.of[0]], field.at)
     total, count = (stored[name].cast(pa.float64(), safe=False) for name in field.of)
     return pc.divide(total, pc.if_else(pc.equal(count, 0), None, count))
 
 
 def with_computed(definition: MapDefinition, values: pa.Array) -> pa.Array:
     """Stored values as people see them: with the computed fields."""
-    aggregation = definition.aggregation
-    if aggregation is None or not aggregation.computed:
+    if definition.shown == definition.value:
         return values
     kind = value_arrow(definition.shown)
-    stored = dict(zip((field.name for field in values.type), values.flatten(), strict=True))
-    made = [*stored.values(), *(computed_column(field, stored) for field in aggregation.computed)]
-    return pa.StructArray.from_arrays(made, fields=list(kind), mask=values.is_null())
+    made = shown_fields(definition, values, [field.name for field in kind])
+    return pa.StructArray.from_arrays([made[field.name] for field in kind], fields=list(kind), mask=values.is_null())
+
+
+def shown_fields(definition: MapDefinition, values: pa.Array, names: Sequence[str]) -> dict[str, pa.Array]:
+    """Some of the fields of values, stored and computed ones."""
+    assert definition.value is not None, "fields are declared"
+    stored = {name: pc.struct_field(values, name) for name, _ in definition.value.fields}
+    computed = () if definition.aggregation is None else definition.aggregation.computed
+    made = {field.name: computed_column(field, stored) for field in computed if field.name in names}
+    return {name: column for name, column in (stored | made).items() if name in names}

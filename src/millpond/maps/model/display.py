@@ -8,12 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from millpond.error_values import shown
 from millpond.errors import Invalid
 from millpond.maps.model.columns import askable_schema, presented_schema
-from millpond.maps.model.computed import with_computed
+from millpond.maps.model.computed import shown_fields
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.model.tags import TAGS, shown_tags
 from millpond.maps.model.values import present_values
@@ -75,6 +74,4 @@ def _shown_values(definition: MapDefinition, values: pa.Array, names: Sequence[s
         return dict(zip(("value_type", "value"), present_values(values), strict=True))
     if type_.scalar is not None:
         return {"value": values}
-    if definition.aggregation is not None:
-        values = with_computed(definition, values)
-    return {name: pc.struct_field(values, name) for name, _ in type_.fields if name in names}
+    return shown_fields(definition, values, names)

@@ -34,6 +34,12 @@ def rows_within(table, times, order, groups, since, until, step, begins, counts)
         low, high = np.int64(load_i32(at)), np.int64(load_i32(at + 4))
         line, question = load_i64(times + 32 * piece), order[i] * step
         first = last_not_after(line, low, high, since[question] - 1) + 1
-        stop = last_not_after(line, low, high, until[question] - 1) + 1
+        stop = first
+        if first < high and load_i64(line + 8 * first) < until[question]:
+            # Most spans are short: from the first row, in steps that double, to one that lies behind the span.
+            step_rows = 1
+            while first + step_rows < high and load_i64(line + 8 * (first + step_rows)) < until[question]:
+                step_rows *= 2
+            stop = last_not_after(line, first, min(first + step_rows, high), until[question] - 1) + 1
         if stop > first:
             begins[i], counts[i] = (piece << _PIECE) | first, stop - first

@@ -18,8 +18,11 @@ from millpond.arrays.radix import I64
 from millpond.errors import Invalid
 from millpond.maps.model.aggregation import Rule
 from millpond.maps.model.definition import MapDefinition
+from millpond.maps.model.sketches import united
+from millpond.maps.search.gather import RowColumn
+from millpond.maps.search.run_values import Flags, Runs, extremes_of_runs, sums_of_runs
 
-__all__ = ("Field", "combined", "combined_values", "fields_of")
+__all__ = ("Field", "combined", "combined_runs", "combined_values", "fields_of")
 
 _HALF = 32
 _LOW = np.int64((1 << _HALF) - 1)
@@ -74,7 +77,9 @@ def combined(
     made: dict[str, pa.Array] = {}
     for field in fields:
         column = columns[field.name]
-        if len(starts) == len(column):
+        if field.rule.sketched:
+            made[field.name] = united(field.rule, column, starts)
+        elif len(starts) == len(column):
             made |= {name: columns[name] for name in field.stored}
         elif field.instant is not None:
             chosen = _chosen(field.rule, columns[field.instant], column, starts)
@@ -84,6 +89,19 @@ def combined(
         else:
             made[field.name] = _extremes(field.rule, column, starts)
     return made
+
+
+def combined_runs(definition: MapDefinition, field: Field, column: RowColumn, runs: Runs) -> pa.Array:
+    """The values of one field whose rule reduces numbers, one for each answer, of rows where they lie.
+
+    Raises: as `combined`.
+    """
+    if field.rule.additive:
+        values, there, wrong = sums_of_runs(column.table, column.kind, runs)
+        _check_sums(definition, field.name, column.kind, wrong, lambda _: {})
+    else:
+        values, there = extremes_of_runs(column.table, column.kind, runs, least=field.rule is Rule.MIN)
+    return _masked(values, None if there.all() else there, column.kind)
 
 
 def _any_valid(column: pa.Array, starts: I64) -> npt.NDArray[np.bool_] | None:
@@ -115,13 +133,17 @@ def _sums(definition: MapDefinition, name: str, column: pa.Array, starts: I64, n
         upper = high + (low >> _HALF)
         wrong = (upper >= 1 << (_HALF - 1)) | (upper < -(1 << (_HALF - 1)))
         totals = np.add.reduceat(values, starts)
+    _check_sums(definition, name, column.type, wrong, named)
+    return _masked(totals, there, column.type)
+
+
+def _check_sums(definition: MapDefinition, name: str, kind: pa.DataType, wrong: Flags, named: Named) -> None:
     if wrong.any():
         raise Invalid(
             "a sum is larger than its type holds", kind="sum_overflow", map=definition.name, field=name,
-            type=column.type, **named(int(np.argmax(wrong))),
+            type=kind, **named(int(np.argmax(wrong))),
             hint="count in a larger unit, or ask for fewer buckets together; for whole numbers a double holds more",
         )  # fmt: skip
-    return _masked(totals, there, column.type)
 
 
 def _extremes(rule: Rule, column: pa.Array, starts: I64) -> pa.Array:

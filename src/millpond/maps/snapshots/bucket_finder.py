@@ -9,7 +9,7 @@ Whole groups hide what lies under them, as `joined_groups.py` states for all row
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,11 +24,11 @@ from millpond.maps.model.columns import value_arrow
 from millpond.maps.model.computed import computed_column
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.search.bucket_rows import rows_within
-from millpond.maps.search.combining import combined, fields_of
+from millpond.maps.search.combining import Field, combined, combined_runs, fields_of
 from millpond.maps.search.gather import ANSWER_BYTES_MAX
 from millpond.maps.search.kernels import find_groups
 from millpond.maps.search.partial import WHOLE
-from millpond.maps.snapshots.combined_groups import counted_from
+from millpond.maps.search.run_values import Runs
 from millpond.maps.snapshots.finder import Finder, Found, LayerParts, key_address
 from millpond.times.buckets import bucket_starts
 
@@ -37,31 +37,34 @@ __all__ = ("BucketFinder", "FoundRows", "finder_class")
 
 @dataclass(frozen=True, slots=True)
 class FoundRows(Found):
-    """Rows that combine to answers: `positions` number the answers, whose `rows` begin at `starts`."""
+    """Rows that combine to answers: `positions` number the answers, which `runs` of rows have."""
 
-    rows: I64
-    starts: I64
+    runs: Runs
 
     @classmethod
     def joined(cls, parts: Sequence[tuple[I64, FoundRows]]) -> FoundRows:
         """The answers to several batches of questions, each with the places of its questions among all."""
-        orders, positions, rows, starts = [], [], [], []
-        answers = begin = 0
+        orders, positions, begins, counts, starts = [], [], [], [], []
+        answers = runs = 0
         for places, answer in parts:
             orders.append(places[answer.order])
             positions.append(np.where(answer.positions >= 0, answer.positions + answers, -1))
-            rows.append(answer.rows)
-            starts.append(answer.starts + begin)
-            answers += len(answer.starts)
-            begin += len(answer.rows)
+            begins.append(answer.runs.begins)
+            counts.append(answer.runs.counts)
+            starts.append(answer.runs.starts + runs)
+            answers += len(answer.runs.starts)
+            runs += len(answer.runs.begins)
         none = [np.zeros(0, np.int64)]
-        return cls(*(np.concatenate([*none, *pieces]) for pieces in (orders, positions, rows, starts)))
+        order, position, *lines = (
+            np.concatenate([*none, *pieces]) for pieces in (orders, positions, begins, counts, starts)
+        )
+        return cls(order, position, Runs(*lines))
 
     @classmethod
     def nothing(cls, count: int) -> FoundRows:
         """No answer to any question."""
         none = np.zeros(0, np.int64)
-        return cls(np.arange(count), np.full(count, -1, np.int64), none, none)
+        return cls(np.arange(count), np.full(count, -1, np.int64), Runs(none, none, none))
 
 
 class BucketFinder(Finder):
@@ -157,16 +160,20 @@ class BucketFinder(Finder):
         Raises: `Invalid`, kind `sum_overflow`.
         """
         assert isinstance(matches, FoundRows) and name == "value", "an aggregate answers with its fields"
-        rows = Found(np.arange(len(matches.rows)), matches.rows)
         computed = [field for field in self._aggregation.computed if not path or path[0] == field.name]
         needed = {*path, *(name for field in computed for name in field.of)}
         fields = [field for field in fields_of(self.definition) if not path or needed & {*field.stored}]
         types = {field.name: field.type for field in value_arrow(self.definition.value)}
-        columns = {
-            stored: super(BucketFinder, self).take(rows, "value", types[stored], stored, bytes_max=bytes_max)
-            for field in fields for stored in field.stored
-        }  # fmt: skip
-        made = combined(self.definition, fields, columns, matches.starts, lambda _: {})
+        made: dict[str, pa.Array] = {}
+        others = []
+        for field in fields:
+            if field.rule.reduced:
+                place = self._column("value", types[field.name], field.name)
+                made[field.name] = combined_runs(self.definition, field, place, matches.runs)
+            else:
+                others.append(field)
+        if others:
+            made |= self._combined(others, types, matches.runs, bytes_max)
         made |= {field.name: computed_column(field, made) for field in computed}
         if path:
             answers = made[path[0]]
@@ -176,20 +183,35 @@ class BucketFinder(Finder):
         places[matches.order] = matches.positions
         return answers.take(pa.array(places, mask=places < 0))
 
+    def _combined(
+        self, fields: Sequence[Field], types: Mapping[str, pa.DataType], runs: Runs, bytes_max: int
+    ) -> dict[str, pa.Array]:  # fmt: skip
+        """The fields whose rule looks at rows one by one."""
+        positions = runs.rows
+        rows = Found(np.arange(len(positions)), positions)
+        columns = {
+            stored: super(BucketFinder, self).take(rows, "value", types[stored], stored, bytes_max=bytes_max)
+            for field in fields for stored in field.stored
+        }  # fmt: skip
+        return combined(self.definition, fields, columns, runs.row_starts, lambda _: {})
+
 
 def _together(order: I64, pieces: Sequence[tuple[I64, I64]]) -> FoundRows:
-    """The rows of several layers, those of one question together; a layer has the first of each, and how many."""
-    questions = [np.repeat(np.arange(len(order)), counts) for _, counts in pieces]
-    rows = [counted_from(begins, counts) for begins, counts in pieces]
+    """The runs of several layers, those of one question together; a layer has the first row, and how many."""
+    questions = [np.flatnonzero(counts) for _, counts in pieces]
     none = [np.zeros(0, np.int64)]
-    question, row = np.concatenate([*none, *questions]), np.concatenate([*none, *rows])
+    question = np.concatenate([*none, *questions])
+    begins, counts = (
+        np.concatenate([*none, *(piece[number][those] for piece, those in zip(pieces, questions, strict=True))])
+        for number in (0, 1)
+    )
     if len(pieces) > 1:
         by_question = np.argsort(question, kind="stable")
-        question, row = question[by_question], row[by_question]
+        question, begins, counts = question[by_question], begins[by_question], counts[by_question]
     starts = np.flatnonzero(np.diff(question, prepend=-1))
     positions = np.full(len(order), -1, np.int64)
     positions[question[starts]] = np.arange(len(starts))
-    return FoundRows(order, positions, row, starts)
+    return FoundRows(order, positions, Runs(begins, counts, starts))
 
 
 def finder_class(definition: MapDefinition) -> type[Finder]:

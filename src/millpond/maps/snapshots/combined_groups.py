@@ -24,11 +24,11 @@ from millpond.maps.model.aggregation import Aggregation
 from millpond.maps.model.columns import INSTANT
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.search.combining import combined_values
+from millpond.maps.search.run_values import counted_from
 from millpond.times.buckets import bucket_starts
 
 __all__ = (
-    "GroupRows", "at_bucket_starts", "coarser_rows", "combined_groups", "counted_from", "groups_of_buckets",
-    "in_order_of_time",
+    "GroupRows", "at_bucket_starts", "coarser_rows", "combined_groups", "groups_of_buckets", "in_order_of_time",
 )  # fmt: skip
 
 _HASH_BYTES = 8
@@ -100,7 +100,8 @@ def combined_groups(definition: MapDefinition, batch: pa.RecordBatch) -> pa.Reco
     """
     within = GroupRows.of(batch)
     rows, starts = within.rows, within.starts
-    if len(starts) == len(rows):
+    assert definition.aggregation is not None, "an aggregate has one"
+    if len(starts) == len(rows) and not definition.aggregation.sketched:
         return batch
 
     def named(run: int) -> dict[str, Any]:
@@ -151,11 +152,3 @@ def in_order_of_time(
     offsets = np.zeros(members.shape[1] + 1, np.int64)
     np.cumsum(np.bincount(key, minlength=members.shape[1]), out=offsets[1:])
     return place[order], offsets
-
-
-def counted_from(begins: I64, counts: I64) -> I64:
-    """The numbers from each beginning on, as many as it counts."""
-    ends = np.cumsum(counts)
-    total = int(ends[-1]) if len(ends) else 0
-    numbers: I64 = np.arange(total) + np.repeat(begins - (ends - counts), counts)
-    return numbers

@@ -285,11 +285,14 @@ class Finder:
         self, matches: Found, name: str, kind: pa.DataType, *path: str, bytes_max: int = ANSWER_BYTES_MAX
     ) -> pa.Array:  # fmt: skip
         """The row column `name` (a field within it, along `path`) of what was found, as type `kind`."""
+        return gather(self._column(name, kind, *path), matches.order, matches.positions, bytes_max)
+
+    def _column(self, name: str, kind: pa.DataType, *path: str) -> RowColumn:
         slot = "\0".join((name, *path, str(kind)))
         if slot not in self._columns:
             arrays = [self._row_column(batch, name, path) for batch in self.groups.batches]
             self._columns[slot] = RowColumn.of(self.groups, arrays, kind)
-        return gather(self._columns[slot], matches.order, matches.positions, bytes_max)
+        return self._columns[slot]
 
     @staticmethod
     def _row_column(batch: pa.RecordBatch, name: str, path: tuple[str, ...]) -> pa.Array:
