@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import socket
+import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,19 +16,25 @@ from typing import Any
 import pytest
 
 from millpond.clock import SystemClock
-from millpond.errors import Closed, Invalid, Unavailable
+from millpond.errors import Closed, Invalid, NotFound, Unavailable
 from millpond.pipelines.attempt_logs import AttemptLog, collecting
-from millpond.pipelines.driver import CANCELLED_MAX, SparkDriver, _understood
+from millpond.pipelines.driver import CANCELLED_MAX, SparkDriver, began_of
+from millpond.pipelines.driver_process import _understood
 from tests.harness.proof.killer import children
 from tests.workflows.test_client import wait_for
 
 pytestmark = pytest.mark.usefixtures("spark_process")
 
 
+ORPHAN_SECONDS = 4
+
+
 @pytest.fixture(scope="module")
 def driver() -> Iterator[SparkDriver]:
     made = SparkDriver("local[1]")
-    yield made
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("MILLPOND_DRIVER_SECONDS", str(ORPHAN_SECONDS))
+        yield made
     made.close()
 
 
@@ -41,7 +48,10 @@ def reading(sql: str) -> dict[str, Any]:
 
 
 def passed(driver: SparkDriver, key: str) -> bool:
-    return bool(driver.run(key, "check", counting("select 1 as a"))["passed"])
+    try:
+        return bool(driver.run(key, "check", counting("select 1 as a"))["passed"])
+    finally:
+        driver.forget(key)
 
 
 def test_errors_of_jobs_are_those_of_millpond_and_leave_the_driver(driver: SparkDriver) -> None:
@@ -79,6 +89,98 @@ def test_what_the_driver_writes_is_in_the_log_of_its_attempt_alone(driver: Spark
     with collecting(other):
         assert passed(driver, "silent")
     assert "said by the driver\n" in log.text() and "said" not in other.text()
+
+
+HOLDING = """
+from pathlib import Path
+from threading import Event
+
+from millpond.pipelines import pipeline, spark
+
+
+def holding(session, folder):
+    folder = Path(folder)
+    with (folder / "begun").open("a") as begun:
+        begun.write(session.sparkContext.applicationId + "\\n")
+    while not (folder / "go").exists():
+        Event().wait(0.05)
+    return session.range(7).count()
+
+
+@pipeline
+def waits(folder: str):
+    spark(holding, folder)
+"""
+
+
+def holding(folder: Path) -> dict[str, Any]:
+    return {"pond": "nowhere", "program": {"file": "waits.py", "source": HOLDING}, "pipeline": "waits",
+            "step": "holding", "arguments": [str(folder)]}  # fmt: skip
+
+
+def gone(driver: SparkDriver) -> subprocess.Popen[bytes]:
+    """The driver's process, which has no worker any more: as if that had been killed."""
+    line = driver._line
+    assert line is not None and line.process.popen is not None
+    process, line.process.popen, line.process.began = line.process.popen, None, ""
+    line.connection.shutdown(socket.SHUT_RDWR)
+    return process
+
+
+@pytest.mark.parametrize("worker", ["slow", "gone"])
+def test_a_job_is_taken_over_by_another_worker(driver: SparkDriver, tmp_path: Path, worker: str) -> None:
+    assert passed(driver, "before it is taken")
+    place, key = driver.place(), f"taken from a {worker} one"
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(driver.run, key, "function", holding(tmp_path))
+        wait_for((tmp_path / "begun").exists)
+        process = gone(driver) if worker == "gone" else None
+        other = SparkDriver.again("local[1]", place)
+        assert other is not None and other.process_id == place["pid"] and place["application"]
+        second = threads.submit(other.run, key, "function", holding(tmp_path), again=True)
+        assert getattr(first.exception(30), "kind", None) == ("driver_lost" if worker == "gone" else "driver_taken")
+        if worker == "slow":
+            assert not driver.cancel(key), "it is another one's job now"
+        (tmp_path / "go").touch()
+        assert second.result(30) == {"value": 7}
+        assert other.run(key, "function", holding(tmp_path)) == {"value": 7}, "kept until it is to be forgotten"
+    other.forget(key)
+    assert len((tmp_path / "begun").read_text().splitlines()) == 1
+    if process is None:
+        other.close()
+        return
+    driver._line, other._line = other._line, None  # the tests after this one need no other JVM
+    assert driver._line is not None
+    driver._line.process.popen = process
+
+
+def test_a_job_that_the_driver_has_no_more_is_not_begun_again(driver: SparkDriver) -> None:
+    assert passed(driver, "over")
+    for key in ("over", "never"):
+        with pytest.raises(NotFound, match="no such job"):
+            driver.run(key, "check", counting("select 1 as a"), again=True)
+    assert passed(driver, "over")
+
+
+def test_a_driver_that_a_checkpoint_names_is_the_same_process_on_this_machine(driver: SparkDriver) -> None:
+    assert passed(driver, "named")
+    place = driver.place()
+    for changed in ({"host": "elsewhere"}, {"began": "1"}, {"folder": "nothing"}, {"folder": "../x"}, {"pid": 1}):
+        assert SparkDriver.again("local[1]", {**place, **changed}) is None
+
+
+def test_a_driver_without_a_worker_ends_after_a_time(driver: SparkDriver, tmp_path: Path) -> None:
+    own = SparkDriver("local[1]")
+    with ThreadPoolExecutor(1) as threads:
+        lost = threads.submit(own.run, "orphan", "function", holding(tmp_path))
+        wait_for((tmp_path / "begun").exists)
+        place, clock = own.place(), SystemClock()
+        began, process = clock.monotonic(), gone(own)
+        assert isinstance(lost.exception(30), Unavailable)
+    wait_for(lambda: began_of(place["pid"]) != place["began"])
+    assert SparkDriver.again("local[1]", place) is None
+    assert clock.monotonic() - began >= ORPHAN_SECONDS
+    assert process.wait(30) == 0
 
 
 def enriching(out: str, view: dict[str, Any], sql: str = "select * from rows") -> dict[str, Any]:

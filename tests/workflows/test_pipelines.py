@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -11,9 +12,11 @@ from typing import Any
 
 import pytest
 from littlehorse.model import (
+    CheckpointId,
     DeleteWfRunRequest,
     LHStatus,
     ListTaskRunsRequest,
+    ResumeWfRunRequest,
     RunWfRequest,
     StopWfRunRequest,
     WfRunId,
@@ -24,22 +27,25 @@ from typer.testing import CliRunner
 
 import millpond
 from millpond.cli.main import app
+from millpond.clock import SystemClock
 from millpond.errors import Invalid, NotFound
 from millpond.pipelines import ColumnRule, Drift, KeyRule, Pipeline, Question, Rows, Rules, Target, View
+from millpond.pipelines.driver import began_of
 from tests.docs.snippets import snippets
 from tests.workflows.conftest import SECONDS, WorkflowServer
 from tests.workflows.test_client import wait_for
 
 pytestmark = pytest.mark.usefixtures("spark_process")
 
+STOP_SECONDS = 5.0
 STATIONS = "code,name,height\nJFK,Kennedy,13\nLGA,La Guardia,22\nEWR,Newark,18\n"
 
 
 class Site:
     """A server, a worker of pipelines, and a folder with files."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.server = folder, WorkflowServer(folder / "pond")
+    def __init__(self, folder: Path, master: str = "local[2]") -> None:
+        self.folder, self.server, self.master = folder, WorkflowServer(folder / "pond"), master
         self.worker: subprocess.Popen[bytes] | None = None
 
     @property
@@ -52,18 +58,24 @@ class Site:
 
     def start(self) -> None:
         self.server.start()
+        self.begin_worker()
+
+    def begin_worker(self) -> None:
         with self.log.open("w") as log:
             self.worker = subprocess.Popen(
                 [sys.executable, "-m", "millpond", "worker", "millpond.pipelines", "--pond", self.url, "--master",
-                 "local[2]", "--server", f"127.0.0.1:{self.server.grpc_port}"],
+                 self.master, "--server", f"127.0.0.1:{self.server.grpc_port}"],
                 stdout=log, stderr=log, env=self.server.environment(), cwd=self.folder,
             )  # fmt: skip
         wait_for(lambda: "working on" in self.log.read_text())
 
-    def end(self) -> None:
+    def kill_worker(self) -> None:
         if self.worker is not None:
             self.worker.kill()
             self.worker.wait()
+
+    def end(self) -> None:
+        self.kill_worker()
         self.server.end()
 
     def rows(self, text: str, sql: str) -> Rows:
@@ -80,6 +92,41 @@ class Site:
             stub.PutWfSpec(Workflow(name, body).compile(), timeout=SECONDS)
             stub.RunWf(RunWfRequest(wf_spec_name=name, id=name), timeout=SECONDS)
         return self.wait_ended(name)
+
+    def begin(self, name: str, body: Callable[[WorkflowThread], None]) -> None:
+        """Begin the run of a workflow; it returns when the first attempt at a step has begun."""
+        with self.server.stub() as stub:
+            stub.PutWfSpec(Workflow(name, body).compile(), timeout=SECONDS)
+            stub.RunWf(RunWfRequest(wf_spec_name=name, id=name), timeout=SECONDS)
+        with millpond.open(self.url) as pond:
+            wait_for(lambda: any(pond.events.read("default", name)))
+
+    def task(self, run: str) -> Any:
+        """The newest task run of a run."""
+        with self.server.stub() as stub:
+            request = ListTaskRunsRequest(wf_run_id=WfRunId(id=run))
+            return list(stub.ListTaskRuns(request, timeout=SECONDS).results)[-1]
+
+    def progress(self, run: str) -> dict[str, Any]:
+        """The progress of the newest attempt of a run."""
+        shown = self.task(run).attempts[-1].log_output
+        return json.loads(shown.json_obj) if shown.WhichOneof("value") == "json_obj" else {}
+
+    def drivers(self, run: str) -> list[dict[str, Any]]:
+        """The drivers that the checkpoints of a run's newest step name."""
+        task = self.task(run)
+        with self.server.stub() as stub:
+            values = [
+                stub.GetCheckpoint(CheckpointId(task_run=task.id, checkpoint_number=number), timeout=SECONDS).value
+                for number in range(1, task.total_checkpoints)
+            ]
+        return [found for value in values if (found := json.loads(value.json_obj).get("$driver")) is not None]
+
+    def loads(self, run: str) -> list[int]:
+        """The rows of each load that a run entered; of a void ticket none."""
+        with millpond.open(self.url) as pond:
+            entries = [entry.body for entry in pond.log.entries(0) if entry.kind == "load"]
+        return [sum(body["rows"].values()) for body in entries if body["load"].startswith(f"{run}_")]
 
     def wait_ended(self, run: str) -> Any:
         """A run when it has ended."""
@@ -109,6 +156,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         made.end()
 
 
+ENDLESS = "select cast(a as string) as key, a as value from (select sum(id % 7) as a from range(100000000000000))"
+SLEEPS = "coalesce(reflect('java.lang.Thread', 'sleep', 300L + id), 'x')"
+SLOW = f"select cast(id as string) as key, length({SLEEPS}) as value from range(0, 12, 1, 12)"
 AS_STATE = "select code as key, name, height from stations"
 
 
@@ -220,17 +270,12 @@ def test_a_load_that_fails_leaves_no_map_and_one_into_another_map_is_refused(sit
 
 @pytest.mark.parametrize("ended", ["deleted", "stopped"])
 def test_nothing_of_a_run_that_is_stopped_enters_a_map(site: Site, ended: str) -> None:
-    slow = "select cast(a as string) as key, a as value from (select sum(id % 7) as a from range(100000000000000))"
-
     def body(wf: WorkflowThread) -> None:
-        Pipeline(wf).load(ended, site.rows(STATIONS, slow), Target(kind="state", value="long"))
+        Pipeline(wf).load(ended, site.rows(STATIONS, ENDLESS), Target(kind="state", value="long"))
 
     run = WfRunId(id=ended)
+    site.begin(ended, body)  # what is stopped before its job is handed to Spark needs no void load
     with site.server.stub() as stub:
-        stub.PutWfSpec(Workflow(ended, body).compile(), timeout=SECONDS)
-        stub.RunWf(RunWfRequest(wf_spec_name=ended, id=ended), timeout=SECONDS)
-        with millpond.open(site.url) as pond:  # what is stopped before its job is handed to Spark needs no void load
-            wait_for(lambda: any(pond.events.read("default", ended)))
         if ended == "deleted":
             stub.DeleteWfRun(DeleteWfRunRequest(id=run), timeout=SECONDS)
         else:
@@ -238,11 +283,51 @@ def test_nothing_of_a_run_that_is_stopped_enters_a_map(site: Site, ended: str) -
         wait_for(lambda: f"{ended} load attempt 0: cancelled" in site.log.read_text())
         if ended == "stopped":
             wait_for(lambda: stub.GetWfRun(run, timeout=SECONDS).status == LHStatus.HALTED)
-    with millpond.open(site.url) as pond:
-        wait_for(lambda: [] in [
-            list(entry.body["rows"]) for entry in pond.log.entries(0)
-            if entry.kind == "load" and entry.body["load"].startswith(f"{ended}_")
-        ])  # fmt: skip
+    wait_for(lambda: site.loads(ended) == [0])
+
+
+@pytest.mark.parametrize("moment", ["begun", "working"])
+def test_a_driver_goes_on_when_its_worker_is_killed(site: Site, moment: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MILLPOND_WORKFLOWS", f"127.0.0.1:{site.server.grpc_port}")
+    run, rows = f"killed-{moment}", site.rows(STATIONS, SLOW)
+    site.begin(run, lambda wf: Pipeline(wf).load("killed", rows, Target(kind="state", value="long")) and None)
+    if moment == "working":
+        wait_for(lambda: site.progress(run).get("tasks_done", 0) >= 1)
+        assert re.search(r"attempt 0 running  stage \d+ \(.+\), \d+/12 tasks, [\d,]+ rows, ", typed("run", "show", run))
+    site.kill_worker()
+    site.begin_worker()
+    assert site.wait_ended(run).status == LHStatus.COMPLETED, site.log.read_text()
+    assert len(site.task(run).attempts) <= 2
+    assert (site.loads(run), len(site.drivers(run))) == ([12], 1), "one load, of one driver"
+
+
+def test_a_run_that_is_stopped_ends_a_driver_whose_worker_is_gone(site: Site) -> None:
+    run, rows = "orphan", site.rows(STATIONS, ENDLESS)
+    site.begin(run, lambda wf: Pipeline(wf).load(run, rows, Target(kind="state", value="long")) and None)
+    wait_for(lambda: bool(site.progress(run)))
+    (driver,) = site.drivers(run)
+    site.kill_worker()
+    with site.server.stub() as stub:
+        stub.StopWfRun(StopWfRunRequest(wf_run_id=WfRunId(id=run)), timeout=SECONDS)
+    clock = SystemClock()
+    began = clock.monotonic()
+    wait_for(lambda: began_of(driver["pid"]) != driver["began"])
+    assert clock.monotonic() - began <= STOP_SECONDS
+    assert site.loads(run) == [0], "its ticket is void"
+    site.begin_worker()
+
+
+def test_a_run_that_is_resumed_begins_its_step_anew(site: Site) -> None:
+    run, rows = "resumed", site.rows(STATIONS, SLOW)
+    site.begin(run, lambda wf: Pipeline(wf).load(run, rows, Target(kind="state", value="long")) and None)
+    wait_for(lambda: bool(site.progress(run)))
+    name = WfRunId(id=run)
+    with site.server.stub() as stub:
+        stub.StopWfRun(StopWfRunRequest(wf_run_id=name), timeout=SECONDS)
+        wait_for(lambda: stub.GetWfRun(name, timeout=SECONDS).status == LHStatus.HALTED)
+        stub.ResumeWfRun(ResumeWfRunRequest(wf_run_id=name), timeout=SECONDS)
+    assert site.wait_ended(run).status == LHStatus.COMPLETED, site.log.read_text()
+    assert sorted(site.loads(run)) == [0, 12], "the ticket of the first attempt is void"
 
 
 def test_values_of_the_run_inside_an_input_are_refused() -> None:

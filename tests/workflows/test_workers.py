@@ -22,6 +22,8 @@ from littlehorse.model import (
 from littlehorse.workflow import Workflow, WorkflowThread
 
 from millpond.clock import SystemClock
+from millpond.pipelines import wanted as wanted_attempts
+from millpond.pipelines.wanted import Wanted, wanted
 from tests.rings.forked import Command
 from tests.workflows.conftest import SECONDS, WorkflowServer
 from tests.workflows.test_client import wait_for
@@ -186,3 +188,27 @@ def test_an_attempt_of_a_run_that_is_stopped_or_deleted_is_cancelled(site: Site)
     finally:
         worker.kill()
         worker.wait()
+
+
+def test_the_server_says_if_an_attempt_without_a_worker_is_wanted(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LHC_API_HOST", "127.0.0.1")
+    monkeypatch.setenv("LHC_API_PORT", str(site.server.grpc_port))
+    wanted_attempts._stub.cache_clear()
+    worker = site.worker()
+    site.run("watched", 600)
+    wait_for(lambda: site.there("watched.began"))
+    with site.server.stub() as stub:
+        run = WfRunId(id="watched")
+        (task,) = stub.ListTaskRuns(ListTaskRunsRequest(wf_run_id=run), timeout=SECONDS).results
+        watched = {"run": "watched", "task": task.id.task_guid, "thread": 0, "attempt": 0}
+        assert wanted(watched) == Wanted.YES
+        assert wanted({**watched, "attempt": -1}) == Wanted.ELSEWHERE
+        stub.StopWfRun(StopWfRunRequest(wf_run_id=run), timeout=SECONDS)
+        assert wanted(watched) == Wanted.NO
+    site.delete("watched")
+    assert wanted(watched) == Wanted.NO
+    worker.send_signal(signal.SIGTERM)
+    worker.wait(SECONDS)
+    monkeypatch.setenv("LHC_API_PORT", "1")
+    wanted_attempts._stub.cache_clear()
+    assert wanted(watched) == Wanted.UNKNOWN

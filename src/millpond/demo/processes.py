@@ -1,6 +1,6 @@
 """A server of workflows and a worker of pipelines, as processes of their own that can be ended at any moment.
 
-Invariant: what is started is ended by `end`, or by the `with` block; a driver of Spark ends with its worker.
+Invariant: what is started is ended by `end`, or by the `with` block; a driver of Spark without a worker ends by itself.
 """
 
 from __future__ import annotations

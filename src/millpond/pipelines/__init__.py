@@ -15,7 +15,8 @@
 | `tasks` | the tasks of workers |
 | `step`, `tickets`, `targets` | one attempt: key, checkpoints, failures; the load that it enters, and its map |
 | `story` | its events |
-| `driver` | Spark, in a process of its own |
+| `driver`, `driver_process`, `spark_progress` | Spark, in a process of its own: its worker's side, and its own |
+| `wanted` | the server's word on an attempt whose worker is gone |
 | `jobs` | its jobs |
 | `requests`, `rules` | inputs as JSON; rules of a check, and how they come out |
 """

@@ -71,6 +71,8 @@ __all__ = ("Calls", "EmbeddedRuns", "Ended", "embedded", "task_runs")
 TENANT = "default"
 SLOTS = 4
 """The steps of different runs that are carried out at a time."""
+LOOK_AGAIN_SECONDS = 0.2
+"""The time after which it is looked again whether to go on, when no step has begun or ended."""
 _OVER = (LHStatus.COMPLETED, LHStatus.ERROR, LHStatus.EXCEPTION)
 
 
@@ -125,7 +127,7 @@ class EmbeddedRuns:
     def __init__(self, pond: Pond, tell: Callable[[str], object]) -> None:
         self._pond, self._tell, self._clock = pond, tell, SystemClock()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._handed: asyncio.Queue[ScheduledTask] = asyncio.Queue()
+        self._handed: asyncio.Queue[ScheduledTask | None] = asyncio.Queue()
         self._id = f"embedded-{os.getpid()}{BEATING}"
         self._reason = ""
         self._processor = Processor(pond.space, self._clock, self._pass_on)
@@ -226,18 +228,22 @@ class EmbeddedRuns:
         self._loop, self._handed = asyncio.get_running_loop(), asyncio.Queue()
         idle = [Worker((TENANT, TASK), self._id) for _ in range(SLOTS)]
         working: set[asyncio.Task[None]] = set()
+
+        def ended(task: asyncio.Task[None]) -> None:
+            working.discard(task)
+            self._handed.put_nowait(None)  # what the runs have come to is looked at
+
         for worker in idle:
             self._processor.workers.wait(worker)
         try:
             while goes_on():
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(0.2):
+                    async with asyncio.timeout(LOOK_AGAIN_SECONDS):
                         scheduled = await self._handed.get()
+                    if scheduled is not None:
                         task = asyncio.create_task(self._execute(scheduled))
                         working.add(task)
-                        task.add_done_callback(working.discard)
-                if working and self._handed.empty():
-                    await asyncio.wait(working, return_when=asyncio.FIRST_COMPLETED, timeout=0.05)
+                        task.add_done_callback(ended)
         finally:
             while self._processor.workers.take((TENANT, TASK)) is not None:
                 pass  # all are this loop's, and a task that were handed to one of them now would be lost

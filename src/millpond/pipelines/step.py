@@ -11,11 +11,13 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
+import atexit
 import os
 import traceback
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -23,7 +25,7 @@ from littlehorse.exceptions import LHTaskException
 from littlehorse.model import VariableValue
 from littlehorse.worker import WorkerContext
 
-from millpond.client.location import parse_location
+from millpond.client.location import NodesLocation, parse_location
 from millpond.clock import SystemClock
 from millpond.error_values import shown
 from millpond.errors import Closed, Conflict, Fenced, Internal, Invalid, MillpondError, Unavailable
@@ -71,6 +73,28 @@ class Step:
         Raises: what the work raises; `Unavailable` when the checkpoint cannot be stored.
         """
         return await _once(self.context, work)
+
+    async def retained(self) -> Any:
+        """The value of the next checkpoint of an earlier attempt; None when there is none."""
+        with suppress(_Unknown):
+            return await _checkpoint(self.context, _unknown)
+        return None
+
+    async def keep(self, value: Any) -> None:
+        """Store a checkpoint behind those that `retained` gave.
+
+        Raises: `Unavailable` when it cannot be stored.
+        """
+        await _checkpoint(self.context, lambda _: value)
+
+    def watched(self) -> dict[str, Any] | None:
+        """The name of this attempt with the server of workflows; None where the engine is in this process."""
+        if self.pond in _HELD:
+            return None
+        return {
+            "run": run_path(self.context.wf_run_id), "task": self.context.task_run_id.task_guid,
+            "thread": self.context.node_run_id.thread_run_number, "attempt": self.context.attempt_number,
+        }  # fmt: skip
 
     async def of_pond(self, work: Callable[[Pond | RemotePond], Any]) -> Any:
         """The result of work on the open pond, once."""
@@ -194,8 +218,19 @@ def held(place: str, pond: Pond | RemotePond) -> Iterator[None]:
 def _with_pond(place: str, work: Callable[[Pond | RemotePond], Any]) -> Any:
     if place in _HELD:
         return work(_HELD[place])
-    with parse_location(place).open_existing() as pond:
+    location = parse_location(place)
+    if isinstance(location, NodesLocation):
+        return work(_of_nodes(location))
+    with location.open_existing() as pond:  # a folder is not held: other processes work on it
         return work(pond)
+
+
+@cache
+def _of_nodes(location: NodesLocation) -> RemotePond:
+    """A pond on nodes, which stays open: its connections serve all steps of this process."""
+    pond = location.open_existing()
+    atexit.register(pond.close)
+    return pond
 
 
 async def _report_failure(pond: str, story: Story | None, error: MillpondError, *, retryable: bool) -> None:
@@ -209,12 +244,17 @@ async def _report_failure(pond: str, story: Story | None, error: MillpondError, 
 
 
 async def _once(context: WorkerContext, work: Callable[[], Any]) -> Any:
+    with suppress(_Unknown):
+        return await _checkpoint(context, _unknown)
+    # The client runs the work of a checkpoint on its event loop, where it would stop heartbeats.
+    result = await asyncio.to_thread(work)
+    return await _checkpoint(context, lambda _: result)
+
+
+async def _checkpoint(context: WorkerContext, value: Callable[[object], Any]) -> Any:
+    """The value of the next checkpoint, or the one that is stored as it."""
     try:
-        with suppress(_Unknown):
-            return await context.execute_and_checkpoint(_unknown)
-        # The client runs the work of a checkpoint on its event loop, where it would stop heartbeats.
-        result = await asyncio.to_thread(work)
-        return await context.execute_and_checkpoint(lambda _: result)
+        return await context.execute_and_checkpoint(value)
     except grpc.RpcError as error:
         raise Unavailable(
             "the server of workflows does not answer about a checkpoint", kind="checkpoint_lost",

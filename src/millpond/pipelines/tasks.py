@@ -8,24 +8,30 @@ from __future__ import annotations
 
 import asyncio
 import os
+from contextlib import suppress
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from littlehorse.worker import WorkerContext
 
+from millpond.errors import NotFound
 from millpond.events.event import NewEvent
 from millpond.json_forms import plain, stable_json
 from millpond.pipelines.attempt_logs import ATTEMPT_LOG_BYTES_MAX
-from millpond.pipelines.driver import SparkDriver
+from millpond.pipelines.driver import Drivers, SparkDriver
 from millpond.pipelines.kinds import CHECK_FAILED, carried_out
 from millpond.pipelines.rules import Finding, summary
 from millpond.pipelines.step import Failed, Step, attempt
 from millpond.pipelines.step_lineage import StepLineage
 from millpond.pipelines.tickets import ticket_of, void
+from millpond.workflows.tasks.progress import showing
 
 if TYPE_CHECKING:
     from millpond.client.pond import RemotePond
     from millpond.pond import Pond
+
+_DRIVER = "$driver"
+"""The field of a checkpoint that holds where a driver is, and not the result of its job."""
 
 __all__ = ("check", "condense", "enrich", "load", "notify", "retain", "step")
 
@@ -108,17 +114,42 @@ async def step(
 
 
 async def _job(step: Step, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-    attempt_number = step.context.attempt_number
-    ticket = ticket_of(step.key, attempt_number)
-    whole = {**arguments, "pond": step.pond, "key": step.key, "attempt": attempt_number}
+    """The result of a job of Spark: of a checkpoint, of a driver that goes on with it, or of one that begins it."""
+    place: dict[str, Any] | None = None
+    while (row := await step.retained()) is not None:
+        if _DRIVER not in row:
+            result: dict[str, Any] = row
+            return result
+        place = row[_DRIVER]
+    if place is not None and (driver := await asyncio.to_thread(_drivers().again, place)) is not None:
+        with suppress(NotFound):  # it has forgotten a job that failed, or was stopped
+            return await _done_by(driver, place, step, name, arguments, again=True)
+    driver = _drivers().own()
+    place = await asyncio.to_thread(driver.place)
+    place |= {"attempt": step.context.attempt_number, "ticket": ticket_of(step.key, step.context.attempt_number)}
+    await step.keep({_DRIVER: place})  # before it has the job: one that no checkpoint names has none, and ends
+    return await _done_by(driver, place, step, name, arguments)
+
+
+async def _done_by(
+    driver: SparkDriver, place: dict[str, Any], step: Step, name: str, arguments: dict[str, Any], *,
+    again: bool = False,
+) -> dict[str, Any]:  # fmt: skip
+    ticket = place["ticket"]
+    whole = {**arguments, "pond": step.pond, "key": step.key, "attempt": place["attempt"]}
+    run = partial(driver.run, ticket, name, whole, step.watched(), again=again)
     try:
-        result: dict[str, Any] = await step.once(lambda: _driver().run(ticket, name, whole))
+        with showing(step.context.task_run_id, step.context.attempt_number, partial(driver.status, ticket)):
+            result = await asyncio.to_thread(run)
     except asyncio.CancelledError:
         # The run was stopped or deleted, or the timeout is over: nothing of it enters a map afterwards.
-        await asyncio.to_thread(_driver().cancel, ticket)
-        if name == "load":
+        if await asyncio.to_thread(driver.cancel, ticket) and name == "load":
             await step.outside(lambda pond: void(pond, ticket))
         raise
+    finally:
+        _drivers().left(driver)
+    await step.keep(result)
+    await asyncio.to_thread(driver.forget, ticket)
     return result
 
 
@@ -132,5 +163,6 @@ async def _maintained(what: str, map: str, before: str, step: Step) -> dict[str,
 
 
 @cache
-def _driver() -> SparkDriver:
-    return SparkDriver(os.environ.get("MILLPOND_SPARK_MASTER", "local[*]"))
+def _drivers() -> Drivers:
+    """The drivers of this process."""
+    return Drivers(os.environ.get("MILLPOND_SPARK_MASTER", "local[*]"))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from millpond.client.pond import RemotePond
     from millpond.pond import Pond
 
-__all__ = ("earlier_load", "ticket_of", "void")
+__all__ = ("earlier_load", "is_void", "ticket_of", "void")
 
 
 def ticket_of(key: str, attempt: int) -> str:
@@ -47,9 +47,21 @@ def void(pond: Pond | RemotePond, ticket: str) -> dict[str, Any] | None:
     Raises: as `Pond.commit_load`.
     """
     result = pond.loading.void(ticket)
-    entry = next(iter(pond.log.entries(result.position - 1)))
-    rows = sum(entry.body["rows"].values()) if entry.kind == "load" and entry.body["load"] == ticket else 0
+    body = _entered(pond, ticket, result.position)
+    rows = sum(body["rows"].values()) if body else 0
     if not rows:
         return None
-    on: dict[str, Any] = {name: entry.body[name] for name in ("branch", "commit") if name in entry.body}
-    return {"load": ticket, "rows": rows, "rejected": entry.body["rejected"], "position": result.position, **on}
+    on: dict[str, Any] = {name: body[name] for name in ("branch", "commit") if name in body}
+    return {"load": ticket, "rows": rows, "rejected": body["rejected"], "position": result.position, **on}
+
+
+def is_void(pond: Pond | RemotePond, ticket: str, position: int) -> bool:
+    """True when a load without rows, which ended at a position of the log, was that of a void ticket."""
+    body = _entered(pond, ticket, position)
+    return bool(body) and not body["parts"]
+
+
+def _entered(pond: Pond | RemotePond, ticket: str, position: int) -> dict[str, Any]:
+    """The entry of a ticket at a position of the log; nothing when another one is there."""
+    entry = next(iter(pond.log.entries(position - 1)), None) if position else None
+    return entry.body if entry is not None and entry.kind == "load" and entry.body["load"] == ticket else {}

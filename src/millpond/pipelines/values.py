@@ -25,7 +25,7 @@ from typing import Any, NoReturn
 from millpond.errors import Invalid
 from millpond.json_forms import parse_object, to_json
 
-__all__ = ("Comparison", "Value", "filled", "names_in", "step_of", "template_of")
+__all__ = ("Comparison", "Value", "filled", "leaves_in", "names_in", "step_of", "template_of")
 
 _MARK = re.compile("\x02([^\x02\x03]*)\x03")
 _TESTS: dict[str, Callable[[Any, Any], bool]] = {
@@ -139,15 +139,21 @@ def _text(text: str) -> Any:
 
 def names_in(template: Any) -> Iterator[str]:
     """The parameters and steps that a template takes values of."""
+    for leaf in leaves_in(template):
+        yield leaf["$value"][0]
+
+
+def leaves_in(template: Any) -> Iterator[Mapping[str, Any]]:
+    """The values of the run that a template takes, as templates of their own."""
     if isinstance(template, Mapping):
         if "$value" in template:
-            yield template["$value"][0]
+            yield template
         else:
             for inner in template.values():
-                yield from names_in(inner)
+                yield from leaves_in(inner)
     elif isinstance(template, list):
         for inner in template:
-            yield from names_in(inner)
+            yield from leaves_in(inner)
 
 
 def filled(template: Any, values: Mapping[str, Any]) -> Any:

@@ -212,6 +212,9 @@ def _reason(message: str) -> str:
 def _node_lines(node: Any, attempts: dict[str, Any]) -> Iterator[str]:
     from littlehorse.model import LHStatus, TaskStatus
 
+    from millpond.workflows.engine.values.conversions import plain
+    from millpond.workflows.tasks.progress import words_of
+
     yield f"│  {node.id.position:>3} {node.node_name}  {LHStatus.Name(node.status)}"
     for failure in node.failures:
         yield f"│        failed: {failure.failure_name} {_reason(failure.message)}".rstrip()
@@ -221,6 +224,8 @@ def _node_lines(node: Any, attempts: dict[str, Any]) -> Iterator[str]:
         words = _shown(attempt.output) if result == "output" else ""
         words = _reason(attempt.error.message) if result == "error" else words
         words = f"{attempt.exception.name} {_reason(attempt.exception.message)}" if result == "exception" else words
+        if attempt.status == TaskStatus.TASK_RUNNING and attempt.HasField("log_output"):
+            words = words_of(plain(attempt.log_output))
         status = TaskStatus.Name(attempt.status).removeprefix("TASK_").lower()
         yield f"│        attempt {number} {status}  {words}".rstrip()
 

@@ -16,9 +16,9 @@ from __future__ import annotations
 import asyncio
 import signal
 import traceback
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, get_type_hints
+from typing import Any, NamedTuple, get_type_hints
 
 import grpc
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -27,7 +27,6 @@ from littlehorse.exceptions import LHTaskException
 from littlehorse.lh_struct import deserialize_struct
 from littlehorse.model import (
     LHErrorType,
-    LHStatus,
     LHTaskError,
     PollTaskRequest,
     RegisterTaskWorkerRequest,
@@ -43,6 +42,8 @@ from littlehorse.worker import LHTask, LHTaskWorker, WorkerContext
 from millpond.clock import SystemClock
 from millpond.json_forms import parse_object
 from millpond.workflows.engine import run_path
+from millpond.workflows.engine.halting import is_halted_by_hand
+from millpond.workflows.tasks.progress import METADATA, beaten
 from millpond.workflows.tasks.queues import BEATING
 
 __all__ = ("BEAT_SECONDS", "END_SECONDS", "TaskWorker", "step_of")
@@ -137,7 +138,7 @@ class TaskWorker:
         hosts = set()
         for task in self._tasks.values():
             request = RegisterTaskWorkerRequest(task_worker_id=self._id, task_def_id=task.task_def.id)
-            reply = await stub.RegisterTaskWorker(request, timeout=BEAT_SECONDS)
+            reply = await stub.RegisterTaskWorker(request, timeout=BEAT_SECONDS, metadata=_beat())
             hosts |= {f"{own.host}:{own.port}" for own in reply.your_hosts}
         return hosts
 
@@ -226,6 +227,23 @@ class TaskWorker:
                 return
 
 
+class _Entry(NamedTuple):
+    key: str
+    value: str | bytes
+
+
+class _Metadata(grpc.aio.Metadata):
+    """Metadata as the client's interceptors read them."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return (_Entry(*pair) for pair in super().__iter__())
+
+
+def _beat() -> _Metadata | None:
+    progress = beaten()
+    return _Metadata((METADATA, progress)) if progress else None
+
+
 def step_of(task: str, variables: Sequence[Any]) -> str:
     """The step that a task run is: of a pipeline that is a function its name, else the task's."""
     first = variables[0].value if variables else None
@@ -258,12 +276,7 @@ async def _unwanted(stub: Any, scheduled: ScheduledTask) -> str:
         return ""
     node = scheduled.source.task_node.node_run_id
     run = await stub.GetWfRun(node.wf_run_id, timeout=_CALL_SECONDS)
-    thread = run.thread_runs[node.thread_run_number]
-    if thread.status not in (LHStatus.HALTING, LHStatus.HALTED):
-        return ""
-    # A thread that an event interrupts lets its task end; one that somebody stopped does not.
-    by_hand = any(reason.HasField("manual_halt") for own in run.thread_runs for reason in own.halt_reasons)
-    return "its run was stopped" if by_hand else ""
+    return "its run was stopped" if is_halted_by_hand(run, node.thread_run_number) else ""
 
 
 def _note_end(report: ReportTaskRun, working: asyncio.Future[Any]) -> str:

@@ -230,11 +230,14 @@ def _attempt(attempt: Any) -> dict[str, Any]:
     from littlehorse.model import TaskStatus
 
     from millpond.workflows.engine.values.conversions import plain
+    from millpond.workflows.tasks.progress import words_of
 
     result = attempt.WhichOneof("result")
     words = to_json(plain(attempt.output)).decode() if result == "output" else ""
     words = attempt.error.message if result == "error" else words
     words = f"{attempt.exception.name} {attempt.exception.message}" if result == "exception" else words
+    if attempt.status == TaskStatus.TASK_RUNNING and attempt.HasField("log_output"):
+        words = words_of(plain(attempt.log_output))
     status = TaskStatus.Name(attempt.status).removeprefix("TASK_")
     return {"status": status, "worker": attempt.task_worker_id, "words": words, **_times(attempt, *_ATTEMPT)}
 

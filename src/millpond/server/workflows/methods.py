@@ -24,6 +24,7 @@ from littlehorse.model import (
     DeletePrincipalRequest,
     LHHostInfo,
     ListQuotaUsageMetricsRequest,
+    ListTaskRunsRequest,
     LittleHorseVersion,
     MetricsList,
     PollTaskRequest,
@@ -36,6 +37,9 @@ from littlehorse.model import (
     RunWfRequest,
     TaskDef,
     TaskDefId,
+    TaskRun,
+    TaskRunId,
+    TaskRunList,
     TaskWorkerGroup,
     TaskWorkerGroupId,
     WfRunId,
@@ -50,6 +54,7 @@ from millpond.server.workflows.cluster_reads import CLUSTER_READS
 from millpond.server.workflows.reads import GETS, READS
 from millpond.workflows.engine import COMMANDS, Command, apply, key_of, run_path
 from millpond.workflows.engine.values.masks import shown
+from millpond.workflows.tasks.progress import METADATA
 from millpond.workflows.tasks.queues import Worker
 
 if TYPE_CHECKING:
@@ -71,6 +76,8 @@ _OF_RUNS = frozenset({"PutExternalEvent", "PutCheckpoint", "DeleteWfRun", "PutCo
 _METHODS: Final = service_pb2.DESCRIPTOR.services_by_name["LittleHorse"].methods
 _OF_WORKERS = frozenset({"ReportTask", "PutCheckpoint"})
 _REPORTS = (ReportTaskRun, PutCheckpointRequest)
+_TASK_RUNS: Final = {TaskRunId: TaskRun, ListTaskRunsRequest: TaskRunList}
+"""The reads whose replies show how far attempts are that run now."""
 _Call: TypeAlias = "Call[WorkflowService]"
 _Row: TypeAlias = "Row[WorkflowService, Any]"
 
@@ -124,7 +131,9 @@ async def _read(call: _Call, request: Message) -> bytes:
     kind = type(request)
     read = CLUSTER_READS.get(kind) or READS[kind]
     reading = call.service.get if kind in GETS else call.service.read
-    return await reading(call.tenant, lambda rows: read(rows, request).SerializeToString())
+    reply: bytes = await reading(call.tenant, lambda rows: read(rows, request).SerializeToString())
+    runs = _TASK_RUNS.get(kind)
+    return reply if runs is None else call.service.progress.added(call.tenant, runs, reply)
 
 
 # -- methods of their own ---------------------------------------------------------------------------------
@@ -165,6 +174,8 @@ async def _register(call: _Call, request: RegisterTaskWorkerRequest) -> Register
     await service.begin()
     service.registered.note(call.tenant, request.task_def_id.name, request.task_worker_id)
     service.lost.beat(call.tenant, request.task_worker_id)
+    if METADATA in call.metadata:
+        service.progress.note(call.tenant, call.metadata[METADATA])
     return RegisterTaskWorkerResponse(your_hosts=_hosts(service), is_cluster_healthy=True)
 
 

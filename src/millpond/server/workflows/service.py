@@ -38,6 +38,7 @@ from millpond.server.workflows.registrations import Registrations
 from millpond.workflows.engine import EventThrown, run_path
 from millpond.workflows.processor import Applied, Measures, Processor, ReadRows, read_rows
 from millpond.workflows.store.initialization import LEGACY_LOG, initialization
+from millpond.workflows.tasks.progress import Progresses
 from millpond.workflows.tasks.queues import Worker, Workers
 
 if TYPE_CHECKING:
@@ -80,6 +81,7 @@ class WorkflowService:
         self.stories_dropped, self.outputs_dropped = Tally(), Tally()
         self.registered = Registrations(node.clock)
         self.lost = LostWorkers(self)
+        self.progress = Progresses(node.clock)
         self.data = DataWatch(self, node.pond)
         self.cluster_version = 0
         """A number that grows with each change of tenants, principals and quotas."""

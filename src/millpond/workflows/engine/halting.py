@@ -35,6 +35,7 @@ __all__ = (
     "task_of",
     "run_again",
     "timer_name",
+    "is_halted_by_hand",
 )
 
 PAUSING = frozenset({LHStatus.HALTING, LHStatus.HALTED})
@@ -189,3 +190,10 @@ def _mark_handled(run: Run, thread: ThreadRun) -> None:
 def timer_name(node_run: NodeRun) -> Key:
     """The name of the one timer of a node run."""
     return (key_of(node_run.id)[0], "node", node_run.id.thread_run_number, node_run.id.position)
+
+
+def is_halted_by_hand(run: WfRun, thread: int) -> bool:
+    """True when somebody stopped a thread; one that an event interrupts lets its task end."""
+    if run.thread_runs[thread].status not in (LHStatus.HALTING, LHStatus.HALTED):
+        return False
+    return any(reason.HasField("manual_halt") for own in run.thread_runs for reason in own.halt_reasons)

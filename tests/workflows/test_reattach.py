@@ -1,0 +1,91 @@
+"""Workers of pipelines that are killed at any moment of a step: one Spark application, and one load."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event
+
+import numpy as np
+import pytest
+from littlehorse.model import LHStatus
+
+from millpond.clock import SystemClock
+from millpond.pipelines import Pipeline, Target
+from tests.workflows.conftest import SECONDS
+from tests.workflows.test_client import wait_for
+from tests.workflows.test_driver import HOLDING
+from tests.workflows.test_pipelines import SLOW, STATIONS, Site
+
+pytestmark = [pytest.mark.usefixtures("spark_process"), pytest.mark.full]
+
+SEED = 28
+MOMENTS = 20
+LATEST_SECONDS = 12.0
+
+
+def logging_applications(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder in which each Spark application that is submitted has a file."""
+    logs = folder / "applications"
+    logs.mkdir()
+    settings = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": f"file://{logs}"}
+    (folder / "conf").mkdir()
+    lines = "".join(f"{name} {value}\n" for name, value in settings.items())
+    (folder / "conf" / "spark-defaults.conf").write_text(lines)
+    monkeypatch.setenv("SPARK_CONF_DIR", str(folder / "conf"))
+    return logs
+
+
+@contextmanager
+def site(folder: Path) -> Iterator[Site]:
+    made = Site(folder)
+    try:
+        made.start()
+        yield made
+    finally:
+        made.end()
+
+
+def kill_at(own: Site, run: str, seconds: float, applications: Path) -> None:
+    """Kill the worker some seconds after a step began: its driver is new, as each run ends the one before it."""
+    clock, before = SystemClock(), len(list(applications.iterdir()))
+    rows = own.rows(STATIONS, SLOW)
+    own.begin(run, lambda wf: Pipeline(wf).load(run, rows, Target(kind="state", value="long")) and None)
+    clock.wait(Event(), clock.monotonic() + seconds)
+    own.kill_worker()
+    own.begin_worker()
+    assert own.wait_ended(run).status == LHStatus.COMPLETED, own.log.read_text()
+    applied = len(list(applications.iterdir())) - before
+    assert (own.loads(run), applied) == ([12], 1), f"seconds={seconds}"
+    own.kill_worker()
+    for driver in own.drivers(run):
+        wait_for(lambda driver=driver: not Path(f"/proc/{driver['pid']}/cwd").exists())
+    own.begin_worker()
+
+
+def test_one_application_and_one_load_on_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng, applications = np.random.default_rng(SEED), logging_applications(tmp_path, monkeypatch)
+    with site(tmp_path) as own:
+        for number in range(MOMENTS):
+            kill_at(own, f"r{number}", rng.uniform(0, LATEST_SECONDS), applications)
+
+
+def test_a_run_without_a_server_finds_its_driver_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    applications = logging_applications(tmp_path, monkeypatch)
+    (tmp_path / "waits.py").write_text(HOLDING)
+    words = [sys.executable, "-m", "millpond", "pipeline", "run", "waits.py", f"folder={tmp_path}", "--pond", "pond",
+             "--master", "local[1]"]  # fmt: skip
+    log = tmp_path / "log.txt"
+    with log.open("w") as output:
+        first = subprocess.Popen(words, cwd=tmp_path, stdout=output, stderr=output, env=os.environ)
+    wait_for((tmp_path / "begun").exists)
+    first.kill()
+    first.wait()
+    (tmp_path / "go").touch()
+    again = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=SECONDS, check=False)
+    assert again.returncode == 0, again.stderr
+    assert len((tmp_path / "begun").read_text().splitlines()) == len(list(applications.iterdir())) == 1
