@@ -221,10 +221,15 @@ def _readable(name: str, value: Any) -> Any:
     if isinstance(value, int) and not isinstance(value, bool):
         return console.human_count(value)
     if isinstance(value, dict):
-        return ", ".join(
-            f"{key}: {' '.join(part) if isinstance(part, list | tuple) else part}" for key, part in value.items()
-        )
+        return ", ".join(f"{key}: {_in_words(part)}" for key, part in value.items())
     return value
+
+
+def _in_words(part: Any) -> str:
+    """A part of a setting: lists and objects by their values."""
+    if isinstance(part, dict):
+        part = list(part.values())
+    return " ".join(map(_in_words, part)) if isinstance(part, list | tuple) else str(part)
 
 
 @verb(
