@@ -78,8 +78,9 @@ class RowFile:
     def spans(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
         """The bytes `[begin, end)` of the batches of some shares, and how many batches: as few spans as there are.
 
-        >>> RowFile("", "", "", ((0, 1), (1, 1), (2, 1), (1, 1)), (8, 16, 24, 32), 3, 0, "").spans(1, 3).__next__()
-        (8, 24, 2)
+        >>> file = RowFile("", "", "", ((0, 1), (1, 1), (2, 1), (0, 1), (1, 1)), (8, 16, 24, 32, 40), 3, 0, "")
+        >>> list(file.spans(1, 3))
+        [(8, 24, 2), (32, 40, 1)]
         """
         for inside, run in groupby(range(len(self.batches)), lambda number: start <= self.batches[number][0] < stop):
             if inside:
