@@ -14,6 +14,7 @@ from millpond.cli.verbs import verb
 from millpond.times.durations import format_duration
 
 if TYPE_CHECKING:
+    from millpond.maps.model.aggregation import Aggregation
     from millpond.maps.model.definition import MapDefinition
 
 __all__ = (
@@ -160,10 +161,30 @@ def _settings(
 
 
 def _in_words(definition: MapDefinition) -> str:
-    value = "" if not definition.kind.valued else f", value {definition.shown or 'of any type'}"
-    store = ", in layers" if definition.store == "layers" else ""
-    tagged = ", of tags" if definition.tagged else ""
-    return f"{definition.kind_name}{tagged}{value}{store}"
+    words = [definition.kind_name]
+    if definition.tagged:
+        words.append("of tags")
+    if definition.kind.valued:
+        words.append(f"value {_value_of(definition)}")
+    if definition.aggregation is not None:
+        words.append(_buckets_of(definition.aggregation))
+    if definition.store == "layers":
+        words.append("in layers")
+    return ", ".join(words)
+
+
+def _value_of(definition: MapDefinition) -> str:
+    if definition.value is None or definition.aggregation is None:
+        return str(definition.value or "of any type")
+    from millpond.maps.model.aggregate_fields import fields_in_words
+
+    return fields_in_words(definition.value, definition.aggregation)
+
+
+def _buckets_of(aggregation: Aggregation) -> str:
+    if aggregation.resolution == "none":
+        return "one bucket"
+    return f"buckets of {aggregation.resolution}, {aggregation.time_zone}"
 
 
 @verb("maps", "millpond maps", "millpond maps weather", "millpond maps --json")
@@ -189,7 +210,7 @@ def maps(
                 [
                     definition.name, definition.kind_name, info["store"],
                     console.human_count(info["rows"]), console.human_bytes(info["shard_bytes"]),
-                    str(definition.shown or "any") if definition.kind.valued else "",
+                    _value_of(definition) if definition.kind.valued else "",
                 ]
                 for definition, info in listed
             ],
@@ -199,11 +220,17 @@ def maps(
 def _show(name: str, pond: str, *, as_json: bool) -> None:
     with existing_pond(pond) as opened:
         pond_map = opened.map(name)
-        description = pond_map.definition.to_dict() | _plain(pond_map.info())
+        definition = pond_map.definition
+        description = definition.to_dict() | _plain(pond_map.info())
     if as_json:
         console.print_json(description)
     else:
         description.pop("hash_bits")  # 64, but in tests
+        if definition.aggregation is not None:
+            description |= {"kind": definition.kind_name, "value": _value_of(definition)}
+            description["aggregation"] = _buckets_of(definition.aggregation) + (
+                ", of tags" if definition.tagged else ""
+            )
         console.print_facts({name.removesuffix("_ms"): _readable(name, value) for name, value in description.items()})
 
 
@@ -221,15 +248,11 @@ def _readable(name: str, value: Any) -> Any:
     if isinstance(value, int) and not isinstance(value, bool):
         return console.human_count(value)
     if isinstance(value, dict):
-        return ", ".join(f"{key}: {_in_words(part)}" for key, part in value.items())
+        return ", ".join(
+            f"{key}: {' '.join(map(str, part)) if isinstance(part, list | tuple) else part}"
+            for key, part in value.items()
+        )
     return value
-
-
-def _in_words(part: Any) -> str:
-    """A part of a setting: lists and objects by their values."""
-    if isinstance(part, dict):
-        part = list(part.values())
-    return " ".join(map(_in_words, part)) if isinstance(part, list | tuple) else str(part)
 
 
 @verb(

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from millpond.maps.model.definition import MapDefinition
 
-__all__ = ("MEASURE", "aggregated_type", "measure_name", "measures")
+__all__ = ("MEASURE", "aggregated_type", "fields_in_words", "measure_name", "measures")
 
 _NUMBERS = (ScalarType.LONG, ScalarType.DOUBLE)
 _TYPES = {
@@ -114,6 +114,23 @@ def _fields_of_form(form: Form, value: str | ValueType | None) -> str:
 
 def _plain(name: str) -> str:
     return name.strip("`")
+
+
+def fields_in_words(value: ValueType, aggregation: Aggregation) -> str:
+    """The fields with their rules, as they are written.
+
+    >>> fields_in_words(*aggregated_type("n long count, t double sum, m average of t/n", "1 hour", None))
+    'n long count, t double sum, m average of t/n'
+    """
+    words = []
+    for (name, type_), rule in zip(value.fields, aggregation.rules, strict=True):
+        if rule.sketched:
+            at = [f"{field.at:g}" for field in aggregation.computed if field.of == (name,) and field.at is not None]
+            words.append(f"{measure_name(name, rule)} {rule}" + (f"({', '.join(at)})" if at else ""))
+        elif rule is not Rule.INSTANT:
+            words.append(f"{name} {type_} {rule}")
+    averages = (field for field in aggregation.computed if field.formula is Formula.AVERAGE)
+    return ", ".join([*words, *(f"{field.name} average of {'/'.join(field.of)}" for field in averages)])
 
 
 def measure_name(name: str, rule: Rule) -> str:
