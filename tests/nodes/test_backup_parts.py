@@ -19,6 +19,7 @@ from millpond.errors import Corrupt, Invalid
 from millpond.events.event import NewEvent
 from millpond.kernel.steps import listening
 from millpond.maps.parts.part import PART_FILES
+from millpond.nodes.backups.holding import naming_backups
 from millpond.nodes.backups.layout import (
     StoredFile,
     StoredObject,
@@ -125,6 +126,24 @@ def test_damage_to_a_layer_says_what_to_do(tmp_path: Path, place: Place) -> None
     flip_byte(file, file.stat().st_size // 2)
     with pytest.raises(Corrupt, match=rf"{file.name}.*restore another backup"):
         place.restore(backup)
+
+
+@pytest.mark.parametrize("layered", [False, True], ids=["shard", "layers"])
+def test_a_purge_names_the_backups_that_have_the_rows(layered: bool, tmp_path: Path, place: Place) -> None:
+    with folder_pond(tmp_path / "pond") as (pond, source):
+        fill(pond, 1, layered=("owners",) if layered else ())
+        backup, _ = place.create(source)
+        owners, where = pond.map("owners"), "value = 'v1'"
+        report = owners.delete(where, now=True)
+        assert report.rows_removed
+        named = naming_backups(report, owners.definition, where, str(tmp_path / "place"))
+        assert not named.purged and [backup.id in line for line in named.left[len(report.left) :]] == [True]
+        place.create(source)
+        if layered:
+            prune(place.objects, 1, place.scratch(), place.clock)
+            assert naming_backups(report, owners.definition, where, str(tmp_path / "place")) == report
+        other = naming_backups(report, pond.map("tags").definition, "key = 'nobody'", str(tmp_path / "empty"))
+        assert other == report
 
 
 def test_a_backup_says_what_it_leaves_out(tmp_path: Path, place: Place) -> None:

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from millpond.stores.objects import Objects
 
 __all__ = ("DeleteReport", "condition_text", "delete_from_layers", "delete_from_shard", "need_purge",
-           "purge_layers")  # fmt: skip
+           "purge_layers", "rows_held")  # fmt: skip
 
 LOCK_SECONDS = 600.0
 
@@ -205,7 +205,7 @@ def purge_layers(loading: Loading, layers: Layers, where: str) -> tuple[str, ...
                 "somebody writes into the map: its old files cannot be removed now", kind="map_busy",
                 map=layers.definition.name, hint="delete again when the loads are done",
             )  # fmt: skip
-        return _held(objects, layers.definition, condition)
+        return rows_held(objects, layers.definition, condition)
 
     with loading.writing():
         fold_due(layers, everything=True)
@@ -234,7 +234,7 @@ def _purge_shard(loading: Loading, shard: Shard, snapshots: MapSnapshots, condit
         if isinstance(objects, FolderObjects):
             collect_subsets(objects, manifest, now_ms=now, keep_ms=0)
     step("delete.purged")
-    yield from _lines(_held(objects, shard.definition, condition), {})
+    yield from _lines(rows_held(objects, shard.definition, condition), {})
     with shard.view() as view:
         rows = _count(shard.definition, condition, view.read_rows())
     if rows:
@@ -244,8 +244,8 @@ def _purge_shard(loading: Loading, shard: Shard, snapshots: MapSnapshots, condit
             yield f"quarantine/{part.number:012d}-{name}: not read; retry it, or load what it brought again"
 
 
-def _held(objects: Objects, definition: MapDefinition, condition: Predicate) -> dict[str, int]:
-    """The snapshots on the disk whose files hold rows that a condition takes, and how many."""
+def rows_held(objects: Objects, definition: MapDefinition, condition: Predicate) -> dict[str, int]:
+    """The snapshots among objects whose files hold rows that a condition takes, and how many."""
     counted = {
         manifest.id: sum(
             _count(definition, condition, chain.from_iterable(batches_of_spans(objects, layer, GroupSpan())))

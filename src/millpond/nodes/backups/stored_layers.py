@@ -39,13 +39,18 @@ if TYPE_CHECKING:
     from millpond.ranges.transfer import FetchReport
     from millpond.stores.objects import Objects
 
-__all__ = ("LAYERS_FOLDER", "check_layers", "layer_files", "restore_layers", "store_layers")
+__all__ = ("LAYERS_FOLDER", "check_layers", "layer_files", "layers_below", "restore_layers", "store_layers")
 
 LAYERS_FOLDER = "maps"
 
 
+def layers_below(place: Objects, map_: str, incarnation: str) -> ObjectsBelow:
+    """The files of the layers of a map in a place."""
+    return ObjectsBelow(place, f"{LAYERS_FOLDER}/{map_}.{incarnation}")
+
+
 def _below(place: Objects, stored: StoredLayers) -> ObjectsBelow:
-    return ObjectsBelow(place, f"{LAYERS_FOLDER}/{stored.map}.{stored.incarnation}")
+    return layers_below(place, stored.map, stored.incarnation)
 
 
 class _Sent(ObjectsBelow):

@@ -26,6 +26,7 @@ from millpond.json_forms import plain
 from millpond.kernel.worker import WorkerStatus, workers
 from millpond.maps.loads.deletion import DeleteReport
 from millpond.maps.log.queue import PartStatus
+from millpond.nodes.backups.holding import naming_backups
 from millpond.nodes.jobs.scheduler import JobStatus
 from millpond.nodes.tokens import Caller
 from millpond.server.dispatch import Routes
@@ -218,7 +219,9 @@ def _add_maintenance(router: Routes, node: Node) -> None:
 def _add_deletes(router: Routes, node: Node) -> None:
     def delete(name: str, order: DeleteRequest) -> dict[str, Any]:
         node.need_primary()
-        return plain(node.pond.map(name).delete(order.where, now=order.now))
+        pond_map, place = node.pond.map(name), node.settings.objects.backups
+        report = pond_map.delete(order.where, now=order.now)
+        return plain(naming_backups(report, pond_map.definition, order.where, place) if order.now and place else report)
 
     @router.post(
         "/maps/{name}/rows/delete", order(On.MAP), summary="Delete the rows for which a condition holds",

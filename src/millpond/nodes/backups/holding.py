@@ -1,0 +1,42 @@
+"""Backups that have rows which were purged elsewhere: a purge names them, and they stay as they are."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from millpond.maps.loads.deletion import rows_held
+from millpond.maps.predicates.predicate import predicate
+from millpond.nodes.backups.layout import list_backups
+from millpond.nodes.backups.stored_layers import layers_below
+from millpond.stores.objects import open_objects
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from millpond.maps.loads.deletion import DeleteReport
+    from millpond.maps.model.definition import MapDefinition
+
+__all__ = ("naming_backups",)
+
+
+def naming_backups(report: DeleteReport, definition: MapDefinition, where: str, place: str) -> DeleteReport:
+    """The report of a purge, with the backups in a place that may have such rows among what is `left`.
+
+    Raises: `Unavailable`, `Denied`, when the place cannot be read; `Corrupt`, naming the file.
+    """
+    left = (*report.left, *_backups(definition, where, place, report.position))
+    return replace(report, left=left, purged=report.purged and not left)
+
+
+def _backups(definition: MapDefinition, where: str, place: str, position: int) -> Iterator[str]:
+    objects, this = open_objects(place), (definition.name, definition.incarnation)
+    held = rows_held(layers_below(objects, *this), definition, predicate(definition, where))
+    for backup in list_backups(objects):
+        layers = (stored for stored in backup.layers if (stored.map, stored.incarnation) == this)
+        if any(id_ in held for stored in layers for id_ in stored.manifests):
+            yield f"backup {backup.id}: it has such rows; 'millpond backup prune' removes old ones"
+        elif backup.base_position < position and any(
+            (stored.map, stored.incarnation) == this for stored in backup.shards
+        ):
+            yield f"backup {backup.id}: its copy of the map was not read; 'millpond backup prune' removes old ones"
