@@ -40,9 +40,11 @@ from millpond.maps.predicates.predicate import predicate
 from millpond.maps.predicates.taken import taken_rows
 from millpond.maps.predicates.to_text import worded
 from millpond.maps.snapshots.freeze import collect
+from millpond.maps.snapshots.leases import pinned_until
 from millpond.maps.snapshots.manifest import LayerMode, list_manifests
 from millpond.maps.snapshots.rows_of_groups import GroupSpan
 from millpond.maps.snapshots.subset import collect_subsets
+from millpond.sizes import human_count, human_span
 from millpond.stores.locks import alone
 from millpond.stores.objects import FolderObjects
 
@@ -217,7 +219,7 @@ def purge_layers(loading: Loading, layers: Layers, where: str) -> tuple[str, ...
             left = held()
     with loading.space.read() as tx:
         holders = manifests_named(tx, layers.definition) | holders
-    return tuple(_lines(left, holders))
+    return tuple(_lines(objects, left, holders, loading.clock.now_ms()))
 
 
 def _purge_shard(loading: Loading, shard: Shard, snapshots: MapSnapshots, condition: Predicate) -> Iterator[str]:
@@ -234,7 +236,7 @@ def _purge_shard(loading: Loading, shard: Shard, snapshots: MapSnapshots, condit
         if isinstance(objects, FolderObjects):
             collect_subsets(objects, manifest, now_ms=now, keep_ms=0)
     step("delete.purged")
-    yield from _lines(rows_held(objects, shard.definition, condition), {})
+    yield from _lines(objects, rows_held(objects, shard.definition, condition), {}, loading.clock.now_ms())
     with shard.view() as view:
         rows = _count(shard.definition, condition, view.read_rows())
     if rows:
@@ -256,9 +258,12 @@ def rows_held(objects: Objects, definition: MapDefinition, condition: Predicate)
     return {id_: rows for id_, rows in counted.items() if rows}
 
 
-def _lines(held: Mapping[str, int], holders: Mapping[str, str]) -> Iterator[str]:
+def _lines(objects: Objects, held: Mapping[str, int], holders: Mapping[str, str], now_ms: int) -> Iterator[str]:
     for id_, rows in held.items():
-        yield f"snapshot {id_[:12]}: {rows} rows; {holders.get(id_, 'somebody has it open, or has pinned it')}"
+        until_ms = pinned_until(objects, id_)
+        pinned = f"a backup or a job has pinned it for {human_span(until_ms - now_ms)} more: delete again then"
+        holder = holders.get(id_, pinned if until_ms > now_ms else "somebody has it open")
+        yield f"snapshot {id_[:12]}: {human_count(rows, 'row')}; {holder}"
 
 
 def _alone(manifest: SnapshotManifest) -> Iterator[SnapshotManifest]:
