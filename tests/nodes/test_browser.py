@@ -184,7 +184,7 @@ def test_the_first_page_shows_what_comes_while_it_is_open(browser: Browser, serv
         ours.load([{"key": "JFK", "value": 1.0}, {"key": "LGA", "value": 2.0}], source=SCRIPT)
         node.until(lambda: loads_of(node.node, ["ours"])["ours"])
         node.until(lambda: page.get_by_role("cell", name=SCRIPT).is_visible())
-        expect(page.get_by_text("2 rows in 1 loads")).to_be_visible()
+        expect(page.get_by_text("2 rows in 1 load")).to_be_visible()
         expect(page.locator("svg.bars title, svg.bars").first).to_be_attached()
         assert shown.faults == []
 

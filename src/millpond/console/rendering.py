@@ -112,6 +112,6 @@ def _value(shown: Any) -> str:
     return text if len(text) <= _TEXT_MAX else f"{text[:_TEXT_MAX]}…"
 
 
-def _known(form: Callable[[int], str]) -> Callable[[int | None], str]:
+def _known(form: Callable[..., str]) -> Callable[..., str]:
     """A filter that shows nothing of what is not known."""
-    return lambda shown: "" if shown is None else form(shown)
+    return lambda shown, *words: "" if shown is None else form(shown, *words)
