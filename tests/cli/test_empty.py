@@ -109,6 +109,7 @@ EMPTY: dict[str, tuple[str, ...] | None] = {
     "worker": None,
     "copy": None,
     "delete": None,
+    "maintenance collect": None,
     "rename": None,
     "pipeline show": None,
     "pipeline run": None,

@@ -72,7 +72,9 @@ def test_an_aggregate_is_made_loaded_and_asked(millpond: Shell) -> None:
 @pytest.mark.usefixtures("processor")
 def test_a_histogram_of_tags_is_made_loaded_and_asked(millpond: Shell) -> None:
     made = millpond("create", "logons", "--kind", "histogram", "--key", "tags", "--resolution", "1 second")
-    assert made.out == "created logons: histogram, of tags, value value long, in layers\n"
+    assert made.out == (
+        "created logons: histogram, of tags, value value long count, buckets of 1 second, UTC, in layers\n"
+    )
     Path("events.csv").write_text("who,where,time\nann,York,2024-03-30T22:59Z\nann,York,2024-03-30T22:59Z\n")
     millpond("load", "logons", "events.csv", "--key", "user=who,where")
     at = ("--at", "2024-03-30T22:59Z", "--json")

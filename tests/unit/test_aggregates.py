@@ -439,7 +439,7 @@ def test_a_task_combines_its_events_before_others_read_them(sales: Map, tmp_path
         writer.write(canonical)
         (written,) = writer.finish()
         assert (written.rows, written.digest) == (rows, digest_of(sales.definition, canonical))
-        taken = list(rows_of_shares([written], 0, written.count))
+        taken = list(rows_of_shares([written], 0, written.count, sales.definition))
         groups = pa.Table.from_batches(list(freeze_groups(sales.definition, taken)))
         assert groups == pa.Table.from_batches(list(freeze_groups(sales.definition, [canonical])))
 

@@ -298,7 +298,9 @@ def test_a_driver_goes_on_when_its_worker_is_killed(site: Site, moment: str, mon
     site.begin_worker()
     assert site.wait_ended(run).status == LHStatus.COMPLETED, site.log.read_text()
     assert len(site.task(run).attempts) <= 2
-    assert (site.loads(run), len(site.drivers(run))) == ([12], 1), "one load, of one driver"
+    # A driver that had not got its job yet ends with the worker, and the ticket of its attempt is void.
+    entered = [rows for rows in site.loads(run) if rows]
+    assert (entered, len(site.drivers(run))) == ([12], 1), "one load, of one driver"
 
 
 def test_a_run_that_is_stopped_ends_a_driver_whose_worker_is_gone(site: Site) -> None:
