@@ -214,6 +214,7 @@ def test_a_node_that_has_not_heard_of_the_map_is_named(receivers: list[tuple[Rec
     assert late.whole == receivers[0][0].whole
 
 
+@pytest.mark.full  # it waits for its timeout
 def test_when_one_fails_the_others_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     chunk, count = bytes(1 << 16), 1000
     monkeypatch.setattr(PartStream, "chunks", lambda _stream, _start=0: iter([chunk] * count))
