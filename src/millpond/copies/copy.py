@@ -57,18 +57,12 @@ def copy_pond(
     source: str | os.PathLike[str], target: str | os.PathLike[str], *, maps: Sequence[str] = (),
     clock: Clock | None = None, advance: Callable[[int], object] = lambda _bytes: None,
 ) -> CopyReport:  # fmt: skip
-    """Copy a pond to a folder or a bucket, or these `maps` of it into the pond there; what is copied is verified.
+    """Copy a pond, or these `maps` of it, and verify the copy.
 
-    Copied again, what changed since is sent. `advance` is called with bytes as they are sent. Maps in shards, streams
-    of events and runs of workflows are refused; by their names, maps are copied from a pond that has such.
+    Maps in shards, streams of events and runs of workflows are refused; by their names, maps are copied from a pond
+    that has such.
 
-    Raises:
-        NotFound: there is no pond at the source, or no such map.
-        Invalid: a part of the source cannot be copied, it is named; a place on nodes.
-        Conflict: the target has a pond or a map of its own, or was changed since it was copied.
-        Corrupt: a file of the source is damaged, or what was copied does not verify.
-        Unavailable: a place cannot be reached, or a disk is full.
-        Denied: a place refuses us.
+    Raises: as `millpond.copy`.
     """
     clock = clock or SystemClock()
     with _opened(source, clock, create=False) as there:
