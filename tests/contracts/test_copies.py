@@ -215,6 +215,6 @@ def test_the_command(tmp_path: Path) -> None:
     done = run_python("-m", "millpond", "copy", str(tmp_path / "one"), str(tmp_path / "two"), "--json")
     assert (done.returncode, json.loads(done.stdout)["maps"]) == (0, ["m"]), done.stderr
     done = run_python("-m", "millpond", "copy", str(tmp_path / "one"), str(tmp_path / "three"), "--map", "m")
-    assert (done.returncode, "maps m; files 2 sent" in done.stdout) == (0, True), (done.stdout, done.stderr)
+    assert (done.returncode, "1 map (m); 2 files sent" in done.stdout) == (0, True), (done.stdout, done.stderr)
     done = run_python("-m", "millpond", "copy", str(tmp_path / "one"), "m")
     assert (done.returncode, "./pond" in done.stderr) == (5, True), done.stderr

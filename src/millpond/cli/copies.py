@@ -62,7 +62,8 @@ def _copy_pond(source: str, target: str, maps: list[str], *, json: bool) -> None
             "files_reused": report.files_reused,
         })  # fmt: skip
         return
+    counted = console.human_count(len(report.maps), "map") + (f" ({', '.join(report.maps)})" if report.maps else "")
     console.say(
-        f"{target}: maps {', '.join(report.maps) or 'none'}; files {report.files:,} sent "
+        f"{target}: {counted}; {console.human_count(report.files, 'file')} sent "
         f"({console.human_bytes(report.bytes)}), {report.files_reused:,} there already"
     )
