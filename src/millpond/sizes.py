@@ -46,13 +46,16 @@ def size_in_words(size: int) -> str:
 def human_count(count: int, noun: str = "") -> str:
     """A count with its thousands apart, and what is counted.
 
-    >>> human_count(336776), human_count(1, "row"), human_count(0, "row"), human_count(2, "branch")
-    ('336,776', '1 row', '0 rows', '2 branches')
+    >>> human_count(336776), human_count(1, "row"), human_count(2, "branch"), human_count(0, "entry")
+    ('336,776', '1 row', '2 branches', '0 entries')
     """
     if not noun:
         return f"{count:,}"
-    ending = "" if count == 1 else "es" if noun.endswith("ch") else "s"
-    return f"{count:,} {noun}{ending}"
+    if count == 1:
+        return f"1 {noun}"
+    if noun.endswith("y") and noun[-2] not in "aeou":
+        return f"{count:,} {noun[:-1]}ies"
+    return f"{count:,} {noun}{'es' if noun.endswith('ch') else 's'}"
 
 
 def human_bytes(size: int) -> str:

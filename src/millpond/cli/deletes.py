@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -11,10 +11,6 @@ from millpond import json_forms
 from millpond.cli.options import Branch, Confirmed, Json, MapName, PondPlace, pond_at
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
-
-if TYPE_CHECKING:
-    from millpond.maps.loads.deletion import DeleteReport
-    from millpond.maps.model.definition import MapDefinition
 
 __all__ = ("delete",)
 
@@ -49,7 +45,10 @@ def delete(
             typer.confirm(f"delete {console.human_count(rows, 'row')} of {pond_map.name}?", abort=True)
         report = pond_map.delete(where, now=now)
         if now and hasattr(opened, "refs"):  # a node looks into backups itself
-            report = _with_backups(report, pond_map.definition, where)
+            from millpond.nodes.backups.holding import naming_backups
+            from millpond.settings import load_settings
+
+            report = naming_backups(report, pond_map.definition, where, load_settings().objects.backups)
     if json:
         console.print_json(json_forms.plain(report))
         return
@@ -59,14 +58,3 @@ def delete(
         console.say(f"not purged: {place}")
     if now and report.purged:
         console.say("purged: no file of the map has such rows")
-
-
-def _with_backups(report: DeleteReport, definition: MapDefinition, where: str) -> DeleteReport:
-    from millpond.settings import load_settings
-
-    place = load_settings().objects.backups
-    if not place:
-        return report
-    from millpond.nodes.backups.holding import naming_backups
-
-    return naming_backups(report, definition, where, place)

@@ -82,8 +82,9 @@ def collect(
         console.print_json(json_forms.plain(garbage))
         return
     console.say(
-        f"{'would remove' if dry_run else 'removed'} {garbage.manifests:,} snapshots and {garbage.files:,} files "
-        f"({console.human_bytes(garbage.bytes)}); {garbage.retained:,} more when they are older"
+        f"{'would remove' if dry_run else 'removed'} {console.human_count(garbage.manifests, 'snapshot')} and "
+        f"{console.human_count(garbage.files, 'file')} ({console.human_bytes(garbage.bytes)}); "
+        f"{garbage.retained:,} more when they are older"
     )
     for folder in garbage.busy:
         console.say(f"another process writes or collects {folder}: left as it is")

@@ -165,7 +165,7 @@ def _in_words(definition: MapDefinition) -> str:
     if definition.tagged:
         words.append("of tags")
     if definition.kind.valued:
-        words.append(f"value {_value_of(definition)}")
+        words.append(f"value {_value_of(definition, 'of any type')}")
     if definition.aggregation is not None:
         words.append(_buckets_of(definition.aggregation))
     if definition.store == "layers":
@@ -173,9 +173,9 @@ def _in_words(definition: MapDefinition) -> str:
     return ", ".join(words)
 
 
-def _value_of(definition: MapDefinition) -> str:
+def _value_of(definition: MapDefinition, untyped: str = "any") -> str:
     if definition.value is None or definition.aggregation is None:
-        return str(definition.value or "of any type")
+        return str(definition.value or untyped)
     from millpond.maps.model.aggregate_fields import fields_in_words
 
     return fields_in_words(definition.value, definition.aggregation)

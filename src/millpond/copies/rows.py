@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from hashlib import blake2b
-from itertools import chain
+from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 from millpond.errors import Conflict, Invalid
@@ -43,8 +43,6 @@ from millpond.versions.keyspaces import (
 from millpond.workflows.keyspaces import INITIALIZED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from millpond.kernel.space import ReadTransaction, Transaction
     from millpond.pond import Pond
 
@@ -139,19 +137,9 @@ class WholePond:
             self._check(tx, target)
             for keyspace in _TAKEN:
                 tx.delete_range(keyspace.range())
-                for rows in _blocks(self.tx.scan(keyspace.range())):
-                    put_rows(tx, rows)
+                rows = self.tx.scan(keyspace.range())
+                while block := list(islice(rows, _ROWS_AT_ONCE)):
+                    put_rows(tx, block)
             tx.put(COPIED.packed, _state(tx))
 
         target.space.write(act)
-
-
-def _blocks(rows: Iterator[tuple[bytes, bytes]]) -> Iterator[list[tuple[bytes, bytes]]]:
-    block: list[tuple[bytes, bytes]] = []
-    for row in rows:
-        block.append(row)
-        if len(block) == _ROWS_AT_ONCE:
-            yield block
-            block = []
-    if block:
-        yield block

@@ -210,7 +210,7 @@ def get(
     if json:
         console.print_json({"source": str(where), "target": str(target or "."), "objects": fetched, "bytes": size})
     else:
-        shown = f"{console.human_count(fetched, 'object')}"
+        shown = console.human_count(fetched, "object")
         console.say(f"got {shown} ({console.human_bytes(size)}) to {target or 'this folder'}")
 
 

@@ -21,10 +21,13 @@ __all__ = ("naming_backups",)
 
 
 def naming_backups(report: DeleteReport, definition: MapDefinition, where: str, place: str) -> DeleteReport:
-    """The report of a purge, with the backups in a place that may have such rows among what is `left`.
+    """The report of a purge, with the backups in a place that may have such rows among what is `left`; without a place
+    it stays as it is.
 
     Raises: `Unavailable`, `Denied`, when the place cannot be read; `Corrupt`, naming the file.
     """
+    if not place:
+        return report
     left = (*report.left, *_backups(definition, where, place, report.position))
     return replace(report, left=left, purged=report.purged and not left)
 

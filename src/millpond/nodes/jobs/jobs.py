@@ -39,6 +39,7 @@ from millpond.nodes.jobs.maintenance import MaintenanceOrders
 from millpond.nodes.jobs.orphans import remove_orphans
 from millpond.nodes.jobs.scheduler import Job, Outcome
 from millpond.nodes.limits import intervals_ms
+from millpond.sizes import human_count
 
 if TYPE_CHECKING:
     from millpond.events.census import Census
@@ -179,14 +180,7 @@ def _maps(node: JobContext, stopping: threading.Event) -> Iterator[Map]:
 
 
 def _of(count: int, of: int, what: str) -> str:
-    return f"{count:,} of {of:,} {what}{'' if of == 1 else 's'}"
-
-
-def _many(count: int, what: str) -> str:
-    if count == 1:
-        return f"1 {what}"
-    consonant = what.endswith("y") and what[-2] not in "aeou"
-    return f"{count:,} {what[:-1]}ies" if consonant else f"{count:,} {what}s"
+    return f"{human_count(count)} of {human_count(of, what)}"
 
 
 # -- merging ------------------------------------------------------------------------------------------
@@ -216,8 +210,8 @@ def _merge(node: JobContext, position: int, stopping: threading.Event) -> Outcom
     after = _queued(status)
     faults += [f"map {row['map']}: {row['error']}" for row in status if row["error"]]
     merged = {what: max(before[what] - after[what], 0) for what in before}
-    summary = f"merged {_many(merged['parts'], 'part')}, {_many(merged['rows'], 'row')}"
-    summary += f"; {_many(after['parts'], 'part')} wait" if after["parts"] else ""
+    summary = f"merged {human_count(merged['parts'], 'part')}, {human_count(merged['rows'], 'row')}"
+    summary += f"; {human_count(after['parts'], 'part')} wait" if after["parts"] else ""
     return Outcome(summary, merged | {"parts_queued": after["parts"]}, tuple(faults))
 
 
@@ -226,7 +220,7 @@ def _last_merge(node: JobContext) -> str:
     if not done:
         return "nothing waited"
     last = max(done, key=lambda row: row["merged_ms"])
-    return f"nothing waited; last: {_many(last['merged_rows'], 'row')} of {last['map']}"
+    return f"nothing waited; last: {human_count(last['merged_rows'], 'row')} of {last['map']}"
 
 
 def _queued(status: Sequence[Mapping[str, Any]]) -> dict[str, int]:
@@ -275,11 +269,11 @@ def _order_maintenance(node: JobContext, act: str, orders: MaintenanceOrders, st
                     ordered.append(node.pond.log.order_maintenance(pond_map.name, act, before).position)
     reports = [report for report in _reports(node, ordered, stopping) if report is not None]
     removed = sum(report.rows_removed for report in reports)
-    summary = f"nothing to do in {_many(seen, 'map')}"
+    summary = f"nothing to do in {human_count(seen, 'map')}"
     if ordered:
-        summary = f"{_DONE[act]} {_of(len(reports), seen, 'map')}, {_many(removed, 'row')} fewer"
+        summary = f"{_DONE[act]} {_of(len(reports), seen, 'map')}, {human_count(removed, 'row')} fewer"
         pending = len(ordered) - len(reports)
-        summary += f"; {_many(pending, 'order')} wait to be carried out" if pending else ""
+        summary += f"; {human_count(pending, 'order')} wait to be carried out" if pending else ""
     return Outcome(summary, {"maps": len(reports), "ordered": len(ordered), "rows_removed": removed}, tuple(faults))
 
 
@@ -311,7 +305,7 @@ def _compact(node: JobContext, stopping: threading.Event) -> Outcome:
                 continue
             report = pond_map.compact()
             done, given_back = done + 1, given_back + report.bytes_before - report.bytes_after
-    summary = f"nothing to do in {_many(seen, 'map')}"
+    summary = f"nothing to do in {human_count(seen, 'map')}"
     if done:
         summary = f"compacted {_of(done, seen, 'map')}, {given_back / (1 << 20):,.1f} MiB given back"
     return Outcome(summary, {"maps": done, "bytes": given_back}, tuple(faults))
@@ -328,7 +322,7 @@ def _snapshot(node: JobContext, stopping: threading.Event) -> Outcome:
             if _snapshot_due(node, pond_map):
                 pond_map.freeze()
                 done += 1
-    summary = f"froze {_of(done, seen, 'map')}" if done else f"nothing to do in {_many(seen, 'map')}"
+    summary = f"froze {_of(done, seen, 'map')}" if done else f"nothing to do in {human_count(seen, 'map')}"
     return Outcome(summary, {"maps": done}, tuple(faults))
 
 
@@ -358,7 +352,9 @@ def _cleanup(node: JobContext, _stopping: threading.Event) -> Outcome:
     with faults.of("files"):
         numbers["closed"] = node.pond.open_maps.close_idle(node.limits.files_idle_ms / 1000)
     give_memory_back()
-    summaries = [f"{_many(numbers[what], thing)} {done}" for what, (thing, done) in _CLEANED.items() if numbers[what]]
+    summaries = [
+        f"{human_count(numbers[what], thing)} {done}" for what, (thing, done) in _CLEANED.items() if numbers[what]
+    ]
     return Outcome(", ".join(summaries) or "nothing to do", numbers, tuple(faults))
 
 
@@ -375,9 +371,9 @@ def _events(node: JobContext, stopping: threading.Event) -> Outcome:
     node.census.turn(stopping, maintenance.ages)
     failed = compressed.failed + expired.failed
     numbers = {"days": compressed.days, "events": expired.events, "lost": lost, "failed": failed}
-    done = [f"compressed {_many(compressed.days, 'day')}"] if compressed.days else []
-    done += [f"dropped {_many(expired.events, 'event')}"] if expired.events else []
-    done += [f"ended {_many(lost, 'job')} of lost clients"] if lost else []
+    done = [f"compressed {human_count(compressed.days, 'day')}"] if compressed.days else []
+    done += [f"dropped {human_count(expired.events, 'event')}"] if expired.events else []
+    done += [f"ended {human_count(lost, 'job')} of lost clients"] if lost else []
     done += [f"kept what is old: {doubt}"] if doubt else []
     return Outcome("; ".join(done) or "nothing to do", numbers, (*compressed.faults, *expired.faults, *faults))
 
@@ -431,5 +427,5 @@ def _compare(node: JobContext, stopping: threading.Event) -> Outcome:
 def _verify(node: JobContext, stopping: threading.Event) -> Outcome:
     report = node.pond.verify(full=True, going=lambda: not stopping.is_set())
     problems = tuple(str(problem) for problem in report.problems)
-    summary = f"checked {_many(report.checked, 'thing')}, {_many(len(problems), 'problem')}"
+    summary = f"checked {human_count(report.checked, 'thing')}, {human_count(len(problems), 'problem')}"
     return Outcome(summary, {"checked": report.checked, "problems": len(problems)}, problems)

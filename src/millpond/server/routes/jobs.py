@@ -221,7 +221,7 @@ def _add_deletes(router: Routes, node: Node) -> None:
         node.need_primary()
         pond_map, place = node.pond.map(name), node.settings.objects.backups
         report = pond_map.delete(order.where, now=order.now)
-        return plain(naming_backups(report, pond_map.definition, order.where, place) if order.now and place else report)
+        return plain(naming_backups(report, pond_map.definition, order.where, place) if order.now else report)
 
     @router.post(
         "/maps/{name}/rows/delete", order(On.MAP), summary="Delete the rows for which a condition holds",
