@@ -157,7 +157,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 
 ENDLESS = "select cast(a as string) as key, a as value from (select sum(id % 7) as a from range(100000000000000))"
-SLEEPS = "coalesce(reflect('java.lang.Thread', 'sleep', 300L + id), 'x')"
+SLEEPS = "coalesce(reflect('java.lang.Thread', 'sleep', 1500L + id), 'x')"
+"""Long beside the three seconds after which progress is seen at the latest: one of a driver, two of a beat."""
 SLOW = f"select cast(id as string) as key, length({SLEEPS}) as value from range(0, 12, 1, 12)"
 AS_STATE = "select code as key, name, height from stations"
 
