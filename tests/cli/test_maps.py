@@ -70,6 +70,24 @@ def test_an_aggregate_is_made_loaded_and_asked(millpond: Shell) -> None:
 
 
 @pytest.mark.usefixtures("processor")
+def test_a_table_by_query_is_made_loaded_and_rolled_up(millpond: Shell) -> None:
+    query = "select origin as key, date_trunc('hour', departed) as time, avg(delay::double) as late from f group by all"
+    said = millpond("create", "late", "--as", query, "--retain", "10d", "--roll-up", "day").out
+    assert "late_sum double sum, late_count long count, late average of late_sum/late_count" in said
+    Path("raw.csv").write_text(
+        "tail,origin,departed,delay\nN1,JFK,2024-01-01T10:05Z,10\nN2,JFK,2024-01-01T11:50Z,30\nN3,JFK,2024-01-01T10:59Z,much\n"
+    )
+    assert "2 rows" in millpond("load", "late", "raw.csv", "--max-rejects", "1").out
+    report = millpond("maintenance", "retain", "late", "--json").objects[0]
+    assert (report["rows_before"], report["rows_after"]) == (2, 1)
+    assert "late        20" in millpond("get", "late", "JFK", "--at", "2024-01-01T23:00Z").out
+    shown = millpond("maps", "late", "--json").object
+    assert (shown["query"], shown["roll_up"]) == (query, "1 day")
+    assert query in millpond("maps", "late").out.replace("\n", " ")
+    assert "aggregate=median" in millpond("create", "m", "--as", query.replace("avg", "median"), code=5).err
+    assert "kind is not known" in millpond("create", "m", code=5).err
+
+
 def test_a_histogram_of_tags_is_made_loaded_and_asked(millpond: Shell) -> None:
     made = millpond("create", "logons", "--kind", "histogram", "--key", "tags", "--resolution", "1 second")
     assert made.out == (

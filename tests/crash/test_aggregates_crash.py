@@ -39,6 +39,8 @@ with millpond.open(sys.argv[1]) as pond:
     with suppress(Invalid):  # it was merged before
         pond.refs.merge("fix", "main")
     sales.compact()
+    pond.alter_map("sales", roll_up="1 day")
+    pond.map("sales").retain(before="2084-02-06T00:00Z")
     rows = sales.scan().read_all().to_pylist()
     print(json.dumps(sorted([row["key"], str(row["time"]), row["orders"], row["total"]] for row in rows)))
     assert pond.verify().ok

@@ -25,6 +25,7 @@ from tests.rings.sampling import examples
 
 if TYPE_CHECKING:
     from millpond import Map, Pond
+    from millpond.refs.pond import BranchPond
 
 EXAMPLES = examples(12, 150)
 VALUE = (
@@ -84,9 +85,15 @@ class Model:
     resolution: str
     zone: str
     events: dict[int, Event] = field(default_factory=dict)
+    rolled: set[tuple[datetime, str]] = field(default_factory=set)
 
     def bucket(self, at: datetime) -> Bucket:
-        return bucket_of(at, self.resolution, self.zone)
+        """The bucket of the map; of the widest width by which the wide bucket of a time was rolled up."""
+        widths = [
+            width for before, width in self.rolled
+            if at < before and bucket_of(at, width, self.zone) != bucket_of(before, width, self.zone)
+        ]  # fmt: skip
+        return bucket_of(at, max([self.resolution, *widths], key=RESOLUTIONS.index), self.zone)
 
     def rows(self) -> Rows:
         found: dict[tuple[str, Bucket], list[Event]] = {}
@@ -149,7 +156,9 @@ acts = st.one_of(
     st.tuples(st.just("load"), side, loads), st.tuples(st.just("load"), side, loads),
     st.tuples(st.just("repeat"), side, st.none()), st.tuples(st.just("compact"), st.just(0), st.none()),
     st.tuples(st.just("merge"), side, st.none()), st.tuples(st.just("delete"), side, st.sampled_from(KEYS)),
-    st.tuples(st.just("retain"), side, moments), st.tuples(st.just("revert"), st.just(0), st.none()),
+    st.tuples(st.just("retain"), side, moments),
+    st.tuples(st.just("roll_up"), side, st.tuples(moments, st.integers(1, 4))),
+    st.tuples(st.just("revert"), st.just(0), st.none()),
 )  # fmt: skip
 COLUMNS = {"value": {"units": "units", "total": "amount", "low": "amount", "high": "amount", "last": "text",
                      "first": "text", "due": "due", "texts": "text", "sizes": "amount"}}  # fmt: skip
@@ -160,7 +169,7 @@ def held(target: Map, model: Model) -> Rows:
     found: Rows = {}
     for row in target.scan().read_all().to_pylist():
         key, time = plain(row).pop("key"), row.pop("time")
-        address = key, bucket_of(time, model.resolution, model.zone)
+        address = key, model.bucket(time)
         assert address not in found, "a bucket has one row"
         found[address] = row
     return found
@@ -179,6 +188,17 @@ def check(target: Map, model: Model) -> None:
     assert [*map(plain, found)] == [*answers, None]
     assert plain(target.get(keys[0], times[0])) == answers[0]
     whole = [[event for event in every if event["key"] == key] for key in KEYS]
+    starts = {
+        (row["key"], model.bucket(row["time"])): row["time"]
+        for row in target.scan(columns=["key", "time"]).read_all().to_pylist()
+    }
+    since, until = min(times), max(times)
+    spans = [
+        [event for event in part if since <= starts[event["key"], model.bucket(event["time"])] < until]
+        for part in whole
+    ]  # fmt: skip
+    found = target.lookup(list(KEYS), between=(since, until)).to_pylist()
+    assert [*map(plain, found)] == [combined(part) if part else None for part in spans]
     found = target.lookup(list(KEYS), between=EVER).to_pylist()
     assert [*map(plain, found)] == [combined(part) if part else None for part in whole]
 
@@ -187,9 +207,14 @@ def coarser(model: Model) -> Iterator[Model]:
     """The same events in all the wider buckets that are made up of those of a model."""
     fine = RESOLUTIONS.index(model.resolution)
     for resolution in RESOLUTIONS[fine + 1 :]:
-        weeks = "1 week" in (model.resolution, resolution) and resolution != "none" and resolution != "1 week"
-        if not (weeks and fine >= RESOLUTIONS.index("1 week")):
-            yield Model(resolution, model.zone, model.events)
+        if all(made_up(resolution, width) for width in (model.resolution, *(width for _, width in model.rolled))):
+            yield Model(resolution, model.zone, model.events, model.rolled)
+
+
+def made_up(left: str, right: str) -> bool:
+    """True when buckets of one width make up those of the other."""
+    widths = sorted((left, right), key=RESOLUTIONS.index)
+    return widths[0] != "1 week" or widths[1] in ("1 week", "none")
 
 
 def check_coarser(target: Map, wide: Model) -> None:
@@ -211,6 +236,7 @@ class Story:
     """Two sides of one map, and their models; `numbers` tells loads apart."""
 
     pond: Pond
+    fix: BranchPond
     sides: list[Map]
     models: list[Model]
     base: dict[int, Event] = field(default_factory=dict)
@@ -245,12 +271,33 @@ class Story:
         model.without(lambda event: event["time"] < before and model.bucket(event["time"]) != here)
         self.last[on] = []
 
+    def roll_up(self, on: int, about: tuple[datetime, int]) -> None:
+        """Combine what lies before a time to one of the next wider buckets."""
+        before, wider = about
+        model, side = self.models[on], self.sides[on]
+        width = RESOLUTIONS[min(RESOLUTIONS.index(model.resolution) + wider, len(RESOLUTIONS) - 2)]
+        if not made_up(model.resolution, width) or model.resolution == "none":
+            return
+        place = (self.pond, self.fix)[on]
+        place.alter_map("m", roll_up=width)
+        try:
+            side.retain(before)
+            side.retain(before)
+            if model.events:
+                model.rolled = model.rolled | {(before, width)}
+        except MillpondError as error:
+            if error.kind != "resolution_finer" or all(made_up(width, other) for _, other in model.rolled):
+                raise
+        place.alter_map("m", roll_up="off")
+        self.last[on] = []
+
     def merge(self, to: int, _: None) -> None:
         """Merge into one side; a merge that cannot be right is refused, and changes nothing."""
         try:
             self.pond.refs.merge(*(("fix", "main"), ("main", "fix"))[to])
         except MillpondError as error:
-            if error.kind not in ("merge_conflict", "map_conflict", "no_changes", "aggregate_loaded_twice"):
+            if error.kind not in ("merge_conflict", "map_conflict", "no_changes", "aggregate_loaded_twice",
+                                  "resolution_finer"):  # fmt: skip
                 raise
             return
         ours, theirs = self.models[to].events, self.models[1 - to].events
@@ -258,6 +305,7 @@ class Story:
         self.models[to].events = {
             number: event for number, event in {**ours, **theirs}.items() if number not in gone
         }  # fmt: skip
+        self.models[to].rolled = self.models[0].rolled | self.models[1].rolled
         self.base = dict(theirs)
         self.last = [[], []]
 
@@ -275,7 +323,7 @@ def story(pond: Pond, resolution: str, zone: str) -> Iterator[Story]:
     pond.create_map("m", kind="aggregate", value=VALUE, resolution=resolution, time_zone=zone)
     fix = pond.branch("fix", source="main")
     try:
-        yield Story(pond, [pond.map("m"), fix.map("m")], [Model(resolution, zone), Model(resolution, zone)])
+        yield Story(pond, fix, [pond.map("m"), fix.map("m")], [Model(resolution, zone), Model(resolution, zone)])
     finally:
         pond.refs.delete_branch("fix")
         pond.drop_map("m")

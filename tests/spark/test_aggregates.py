@@ -86,3 +86,21 @@ def test_a_stream_of_changes_is_refused_by_name(spark: SparkSession, pond: Pond,
     writer = changes.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).trigger(availableNow=True)
     with pytest.raises(StreamingQueryException, match=r"an aggregate does not do this.*operation=changes"):
         writer.start().awaitTermination()
+
+
+def test_raw_rows_are_grouped_by_the_query_of_a_table(spark: SparkSession, pond: Pond) -> None:
+    query = """select key, date_trunc('hour', time) as time, count(*) filter (where n % 2 = 0) as even,
+        avg(n) as mean, sum(n::bigint) as total, arg_max(last, time) as last from raw where n <> 5 group by 1, 2"""
+    table = pond.create_map("by_query", as_=query)
+    frame = events(spark, 900).withColumn("n", functions.col("last").cast("int")).drop("total")
+    mp.load(frame.repartition(3), pond, "by_query")
+    columns = ["key", "time", "even", "mean", "total", "last"]
+    held = table.scan(columns=columns).read_all().to_pylist()
+    grouped = spark.sql(
+        "select key, date_trunc('hour', time) as time, count(*) filter (where n % 2 = 0) as even, avg(n) as mean, "
+        "sum(n) as total, max_by(last, time) as last from {raw} where n <> 5 group by 1, 2", raw=frame,
+    )  # fmt: skip
+    assert sorted(map(repr, (tuple(row.values())[2:] for row in held))) == sorted(
+        repr(tuple(row)[2:]) for row in grouped.collect()
+    )
+    assert len(held) == grouped.count()

@@ -63,7 +63,8 @@ def test_the_page_lists_the_numbers_that_the_code_writes() -> None:
         f"{snapshot_manifest.LAYERS_FORMAT}: with [layers](format/layers.md) that join or fill; "
         f"{snapshot_manifest.FIELDS_FORMAT}: with fields that changed; "
         f"{snapshot_manifest.UPDATES_FORMAT}: with update times; "
-        f"{snapshot_manifest.AGGREGATES_FORMAT}: of aggregates"
+        f"{snapshot_manifest.AGGREGATES_FORMAT}: of aggregates; "
+        f"{snapshot_manifest.ROLLED_UP_FORMAT}: rolled up"
     )
     assert rows == [
         (str(POND_FORMAT), "pond_format"), (str(space_forms.FORMAT), "space_format"),
@@ -119,7 +120,7 @@ def test_a_snapshot_of_another_format(pond: Pond) -> None:
     payload = json.loads(manifest.to_bytes()) | {"format": OTHER}
     with pytest.raises(Invalid) as caught:
         SnapshotManifest.from_bytes(json.dumps(payload).encode())
-    check_refusal(caught.value, "snapshot_format", snapshot_manifest.AGGREGATES_FORMAT)
+    check_refusal(caught.value, "snapshot_format", snapshot_manifest.ROLLED_UP_FORMAT)
 
 
 @pytest.mark.parametrize("row", [b"", b"{", b"[]", b"5", b'{"format": 1}', b'{"format": 1, "maps": 5}'])

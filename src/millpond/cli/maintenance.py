@@ -46,7 +46,7 @@ def retain(
     names: MapNames = None, all_maps: AllMaps = False, before: Before = None, branch: Branch = None,
     pond: PondPlace = _HERE, json: Json = False,
 ) -> None:  # fmt: skip
-    """Delete rows that are older than the map keeps them."""
+    """Delete rows that are older than the map keeps them, or combine them to wider buckets."""
     _maintain_maps(
         "retaining", lambda pond_map: pond_map.retain(before=before), names, all_maps, pond, as_json=json,
         setting=None if before else "retain_ms", branch=branch,

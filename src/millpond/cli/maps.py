@@ -74,6 +74,13 @@ Retain = Annotated[
     str | None,
     typer.Option("--retain", metavar="AGE", help="Delete rows older than this, such as 10y; 'off' turns it off."),
 ]
+RollUp = Annotated[
+    str | None,
+    typer.Option(
+        "--roll-up", metavar="WIDTH",
+        help="Combine rows of an aggregate older than --retain to such buckets, as '1 day'; 'off' deletes them.",
+    ),
+]  # fmt: skip
 RetainBy = Annotated[_RetainBy | None, typer.Option("--retain-by", help="Which time makes a row old.")]
 Overwrite = Annotated[
     bool | None,
@@ -87,11 +94,15 @@ Overwrite = Annotated[
     "millpond create ipv4_country --kind ranged_state --value string",
     "millpond create airborne --kind session",
     'millpond create sales --kind aggregate --value "orders long count, total double sum" --resolution "1 hour"',
+    'millpond create late --as "select origin as key, day as time, avg(delay) as delay from flights group by 1, 2"',
     'millpond create logons --kind histogram --key tags --resolution "1 second"',
 )
 def create(
     name: MapName,
-    kind: Annotated[KindChoice, typer.Option("--kind", help="What the map's rows are.")],
+    kind: Annotated[
+        KindChoice | None,
+        typer.Option("--kind", help="What the map's rows are.", show_default="an aggregate, with --as"),
+    ] = None,
     value: Annotated[
         str | None,
         typer.Option(
@@ -108,6 +119,7 @@ def create(
     condense: Condense = None,
     retain: Retain = None,
     retain_by: RetainBy = None,
+    roll_up: RollUp = None,
     overwrite: Overwrite = None,
     store: Annotated[
         StoreChoice | None,
@@ -123,6 +135,9 @@ def create(
     key: Annotated[
         KeyChoice | None, typer.Option("--key", help="What keys are; tags for an aggregate.", show_default="text")
     ] = None,
+    as_: Annotated[
+        str | None, typer.Option("--as", metavar="QUERY", help="An aggregate by a query of raw rows, which are loaded.")
+    ] = None,
     exist_ok: Annotated[bool, typer.Option("--exist-ok", help="Accept a map that is there already and alike.")] = False,
     pond: PondPlace = _HERE,
     json: Json = False,
@@ -130,12 +145,12 @@ def create(
     """Create a map. The pond is made if it is not there yet."""
     import millpond
 
-    settings = _settings(condense, retain, retain_by, overwrite)
+    settings = _settings(condense, retain, retain_by, roll_up, overwrite)
     with millpond.open(pond) as opened:
         made = opened.create_map(
-            name, kind=str(kind), value=value, scheme=str(scheme), hash_bytes=hash_bytes, exist_ok=exist_ok,
-            store=None if store is None else str(store), resolution=resolution, time_zone=time_zone,
-            key=None if key is None else str(key), **settings,
+            name, kind=None if kind is None else str(kind), value=value, scheme=str(scheme), hash_bytes=hash_bytes,
+            exist_ok=exist_ok, store=None if store is None else str(store), resolution=resolution, time_zone=time_zone,
+            key=None if key is None else str(key), as_=as_, **settings,
         )  # fmt: skip
         definition = made.definition
     if json:
@@ -145,8 +160,8 @@ def create(
 
 
 def _settings(
-    condense: str | None, retain: str | None, retain_by: _RetainBy | None, overwrite: bool | None
-) -> dict[str, Any]:
+    condense: str | None, retain: str | None, retain_by: _RetainBy | None, roll_up: str | None, overwrite: bool | None
+) -> dict[str, Any]:  # fmt: skip
     """Only the settings that were given: the rest keep what they are."""
     options: dict[str, Any] = {}
     if condense is not None:
@@ -155,6 +170,8 @@ def _settings(
         options["retain"] = retain
     if retain_by is not None:
         options["retain_by"] = str(retain_by)
+    if roll_up is not None:
+        options["roll_up"] = roll_up
     if overwrite is not None:
         options["overwrite"] = overwrite
     return options
@@ -258,6 +275,7 @@ def _readable(name: str, value: Any) -> Any:
 @verb(
     "alter",
     "millpond alter weather --retain 10y --retain-by effective_time",
+    'millpond alter sales --retain 90d --roll-up "1 day"',
     "millpond alter weather --suspend-maintenance",
     "millpond alter weather --resume-maintenance --condense off",
     'millpond alter weather --add "gust double" --default gust=0 --drop visib --rename temp=temperature',
@@ -269,6 +287,7 @@ def alter(
     condense: Condense = None,
     retain: Retain = None,
     retain_by: RetainBy = None,
+    roll_up: RollUp = None,
     overwrite: Overwrite = None,
     maintenance: Annotated[
         bool | None,
@@ -291,7 +310,7 @@ def alter(
     json: Json = False,
 ) -> None:
     """Change a map's settings, or the fields of a layered map: rows stay as they are, and show the new fields."""
-    settings = _settings(condense, retain, retain_by, overwrite) | _field_changes(
+    settings = _settings(condense, retain, retain_by, roll_up, overwrite) | _field_changes(
         add, default, drop_fields, rename, widen
     )
     if maintenance is not None:

@@ -22,7 +22,7 @@ from millpond.json_forms import JsonForm
 from millpond.maps.faces import MapFace
 from millpond.maps.inputs.mapping import ColumnMapping, mapping_of
 from millpond.maps.inputs.single_key import single_key
-from millpond.maps.inputs.spans import Between, span_of, spans_of_buckets
+from millpond.maps.inputs.spans import Between, lookup_combined
 from millpond.maps.loads.deletion import DeleteReport, condition_text
 from millpond.maps.loads.load import LoadResult
 from millpond.maps.maintenance.maintenance import MaintenanceReport
@@ -136,17 +136,14 @@ class RemoteMap(MapFace, MapOperations):
 
         Raises: as `Map.lookup`; `Unavailable` when there is no snapshot and no node can be reached.
         """
-        if resolution is not None:
-            at = clear_instant(self.questions.clock.now_ms()) if at is None else at
-            keys, between = spans_of_buckets(self.definition, keys, at, resolution, between, on_invalid)
-            at = None
-        if between is not None:
-            if at is not None or known_at is not None:
+        if between is not None or resolution is not None:
+            if known_at is not None or (at is not None and resolution is None):
                 raise Invalid(
                     "a node combines what lies between two times as it is now", kind="between", map=self.name,
                     hint="leave out at and known_at",
                 )  # fmt: skip
-            return self.snapshot().lookup_between(keys, span_of(between), on_invalid=on_invalid)
+            at = clear_instant(self.questions.clock.now_ms()) if at is None else at
+            return lookup_combined(self.snapshot(), keys, at, between, resolution, on_invalid)
         return self._of_same_map(
             lambda: self.questions.lookup(self.definition, keys, at, on_invalid=on_invalid, known_at=known_at)
         )

@@ -108,17 +108,20 @@ class RemotePond(PondFace):
     # -- maps -----------------------------------------------------------------------------------------
 
     def create_map(
-        self, name: str, *, kind: str | Kind, value: str | ValueType | None = None, scheme: str | Scheme = "auto",
-        hash_bytes: int = 8, overwrite: bool = True, condense: str | int | None = None,
+        self, name: str, *, kind: str | Kind | None = None, value: str | ValueType | None = None,
+        scheme: str | Scheme = "auto", hash_bytes: int = 8, overwrite: bool = True, condense: str | int | None = None,
         retain: str | int | None = None, retain_by: str = "effective_time", exist_ok: bool = False,
         hash_bits: int = 64, store: str | Store | None = None, resolution: str | None = None,
-        time_zone: str | None = None, key: str | None = None,
+        time_zone: str | None = None, key: str | None = None, roll_up: str | None = None,
+        as_: str | None = None,
     ) -> RemoteMap:  # fmt: skip
         """Make a map on every node, see `Pond.create_map`.
 
         Raises: `AlreadyExists`, `Invalid`; `Unavailable` when the primary cannot be reached.
         """
-        if kind in (Kind.AGGREGATE, *Form) or key is not None or resolution is not None or time_zone is not None:
+        if kind in (Kind.AGGREGATE, *Form) or any(
+            option is not None for option in (key, resolution, time_zone, roll_up, as_)
+        ):
             raise aggregate_unsupported(name, "nodes")
         body = {
             "name": name, "kind": str(kind), "value": None if value is None else str(value), "scheme": str(scheme),

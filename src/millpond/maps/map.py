@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from millpond.maps.loads.loading import Loading
     from millpond.maps.maintenance.maintenance import MaintenanceReport
     from millpond.maps.predicates.predicate import Where
-    from millpond.maps.scan import RowsOf
     from millpond.maps.snapshots.freeze import SnapshotManifest
     from millpond.maps.snapshots.leased import MapSnapshots
     from millpond.maps.snapshots.needed_ranges import NeededRanges
@@ -190,31 +190,27 @@ class Map(MapFace):
 
         Raises: `Invalid` for columns of another type or length, and for values that are not keys or not times.
         """
-        if between is not None and resolution is None:
-            return self._combined(keys, at, known_at, between, on_invalid)
+        if between is not None and resolution is None and at is not None:
+            raise Invalid("a lookup is at a time, or between two", kind="between", map=self.name, hint="leave one out")
         if at is None and self.kind.timed:
             at = clear_instant(self.loading.clock.now_ms())
-        if resolution is not None:
-            from millpond.maps.inputs.spans import spans_of_buckets
-
-            keys, between = spans_of_buckets(self.definition, keys, at, resolution, between, on_invalid)
-            return self._combined(keys, None, known_at, between, on_invalid)
+        if between is not None or resolution is not None:
+            return self._combined(keys, at, known_at, between, resolution, on_invalid)
         if known_at is not None:
             self._follow()
             return self.rows.past.lookup(keys, at, known_at, on_invalid)
         return self._of_keys(keys, on_invalid).lookup(keys, at, on_invalid=on_invalid)
 
-    def _combined(self, keys: Any, at: Any, known_at: Any, between: Between, on_invalid: OnInvalid) -> pa.Array:
-        from millpond.maps.inputs.spans import span_of
+    def _combined(
+        self, keys: Any, at: Any, known_at: Any, between: Between | None, resolution: str | None, on_invalid: OnInvalid
+    ) -> pa.Array:
+        from millpond.maps.inputs.spans import lookup_combined
 
-        between = span_of(between)
-        if at is not None:
-            raise Invalid("a lookup is at a time, or between two", kind="between", map=self.name, hint="leave one out")
         if known_at is None:
-            return self.snapshot().lookup_between(keys, between, on_invalid=on_invalid)
+            return lookup_combined(self.snapshot(), keys, at, between, resolution, on_invalid)
         self._follow()
         with self.rows.past.snapshot(known_at) as snapshot:
-            return snapshot.lookup_between(keys, between, on_invalid=on_invalid)
+            return lookup_combined(snapshot, keys, at, between, resolution, on_invalid)
 
     def scan(
         self, where: Where = None, columns: Sequence[str] | None = None, *, known_at: object = None,
@@ -234,15 +230,10 @@ class Map(MapFace):
         self._follow()
         rows = self.rows.rows if known_at is None else self.rows.past.rows_at(known_at)
         if resolution is not None:
-            rows = self._coarser(rows, resolution)
+            from millpond.maps.inputs.spans import coarser
+
+            rows = partial(rows, resolution=coarser(self.definition, resolution).resolution)
         return scan(rows, self.definition, where, columns)
-
-    def _coarser(self, rows: RowsOf, resolution: str) -> RowsOf:
-        from millpond.maps.inputs.spans import coarser
-        from millpond.maps.snapshots.combined_groups import coarser_rows
-
-        wide = coarser(self.definition, resolution)
-        return lambda condition: coarser_rows(self.definition, wide, rows(condition))
 
     def freeze(self) -> SnapshotManifest:
         """Bring the snapshot up to date; its manifest.
@@ -334,6 +325,8 @@ class Map(MapFace):
     def retain(self, before: object = None) -> MaintenanceReport:
         """Delete rows older than a time (default: the map's setting); an entry of the log, as `condense`.
 
+        Of an aggregate with `roll_up`, rows of whole buckets of that width that are older become one, and stay.
+
         Raises: `Invalid` without `before` when the map has no such setting.
         """
         self._follow()
@@ -342,7 +335,8 @@ class Map(MapFace):
             from millpond.times.buckets import bucket_start
 
             # A bucket stays as long as its last event may be young enough.
-            watermark = bucket_start(watermark, aggregation.resolution, aggregation.time_zone)
+            width = self.definition.roll_up or aggregation.resolution
+            watermark = bucket_start(watermark, width, aggregation.time_zone)
         return self.rows.maintain("retain", watermark)
 
     def delete(self, where: Where, *, now: bool = False) -> DeleteReport:

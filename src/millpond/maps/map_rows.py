@@ -47,8 +47,8 @@ class MapRows(Protocol):
     def value(self, address: bytes | int, at: int | None) -> Any:
         """The same as a Python value, a session as `(start, end)`; None on a miss."""
 
-    def rows(self, condition: Predicate) -> Generator[pa.RecordBatch]:
-        """Canonical rows that hold every row a condition takes, all of one moment."""
+    def rows(self, condition: Predicate, resolution: str | None = None) -> Generator[pa.RecordBatch]:
+        """Canonical rows that hold every row a condition takes, all of one moment; perhaps at a coarser resolution."""
 
     def stats(self) -> ShardStats:
         """Rows, version and bytes on disk."""
@@ -98,10 +98,11 @@ class ShardRows:
         value = self.shard.get(address, at)
         return python_value(value, self.shard.definition.value) if isinstance(value, bytes) else value
 
-    def rows(self, condition: Predicate) -> Generator[pa.RecordBatch]:
+    def rows(self, condition: Predicate, resolution: str | None = None) -> Generator[pa.RecordBatch]:
         """The candidate rows of a condition."""
         from millpond.maps.scan import rows_of_shard
 
+        assert resolution is None, "a shard has no buckets"
         return rows_of_shard(self.shard, self.shard.definition, condition)
 
     def stats(self) -> ShardStats:
@@ -173,11 +174,11 @@ class LayeredRows:
         """The same as a Python value."""
         return self._snapshot(address).value(address, at)
 
-    def rows(self, condition: Predicate) -> Generator[pa.RecordBatch]:
+    def rows(self, condition: Predicate, resolution: str | None = None) -> Generator[pa.RecordBatch]:
         """The candidate rows of a condition."""
         from millpond.maps.layered.rows import candidate_rows
 
-        return candidate_rows(self._objects(), self.definition, self.snapshots.current, condition)
+        return candidate_rows(self._objects(), self.definition, self.snapshots.current, condition, resolution)
 
     def stats(self) -> ShardStats:
         """Rows, version and bytes of the layers that count; rows are counted once a version."""

@@ -94,11 +94,12 @@ class CatalogueLike(Protocol):
     """The maps of a pond: see `pond.Pond` for what each does."""
 
     def create_map(
-        self, name: str, *, kind: str | Kind, value: str | ValueType | None = None, scheme: str | Scheme = "auto",
-        hash_bytes: int = 8, overwrite: bool = True, condense: str | int | None = None,
+        self, name: str, *, kind: str | Kind | None = None, value: str | ValueType | None = None,
+        scheme: str | Scheme = "auto", hash_bytes: int = 8, overwrite: bool = True, condense: str | int | None = None,
         retain: str | int | None = None, retain_by: str = "effective_time", exist_ok: bool = False,
         hash_bits: int = 64, store: str | Store | None = None, resolution: str | None = None,
-        time_zone: str | None = None, key: str | None = None,
+        time_zone: str | None = None, key: str | None = None, roll_up: str | None = None,
+        as_: str | None = None,
     ) -> MapLike: ...  # fmt: skip
 
     def map(self, name: str) -> MapLike: ...

@@ -37,6 +37,7 @@ from millpond.kernel.worker import begin_thread
 from millpond.maps.inputs.key_columns import is_utf8
 from millpond.maps.inputs.spans import coarser
 from millpond.maps.model.columns import INSTANT, MOMENT, askable_schema
+from millpond.maps.model.table_query import LOCKED
 from millpond.maps.snapshots.snapshot import answer_type
 from millpond.maps.sql_keys import add_macro, check_plan, instants_of_numbers
 from millpond.times.instants import clear_instant, parse_instant
@@ -48,10 +49,6 @@ if TYPE_CHECKING:
 
 __all__ = ("Bounds", "QueryablePond", "QueryableMap", "QueryableTable", "Lookups", "query")
 
-_LOCKED: dict[str, str | bool | int | float | list[str]] = {
-    "enable_external_access": "false", "autoload_known_extensions": "false", "autoinstall_known_extensions": "false",
-    "python_enable_replacements": "false",
-}  # fmt: skip
 # Whatever may hide a name (strings, quoted names, comments), calls of get_state with the map they name, and tables at a
 # resolution.
 _TOKEN = re.compile(
@@ -156,7 +153,7 @@ def query(
     if known_at is not None:
         moment = clear_instant(parse_instant(known_at))
         maps = {name: _MapThen(pond_map, moment) for name, pond_map in maps.items()}
-    with duckdb.connect(config=_LOCKED) as connection, _bounded(connection, bounds):
+    with duckdb.connect(config=LOCKED) as connection, _bounded(connection, bounds):
         connection.execute("set timezone = 'UTC'")
         run = _Run(maps, clear_instant(pond.clock.now_ms()))
         try:

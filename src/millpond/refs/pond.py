@@ -161,18 +161,22 @@ class BranchPond(RefPond):
         return layers
 
     def create_map(
-        self, name: str, *, kind: str | Kind, value: str | ValueType | None = None, overwrite: bool = True,
-        condense: str | int | None = None, retain: str | int | None = None, commit: bool = True,
+        self, name: str, *, kind: str | Kind | None = None, value: str | ValueType | None = None,
+        overwrite: bool = True, condense: str | int | None = None, retain: str | int | None = None, commit: bool = True,
         resolution: str | None = None, time_zone: str | None = None, key: str | None = None,
+        roll_up: str | None = None, as_: str | None = None,
     ) -> Map:  # fmt: skip
         """Create a layered map on the branch; it comes to other branches by a merge. Settings as in `Pond.create_map`.
 
         Raises: `AlreadyExists`; `Invalid` for a setting that is not understood.
         """
-        settings = {"condense": condense, "retain": retain, "retain_by": "effective_time", "overwrite": overwrite}
+        settings = {
+            "condense": condense, "retain": retain, "retain_by": "effective_time", "overwrite": overwrite,
+            "roll_up": roll_up,
+        }  # fmt: skip
         made = new_map(
             name, kind, value, self.refs.clock.random_id(), settings, resolution=resolution, time_zone=time_zone,
-            key=key,
+            key=key, query=as_,
         )  # fmt: skip
         definition = replace(made, store=Store.LAYERS)
         self.refs.states.create_map(self.ref, definition, commit=commit)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from millpond.errors import Conflict
 from millpond.kernel.steps import step
 from millpond.maps.layered.deletion import Deletion
-from millpond.maps.layered.retained import retained_layer
+from millpond.maps.layered.retained import retained
 from millpond.maps.layered.rows import count_layer, count_rows
 from millpond.maps.predicates.predicate import predicate
 from millpond.maps.snapshots.layers import LayerFold, fold_layers, substitute
@@ -23,13 +23,13 @@ from millpond.refs.layers import RefLayers, manifest_of
 from millpond.versions.commits import Message
 
 if TYPE_CHECKING:
-    from millpond.maps.snapshots.manifest import Layer, SnapshotManifest
+    from millpond.maps.snapshots.manifest import SnapshotManifest
     from millpond.refs.states import RefStates
     from millpond.versions.graph.commits import Commit
 
 __all__ = ("delete_rows", "maintain_rows")
 
-Written = Callable[[RefLayers, "SnapshotManifest"], tuple["Layer | None", int]]
+Written = Callable[[RefLayers, "SnapshotManifest"], tuple[LayerFold, int]]
 """The layer of the rows that are left, and the number of those that go; below 0: none do, and yet it is to count."""
 
 
@@ -42,12 +42,12 @@ def delete_rows(
     Raises: `Invalid` for a condition that the map cannot have; as `_rewritten`.
     """
 
-    def written(layers: RefLayers, manifest: SnapshotManifest) -> tuple[Layer | None, int]:
+    def written(layers: RefLayers, manifest: SnapshotManifest) -> tuple[LayerFold, int]:
         deletion = Deletion(layers, predicate(layers.definition, where))
         output = deletion.output(manifest)
         if not deletion.gone and purge and len(manifest.layers) > 1:
-            return fold_layers(layers.objects, manifest, manifest.layers, spill=layers.spill()).output, -1
-        return output, deletion.gone
+            return fold_layers(layers.objects, manifest, manifest.layers, spill=layers.spill()), -1
+        return LayerFold(manifest.layers, output, oldest=True), deletion.gone
 
     words = f"Delete {layers.definition.name} where {where}"
     commit, gone = _rewritten(states, layers, words, {"where": where}, written)
@@ -60,10 +60,11 @@ def maintain_rows(states: RefStates, layers: RefLayers, what: str, before_ms: in
     Raises: as `_rewritten`.
     """
 
-    def written(layers: RefLayers, manifest: SnapshotManifest) -> tuple[Layer | None, int]:
-        output = retained_layer(layers, manifest, what, before_ms)
-        left = 0 if output is None else count_layer(layers.objects, output)
-        return output, count_rows(layers.objects, manifest) - left
+    def written(layers: RefLayers, manifest: SnapshotManifest) -> tuple[LayerFold, int]:
+        done = retained(layers, manifest, what, before_ms, layers.definition.roll_up)
+        left = 0 if done.output is None else count_layer(layers.objects, done.output)
+        gone = count_rows(layers.objects, manifest) - left
+        return done, gone or -int(done.rolled_up not in (None, manifest.aggregation))
 
     words = f"{what.capitalize()} {layers.definition.name}"
     return _rewritten(states, layers, words, {"before": str(before_ms)}, written)[0]
@@ -83,12 +84,13 @@ def _rewritten(
             manifest = manifest_of(here, state, here.ref)
             if manifest is None or not manifest.layers:
                 return None, 0
-            output, gone = written(here, manifest)
+            done, gone = written(here, manifest)
             if not gone:
                 return None, 0
             step("refs.rewritten")
-            done, now = LayerFold(manifest.layers, output, oldest=True), here.clock.now_ms()
-            changed = substitute(here.objects, manifest, done, created_ms=now, spill=here.spill())
+            changed = substitute(
+                here.objects, manifest, done, created_ms=here.clock.now_ms(), spill=here.spill()
+            )  # fmt: skip
             changed = here.stored(replace(changed, shard_version=state.version + 1))
             change = StateChange(state, state.with_manifest(changed))
             message = Message(words, metadata={**about, "rows_removed": str(max(gone, 0))})

@@ -30,7 +30,9 @@ from millpond.times.zones import UTC_NAMES
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ("BucketWidth", "bucket_ends", "bucket_start", "bucket_starts", "bucket_width", "coarser_width")
+__all__ = (
+    "BucketWidth", "bucket_ends", "bucket_start", "bucket_starts", "bucket_width", "coarser_width", "is_made_up",
+)  # fmt: skip
 
 _UNITS_MS = {"second": 1_000, "minute": 60_000, "hour": 3_600_000, "day": 86_400_000}
 _DAY_MS = _UNITS_MS["day"]
@@ -54,6 +56,17 @@ class BucketWidth:
     def text(self) -> str:
         """The width as it is stored and shown."""
         return "none" if self.unit == "none" else f"{self.count} {self.unit}{'s' if self.count > 1 else ''}"
+
+    @property
+    def longest_ms(self) -> int:
+        """A time that no bucket is longer than; clocks may be moved back within those above an hour."""
+        longest = self.count * _LONGEST_MS.get(self.unit, _UNITS_MS.get(self.unit, 0))
+        return longest if self.count * _UNITS_MS.get(self.unit, _DAY_MS) <= _HOUR_MS else longest + _DAY_MS
+
+    @property
+    def shortest_ms(self) -> int:
+        """A time that no bucket is shorter than, but those that clocks are moved in."""
+        return max(1, self.longest_ms // 2 if self.unit in _UNITS_MS else _DAY_MS)
 
 
 def bucket_width(resolution: str) -> BucketWidth:
@@ -92,7 +105,7 @@ def coarser_width(resolution: str, stored: str) -> str:
     Raises: `Invalid`.
     """
     wide, fine = bucket_width(resolution), bucket_width(stored)
-    if not _is_made_up(wide, fine):
+    if not is_made_up(wide, fine):
         raise Invalid(
             "buckets of the map do not make up this resolution", kind="resolution_finer", resolution=wide.text,
             stored=fine.text, hint="name a multiple of the stored one: of hours 6 hours, of days a month; or none",
@@ -100,7 +113,8 @@ def coarser_width(resolution: str, stored: str) -> str:
     return wide.text
 
 
-def _is_made_up(wide: BucketWidth, fine: BucketWidth) -> bool:
+def is_made_up(wide: BucketWidth, fine: BucketWidth) -> bool:
+    """True when buckets of the fine width make up those of the wide one."""
     if wide.unit == "none" or wide == fine:
         return True
     if fine.unit in _UNITS_MS:
@@ -115,10 +129,7 @@ def bucket_ends(starts: npt.NDArray[np.int64], resolution: str, zone: str) -> np
     width = _width(resolution)
     if width.unit == "none":
         return np.full(len(starts), INSTANT_MAX + 1, np.int64)
-    longest = width.count * _LONGEST_MS.get(width.unit, _UNITS_MS.get(width.unit, 0))
-    if width.count * _UNITS_MS.get(width.unit, _DAY_MS) > _HOUR_MS:
-        longest += _DAY_MS  # clocks may be moved back meanwhile
-    ends = np.minimum(starts + longest, INSTANT_MAX + 1)
+    ends = np.minimum(starts + width.longest_ms, INSTANT_MAX + 1)
     while True:
         last = np.flatnonzero(bucket_starts(ends - 1, resolution, zone) > starts)
         if not len(last):

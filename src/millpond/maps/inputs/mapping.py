@@ -12,6 +12,7 @@ from millpond.errors import Invalid
 from millpond.maps.model.aggregate_fields import MEASURE, measures
 from millpond.maps.model.aggregation import Form, Rule
 from millpond.maps.model.definition import Kind, MapDefinition, ScalarType
+from millpond.maps.model.table_query import table_query
 from millpond.maps.model.tags import TAGS
 
 __all__ = (
@@ -142,6 +143,8 @@ def find_columns(names: Sequence[str], definition: MapDefinition, mapping: Colum
     Raises: `Invalid` naming the column that is not there, or could be several.
     """
     mapping = mapping or ColumnMapping()
+    if definition.query is not None:
+        return _named_by(definition.query, names, definition, mapping)
     columns = _find_columns(names, definition, mapping)
     extra = [] if mapping.extra == "ignore" else extra_columns(names, columns, definition, mapping)
     if extra:
@@ -173,6 +176,17 @@ def _ways_out(definition: MapDefinition, extra: str = "refuse") -> str:
     if extra == "add":
         return f'their types are not told: first millpond alter {definition.name} --add "FIELD TYPE"'
     return 'say extra="ignore" to leave them out, or extra="add" to make them fields of a layered map'
+
+
+def _named_by(query: str, names: Sequence[str], definition: MapDefinition, mapping: ColumnMapping) -> Columns:
+    """The columns that the query of a table names."""
+    stated = [name for name in _NAMED if getattr(mapping, name) is not None]
+    if stated:
+        raise Invalid(
+            "the query of the table names the columns", kind="column_mapping", map=definition.name, name=stated[0],
+            hint="load the rows as the query knows them",
+        )  # fmt: skip
+    return Columns(fields=tuple((name, find_column(names, name)) for name in table_query(query).columns))
 
 
 def _find_columns(names: Sequence[str], definition: MapDefinition, mapping: ColumnMapping) -> Columns:

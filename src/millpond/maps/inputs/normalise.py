@@ -11,7 +11,7 @@ Invariants:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -55,6 +55,8 @@ def normalise(
 
     Raises: `Invalid` when a column is missing, or as a whole cannot hold what it is mapped to.
     """
+    if definition.query is not None:
+        return _of_raw_rows(batch, definition, columns, times)
     for field in batch.schema:
         check_type(field.name, field.type)
     columns_of = find_columns(batch.schema.names, definition, columns)
@@ -66,6 +68,20 @@ def normalise(
     elif definition.kind.valued:
         made["value"] = work.value()
     return work.finish(made)
+
+
+def _of_raw_rows(
+    batch: pa.RecordBatch, definition: MapDefinition, columns: ColumnMapping | None, times: TimeForm | None
+) -> Normalised:  # fmt: skip
+    """Raw rows as the canonical rows of a table by query; rejects are raw rows."""
+    from millpond.maps.inputs.raw_rows import events_of  # other maps do without DuckDB
+
+    events = events_of(batch, definition, columns)
+    made = normalise(events.batch, replace(definition, query=None), None, times)
+    reasons = dict(zip(events.rows[made.rejected.column("row").to_numpy()].tolist(),
+                       made.rejected.column("reason").to_pylist(), strict=True))  # fmt: skip
+    events.faults.reasons.update(reasons)
+    return Normalised(made.rows, rejected_rows(batch, events.faults))
 
 
 class _Work:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -15,11 +14,15 @@ from millpond.maps.inputs.key_columns import OnInvalid, key_array, moments_of
 from millpond.maps.model.aggregation import Aggregation
 from millpond.maps.model.columns import INSTANT
 from millpond.maps.model.definition import MapDefinition
+from millpond.maps.model.rolled_up import coarser_buckets, shown_ends, shown_starts
 from millpond.maps.model.store_limits import between_unsupported
-from millpond.times.buckets import bucket_ends, bucket_starts, coarser_width
+from millpond.times.buckets import bucket_ends
 from millpond.times.instants import INSTANT_MAX, INSTANT_MIN
 
-__all__ = ("Between", "coarser", "span_of", "spans_of_buckets")
+if TYPE_CHECKING:
+    from millpond.maps.snapshots.snapshot import Snapshot
+
+__all__ = ("Between", "coarser", "lookup_combined", "span_of", "spans_of_buckets")
 
 Between: TypeAlias = tuple[Any, Any]
 """Two times, or columns of times: from the first on, and before the second."""
@@ -46,7 +49,7 @@ def coarser(definition: MapDefinition, resolution: str) -> Aggregation:
     aggregation = definition.aggregation
     if aggregation is None:
         raise between_unsupported(definition)
-    return replace(aggregation, resolution=coarser_width(resolution, aggregation.resolution))
+    return coarser_buckets(aggregation, resolution)
 
 
 def spans_of_buckets(
@@ -61,8 +64,8 @@ def spans_of_buckets(
                       hint="leave one out")  # fmt: skip
     wide, array = coarser(definition, resolution), key_array(definition, keys)
     instants, there = moments_of(at, len(array), on_invalid)
-    starts = bucket_starts(instants, wide.resolution, wide.time_zone)
-    ends = bucket_ends(starts, wide.resolution, wide.time_zone)
+    starts = shown_starts(wide, instants)
+    ends = shown_ends(wide, starts, bucket_ends(starts, wide.resolution, wide.time_zone))
     if wide.resolution == "none":
         starts = np.full(len(starts), INSTANT_MIN, np.int64)
     bounds = (np.maximum(starts, INSTANT_MIN), np.minimum(ends, INSTANT_MAX + 1))
@@ -71,3 +74,15 @@ def spans_of_buckets(
     missing = pa.array(np.broadcast_to(mask, len(array)))
     since, until = (pc.if_else(missing, None, column).cast(INSTANT) for column in columns)
     return array, (since, until)
+
+
+def lookup_combined(
+    snapshot: Snapshot, keys: Any, at: Any, between: Between | None, resolution: str | None, on_invalid: OnInvalid
+) -> pa.Array:
+    """The answers of a snapshot of an aggregate `between` two times, or at a coarser resolution.
+
+    Raises: as `spans_of_buckets`; as `Snapshot.lookup_between`.
+    """
+    if resolution is not None:
+        keys, between = spans_of_buckets(snapshot.definition, keys, at, resolution, between, on_invalid)
+    return snapshot.lookup_between(keys, span_of(between), on_invalid=on_invalid)

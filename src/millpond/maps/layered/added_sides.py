@@ -10,6 +10,9 @@ all rules, and taking them away leaves the other side exactly. A side whose laye
 compared address by address instead: what both changed is added up where that is exact (`added_rows.py`), and else a
 conflict: never a wrong number.
 
+States that are rolled up otherwise are looked at as rolled up as far as the outcome is. Where that is less than one is,
+as when a roll-up is reverted, only the layers that were put on since can tell what counts (`aggregate_rolled_up`).
+
 Invariants:
 * a load that both sides absorbed since the base is not counted twice: a side that brings no other brings nothing, and
   else the merge is refused;
@@ -22,16 +25,21 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from millpond.errors import Invalid
+from millpond.maps.model.rolled_up import together
 from millpond.maps.snapshots.layers import on_top
 from millpond.maps.snapshots.manifest import TICKETS_MAX, LayerMode
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from millpond.maps.model.definition import MapDefinition
     from millpond.maps.snapshots.manifest import Layer, SnapshotManifest
     from millpond.maps.snapshots.sorted_runs import SpillTo
     from millpond.stores.objects import Objects
 
-__all__ = ("Sides", "join_sides", "merged_tickets", "remembering", "same_state")
+__all__ = (
+    "Sides", "in_common_buckets", "join_sides", "merged_tickets", "refuse_narrower", "remembering", "same_state",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +77,44 @@ def join_sides(
             objects, below, sides.definition, layer, version=version, created_ms=created_ms, spill=spill
         )  # fmt: skip
     return None if below is None else replace(below, shard_version=version, created_ms=created_ms, tickets=tickets)
+
+
+def in_common_buckets(
+    base: SnapshotManifest | None, ours: SnapshotManifest | None, theirs: SnapshotManifest | None
+) -> Iterable[SnapshotManifest | None]:
+    """The three states, rolled up as far as the outcome of their merge is; as they are where that is less than one is.
+
+    Raises: `Invalid`, kind `resolution_finer`, for two sides that were rolled up to buckets that do not fit.
+    """
+    states = base, ours, theirs
+    parts = [state.aggregation.rolled_up for state in states if state is not None and state.aggregation is not None]
+    if not any(parts):
+        return states
+    before, mine, other = (() if state is None or state.aggregation is None else state.aggregation.rolled_up
+                           for state in (base, ours or base, theirs or base))  # fmt: skip
+    shown = []
+    for state in states:
+        if state is None or state.aggregation is None:
+            shown.append(state)
+            continue
+        plain = replace(state.aggregation, rolled_up=())
+        outcome = together(plain, other if mine == before else mine if other == before else (*mine, *other))
+        if any(together(outcome, part) != outcome for part in parts):
+            return states
+        shown.append(state if state.aggregation == outcome else replace(state, aggregation=outcome))
+    return shown
+
+
+def refuse_narrower(sides: Sides) -> None:
+    """Refuse to compare the rows of states that are rolled up otherwise.
+
+    Raises: `Invalid`, kind `aggregate_rolled_up`.
+    """
+    if len({state.aggregation for state in (sides.base, sides.ours, sides.theirs) if state is not None}) > 1:
+        raise Invalid(
+            "rows in wide buckets do not tell which narrow ones they were of", kind="aggregate_rolled_up",
+            map=sides.definition.name, hint="revert what came after the roll-up first, or restore the map as it was",
+        )  # fmt: skip
 
 
 def same_state(left: SnapshotManifest | None, right: SnapshotManifest | None) -> bool:

@@ -176,10 +176,14 @@ def changed_keys(
 
 @dataclass(slots=True)
 class _Walk:
-    """Two stacks of layers, walked side by side: the layers that only one of them has, and those under both."""
+    """Two stacks of layers, walked side by side: the layers that only one of them has, and those under both.
+
+    States that are rolled up otherwise may show the same rows as others: of them nothing is skipped.
+    """
 
     objects: Objects
     either: SnapshotManifest
+    definitions: tuple[MapDefinition, MapDefinition]
     old: Sequence[Layer]
     new: Sequence[Layer]
     shared: Sequence[Layer]
@@ -192,13 +196,15 @@ class _Walk:
         updates: bool,
     ) -> _Walk:  # fmt: skip
         below, above = (() if state is None else state.layers for state in (old, new))
+        definitions = (old or either).definition, (new or either).definition
         count = 0
-        while count < min(len(below), len(above)) and below[-1 - count] == above[-1 - count]:
+        alike = definitions[0].aggregation == definitions[1].aggregation
+        while alike and count < min(len(below), len(above)) and below[-1 - count] == above[-1 - count]:
             count += 1
         shared, below, above = below[len(below) - count :], below[: len(below) - count], above[: len(above) - count]
         sides = [(state, layer) for state, layers in ((old, below), (new, above)) if state for layer in layers]
         cursors = [Cursor(objects, shown_layer(objects, state, layer, updates=updates)) for state, layer in sides]
-        return cls(objects, either, below, above, shared, cursors, updates)
+        return cls(objects, either, definitions, below, above, shared, cursors, updates)
 
     def steps(self) -> Iterator[ChangedKeys]:
         """Go through all keys."""
@@ -220,6 +226,8 @@ class _Walk:
 
     def _skipped(self) -> bool:
         """True when a range that both stacks have, and that nothing else meets, was left out."""
+        if self.definitions[0].aggregation != self.definitions[1].aggregation:
+            return False
         count = len(self.old)
         fresh = {
             cursor.entry.id: number for number, cursor in enumerate(self.cursors[:count])
@@ -249,12 +257,14 @@ class _Walk:
                  for groups in (list(groups_of_keys(reader, keys)) for reader in readers)]  # fmt: skip
         above = [pa.concat_batches(batches) if batches else None for batches in pieces]
         count = len(self.old)
-        old = self._rows([*self.old, *self.shared], [*above[:count], *below])
-        return ChangedKeys(keys, old, self._rows([*self.new, *self.shared], [*above[count:], *below]))
+        before, after = self.definitions
+        old = self._rows(before, [*self.old, *self.shared], [*above[:count], *below])
+        return ChangedKeys(keys, old, self._rows(after, [*self.new, *self.shared], [*above[count:], *below]))
 
-    def _rows(self, layers: Sequence[Layer], groups: Sequence[pa.RecordBatch | None]) -> AddressRows:
+    def _rows(
+        self, definition: MapDefinition, layers: Sequence[Layer], groups: Sequence[pa.RecordBatch | None]
+    ) -> AddressRows:
         pieces = [(number, batch) for number, batch in enumerate(groups) if batch is not None]
-        definition = self.either.definition
         joined = join_groups(definition, [layer.mode for layer in layers], pieces)
         rows = [rows_of_groups(definition, batch) for batch in joined]
         return AddressRows.of(definition, rows, updates=self.updates)

@@ -3,7 +3,7 @@
 | act | what it does |
 |---|---|
 | fold | replaces neighbouring layers by one that answers the same |
-| condense, retain, delete | write all layers as one, without the rows that go |
+| condense, retain, delete | write all layers as one, without the rows that go; rolled up, with those in wider buckets |
 | compact | folds all layers to one, and collects |
 
 Invariants:
@@ -24,7 +24,7 @@ from millpond.errors import Conflict, Corrupt, NotFound, Unavailable
 from millpond.kernel.steps import step
 from millpond.maps.layered.deletion import Deletion
 from millpond.maps.layered.history import forget_aged, manifests_named
-from millpond.maps.layered.retained import retained_layer
+from millpond.maps.layered.retained import retained
 from millpond.maps.layered.rows import check_fields
 from millpond.maps.log.apply import record
 from millpond.maps.log.queue import settings_of
@@ -229,15 +229,19 @@ def maintain(
 
 
 def carry_out(loading: Loading, layers: Layers, what: str, before_ms: int) -> Entry:
-    """Condense or retain all layers as one; its entry in the log, made in the same write.
+    """Condense, retain or roll up all layers as one; its entry in the log, made in the same write.
 
     Raises: as `maintain`.
     """
 
-    def output(manifest: SnapshotManifest) -> Layer | None:
-        return retained_layer(layers, manifest, what, before_ms)
+    with loading.space.read() as tx:
+        roll_up = same_map(tx, layers.definition).roll_up
 
-    entry = _rewrite(loading, layers, what, output, lambda: {"before": before_ms})
+    def written(manifest: SnapshotManifest) -> LayerFold:
+        return retained(layers, manifest, what, before_ms, roll_up)
+
+    facts = {"before": before_ms} | ({} if roll_up is None or what != "retain" else {"roll_up": roll_up})
+    entry = _rewrite(loading, layers, what, written, lambda: facts)
     assert entry is not None, "it is entered, whatever it does"
     return entry
 
@@ -249,6 +253,10 @@ def delete(loading: Loading, layers: Layers, where: str) -> Entry | None:
     Raises: `Invalid` for a condition that the map cannot have; as `maintain`.
     """
     deletion = Deletion(layers, predicate(layers.definition, where))
+
+    def written(manifest: SnapshotManifest) -> LayerFold:
+        return LayerFold(manifest.layers, deletion.output(manifest), oldest=True)
+
     with ExitStack() as held:
         if not layers.definition.kind.keyed:
             # A load of ranges is put together with the groups under it, and would bring back what goes.
@@ -256,7 +264,7 @@ def delete(loading: Loading, layers: Layers, where: str) -> Entry | None:
         while True:
             try:
                 return _rewrite(
-                    loading, layers, "delete", deletion.output, lambda: {"where": where, "rows_removed": deletion.gone}
+                    loading, layers, "delete", written, lambda: {"where": where, "rows_removed": deletion.gone}
                 )  # fmt: skip
             except Conflict as error:
                 if error.kind != "map_moved":
@@ -264,10 +272,10 @@ def delete(loading: Loading, layers: Layers, where: str) -> Entry | None:
 
 
 def _rewrite(
-    loading: Loading, layers: Layers, what: str, written: Callable[[SnapshotManifest], Layer | None],
+    loading: Loading, layers: Layers, what: str, written: Callable[[SnapshotManifest], LayerFold],
     facts: Callable[[], dict[str, Any]],
 ) -> Entry | None:  # fmt: skip
-    """Let the layer that is `written` take the place of all, with an entry in the log; a delete of no rows is none."""
+    """Let what is `written` take the place of all, with an entry in the log; a delete of no rows is none."""
     entries: list[Entry] = []
 
     def enter(tx: Transaction) -> Entry:
@@ -278,20 +286,19 @@ def _rewrite(
 
     with loading.writing(), maintaining(layers, ACT_SECONDS), layers.writing():
         manifest = layers.head().manifest
-        inputs = () if manifest is None else manifest.layers
-        output = None
+        done = None
         if manifest is not None:
             check_fields(layers.definition, manifest)
-        if manifest is not None and inputs:
-            output = written(manifest)
+        if manifest is not None and manifest.layers:
+            done = written(manifest)
             step(f"{what}.written")
         if what == "delete" and not facts()["rows_removed"]:
             return None
-        if inputs:
+        if done is not None:
             # The lock that keeps loads of ranges away is not seen by other machines.
             ranged = what == "delete" and not layers.definition.kind.keyed
             only = manifest.id if ranged and manifest is not None else ""
-            _put_in_place(layers, LayerFold(inputs, output, oldest=True), enter, only=only)
+            _put_in_place(layers, done, enter, only=only)
         else:
             loading.space.write(enter)
     loading.loads.announce()

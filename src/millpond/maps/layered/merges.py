@@ -28,7 +28,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.maps.layered.added_rows import with_sums
-from millpond.maps.layered.added_sides import Sides, join_sides, remembering, same_state
+from millpond.maps.layered.added_sides import (
+    Sides,
+    in_common_buckets,
+    join_sides,
+    refuse_narrower,
+    remembering,
+    same_state,
+)
 from millpond.maps.layered.differences import (
     I64,
     AddressRows,
@@ -118,6 +125,7 @@ def merge_manifests(
         None if state is None else with_updates(_shown(objects, definition, state), updates, created_ms)
         for state in (base, ours, theirs)
     )
+    base, ours, theirs = in_common_buckets(base, ours, theirs)
     if ours is not None and ours is not before:
         ours = replace(ours, shard_version=version, created_ms=created_ms)
     for other in (base, theirs):
@@ -129,6 +137,7 @@ def merge_manifests(
         return Merged(joined_sides, 0 if joined_sides is ours else None)
     if theirs is not None and same_state(base, ours):
         return Merged(replace(theirs, shard_version=version, created_ms=created_ms), None)
+    refuse_narrower(sides)
     merging = _Merging(objects, definition, ours, resolve, Merged(ours), LayerTimes(updates=updates), renewing)
     changes = (merging.step(changed) for changed in changed_keys(objects, base, theirs, updates=updates))
     rows = (batch for batches in changes for batch in batches if batch.num_rows)

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from millpond.maps.inputs.key_columns import OnInvalid
     from millpond.maps.layered.head import Layers
     from millpond.maps.model.definition import MapDefinition
-    from millpond.maps.predicates.predicate import Predicate
     from millpond.stores.objects import Objects
 
 __all__ = ("History", "OpenHistory", "Past")
@@ -186,7 +185,7 @@ class Past:
             lease.release()
             raise
 
-    def rows_at(self, known_at: Any) -> Callable[[Predicate], Generator[pa.RecordBatch]]:
+    def rows_at(self, known_at: Any) -> Callable[..., Generator[pa.RecordBatch]]:
         """Canonical rows that hold every row a condition takes, as they were known at a moment.
 
         Raises: as `leased`, when the first row is read.

@@ -1,9 +1,12 @@
-"""The rows of a layered map that maintenance leaves, by the rules that shards are maintained by."""
+"""The rows of a layered map that maintenance leaves, by the rules that shards are maintained by.
+
+An aggregate that is rolled up loses no row by age: those of whole wide buckets before the time are combined.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,9 +20,10 @@ from millpond.maps.maintenance.rules import age_column, joined_sessions, redunda
 from millpond.maps.model.address import address_bytes, long_column
 from millpond.maps.model.columns import UPDATED, canonical_schema
 from millpond.maps.model.definition import Kind, MapDefinition
+from millpond.maps.model.rolled_up import rolled_up, shown_starts
 from millpond.maps.model.values import encode_values
 from millpond.maps.snapshots.layer_times import times_of
-from millpond.maps.snapshots.layers import write_layer
+from millpond.maps.snapshots.layers import LayerFold, write_layer
 from millpond.maps.snapshots.manifest import LayerMode
 from millpond.maps.snapshots.rows_of_groups import GroupSpan
 
@@ -28,23 +32,41 @@ if TYPE_CHECKING:
     from millpond.maps.snapshots.manifest import Layer, LayerTimes, SnapshotManifest
     from millpond.stores.objects import Objects
 
-__all__ = ("retained_layer",)
+__all__ = ("retained",)
 
 Mask = npt.NDArray[np.bool_]
 I64 = npt.NDArray[np.int64]
 
 
-def retained_layer(layers: Layers, manifest: SnapshotManifest, what: str, before_ms: int) -> Layer | None:
-    """The layer of a snapshot's rows after `condense` or `retain` before a time; None when there are none.
+def retained(
+    layers: Layers, manifest: SnapshotManifest, what: str, before_ms: int, roll_up: str | None
+) -> LayerFold:  # fmt: skip
+    """All layers of a snapshot as one of the rows that `condense` or `retain` before a time leave; `roll_up`: the width
+    of buckets to which old rows are combined instead.
 
     Rows of which nobody knows when they were put count as put now.
 
-    Raises: `NotFound`, `Corrupt`, naming the file; `Unavailable` when the disk is full.
+    Raises: `NotFound`, `Corrupt`, naming the file; `Unavailable` when the disk is full; `Invalid`, kinds
+    `sum_overflow`, `resolution_finer`.
     """
+    inputs, aggregation = manifest.layers, manifest.aggregation
+    if aggregation is None or what != "retain":
+        return LayerFold(inputs, _layer(layers, manifest, what, before_ms), oldest=True)
+    if roll_up is None:
+        before_ms = int(shown_starts(aggregation, np.array([before_ms]))[0])
+        return LayerFold(inputs, _layer(layers, manifest, what, before_ms), oldest=True)
+    wide = rolled_up(aggregation, roll_up, before_ms)
+    output = _layer(layers, replace(manifest, aggregation=wide), "roll_up", before_ms)
+    return LayerFold(inputs, output, oldest=True, rolled_up=wide)
+
+
+def _layer(layers: Layers, manifest: SnapshotManifest, what: str, before_ms: int) -> Layer | None:
     objects, definition, times = layers.objects, layers.definition, times_of(manifest, manifest.layers)
     age = age_column(definition) or UPDATED
     rows = _whole_keys(objects, manifest, times)
-    if what == "condense":
+    if what == "roll_up":
+        pass  # the manifest shows them in wide buckets
+    elif what == "condense":
         rows = (_condensed(definition, batch, before_ms) for batch in rows)
     elif age != UPDATED or times.updates:
         rows = (_retained(batch, age, before_ms) for batch in rows)

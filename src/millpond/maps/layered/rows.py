@@ -9,10 +9,12 @@ import numpy as np
 
 from millpond import ranges
 from millpond.errors import Conflict
+from millpond.maps.inputs.spans import coarser
+from millpond.maps.model.rolled_up import is_rolled_up
 from millpond.maps.search.visible import visible_groups
+from millpond.maps.snapshots.combined_groups import coarser_rows
 from millpond.maps.snapshots.condition_span import condition_span
 from millpond.maps.snapshots.freeze import open_layers
-from millpond.maps.snapshots.manifest import LayerMode
 from millpond.maps.snapshots.rows_of_groups import GroupSpan, spans, thaw
 
 if TYPE_CHECKING:
@@ -43,23 +45,28 @@ def check_fields(definition: MapDefinition, manifest: SnapshotManifest) -> None:
 
 
 def candidate_rows(
-    objects: Objects, definition: MapDefinition, current: Callable[[], Leased], condition: Predicate
-) -> Generator[pa.RecordBatch]:
-    """Canonical rows that hold every row the condition takes, all of one moment: that of the first batch.
+    objects: Objects, definition: MapDefinition, current: Callable[[], Leased], condition: Predicate,
+    resolution: str | None = None,
+) -> Generator[pa.RecordBatch]:  # fmt: skip
+    """Canonical rows that hold every row the condition takes, all of one moment: that of the first batch; of an
+    aggregate perhaps at a coarser resolution.
 
-    Raises: `Corrupt`, naming the file; `Conflict` when the fields of the map are others than those asked for.
+    Raises: `Corrupt`, naming the file; `Conflict` when the fields of the map are others than those asked for;
+    `Invalid`, kind `resolution_finer`.
     """
     with current() as leased:
-        check_fields(definition, leased.manifest)
-        for batches in batches_of_spans(objects, leased.manifest, condition_span(definition, condition)):
-            yield from batches
+        manifest = leased.manifest
+        check_fields(definition, manifest)
+        wide = None if resolution is None else coarser(manifest.definition, resolution)
+        for batches in batches_of_spans(objects, manifest, condition_span(definition, condition)):
+            yield from batches if wide is None else coarser_rows(manifest.definition, wide, batches)
 
 
 def count_rows(objects: Objects, manifest: SnapshotManifest) -> int:
     """The number of rows of a snapshot; of whole layers by their keys alone."""
-    if len(manifest.layers) <= 1:
+    if len(manifest.layers) <= 1 and not is_rolled_up(manifest.aggregation):
         return sum(count_layer(objects, layer) for layer in manifest.layers)
-    if all(layer.mode is LayerMode.WHOLE for layer in manifest.layers):
+    if manifest.whole and not is_rolled_up(manifest.aggregation):
         groups = open_layers(objects, manifest)
         pairs = zip(groups.batches, visible_groups(groups), strict=True)
         return sum(int(np.diff(batch.column("rows").offsets.to_numpy())[visible].sum()) for batch, visible in pairs)

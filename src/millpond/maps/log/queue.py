@@ -71,7 +71,7 @@ PARTS_FORGOTTEN_EVERY = 10_000
 """Numbers between two looks at all that is remembered: one look costs some tenths of a second."""
 
 Row = bytes
-_SETTINGS = ("overwrite", "retain_ms", "retain_by", "maintenance_suspended")
+_SETTINGS = ("overwrite", "retain_ms", "retain_by", "roll_up", "maintenance_suspended")
 
 
 def series_of(name: str) -> Series[PartFacts]:

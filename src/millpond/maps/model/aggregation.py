@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-__all__ = ("Aggregation", "Computed", "Form", "Formula", "Rule")
+__all__ = ("Aggregation", "Computed", "Form", "Formula", "RolledUp", "Rule")
 
 
 class Rule(StrEnum):
@@ -99,11 +99,20 @@ class Computed:
 
 
 @dataclass(frozen=True, slots=True)
+class RolledUp:
+    """Rows before an instant, at which a bucket of a wider resolution begins, are in buckets of that one."""
+
+    before: int
+    resolution: str
+
+
+@dataclass(frozen=True, slots=True)
 class Aggregation:
     """The rules of the fields of a value, in their order; the width of a bucket, as `1 hour`; its time zone; and the
     fields that are computed of the others.
 
     `tagged`: its keys are sets of tags, in the form of `tags.py`. `form` is that of a histogram or a metric.
+    `rolled_up`, the widest and earliest first, is of a state of the map, never of its definition: see `rolled_up.py`.
     """
 
     rules: tuple[Rule, ...]
@@ -112,6 +121,7 @@ class Aggregation:
     computed: tuple[Computed, ...] = ()
     tagged: bool = False
     form: Form | None = None
+    rolled_up: tuple[RolledUp, ...] = ()
 
     @property
     def sketched(self) -> bool:
@@ -127,4 +137,6 @@ class Aggregation:
             stored["computed"] = [field.to_dict() for field in self.computed]
         if self.tagged:
             stored["tagged"] = True
+        if self.rolled_up:
+            stored["rolled_up"] = [{"before": part.before, "resolution": part.resolution} for part in self.rolled_up]
         return stored if self.form is None else stored | {"form": str(self.form)}

@@ -10,7 +10,7 @@ import difflib
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from millpond.error_values import shown
 from millpond.errors import AlreadyExists, Conflict, Invalid, NotFound
@@ -18,18 +18,21 @@ from millpond.kernel.space import ReadTransaction, Space, Transaction
 from millpond.maps.model.definition import MapDefinition, Store, check_name
 from millpond.maps.model.field_changes import CHANGES
 from millpond.maps.model.keyspaces import CATALOGUE
-from millpond.times.durations import optional_duration
+from millpond.times.durations import is_off, optional_duration
+
+if TYPE_CHECKING:
+    from millpond.maps.model.aggregation import Aggregation
 
 __all__ = (
-    "ALTERABLE", "altered", "altered_map", "check_map", "created_map", "dropped_map", "durations", "find_map",
+    "ALTERABLE", "altered", "altered_map", "check_map", "as_stored", "created_map", "dropped_map", "find_map",
     "in_store", "known_map", "list_maps", "map_key", "map_names", "put_map", "remove_map", "same_map",
 )  # fmt: skip
 
-ALTERABLE = ("overwrite", "condense", "retain", "retain_by", "maintenance_suspended")
-_TYPES: dict[str, Any] = {"overwrite": bool, "maintenance_suspended": bool, "retain_by": str}
+ALTERABLE = ("overwrite", "condense", "retain", "retain_by", "roll_up", "maintenance_suspended")
+_TYPES: dict[str, Any] = {"overwrite": bool, "maintenance_suspended": bool, "retain_by": str, "roll_up": str | None}
 _TYPE_HINTS = {
     "overwrite": "write true or false", "maintenance_suspended": "write true or false",
-    "retain_by": "write effective_time or update_time",
+    "retain_by": "write effective_time or update_time", "roll_up": "write a resolution, such as 1 day, or off",
 }  # fmt: skip
 
 
@@ -168,12 +171,22 @@ def altered(definition: MapDefinition, settings: Mapping[str, Any]) -> MapDefini
                 "the setting cannot have such a value", kind="setting_type", map=name, setting=setting,
                 value=repr(value)[:100], hint=_TYPE_HINTS.get(setting, "write a duration, such as 30d"),
             )  # fmt: skip
-    return replace(definition, **durations(settings))
+    return replace(definition, **as_stored(settings, definition.aggregation))
 
 
-def durations(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings with `condense` and `retain` in milliseconds, None where they are off."""
+def as_stored(settings: Mapping[str, Any], aggregation: Aggregation | None) -> dict[str, Any]:
+    """Settings with `condense` and `retain` in milliseconds, and the width of `roll_up`; None where they are off.
+
+    Raises: `Invalid`, kinds `duration`, `resolution`, `resolution_finer`.
+    """
     values = dict(settings)
+    if (roll_up := values.get("roll_up")) is not None:
+        values["roll_up"] = None if is_off(roll_up) else roll_up
+        if aggregation is not None and not is_off(roll_up):
+            # Imported here: opening a pond needs no calendar.
+            from millpond.maps.model.rolled_up import roll_up_width
+
+            values["roll_up"] = roll_up_width(roll_up, aggregation.resolution)
     for name in ("condense", "retain"):
         if name in values:
             values[f"{name}_ms"] = optional_duration(values.pop(name))

@@ -281,7 +281,8 @@ class MapDefinition:
     `incarnation` tells a map from an earlier one of the same name that was dropped.
     `value` None: values of any scalar type may be mixed, each row carries its own type.
     `hash_bits` is for tests only: fewer than 64 keeps that many low bits of the hash, so that keys clash.
-    `fields` None: they never changed. `aggregation` is that of an aggregate, and of no other kind.
+    `fields` None: they never changed. `aggregation` is that of an aggregate, and of no other kind; `query` makes events
+    of raw rows, of a table by query.
     """
 
     name: str
@@ -295,10 +296,12 @@ class MapDefinition:
     condense_ms: int | None = None
     retain_ms: int | None = None
     retain_by: str = "effective_time"
+    roll_up: str | None = None
     maintenance_suspended: bool = False
     store: Store = Store.SHARD
     fields: FieldIds | None = None
     aggregation: Aggregation | None = None
+    query: str | None = None
 
     def __post_init__(self) -> None:
         check_name(self.name)
@@ -311,6 +314,11 @@ class MapDefinition:
         assert (self.aggregation is not None) == (self.kind is Kind.AGGREGATE), "an aggregate has its rules"
         if self.aggregation is not None:
             _check_aggregate(self, self.aggregation)
+        elif self.roll_up is not None:
+            raise Invalid(
+                "only aggregates combine rows to wider buckets", kind="resolution", map=self.name, roll_up=self.roll_up,
+                hint="leave roll_up out, or say kind='aggregate'",
+            )  # fmt: skip
 
     @property
     def summary(self) -> str:
@@ -356,6 +364,9 @@ class MapDefinition:
         payload: dict[str, Any] = _FORM.plain(self) | {"value": None if self.value is None else str(self.value)}
         if self.store is Store.SHARD:
             del payload["store"]
+        for name in ("roll_up", "query"):
+            if payload[name] is None:
+                del payload[name]
         if self.fields is None:
             del payload["fields"]
         else:  # as JSON reads it back: manifests are compared with this
@@ -399,7 +410,7 @@ class MapDefinition:
         """True when both store the same bytes: all but the settings of maintenance, the incarnation and ids agree."""
         blank: dict[str, Any] = {
             "incarnation": "", "overwrite": True, "condense_ms": None, "retain_ms": None,
-            "retain_by": "effective_time", "maintenance_suspended": False, "fields": None,
+            "retain_by": "effective_time", "roll_up": None, "maintenance_suspended": False, "fields": None,
         }  # fmt: skip
         return replace(self, **blank) == replace(other, **blank)
 

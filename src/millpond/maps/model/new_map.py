@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from millpond.errors import Invalid
 from millpond.maps.model.aggregate_fields import aggregated_type
 from millpond.maps.model.aggregation import Form
-from millpond.maps.model.catalogue import durations
+from millpond.maps.model.catalogue import as_stored
 from millpond.maps.model.definition import (
     Kind,
     MapDefinition,
@@ -20,7 +20,9 @@ from millpond.maps.model.definition import (
     parse_value_type,
 )
 from millpond.maps.model.store_limits import aggregate_unsupported, at_birth
+from millpond.maps.model.table_query import table_query
 from millpond.maps.model.tags import TAGS
+from millpond.times.buckets import bucket_width
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,16 +31,24 @@ __all__ = ("KEY_TYPES", "born_in", "new_map")
 
 KEY_TYPES = ("text", TAGS)
 """The types that keys may have."""
+FINEST = "1 second"
+"""The resolution of a table by query that says none."""
 
 
 def new_map(
-    name: str, kind: str | Kind, value: str | ValueType | None, incarnation: str, settings: Mapping[str, Any], *,
+    name: str, kind: str | Kind | None, value: str | ValueType | None, incarnation: str, settings: Mapping[str, Any], *,
     resolution: str | None = None, time_zone: str | None = None, scheme: str | Scheme = "auto", key: str | None = None,
+    query: str | None = None,
 ) -> MapDefinition:  # fmt: skip
     """The definition of a new map; `settings` are those that may be altered, and those of hashes.
 
     Raises: `Invalid` for a setting that is not understood, or that the kind does not have.
     """
+    if query is not None:
+        return _of_query(
+            check_name(name), kind, value, incarnation, settings, resolution=resolution, time_zone=time_zone,
+            scheme=scheme, key=key, query=query,
+        )  # fmt: skip
     form = Form(kind) if kind in tuple(Form) else None
     its_kind, aggregation = Kind.AGGREGATE if form else _one_of((*Kind, *Form), kind, "kind"), None
     tagged = _is_tagged(name, its_kind, key)
@@ -55,8 +65,36 @@ def new_map(
         check_field(field)
     return MapDefinition(
         name=check_name(name), kind=its_kind, incarnation=incarnation, aggregation=aggregation, value=value,
-        scheme=_one_of(tuple(Scheme), scheme, "scheme"), **durations(settings),
+        scheme=_one_of(tuple(Scheme), scheme, "scheme"), **as_stored(settings, aggregation),
     )  # fmt: skip
+
+
+def _of_query(
+    name: str, kind: str | Kind | None, value: str | ValueType | None, incarnation: str, settings: Mapping[str, Any], *,
+    resolution: str | None, query: str, **options: Any,
+) -> MapDefinition:  # fmt: skip
+    """The definition of a table by query: of the aggregate that it says.
+
+    Raises: `Invalid` for a query that says none, or something else than the other options.
+    """
+    if value is not None or kind not in (None, Kind.AGGREGATE):
+        raise Invalid(
+            "a query says what the map is", kind="table_query", map=name, map_kind=kind, value=value,
+            hint="leave kind and value out",
+        )  # fmt: skip
+    read = table_query(query)
+    if None not in (read.resolution, resolution) and read.resolution != bucket_width(str(resolution)).text:
+        raise Invalid("the query says another resolution", kind="table_query", map=name, query=read.resolution,
+                      resolution=resolution, hint="leave resolution out")  # fmt: skip
+    made = new_map(
+        name, Kind.AGGREGATE, read.fields, incarnation, settings,
+        resolution=read.resolution or resolution or FINEST, **options,
+    )  # fmt: skip
+    assert made.aggregation is not None, "it is an aggregate"
+    computed = tuple(
+        replace(field, name=read.single.get(field.of[0], field.name)) for field in made.aggregation.computed
+    )  # fmt: skip
+    return replace(made, query=query, aggregation=replace(made.aggregation, computed=computed))
 
 
 def _is_tagged(name: str, kind: Kind, key: str | None) -> bool:

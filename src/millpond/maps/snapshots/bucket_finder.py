@@ -23,6 +23,7 @@ from millpond.maps.model.aggregation import Aggregation
 from millpond.maps.model.columns import value_arrow
 from millpond.maps.model.computed import computed_column
 from millpond.maps.model.definition import MapDefinition
+from millpond.maps.model.rolled_up import shown_ends, shown_from, shown_starts
 from millpond.maps.search.bucket_rows import rows_within
 from millpond.maps.search.combining import Field, combined, combined_runs, fields_of
 from millpond.maps.search.gather import ANSWER_BYTES_MAX
@@ -30,7 +31,6 @@ from millpond.maps.search.kernels import find_groups
 from millpond.maps.search.partial import WHOLE
 from millpond.maps.search.run_values import Runs
 from millpond.maps.snapshots.finder import Finder, Found, LayerParts, key_address
-from millpond.times.buckets import bucket_starts
 
 __all__ = ("BucketFinder", "FoundRows", "finder_class")
 
@@ -72,8 +72,8 @@ class BucketFinder(Finder):
 
     def search(self, keys: pa.Array, instants: I64) -> FoundRows:
         """The rows of the bucket that holds each instant."""
-        since = self._starts(instants)
-        return self._within(keys, since, since + 1, np.arange(len(self._directories.layers)), self._hiding())
+        since, until = _bucket_of(self._aggregation, instants)
+        return self._within(keys, since, until, np.arange(len(self._directories.layers)), self._hiding())
 
     def find_between(
         self, keys: Any, between: tuple[Any, Any], on_invalid: OnInvalid = "error"
@@ -86,7 +86,10 @@ class BucketFinder(Finder):
         array = keys_of(self.definition, keys, on_invalid)
         bounds = [moments_of(bound, len(array), on_invalid) for bound in between]
         wide = max(len(instants) for instants, _ in bounds)
-        since, until = (np.ascontiguousarray(np.broadcast_to(instants, wide)) for instants, _ in bounds)
+        since, until = (
+            np.ascontiguousarray(np.broadcast_to(shown_from(self._aggregation, instants), wide))
+            for instants, _ in bounds
+        )
         result = self._within(array, since, until, np.arange(len(self._directories.layers)), self._hiding())
         for _, in_range in bounds:
             if len(in_range):
@@ -95,18 +98,17 @@ class BucketFinder(Finder):
 
     def find_in_parts(self, keys: pa.Array, instants: I64, numbers: I64, parts: LayerParts) -> FoundRows:
         """As `search`, in the layers of the part with the number of each question; nothing where that is -1."""
-        since = self._starts(instants)
         batches = []
         for number in np.unique(numbers).tolist():
             places = np.flatnonzero(numbers == number)
             if number < 0:
                 batches.append((places, FoundRows.nothing(len(places))))
                 continue
-            lower = since if len(since) == 1 else since[places]
+            since, until = _bucket_of(parts.aggregations[number], instants if len(instants) == 1 else instants[places])
             span = slice(parts.begins[number], parts.begins[number + 1])
             these = keys.take(pa.array(places))
             hides = parts.modes[span] == WHOLE
-            batches.append((places, self._within(these, lower, lower + 1, parts.layers[span], hides)))
+            batches.append((places, self._within(these, since, until, parts.layers[span], hides)))
         return FoundRows.joined(batches)
 
     @property
@@ -114,9 +116,6 @@ class BucketFinder(Finder):
         aggregation = self.definition.aggregation
         assert aggregation is not None, "an aggregate has one"
         return aggregation
-
-    def _starts(self, instants: I64) -> I64:
-        return bucket_starts(instants, self._aggregation.resolution, self._aggregation.time_zone)
 
     def _hiding(self) -> np.ndarray:
         """For each layer, whether its groups hide what lies under them."""
@@ -194,6 +193,12 @@ class BucketFinder(Finder):
             for field in fields for stored in field.stored
         }  # fmt: skip
         return combined(self.definition, fields, columns, runs.row_starts, lambda _: {})
+
+
+def _bucket_of(aggregation: Aggregation, instants: I64) -> tuple[I64, I64]:
+    """The times `[since, until)` of the rows of the bucket of each instant."""
+    since = shown_starts(aggregation, instants)
+    return since, shown_ends(aggregation, since, since + 1)
 
 
 def _together(order: I64, pieces: Sequence[tuple[I64, I64]]) -> FoundRows:

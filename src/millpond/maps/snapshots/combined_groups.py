@@ -10,8 +10,7 @@ Invariants, of which `docs/format/layers.md` has the first:
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,12 +22,13 @@ from millpond.arrays.radix import I64
 from millpond.maps.model.aggregation import Aggregation
 from millpond.maps.model.columns import INSTANT
 from millpond.maps.model.definition import MapDefinition
+from millpond.maps.model.rolled_up import shown_starts
 from millpond.maps.search.combining import combined_values
 from millpond.maps.search.run_values import counted_from
-from millpond.times.buckets import bucket_starts
 
 __all__ = (
-    "GroupRows", "at_bucket_starts", "coarser_rows", "combined_groups", "groups_of_buckets", "in_order_of_time",
+    "GroupRows", "at_bucket_starts", "coarser_rows", "combined_groups", "groups_of_buckets", "groups_rolled_up",
+    "in_order_of_time",
 )  # fmt: skip
 
 _HASH_BYTES = 8
@@ -40,20 +40,19 @@ def at_bucket_starts(definition: MapDefinition, batches: Iterable[pa.RecordBatch
     assert aggregation is not None, "an aggregate has one"
     for batch in batches:
         at = batch.schema.get_field_index("time")
-        starts = bucket_starts(batch.column(at).to_numpy(), aggregation.resolution, aggregation.time_zone)
+        starts = shown_starts(aggregation, batch.column(at).to_numpy())
         yield batch.set_column(at, batch.schema.field(at), pa.array(starts))
 
 
 def coarser_rows(
-    definition: MapDefinition, wide: Aggregation, rows: Generator[pa.RecordBatch]
-) -> Generator[pa.RecordBatch]:
+    definition: MapDefinition, wide: Aggregation, rows: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     """Canonical rows as `thaw` gives them, with wider buckets: rows of a key are together, in order of time.
 
     Raises: as `combined_groups`.
     """
-    with closing(rows):
-        for batch in at_bucket_starts(replace(definition, aggregation=wide), rows):
-            yield _as_one(definition, batch)
+    for batch in at_bucket_starts(replace(definition, aggregation=wide), rows):
+        yield _as_one(definition, batch)
 
 
 def _as_one(definition: MapDefinition, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -91,6 +90,18 @@ class GroupRows:
         first = np.diff(rows.field("time").to_numpy(), prepend=0) != 0
         first[offsets[:-1][np.diff(offsets) > 0]] = True
         return cls(offsets, rows, np.flatnonzero(first))
+
+
+def groups_rolled_up(definition: MapDefinition, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The groups with the starts of the buckets that show their rows as times: those of one may be several."""
+    column = batch.column("rows")
+    rows, at = column.flatten(), batch.schema.get_field_index("rows")
+    assert definition.aggregation is not None, "an aggregate has one"
+    starts = shown_starts(definition.aggregation, rows.field("time").to_numpy())
+    fields = [pa.array(starts) if field.name == "time" else rows.field(field.name) for field in rows.type]
+    offsets = pc.subtract(column.offsets, column.offsets[0])
+    structs = pa.StructArray.from_arrays(fields, fields=list(rows.type))
+    return batch.set_column(at, batch.schema.field(at), pa.ListArray.from_arrays(offsets, structs, type=column.type))
 
 
 def combined_groups(definition: MapDefinition, batch: pa.RecordBatch) -> pa.RecordBatch:

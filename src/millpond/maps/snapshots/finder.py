@@ -6,7 +6,7 @@ opaque positions from which any number of value columns are taken.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -19,6 +19,7 @@ from millpond.arrays.radix import I64, U64
 from millpond.arrays.xxh3 import byte_column, hash_keys
 from millpond.errors import Invalid
 from millpond.maps.inputs.key_columns import OnInvalid, check_on_invalid, instants_of, keys_of
+from millpond.maps.model.aggregation import Aggregation
 from millpond.maps.model.definition import Kind, MapDefinition
 from millpond.maps.search.gather import ANSWER_BYTES_MAX, RowColumn, gather
 from millpond.maps.search.groups import Directories, Groups, gather_table, rows_of
@@ -39,22 +40,28 @@ _MODES = {LayerMode.WHOLE: WHOLE, LayerMode.JOIN: JOIN, LayerMode.FILL: FILL}
 
 @dataclass(frozen=True, slots=True)
 class LayerParts:
-    """Parts of the layers of a finder, one after another: those of part p begin at `begins[p]`, the newest first."""
+    """Parts of the layers of a finder, one after another: those of part p begin at `begins[p]`, the newest first.
+
+    `aggregations` are those of the parts, of an aggregate: each may be rolled up otherwise.
+    """
 
     begins: I64
     layers: I64
     modes: I64
+    aggregations: tuple[Aggregation, ...] = ()
 
     def __len__(self) -> int:
         return len(self.begins) - 1
 
     @classmethod
-    def of(cls, parts: Sequence[Sequence[tuple[int, LayerMode]]]) -> LayerParts:
+    def of(
+        cls, parts: Sequence[Sequence[tuple[int, LayerMode]]], aggregations: Iterable[Aggregation] = ()
+    ) -> LayerParts:
         """Parts by the numbers and modes of their layers."""
         begins = np.cumsum([0, *map(len, parts)])
         pairs = [(number, _MODES[mode]) for part in parts for number, mode in part]
         layers, modes = np.array(pairs, np.int64).reshape(-1, 2).T.copy()
-        return cls(begins, layers, modes)
+        return cls(begins, layers, modes, tuple(aggregations))
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,13 @@ import pyarrow as pa
 from millpond.arrays.compiled import kernel
 from millpond.arrays.radix import I64
 from millpond.maps.model.definition import MapDefinition
-from millpond.maps.snapshots.combined_groups import groups_of_buckets, in_order_of_time
+from millpond.maps.model.rolled_up import is_rolled_up
+from millpond.maps.snapshots.combined_groups import (
+    combined_groups,
+    groups_of_buckets,
+    groups_rolled_up,
+    in_order_of_time,
+)
 from millpond.maps.snapshots.groups_of_rows import list_of_rows, row_times
 from millpond.maps.snapshots.manifest import LayerMode
 from millpond.ranges.gather import gathered
@@ -44,8 +50,11 @@ def join_groups(
     A tombstone that nothing joins comes out as an empty group.
     """
     pieces = [(number, batch) for number, batch in pieces if batch.num_rows]
+    rolled_up = is_rolled_up(definition.aggregation)
+    if rolled_up:
+        pieces = [(number, groups_rolled_up(definition, batch)) for number, batch in pieces]
     if len(pieces) < 2:
-        yield from (batch for _, batch in pieces)
+        yield from (combined_groups(definition, batch) if rolled_up else batch for _, batch in pieces)
         return
     keys, members = _union([batch for _, batch in pieces])
     rows = _Rows.of(definition, [batch for _, batch in pieces])

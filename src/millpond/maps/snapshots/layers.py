@@ -45,6 +45,7 @@ from millpond.ranges.walk import Cursor
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from millpond.maps.model.aggregation import Aggregation
     from millpond.maps.model.definition import MapDefinition
     from millpond.maps.snapshots.sorted_runs import SpillTo
     from millpond.stores.objects import Objects
@@ -200,12 +201,14 @@ def _layer(index: ranges.Index, definition: MapDefinition, mode: LayerMode, time
 class LayerFold:
     """Neighbouring layers, newest first, and the one that says the same; None when nothing is left.
 
-    `oldest`: nothing lay under them, so tombstones were left out.
+    `oldest`: nothing lay under them, so tombstones were left out. `rolled_up`: the aggregation from then on, where old
+    rows were combined to wider buckets.
     """
 
     inputs: tuple[Layer, ...]
     output: Layer | None
     oldest: bool
+    rolled_up: Aggregation | None = None
 
 
 def layers_due(manifest: SnapshotManifest, *, everything: bool = False) -> tuple[Layer, ...]:
@@ -235,11 +238,14 @@ def fold_layers(
     oldest = _place(manifest, inputs) + len(inputs) == len(manifest.layers)
     modes = [layer.mode for layer in inputs]
     assert oldest or len(set(modes)) == 1, "layers that differ fold only with all under them"
-    times = times_of(manifest, inputs)
+    times, definition = times_of(manifest, inputs), manifest.definition
+    if not oldest and manifest.aggregation is not None:
+        # Rows above the oldest layer stay in their own buckets: they can join a state that is not rolled up.
+        definition = replace(definition, aggregation=replace(manifest.aggregation, rolled_up=()))
     merged = merge(
         objects, [shown_layer(objects, manifest, layer, updates=times.updates) for layer in inputs],
         bytes_at_once=bytes_at_once(spill), drop_tombstones=tombstones if oldest else None,
-        overlay=None if set(modes) == {LayerMode.WHOLE} else partial(join_groups, manifest.definition, modes),
+        overlay=None if set(modes) == {LayerMode.WHOLE} else partial(join_groups, definition, modes),
     )  # fmt: skip
     step("layers.folded")
     output = _layer(merged, manifest.definition, LayerMode.WHOLE if oldest else modes[0], times)
@@ -251,13 +257,17 @@ def substitute(
 ) -> SnapshotManifest:
     """The head with a fold in the place of what was folded; of a keyed map no rows are read, as in `on_top`.
 
-    Raises: `Conflict` when the layers are no neighbours in it any more; as `on_top`.
+    Raises: `Conflict` when the layers are no neighbours in it any more; as `on_top`; `Invalid`, kind `sum_overflow`.
     """
     first = _place(head, done.inputs)
     after = head.layers[first + len(done.inputs) :]
     if done.oldest != (not after):
         raise _moved(head)
+    if done.rolled_up is not None:
+        head = replace(head, aggregation=done.rolled_up)
     layers = (*head.layers[:first], *([] if done.output is None else [done.output]), *after)
+    for place in range(first if done.rolled_up is not None else 0):
+        check_sums(objects, replace(head, layers=layers[place + 1 :]), layers[place])
     layers = _grounded(objects, head, layers, spill, after[-1] if after else done.output)
     return _with_sections(objects, head, replace(head, layers=layers, created_ms=created_ms), None, spill)
 

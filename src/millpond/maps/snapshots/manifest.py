@@ -29,6 +29,7 @@ from millpond.maps.model.aggregation import Aggregation
 from millpond.maps.model.definition import Kind, MapDefinition, parse_value_type
 from millpond.maps.model.field_ids import FieldIds, FormerValue
 from millpond.maps.model.projection import Projection, former_of, projection
+from millpond.maps.model.rolled_up import is_rolled_up
 from millpond.maps.snapshots.bounds import SnapshotBounds
 from millpond.ranges.files import content_id
 
@@ -56,7 +57,8 @@ UPDATES_FORMAT = 6
 """Maps that keep update times: an older reader knows no rows that have one, and would fold them without."""
 AGGREGATES_FORMAT = 7
 """Aggregates: a reader that lets the newest row of an address count would show a part for the whole."""
-
+ROLLED_UP_FORMAT = 8
+"""Aggregates whose older rows are in wider buckets: an older reader would look for them in narrow ones."""
 
 TICKETS_MAX = 256
 """The newest loads that the manifest of an aggregate remembers: more would be written anew with each load."""
@@ -211,7 +213,7 @@ class SnapshotManifest:
     def format(self) -> int:
         """The least format that says all of this."""
         if self.aggregation is not None:
-            return AGGREGATES_FORMAT
+            return ROLLED_UP_FORMAT if is_rolled_up(self.aggregation) else AGGREGATES_FORMAT
         if self.updates or any(layer.updates for layer in self.layers):
             return UPDATES_FORMAT
         if self.fields is not None:
@@ -259,7 +261,7 @@ class SnapshotManifest:
             form = next((form for number, form in _FORMS.items() if number == version), _FORMS[FORMAT])
             manifest = form.decode(data)
         except OtherFormat as error:
-            raise _other_format(error.found, AGGREGATES_FORMAT) from error
+            raise _other_format(error.found, ROLLED_UP_FORMAT) from error
         except FormError as error:
             raise Corrupt(
                 "the manifest of a snapshot cannot be read", kind="snapshot_damaged",
@@ -285,6 +287,7 @@ _FORMS = {
         FIELDS_FORMAT,
         UPDATES_FORMAT,
         AGGREGATES_FORMAT,
+        ROLLED_UP_FORMAT,
     )
 }
 

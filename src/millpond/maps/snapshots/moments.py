@@ -52,7 +52,8 @@ class Moments:
         self.number_of = {manifest.id: number for number, manifest in enumerate(manifests)}
         self._all = finder_class(definition)(definition, groups, _no_sections)
         self._parts = LayerParts.of(
-            [[(numbers[layer.index], layer.mode) for layer in manifest.layers] for manifest in shown]
+            [[(numbers[layer.index], layer.mode) for layer in manifest.layers] for manifest in shown],
+            [manifest.aggregation for manifest in shown if manifest.aggregation is not None],
         )
         keyed = definition.kind.keyed
         self._ranged = (

@@ -20,6 +20,7 @@ from millpond.arrays.byte_columns import Bytes, bytes_of
 from millpond.arrays.compiled import kernel
 from millpond.arrays.radix import I64, unordered_i64
 from millpond.maps.model.columns import UPDATED, canonical_schema
+from millpond.maps.model.rolled_up import is_rolled_up
 from millpond.maps.search.groups import Groups
 from millpond.maps.search.visible import visible_groups
 from millpond.maps.snapshots.groups_of_rows import range_bounds
@@ -76,7 +77,7 @@ def thaw(
     Raises: `NotFound`, `Corrupt`, naming the file.
     """
     definition = manifest.definition
-    if not manifest.whole:
+    if not manifest.whole or is_rolled_up(manifest.aggregation):
         modes = [layer.mode for layer in manifest.layers]
         for pieces in _stretches(objects, manifest, span, updates):
             for batch in join_groups(definition, modes, pieces):

@@ -2,7 +2,7 @@
 
 A layer notes how far its largest sum reaches into its type. As long as the layers of a map together reach less than the
 whole, none of their sums can overflow; else a load is put together with what lies under it before it counts, and is
-refused where a sum overflows.
+refused where a sum overflows. Where older rows are in wider buckets, a layer may have a row for each narrow one.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from millpond import ranges
 from millpond.maps.model.definition import MapDefinition
+from millpond.maps.model.rolled_up import is_rolled_up, narrow_in_wide
 from millpond.maps.snapshots.combined_groups import GroupRows
 from millpond.maps.snapshots.manifest import Layer, SnapshotManifest
 from millpond.maps.snapshots.rows_of_groups import groups_over
@@ -48,7 +49,11 @@ def check_sums(objects: Objects, manifest: SnapshotManifest, layer: Layer) -> No
     if manifest.aggregation is None:
         return
     below, definition = manifest.layers, manifest.definition
-    if layer.reach + sum(under.reach for under in below) + REACH_MARGIN < 1:
+    reach, margin = layer.reach + sum(under.reach for under in below), REACH_MARGIN
+    if is_rolled_up(manifest.aggregation):
+        margin, wide = (len(below) + 1) * REACH_MIN, narrow_in_wide(manifest.aggregation)
+        reach, margin = reach * wide, margin * wide
+    if reach + margin < 1:
         return
     modes = [layer.mode, *(under.mode for under in below)]
     readers = [ranges.open_index(objects, ranges.load_index(objects, under.index), verify=True) for under in below]

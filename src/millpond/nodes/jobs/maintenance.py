@@ -89,7 +89,8 @@ class MaintenanceOrders:
         before = watermark(now_ms, age_ms, self._least_step_ms)
         aggregation = pond_map.definition.aggregation
         if aggregation is not None:  # a bucket goes as a whole: when it does, its start lies before such a watermark
-            before = bucket_start(before, aggregation.resolution, aggregation.time_zone)
+            width = pond_map.definition.roll_up or aggregation.resolution
+            before = bucket_start(before, width, aggregation.time_zone)
         if act not in past.ordered:
             return before if past.changed or pond_map.rows.stats().rows else None
         position, last = past.ordered[act]

@@ -42,6 +42,12 @@ class Definition(msgspec.Struct, kw_only=True):
     retain_by: str
     maintenance_suspended: bool
     store: Annotated[str, Meta(description="where its rows are: shard or layers")]
+    roll_up: Annotated[
+        str | msgspec.UnsetType, Meta(description="buckets to which old rows of an aggregate are combined")
+    ] = msgspec.UNSET
+    query: Annotated[
+        str | msgspec.UnsetType, Meta(description="the query over raw rows that a table by query answers")
+    ] = msgspec.UNSET
     fields: Annotated[
         dict[str, Any] | msgspec.UnsetType, Meta(description="ids of the fields, when they changed: see layers.md")
     ] = msgspec.UNSET
