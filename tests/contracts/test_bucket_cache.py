@@ -18,7 +18,7 @@ from millpond.errors import Corrupt, Invalid, NotFound
 from millpond.maps.loads.bucket_place import bucket_place
 from millpond.ranges.files import content_id
 from millpond.ranges.verify import check_file
-from millpond.stores.objects import CopiesOf, FolderBeforeBucket, MemoryObjects
+from millpond.stores.objects import CopiesOf, FolderBeforeBucket, MemoryObjects, forget_copies, read_block
 from tests.contracts.test_bucket_ponds import opened, url  # noqa: F401
 
 if TYPE_CHECKING:
@@ -42,6 +42,10 @@ class CountedObjects(MemoryObjects):
     def get(self, name: str) -> pa.Buffer:
         self.reads.append(name)
         return super().get(name)
+
+    def get_range(self, name: str, start: int, stop: int | None = None) -> bytes:
+        self.reads.append(f"{name} {start} {stop}")
+        return bytes(memoryview(super().get(name))[start:stop])
 
 
 def before(folder: Path, bucket: MemoryObjects, bytes_max: int, clock: Clock | None = None) -> FolderBeforeBucket:
@@ -115,6 +119,37 @@ def test_what_the_bucket_has_damaged_is_never_a_copy(tmp_path: Path) -> None:
     assert not names_here(objects)
     with pytest.raises(NotFound):
         objects.get(name_of(b"never there"))
+
+
+def test_parts_are_copies_checked_and_bounded(tmp_path: Path) -> None:
+    bucket, clock = CountedObjects(), ManualClock(4_000_000_000_000)
+    content = bytes(range(256)) * 40
+    bucket.put("ranges/one.arrow", content)
+    objects = before(tmp_path, bucket, 4_000, clock)
+
+    def part(number: int) -> bytes:
+        clock.advance(1)
+        start, stop = 1000 * number, 1000 * number + 1000
+        data = read_block(objects, "ranges/one.arrow", start, stop, lambda data: bytes(data) == content[start:stop])
+        return bytes(memoryview(data))
+
+    for number in (0, 1, 2, 0, 1):
+        assert part(number) == content[1000 * number : 1000 * number + 1000]
+    assert len(bucket.reads) == 3 and names_here(objects) == {f"one.arrow-{n}-{n + 1000}" for n in (0, 1000, 2000)}
+    part(3)
+    part(4)
+    assert sum(copy.size for copy in objects.copies.all()) <= 4_000
+    assert "one.arrow-2000-3000" not in names_here(objects), "it was used longest ago"
+    file = objects.root / "blocks" / "one.arrow-1000-2000"
+    for damage in (b"\xff" * 1000, b"short", b""):
+        file.write_bytes(damage)
+        assert part(1) == content[1000:2000] == file.read_bytes()
+    bucket.put("ranges/one.arrow", content[:8500])
+    assert part(8) == content[8000:8500], "the reader refuses it"
+    assert "one.arrow-8000-9000" not in names_here(objects)
+    assert objects.local_path("ranges/one.arrow") is None
+    forget_copies(objects)
+    assert not names_here(objects)
 
 
 @contextmanager

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
+from millpond.errors import Corrupt
+from millpond.ranges.files import in_form
+from millpond.stores.objects import FolderBeforeBucket
 from tests.contracts.test_bucket_ponds import opened, url  # noqa: F401
 from tests.harness.buckets.requests import counted_requests
 
@@ -50,6 +53,62 @@ def test_a_cold_question_fetches_what_may_answer_it(url: str, tmp_path: Path) ->
         counts.clear()
         pond.map("m").lookup(keys[:1000])
         assert counts.total() <= 2 + ranges
+
+
+def test_a_cold_question_fetches_one_block_and_an_absent_key_nothing(url: str, tmp_path: Path) -> None:  # noqa: F811
+    texts = [f"{number:0200}" for number in range(ROWS)]
+    with opened(url, tmp_path / "writer") as pond:
+        made = pond.create_map("m", kind="state", value="string")
+        made.load(pa.table({"key": [f"k{number}" for number in range(ROWS)], "value": texts}))
+        size = sum(info.size for info in made.objects.list("ranges"))
+    with counted_requests() as counts, opened(url, tmp_path / "reader", max_staleness=1e9) as pond:
+        reader = pond.map("m")
+        counts.clear()
+        assert reader.get("none") is None
+        assert dict(counts) == {"GET": 2}, "a manifest and an index"
+        counts.clear()
+        absent = sum(_asks(reader, f"none{number}", counts) for number in range(300))
+        assert absent <= 10, "about one of a hundred"
+        present = [_asks(reader, f"k{number}", counts) for number in range(40)]
+        assert sum(present) <= 40 and reader.get("k9") == texts[9]
+        files = pond.map("m").objects
+        assert isinstance(files, FolderBeforeBucket)
+        copies = [copy for copy in files.copies.below(files.root) if copy.file.parent.name == "blocks"]
+        assert copies and all(copy.size <= 256 << 10 for copy in copies)
+        fetched = sum(copy.size for copy in files.copies.below(files.root))
+        assert fetched < size // 2
+    with opened(url, tmp_path / "whole", max_staleness=1e9) as pond:
+        files = pond.map("m").objects
+        assert pond.map("m").snapshot().lookup(["k7", "none"]).to_pylist() == [texts[7], None]
+        batches = [pa.ipc.open_file(file).num_record_batches for file in (files.root / "ranges").iterdir()]  # type: ignore[attr-defined]
+        assert set(batches) == {1}, "copies are mapped where they lie"
+
+
+def test_an_object_that_lies_is_named_and_never_answers(url: str, tmp_path: Path) -> None:  # noqa: F811
+    with opened(url, tmp_path / "writer") as pond:
+        made = pond.create_map("m", kind="state", value="string")
+        texts = [f"{number:0400}" for number in range(4_000)]
+        made.load(pa.table({"key": [f"k{number}" for number in range(4_000)], "value": texts}))
+        [info] = made.objects.list("ranges")
+        bucket = made.objects.bucket  # type: ignore[attr-defined]
+        good = bucket.get(info.name).to_pybytes()
+    assert info.size > 1 << 20
+    for number, bad in enumerate((good[: len(good) // 3], bytes(len(good)), b"")):
+        bucket.put(info.name, bad)
+        with opened(url, tmp_path / f"reader-{number}") as pond, pytest.raises(Corrupt) as caught:
+            for key in range(3_900, 4_000):
+                assert pond.map("m").get(f"k{key}") == texts[key]
+        assert caught.value.kind == "range_damaged" and info.name in str(caught.value)
+    bucket.put(info.name, in_form(pa.py_buffer(good), info.name, blocks=False))
+    with opened(url, tmp_path / "other") as pond:
+        assert pond.map("m").get("k3999") == texts[3999], "another form of the same entries is read whole"
+    bucket.put(info.name, good)
+    with opened(url, tmp_path / "right") as pond:
+        assert pond.map("m").get("k5") == texts[5]
+        [file] = (tmp_path / "right").glob("*/snapshots/*/blocks/*")
+        file.write_bytes(file.read_bytes()[:-1] + b"?")
+    with opened(url, tmp_path / "right") as pond:
+        assert pond.map("m").get("k5") == texts[5] and file.read_bytes()[-1:] != b"?"
 
 
 def _asks(reader: object, key: str, counts: dict[str, int]) -> bool:

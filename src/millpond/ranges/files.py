@@ -12,12 +12,18 @@ metadata of its schema:
 * It tells damage, fast: a tenth of what the id costs. The id tells content, and is made again from the columns where
   bytes come from elsewhere and where all is verified.
 * Every format that follows keeps this item, so a reader can tell a file of another format from a damaged one.
+
+A range that lies far away may be written in *blocks*, format 3: several batches, each of which can be fetched and read
+alone (`blocks.py`). Its id is the same. Whoever reads it whole gets one batch, which is a copy; on this machine it lies
+as one batch again, to be mapped: `in_form`.
 """
 
 from __future__ import annotations
 
 import re
 from hashlib import blake2b
+from itertools import pairwise
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,7 +31,9 @@ import pyarrow as pa
 import xxhash
 
 from millpond.errors import Corrupt, Invalid, MillpondError
-from millpond.ranges.ids import FORMAT, Subject
+from millpond.ranges.blocks import blocks_of
+from millpond.ranges.canonical import canonical
+from millpond.ranges.ids import BLOCKS_FORMAT, FORMAT, FORMATS, Subject
 from millpond.ranges.packing import packed, unpacked
 from millpond.ranges.scratch_batch import scratch_buffer
 from millpond.stores.objects import is_whole
@@ -36,12 +44,16 @@ if TYPE_CHECKING:
 
     from millpond.stores.objects import Objects
 
-__all__ = ("content_id", "put_content", "read_batch", "read_sealed", "sealed_bytes", "write_batch")
+__all__ = (
+    "content_id", "file_size", "in_form", "put_content", "read_batch", "read_sealed", "sealed_blocks", "sealed_bytes",
+    "write_batch",
+)  # fmt: skip
 
 SEAL = b"millpond"
 _ZEROS = b"0" * 32
 _SEALED = re.compile(rb"(range|index) ([0-9]{1,9}) ([0-9a-f]{64}) ([0-9a-f]{32})")
 _CONTENT_BYTES = 20
+_PLAIN = pa.ipc.IpcWriteOptions(compression=None)
 _FRAME_BYTES = 4096
 """More than an Arrow file of one batch has beside the batch and its schema, which stands there twice."""
 
@@ -75,21 +87,35 @@ def write_batch(
         size = pa.ipc.get_record_batch_size(batch) + 3 * len(batch.schema.serialize()) + _FRAME_BYTES
         data = pa.allocate_buffer(size) if folder is None else scratch_buffer(folder, size)
         with pa.FixedSizeBufferWriter(data) as sink:
-            _write_file(sink, batch, pa.ipc.IpcWriteOptions(compression=None))
+            _write_file(sink, [batch], _PLAIN)
             size = sink.tell()
         return pa.py_buffer(np.frombuffer(data, np.uint8)[:size])
     grown = pa.BufferOutputStream()
-    _write_file(grown, batch, options)
+    _write_file(grown, [batch], options)
     return grown.getvalue()
 
 
-def _write_file(sink: pa.NativeFile, batch: pa.RecordBatch, options: pa.ipc.IpcWriteOptions) -> None:
-    with pa.ipc.new_file(sink, batch.schema, options=options) as writer:
-        writer.write_batch(batch)
+def _write_file(
+    sink: pa.NativeFile, batches: Sequence[pa.RecordBatch], options: pa.ipc.IpcWriteOptions
+) -> list[int]:  # fmt: skip
+    """Write a file; the places where its batches end."""
+    ends = []
+    with pa.ipc.new_file(sink, batches[0].schema, options=options) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+            ends.append(sink.tell())
+    return ends
 
 
-def read_batch(data: pa.Buffer, name: str) -> pa.RecordBatch:
-    """The one batch of such a file, lying in `data`: nothing is copied.
+def file_size(batch: pa.RecordBatch, id_: str) -> int:
+    """The bytes of the file of a canonical batch, as a range of that id that is neither compressed nor in blocks."""
+    counted = pa.MockOutputStream()
+    _write_file(counted, [batch.replace_schema_metadata({SEAL: _empty_seal("range", id_, FORMAT)})], _PLAIN)
+    return int(counted.size())
+
+
+def read_batch(data: pa.Buffer, name: str, *, blocks: bool = False) -> pa.RecordBatch:
+    """The one batch of such a file, lying in `data`: nothing is copied. Several `blocks` are put together.
 
     Raises: `Corrupt` when the bytes are not such a file.
     """
@@ -97,6 +123,8 @@ def read_batch(data: pa.Buffer, name: str) -> pa.RecordBatch:
         file = pa.ipc.open_file(data)
         if file.num_record_batches == 1 and file.schema.names:  # names that are text
             return file.get_batch(0)
+        if blocks and file.num_record_batches and file.schema.names:
+            return pa.concat_batches([file.get_batch(number) for number in range(file.num_record_batches)])
     except (pa.ArrowException, OSError, ValueError) as error:
         raise Corrupt("not an Arrow file", kind="range_damaged", object=name) from error
     raise Corrupt("not a file of one batch", kind="range_damaged", object=name)
@@ -115,12 +143,30 @@ def sealed_bytes(
 
     A canonical batch that is compressed is packed first (`packing.py`).
     """
-    empty = f"{subject} {format_number} {id_} ".encode() + _ZEROS
+    empty = _empty_seal(subject, id_, format_number)
     if options is not None and options.compression is not None:
         batch = packed(batch)
     data = write_batch(
         batch.replace_schema_metadata({**(batch.schema.metadata or {}), SEAL: empty}), options, folder=folder
     )
+    return _filled(data, empty)
+
+
+def sealed_blocks(id_: str, blocks: Sequence[pa.RecordBatch]) -> tuple[pa.Buffer, list[tuple[int, int]]]:
+    """A range as a file of blocks with its seal; where each block begins and ends in it."""
+    empty = _empty_seal("range", id_, BLOCKS_FORMAT)
+    grown = pa.BufferOutputStream()
+    ends = _write_file(grown, [block.replace_schema_metadata({SEAL: empty}) for block in blocks], _PLAIN)
+    data = _filled(grown.getvalue(), empty)
+    return data, list(pairwise([len(_ends(data)[0]), *ends]))
+
+
+def _empty_seal(subject: Subject, id_: str, format_number: int) -> bytes:
+    return f"{subject} {format_number} {id_} ".encode() + _ZEROS
+
+
+def _filled(data: pa.Buffer, empty: bytes) -> pa.Buffer:
+    """A file whose seal has no checksum yet, with it."""
     # The zeros are looked for in the schema alone: rows may hold the same bytes.
     places = _places(data, empty)
     assert len(places) == 2, "Arrow writes the schema in front and in the footer"
@@ -132,19 +178,43 @@ def sealed_bytes(
     return data
 
 
+def in_form(data: pa.Buffer, name: str, *, blocks: bool) -> pa.Buffer:
+    """A sound file as it lies where files are far away, in `blocks`, or on this machine; one of other content as it is.
+
+    Compressed ranges, and those too small or too large for blocks, have one form.
+    """
+    path = PurePosixPath(name)
+    if path.parent.name != "ranges" or _format_of(data) != (FORMAT if blocks else BLOCKS_FORMAT):
+        return data
+    batch = read_sealed("range", path.stem, data, name=name, where="", verify=False).replace_schema_metadata(None)
+    if not blocks:
+        return sealed_bytes("range", path.stem, canonical(batch))
+    cut = blocks_of(batch)
+    # A file that is compressed is no larger than its batch by more than its frame.
+    return sealed_blocks(path.stem, cut)[0] if len(cut) > 1 and data.size >= batch.nbytes else data
+
+
+def _format_of(data: pa.Buffer) -> int:
+    """The number that the seal of a file says; 0 without one."""
+    seal = _SEALED.search(_ends(data)[1])
+    return 0 if seal is None else int(seal[2])
+
+
 def read_sealed(
     subject: Subject, id_: str, data: pa.Buffer, *, name: str, where: str, verify: bool = True
 ) -> pa.RecordBatch:
-    """The batch of a file that must be the one of that id; `verify` reads all bytes and makes their checksum.
+    """The batch of a file that must be the one of that id; `verify` reads all bytes and makes their checksum. The
+    metadata of its schema say the format.
 
     Raises: `Corrupt`; `Invalid` for a file of another format. Both name the file.
     """
     # Before Arrow looks at a byte: it trusts the lengths in its file.
     if verify and not _sound(data):
         raise _refusal(subject, id_, data, name, where)
-    batch = read_batch(data, name)
+    blocks = subject == "range" and _format_of(data) == BLOCKS_FORMAT
+    batch = read_batch(data, name, blocks=blocks)
     seal = _SEALED.fullmatch((batch.schema.metadata or {}).get(SEAL, b""))
-    if seal is None or seal.group(1, 2, 3) != (subject.encode(), b"%d" % FORMAT, id_.encode()):
+    if seal is None or seal.group(1, 3) != (subject.encode(), id_.encode()) or int(seal[2]) not in FORMATS:
         raise _refusal(subject, id_, data, name, where)
     try:
         return unpacked(batch)
@@ -157,10 +227,10 @@ def _refusal(subject: Subject, id_: str, data: pa.Buffer, name: str, where: str)
     seal = _SEALED.search(_ends(data)[1])
     # Format 1 had no seal, and was named by the hash of its bytes.
     version = int(seal[2]) if seal is not None and _sound(data) else 1 if content_id(data) == id_ else FORMAT
-    if version != FORMAT:
+    if version not in FORMATS:
         return Invalid(
             "the file is of another format", kind="range_format", object=name, where=where, found=version,
-            known=FORMAT, hint="read it with the version that wrote it, or make it anew",
+            known=FORMATS[-1], hint="read it with the version that wrote it, or make it anew",
         )  # fmt: skip
     if subject == "index":
         return Corrupt("the index is not what was written", kind="index_damaged", object=name, where=where)

@@ -24,10 +24,14 @@ import pyarrow.types as is_type
 
 from millpond.ranges.canonical import bare, canonical, decoded
 
-__all__ = ("FORMAT", "ID_BYTES", "Subject", "columns_id", "schema_code", "type_code")
+__all__ = ("BLOCKS_FORMAT", "FORMAT", "FORMATS", "ID_BYTES", "Subject", "columns_id", "schema_code", "type_code")
 
 FORMAT = 2
 """The number of the form that is hashed and of the files that hold it. Another form is another number."""
+
+BLOCKS_FORMAT = 3
+"""Files of the same form that is hashed, in blocks: ranges of several batches, and indexes that list them."""
+FORMATS = (FORMAT, BLOCKS_FORMAT)
 
 ID_BYTES = 32
 

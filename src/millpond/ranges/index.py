@@ -11,7 +11,8 @@ their bytes (`range_files.py`).
 Invariants of an index:
 * Ranges are not empty, do not overlap, and stand in ascending order.
 * The same entries under the same boundaries make the same ranges, ids and index id, however they were batched and
-  whichever version of Arrow wrote them. The sizes of files are not content: they may differ.
+  whichever version of Arrow wrote them. The sizes of files, blocks and filters are not content: they may differ.
+* An index that lists no blocks and no filters is of format 2.
 
 The bytes are drawn in `docs/format/ranges.md`.
 """
@@ -21,24 +22,27 @@ from __future__ import annotations
 import itertools
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
 from millpond.errors import Corrupt, Invalid, NotFound
 from millpond.json_forms import JsonForm, plain
+from millpond.ranges.blocks import FILTERS_BYTES_MAX, BlockTable, filter_parts
 from millpond.ranges.cache import CachedObjects
 from millpond.ranges.files import put_content, read_sealed, sealed_bytes
-from millpond.ranges.ids import ID_BYTES, columns_id, schema_code
+from millpond.ranges.ids import BLOCKS_FORMAT, FORMAT, ID_BYTES, columns_id, schema_code
 from millpond.stores.objects import settle
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from millpond.stores.objects import Objects
 
 __all__ = (
     "DEFAULT_BOUNDARIES", "Boundaries", "Index", "RangeEntry", "Shown", "Source", "index_bytes", "index_name",
-    "load_index", "range_name", "read_index", "store_index",
+    "load_index", "plain_index", "range_name", "read_index", "store_index",
 )  # fmt: skip
 
 _COLUMNS = pa.schema(
@@ -48,6 +52,23 @@ _COLUMNS = pa.schema(
         pa.field("count", pa.int64(), nullable=False),
         pa.field("size", pa.int64(), nullable=False),
         pa.field("id", pa.binary(ID_BYTES), nullable=False),
+    ]
+)
+_BLOCK = pa.struct(
+    [
+        pa.field("first", pa.binary(), nullable=False),
+        pa.field("rows", pa.int64(), nullable=False),
+        pa.field("start", pa.int64(), nullable=False),
+        pa.field("stop", pa.int64(), nullable=False),
+        pa.field("checksum", pa.binary(16), nullable=False),
+    ]
+)
+_WITH_BLOCKS = pa.schema(
+    [
+        *_COLUMNS,
+        pa.field("plain", pa.int64(), nullable=False),
+        pa.field("blocks", pa.list_(pa.field("item", _BLOCK, nullable=False)), nullable=False),
+        pa.field("filter", pa.binary(), nullable=False),
     ]
 )
 _CONTENT = ["first", "last", "count", "id"]
@@ -96,13 +117,24 @@ _BOUNDARIES_FORM = JsonForm(Boundaries)
 
 @dataclass(frozen=True, slots=True)
 class RangeEntry:
-    """One range: its content id, its first and last key, its rows, the bytes of its file when it was written."""
+    """One range: its content id, its first and last key, its rows, the bytes of its file when it was written.
+
+    `blocks` are the parts that can be fetched alone, of a file that has some; `filter` says which keys it may have.
+    """
 
     id: str
     first: bytes
     last: bytes
     count: int
     size: int
+    blocks: BlockTable | None = field(default=None, compare=False, repr=False)
+    filter: pa.Buffer | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def plain(self) -> RangeEntry:
+        """The same range as it lies in a folder: in one batch, without a filter."""
+        size = self.size if self.blocks is None else self.blocks.plain
+        return replace(self, size=size, blocks=None, filter=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +189,17 @@ def store_index(objects: Objects, entries: list[RangeEntry], schema: pa.Schema, 
     """Write the index over ranges that are stored already; the ranges become reachable by this act."""
     # An assertion, not an error: the writer refused unordered keys of a user before.
     assert all(a.last < b.first for a, b in itertools.pairwise(entries)), "ranges overlap"
+    if sum(e.filter.size for e in entries if e.filter is not None) > FILTERS_BYTES_MAX:
+        entries = [replace(entry, filter=None) for entry in entries]
+    id_, data = _file_of(entries, schema, boundaries)
+    settle(objects, "ranges")  # those that lay here already may be the work of one who died before they were durable
+    put_content(objects, index_name(id_), data)
+    settle(objects, "indexes")
+    return Index(id_, tuple(entries), schema, boundaries)
+
+
+def _file_of(entries: Sequence[RangeEntry], schema: pa.Schema, boundaries: Boundaries) -> tuple[str, pa.Buffer]:
+    """The id of an index, and its file."""
     columns = [
         pa.array([e.first for e in entries], pa.binary()),
         pa.array([e.last for e in entries], pa.binary()),
@@ -164,13 +207,36 @@ def store_index(objects: Objects, entries: list[RangeEntry], schema: pa.Schema, 
         pa.array([e.size for e in entries], pa.int64()),
         pa.array([bytes.fromhex(e.id) for e in entries], pa.binary(ID_BYTES)),
     ]
+    layout, number = _COLUMNS, FORMAT
+    if any(e.blocks is not None or e.filter is not None for e in entries):
+        layout, number = _WITH_BLOCKS, BLOCKS_FORMAT
+        columns += [
+            pa.array([0 if e.blocks is None else e.blocks.plain for e in entries], pa.int64()),
+            pa.array([_blocks_listed(e.blocks) for e in entries], layout.field("blocks").type),
+            pa.array([b"" if e.filter is None else memoryview(e.filter) for e in entries], pa.binary()),
+        ]
     metadata = {b"boundaries": _BOUNDARIES_FORM.encode(boundaries), b"schema": schema.serialize().to_pybytes()}
-    batch = pa.RecordBatch.from_arrays(columns, schema=_COLUMNS.with_metadata(metadata))
+    batch = pa.RecordBatch.from_arrays(columns, schema=layout.with_metadata(metadata))
     id_ = _id_of(batch, schema, boundaries)
-    settle(objects, "ranges")  # those that lay here already may be the work of one who died before they were durable
-    put_content(objects, index_name(id_), sealed_bytes("index", id_, batch))
-    settle(objects, "indexes")
-    return Index(id_, tuple(entries), schema, boundaries)
+    return id_, sealed_bytes("index", id_, batch, format_number=number)
+
+
+def _blocks_listed(table: BlockTable | None) -> list[dict[str, object]]:
+    if table is None:
+        return []
+    return [
+        {"first": first, "rows": rows, "start": start, "stop": stop, "checksum": checksum}
+        for first, rows, (start, stop), checksum in zip(
+            table.firsts, table.rows, table.spans, table.checksums, strict=True
+        )
+    ]
+
+
+def plain_index(index: Index, data: pa.Buffer) -> pa.Buffer:
+    """The file of an index as it lies in a folder; `data` where it has that form."""
+    if all(entry.blocks is None and entry.filter is None for entry in index.entries):
+        return data
+    return _file_of([entry.plain for entry in index.entries], index.schema, index.boundaries)[1]
 
 
 def _id_of(batch: pa.RecordBatch, schema: pa.Schema, boundaries: Boundaries) -> str:
@@ -225,13 +291,34 @@ def _damaged(name: str, where: str) -> Corrupt:
 
 
 def _index_in(batch: pa.RecordBatch, id_: str) -> Index:
-    if not batch.schema.equals(_COLUMNS):
+    blocked = batch.schema.equals(_WITH_BLOCKS)
+    if not blocked and not batch.schema.equals(_COLUMNS):
         raise ValueError("these are not the columns of an index")
     batch.validate(full=True)
     metadata = batch.schema.metadata
+    columns = [column.to_pylist() for column in batch.columns[: len(_COLUMNS)]]
+    tables = _tables_in(batch) if blocked else itertools.repeat(None, batch.num_rows)
+    filters = filter_parts(batch.column("filter")) if blocked else itertools.repeat(None, batch.num_rows)
     entries = tuple(
-        RangeEntry(name.hex(), first, last, count, size)
-        for first, last, count, size, name in zip(*(column.to_pylist() for column in batch.columns), strict=True)
+        RangeEntry(name.hex(), first, last, count, size, table, filter_)
+        for first, last, count, size, name, table, filter_ in zip(*columns, tables, filters, strict=True)
     )
     schema = pa.ipc.read_schema(pa.py_buffer(metadata[b"schema"]))
     return Index(id_, entries, schema, _BOUNDARIES_FORM.decode(metadata[b"boundaries"]))
+
+
+def _tables_in(batch: pa.RecordBatch) -> list[BlockTable | None]:
+    """The blocks of each range."""
+    tables = []
+    columns = (batch.column(name).to_pylist() for name in ("count", "plain", "blocks"))
+    for count, size, listed in zip(*columns, strict=True):
+        spans = tuple((block["start"], block["stop"]) for block in listed)
+        table = BlockTable(
+            tuple(block["first"] for block in listed), tuple(block["rows"] for block in listed), spans,
+            tuple(block["checksum"] for block in listed), size,
+        )  # fmt: skip
+        # Whoever follows a table that is wrong would answer that a key is nowhere.
+        if listed and (sum(table.rows) != count or any(not 0 <= start < stop for start, stop in spans)):
+            raise ValueError("blocks are not those of the range")
+        tables.append(table if listed else None)
+    return tables

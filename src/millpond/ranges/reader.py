@@ -1,8 +1,8 @@
 """Reading ranges: open one, find keys, scan between keys in either direction.
 
 From a folder a range is memory-mapped and nothing is copied; its checksum is verified when this process opens it
-for the first time. From elsewhere it is fetched whole and verified. Only the ranges that hold something wanted are
-opened.
+for the first time. From elsewhere it is fetched whole and verified, or a block of it is. Only the ranges that hold
+something wanted are opened.
 """
 
 from __future__ import annotations
@@ -15,10 +15,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from millpond.errors import Corrupt, NotFound
+from millpond.ranges.blocks import block_in
 from millpond.ranges.cache import CachedObjects
+from millpond.ranges.canonical import canonical
 from millpond.ranges.files import read_sealed
 from millpond.ranges.index import Index, RangeEntry, Source, load_index, range_name
 from millpond.ranges.key_columns import KeyColumn, find_rows, key_column, lower_bound, search
+from millpond.stores.objects import read_block
 from millpond.stores.verified import verify_once
 
 if TYPE_CHECKING:
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
 
     from millpond.stores.objects import Objects
 
-__all__ = ("RangeReader", "find", "get", "open_index", "open_range", "range_bytes", "scan")
+__all__ = ("RangeReader", "find", "get", "open_block", "open_index", "open_range", "range_bytes", "scan")
 
 
 def range_bytes(objects: Source, entry: RangeEntry) -> pa.Buffer:
@@ -50,8 +53,7 @@ def open_range(objects: Objects, entry: RangeEntry, *, verify: bool = False, kee
     """The entries of a range, memory-mapped where objects are files. Without `keep`, a cache does not hold them.
 
     All bytes are read and their checksum is made: of a file when this process opens it first, or to `verify`; of what
-    comes from elsewhere always, and so of a file of another size than the index says: another version may have written
-    it, or it is damaged.
+    comes from elsewhere always.
 
     Raises: `NotFound`; `Corrupt`, or `Invalid` for a file of another format. They name the file.
     """
@@ -68,7 +70,7 @@ def _open_range(objects: Objects, entry: RangeEntry, *, verify: bool) -> pa.Reco
         return read_sealed("range", entry.id, data, name=name, where=objects.where, verify=check)
 
     file = objects.local_path(name)
-    if verify or file is None or data.size != entry.size:
+    if verify or file is None:
         batch = read(check=True)
     else:
         # Raises for a file that is not sound, so that one is not remembered as verified.
@@ -77,6 +79,29 @@ def _open_range(objects: Objects, entry: RangeEntry, *, verify: bool) -> pa.Reco
     if batch.num_rows != entry.count or batch.schema.get_field_index("key") < 0:
         raise Corrupt("the range is not what its index says", kind="range_damaged", object=name, where=objects.where)
     return batch.replace_schema_metadata(None)
+
+
+def open_block(objects: Objects, entry: RangeEntry, number: int, schema: pa.Schema) -> pa.RecordBatch:
+    """The entries of one block of a range, fetched alone and verified.
+
+    Bytes without their checksum may be those of a writer that put the same entries otherwise: the file tells, which is
+    fetched whole then.
+
+    Raises: as `open_range`.
+    """
+    table = entry.blocks
+    assert table is not None, "the range has blocks"
+    name, (start, stop) = range_name(entry.id), table.spans[number]
+    try:
+        data = read_block(objects, name, start, stop, lambda held: table.is_sound(held, number))
+    except NotFound:
+        data = b""  # to be named as a range that is missing
+    if table.is_sound(data, number):
+        block = block_in(pa.py_buffer(data), schema, table.firsts[number], table.rows[number])
+        if block is not None:
+            return block
+    begin = sum(table.rows[:number])
+    return canonical(open_range(objects, entry, verify=True).slice(begin, table.rows[number]))
 
 
 @dataclass(slots=True)

@@ -1,7 +1,7 @@
 """Bringing an index from one place to another: only what is missing there is fetched, and all of it is verified.
 
 The index goes last, so the target never shows an index whose ranges are not all there. A fetch that is cut short is
-gone on with by the next one.
+gone on with by the next one. What lies in blocks arrives in a folder as one batch, to be mapped: its id is the same.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import pyarrow as pa
 
 from millpond.errors import Corrupt, Invalid, NotFound
 from millpond.kernel.steps import step
-from millpond.ranges.index import index_bytes, index_name, range_name, read_index
+from millpond.ranges.files import in_form
+from millpond.ranges.index import index_bytes, index_name, plain_index, range_name, read_index
 from millpond.ranges.reader import open_range, range_bytes
 from millpond.ranges.verify import check_file
 from millpond.stores.objects import settle
@@ -51,7 +52,7 @@ def missing(index: Index, present: Objects) -> list[RangeEntry]:
 
 
 def _is_held(entry: RangeEntry, size: int | None, present: Objects) -> bool:
-    if size is None or size == entry.size:
+    if size is None or size in (entry.size, entry.plain.size):
         return size is not None
     try:  # another version may have written it: then its size says nothing
         open_range(present, entry)
@@ -78,6 +79,7 @@ def fetch(source: Source, target: Objects, index_id: str, *, verify: bool = True
     settle(target, "ranges")
     size = sum(entry.size for entry in entries)
     if held is None:
+        data = data if target.in_blocks else plain_index(index, data)
         target.put(index_name(index_id), data)
         size += data.size
     step("ranges.index_fetched")
@@ -118,5 +120,5 @@ def _fetch_range(source: Source, target: Objects, entry: RangeEntry, verify: boo
     name, data = range_name(entry.id), range_bytes(source, entry)
     if verify:
         check_file(data, name, source.where)
-    target.put(name, data)
+    target.put(name, in_form(data, name, blocks=target.in_blocks and entry.blocks is not None))
     step("ranges.one_fetched")

@@ -12,10 +12,12 @@ from itertools import pairwise
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 
 from millpond.errors import Corrupt, Invalid, NotFound
 from millpond.kernel.verify import Report, checked, problem
+from millpond.ranges.blocks import filter_of
 from millpond.ranges.files import content_id, read_sealed
 from millpond.ranges.ids import columns_id
 from millpond.ranges.index import index_name, load_index, range_name, read_index
@@ -157,3 +159,8 @@ def _faults_of_range(batch: pa.RecordBatch, index: Index, entry: RangeEntry) -> 
         yield "keys do not ascend"
     if len(keys) == 0 or (keys[0], keys[len(keys) - 1]) != (entry.first, entry.last):
         yield "first and last key are not those of the index"
+    table, filter_ = entry.blocks, entry.filter
+    if table is not None and [keys[row] for row in np.cumsum([0, *table.rows[:-1]])] != list(table.firsts):
+        yield "the blocks of the index do not begin where it says"
+    if filter_ is not None and filter_ != filter_of(batch.column("key")):
+        yield "the filter of the index is not that of the keys"

@@ -2,7 +2,8 @@
 
 Batches are made canonical, cut where their keys say, and written range by range; a few threads write ranges
 while the next is being cut. Nothing is visible as an index before all its ranges are stored. Ranges that lie in
-the place already are not written again.
+the place already are not written again. Where files are far away, they are written in blocks and have filters
+(`blocks.py`), unless they are compressed.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ import pyarrow as pa
 from millpond.errors import Invalid
 from millpond.kernel.closing import Closing
 from millpond.kernel.steps import step
+from millpond.ranges.blocks import FILTERS_BYTES_MAX, BlockTable, blocks_of, filter_of
 from millpond.ranges.canonical import bare, canonical, check_types, decoded, row_sizes
-from millpond.ranges.files import put_content, sealed_bytes
+from millpond.ranges.files import file_size, put_content, sealed_blocks, sealed_bytes
 from millpond.ranges.ids import columns_id
 from millpond.ranges.index import DEFAULT_BOUNDARIES, Boundaries, Index, RangeEntry, range_name, store_index
 from millpond.ranges.key_columns import cut, first_unordered, key_column
@@ -83,7 +85,9 @@ class RangeWriter(Closing):
         *,
         compression: str | None = None,
         bytes_at_once: int = BYTES_AT_ONCE_MAX,
+        filters: bool = True,
     ) -> None:
+        """Without `filters`, ranges that lie far away have none: others write for the same index, too many together."""
         self.schema = bare(schema)
         check_types(self.schema)
         self.boundaries = boundaries
@@ -97,6 +101,9 @@ class RangeWriter(Closing):
         self._bytes_at_once = bytes_at_once
         codec = pa.Codec(compression, _LEVEL) if compression == "zstd" else compression
         self._options = None if compression is None else pa.ipc.IpcWriteOptions(compression=codec)
+        self._in_blocks = objects.in_blocks and compression is None
+        self._filters = self._in_blocks and filters
+        self._filter_bytes = 0
         self._threads = ThreadPoolExecutor(_WRITING_MAX, thread_name_prefix="ranges")
 
     @property
@@ -177,10 +184,25 @@ class RangeWriter(Closing):
             batch = joined(folder, self.schema, pieces)
         pieces.clear()
         id_ = columns_id("range", batch)
-        data = sealed_bytes("range", id_, batch, options=self._options, folder=folder)
+        blocks = blocks_of(batch) if self._in_blocks else [batch]
+        table = None
+        if len(blocks) > 1:
+            data, spans = sealed_blocks(id_, blocks)
+            table = BlockTable.of(data, spans, blocks, file_size(batch, id_))
+        else:
+            data = sealed_bytes("range", id_, batch, options=self._options, folder=folder)
         put_content(self._objects, range_name(id_), data)
         keys = key_column(batch.column(self._key))
-        return RangeEntry(id_, keys[0], keys[len(keys) - 1], batch.num_rows, data.size)
+        first, last = keys[0], keys[len(keys) - 1]
+        return RangeEntry(id_, first, last, batch.num_rows, data.size, table, self._filter(batch))
+
+    def _filter(self, batch: pa.RecordBatch) -> pa.Buffer | None:
+        """The filter of a range; none where an index would have too many bytes of them, which all stay away then."""
+        if not self._filters or self._filter_bytes > FILTERS_BYTES_MAX:
+            return None
+        made = filter_of(batch.column(self._key))
+        self._filter_bytes += made.size
+        return made
 
     def _scratch_folder(self, size: int) -> Path | None:
         """The folder in which a range of so many bytes is put together; None: in memory.

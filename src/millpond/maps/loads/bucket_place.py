@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 from millpond.clock import SystemClock
 from millpond.errors import Conflict, Denied, Invalid, NotFound, Unavailable
 from millpond.maps.loads.pond_folder import FOLDERS, MARKER, make_folders, read_marker
+from millpond.ranges.files import in_form
 from millpond.ranges.verify import check_file
 from millpond.sizes import parse_size
 from millpond.stores.bucket_space.space import MAX_STALENESS, BucketSpace
@@ -119,7 +120,7 @@ class BucketPlace:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "objects", open_objects(self.address))
-        copies = CopiesOf(self.folder.parent, "*/snapshots/*", _OWN, self.clock, check_file, self.cache_max)
+        copies = CopiesOf(self.folder.parent, "*/snapshots/*", _OWN, self.clock, check_file, self.cache_max, in_form)
         object.__setattr__(self, "copies", copies)
 
     @property

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from millpond.maps.inputs.key_columns import OnInvalid
     from millpond.maps.model.definition import MapDefinition
-    from millpond.maps.snapshots.freeze import SnapshotManifest
+    from millpond.maps.snapshots.freeze import Piece, SnapshotManifest
     from millpond.maps.snapshots.partition_filter import HashShare
     from millpond.stores.objects import Objects
 
@@ -82,7 +82,7 @@ class Snapshot(Closing):
 
     def __init__(
         self, objects: Objects, manifest: SnapshotManifest, *, verify: bool = False, share: HashShare | None = None,
-        shown_as: MapDefinition | None = None, only: Collection[str] | None = None,
+        shown_as: MapDefinition | None = None, only: Collection[Piece] | None = None,
     ) -> None:  # fmt: skip
         stored, manifest = manifest, manifest if shown_as is None else manifest.shown_as(shown_as)
         self.manifest = manifest
@@ -103,13 +103,13 @@ class Snapshot(Closing):
     @classmethod
     def open(
         cls, objects: Objects, manifest: SnapshotManifest, *, verify: bool = False, share: HashShare | None = None,
-        shown_as: MapDefinition | None = None, only: Collection[str] | None = None,
+        shown_as: MapDefinition | None = None, only: Collection[Piece] | None = None,
     ) -> Self:  # fmt: skip
         """Open a snapshot; `verify` reads all its files and compares them with their names first.
 
         Of a `share` only the files are opened that it needs, and only keys whose hashes it has may be looked up.
         `shown_as` is a later definition of the map, with whose fields rows are shown. With `only`, no other range files
-        than those with these ids are opened, and only keys may be looked up that no other one may have.
+        and blocks than these are opened, and only keys may be looked up that no other one may have.
 
         Raises: `NotFound` when it was collected meanwhile; `Corrupt`, naming the file that is damaged.
         """

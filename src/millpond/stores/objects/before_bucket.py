@@ -2,6 +2,7 @@
 
     put     the bucket, then the folder             get     the folder, else the bucket, and into the folder
     list    the bucket                              delete  the folder alone
+    a part  the folder, under `blocks/`, else the bucket, and into the folder
 
 For objects whose names stand for their content: a copy that is there is never another one. Locks and what else is of
 this machine alone lie in the folder, under `own` names, and never in the bucket.
@@ -9,8 +10,9 @@ this machine alone lie in the folder, under `own` names, and never in the bucket
 Invariants:
 * An object of the folder, but for `own` names, was in the bucket before. So the folder may be lost at any time, and
   each copy in it; one that is damaged goes, and is fetched again.
-* What comes from the bucket is compared with its name before it becomes a copy. What does not fit is given to the
-  reader as it is, who names it, and is not kept; nor is what the disk has no room for.
+* What comes from the bucket is compared with its name, or with the checksum of its part, before it becomes a copy. What
+  does not fit is given to the reader as it is, who names it, and is not kept; nor is what the disk has no room for.
+* A copy has the content of its object; its bytes may have another form, in which this machine reads it.
 * Nothing is removed from the bucket here: processes of other machines, whose locks are not seen, may need it.
 * A copy is never a reason not to put an object: what a collection removed may still have one.
 """
@@ -20,6 +22,8 @@ from __future__ import annotations
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from millpond.errors import NotFound, Unavailable
 from millpond.kernel.cache import Cache
@@ -31,13 +35,12 @@ from millpond.stores.verified import verify_once
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    import pyarrow as pa
-
     from millpond.stores.objects.copies import CopiesOf
     from millpond.stores.objects.protocol import ObjectInfo, Objects
 
-__all__ = ("FolderBeforeBucket", "KnownObjects", "forget_copies", "is_whole")
+__all__ = ("BlockCopies", "FolderBeforeBucket", "KnownObjects", "forget_copies", "is_whole", "read_block")
 
+_BLOCKS = "blocks"
 KNOWN_MAX = 100_000
 """The objects that are known to be in the bucket; of others that are written again, each costs a request."""
 
@@ -61,10 +64,62 @@ def is_whole(objects: Objects, name: str, size: int) -> bool:
         return False
 
 
+def read_block(
+    objects: Objects, name: str, start: int, stop: int, is_sound: Callable[[bytes | pa.Buffer], bool]
+) -> bytes | pa.Buffer:
+    """The bytes `[start, stop)` of an object whose name stands for its content, sound or not; a sound copy if there is
+    one.
+
+    Raises: `NotFound`, `Denied`, `Unavailable`.
+    """
+    if isinstance(objects, FolderBeforeBucket):
+        return objects.blocks.get(name, start, stop, is_sound)
+    return objects.get_range(name, start, stop)
+
+
+class BlockCopies:
+    """The copies of parts of objects, each in a file of its own."""
+
+    def __init__(
+        self, bucket: Objects, copies: CopiesOf, folder: Path, here: Callable[[str], pa.Buffer],
+        keep: Callable[[str, memoryview], None],
+    ) -> None:  # fmt: skip
+        """`here` maps a copy in the folder, `keep` has one there if there is room."""
+        self._bucket, self._copies, self._folder, self._here, self._keep = bucket, copies, folder, here, keep
+
+    def get(self, name: str, start: int, stop: int, is_sound: Callable[[bytes | pa.Buffer], bool]) -> bytes | pa.Buffer:
+        """The bytes `[start, stop)` of an object; those that are not here are fetched. A sound part becomes a copy.
+
+        Raises: `NotFound`, `Denied`, `Unavailable`.
+        """
+        copy = f"{_BLOCKS}/{Path(name).name}-{start}-{stop}"
+        held = self._sound_copy(copy, is_sound)
+        if held is not None:
+            return held
+        data = self._bucket.get_range(name, start, stop)
+        if not is_sound(data):
+            return data
+        self._keep(copy, memoryview(data))
+        return self._sound_copy(copy, is_sound) or data  # there was no room, or another process has made some
+
+    def _sound_copy(self, copy: str, is_sound: Callable[[bytes | pa.Buffer], bool]) -> pa.Buffer | None:
+        """A copy, mapped; None when there is none, and of one that is damaged, which goes."""
+        try:
+            held = self._here(copy)
+        except NotFound:
+            return None
+        if not is_sound(held):
+            (self._folder / copy).unlink(missing_ok=True)
+            return None
+        self._copies.use(self._folder / copy)
+        return held
+
+
 class KnownObjects:
     """The objects of a bucket that were put or seen in the term of now, which is a number of the caller's."""
 
     def __init__(self, bucket: Objects, copy_of: Callable[[str], pa.Buffer | None]) -> None:
+        """`copy_of` has the copy of an object, in the form of a bucket."""
         self._bucket, self._copy_of = bucket, copy_of
         self._term, self._terms = 0, Cache[str, int](KNOWN_MAX)
 
@@ -111,6 +166,7 @@ class FolderBeforeBucket(FolderObjects):
     """
 
     collected = False
+    in_blocks = True
 
     def __init__(
         self, where: str | Path, bucket: Objects, copies: CopiesOf, *,
@@ -118,7 +174,8 @@ class FolderBeforeBucket(FolderObjects):
     ) -> None:  # fmt: skip
         super().__init__(where)
         self.bucket, self.copies, self._elsewhere = bucket, copies, elsewhere
-        self.known = KnownObjects(bucket, self._copy)
+        self.known = KnownObjects(bucket, self._to_put)
+        self.blocks = BlockCopies(bucket, copies, self.root, super().get, self._keep)
 
     def __reduce__(self) -> tuple[object, ...]:
         if self._elsewhere is None:
@@ -138,7 +195,15 @@ class FolderBeforeBucket(FolderObjects):
             return
         with self.known.putting(name):
             self.bucket.put(name, data)
-        self._keep(name, memoryview(data))
+        self._keep_in_form(name, pa.py_buffer(data))
+
+    def _keep_in_form(self, name: str, data: pa.Buffer) -> None:
+        """Have a copy of sound bytes of an object, in the form of this machine."""
+        self._keep(name, memoryview(self.copies.in_form(data, name, blocks=False)))
+
+    def _to_put(self, name: str) -> pa.Buffer | None:
+        copy = self._copy(name)
+        return None if copy is None else self.copies.in_form(copy, name, blocks=True)
 
     def _keep(self, name: str, data: memoryview) -> None:
         """Have a copy, if the disk has room. It need not survive a crash of the machine: then it is fetched again."""
@@ -164,7 +229,7 @@ class FolderBeforeBucket(FolderObjects):
             return copy
         data = self.bucket.get(name)
         if self.copies.is_sound(data, name, arriving=True):
-            self._keep(name, memoryview(data))
+            self._keep_in_form(name, data)
             with suppress(NotFound):  # there was no room, or another process has made some
                 return super().get(name)
         return data

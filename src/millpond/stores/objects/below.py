@@ -25,6 +25,7 @@ class ObjectsBelow(Objects):
         self.inner = inner
         self.folder = f"{folder.strip('/')}/"
         self.where = f"{inner.where.rstrip('/')}/{self.folder}"
+        self.in_blocks = inner.in_blocks
 
     def __reduce__(self) -> tuple[object, ...]:
         return (type(self), (self.inner, self.folder))

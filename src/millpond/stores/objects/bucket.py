@@ -62,6 +62,8 @@ def endpoint_set() -> str:
 class BucketObjects(ObjectStore):
     """The objects below `s3://bucket/prefix`."""
 
+    in_blocks = True
+
     def __init__(self, where: str, config: dict[str, object] | None = None) -> None:
         self.where = where.rstrip("/")
         self.bucket = urlsplit(where).netloc

@@ -47,11 +47,17 @@ class Copy:
     file: Path
 
 
+def _as_it_is(data: Any, name: str, *, blocks: bool) -> Any:
+    del name, blocks
+    return data
+
+
 @dataclass
 class CopiesOf:
     """The copies below `folder`, in the places that a `pattern` names; what lies in `own` folders there is none.
 
-    `check` compares bytes with a name, and raises: all that they say, or, without `arriving`, their checksum.
+    `check` compares bytes with a name, and raises: all that they say, or, without `arriving`, their checksum. `in_form`
+    gives the bytes of an object another form, with the same content: that of a bucket, in `blocks`, or of this machine.
     """
 
     folder: Path
@@ -60,11 +66,14 @@ class CopiesOf:
     clock: Clock
     check: Callable[..., None]
     bytes_max: int = CACHE_MAX
+    in_form: Callable[..., Any] = field(default=_as_it_is, repr=False)
     _added: int | None = field(default=None, repr=False)
     _lock: Any = field(default_factory=threading.Lock, repr=False)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (type(self), (self.folder, self.pattern, self.own, self.clock, self.check, self.bytes_max))
+        return (
+            type(self), (self.folder, self.pattern, self.own, self.clock, self.check, self.bytes_max, self.in_form)
+        )  # fmt: skip
 
     def is_sound(self, data: pa.Buffer, name: str, *, arriving: bool = False) -> bool:
         """True when bytes are what their name says."""

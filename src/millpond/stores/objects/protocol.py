@@ -67,6 +67,8 @@ class Objects(ABC):
     collected = True
     """True when all who use the place see each other's locks: whoever holds them may remove what nobody names. Of a
     bucket, files are removed by a lease of the space."""
+    in_blocks = False
+    """True where files are far away: large ones are written so that parts of them can be read alone."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.where!r})"

@@ -1,0 +1,142 @@
+"""Blocks of a range that lies far away, and its filter: what a reader of one key fetches in place of the whole file.
+
+    range    batch │ batch │ batch        a block each, of about 128 KiB; one ranged request has it
+    index    of each block: the first key, the rows, the bytes, their checksum
+             of each range: a filter, which says of most keys that the range lacks them
+
+Invariants:
+* A block has a checksum of its own: it is never read before its bytes have it.
+* Where blocks begin depends on the entries alone.
+* A filter never says of a key of its range that it lacks it; of others it does, but for one of a hundred.
+* Neither is content: an index with them, and one without, have one id. Whoever meets none reads whole files.
+
+Filters are Bloom filters in blocks of four words, half a line of the cache: a key has one bit in each.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import xxhash
+
+from millpond.arrays.compiled import kernel
+from millpond.arrays.xxh3 import hash_keys
+from millpond.ranges.canonical import canonical, row_sizes
+
+__all__ = (
+    "BLOCK_BYTES", "FILTERS_BYTES_MAX", "FILTER_KEYS_MAX", "BlockTable", "block_in", "blocks_of", "filter_of",
+    "filter_parts", "may_have",
+)  # fmt: skip
+
+BLOCK_BYTES = 128 << 10
+"""Of rows in a block, one row excepted: a request that takes little longer than the shortest."""
+WHOLE_BYTES_MAX = 256 << 10
+"""A range of fewer bytes is one block: to fetch it whole takes hardly longer than a part."""
+_BLOCKED_BYTES_MAX = 64 << 20
+"""A range beyond this has an entry that is large: no part of it is small."""
+
+_KEYS = 22
+"""Keys in a block of a filter, on average: 11.6 bits a key, and nine of a thousand keys are asked for in vain."""
+_WORDS = 4
+
+FILTERS_BYTES_MAX = 32 << 20
+"""Filters of an index, together. An index of more has none: whoever opens it has it all."""
+FILTER_KEYS_MAX = FILTERS_BYTES_MAX // (8 * _WORDS) * _KEYS
+"""Some 23 million keys, which have filters of so many bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class BlockTable:
+    """The blocks of one range: of each the first key, the number of its rows, its bytes `[start, stop)`, and their
+    XXH3-128. `plain` is the size of the file with the same entries in one batch.
+    """
+
+    firsts: tuple[bytes, ...]
+    rows: tuple[int, ...]
+    spans: tuple[tuple[int, int], ...]
+    checksums: tuple[bytes, ...]
+    plain: int
+
+    @classmethod
+    def of(cls, data: pa.Buffer, spans: list[tuple[int, int]], blocks: list[pa.RecordBatch], plain: int) -> BlockTable:
+        """The table of a file that was written."""
+        firsts = tuple(block.column("key")[0].as_py() for block in blocks)
+        sums = tuple(xxhash.xxh3_128_digest(memoryview(data)[start:stop]) for start, stop in spans)
+        return cls(firsts, tuple(block.num_rows for block in blocks), tuple(spans), sums, plain)
+
+    def number(self, key: bytes) -> int:
+        """The block that may have a key which lies within the range."""
+        return max(bisect_right(self.firsts, key) - 1, 0)
+
+    def size(self, number: int) -> int:
+        """The bytes of a block."""
+        start, stop = self.spans[number]
+        return stop - start
+
+    def is_sound(self, data: bytes | pa.Buffer, number: int) -> bool:
+        """True for the bytes of that block."""
+        return xxhash.xxh3_128_digest(memoryview(data)) == self.checksums[number]
+
+
+def blocks_of(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
+    """The blocks of a canonical batch, which are canonical; the batch alone where it has no use of several."""
+    if not WHOLE_BYTES_MAX < batch.nbytes <= _BLOCKED_BYTES_MAX:
+        return [batch]
+    ends = np.cumsum(row_sizes(batch))
+    begins, at = [0], 0
+    while (at := int(np.searchsorted(ends, (ends[at - 1] if at else 0) + BLOCK_BYTES, "right"))) < batch.num_rows:
+        at = max(at, begins[-1] + 1)
+        begins.append(at)
+    stops = [*begins[1:], batch.num_rows]
+    pieces = (batch.slice(start, stop - start) for start, stop in zip(begins, stops, strict=True))
+    return [canonical(piece) for piece in pieces if piece.num_rows]
+
+
+def block_in(data: pa.Buffer, schema: pa.Schema, first: bytes, rows: int) -> pa.RecordBatch | None:
+    """The entries of a block, whose bytes have their checksum; None when they are not those of its table."""
+    try:
+        batch = pa.ipc.read_record_batch(data, schema)
+        batch.validate()
+    except (pa.ArrowException, OSError, ValueError):
+        return None
+    return batch if batch.num_rows == rows > 0 and batch.column("key")[0].as_py() == first else None
+
+
+def filter_of(keys: pa.Array) -> pa.Buffer:
+    """The filter of the keys of a range."""
+    words = np.zeros(max(1, -(-len(keys) // _KEYS)) * _WORDS, np.uint64)
+    _fill(hash_keys(keys), words)
+    return pa.py_buffer(words)
+
+
+@kernel
+def _fill(hashes, words):  # type: ignore[no-untyped-def]
+    blocks = np.uint64(len(words) // _WORDS)
+    for hash_ in hashes:
+        at = np.int64(((hash_ >> np.uint64(32)) * blocks) >> np.uint64(32)) * _WORDS
+        for i in range(_WORDS):
+            words[at + i] |= np.uint64(1) << ((hash_ >> np.uint64(6 * i)) & np.uint64(63))
+
+
+def may_have(filter_: pa.Buffer | None, key: bytes) -> bool:
+    """False when the range of a filter lacks a key."""
+    if filter_ is None:
+        return True
+    hash_, words = xxhash.xxh3_64_intdigest(key), np.frombuffer(filter_, "<u8")
+    at = ((hash_ >> 32) * (len(words) // _WORDS) >> 32) * _WORDS
+    return all(int(words[at + i]) >> (hash_ >> 6 * i & 63) & 1 for i in range(_WORDS))
+
+
+def filter_parts(column: pa.Array) -> list[pa.Buffer | None]:
+    """The filters of a column of an index; None for none.
+
+    Raises: `ValueError` for bytes that are no filter.
+    """
+    parts: list[Any] = [column[number].as_buffer() or None for number in range(len(column))]
+    if any(part is not None and (not part.size or part.size % (8 * _WORDS)) for part in parts):
+        raise ValueError("not a filter")
+    return parts

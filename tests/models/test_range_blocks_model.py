@@ -1,0 +1,76 @@
+"""Readers of blocks and filters answer as readers of whole files do, and as the model says."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from millpond import ranges
+from millpond.maps.model.definition import SHARD_KINDS, Kind
+from millpond.maps.snapshots import needed_ranges
+from millpond.maps.snapshots.needed_ranges import NeededRanges
+from millpond.maps.snapshots.snapshot import Snapshot
+from millpond.ranges import blocks
+from millpond.stores.objects import MemoryObjects
+from millpond.testing import strategies
+from millpond.testing.models import MapModel
+from tests.models.test_layers_model import aging, apply, check_times, loads, next_version, put_on
+from tests.models.test_snapshots_model import check
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from millpond.maps.snapshots.manifest import SnapshotManifest
+
+KEYED = [kind for kind in SHARD_KINDS if kind.keyed]
+
+
+class FarObjects(MemoryObjects):
+    """Objects that are taken for far away."""
+
+    in_blocks = True
+
+
+@pytest.fixture(autouse=True, scope="module")
+def small() -> Iterator[None]:
+    """Blocks of a few rows, and few pieces that stay open."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(blocks, "BLOCK_BYTES", 200)
+        patch.setattr(blocks, "WHOLE_BYTES_MAX", 300)
+        patch.setattr(needed_ranges, "PIECES_MAX", 3)
+        yield
+
+
+@pytest.mark.usefixtures("processor")
+@pytest.mark.sample(2)
+@pytest.mark.parametrize("kind", KEYED)
+@given(data=st.data())
+def test_blocks_answer_as_whole_files_and_as_the_model(kind: Kind, data: st.DataObject) -> None:
+    definition = data.draw(aging(kind))
+    pools = data.draw(strategies.pools(definition))
+    model, far, near = MapModel(kind), FarObjects(), MemoryObjects()
+    manifest: SnapshotManifest | None = None
+    for _ in range(data.draw(st.integers(1, 4))):
+        load = data.draw(loads(definition, pools))
+        apply(model, load, next_version(manifest))
+        there = put_on(near, definition, manifest, load)
+        manifest = put_on(far, definition, manifest, load)
+        assert [layer.index for layer in manifest.layers] == [layer.index for layer in there.layers]
+    assert manifest is not None
+    check_times(far, manifest, model)
+    for layer in manifest.layers:
+        assert not ranges.verify(far, layer.index).problems
+    questions = data.draw(strategies.questions(definition, pools))
+    needed = NeededRanges(far, manifest)
+    size = data.draw(st.integers(1, 4))
+    for at in range(0, len(questions), size):
+        these = questions[at : at + size]
+        snapshot = needed.of_keys([str(question[0]).encode() for question in these])
+        if snapshot is None:
+            snapshot = Snapshot.open(far, manifest)
+        check(snapshot, model, these, data)
+    with Snapshot.open(far, manifest, verify=True) as whole:
+        check(whole, model, questions, data)

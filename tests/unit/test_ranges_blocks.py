@@ -1,0 +1,243 @@
+"""Ranges in blocks: read whole or in part they are the same entries; a damaged byte is noticed by whoever reads it."""
+
+from __future__ import annotations
+
+import hashlib
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+import xxhash
+from hypothesis import given
+from hypothesis import strategies as st
+
+from millpond import ranges
+from millpond.errors import Corrupt, Invalid, NotFound
+from millpond.ranges import Boundaries, Index, RangeEntry, blocks
+from millpond.ranges.files import in_form, sealed_bytes
+from millpond.ranges.index import index_bytes, plain_index, read_index, store_index
+from millpond.stores.objects import MemoryObjects, open_objects
+from tests.unit.range_entries import Model, batch_of, boundaries, large_models, model_of, models
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+class FarObjects(MemoryObjects):
+    """Objects that are taken for far away."""
+
+    in_blocks = True
+
+
+@pytest.fixture(autouse=True, scope="module")
+def small() -> Iterator[None]:
+    """Blocks of a few rows."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(blocks, "BLOCK_BYTES", 120)
+        patch.setattr(blocks, "WHOLE_BYTES_MAX", 200)
+        yield
+
+
+MANY = Boundaries(rows_min=1, rows_max=1000, bits=8, bytes_max=1 << 20)
+
+
+def written(rows: int = 60, value: str = "value") -> tuple[FarObjects, Index, RangeEntry]:
+    """A range of several blocks."""
+    objects = FarObjects()
+    batch = pa.record_batch(
+        {"key": pa.array([b"k%04d" % n for n in range(rows)]), "value": pa.array([f"{value}{n}" for n in range(rows)])},
+        schema=pa.schema([pa.field("key", pa.binary(), nullable=False), pa.field("value", pa.string())]),
+    )
+    index = ranges.write(objects, [batch], Boundaries(rows_min=rows, rows_max=100 * rows, bits=0))
+    [entry] = ranges.load_index(objects, index.id).entries
+    assert entry.blocks is not None and len(entry.blocks.rows) > 5
+    return objects, index, entry
+
+
+def block_rows(objects: MemoryObjects, index: Index, entry: RangeEntry) -> list[list[dict[str, object]]]:
+    assert entry.blocks is not None
+    return [
+        ranges.open_block(objects, entry, number, index.schema).to_pylist() for number in range(len(entry.blocks.rows))
+    ]
+
+
+@pytest.mark.usefixtures("processor")
+@given(st.one_of(models, large_models), st.one_of(boundaries, st.just(MANY)))
+def test_blocks_are_the_range_and_the_ids_are_those_of_one_batch(model: Model, limits: Boundaries) -> None:
+    far, near, copied = FarObjects(), MemoryObjects(), MemoryObjects()
+    batch = batch_of(model)
+    made, beside = (ranges.write(objects, [batch], limits) for objects in (far, near))
+    assert made.id == beside.id and [entry.plain for entry in made.entries] == list(beside.entries)
+    index = ranges.load_index(far, made.id)
+    assert index == made and not ranges.verify(far, made.id).problems
+    assert model_of(ranges.open_index(far, index)) == model
+    for entry in index.entries:
+        whole = ranges.open_range(far, entry)
+        assert all(ranges.may_have(entry.filter, key) for key in whole.column("key").to_pylist())
+        if entry.blocks is not None:
+            assert [row for rows in block_rows(far, index, entry) for row in rows] == whole.to_pylist()
+            for key in whole.column("key").to_pylist():
+                block = ranges.open_block(far, entry, entry.blocks.number(key), index.schema)
+                assert key in block.column("key").to_pylist()
+        name = ranges.range_name(entry.id)
+        plain = in_form(far.get(name), name, blocks=False)
+        assert plain == near.get(name) and in_form(plain, name, blocks=True) == far.get(name)
+    ranges.fetch(far, copied, made.id)
+    assert {info.name: copied.get(info.name) for info in copied.list()} == {
+        info.name: near.get(info.name) for info in near.list()
+    }
+    again = FarObjects()
+    ranges.fetch(far, again, made.id)
+    assert {info.name: again.get(info.name) for info in again.list()} == {
+        info.name: far.get(info.name) for info in far.list()
+    }
+
+
+@given(st.data())
+def test_a_flipped_byte_of_a_range_is_noticed(data: st.DataObject) -> None:
+    objects, index, entry = written()
+    name, rows = ranges.range_name(entry.id), block_rows(objects, index, entry)
+    good = objects.get(name).to_pybytes()
+    at = data.draw(st.integers(0, len(good) - 1))
+    bad = bytearray(good)
+    bad[at] ^= 1 << data.draw(st.integers(0, 7))
+    cut = data.draw(st.sampled_from([len(good), at]))
+    objects.put(name, bytes(bad[:cut]))
+    with pytest.raises((Corrupt, Invalid)) as caught:
+        ranges.open_range(objects, entry)
+    assert caught.value.values["object"] == name
+    assert entry.blocks is not None
+    for number, (start, stop) in enumerate(entry.blocks.spans):
+        if cut < stop or start <= at < stop:
+            with pytest.raises((Corrupt, Invalid)) as caught:
+                ranges.open_block(objects, entry, number, index.schema)
+            assert caught.value.values["object"] == name
+        else:
+            assert ranges.open_block(objects, entry, number, index.schema).to_pylist() == rows[number]
+
+
+@given(st.data())
+def test_a_flipped_byte_of_an_index_is_noticed(data: st.DataObject) -> None:
+    objects, index, _ = written()
+    bad = bytearray(index_bytes(objects, index.id).to_pybytes())
+    bad[data.draw(st.integers(0, len(bad) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    with pytest.raises((Corrupt, Invalid)):
+        read_index(pa.py_buffer(bytes(bad)), index.id)
+
+
+def test_a_file_that_another_put_in_one_batch_is_read_whole() -> None:
+    objects, index, entry = written()
+    rows, name = block_rows(objects, index, entry), ranges.range_name(entry.id)
+    objects.put(name, in_form(objects.get(name), name, blocks=False))
+    assert block_rows(objects, index, entry) == rows
+    objects.delete(name)
+    with pytest.raises(NotFound) as caught:
+        ranges.open_block(objects, entry, 0, index.schema)
+    assert caught.value.kind == "range_not_found"
+
+
+def test_the_entries_of_another_range_are_refused_whatever_their_checksums() -> None:
+    """A table that names sound bytes of other entries is not followed."""
+    objects, index, entry = written()
+    others, _, other = written(value="other")
+    objects.put(ranges.range_name(entry.id), others.get(ranges.range_name(other.id)))
+    with pytest.raises(Corrupt) as caught:
+        ranges.open_block(objects, entry, 0, index.schema)
+    assert caught.value.kind == "range_damaged"
+
+
+def test_verify_names_a_table_and_a_filter_that_are_not_those_of_the_entries() -> None:
+    objects, index, entry = written()
+    _, _, other = written(rows=61)
+    for wrong, message in (
+        (ranges.RangeEntry(*plain_values(entry), entry.blocks, other.filter), "the filter of the index"),
+        (ranges.RangeEntry(*plain_values(entry), moved(entry), entry.filter), "the blocks of the index"),
+    ):
+        place = FarObjects()
+        place.put(ranges.range_name(entry.id), objects.get(ranges.range_name(entry.id)))
+        made = store_index(place, [wrong], index.schema, index.boundaries)
+        [problem] = ranges.verify(place, made.id).problems
+        assert message in problem.found
+
+
+def plain_values(entry: RangeEntry) -> tuple[str, bytes, bytes, int, int]:
+    return entry.id, entry.first, entry.last, entry.count, entry.size
+
+
+def moved(entry: RangeEntry) -> blocks.BlockTable:
+    table = entry.blocks
+    assert table is not None
+    rows = (table.rows[0] + 1, table.rows[1] - 1, *table.rows[2:])
+    return blocks.BlockTable(table.firsts, rows, table.spans, table.checksums, table.plain)
+
+
+@pytest.mark.parametrize("compression", ["zstd", "lz4"])
+def test_compressed_ranges_have_neither(compression: str) -> None:
+    objects = FarObjects()
+    batch = pa.record_batch({"key": pa.array([b"%05d" % n for n in range(500)])}, schema=_keys_alone())
+    index = ranges.write(objects, [batch], compression=compression)
+    assert all(entry.blocks is None and entry.filter is None for entry in index.entries)
+    data = index_bytes(objects, index.id)
+    assert b"index 2 " in data.to_pybytes() and plain_index(index, data) is data
+    name = ranges.range_name(index.entries[0].id)
+    for form in (True, False):
+        assert in_form(objects.get(name), name, blocks=form) == objects.get(name)
+
+
+def _keys_alone() -> pa.Schema:
+    return pa.schema([pa.field("key", pa.binary(), nullable=False)])
+
+
+def test_an_index_of_too_many_filters_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("millpond.ranges.writer.FILTERS_BYTES_MAX", 100)
+    monkeypatch.setattr("millpond.ranges.index.FILTERS_BYTES_MAX", 100)
+    objects = FarObjects()
+    batch = pa.record_batch({"key": pa.array([b"%05d" % n for n in range(5000)])}, schema=_keys_alone())
+    index = ranges.write(objects, [batch], Boundaries(rows_min=10, rows_max=1000))
+    read = ranges.load_index(objects, index.id)
+    assert all(entry.filter is None and entry.blocks is not None for entry in read.entries)
+    assert not ranges.verify(objects, index.id).problems
+
+
+def test_a_filter_has_all_keys_and_few_others() -> None:
+    keys = [b"k%d" % number for number in range(3000)]
+    made = blocks.filter_of(pa.array(keys, pa.binary()))
+    assert made.size * 8 <= 12 * len(keys)
+    assert all(blocks.may_have(made, key) for key in keys)
+    assert sum(blocks.may_have(made, b"x%d" % number) for number in range(20_000)) <= 200
+
+
+def test_blocks_and_filters_are_those_of_the_page() -> None:
+    """Read with nothing but Arrow and a hash."""
+    objects, index, entry = written()
+    table = pa.ipc.open_file(index_bytes(objects, index.id)).read_all()
+    assert table.schema.metadata[b"millpond"].startswith(b"index 3 " + index.id.encode())
+    [row] = table.to_pylist()
+    data = objects.get(ranges.range_name(entry.id)).to_pybytes()
+    assert data.count(b"range 3 " + entry.id.encode()) == 2 and row["size"] == len(data)
+    file = pa.ipc.open_file(data)
+    assert file.num_record_batches == len(row["blocks"]) and sum(b["rows"] for b in row["blocks"]) == row["count"]
+    begins = [0, *accumulate(block["rows"] for block in row["blocks"])]
+    for number, block in enumerate(row["blocks"]):
+        content = data[block["start"] : block["stop"]]
+        assert xxhash.xxh3_128_digest(content) == block["checksum"]
+        batch = pa.ipc.read_record_batch(pa.py_buffer(content), file.schema)
+        assert batch.column("key")[0].as_py() == block["first"] == b"k%04d" % begins[number]
+        assert batch.equals(file.get_batch(number))
+    words, count = memoryview(row["filter"]).cast("Q"), len(row["filter"]) // 32
+    assert count == max(1, -(-row["count"] // 22))
+    for number in range(row["count"]):
+        h = xxhash.xxh3_64_intdigest(b"k%04d" % number)
+        block_no = (h >> 32) * count >> 32
+        assert all(words[4 * block_no + i] >> (h >> 6 * i & 63) & 1 for i in range(4))
+    whole = file.read_all().combine_chunks().to_batches()[0].replace_schema_metadata(None)
+    assert row["plain"] == sealed_bytes("range", entry.id, whole).size
+    assert hashlib.sha256(data).hexdigest() != entry.id
+
+
+def test_a_folder_writes_what_it_wrote_before(tmp_path: Path) -> None:
+    index = ranges.write(open_objects(tmp_path), [batch_of({b"k": {"hash": 1, "rows": [], "flag": None, "size": 1.0}})])
+    assert all(b" 2 " in file.read_bytes() for file in tmp_path.glob("*/*.arrow"))
+    assert index.entries[0].blocks is None and index.entries[0].filter is None
