@@ -48,8 +48,8 @@ def fill(node: Served) -> None:
 
 
 PATHS = [
-    "/", "/console/maps", "/console/versions", "/console/events", "/console/runs", "/console/jobs", "/console/sql",
-    "/console/find?q=nothing+here",
+    "/", "/console/maps", "/console/versions", "/console/events", "/console/runs", "/console/workflows",
+    "/console/workflows/tasks", "/console/jobs", "/console/sql", "/console/find?q=nothing+here",
 ]  # fmt: skip
 
 

@@ -17,6 +17,8 @@ from tests.nodes.conftest import BEGIN, Served
 from tests.nodes.console_pond import HOSTILE, PATHS, SCRIPT, TOKENS, deep_paths, fill
 from tests.nodes.test_console_actions import commit_both_sides
 from tests.nodes.test_console_runs import serve_runs
+from tests.nodes.test_console_workflows import PAGE as WORKFLOWS
+from tests.nodes.test_console_workflows import define
 from tests.rings.sampling import drawn
 
 THEMES = ("light", "dark")
@@ -172,6 +174,39 @@ def test_runs_and_merges_are_decided_in_pages_for_everybody(browser: Browser, se
         assert shown.faults == []
         page.get_by_role("button", name="Answer").click()
         expect(page.get_by_text("COMPLETED").first).to_be_visible()
+
+
+def test_workflows_are_for_everybody_and_switched_in_pages(browser: Browser, serve: Callable[..., Served]) -> None:
+    node = serve_runs(serve)
+    define(node)
+    faults: list[object] = []
+    paths = [WORKFLOWS, f"{WORKFLOWS}/tasks", *(f"{WORKFLOWS}/workflow?name={name}" for name in ("nightly", "hostile"))]
+    for theme, width in zip(THEMES, (1_280, 375), strict=True):
+        with window(browser, node, width, theme) as shown:
+            for path in drawn(paths, 2, name=theme):
+                shown.page.goto(path)
+                faults += [(path, theme, fault) for fault in shown.faults]
+            page = shown.page
+            page.goto(WORKFLOWS)
+            page.get_by_role("link", name="tries").click()
+            expect(page.locator("svg.flow rect").first).to_be_visible()
+            page.get_by_role("button", name="Pause").click()
+            expect(page.get_by_text("paused")).to_be_visible()
+            page.get_by_role("button", name="Resume").click()
+            expect(page.get_by_text("2026-01-01 03:00+01:00")).to_be_visible()
+            page.get_by_role("button", name="Run now").click()
+            expect(page.locator("svg.flow rect.now")).to_be_attached()
+            faults += [(page.url, theme, fault) for fault in shown.faults]
+    with window(browser, node, 375) as shown:
+        page = shown.page
+        page.goto(f"{WORKFLOWS}/workflow?name=nightly#backfill")
+        page.get_by_text("Fill back").click()
+        page.get_by_label("from").fill("2026-01-01")
+        page.get_by_label("to", exact=True).fill("2026-01-03")
+        page.get_by_role("button", name="Start the first runs").click()
+        expect(page.get_by_text("open", exact=True)).to_have_count(3)
+        faults += shown.faults
+    assert faults == [], faults
 
 
 def test_the_first_page_shows_what_comes_while_it_is_open(browser: Browser, serve: Callable[..., Served]) -> None:

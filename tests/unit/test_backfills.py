@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millpond.errors import Invalid
-from millpond.pipelines.backfill import Backfill, partitions, run_name
+from millpond.workflows.backfill import Backfill, partitions, run_name
 
 
 class FewRuns:

@@ -17,6 +17,7 @@ from millpond.server.armada.means import make_means
 from millpond.server.armada.watching import Watching
 from millpond.server.connections import ConnectionLimits
 from millpond.server.console import (
+    backfills,
     finding,
     inventory,
     map_actions,
@@ -29,6 +30,7 @@ from millpond.server.console import (
     streams,
     version_actions,
     versions,
+    workflows,
 )
 from millpond.server.console.pages import CONSOLE
 from millpond.server.dispatch import Application
@@ -85,6 +87,8 @@ _ROUTES = (
     streams,
     runs,
     run_actions,
+    backfills,
+    workflows,
     sql,
 )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,44 +17,12 @@ from millpond.cli.workflows.server import Server, Tenant, connected
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from millpond.pipelines.backfill import Backfill, Runs
     from millpond.pipelines.embedded import EmbeddedRuns
+    from millpond.workflows.backfill import Backfill, Runs
 
 __all__ = ("backfill",)
 
 _LOOK_SECONDS = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class _OfNode:
-    """The runs of a pipeline of a node."""
-
-    call: Any
-    pipeline: str
-
-    def status(self, run: str) -> str:
-        from littlehorse.model import LHStatus, WfRunId
-
-        from millpond.errors import NotFound
-
-        try:
-            return LHStatus.Name(self.call("GetWfRun", WfRunId(id=run)).status)
-        except NotFound:
-            return ""
-
-    def begin(self, run: str, parameters: Mapping[str, str]) -> None:
-        from littlehorse.model import RunWfRequest
-        from littlehorse.utils import to_variable_value
-
-        from millpond.errors import AlreadyExists
-        from millpond.workflows.engine.pipeline_starts import PARAMETERS, spec_name
-
-        request = RunWfRequest(wf_spec_name=spec_name(self.pipeline), id=run)
-        request.variables[PARAMETERS].CopyFrom(to_variable_value(dict(parameters)))
-        try:
-            self.call("RunWf", request)
-        except AlreadyExists:
-            return
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +80,7 @@ def backfill(
 
     Runs have ids of their pipeline and parameters, as `pipeline run` gives them: the same command again goes on.
     """
-    from millpond.pipelines.backfill import Backfill, partitions
+    from millpond.workflows.backfill import Backfill, check_parameter, partitions
     from millpond.workflows.engine.pipeline_starts import BRANCH
 
     texts, parameters = partitions(first, last, every), pairs_of(inputs or [])
@@ -121,7 +89,7 @@ def backfill(
         parameters[BRANCH] = branch
 
     def of(runs: Runs, pipeline: str, names: Sequence[str]) -> Backfill:
-        _check_parameter(pipeline, parameter, names)
+        check_parameter(pipeline, parameter, names)
         return Backfill(runs, pipeline, parameter, texts, parameters, parallel, begins_failed=failed, tell=console.tell)
 
     if name.endswith(".py"):
@@ -175,20 +143,13 @@ def _on_node(name: str, server: str, tenant: str, of: Callable[[Runs, str, Seque
     import threading
 
     from millpond.cli.workflows.deployed import parameters_of
+    from millpond.workflows.backfill import NodeRuns
 
     with connected(server, tenant) as call:
-        own = of(_OfNode(call, name), name, parameters_of(call, name))
+        own = of(NodeRuns(call, name), name, parameters_of(call, name))
         while own.advance():
             threading.Event().wait(_LOOK_SECONDS)
     return own
-
-
-def _check_parameter(pipeline: str, parameter: str, names: Sequence[str]) -> None:
-    from millpond.errors import Invalid
-
-    if parameter not in names:
-        raise Invalid("the pipeline has no such parameter", kind="pipeline_value", pipeline=pipeline,
-                      parameter=parameter, hint=f"--parameter, one of: {', '.join(names) or 'none'}")  # fmt: skip
 
 
 def _report(own: Backfill, branch: str | None, merged: str, at: str, *, json: bool) -> None:

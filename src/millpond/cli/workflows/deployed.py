@@ -74,6 +74,8 @@ def _switch(name: str, run: str | None, server: str, tenant: str, *, paused: boo
     from millpond.clock import SystemClock
     from millpond.errors import Invalid
     from millpond.workflows.engine import run_id
+    from millpond.workflows.engine.pipeline_starts import spec_name
+    from millpond.workflows.schedules import switch
 
     at = None
     with connected(server, tenant) as call:
@@ -88,8 +90,7 @@ def _switch(name: str, run: str | None, server: str, tenant: str, *, paused: boo
             if cron is None:
                 raise Invalid("the pipeline has no schedule", kind="pipeline_schedule", pipeline=name,
                               hint="--run RUN for one of its runs; a schedule stands in its file")  # fmt: skip
-            if cron.paused != paused:
-                put_cron(call, name, cron.switched(paused=paused))
+            switch(call, spec_name(name), paused=paused)
     word, what = "paused" if paused else "resumed", run or name
     if json:
         console.print_json({word: what})

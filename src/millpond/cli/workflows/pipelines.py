@@ -80,9 +80,9 @@ def run(
 
     from millpond.clock import SystemClock
     from millpond.errors import Invalid
-    from millpond.pipelines.backfill import run_name
     from millpond.pipelines.embedded import embedded
     from millpond.pond import open_pond
+    from millpond.workflows.backfill import run_name
 
     program, declared = declared_of(file, which)
     if "://" in pond:

@@ -83,8 +83,8 @@ def _of_node(path: str, summary: str, typed: str = "") -> Action:
     return Action(f"/console/{path}", "admin", On.POND, summary, typed)
 
 
-def _of_run(name: str, method: str, summary: str) -> Action:
-    return Action(f"/console/runs/{name}", "write", On.TENANT, summary, method=method)
+def _of_run(name: str, method: str, summary: str, under: str = "runs") -> Action:
+    return Action(f"/console/{under}/{name}", "write", On.TENANT, summary, method=method)
 
 
 ACTIONS: Mapping[str, Action] = {
@@ -114,6 +114,10 @@ ACTIONS: Mapping[str, Action] = {
     "stop": _of_run("stop", "StopWfRun", "Stop a run until it is resumed"),
     "resume": _of_run("resume", "ResumeWfRun", "Let a run that was stopped go on"),
     "rescue": _of_run("rescue", "RescueThreadRun", "Let a thread that failed try its step again, or skip it"),
+    "backfill": _of_run("backfill", "RunWf", "Start the runs of some partitions"),
+    "pause-schedule": _of_run("pause", "ScheduleWf", "Switch a schedule off", "workflows"),
+    "resume-schedule": _of_run("resume", "ScheduleWf", "Switch a schedule on again", "workflows"),
+    "run-schedule": _of_run("run", "RunWf", "Start a run of a schedule now", "workflows"),
     "answer": _of_run("answer", "CompleteUserTaskRun", "Answer a question of a run"),
 }  # fmt: skip
 

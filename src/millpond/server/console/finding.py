@@ -7,7 +7,7 @@
 | `flights/data/a.csv` | an object on the default branch |
 | `etl/nightly` | a job set |
 | `3f09ab12` | a commit, by eight digits or more |
-| `nightly-1` | a run of the default tenant |
+| `nightly-1`, `nightly` | a run, a workflow of the default tenant |
 
 Invariant: a thing that the caller may not see is not there.
 """
@@ -124,7 +124,11 @@ def _streams(node: Node, caller: Caller, text: str) -> Iterator[Place]:
 def _runs(request: Request, caller: Caller, text: str) -> Iterator[Place]:
     call = calling(request, caller, "default")
     if call is not None:
+        from littlehorse.model import GetLatestWfSpecRequest
+
         from millpond.workflows.engine import run_id
 
         if _there(lambda: call("GetWfRun", run_id(text))):
             yield f"the run {text}", link("/console/runs/run", id=text)
+        if _there(lambda: call("GetLatestWfSpec", GetLatestWfSpecRequest(name=text))):
+            yield f"the workflow {text}", link("/console/workflows/workflow", name=text)

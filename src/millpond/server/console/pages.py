@@ -51,7 +51,8 @@ HEADERS: Final = {
 _PAGES = (
     ("o", "/", "Overview", None), ("m", "/console/maps", "Maps", "map"),
     ("v", "/console/versions", "Versions", "repo"), ("e", "/console/events", "Events", "stream"),
-    ("r", "/console/runs", "Runs", "tenant"), ("j", "/console/jobs", "Jobs", "*"), ("s", "/console/sql", "SQL", "map"),
+    ("r", "/console/runs", "Runs", "tenant"), ("w", "/console/workflows", "Workflows", "tenant"),
+    ("j", "/console/jobs", "Jobs", "*"), ("s", "/console/sql", "SQL", "map"),
 )  # fmt: skip
 """The key of each page, its path and name, and the kind of things on which its caller needs a right."""
 

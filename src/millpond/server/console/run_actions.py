@@ -14,7 +14,7 @@ from millpond.nodes.tokens import Caller
 from millpond.server.access import caller_in, note_change
 from millpond.server.console.actions import Form, action
 from millpond.server.console.pages import SIGNED_IN, answered, pages
-from millpond.server.console.runs import absent, calling, may_press
+from millpond.server.console.runs import absent, calling, calls_of, may_press, texts_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 __all__ = ("routes",)
 
-_INPUT = "input."
-"""The beginning of the names of fields that are inputs."""
 _WORKFLOWS_MAX = 1_000
 
 
@@ -65,9 +63,9 @@ def _add_starts(router: Routes) -> None:
         from millpond.workflows.engine import run_path
         from millpond.workflows.engine.start_inputs import inputs_of
 
-        call, tenant = _calls(request)
+        call, tenant = calls_of(request)
         spec = _spec(call, form.get("workflow", ""))
-        started = RunWfRequest(wf_spec_name=spec.id.name, variables=inputs_of(spec, _texts(form)))
+        started = RunWfRequest(wf_spec_name=spec.id.name, variables=inputs_of(spec, texts_of(form)))
         if form.get("id"):
             started.id = form["id"]
         run = run_path(call("RunWf", started).id)
@@ -103,10 +101,10 @@ def _add_orders(router: Routes) -> None:
 
         def completed(run: Any, _thread: int) -> Any:
             name = UserTaskRunId(wf_run_id=run, user_task_guid=form.get("task", ""))
-            call, _ = _calls(request)
+            call, _ = calls_of(request)
             user = form.get("user") or caller_in(request).name
             return CompleteUserTaskRunRequest(
-                user_task_run_id=name, user_id=user, results=_results(call, name, _texts(form))
+                user_task_run_id=name, user_id=user, results=_results(call, name, texts_of(form))
             )
 
         return _act(request, form, "CompleteUserTaskRun", completed)
@@ -116,7 +114,7 @@ def _act(request: Request, form: Form, method: str, message: Any) -> str:
     """Call a method about the run, and the thread, of a form; the page of the run."""
     from millpond.workflows.engine import run_id
 
-    call, tenant = _calls(request)
+    call, tenant = calls_of(request)
     run, thread = form.get("run", ""), form.get("thread", "0")
     if not thread.isdecimal() or len(thread) > 9:
         raise Invalid("the number of a thread is a whole number", kind="request_invalid", where="form", reason=thread)
@@ -129,22 +127,10 @@ def _page(run: str, tenant: str) -> str:
     return link("/console/runs/run", id=run, tenant=tenant)
 
 
-def _calls(request: Request) -> tuple[CallMethod, str]:
-    tenant = request.query_params.get("tenant", "default")
-    call = calling(request, caller_in(request), tenant)
-    if call is None:
-        raise absent()
-    return call, tenant
-
-
 def _spec(call: CallMethod, workflow: str) -> Any:
     from littlehorse.model import GetLatestWfSpecRequest
 
     return call("GetLatestWfSpec", GetLatestWfSpecRequest(name=workflow))
-
-
-def _texts(form: Form) -> dict[str, str]:
-    return {name.removeprefix(_INPUT): text for name, text in form.items() if name.startswith(_INPUT)}
 
 
 def _inputs(call: CallMethod, workflow: str, like: str) -> list[dict[str, Any]]:

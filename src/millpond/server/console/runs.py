@@ -13,24 +13,30 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from millpond.console import link
-from millpond.errors import Unavailable
+from millpond.errors import Invalid, MillpondError, Unavailable
 from millpond.json_forms import to_json
 from millpond.nodes.tokens import Caller
-from millpond.server.access import note_change
+from millpond.server.access import caller_in, note_change
 from millpond.server.console.actions import ACTIONS, actions_of
 from millpond.server.console.pages import PAGE_ROWS, SIGNED_IN, answered, pages
+from millpond.server.console.spec_graphs import drawings, states_of, threads_of
 from millpond.server.dispatch import Routes
 from millpond.server.routes.table import On
 
 if TYPE_CHECKING:
     from millpond.nodes.node import Node
+    from millpond.server.console.actions import Form
     from millpond.server.rpc.dispatch import Front
 
-__all__ = ("absent", "calling", "may_press", "routes")
+__all__ = (
+    "ABSENT", "INPUT", "TENANT", "absent", "bookmark_in", "calling", "calls_of", "may_press", "routes", "texts_of",
+)  # fmt: skip
 
 _STEPS_MAX = 200
-_ABSENT = "This node serves no workflows: it has no port for gRPC, or not the extra millpond[workflows]."
-_TENANT = "default"
+ABSENT = "This node serves no workflows: it has no port for gRPC, or not the extra millpond[workflows]."
+TENANT = "default"
+INPUT = "input."
+"""The beginning of the names of fields that are inputs."""
 CallMethod = Callable[[str, Any], Any]
 
 
@@ -40,14 +46,14 @@ def routes(node: Node) -> Routes:
 
     @router.get("", SIGNED_IN, summary="Runs")
     def list_runs(
-        request: Request, caller: Caller, workflow: str = "", status: str = "", tenant: str = _TENANT, before: int = 0,
+        request: Request, caller: Caller, workflow: str = "", status: str = "", tenant: str = TENANT, before: int = 0,
         skip: int = 0,
     ) -> Response:  # fmt: skip
         """A page of runs, the newest first; of one workflow, in one state."""
         call = calling(request, caller, tenant)
         values: dict[str, Any] = {
             "workflow": workflow or None, "status": status or None, "tenant": tenant, "runs": [], "statuses": [],
-            "next": None, "absent": _ABSENT, "actions": may_press(request, caller, tenant),
+            "next": None, "absent": ABSENT, "actions": may_press(request, caller, tenant),
         }  # fmt: skip
         if call is not None:
             from littlehorse.model import LHStatus
@@ -63,20 +69,38 @@ def routes(node: Node) -> Routes:
         return answered(request, "runs", values)
 
     @router.get("/run", SIGNED_IN, summary="A run")
-    def show_run(request: Request, caller: Caller, id: str, tenant: str = _TENANT, after: str = "") -> Response:
+    def show_run(request: Request, caller: Caller, id: str, tenant: str = TENANT, after: str = "") -> Response:
         """Its inputs, and a page of its steps."""
         call = calling(request, caller, tenant)
         if call is None:
             raise absent()
-        values = {"tenant": tenant, "actions": may_press(request, caller, tenant), **_run(call, id, tenant, after)}
-        return answered(request, "run", values)
+        values, drawn = _run(call, id, tenant, after)
+        values |= {"tenant": tenant, "actions": may_press(request, caller, tenant)}
+        return answered(request, "run", values, drawn)
 
     return router
 
 
 def absent() -> Unavailable:
     """The error of a page of runs on a node that serves no workflows."""
-    return Unavailable("no workflows are served here", kind="workflows_absent", hint=_ABSENT)
+    return Unavailable("no workflows are served here", kind="workflows_absent", hint=ABSENT)
+
+
+def bookmark_in(text: str) -> bytes:
+    """The bookmark that a link has.
+
+    Raises: `Invalid`.
+    """
+    try:
+        return bytes.fromhex(text)
+    except ValueError:
+        raise Invalid("a link has no such place", kind="request_invalid", where="after", reason=text[:80],
+                      hint="begin with the first page") from None  # fmt: skip
+
+
+def texts_of(form: Form) -> dict[str, str]:
+    """The inputs that a form has."""
+    return {name.removeprefix(INPUT): text for name, text in form.items() if name.startswith(INPUT)}
 
 
 def may_press(request: Request, caller: Caller, tenant: str) -> list[str]:
@@ -89,6 +113,19 @@ def may_press(request: Request, caller: Caller, tenant: str) -> list[str]:
 
     access = front.workflows.about.access
     return [name for name in names if from_thread.run(access.may, caller, need_of(ACTIONS[name].method), tenant)]
+
+
+def calls_of(request: Request, **noted: object) -> tuple[CallMethod, str]:
+    """The function that calls methods for an action, and the tenant of its address; `noted` is for the audit log.
+
+    Raises: `Unavailable` on a node that serves no workflows.
+    """
+    tenant = request.query_params.get("tenant", TENANT)
+    call = calling(request, caller_in(request), tenant)
+    if call is None:
+        raise absent()
+    note_change(request, **noted)
+    return call, tenant
 
 
 def calling(request: Request, caller: Caller, tenant: str) -> CallMethod | None:
@@ -159,17 +196,18 @@ def _times(row: Any, start: str, end: str) -> dict[str, int | None]:
     return {"began_ms": began, "took_ms": took}
 
 
-def _run(call: CallMethod, id: str, tenant: str, after: str) -> dict[str, Any]:
+def _run(call: CallMethod, id: str, tenant: str, after: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A run, and its graph with the states of the steps that are listed."""
     from littlehorse.model import ListNodeRunsRequest, ListTaskRunsRequest, ListVariablesRequest
 
     from millpond.workflows.engine import run_id
     from millpond.workflows.engine.values.conversions import plain
 
     name = run_id(id)
-    facts = _facts(call("GetWfRun", name))
+    run = call("GetWfRun", name)
     request = ListNodeRunsRequest(wf_run_id=name, limit=_STEPS_MAX)
     if after:
-        request.bookmark = bytes.fromhex(after)
+        request.bookmark = bookmark_in(after)
     nodes = call("ListNodeRuns", request)
     tasks = call("ListTaskRuns", ListTaskRunsRequest(wf_run_id=name, limit=_STEPS_MAX)).results
     variables = call("ListVariables", ListVariablesRequest(wf_run_id=name, limit=_STEPS_MAX)).results
@@ -178,23 +216,33 @@ def _run(call: CallMethod, id: str, tenant: str, after: str) -> dict[str, Any]:
     questions = (
         node.user_task.user_task_run_id for node in nodes.results if node.WhichOneof("node_type") == "user_task"
     )
-    return {
-        "run": facts,
-        "threads": _threads(call, name),
+    steps = [_step(node, attempts) for node in nodes.results]
+    values = {
+        "run": _facts(run), "threads": _threads(run),
         "questions": [_question(call, question) for question in questions],
         "variables": {variable.id.name: plain(variable.value) for variable in variables},
-        "steps": [_step(node, attempts) for node in nodes.results],
-        "next": link("/console/runs/run", id=id, tenant=tenant, after=more) if more else None,
-    }
+        "steps": steps, "next": link("/console/runs/run", id=id, tenant=tenant, after=more) if more else None,
+    }  # fmt: skip
+    return values, _drawn(call, run, steps)
 
 
-def _threads(call: CallMethod, name: Any) -> list[dict[str, Any]]:
+def _drawn(call: CallMethod, run: Any, steps: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """The graphs of the threads that have begun, unless the specification is gone."""
+    names = {thread.number: thread.thread_spec_name for thread in run.thread_runs}
+    states: dict[str, dict[str, str]] = {}
+    for step in steps:
+        states.setdefault(names.get(step["thread"], ""), {}).update(states_of([step]))
+    try:
+        spec = call("GetWfSpec", run.wf_spec_id)
+    except MillpondError:  # it was deleted, or the caller may not see it
+        return {}
+    return drawings([thread for thread in threads_of(spec) if thread["name"] in states], states)
+
+
+def _threads(run: Any) -> list[dict[str, Any]]:
     from littlehorse.model import LHStatus
 
-    return [
-        {"number": thread.number, "status": LHStatus.Name(thread.status)}
-        for thread in call("GetWfRun", name).thread_runs
-    ]
+    return [{"number": thread.number, "status": LHStatus.Name(thread.status)} for thread in run.thread_runs]
 
 
 def _question(call: CallMethod, name: Any) -> dict[str, Any]:

@@ -3,7 +3,8 @@
     CRON_TZ=Europe/Paris OVERLAP=false MISSED=last PAUSED=true 0 3 * * *
     ON=loaded:weather AFTER=17 OVERLAP=false MISSED=last
 
-The second one has no instants: it waits for data, see `data_starts`.
+The second one has no instants: it waits for data, see `data_starts`. `VERSION=1.0` is the version of the workflow whose
+runs begin, where one was named.
 
 Invariants, where the zone changes its offset:
 
@@ -38,6 +39,7 @@ _DAY, _SECOND = timedelta(days=1), timedelta(seconds=1)
 _TRUTHS = {"true": True, "false": False}
 _MINUTE_MS = 60_000
 _DATA = re.compile(r"loaded:[a-z][a-z0-9_]*(,[a-z][a-z0-9_]*)*|committed:[^\s/]+/\S+")
+_VERSION = re.compile(r"\d{1,9}(\.\d{1,9})?")
 _RUN_AT = re.compile(r"-(\d{4}(?:0[1-9]|1[0-2])(?:[0-2]\d|3[01])t(?:[01]\d|2[0-3])[0-5]\d[0-5]\d)z$")
 MISSED = ("none", "last", "all")
 """The policies for instants that passed, because nothing ran then, or the run before was open."""
@@ -48,7 +50,7 @@ class Cron:
     """An expression: its fields, the zone of their times (UTC without one), and True when it is off.
 
     `overlap` lets a run begin while the one before it is open, `last`: its id. `missed` is one of `MISSED`. `on` is the
-    data for which it waits instead, behind `after`.
+    data for which it waits instead, behind `after`. `version` is that of the workflow: the newest without.
     """
 
     fields: str
@@ -59,6 +61,7 @@ class Cron:
     last: str = ""
     on: str = ""
     after: str = ""
+    version: str = ""
 
     def text(self) -> str:
         """The expression as schedules hold it."""
@@ -66,9 +69,18 @@ class Cron:
             f"ON={self.on}" * bool(self.on), f"AFTER={self.after}" * bool(self.after),
             f"CRON_TZ={self.time_zone}" * bool(self.time_zone), "OVERLAP=false" * (not self.overlap),
             f"MISSED={self.missed}" * (self.missed != "all"), "PAUSED=true" * self.paused,
-            f"LAST={self.last}" * bool(self.last),
+            f"VERSION={self.version}" * bool(self.version), f"LAST={self.last}" * bool(self.last),
         )  # fmt: skip
         return " ".join(filter(None, [*options, self.fields]))
+
+    def numbers(self) -> tuple[int | None, int | None]:
+        """The major version of the workflow, and the revision, as far as they are named.
+
+        >>> Cron("", version="1").numbers(), Cron("", version="1.0").numbers(), Cron("").numbers()
+        ((1, None), (1, 0), (None, None))
+        """
+        major, _, revision = self.version.partition(".")
+        return int(major) if major else None, int(revision) if revision else None
 
     def switched(self, *, paused: bool) -> Cron:
         """The same, off or on."""
@@ -93,6 +105,8 @@ def parse_cron(expression: str) -> Cron:
             cron = replace(cron, overlap=_TRUTHS[value])
         elif name == "MISSED" and value in MISSED:
             cron = replace(cron, missed=value)
+        elif name == "VERSION" and _VERSION.fullmatch(value):
+            cron = replace(cron, version=value)
         elif name == "LAST":
             cron = replace(cron, last=value)
         elif name == "ON" and is_data(value):

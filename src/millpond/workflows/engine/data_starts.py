@@ -90,6 +90,7 @@ def check_newest(request: ScheduleWfRequest) -> None:
 
     Raises: `Invalid`.
     """
-    if parse_cron(request.cron_expression).on and (request.HasField("major_version") or request.HasField("revision")):
+    cron = parse_cron(request.cron_expression)
+    if cron.on and (cron.version or request.HasField("major_version") or request.HasField("revision")):
         raise Invalid("data begin runs of the newest version", kind="cron", workflow=request.wf_spec_name,
                       hint="name no version")  # fmt: skip

@@ -8,6 +8,7 @@ Invariants:
 * A clock that was ahead leaves no gap behind it: the next instant is one after the time that it is.
 * A schedule that is put again under its id replaces the old one, with its timer.
 * A schedule that is off has no timer; on again, it begins with the next instant.
+* A version that was named stands in the expression, so that a schedule that is switched off and on keeps to it.
 * Without `OVERLAP` a run begins when the one before it has ended, stopped ones included; it is asked at its partition
   again and again, ever more seldom. What passed meanwhile is as if the server had been down.
 * `MISSED`: of instants that passed, `all` have runs as above, or the `last`, or `none`: those late by a minute.
@@ -50,8 +51,11 @@ def put_schedule(work: Work, request: ScheduleWfRequest) -> ScheduledWfRun:
     """Start runs of a specification at the instants of a cron expression, from now on."""
     name = ScheduledWfRunId(id=request.id if request.HasField("id") else work.new_id())
     check_name("schedule", name.id)
-    major = request.major_version if request.HasField("major_version") else None
-    revision = request.revision if request.HasField("revision") else None
+    cron = parse_cron(request.cron_expression)
+    major, revision = cron.numbers()
+    if request.HasField("major_version"):
+        major, revision = request.major_version, request.revision if request.HasField("revision") else None
+        cron = replace(cron, version=f"{major}" if revision is None else f"{major}.{revision}")
     spec = find_spec(work, request.wf_spec_name, major, revision)
     if spec is None:
         missing = request.wf_spec_name[:80]
@@ -66,7 +70,7 @@ def put_schedule(work: Work, request: ScheduleWfRequest) -> ScheduledWfRun:
         id=name,
         wf_spec_id=spec.id,
         variables=request.variables,
-        cron_expression=_with_last(request.cron_expression, before),
+        cron_expression=_with_last(cron.text() if cron.version else request.cron_expression, before),
         created_at=work.instant(),
         parent_wf_run_id=request.parent_wf_run_id if request.HasField("parent_wf_run_id") else None,
     )

@@ -16,12 +16,12 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
-from millpond.errors import Invalid
+from millpond.errors import AlreadyExists, Invalid, NotFound
 from millpond.json_forms import stable_json
 
-__all__ = ("PARTITIONS_MAX", "Backfill", "Runs", "partitions", "run_name")
+__all__ = ("EVERY", "PARTITIONS_MAX", "Backfill", "NodeRuns", "Runs", "check_parameter", "partitions", "run_name")
 
 PARTITIONS_MAX: Final = 10_000
 """Partitions of one backfill."""
@@ -38,6 +38,46 @@ class Runs(Protocol):
 
     def begin(self, run: str, parameters: Mapping[str, str]) -> None:
         """Begin a run; one that is there is no error."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRuns:
+    """The runs of a pipeline of a node, whose methods `call` calls."""
+
+    call: Any
+    pipeline: str
+
+    def status(self, run: str) -> str:
+        """The status of a run; nothing when there is none."""
+        from littlehorse.model import LHStatus, WfRunId
+
+        try:
+            return LHStatus.Name(self.call("GetWfRun", WfRunId(id=run)).status)
+        except NotFound:
+            return ""
+
+    def begin(self, run: str, parameters: Mapping[str, str]) -> None:
+        """Begin a run; one that is there is no error."""
+        from littlehorse.model import RunWfRequest
+
+        from millpond.workflows.engine.pipeline_starts import PARAMETERS, spec_name
+        from millpond.workflows.engine.values.conversions import value_of
+
+        inputs = {PARAMETERS: value_of(dict(parameters))}
+        try:
+            self.call("RunWf", RunWfRequest(wf_spec_name=spec_name(self.pipeline), id=run, variables=inputs))
+        except AlreadyExists:
+            return
+
+
+def check_parameter(pipeline: str, parameter: str, names: Sequence[str]) -> None:
+    """Refuse a partition that is no parameter of the pipeline.
+
+    Raises: `Invalid`.
+    """
+    if parameter not in names:
+        raise Invalid("the pipeline has no such parameter", kind="pipeline_value", pipeline=pipeline,
+                      parameter=parameter, hint=f"the partition is one of: {', '.join(names) or 'none'}")  # fmt: skip
 
 
 def partitions(first: str, last: str, every: str) -> list[str]:

@@ -1,0 +1,223 @@
+"""Pages of workflows: specifications with their schedules, one of them drawn, and tasks with those who work on them.
+
+They call the methods of the service of workflows, with the rights and the access lists of those.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from datetime import datetime
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from millpond.console import link
+from millpond.errors import Invalid, NotFound
+from millpond.nodes.tokens import Caller
+from millpond.server.console.actions import Form, action
+from millpond.server.console.pages import PAGE_ROWS, SIGNED_IN, answered, pages
+from millpond.server.console.runs import ABSENT, TENANT, absent, bookmark_in, calling, calls_of, may_press
+from millpond.server.console.spec_graphs import drawings, threads_of
+
+if TYPE_CHECKING:
+    from millpond.nodes.node import Node
+    from millpond.server.console.runs import CallMethod
+    from millpond.server.dispatch import Routes
+
+__all__ = ("routes",)
+
+_PAGE = "/console/workflows"
+_QUEUED_MAX = 100
+_NEXT_RUNS = 3
+_SHOWN = 3
+"""The schedules, and the versions, of each workflow of the list; its page has all."""
+_VERSIONS_MAX = 20
+
+
+def routes(node: Node) -> Routes:
+    """The routes of workflows."""
+    router = pages(_PAGE)
+
+    @router.get("", SIGNED_IN, summary="Workflows")
+    def list_workflows(
+        request: Request, caller: Caller, prefix: str = "", tenant: str = TENANT, after: str = ""
+    ) -> Response:
+        """A page of specifications by name, each with its schedules."""
+        from littlehorse.model import SearchWfSpecRequest
+
+        call = calling(request, caller, tenant)
+        values: dict[str, Any] = {"workflows": [], "next": None, "absent": ABSENT}
+        if call is not None:
+            specs, more = _page(call, "SearchWfSpec", SearchWfSpecRequest(prefix=prefix or None), after)
+            versions: dict[str, list[str]] = {}
+            for spec in specs:
+                versions.setdefault(spec.name, []).append(f"{spec.major_version}.{spec.revision}")
+            now_ms = node.clock.now_ms()
+            values |= {"absent": None, "next": _next(_PAGE, more, prefix=prefix, tenant=tenant), "workflows": [
+                {"name": name, "versions": of_name[-_SHOWN:], **_schedules(call, name, now_ms, 0, _SHOWN)}
+                for name, of_name in versions.items()
+            ]}  # fmt: skip
+        values |= {"prefix": prefix, "tenant": tenant, "actions": may_press(request, caller, tenant)}
+        return answered(request, "workflows", values)
+
+    @router.get("/workflow", SIGNED_IN, summary="A workflow")
+    def show_workflow(
+        request: Request, caller: Caller, name: str, version: str = "", tenant: str = TENANT, skip: int = 0
+    ) -> Response:
+        """One version of it, drawn; its schedules with their next runs, and what a run of it takes."""
+        call = calling(request, caller, tenant)
+        if call is None:
+            raise absent()
+        values, drawn = _workflow(call, name, version)
+        schedules = _schedules(call, name, node.clock.now_ms(), max(0, skip), PAGE_ROWS)
+        following = max(0, skip) + PAGE_ROWS if schedules["more"] else 0
+        values |= {
+            "tenant": tenant, "actions": may_press(request, caller, tenant), **schedules,
+            "next": _next(f"{_PAGE}/workflow", following, name=name, version=version, tenant=tenant, field="skip"),
+        }  # fmt: skip
+        return answered(request, "workflow", values, drawn)
+
+    _add_tasks(router)
+    _add_orders(router)
+    return router
+
+
+def _add_tasks(router: Routes) -> None:
+    @router.get("/tasks", SIGNED_IN, summary="Tasks, and their workers")
+    def list_tasks(
+        request: Request, caller: Caller, prefix: str = "", tenant: str = TENANT, after: str = ""
+    ) -> Response:
+        """A page of definitions of tasks: what waits in the queue of each, and the workers that poll it."""
+        from littlehorse.model import SearchTaskDefRequest
+
+        call = calling(request, caller, tenant)
+        values: dict[str, Any] = {"tasks": [], "next": None, "absent": ABSENT, "prefix": prefix, "tenant": tenant}
+        if call is not None:
+            tasks, more = _page(call, "SearchTaskDef", SearchTaskDefRequest(prefix=prefix or None), after)
+            values |= {
+                "tasks": [_task(call, own.name) for own in tasks], "absent": None,
+                "next": _next(f"{_PAGE}/tasks", more, prefix=prefix, tenant=tenant),
+            }  # fmt: skip
+        return answered(request, "tasks", values)
+
+
+def _add_orders(router: Routes) -> None:
+    for name, paused in (("pause-schedule", True), ("resume-schedule", False)):
+
+        @action(router, name)
+        def switch_schedule(request: Request, form: Form, paused: bool = paused) -> str:
+            from millpond.workflows.schedules import switch
+
+            call, tenant = calls_of(request, schedule=form.get("schedule", ""))
+            switch(call, form.get("schedule", ""), paused=paused)
+            return _page_of(form, tenant)
+
+    @action(router, "run-schedule")
+    def run_schedule(request: Request, form: Form) -> str:
+        from millpond.workflows.schedules import run_now
+
+        call, tenant = calls_of(request, schedule=form.get("schedule", ""))
+        return link("/console/runs/run", id=run_now(call, form.get("schedule", "")), tenant=tenant)
+
+
+def _page_of(form: Form, tenant: str) -> str:
+    name = form.get("workflow", "")
+    return link(f"{_PAGE}/workflow" if name else _PAGE, name=name, tenant=tenant)
+
+
+def _page(call: CallMethod, method: str, search: Any, after: str) -> tuple[list[Any], str]:
+    """A page of a search, and its bookmark for the next one.
+
+    Raises: `Invalid` for a bookmark of another list.
+    """
+    search.limit = PAGE_ROWS
+    if after:
+        search.bookmark = bookmark_in(after)
+    page = call(method, search)
+    return list(page.results), page.bookmark.hex() if page.HasField("bookmark") else ""
+
+
+def _next(path: str, place: str | int, *, field: str = "after", **query: Any) -> str | None:
+    return link(path, **query, **{field: place}) if place else None
+
+
+def _schedules(call: CallMethod, workflow: str, now_ms: int, skip: int, limit: int) -> dict[str, Any]:
+    from millpond.workflows.schedules import schedules_of
+
+    names = schedules_of(call, workflow)
+    shown = (_schedule(call, name, now_ms) for name in names[skip : skip + limit])
+    return {"schedules": [row for row in shown if row is not None], "more": len(names) > skip + limit}
+
+
+def _schedule(call: CallMethod, name: str, now_ms: int) -> dict[str, Any] | None:
+    from littlehorse.model import ScheduledWfRunId
+
+    from millpond.workflows.engine.cron import parse_cron
+
+    with suppress(NotFound):  # it was deleted meanwhile
+        row = call("GetScheduledWfRun", ScheduledWfRunId(id=name))
+        cron = parse_cron(row.cron_expression)
+        return {
+            "id": name, "cron": cron.fields, "on": cron.on, "time_zone": cron.time_zone or "UTC",
+            "paused": cron.paused, "overlap": cron.overlap, "missed": cron.missed, "last": cron.last or None,
+            "version": cron.version or None, "next": _next_runs(row.cron_expression, cron.time_zone or "UTC", now_ms),
+        }  # fmt: skip
+    return None
+
+
+def _next_runs(expression: str, time_zone: str, now_ms: int) -> list[str]:
+    """The next instants of a schedule, in its zone."""
+    from millpond.workflows.engine.cron import next_instant, zone_of
+
+    instants: list[int] = []
+    with suppress(Invalid):  # none comes within 50 years
+        while len(instants) < _NEXT_RUNS and (at := next_instant(expression, instants[-1] if instants else now_ms)):
+            instants.append(at)
+    return [datetime.fromtimestamp(at / 1000, zone_of(time_zone)).isoformat(" ", "minutes") for at in instants]
+
+
+def _workflow(call: CallMethod, name: str, version: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    from littlehorse.model import GetLatestWfSpecRequest, SearchWfSpecRequest, WfSpecId
+
+    from millpond.workflows.engine.cron import Cron
+    from millpond.workflows.engine.pipeline_starts import parameters_in
+    from millpond.workflows.engine.start_inputs import declared_inputs
+
+    spec = call("GetLatestWfSpec", GetLatestWfSpecRequest(name=name))
+    if version:
+        try:
+            major, revision = Cron("", version=version).numbers()
+            named = WfSpecId(name=name, major_version=major, revision=revision)
+        except (ValueError, OverflowError):
+            raise Invalid("a version is two numbers", kind="request_invalid", where="version", reason=version[:80],
+                          hint="such as 1.0") from None  # fmt: skip
+        spec = call("GetWfSpec", named)
+    listed = call("SearchWfSpec", SearchWfSpecRequest(name=name, limit=1_000)).results
+    versions = [f"{own.major_version}.{own.revision}" for own in listed]
+    parameters, threads = parameters_in(spec), threads_of(spec)
+    values = {
+        "workflow": name, "version": f"{spec.id.major_version}.{spec.id.revision}",
+        "versions": list(islice(reversed(versions), _VERSIONS_MAX)), "made_ms": spec.created_at.ToMilliseconds(),
+        "threads": threads, "inputs": declared_inputs(spec),
+        "parameters": None if parameters is None else [own["name"] for own in parameters],
+    }  # fmt: skip
+    return values, drawings(threads, {})
+
+
+def _task(call: CallMethod, name: str) -> dict[str, Any]:
+    from littlehorse.model import SearchTaskRunRequest, TaskDefId, TaskStatus
+
+    search = SearchTaskRunRequest(task_def_name=name, status=TaskStatus.TASK_SCHEDULED, limit=_QUEUED_MAX)
+    queued = call("SearchTaskRun", search)
+    workers: list[dict[str, Any]] = []
+    with suppress(NotFound):  # none registered lately
+        group = call("GetTaskWorkerGroup", TaskDefId(name=name)).task_workers
+        workers = [
+            {"worker": own.task_worker_id, "seen_ms": own.latest_heartbeat.ToMilliseconds()}
+            for own in islice((group[worker] for worker in sorted(group)), PAGE_ROWS)
+        ]
+    return {
+        "task": name, "queued": len(queued.results), "more_queued": queued.HasField("bookmark"), "workers": workers,
+    }  # fmt: skip
