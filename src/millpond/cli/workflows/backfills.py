@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from millpond.pipelines.backfill import Backfill, Runs
     from millpond.pipelines.embedded import EmbeddedRuns
 
-__all__ = ("backfill",)
+__all__ = ("RunsOfNode", "backfill")
 
 _LOOK_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class _OfNode:
+class RunsOfNode:
     """The runs of a pipeline of a node."""
 
     call: Any
@@ -177,7 +177,7 @@ def _on_node(name: str, server: str, tenant: str, of: Callable[[Runs, str, Seque
     from millpond.cli.workflows.deployed import parameters_of
 
     with connected(server, tenant) as call:
-        own = of(_OfNode(call, name), name, parameters_of(call, name))
+        own = of(RunsOfNode(call, name), name, parameters_of(call, name))
         while own.advance():
             threading.Event().wait(_LOOK_SECONDS)
     return own
