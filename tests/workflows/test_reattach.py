@@ -25,7 +25,7 @@ from tests.workflows.test_pipelines import SLOW, STATIONS, Site
 pytestmark = [pytest.mark.usefixtures("spark_process"), pytest.mark.full]
 
 SEED = 28
-MOMENTS, CLUSTER_MOMENTS = 20, 10
+MOMENTS, CLUSTER_MOMENTS, CLUSTER_SECONDS = 20, 6, 300
 LATEST_SECONDS = 12.0
 
 
@@ -60,6 +60,8 @@ def kill_at(own: Site, run: str, seconds: float, applications: Path) -> None:
     clock.wait(Event(), clock.monotonic() + seconds)
     own.kill_worker()
     own.begin_worker()
+    if "spark://" in own.master:  # its executors have to start, too
+        wait_for(lambda: own.loads(run), seconds=CLUSTER_SECONDS)
     assert own.wait_ended(run).status == LHStatus.COMPLETED, own.log.read_text()
     applied = len(list(applications.iterdir())) - before
     assert (own.loads(run), applied) == ([12], 1), f"seconds={seconds}"

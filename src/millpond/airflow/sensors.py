@@ -40,7 +40,7 @@ class MillpondSensor(BaseSensorOperator):
         super().__init__(**kwargs)
         if len(list(filter(None, (map, branch, run)))) != 1 or (branch and "/" not in branch):
             raise Invalid("a sensor waits for one thing", kind="airflow_sensor", map=map, branch=branch, run=run,
-                          hint="give it map='weather', branch='flights/main' or run='nightly-1'")  # fmt: skip
+                          hint="give it a map, a branch (REPOSITORY/BRANCH) or a run")  # fmt: skip
         self.map, self.branch, self.awaited, self.after = map, branch, run, after
         self.millpond_conn_id, self.deferrable = millpond_conn_id, deferrable
 
