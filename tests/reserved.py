@@ -10,6 +10,9 @@ RESERVED = {
     "workflows/store/run_slices.py:migrate_store": "workflows: a processor moves what the legacy layout holds",
     "clock.py:ManualClock": "tests and simulations of those who build on Millpond",
     "spark/enrich.py:training_set": "who trains models on Spark, as millpond.spark.training_set",
+    "airflow/__init__.py:get_provider_info": "the entry point of the provider",
+    "airflow/operators.py:MillpondRunOperator": "DAGs",
+    "airflow/sensors.py:MillpondSensor": "DAGs",
     # What a test, a benchmark or a tool calls instead of the many steps in which what ships does the same.
     "arrays/warming.py:spelled": "tools/kernels.py",
     "client/snapshots/planned.py:open_remote": "tests of readers",

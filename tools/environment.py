@@ -12,6 +12,7 @@
 | `kafka` | a broker of Kafka and Spark's connector, pinned in tools/kafka.sha256 |
 | `armada` | the client of Armada that the tests run, in an environment of its own, pinned in tools/armada.txt |
 | `airflow` | Airflow and Armada's operator for it, likewise, pinned in tools/airflow.txt |
+| `airflow-provider` | Airflow 3 and what our provider for it needs, likewise, pinned in tools/airflow-provider.txt |
 | `jupyter` | a kernel of Jupyter, likewise, pinned in tools/jupyter.txt |
 | `mutants` | what makes the mutants of tools/mutants.py, likewise, pinned in tools/mutants.txt |
 | `postgres`, `redis`, `prometheus` | the servers that the tests start |
@@ -46,6 +47,11 @@ TEST_GOALS = (
     "python", "java", "classes", "s3", "kafka", "tla", "armada", "postgres", "redis", "prometheus", "browser",
     "network",
 )  # fmt: skip
+BESIDE = {
+    "armada": ("client of Armada", 10.0), "airflow": ("Airflow", 60.0), "airflow-provider": ("Airflow 3", 60.0),
+    "jupyter": ("Jupyter", 8.0),
+}  # fmt: skip
+"""Environments of their own, pinned in tools/GOAL.txt: their names, and the seconds that they take."""
 LINE_SECONDS, TERMINAL_SECONDS = 4.0, 0.2
 BAR_COLUMNS = 20
 
@@ -287,9 +293,7 @@ def steps_for(goals: set[str]) -> list[Step]:
     Raises: `Failed` when Debian packages are missing that only root can install.
     """
     steps: list[Step] = []
-    python = bool(
-        goals & {"python", "demo", "classes", "s3", "kafka", "tla", "armada", "airflow", "jupyter", "mutants"}
-    )
+    python = bool(goals & {"python", "demo", "classes", "s3", "kafka", "tla", "mutants", *BESIDE})
     packages = [name for goal, (name, there) in PACKAGES.items() if goal in goals and not there()]
     if python and not _works(PYTHON) and not _uv_on_path() and not _has_venv():
         steps.append(apt_step("Python's own packages of Debian", ["python3-venv"]))
@@ -305,12 +309,9 @@ def steps_for(goals: set[str]) -> list[Step]:
         steps.append(Step("Kafka", 12.0, _jars("kafka", "kafka"), environment))
     if "tla" in goals:
         steps.append(Step("TLC", 1.0, _jars("tla", "tla"), environment))
-    if "armada" in goals:
-        steps.append(Step("client of Armada", 10.0, _beside("armada"), environment))
-    if "airflow" in goals:
-        steps.append(Step("Airflow", 60.0, _beside("airflow"), environment))
-    if "jupyter" in goals:
-        steps.append(Step("Jupyter", 8.0, _beside("jupyter"), environment))
+    for goal in sorted(goals & BESIDE.keys()):
+        name, seconds = BESIDE[goal]
+        steps.append(Step(name, seconds, _beside(goal), environment))
     if "classes" in goals and not fresh(ARCHIVE, LOCKS["python"], Path("tools/spark_archive.py")):
         debian = tuple(step.name for step in steps if step.name == "Debian packages")
         steps.append(Step("Spark's classes", 45.0, _archive, (*environment, *debian)))
@@ -374,7 +375,7 @@ def progress_line(steps: list[Step], seconds: float) -> str:
 def main() -> int:
     """Carry out the goals on the command line."""
     goals = set(sys.argv[1:])
-    known = {*TEST_GOALS, "airflow", "demo", "jupyter", "mutants", "tests"}
+    known = {*TEST_GOALS, *BESIDE, "demo", "mutants", "tests"}
     if not goals or goals - known:
         print(f"usage: tools/setup {'|'.join(sorted(known))} ...", file=sys.stderr)
         return 2

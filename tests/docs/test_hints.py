@@ -116,7 +116,7 @@ def check_parameter(module: str, name: str) -> None:
         assert name in Path(SOURCES / "spark/options.py").read_text()
     elif not module.startswith("cli/"):
         assert name in PARAMETERS, f"no call takes {name}"
-        alone = module.startswith(("spark/", "pipelines/", "stores/", "ranges/", "maps/enrich"))
+        alone = module.startswith(("airflow/", "spark/", "pipelines/", "stores/", "ranges/", "maps/enrich"))
         assert alone or name in hints.OPTIONS, f"cli/terminal/hints.py lacks {name}"
 
 

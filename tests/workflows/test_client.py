@@ -112,9 +112,9 @@ def completed(stub: Any) -> list[WfRunId]:
     return list(found.results)
 
 
-def wait_for(true: Callable[[], bool]) -> None:
+def wait_for(true: Callable[[], object], seconds: int = SECONDS) -> None:
     pause = threading.Event()
-    for _ in range(10 * SECONDS):
+    for _ in range(10 * seconds):
         if true():
             return
         pause.wait(0.1)

@@ -145,3 +145,8 @@ def test_a_server_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
     assert done.exit_code not in (0, 1)
     assert "HOST" in CliRunner().invoke(app, ["runs", "--help"], prog_name="millpond").stdout
     assert os.environ.get("MILLPOND_WORKFLOWS") is None
+
+
+def test_a_worker_on_spark_connect_is_refused_by_name() -> None:
+    done = CliRunner().invoke(app, ["worker", "millpond.pipelines", "--master", "sc://localhost:15002"])
+    assert (done.exit_code, "master=sc://localhost:15002" in done.output) == (5, True), done.output

@@ -16,6 +16,7 @@ from littlehorse.model import LHStatus
 
 from millpond.clock import SystemClock
 from millpond.pipelines import Pipeline, Target
+from tests.spark.test_cluster import LOOPBACK, cluster, environment
 from tests.workflows.conftest import SECONDS
 from tests.workflows.test_client import wait_for
 from tests.workflows.test_driver import HOLDING
@@ -24,15 +25,16 @@ from tests.workflows.test_pipelines import SLOW, STATIONS, Site
 pytestmark = [pytest.mark.usefixtures("spark_process"), pytest.mark.full]
 
 SEED = 28
-MOMENTS = 20
+MOMENTS, CLUSTER_MOMENTS, CLUSTER_SECONDS = 20, 6, 300
 LATEST_SECONDS = 12.0
 
 
-def logging_applications(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder in which each Spark application that is submitted has a file."""
+def logging_applications(folder: Path, monkeypatch: pytest.MonkeyPatch, **more: str) -> Path:
+    """The folder in which each Spark application that is submitted has a file; `more` settings of Spark, with `_`."""
     logs = folder / "applications"
     logs.mkdir()
     settings = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": f"file://{logs}"}
+    settings |= {name.replace("_", "."): value for name, value in more.items()}
     (folder / "conf").mkdir()
     lines = "".join(f"{name} {value}\n" for name, value in settings.items())
     (folder / "conf" / "spark-defaults.conf").write_text(lines)
@@ -41,8 +43,8 @@ def logging_applications(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @contextmanager
-def site(folder: Path) -> Iterator[Site]:
-    made = Site(folder)
+def site(folder: Path, master: str = "local[2]") -> Iterator[Site]:
+    made = Site(folder, master)
     try:
         made.start()
         yield made
@@ -58,6 +60,8 @@ def kill_at(own: Site, run: str, seconds: float, applications: Path) -> None:
     clock.wait(Event(), clock.monotonic() + seconds)
     own.kill_worker()
     own.begin_worker()
+    if "spark://" in own.master:  # its executors have to start, too
+        wait_for(lambda: own.loads(run), seconds=CLUSTER_SECONDS)
     assert own.wait_ended(run).status == LHStatus.COMPLETED, own.log.read_text()
     applied = len(list(applications.iterdir())) - before
     assert (own.loads(run), applied) == ([12], 1), f"seconds={seconds}"
@@ -72,6 +76,18 @@ def test_one_application_and_one_load_on_this_machine(tmp_path: Path, monkeypatc
     with site(tmp_path) as own:
         for number in range(MOMENTS):
             kill_at(own, f"r{number}", rng.uniform(0, LATEST_SECONDS), applications)
+
+
+def test_one_application_and_one_load_on_a_standalone_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each kill at a moment of a step whose executors are other processes than its driver."""
+    rng = np.random.default_rng(SEED + 1)
+    more = {"spark_executor_memory": "512m", "spark_driver_host": LOOPBACK, "spark_cores_max": "2"}
+    applications = logging_applications(tmp_path, monkeypatch, **more)
+    monkeypatch.setenv("PYTHONPATH", environment(tmp_path)["PYTHONPATH"])
+    with cluster(tmp_path) as master, site(tmp_path, master) as own:
+        for number in range(CLUSTER_MOMENTS):
+            kill_at(own, f"r{number}", rng.uniform(0, LATEST_SECONDS), applications)
+        assert len(list(tmp_path.glob("work*/app-*"))) == 2 * CLUSTER_MOMENTS
 
 
 def test_a_run_without_a_server_finds_its_driver_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ from importlib.resources import as_file, files
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 
+from millpond.errors import Invalid
 from millpond.spark.events import EventsSource
 from millpond.spark.functions import register_get_state
 from millpond.spark.objects import ObjectsSource
@@ -23,7 +24,7 @@ from millpond.spark.places import POND, Place, PondLike, Rights, place_of, right
 from millpond.spark.private_api import active, is_connect
 from millpond.spark.sources import MapSource
 
-__all__ = ("register", "start")
+__all__ = ("check_master", "register", "start")
 
 
 def start(
@@ -33,7 +34,10 @@ def start(
     """A Spark session, new or already running, that logs errors only (or `log_level`) and keeps time in UTC.
 
     `memory` is the driver's heap (in local mode: all of it). `settings` are Spark's own and take precedence.
+
+    Raises: as `check_master`.
     """
+    check_master(master)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     with as_file(files("millpond.spark").joinpath("log4j2.properties")) as quiet, warnings.catch_warnings():
@@ -44,6 +48,17 @@ def start(
         for name, value in {**ours, **(settings or {})}.items():
             builder = builder.config(name, value)
         return builder.getOrCreate()
+
+
+def check_master(master: str) -> None:
+    """Insist on a place where a driver of this machine finds its executors.
+
+    Raises: `Invalid`, kind `spark_connect`, for a server of Spark Connect, which has the driver itself.
+    """
+    if master.startswith("sc://"):
+        raise Invalid("a driver cannot be started over Spark Connect", kind="spark_connect", master=master,
+                      hint="name local[*], spark://host:7077, yarn or k8s://…; a session that you made over Connect "
+                      "loads and enriches from Python")  # fmt: skip
 
 
 def _settings(memory: str, java: str) -> dict[str, str]:

@@ -47,8 +47,10 @@ def host_and_port(server: str) -> tuple[str, int]:
 
 
 @contextmanager
-def connected(server: str, tenant: str) -> Iterator[Any]:
+def connected(server: str, tenant: str, settings: Settings | None = None) -> Iterator[Any]:
     """A function that calls a method of the server by its name: `call("GetWfRun", request)`.
+
+    `settings` are those of this process where none are given.
 
     Raises: the error that the server answers; `Unavailable` when it cannot be reached; `Uncertain`, kind `answer_lost`,
     when the answer to a change does not come.
@@ -59,7 +61,7 @@ def connected(server: str, tenant: str) -> Iterator[Any]:
     from millpond.settings import load_settings
 
     host, port = host_and_port(server)
-    settings = load_settings()
+    settings = settings or load_settings()
     metadata = [("tenantid", tenant)]
     if settings.client.token:
         metadata.append(("authorization", f"Bearer {settings.client.token}"))
