@@ -6,7 +6,6 @@ from __future__ import annotations
 RESERVED = {
     "kernel/segments.py:Manifest": "versions: staging token, sealed tokens, compacted index; events: days of a stream",
     "kernel/space.py:CountedSpace": "the protocol by which readers know that nothing changed",
-    "stores/memory.py:MemorySpace": "tests and simulations of those who build on Millpond",
     "workflows/store/run_slices.py:migrate_store": "workflows: a processor moves what the legacy layout holds",
     "clock.py:ManualClock": "tests and simulations of those who build on Millpond",
     "spark/enrich.py:training_set": "who trains models on Spark, as millpond.spark.training_set",

@@ -138,7 +138,8 @@ class Pond(PondFace, RefsFace):
 
     `log`, `parts` and `catalogue` are its parts; `space` holds its small truths. Maps are made and found here, see
     `create_map` and `map`; repositories in `repositories`, streams of events in `events`. `loads` and `loading` are for
-    those who keep the pond, not for those who use it. A part is opened, and imported, when it is first touched; those
+    those who keep the pond, not for those who use it. `own_folder` has what this opening alone has: that of a node on a
+    bucket is none that others share. A part is opened, and imported, when it is first touched; those
     of a node, and those whose place is given, at once.
     """
 
@@ -159,7 +160,8 @@ class Pond(PondFace, RefsFace):
             self._serving = OwnerLock(folder)
             opened.callback(self._serving.close)
             if serve:
-                self._serving.serve()
+                self.place.serve(self._serving)
+            self.own_folder = self._serving.file.parent
             self.space = self.place.open_space()
             opened.callback(self.space.close)
             if stored_format != POND_FORMAT:
@@ -178,9 +180,9 @@ class Pond(PondFace, RefsFace):
             opened.callback(self._close_opened, "events")
             opened.callback(self._close_opened, "_reporter")
             opened.callback(self._versions.close)
-            if serve:
+            if serve and isinstance(self.place, FolderPlace):
                 self._cover()
-            if serve or events_store:
+            if (serve and isinstance(self.place, FolderPlace)) or events_store:
                 _ = self.events
             if serve or versions is not None:
                 _ = self.repositories

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import ExitStack
 from functools import partial
+from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,6 +14,7 @@ import millpond
 from millpond.clock import ManualClock
 from millpond.errors import Invalid
 from tests.harness.contracts.ponds import PondContract
+from tests.harness.faulty_proxy import FaultyProxy
 from tests.nodes.conftest import BEGIN, Served
 from tests.ports import free_ports
 
@@ -118,6 +120,45 @@ class TestBucket(PondContract):
             for variable, value in s3_server.environment.items():
                 patched.setenv(variable, value)
             with millpond.open(f"{s3_server.make_bucket(name)}/pond", cache=folder, max_staleness=0) as pond:
+                yield in_layers(pond)
+
+
+class Balancer(FaultyProxy):
+    """Hands each connection to the next of some ports."""
+
+    def __init__(self, ports: list[int]) -> None:
+        self._ports = cycle(ports)
+        super().__init__(0)
+
+    @property
+    def target(self) -> int:
+        return next(self._ports)
+
+    @target.setter
+    def target(self, _port: int) -> None: ...
+
+
+@pytest.mark.usefixtures("process")
+@pytest.mark.sample(20, of="ponds of nodes on a bucket")
+class TestNodesOnABucket(PondContract):
+    """Two of them, behind a balancer that cares for nothing."""
+
+    verified, purges = "snapshot", False
+    clock = ManualClock(BEGIN)
+
+    @pytest.fixture(scope="class")
+    def pond(self, tmp_path_factory: pytest.TempPathFactory, s3_server: S3Server) -> Iterator[PondLike]:
+        folder, name = tmp_path_factory.mktemp("nodes"), f"contract-nodes-{os.getpid()}"
+        with pytest.MonkeyPatch.context() as patched, ExitStack() as nodes:
+            for variable, value in s3_server.environment.items():
+                patched.setenv(variable, value)
+            settings = {
+                "server_data": f"{s3_server.make_bucket(name)}/pond", "objects_cache": str(folder), "server_port": 0,
+                "maps_store": "auto", "nodes_lag_limit": "9000d",
+            }  # fmt: skip
+            two = [served(nodes, self.clock, **settings) for _ in range(2)]
+            balancer = nodes.enter_context(Balancer([node.node.settings.server.port for node in two]))
+            with millpond.open(balancer.url, **client(folder)) as pond:
                 yield in_layers(pond)
 
 

@@ -11,7 +11,7 @@ from millpond.clock import ManualClock
 from millpond.errors import Unavailable
 from millpond.events.census import Census
 from millpond.events.client_jobs import ClientJobs
-from millpond.maps.loads.merger import Merger
+from millpond.maps.loads.merger import Merger, always
 from millpond.maps.loads.pause import Pause
 from millpond.nodes.backups.newest import NewestBackup
 from millpond.nodes.jobs.jobs import node_jobs
@@ -92,12 +92,14 @@ class JobContext:
         self.follower: Any = Pulling()
         self.comparing: Any = Compared()
         self.receiver, self.copies = Expiring(), Expiring()
-        self.client_jobs = ClientJobs(folder, self.pond.events.store, self.clock)
-        self.census = Census(self.pond.events.store)
+        self.events = self.pond.events
+        self.client_jobs = ClientJobs(folder, self.events.store, self.clock)
+        self.census = Census(self.events.store)
         self.newest_backup = NewestBackup(self.pond, self.settings)
         self.primary = "http://n1:7433"
         self.leading = True
         self.appending = nullcontext[None]
+        self.turns, self.bucket = always, None
         self.merger.start()
         self.jobs = {job.name: job for job in node_jobs(self)}
 

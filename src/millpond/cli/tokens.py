@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,9 +13,13 @@ from millpond.cli.options import Json, comma_list
 from millpond.cli.serve import ConfigFile, DataFolder
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
+from millpond.client.location import in_bucket
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from millpond.clock import Clock
+    from millpond.nodes.tokens import TokenList
     from millpond.settings import Settings, TokenSetting
 
 __all__ = ("add", "listed", "revoke", "rotate")
@@ -60,21 +65,18 @@ def add(
     With `--versions` it is a pair, an access key and its secret, for the API of versions and nothing else: its patterns
     are of repositories, `repo:flights` or `repo:flights/fix-*`, and `repo:` may be left out.
 
-    A running node knows it at once. For a pond of several nodes, put what `--json` prints (name, sha256, rights) into
-    `server.tokens` of the file of settings that they share.
+    A running node knows it at once, one on a bucket within a second. For a pond of several nodes with folders of their
+    own, put what `--json` prints (name, sha256, rights) into `server.tokens` of the file of settings that they share.
     """
-    import millpond
     from millpond.clock import SystemClock
-    from millpond.nodes.tokens import TokenFile, draw_access_key, draw_token
+    from millpond.nodes.tokens import draw_access_key, draw_token
 
     clock = SystemClock()
     token = draw_token(clock)
     access_key = draw_access_key(clock) if versions else None
     rights = {"read": comma_list(read), "write": comma_list(write), "admin": comma_list(admin)}
-    folder = _folder(data, config)
-    if not (folder / "pond.json").is_file():
-        millpond.open(str(folder)).close()
-    made = TokenFile(folder).add(name, token, rights, expires_ms=_after(clock, expires), access_key=access_key)
+    with _stored(_settings(data, config), create=True) as tokens:
+        made = tokens.add(name, token, rights, expires_ms=_after(clock, expires), access_key=access_key)
     _note(data, config, "token add", name)
     _show(token, made, json=json)
 
@@ -91,15 +93,16 @@ def rotate(
     it at once.
     """
     from millpond.clock import SystemClock
-    from millpond.nodes.tokens import TokenFile, draw_token
+    from millpond.nodes.tokens import draw_token
 
     clock = SystemClock()
     token = draw_token(clock)
     until_ms = _after(clock, overlap)
-    rotated = TokenFile(_folder(data, config)).rotate(
-        name, token, earlier_until_ms=clock.now_ms() if until_ms is None else until_ms,
-        expires_ms=_after(clock, expires),
-    )  # fmt: skip
+    with _stored(_settings(data, config)) as tokens:
+        rotated = tokens.rotate(
+            name, token, earlier_until_ms=clock.now_ms() if until_ms is None else until_ms,
+            expires_ms=_after(clock, expires),
+        )  # fmt: skip
     _note(data, config, "token rotate", name)
     _show(token, rotated, json=json)
 
@@ -112,6 +115,8 @@ def _note(data: str | None, config: Path | None, command: str, name: str) -> Non
     from millpond.nodes.audit import AuditLog
 
     settings = _settings(data, config)
+    if in_bucket(settings.server.data):
+        return  # the logs of its nodes lie on their machines
     with closing(AuditLog(Path(settings.server.data), SystemClock(), alone=False)) as log:
         log.write_command(command, name=name)
 
@@ -146,10 +151,10 @@ def _time(ms: int | None) -> str | None:
 def listed(data: DataFolder = None, config: ConfigFile = None, json: Json = False) -> None:
     """Show who may use the node, and what for."""
     settings = _settings(data, config)
-    from millpond.nodes.tokens import RIGHTS, TokenFile
+    from millpond.nodes.tokens import RIGHTS
 
-    file = TokenFile(Path(settings.server.data))
-    tokens = [(token, str(file.path)) for token in file.read()]
+    with _stored(settings) as stored:
+        required, tokens = stored.exists(), [(token, stored.where) for token in stored.read()]
     tokens += [(token, "settings") for token in settings.server.tokens]
     if json:
         console.print_json_list(
@@ -164,7 +169,7 @@ def listed(data: DataFolder = None, config: ConfigFile = None, json: Json = Fals
             for token, origin in tokens
         )
     elif not tokens:
-        console.say(_nobody(required=file.exists(), access=settings.server.access))
+        console.say(_nobody(required=required, access=settings.server.access))
     else:
         console.print_table(
             ["token", "access key", *RIGHTS, "expires", "earlier secret until", "from"],
@@ -185,10 +190,9 @@ def listed(data: DataFolder = None, config: ConfigFile = None, json: Json = Fals
 @verb("token revoke", "millpond token revoke loader", "millpond token revoke loader --data data/pond")
 def revoke(name: TokenName, data: DataFolder = None, config: ConfigFile = None, json: Json = False) -> None:
     """Let a token in no more. A running node knows it at once."""
-    from millpond.nodes.tokens import TokenFile
-
     settings = _settings(data, config)
-    left = TokenFile(Path(settings.server.data)).revoke(name) + len(settings.server.tokens)
+    with _stored(settings) as tokens:
+        left = tokens.revoke(name) + len(settings.server.tokens)
     _note(data, config, "token revoke", name)
     if json:
         console.print_json({"token": name, "revoked": True})
@@ -211,5 +215,20 @@ def _settings(data: str | None, config: Path | None) -> Settings:
     return load_settings(config, server_data=data)
 
 
-def _folder(data: str | None, config: Path | None) -> Path:
-    return Path(_settings(data, config).server.data)
+@contextmanager
+def _stored(settings: Settings, *, create: bool = False) -> Iterator[TokenList]:
+    """The tokens that are stored with a pond, which is made if it is to be made and is missing."""
+    import millpond
+    from millpond.nodes.tokens import TokenFile
+
+    folder = Path(settings.server.data)
+    if in_bucket(settings.server.data):
+        from millpond.client.location import BucketLocation
+        from millpond.nodes.node import token_list
+
+        with BucketLocation(settings.server.data).open(create=create, cache=settings.objects.cache) as pond:
+            yield token_list(pond)
+        return
+    if create and not (folder / "pond.json").is_file():
+        millpond.open(str(folder)).close()
+    yield TokenFile(folder)

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from millpond.settings import Settings
 
 __all__ = (
-    "Broken", "Busy", "Sockets", "answer_lost", "answers_nothing", "breaking", "may_have_token", "node_urls",
-    "unreachable", "way_out",
+    "Broken", "Busy", "Sockets", "answer_lost", "answers_nothing", "breaking", "check_headers", "may_have_token",
+    "node_urls", "unreachable", "way_out",
 )  # fmt: skip
 
 IDLE_CONNECTIONS_MAX = 8
@@ -91,7 +91,8 @@ def _checked(url: str) -> str:
 
 ELSEWHERE = (
     "node_unreachable", "answer_lost", "node_not_ready", "node_starting", "node_stopping", "connections_full",
-    "address_connections_full", "request_memory_full", "request_queue_full", "request_queue_slow",
+    "address_connections_full", "objects_unavailable", "request_memory_full", "request_queue_full",
+    "request_queue_slow",
 )  # fmt: skip
 """The kinds of error after which a reader asks the next node: this one says nothing of the data."""
 
@@ -147,6 +148,18 @@ def way_out(node: str, broken: Broken) -> str:
     if broken.cut and node.startswith("http:"):
         return f"does it speak TLS? then it is https{node.removeprefix('http')}"
     return "is 'millpond serve' running there, and is this its address?"
+
+
+def check_headers(answer: urllib3.BaseHTTPResponse) -> None:
+    """Check that the headers came whole: Python takes the end of a connection for the end of the headers.
+
+    A node says how long its answer is, or sends it in chunks, but for an answer that has no body.
+
+    Raises: `Broken`.
+    """
+    headers, may_have_body = answer.headers, answer.version == 11 and answer.status not in (204, 304)
+    if may_have_body and "Content-Length" not in headers and "Transfer-Encoding" not in headers:
+        raise Broken("the connection was cut (within the headers)", sent=True, cut=True)
 
 
 class _Watched:

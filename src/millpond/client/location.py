@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from millpond.clock import Clock
     from millpond.pond import Pond
 
-__all__ = ("BucketLocation", "FolderLocation", "NodesLocation", "PondLocation", "parse_location")
+__all__ = ("BucketLocation", "FolderLocation", "NodesLocation", "PondLocation", "in_bucket", "parse_location")
 
 
 T = TypeVar("T")
@@ -90,9 +90,9 @@ class BucketLocation:
     def open(
         self, *, create: bool = True, clock: Clock | None = None, max_staleness: float | None = None,
         cache: str | os.PathLike[str] = "", cache_max: int | str | None = None,
-        maps_memory_max: int | str | None = None, maps_history: str | int | None = None,
+        maps_memory_max: int | str | None = None, maps_history: str | int | None = None, serve: bool = False,
     ) -> Pond:  # fmt: skip
-        """Open the pond, made if missing unless `create` is False.
+        """Open the pond, made if missing unless `create` is False. `serve`: be a node of it, one of any number.
 
         Credentials and the server come from the environment: `AWS_ACCESS_KEY_ID` …, `AWS_ENDPOINT_URL`.
         `max_staleness`: how old in seconds what is read may be, by default 1; 0 asks the bucket each time. `cache`: the
@@ -113,7 +113,7 @@ class BucketLocation:
         place = bucket_place(self.url, clock, cache=os.fspath(cache), max_staleness=max_staleness, cache_max=cache_max)
         return Pond(
             place.folder, create=create, clock=clock, retention=Retention.of(None, maps_history), store="layers",
-            memory_max=memory_bound(maps_memory_max), place=place,
+            memory_max=memory_bound(maps_memory_max), place=place, serve=serve,
         )  # fmt: skip
 
     def either(
@@ -149,6 +149,11 @@ class BucketLocation:
 PondLocation: TypeAlias = FolderLocation | BucketLocation | NodesLocation
 
 
+def in_bucket(place: str) -> bool:
+    """True for the address of a bucket."""
+    return place.strip().lower().startswith("s3://")
+
+
 def parse_location(place: str | os.PathLike[str]) -> PondLocation:
     """The location that a text names: an address with a scheme is a bucket's or a node's, all else a folder.
 
@@ -163,7 +168,7 @@ def parse_location(place: str | os.PathLike[str]) -> PondLocation:
         return FolderLocation(Path(place))
     if place.strip().lower().startswith(("http://", "https://")):
         return NodesLocation(place)
-    if place.strip().lower().startswith("s3://"):
+    if in_bucket(place):
         return BucketLocation(place.strip())
     if "://" in place:
         raise Invalid(

@@ -33,16 +33,18 @@ from millpond.client.connections import (
     answer_lost,
     answers_nothing,
     breaking,
+    check_headers,
     may_have_token,
     node_urls,
     unreachable,
     way_out,
 )
+from millpond.client.moments import Moments
 from millpond.client.response import Response
 from millpond.client.stopping import Interrupt
 from millpond.client.wire_errors import from_wire
 from millpond.clock import Clock, SystemClock
-from millpond.errors import Conflict, Denied, MillpondError, Unavailable
+from millpond.errors import Conflict, Denied, MillpondError, Unavailable, Uncertain
 from millpond.json_forms import stable_json
 from millpond.retry import retry
 
@@ -65,18 +67,6 @@ AVOIDED_SECONDS = 10.0
 Sent = bytes | memoryview | Iterable[bytes] | None
 
 
-def _check_headers(answer: urllib3.BaseHTTPResponse) -> None:
-    """Check that the headers came whole: Python takes the end of a connection for the end of the headers.
-
-    A node says how long its answer is, or sends it in chunks, but for an answer that has no body.
-
-    Raises: `Broken`.
-    """
-    headers, may_have_body = answer.headers, answer.version == 11 and answer.status not in (204, 304)
-    if may_have_body and "Content-Length" not in headers and "Transfer-Encoding" not in headers:
-        raise Broken("the connection was cut (within the headers)", sent=True, cut=True)
-
-
 class Connection:
     """The connection to one node. Threads may share it.
 
@@ -85,13 +75,13 @@ class Connection:
 
     def __init__(
         self, url: str, settings: Settings, *, stop: threading.Event | None = None, clock: Clock | None = None,
-        named: bool = True,
+        named: bool = True, moments: Moments | None = None,
     ) -> None:  # fmt: skip
-        """`named`: the user named this host, so that it may have the token."""
+        """`named`: the user named this host, so that it may have the token. `moments` are those of its pond."""
         self.url, self.settings, self.clock = url, settings, clock or SystemClock()
         self.attempts = max(1, settings.client.attempts)
         self._sockets = Sockets(url, settings, stop if isinstance(stop, Interrupt) else None)
-        self._prefix = urlsplit(url).path
+        self._prefix, self._moments = urlsplit(url).path, moments or Moments()
         self._headers = {"User-Agent": "millpond"}
         self.withheld = bool(settings.client.token) and not named
         if settings.client.token and named:
@@ -152,8 +142,9 @@ class Connection:
         try:
             with breaking(self.settings):
                 answer = pool.urlopen(**arguments)
-                _check_headers(answer)
+                check_headers(answer)
                 response = Response(self.url, answer.status, answer.headers, answer.data)
+                self._moments.see(answer.headers)
         finally:
             if fresh:
                 pool.close()
@@ -172,7 +163,8 @@ class Connection:
         def ask() -> Body:
             with breaking(self.settings):
                 answer = self._sockets.pool().urlopen(**arguments, preload_content=False)
-                _check_headers(answer)
+                check_headers(answer)
+                self._moments.see(answer.headers)
                 data = b"" if _well(answer.status) else answer.read()
             if not _well(answer.status):
                 self._refused(Response(self.url, answer.status, answer.headers, data))
@@ -189,7 +181,7 @@ class Connection:
                 "the token is sent only to nodes that you named", kind="node_not_named", node=self.url,
                 hint="name all nodes of the pond: https://n1:7433,https://n2:7433, or `nodes.urls` in millpond.toml",
             )  # fmt: skip
-        sent = self._headers if headers is None else {**self._headers, **headers}
+        sent = {**self._headers, **self._moments.headers(), **(headers or {})}
         if json is not None:
             # In ASCII, so that any text can be sent: a node refuses what is no UTF-8, and names it.
             body = stable_json(json)
@@ -287,15 +279,17 @@ class Nodes:
     def __init__(self, urls: str | Iterable[str], settings: Settings, *, clock: Clock | None = None) -> None:
         self.settings, self.clock = settings, clock or SystemClock()
         named = node_urls(urls)
+        self._moments = Moments()
         self._named = (*named, *settings.nodes.urls)
         self.connections = [self._connection(url) for url in named]
+        self._spares: list[Connection] = []
         self._avoided: dict[str, float] = {}
         self.majority = settings.nodes.write_to == "majority"
         self.epoch, self.take_whole_loads = 0, True
 
     def _connection(self, url: str) -> Connection:
         named = may_have_token(url, self._named)
-        return Connection(url, self.settings, clock=self.clock, named=named)
+        return Connection(url, self.settings, clock=self.clock, named=named, moments=self._moments)
 
     @property
     def urls(self) -> tuple[str, ...]:
@@ -305,7 +299,7 @@ class Nodes:
     @property
     def where(self) -> str:
         """The addresses as one text, to open the pond from elsewhere: there, all of them are named."""
-        return ",".join(connection.url for connection in self.connections if not connection.withheld)
+        return ",".join(node.url for node in (*self.connections, *self._spares) if not node.withheld)
 
     def learn(self) -> dict[str, Any]:
         """Take the list of nodes that the first reachable one has; what it says of itself.
@@ -331,6 +325,10 @@ class Nodes:
         epoch = status.get("epoch", 0)
         if not isinstance(epoch, int) or epoch < self.epoch:
             return
+        if status.get("role") == "equal":
+            # Each of them is as good as all: one is used, and the others stand by.
+            self.connections, self._spares = self.connections[:1], [*self.connections[1:], *self._spares]
+            return
         self.epoch = epoch
         if "write_to" in status:
             self.majority = status["write_to"] == "majority"
@@ -340,8 +338,30 @@ class Nodes:
 
     def close(self) -> None:
         """Close idle connections."""
-        for connection in self.connections:
+        for connection in (*self.connections, *self._spares):
             connection.close()
+
+    def _at_any(self, act: Callable[[], T], *, repeatable: bool) -> T:
+        """The result of what asks the node in use; of equal nodes, of the next when that one answers nothing. Where an
+        answer was lost, what is `repeatable` is done again: there, it is not done twice.
+
+        Raises: as `act`.
+        """
+        for _ in self._spares:
+            node = self.connections[0]
+            try:
+                return act()
+            except Unavailable as error:
+                if not answers_nothing(error) or (isinstance(error, Uncertain) and not repeatable):
+                    raise
+                self.leave(node)
+        return act()
+
+    def leave(self, node: Connection) -> bool:
+        """Use another of equal nodes than this one, from now on; False when there is none."""
+        if self._spares and self.connections[0] is node:
+            self.connections, self._spares = [self._spares[0]], [*self._spares[1:], node]
+        return bool(self._spares)
 
     # -- reading: one is enough -----------------------------------------------------------------------
 
@@ -354,7 +374,7 @@ class Nodes:
         """
         first = self.connections[0]
         if len(self.connections) == 1:
-            return ask(first)
+            return self._at_any(lambda: ask(self.connections[0]), repeatable=True)
         failed: dict[str, Unavailable] = {}
         pause = self.settings.client.retry_delay / 1000
         try:
@@ -401,12 +421,16 @@ class Nodes:
         return self.connections[0]
 
     def on_primary(self, ask: Callable[[Connection], T], *, repeatable: bool = False) -> T:
-        """The answer of the primary. A node that is not the primary names it, and is believed once.
+        """The answer of the primary, or of one of equal nodes. A node that is not the primary names it, and is believed
+        once.
 
         When it cannot be reached, the list is taken anew; a request that is `repeatable` goes to the new primary, then.
 
         Raises: what it answers; `Unavailable` when it cannot be reached.
         """
+        return self._at_any(lambda: self._on_primary(ask, repeatable), repeatable=repeatable)
+
+    def _on_primary(self, ask: Callable[[Connection], T], repeatable: bool) -> T:
         first = self.primary()
         try:
             return ask(first)
@@ -444,6 +468,8 @@ class Nodes:
 
     def all(self, ask: Callable[[Connection], T], *, stop: threading.Event | None = None) -> list[Outcome[T]]:
         """The answers of all nodes, requested concurrently, in order; `stop` is set when the caller is interrupted."""
+        if self._spares:
+            return [_outcome(self.connections[0], lambda _: self.first(ask))]
         if len(self.connections) == 1:
             return [_outcome(self.connections[0], ask)]
         with ThreadPoolExecutor(len(self.connections), thread_name_prefix="node") as threads:

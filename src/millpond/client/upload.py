@@ -22,7 +22,7 @@ from typing import Any, TypeAlias
 from urllib.parse import quote
 
 from millpond.client.catching_up import ANSWER_SECONDS, come_up_to
-from millpond.client.connections import Broken
+from millpond.client.connections import Broken, answers_nothing
 from millpond.client.transfer import SMALL_BYTES, Sending, SentPart, Stopped
 from millpond.client.transport import Connection, Nodes, Outcome, Response
 from millpond.clock import Clock
@@ -103,7 +103,7 @@ def _brought(nodes: Nodes, path: str, query: dict[str, Any], body: bytes) -> Res
     except MillpondError as error:
         if error.kind == "route_not_found":
             nodes.take_whole_loads = False
-        if error.kind in _ELSEWHERE or nodes.relearn():
+        if error.kind in _ELSEWHERE or (answers_nothing(error) and nodes.leave(node)) or nodes.relearn():
             return None
         if isinstance(error, Unavailable) and error.kind == "node_unreachable" and not arrived:
             raise _not_everywhere([Outcome(node.url, None, error)]) from error

@@ -12,7 +12,7 @@ __all__ = ("INTERVALS_MS", "LIMITS", "NodeLimits", "intervals_ms")
 INTERVALS_MS = {
     "merge": 1_000, "condense": 600_000, "retain": 600_000, "compact": 3_600_000, "snapshot": 600_000,
     "cleanup": 600_000, "events": 600_000, "orphans": 3_600_000, "replicate": 5_000, "compare": 3_600_000, "verify": 0,
-    "backups": 3_600_000,
+    "backups": 3_600_000, "garbage": 21_600_000,
 }  # fmt: skip
 """The usual pause between the runs of each job; 0: it runs on request alone."""
 

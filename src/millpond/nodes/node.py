@@ -17,14 +17,19 @@ from millpond.clock import Clock
 from millpond.errors import Conflict, MillpondError, Unavailable
 from millpond.events.census import Census
 from millpond.events.client_jobs import ClientJobs
+from millpond.events.embedded.store import EmbeddedStore
+from millpond.events.events import Events
 from millpond.events.protocol import losses_of
-from millpond.maps.loads.merger import Merger
+from millpond.maps.loads.bucket_place import BucketPlace
+from millpond.maps.loads.merger import Merger, Turns, always
 from millpond.nodes.appending import Appending
 from millpond.nodes.audit import AuditLog
 from millpond.nodes.backups.newest import NewestBackup
+from millpond.nodes.bucket_watch import BucketWatch
 from millpond.nodes.changes import Changes
 from millpond.nodes.drain import Drain
 from millpond.nodes.folder_content import not_backed_up, only_here
+from millpond.nodes.jobs.job_leases import JobLeases
 from millpond.nodes.jobs.jobs import node_jobs
 from millpond.nodes.jobs.scheduler import Scheduler
 from millpond.nodes.limits import LIMITS, NodeLimits
@@ -37,13 +42,17 @@ from millpond.nodes.replication.follower import Follower
 from millpond.nodes.replication.local_peer import LocalPeer
 from millpond.nodes.replication.peer_health import not_ready
 from millpond.nodes.replication.repair import Repairs
-from millpond.nodes.tokens import TokenFile, Tokens
+from millpond.nodes.token_row import TokenRow
+from millpond.nodes.tokens import TokenFile, TokenList, Tokens
 from millpond.nodes.uploads.commit import LoadCommit
 from millpond.nodes.uploads.receiver import Receiver
+from millpond.nodes.uploads.shared_parts import SharedParts
 from millpond.pond import Pond
 from millpond.settings import Settings
+from millpond.stores.bucket_space.space import BucketSpace
+from millpond.stores.memory import MemorySpace
 
-__all__ = ("Node", "is_loopback", "tokens_of")
+__all__ = ("Node", "is_loopback", "token_list", "tokens_of")
 
 DISK_FREE_MIN = 64 << 20
 """With fewer bytes free, a node is not ready: it could not merge."""
@@ -55,22 +64,27 @@ class Node:
     def __init__(self, pond: Pond, settings: Settings, clock: Clock, limits: NodeLimits = LIMITS) -> None:
         self.limits = limits
         self.pond, self.settings, self.clock = pond, settings, clock
-        pond.events.watchers.watchers_max = settings.events.watchers_max
-        pond.events.append_batches.retention_ms = lambda: settings.events.retention
+        self.events = _events_of(pond, clock)
+        self.events.watchers.watchers_max = settings.events.watchers_max
+        self.events.append_batches.retention_ms = lambda: settings.events.retention
         self.url = settings.own_url()
         self.tokens = tokens_of(pond, settings, clock)
         server = settings.server
         self.rate_limits = RateLimits(server.token_requests_per_second, server.token_requests_burst, clock)
-        self.audit = AuditLog(pond.folder, clock)
+        self.audit = AuditLog(pond.own_folder, clock)
         self.started, self.stopping = False, False
         self.stop_due = 0.0  # when stopping: the monotonic time until which requests may finish
         self._ending = threading.Lock()
-        self.receiver = Receiver(pond, limits, clock, decides=self.leads, need_ready=self.need_ready)
+        self.receiver = Receiver(
+            pond, limits, clock, decides=self.leads, need_ready=self.need_ready, shared=_shared_parts(pond)
+        )
         self.gate = AppendGate(clock, self.url)
         self.appending = Appending(self)
         self.drain = Drain(self.receiver, self.url)
         self.load_commit = LoadCommit(pond, self.receiver)
-        self.merger = Merger(pond)
+        self.turns: Turns = always
+        self.bucket = self._watch()
+        self.merger = Merger(pond, turns=self.turns)
         self.follower = Follower(pond, settings, self.receiver, clock)
         self.local_peer = LocalPeer(pond, clock, self.url)
         self.lookups = LookupService(pond, clock, limits.files_idle_ms)
@@ -78,10 +92,21 @@ class Node:
         self.comparing = Comparing(pond, self.follower, self.local_peer, clock)
         self.repairs = Repairs(pond, self.follower, self.local_peer, clock, mended=self.comparing.mended)
         self.changes = Changes(self)
-        self.census = Census(pond.events.store)
+        self.census = Census(self.events.store)
         self.newest_backup = NewestBackup(pond, settings)
-        self.client_jobs = ClientJobs(pond.folder, pond.events.store, clock)
-        self.scheduler = Scheduler(node_jobs(self), state=pond.folder / "jobs.json", clock=clock)
+        self.client_jobs = ClientJobs(pond.own_folder, self.events.store, clock)
+        self.scheduler = Scheduler(node_jobs(self), state=pond.own_folder / "jobs.json", clock=clock)
+
+    def _watch(self) -> BucketWatch | None:
+        """The watch over the bucket of the pond; None for a pond in a folder."""
+        place, space = self.pond.place, self.pond.space
+        if not (isinstance(place, BucketPlace) and isinstance(space, BucketSpace)):
+            return None
+        self.turns = leases = JobLeases(space, self.clock)
+        return BucketWatch(
+            place, space, leases, self.clock, skew_max_ms=self.settings.nodes.max_clock_skew,
+            run_job=lambda job: self.scheduler.call(job),
+        )  # fmt: skip
 
     # -- who leads ------------------------------------------------------------------------------------
 
@@ -92,8 +117,8 @@ class Node:
 
     @property
     def role(self) -> str:
-        """`primary`, `replica`, or `alone`."""
-        return self.follower.role
+        """`primary`, `replica` or `alone`; `equal`, of any number on a bucket."""
+        return self.follower.role if self.bucket is None else "equal"
 
     def leads(self) -> bool:
         """True when this node appends the entries of the log."""
@@ -129,10 +154,13 @@ class Node:
     @property
     def answers(self) -> bool:
         """True when the node answers questions; False also when it must look more closely."""
-        return self.follower.soundness.answers and not self.comparing.differing and not self.drain.active
+        within = self.bucket is None or not self.bucket.fault
+        return self.follower.soundness.answers and not self.comparing.differing and not self.drain.active and within
 
     def unready(self) -> MillpondError | None:
         """The error to answer questions with; None while the node answers them."""
+        if self.bucket is not None and (fault := self.bucket.fault):
+            return not_ready(self.url, fault)
         unready = self.follower.soundness.unready()
         if unready is not None:
             return unready
@@ -159,6 +187,8 @@ class Node:
                 return
             # First who knows what is paused.
             self.scheduler.start()
+            if self.bucket is not None:
+                self.bucket.worker.start()
             self.merger.start()
             self.follower.start()
             self.started = True
@@ -168,7 +198,7 @@ class Node:
         self.stopping = True
         # Before anything is waited for: who starts, a job or a repair may be waiting for another node.
         self.follower.interrupt()
-        self.pond.events.watchers.close()
+        self.events.watchers.close()
         self.pond.log.announce()  # for the peers that wait for an entry: the answer comes before the server ends
         with self._ending:
             if self.started:
@@ -176,6 +206,8 @@ class Node:
                 self.repairs.stop()
                 self.follower.stop()
                 self.merger.stop()
+                if self.bucket is not None:
+                    self.bucket.worker.stop()
             self.started = False
 
     # -- how it stands --------------------------------------------------------------------------------
@@ -191,13 +223,13 @@ class Node:
             "ready": not reasons, "reasons": reasons, "draining": self.drain.active,
             "clock_skews_ms": dict(self.follower.survey.skews_ms), "epoch": members.current.epoch,
             "leaving": list(members.current.leaving), "settings_differ": members.settings_differ,
-            "protocol": self.follower.survey.protocol, "only_here": only_here(self.pond.space),
-            "not_backed_up": not_backed_up(self.pond),
+            "protocol": self.follower.survey.protocol, "only_here": [] if self.bucket else only_here(self.pond.space),
+            "not_backed_up": [] if self.bucket else not_backed_up(self.pond),
         }  # fmt: skip
 
     def disk_free(self) -> int:
         """Bytes that are free where the pond lies."""
-        return shutil.disk_usage(self.pond.folder).free
+        return shutil.disk_usage(self.pond.own_folder).free
 
     def reasons(self) -> list[str]:
         """The reasons why the node must not be sent work; empty when it is ready."""
@@ -206,6 +238,8 @@ class Node:
             reasons.append("it is stopping")
         elif not self.started:
             reasons.append("it is starting")
+        if self.bucket is not None and (faults := self.bucket.reasons()):
+            return reasons + faults  # what follows would ask the bucket
         if self.started and not self.merger.worker.alive and not self.stopping:
             reasons.append("the merger has ended")
         if self.merger.worker.failure is not None:
@@ -217,7 +251,7 @@ class Node:
             reasons.append(str(unready.values.get("reason") or unready))
         elif self.started and self.role == "primary" and not self.follower.soundness.appends():
             reasons.append(self.follower.soundness.not_appending())
-        if losses_of(self.pond.events.store):
+        if losses_of(self.events.store):
             reasons.append("the Redis of its streams lost what was stored: restart the node to go on without it")
         return reasons + self._differing() + self._disk_reasons()
 
@@ -228,7 +262,7 @@ class Node:
     def _disk_reasons(self) -> list[str]:
         try:
             free = self.disk_free()
-            probe = self.pond.folder / ".writable"
+            probe = self.pond.own_folder / ".writable"
             probe.write_bytes(b"probe")
             probe.unlink(missing_ok=True)  # others may ask at the same time
         except OSError as error:
@@ -236,10 +270,28 @@ class Node:
         return [f"the disk is full: {free >> 20} MiB are free"] if free < DISK_FREE_MIN else []
 
 
+def _events_of(pond: Pond, clock: Clock) -> Events:
+    """The streams of a pond; of one in a bucket, which has none, an empty store that nothing is appended to."""
+    if not isinstance(pond.place, BucketPlace):
+        return pond.events
+    return Events(EmbeddedStore(MemorySpace(), clock), clock)
+
+
+def _shared_parts(pond: Pond) -> SharedParts | None:
+    if isinstance(pond.place, BucketPlace) and isinstance(pond.space, BucketSpace):
+        return SharedParts(pond.place.objects, pond.space.follow)
+    return None
+
+
+def token_list(pond: Pond) -> TokenList:
+    """The tokens that are stored with a pond."""
+    return TokenRow(pond.space) if isinstance(pond.space, BucketSpace) else TokenFile(pond.folder)
+
+
 def tokens_of(pond: Pond, settings: Settings, clock: Clock) -> Tokens:
     """The tokens that a node takes."""
     return Tokens(
-        TokenFile(pond.folder), settings.server.tokens, clock, everybody=settings.server.access == "open",
+        token_list(pond), settings.server.tokens, clock, everybody=settings.server.access == "open",
         required=settings.server.access == "tokens" or not is_loopback(settings.server.host),
     )  # fmt: skip
 

@@ -26,8 +26,8 @@ import hmac
 import os
 import stat
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -40,7 +40,8 @@ from millpond.stores.files import write_file_atomically
 from millpond.stores.locks import alone
 
 __all__ = (
-    "ANYBODY", "RIGHTS", "Caller", "TokenFile", "Tokens", "draw_access_key", "draw_token", "hash_token", "split_place",
+    "ANYBODY", "LISTED", "RIGHTS", "Caller", "TokenFile", "TokenList", "Tokens", "draw_access_key",
+    "draw_token", "hash_token", "split_place",
 )  # fmt: skip
 
 RIGHTS = ("read", "write", "admin")
@@ -53,7 +54,7 @@ _ACCESS_KEY_DRAWN = 14
 _LOCK_SECONDS = 10.0
 _OWNER_ONLY = 0o600
 """Hashes only, but nobody else's business."""
-_LISTED = JsonForm(list[TokenSetting])
+LISTED = JsonForm(list[TokenSetting])
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,18 +162,112 @@ def draw_token(clock: Clock) -> str:
     return f"mp_{drawn}"
 
 
-class TokenFile:
+class TokenList(ABC):
+    """The tokens that the nodes of a pond take, as they are stored."""
+
+    @property
+    @abstractmethod
+    def where(self) -> str:
+        """The place of the list, as people know it."""
+
+    @abstractmethod
+    def version(self) -> Hashable | None:
+        """A value that changes whenever the list does; None when there is none.
+
+        Raises: `Unavailable` when that cannot be found out.
+        """
+
+    @abstractmethod
+    def read(self) -> list[TokenSetting]:
+        """All tokens; none when there is no list.
+
+        Raises: `Corrupt` when it is not understood, `Unavailable` when it cannot be read: nobody is let in by mistake.
+        """
+
+    @abstractmethod
+    def _change(self, edit: Callable[[list[TokenSetting]], list[TokenSetting]]) -> None:
+        """Let a list made of the present one take its place, alone."""
+
+    def exists(self) -> bool:
+        """True once a token was ever added: tokens are wanted from then on, also when all are revoked.
+
+        Raises: as `version`.
+        """
+        return self.version() is not None
+
+    def add(
+        self, name: str, token: str, rights: Mapping[str, Sequence[str]], *, expires_ms: int | None = None,
+        access_key: str | None = None,
+    ) -> TokenSetting:  # fmt: skip
+        """Let in who knows a token, or the secret of an access key, until it expires.
+
+        Raises: `AlreadyExists` when there is one of that name; `Invalid` for rights not understood; `Unavailable` when
+            another process does not let go of the list.
+        """
+        kinds = _KINDS if access_key is None else _KINDS_OF_PAIRS
+        made = replace(_token_of(name, token, rights, kinds), expires_ms=expires_ms, access_key=access_key)
+
+        def added(tokens: list[TokenSetting]) -> list[TokenSetting]:
+            if any(other.name == name for other in tokens):
+                raise AlreadyExists(
+                    "there is a token of this name", kind="token_exists", token=name,
+                    hint="revoke it first, or name another",
+                )  # fmt: skip
+            return [*tokens, made]
+
+        self._change(added)
+        return made
+
+    def rotate(self, name: str, token: str, *, earlier_until_ms: int, expires_ms: int | None = None) -> TokenSetting:
+        """Give a token a new secret; the one it has stays valid for a while, and any that it had before does not.
+
+        Raises: `NotFound`; `Unavailable` as `add`.
+        """
+        made: list[TokenSetting] = []
+
+        def rotated(tokens: list[TokenSetting]) -> list[TokenSetting]:
+            before = next((other for other in tokens if other.name == name), None)
+            if before is None:
+                raise _no_token(name, tokens)
+            after = replace(
+                before, sha256=hash_token(token), expires_ms=expires_ms or before.expires_ms,
+                earlier_sha256=before.sha256, earlier_until_ms=earlier_until_ms,
+            )  # fmt: skip
+            made[:] = [after]
+            return [after if other is before else other for other in tokens]
+
+        self._change(rotated)
+        return made[0]
+
+    def revoke(self, name: str) -> int:
+        """Let a token in no more; how many are left. When none is, nobody is let in.
+
+        Raises: `NotFound`; `Unavailable` as `add`.
+        """
+        left: list[TokenSetting] = []
+
+        def revoked(tokens: list[TokenSetting]) -> list[TokenSetting]:
+            left[:] = [token for token in tokens if token.name != name]
+            if len(left) == len(tokens):
+                raise _no_token(name, tokens)
+            return left
+
+        self._change(revoked)
+        return len(left)
+
+
+class TokenFile(TokenList):
     """The tokens of one data folder."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "tokens.json"
         self._name = str(self.path)  # each call looks at it, and `Path` takes several times as long as the system
 
-    def version(self) -> tuple[int, int, int] | None:
-        """A value that changes whenever the file does; None when there is none.
+    @property
+    def where(self) -> str:
+        return self._name
 
-        Raises: `Unavailable` when that cannot be found out.
-        """
+    def version(self) -> tuple[int, int, int] | None:
         try:
             status = os.lstat(self._name)
         except FileNotFoundError:
@@ -186,20 +281,11 @@ class TokenFile:
                 raise self._unreadable(error) from error
         return status.st_mtime_ns, status.st_size, status.st_ino
 
-    def exists(self) -> bool:
-        """True once a token was ever added: tokens are wanted from then on, also when all are revoked."""
-        return self.version() is not None
-
     def read(self) -> list[TokenSetting]:
-        """All tokens; none when there is no file.
-
-        Raises: `Corrupt` when the file is not understood, `Unavailable` when it cannot be read: nobody is let in by
-            mistake.
-        """
         if not self.exists():
             return []
         try:
-            return _LISTED.decode(self.path.read_bytes())
+            return LISTED.decode(self.path.read_bytes())
         except OSError as error:
             raise self._unreadable(error) from error
         except FormError as error:
@@ -215,70 +301,14 @@ class TokenFile:
             hint="it belongs to the user that runs the node, who must be able to read it",
         )  # fmt: skip
 
-    @contextmanager
-    def _changing(self) -> Iterator[None]:
-        """Pause the lock: what is read inside is what the change is made to."""
+    def _change(self, edit: Callable[[list[TokenSetting]], list[TokenSetting]]) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         busy = Unavailable(
             "another process is changing the tokens", kind="tokens_busy", file=self.path, seconds=_LOCK_SECONDS,
             hint="try again",
         )  # fmt: skip
         with alone(self.path.with_name(".tokens.lock"), _LOCK_SECONDS, busy):
-            yield
-
-    def add(
-        self, name: str, token: str, rights: Mapping[str, Sequence[str]], *, expires_ms: int | None = None,
-        access_key: str | None = None,
-    ) -> TokenSetting:  # fmt: skip
-        """Let in who knows a token, or the secret of an access key, until it expires.
-
-        Raises: `AlreadyExists` when there is one of that name; `Invalid` for rights not understood; `Unavailable` when
-            another process does not let go of the file.
-        """
-        kinds = _KINDS if access_key is None else _KINDS_OF_PAIRS
-        made = replace(_token_of(name, token, rights, kinds), expires_ms=expires_ms, access_key=access_key)
-        with self._changing():
-            tokens = self.read()
-            if any(other.name == name for other in tokens):
-                raise AlreadyExists(
-                    "there is a token of this name", kind="token_exists", token=name,
-                    hint="revoke it first, or name another",
-                )  # fmt: skip
-            self._write([*tokens, made])
-        return made
-
-    def rotate(self, name: str, token: str, *, earlier_until_ms: int, expires_ms: int | None = None) -> TokenSetting:
-        """Give a token a new secret; the one it has stays valid for a while, and any that it had before does not.
-
-        Raises: `NotFound`; `Unavailable` as `add`.
-        """
-        with self._changing():
-            tokens = self.read()
-            before = next((other for other in tokens if other.name == name), None)
-            if before is None:
-                raise _no_token(name, tokens)
-            rotated = replace(
-                before, sha256=hash_token(token), expires_ms=expires_ms or before.expires_ms,
-                earlier_sha256=before.sha256, earlier_until_ms=earlier_until_ms,
-            )  # fmt: skip
-            self._write([rotated if other is before else other for other in tokens])
-        return rotated
-
-    def revoke(self, name: str) -> int:
-        """Let a token in no more; how many are left. When none is, nobody is let in.
-
-        Raises: `NotFound`; `Unavailable` as `add`.
-        """
-        with self._changing():
-            tokens = self.read()
-            left = [token for token in tokens if token.name != name]
-            if len(left) == len(tokens):
-                raise _no_token(name, tokens)
-            self._write(left)
-        return len(left)
-
-    def _write(self, tokens: Iterable[TokenSetting]) -> None:
-        write_file_atomically(self.path, to_json(list(tokens), indent=1), mode=_OWNER_ONLY)
+            write_file_atomically(self.path, to_json(edit(self.read()), indent=1), mode=_OWNER_ONLY)
 
 
 def _no_token(name: str, tokens: Iterable[TokenSetting]) -> NotFound:
@@ -304,17 +334,17 @@ def _token_of(name: str, token: str, rights: Mapping[str, Sequence[str]], kinds:
 
 
 class Tokens:
-    """The tokens a node takes: of its data folder, which may change while it runs, and of its settings."""
+    """The tokens a node takes: of its pond, which may change while it runs, and of its settings."""
 
     def __init__(
-        self, file: TokenFile, settings: Sequence[TokenSetting], clock: Clock, *, required: bool,
+        self, stored: TokenList, settings: Sequence[TokenSetting], clock: Clock, *, required: bool,
         everybody: bool = False,
     ) -> None:  # fmt: skip
         """`required`: a token is wanted, also when there is none yet. `everybody`: none is wanted, ever."""
-        self._file, self._settings, self._clock = file, tuple(settings), clock
+        self._stored, self._settings, self._clock = stored, tuple(settings), clock
         self._open, self._wanted = everybody, required or bool(settings)
         self._lock = threading.Lock()
-        self._version: tuple[int, int, int] | None = None
+        self._version: Hashable | None = None
         self._known = _secrets(self._settings)
 
     def any(self) -> bool:
@@ -385,14 +415,14 @@ class Tokens:
         return valid
 
     def _seen(self) -> bool:
-        self._wanted = self._wanted or self._file.exists()
+        self._wanted = self._wanted or self._stored.exists()
         return self._wanted
 
     def _current(self) -> tuple[_Secret, ...]:
-        version = self._file.version()
+        version = self._stored.version()
         if version != self._version:
             with self._lock:
-                self._known = _secrets((*self._settings, *self._file.read()))
+                self._known = _secrets((*self._settings, *self._stored.read()))
                 self._version = version
         return self._known
 

@@ -40,6 +40,7 @@ from millpond.server.lakefs.together import Together
 from millpond.server.long_polls import polling
 from millpond.server.memory import MemoryBudget
 from millpond.server.metrics import Metrics
+from millpond.server.refused import refuse_routes
 from millpond.server.routes import (
     declared,
     event_settings,
@@ -120,12 +121,14 @@ def make_app(node: Node) -> Application:
     app.state.metrics = Metrics()
     app.state.metrics.show_memory(app.state.memory)
     app.state.metrics.show_long_polls(app.state)
-    app.state.watching = Watching(node.pond.events.store, node.pond.events.watchers, node.settings.events.watchers_max)
+    app.state.watching = Watching(node.events.store, node.events.watchers, node.settings.events.watchers_max)
     app.state.metrics.show_watchers(app.state.watching)
     app.state.job_sets = make_means(node, app.state.watching)
     routers = [module.routes(node) for module in _ROUTES]
     routers += [metrics.routes(node, app.state.metrics), pages.routes(app)]
     own = [route for router in routers for route in router.routes]
+    if node.bucket is not None:
+        refuse_routes(node.pond.place, own)
     app.serve([*own, *ROUTES], {f"/api/|{LISTING}": LAKEFS, "/console(/|$)": CONSOLE})
     return app
 

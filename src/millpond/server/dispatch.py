@@ -47,6 +47,7 @@ from millpond.server.dialect import OWN, Dialect
 from millpond.server.incarnation_guard import check_incarnation
 from millpond.server.limits import admitted, parameter_unknown
 from millpond.server.memory import MemoryBudget, put_room
+from millpond.server.moments import come_up, show_moment
 from millpond.server.parameters import Parameters, names_in
 from millpond.server.paths import Paths
 from millpond.server.routes.table import On, RouteNeeds
@@ -114,6 +115,8 @@ class Route:
         self.names = names_in(path)
         self.taken = Parameters(handler, path, dialect)
         self.answer = self.taken.answer if facts.answer is None else facts.answer
+        self.refuse: Callable[[], object] | None = None
+        """Raises for a route of what this node does not have, see `refused.py`."""
         self._waits = not inspect.iscoroutinefunction(handler)
         self.parameters = {parameter["name"] for parameter in facts.parameters if parameter["in"] == "query"}
         self.parameters |= {field.name for field in self.taken.query}
@@ -126,6 +129,9 @@ class Route:
         Raises: as `admitted`, `check_incarnation` and `Parameters.of`; what the handler raises.
         """
         counted = await admitted(request, self.needs, self.dialect.admit)
+        if self.refuse is not None:
+            self.refuse()
+        await come_up(request)
         if _TRIED not in request.scope and self._waits and (quick := self._tried(counted)) is not None:
             return quick
         self._check_query(request)
@@ -137,7 +143,7 @@ class Route:
     def at_once(self, request: Request) -> Response | None:
         """The answer to a request without a body, by the quick form; None for any other, and where it would wait."""
         node: Node = request.app.state.node
-        if self.facts.at_once is None or (self.needs.when_ready and not node.answers):
+        if self.facts.at_once is None or self.refuse is not None or (self.needs.when_ready and not node.answers):
             return None
         try:
             self.dialect.admit(request, self.needs)
@@ -237,6 +243,7 @@ class Application:
         with memory.room() as room:
             put_room(scope, room)
             response = await self._answer(request)
+            show_moment(self.state.node, response)
             try:
                 await response(scope, receive, send)
             except MillpondError as error:

@@ -47,7 +47,7 @@ class EventMetrics(Collector):
         yield from self._of_appends()
         yield from self._of_census()
         yield self._lags()
-        losses = losses_of(self._node.pond.events.store)
+        losses = losses_of(self._node.events.store)
         yield CounterMetricFamily("millpond_events_losses", "Times that Redis lost the streams.", value=losses)
 
     def _of_appends(self) -> Iterator[Metric]:
@@ -56,7 +56,7 @@ class EventMetrics(Collector):
         past = CounterMetricFamily(
             "millpond_events_past_retention", "Events of days that retention drops.", labels=["surface"]
         )
-        for surface, volume in sorted(self._node.pond.events.volumes.by_surface.items()):
+        for surface, volume in sorted(self._node.events.volumes.by_surface.items()):
             events.add_metric([surface], volume.events)
             size.add_metric([surface], volume.bytes)
             past.add_metric([surface], volume.past_retention)

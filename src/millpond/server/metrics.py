@@ -18,6 +18,7 @@
 | `millpond_parts_queued`, `millpond_rows_queued` | map | entered, not merged yet |
 | `millpond_parts_quarantined` | map | quarantined |
 | `millpond_merge_failing` | map | 1 while merging it fails |
+| `millpond_bucket_moment`, `millpond_bucket_clock_skew_seconds` | | of a node on a bucket: its last change, our clock |
 | `millpond_log_position`, `millpond_log_behind` | | last entry; how many the primary is ahead |
 | `millpond_clock_skew_seconds` | node | by how much the clock of a peer is ahead |
 | `millpond_maps_differing` | | maps of a replica that are not as the primary has them (job `compare`) |
@@ -225,6 +226,11 @@ class _State(Collector):
         """All that can be read."""
         node = self._node
         yield _gauge("ready", "Whether the node may be sent work.", float(not node.reasons()))
+        if node.bucket is not None:
+            yield _gauge("bucket_moment", "Number of the last change that was seen.", node.bucket.space.moment)
+            yield _gauge("bucket_clock_skew_seconds", "Beside the bucket's clock.", node.bucket.skew_ms / 1000)
+            if node.bucket.fault:
+                return  # what follows would ask it
         yield _gauge("log_position", "Position of the last entry.", node.pond.log.position()[0])
         with node.pond.space.read() as tx:
             ahead_ms = head_of(tx).stamp_ms - node.clock.now_ms()

@@ -22,7 +22,6 @@ import threading
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from types import FrameType
 from typing import Any, cast
 
@@ -36,7 +35,6 @@ from millpond.kernel.worker import begin_thread, wait_ended
 from millpond.nodes.limits import LIMITS, NodeLimits
 from millpond.nodes.node import Node, is_loopback
 from millpond.nodes.rate_limits import SharedRateLimits
-from millpond.pond import open_pond
 from millpond.server.access import auditing
 from millpond.server.app import make_app
 from millpond.server.certificates import Certificates
@@ -47,12 +45,12 @@ from millpond.server.forwarded import behind_proxies
 from millpond.server.lingering_close import announce_close
 from millpond.server.memory import MemoryBudget
 from millpond.server.metrics import Metrics
+from millpond.server.opening import open_served
 from millpond.server.quick import quick_answers
 from millpond.server.readers import Board, Readers
 from millpond.server.rpc.serving import choose_port
 from millpond.server.transfers import GRACE_SECONDS, cut_off
 from millpond.settings import Settings
-from millpond.versions.place import VersionsPlace
 
 __all__ = ("Server", "Service", "connections_of", "uvicorn_config")
 
@@ -146,19 +144,7 @@ class Service(Closing):
             if settings.server.readers > 1:
                 self._readers, certificates = Readers(settings, self._sockets), None  # the readers speak TLS
                 self._sockets = [self._readers.socket]
-            versions = VersionsPlace(settings.versions.space, settings.versions.objects)
-            self._pond = open_pond(
-                Path(settings.server.data).absolute(),
-                clock=clock,
-                serve=True,
-                maps_part_retention=settings.maps.part_retention,
-                maps_history=settings.maps.history,
-                versions=versions,
-                events_store=settings.events.store,
-                events_reports=settings.events.reports,
-                maps_memory_max=settings.maps.memory_max,
-                maps_store=settings.maps.store,
-            )
+            self._pond = open_served(settings, clock)
             try:
                 self.node = Node(self._pond, settings, clock, limits)
                 _check_access(self.node)
@@ -195,7 +181,7 @@ class Service(Closing):
         if self._readers is not None:
             outermost = from_readers(outermost)
             config.access_log = False  # the readers write it
-        else:
+        elif self.node.bucket is None:  # else answers may wait for the bucket
             self.connections.at_once = quick_answers(app, origin, self.metrics)
         config.app = cast(Any, outermost)
         return config

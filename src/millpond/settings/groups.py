@@ -31,7 +31,7 @@ class _Group(BaseModel):
 class Server(_Group):
     """One node: its address, the requests that it takes, and its logs."""
 
-    data: FolderName = Field("pond", description="folder of the pond that a node serves")
+    data: FolderName = Field("pond", description="the pond that a node serves: a folder, or s3://bucket/prefix")
     host: str = Field("127.0.0.1", description="address to listen on; any but this machine's own needs tokens")
     port: int = Field(7433, ge=0, le=65535, description="port to listen on; 0 takes any that is free")
     grpc_port: Annotated[int, Field(ge=0, le=65535)] | Literal["auto", "off"] = Field(
@@ -188,6 +188,14 @@ class Objects(_Group):
     backups: Place = Field(
         "", description="where backups of the pond are put, s3://bucket/prefix or a folder: a node shows the age of "
         "the newest one there (`millpond_backup_age_seconds`)"
+    )  # fmt: skip
+    max_staleness: Duration = Field(
+        1_000, description="the age that reads of a node on a bucket may have; 0: each asks the bucket. What a request "
+        "names by `Millpond-Position`, and what the node wrote itself, it shows in any case"
+    )  # fmt: skip
+    cache: str = Field(
+        "", description="folder for copies of the files of a bucket that a node serves; by default the user's cache "
+        "folder. Nodes of a machine share it; MILLPOND_BUCKET_CACHE_MAX bounds it"
     )  # fmt: skip
 
 

@@ -43,9 +43,9 @@ def _size(value: object) -> object:
 
 
 def _folder(value: str) -> str:
-    """A folder of this machine: a node serves no bucket, which needs none."""
-    if "://" in value:
-        raise ValueError("name a folder; a pond in a bucket needs no node: each process opens it")
+    """A folder of this machine, or a bucket."""
+    if "://" in value and not _BUCKET.fullmatch(value.rstrip("/")):
+        raise ValueError("name a folder, or a bucket such as s3://bucket/prefix")
     return value
 
 

@@ -54,6 +54,7 @@ __all__ = (
     "delete",
     "fold_due",
     "fold_loaded",
+    "folds_due",
     "maintain",
     "maintaining",
     "tidy",
@@ -70,13 +71,19 @@ def fold_loaded(loading: Loading, names: Iterable[str]) -> None:
     """Fold what a load made due, where nobody else does; what fails is done by the next load."""
     for name in names:
         layers = loading.layers_of(name)
-        if layers is not None:
+        if layers is not None and folds_due(loading, name):
             with suppress(Unavailable, NotFound, Corrupt):
-                head = layers.head().manifest
-                if head is None or len(head.layers) <= LAYERS_AFTER_LOAD:
-                    continue
                 if fold_due(layers, wait_seconds=0) and _collecting_due(loading, name):
                     collect_files(layers)
+
+
+def folds_due(loading: Loading, name: str) -> bool:
+    """True when so many layers lie on a map that some are folded after a load; False when that cannot be seen."""
+    layers = loading.layers_of(name)
+    with suppress(Unavailable, NotFound, Corrupt):
+        head = None if layers is None else layers.head().manifest
+        return head is not None and len(head.layers) > LAYERS_AFTER_LOAD
+    return False
 
 
 def _collecting_due(loading: Loading, name: str) -> bool:

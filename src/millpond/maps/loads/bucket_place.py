@@ -38,15 +38,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from millpond.clock import Clock
-    from millpond.kernel.space import Space
+    from millpond.maps.log.ownership import OwnerLock
     from millpond.stores.objects import Objects, ObjectStore
 
-__all__ = ("UNSUPPORTED", "BucketPlace", "bucket_place", "cache_bound")
+__all__ = ("UNSUPPORTED", "BucketPlace", "bucket_place", "bucket_unsupported", "cache_bound")
 
 UNSUPPORTED = {
     "shards": "make the map with store='layers', or keep it in a pond in a folder",
     "events": "use a pond in a folder, or streams in Redis, for events",
     "workflows": "run pipelines from a pond in a folder",
+    "replication": "leave nodes.urls out: every node on the bucket takes reads and writes, behind any load balancer",
+    "backups": "copy the pond (millpond copy), or let the bucket keep versions",
+    "readers": "leave server.readers out, and start more nodes",
+    "another place for repositories": "leave versions.space and versions.objects out: they lie in the bucket",
 }
 """The parts that do not work in a bucket, each with the way out."""
 MARKER_NAME = "pond.json"
@@ -79,6 +83,12 @@ def bucket_place(
     return BucketPlace(
         url, folder / id_, clock, MAX_STALENESS if max_staleness is None else max_staleness, cache_bound(cache_max)
     )
+
+
+def bucket_unsupported(part: str, pond: str) -> Invalid:
+    """The error for a part, one of `UNSUPPORTED`, that a pond in a bucket does not have."""
+    return Invalid("a pond in a bucket does not have this", kind="bucket_unsupported", part=part, pond=pond,
+                   hint=UNSUPPORTED[part])  # fmt: skip
 
 
 def cache_bound(stated: int | str | None = None) -> int:
@@ -134,8 +144,7 @@ class BucketPlace:
         Raises: `Invalid`, kind `bucket_unsupported`.
         """
         if part in UNSUPPORTED:
-            raise Invalid("a pond in a bucket does not have this", kind="bucket_unsupported", part=part,
-                          pond=self.address, hint=UNSUPPORTED[part])  # fmt: skip
+            raise bucket_unsupported(part, self.address)
 
     def check(self, *, create: bool) -> int:
         """The format of the pond at the prefix.
@@ -224,7 +233,11 @@ class BucketPlace:
             raise Denied("a right to the bucket is missing", kind=error.kind, verb=verb, hint=error.hint,
                          **values) from error  # fmt: skip
 
-    def open_space(self) -> Space:
+    def serve(self, owner: OwnerLock) -> None:
+        """Be one of any number of nodes; what it has on this machine alone lies in `nodes/<number>`."""
+        owner.serve_beside(self.folder / "nodes")
+
+    def open_space(self) -> BucketSpace:
         """The space below the prefix."""
         with self._needing("s3:GetObject, s3:ListBucket"):
             return BucketSpace(

@@ -14,16 +14,17 @@ import logging
 import os
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from math import inf
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from millpond.errors import MillpondError
 from millpond.json_forms import plain
 from millpond.kernel.worker import WorkerThread
-from millpond.maps.layered.maintenance import fold_loaded
+from millpond.maps.layered.maintenance import fold_loaded, folds_due
 from millpond.maps.loads.loading import Loading
 from millpond.maps.loads.merge_queue import Merged, merge_map
 from millpond.maps.loads.pause import Pause
@@ -32,7 +33,7 @@ from millpond.maps.log.queue import applied_position, queue_counts, waiting_maps
 from millpond.maps.maintenance.maintenance import MaintenanceReport
 from millpond.maps.model.catalogue import map_names
 
-__all__ = ("MapProgress", "Merger")
+__all__ = ("MapProgress", "Merger", "Turns", "always")
 
 _LOG = logging.getLogger(__name__)
 LOOK_AGAIN_SECONDS = 1.0
@@ -48,6 +49,15 @@ REPORTS_MAX = 1000
 
 class _Pond(Protocol):
     loading: Loading
+
+
+Turns: TypeAlias = Callable[[str, threading.Event], AbstractContextManager[threading.Event | None]]
+"""Gives the turn at a job, for a block: the event that says when it must end; None when another node has the turn."""
+
+
+def always(_job: str, ending: threading.Event) -> AbstractContextManager[threading.Event | None]:
+    """Have the turn: there is no other node that could."""
+    return nullcontext(ending)
 
 
 @dataclass(slots=True)
@@ -74,10 +84,13 @@ class MapProgress:
 class Merger:
     """Merges in the background from `start` to `stop`; `nudge` it when something new waits (entering does)."""
 
-    def __init__(self, pond: _Pond, *, try_again_seconds: float = TRY_AGAIN_SECONDS) -> None:
+    def __init__(
+        self, pond: _Pond, *, try_again_seconds: float = TRY_AGAIN_SECONDS, turns: Turns = always
+    ) -> None:  # fmt: skip
+        """`turns` gives the turn to fold a map, or None: of several nodes on a bucket one has it."""
         self.loading = pond.loading
         self.loads = pond.loading.loads
-        self._try_again_seconds = try_again_seconds
+        self._try_again_seconds, self._turns = try_again_seconds, turns
         self._progress: dict[str, MapProgress] = {}
         self._reports: dict[int, MaintenanceReport] = {}
         self._order: deque[int] = deque()
@@ -173,7 +186,10 @@ class Merger:
         try:
             if self._going() and name in self.loads.to_fold:
                 self.loads.to_fold.discard(name)
-                fold_loaded(self.loading, [name])
+                if folds_due(self.loading, name):
+                    with self._turns(f"fold/{name}", self.worker.stopping) as turn:
+                        if turn is not None:
+                            fold_loaded(self.loading, [name])
             elif self._going():
                 merge_map(self.loads, self.loading.shard_of(name), merged, going=self._going)
         except Exception as raised:

@@ -187,6 +187,12 @@ class PondPlace(Protocol):
     def open_files(self, folder: Path) -> FolderObjects:
         """The files of a map, by the folder that they have on this machine."""
 
+    def serve(self, owner: OwnerLock) -> None:
+        """Let an opening of the pond be a node that serves it.
+
+        Raises: `Conflict`, kind `pond_served`, where there can be one alone, and is one.
+        """
+
     def refuse(self, part: str) -> None:
         """Let a part be used that works here.
 
@@ -222,6 +228,10 @@ class FolderPlace:
     def open_files(self, folder: Path) -> FolderObjects:
         """The files in a folder of the pond."""
         return folder_files(folder)
+
+    def serve(self, owner: OwnerLock) -> None:
+        """Be the one node of the folder."""
+        owner.serve()
 
     def refuse(self, part: str) -> None:
         """Refuse nothing."""

@@ -43,6 +43,18 @@ class OwnerLock:
             )  # fmt: skip
         self._held = handle
 
+    def serve_beside(self, folders: Path) -> None:
+        """Be one of several nodes that serve the pond on this machine, until `close`, with the first of the folders
+        `0`, `1` … that no other has.
+        """
+        number = 0
+        while self._held is None:
+            folder = folders / str(number)
+            folder.mkdir(parents=True, exist_ok=True)
+            self.file = folder / "node.lock"
+            self._held = self._taken(fcntl.LOCK_EX)
+            number += 1
+
     @contextmanager
     def writing(self) -> Iterator[None]:
         """Keep nodes away while content is changed here.

@@ -8,9 +8,9 @@ from __future__ import annotations
 from millpond.kernel.keyspace import REGISTRY, Scope
 
 __all__ = (
-    "ABSORBED", "CATALOGUE", "CLONED", "CONFIRMED", "COPIED", "HANDED_OVER", "HISTORY", "HISTORY_AGE", "LOADS", "LOG",
-    "MAINTENANCE", "NAMED", "NODE_LIST", "PART_NUMBER", "PART_RETENTION", "POND_ID", "PROMISE", "QUARANTINE",
-    "QUEUE", "RETAINED", "RETAINED_INDEXED", "RETAINED_SINCE", "SNAPSHOT", "STREAMS",
+    "ABSORBED", "CATALOGUE", "CLONED", "CONFIRMED", "COPIED", "HANDED_OVER", "HISTORY", "HISTORY_AGE", "JOB", "LOADS",
+    "LOG", "MAINTENANCE", "NAMED", "NODE_LIST", "PART_NUMBER", "PART_RETENTION", "POND_ID", "PROMISE", "QUARANTINE",
+    "QUEUE", "RETAINED", "RETAINED_INDEXED", "RETAINED_SINCE", "SNAPSHOT", "STREAMS", "TOKENS",
 )  # fmt: skip
 
 _SHARED, _LOCAL = Scope.SHARED, Scope.LOCAL
@@ -89,6 +89,14 @@ POND_ID = REGISTRY.register(
 COPIED = REGISTRY.register(
     "pond", "copied", (), Scope.FOLDER, "text",
     "that the pond is a copy: `begun` while its files come, then a digest of what was entered, to see changes by",
+)  # fmt: skip
+TOKENS = REGISTRY.register(
+    "pond", "tokens", (), Scope.FOLDER, "JSON",
+    "of a pond in a bucket, the tokens that its nodes take: as `tokens.json` of a folder has them",
+)  # fmt: skip
+JOB = REGISTRY.register(
+    "pond", "job", ("job",), Scope.FOLDER, "JSON",
+    "of a pond in a bucket, the lease of the node that does a job, `job` or `job/map`: its holder, term and beat",
 )  # fmt: skip
 PART_RETENTION = REGISTRY.register(
     "pond", "part_retention", (), Scope.FOLDER, "text",

@@ -4,13 +4,14 @@
 |---|---|---|
 | `merge` | has what waits merged | every node |
 | `condense`, `retain` | orders maintenance in the log, and waits until it has run | the primary |
-| `compact` | rewrites shards of which much is free | every node |
+| `compact` | rewrites shards of which much is free, folds layers | every node |
 | `snapshot` | freezes maps that moved on since they were last frozen | every node |
 | `cleanup` | removes expired uploads and kept parts, lets go of files nobody asks for | every node |
 | `events` | compresses days of events that are over, drops others, ends jobs of lost clients | every node |
 | `orphans` | removes folders that belong to nothing (`orphans.py`) | every node |
 | `replicate` | pulls what the primary entered | replicas; a primary asks whether others know more |
 | `compare` | compares the rows of every map with the primary's, by their digests | replicas |
+| `garbage` | removes files of a bucket that nothing needs | one node on the bucket |
 | `verify` | checks every invariant on the data; off unless its interval is set | every node |
 
 Invariants:
@@ -32,7 +33,7 @@ from millpond.clock import Clock
 from millpond.errors import MillpondError, Unavailable
 from millpond.events.maintenance import EventMaintenance, MaintenanceReport, MaintenanceRules
 from millpond.events.protocol import StreamRules
-from millpond.maps.layered.maintenance import tidy
+from millpond.maps.layered.maintenance import folds_due, tidy
 from millpond.maps.shard.free_space import free_space
 from millpond.maps.snapshots.refresh import current_manifest
 from millpond.nodes.jobs.maintenance import MaintenanceOrders
@@ -44,9 +45,11 @@ from millpond.sizes import human_count
 if TYPE_CHECKING:
     from millpond.events.census import Census
     from millpond.events.client_jobs import ClientJobs
-    from millpond.maps.loads.merger import Merger
+    from millpond.events.events import Events
+    from millpond.maps.loads.merger import Merger, Turns
     from millpond.maps.map import Map
     from millpond.nodes.backups.newest import NewestBackup
+    from millpond.nodes.bucket_watch import BucketWatch
     from millpond.nodes.limits import NodeLimits
     from millpond.nodes.replication.compare import Comparing
     from millpond.nodes.replication.follower import Follower
@@ -68,6 +71,8 @@ _CLEANED = {
 _DONE = {"condense": "condensed", "retain": "retained"}
 _REPORTED = frozenset(("snapshot", "cleanup", "events", "orphans"))
 """The jobs with events of their own; merges and orders of maintenance report themselves."""
+_ON_BUCKETS = frozenset(("condense", "retain", "compact", "cleanup", "verify"))
+"""The jobs of a node on a bucket, beside `garbage`; the others are about folders, other nodes, and events."""
 _SLICE_SECONDS = 0.5
 _REPLICATE_SECONDS = 10.0
 
@@ -113,6 +118,12 @@ class JobContext(Protocol):
     def leads(self) -> bool: ...
     def need_primary(self) -> None: ...
     @property
+    def events(self) -> Events: ...
+    @property
+    def turns(self) -> Turns: ...
+    @property
+    def bucket(self) -> BucketWatch | None: ...
+    @property
     def appending(self) -> Callable[[], AbstractContextManager[None]]: ...
 
 
@@ -135,6 +146,9 @@ def node_jobs(node: JobContext) -> list[Job]:
         ("compare", "compares maps with the primary's", _compare),
         ("verify", "checks every promise on the data", _verify),
     ]
+    if node.bucket is not None:
+        jobs = [job for job in jobs if job[0] in _ON_BUCKETS]
+        jobs.append(("garbage", "removes files of the bucket that nothing needs", _garbage))
     if node.settings.objects.backups:
         jobs.append(("backups", "looks for the newest backup", _backups))
     # Other jobs open files, too: after them, those that nobody else asked for are idle.
@@ -263,10 +277,14 @@ def _order_maintenance(node: JobContext, act: str, orders: MaintenanceOrders, st
     for pond_map in _maps(node, stopping):
         seen += 1
         with faults.of(f"map {pond_map.name}"):
-            before = orders.due(pond_map, act, now_ms)
-            if before is not None:
-                with node.appending():
-                    ordered.append(node.pond.log.order_maintenance(pond_map.name, act, before).position)
+            if orders.due(pond_map, act, now_ms) is None:
+                continue
+            with node.turns(f"{act}/{pond_map.name}", stopping) as turn:
+                # Another node may have done it before this one had its turn.
+                before = None if turn is None else orders.due(pond_map, act, now_ms)
+                if before is not None:
+                    with node.appending():
+                        ordered.append(node.pond.log.order_maintenance(pond_map.name, act, before).position)
     reports = [report for report in _reports(node, ordered, stopping) if report is not None]
     removed = sum(report.rows_removed for report in reports)
     summary = f"nothing to do in {human_count(seen, 'map')}"
@@ -294,7 +312,7 @@ def _compact(node: JobContext, stopping: threading.Event) -> Outcome:
         seen += 1
         with faults.of(f"map {pond_map.name}"):
             if pond_map.layers is not None:
-                done += tidy(pond_map.layers)
+                done += _tidy(node, pond_map, stopping)
                 continue
             space = free_space(pond_map.shard)
             if (
@@ -309,6 +327,14 @@ def _compact(node: JobContext, stopping: threading.Event) -> Outcome:
     if done:
         summary = f"compacted {_of(done, seen, 'map')}, {given_back / (1 << 20):,.1f} MiB given back"
     return Outcome(summary, {"maps": done, "bytes": given_back}, tuple(faults))
+
+
+def _tidy(node: JobContext, pond_map: Map, stopping: threading.Event) -> bool:
+    assert pond_map.layers is not None, "it has layers"
+    if node.bucket is not None and not folds_due(node.pond.loading, pond_map.name):
+        return False  # a turn costs requests
+    with node.turns(f"compact/{pond_map.name}", stopping) as turn:
+        return turn is not None and tidy(pond_map.layers)
 
 
 # -- snapshots ----------------------------------------------------------------------------------------
@@ -359,7 +385,7 @@ def _cleanup(node: JobContext, _stopping: threading.Event) -> Outcome:
 
 
 def _events(node: JobContext, stopping: threading.Event) -> Outcome:
-    settings, events = node.settings, node.pond.events
+    settings, events = node.settings, node.events
     rules = MaintenanceRules(settings.events.compress_after, settings.events.retention)
     maintenance = EventMaintenance(events.store, node.clock, rules, StreamRules().forget_ms)
     compressed = maintenance.compress(stopping)
@@ -376,6 +402,16 @@ def _events(node: JobContext, stopping: threading.Event) -> Outcome:
     done += [f"ended {human_count(lost, 'job')} of lost clients"] if lost else []
     done += [f"kept what is old: {doubt}"] if doubt else []
     return Outcome("; ".join(done) or "nothing to do", numbers, (*compressed.faults, *expired.faults, *faults))
+
+
+def _garbage(node: JobContext, stopping: threading.Event) -> Outcome:
+    with node.turns("garbage", stopping) as turn:
+        if turn is None:
+            return Outcome("another node does it")
+        garbage = node.pond.collect_garbage()
+    numbers = {"files": garbage.files + garbage.manifests, "bytes": garbage.bytes, "retained": garbage.retained}
+    removed = f"removed {human_count(numbers['files'], 'file')}, {garbage.bytes / (1 << 20):,.1f} MiB"
+    return Outcome(removed if numbers["files"] else "nothing to do", numbers)
 
 
 def _backups(node: JobContext, _stopping: threading.Event) -> Outcome:

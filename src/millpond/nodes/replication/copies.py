@@ -70,7 +70,7 @@ class FileCopies:
 
     def __init__(self, pond: Pond, clock: Clock) -> None:
         self._pond, self._clock = pond, clock
-        self._folder = pond.folder / "copies"
+        self._folder = pond.own_folder / "copies"
         self._cached: dict[str, _CachedCopy] = {}
         self._lock = threading.Lock()
         self._taking = threading.Lock()

@@ -134,7 +134,7 @@ class LoadCommit:
         maps: set[str] = set()
         positions = 0
         for part in parts:
-            folder = None if part in brought else self._receiver.uploaded(part)
+            folder = None if part in brought else self._receiver.uploaded(part, anywhere=True)
             file = here.get(part) or (None if folder is None else PartFile(str(folder), read_manifest(folder)))
             name = self._receiver.map_of(part) if file is None else None
             if file is not None and may(file.manifest.map):

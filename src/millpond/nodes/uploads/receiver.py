@@ -32,6 +32,7 @@ from millpond.maps.parts.partial import PartialPart
 from millpond.maps.parts.stream import Head, check_part_size
 from millpond.nodes.limits import NodeLimits
 from millpond.nodes.uploads.session import UploadOffer, UploadSession, UploadState
+from millpond.nodes.uploads.shared_parts import SharedParts
 from millpond.pond import Pond
 from millpond.stores.files import check_room, remove_tree, sync
 from millpond.stores.shared_sync import SharedSync
@@ -71,16 +72,17 @@ class Receiver:
 
     def __init__(
         self, pond: Pond, limits: NodeLimits, clock: Clock, *, decides: Callable[[], bool],
-        need_ready: Callable[[], object] = lambda: None,
+        need_ready: Callable[[], object] = lambda: None, shared: SharedParts | None = None,
     ) -> None:  # fmt: skip
         """`decides` is true when what this node knows of maps is the truth; one that follows another may know it later.
 
         `need_ready` raises while the node is not ready: one that lost its disk cannot know that a map is missing.
+        `shared` are the parts that other nodes enter, too.
         """
-        self._need_ready = need_ready
+        self._need_ready, self._shared = need_ready, shared
         self._pond, self._limits, self._clock, self._decides = pond, limits, clock, decides
         self._space = pond.space
-        self.folder = pond.folder / "uploads"
+        self.folder = pond.own_folder / "uploads"
         self._lock = threading.Lock()
         self._uploads: dict[str, _Upload] = {}
         self.folder.mkdir(exist_ok=True)
@@ -128,9 +130,17 @@ class Receiver:
             turn.release()
         return self.state(part)
 
-    def uploaded(self, part: str) -> Path | None:
-        """The folder of a part that is here, checked; whoever enters it moves it away."""
+    def uploaded(self, part: str, *, anywhere: bool = False) -> Path | None:
+        """The folder of a part that is here, checked; whoever enters it moves it away. `anywhere`: one that came to
+        another node on the bucket is fetched.
+
+        Raises: as `SharedParts.fetch`.
+        """
         folder = self._place(part)
+        if anywhere and self._shared is not None and not folder.is_dir():
+            self._shared.refresh()  # another node may have entered it a moment ago
+            if self.map_of(part) is None:
+                self._shared.fetch(part, self.begin)
         if not folder.is_dir():
             return None
         self._of(part, touched=True)
@@ -277,6 +287,8 @@ class Receiver:
 
     def _settle(self, place: Path, received: Path) -> None:
         """Give a part that is whole its place, durably."""
+        if self._shared is not None:
+            self._shared.put(place.name, received)
         received.rename(place)
         self._names_sync.run()
 
@@ -296,6 +308,9 @@ class Receiver:
 
     def forget(self, parts: Iterable[str]) -> None:
         """Forget the uploads of parts that a load took, but for those that somebody sends again."""
+        parts = list(parts)
+        if self._shared is not None:
+            self._shared.forget(parts)
         for part in parts:
             upload = self._uploads.get(part)
             if upload is not None and upload.turn.acquire(blocking=False):
@@ -411,6 +426,8 @@ class Receiver:
     def expire(self) -> int:
         """Remove the uploads that no load has entered and nobody touched for `NodeLimits.upload_idle_ms`; how many."""
         before_ms = self._clock.now_ms() - self._limits.upload_idle_ms
+        if self._shared is not None:
+            self._shared.expire(before_ms)
         here = {place.name for place in self.folder.iterdir() if _DIGEST.fullmatch(place.name)}
         gone = sum(self.discard(part) for part in here | {*self._uploads} if self._of(part).seen_ms < before_ms)
         with self._lock:

@@ -46,10 +46,10 @@ class Means:
 
 def make_means(node: Node, watching: Watching) -> Means:
     """The means of the services: the streams and the space of a node's pond."""
-    pond = node.pond
-    store, volume = pond.events.store, pond.events.volumes.of(SURFACE)
+    events = node.events
+    store, volume = events.store, events.volumes.of(SURFACE)
     assert isinstance(store, HoldsJobs), "both backends of streams hold the rows of jobs"
     tables = store.job_rows
     submissions = Submissions(tables, store, node.clock, volume.count)
     records = JobRecords(tables.jobs, store)
-    return Means(node, pond.events, Queues(tables.queues), submissions, ActiveJobs(store, volume), records, watching)
+    return Means(node, events, Queues(tables.queues), submissions, ActiveJobs(store, volume), records, watching)

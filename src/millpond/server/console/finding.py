@@ -117,7 +117,7 @@ def _commits(node: Node, caller: Caller, text: str) -> Iterator[Place]:
 def _streams(node: Node, caller: Caller, text: str) -> Iterator[Place]:
     queue, slash, job_set = text.partition("/")
     stream = StreamName(queue, job_set)
-    if slash and may_stream(caller, "read", stream) and _there(lambda: node.pond.events.store.index(stream)):
+    if slash and may_stream(caller, "read", stream) and _there(lambda: node.events.store.index(stream)):
         yield f"the job set {job_set}", link("/console/events/stream", queue=queue, job_set=job_set)
 
 

@@ -38,7 +38,7 @@ def loads_of(node: Node, names: Iterable[str]) -> dict[str, list[dict[str, Any]]
 
 def newest_loads(node: Node, names: Sequence[str]) -> list[dict[str, Any]]:
     """The loads of the maps that were loaded last, the newest first."""
-    store = node.pond.events.store
+    store = node.events.store
     indexes = ((store.index(_stream(name)), name) for name in names)
     recent = sorted(((index.last_id, name) for index, name in indexes if index is not None), reverse=True)
     loads = loads_of(node, [name for _, name in recent[:_MAPS_MAX]])
@@ -60,7 +60,7 @@ def _stream(name: str) -> StreamName:
 
 
 def _read(node: Node, name: str, sources: Mapping[int, str]) -> list[dict[str, Any]]:
-    stream, events = _stream(name), node.pond.events
+    stream, events = _stream(name), node.events
     index = events.store.index(stream)
     if index is None or not index.days():
         return []

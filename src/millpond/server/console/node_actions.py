@@ -62,12 +62,12 @@ def _add_events(router: Routes, node: Node) -> None:
     @action(router, "compress")
     def compress(request: Request, form: Form) -> Response:
         node.need_primary()
-        return _done(request, "compressed", node.pond.events.compress(_age(request, form)))
+        return _done(request, "compressed", node.events.compress(_age(request, form)))
 
     @action(router, "expire")
     def expire(request: Request, form: Form) -> Response:
         node.need_primary()
-        return _done(request, "expired", node.pond.events.expire(_age(request, form)))
+        return _done(request, "expired", node.events.expire(_age(request, form)))
 
     def _done(request: Request, what: str, report: Any) -> Response:
         shown = dict(relative(plain(report), node.pond.folder))

@@ -28,6 +28,7 @@ from millpond.server.console.actions import COOKIE, allowed, secret_of
 from millpond.server.dialect import OWN, Dialect
 from millpond.server.dispatch import Routes
 from millpond.server.lakefs.access import need as need_repository
+from millpond.server.refused import refused_part
 from millpond.server.routes.table import On, RouteNeeds, Work
 from millpond.server.wire import answer_failure
 
@@ -79,8 +80,10 @@ def _frame(request: Request) -> dict[str, Any]:
     caller: Caller | None = request.scope.get("millpond.caller")
     if caller is None or request.url.path == "/console/sign-in":
         return {"nav": (), "here": "", "user": None, "secret": ""}
+    bucket = request.app.state.node.bucket is not None
     shown = [
-        (key, path, name) for key, path, name, kind in _PAGES if kind is None or caller.patterns("read", kind)
+        (key, path, name) for key, path, name, kind in _PAGES
+        if (kind is None or caller.patterns("read", kind)) and not (bucket and refused_part(path))
     ]  # fmt: skip
     here = max((path for _, path, _ in shown if request.url.path.startswith(path)), key=len, default="")
     user = None if caller is ANYBODY else caller.name

@@ -70,6 +70,5 @@ def _result(readable: _Readable, text: str) -> dict[str, Any]:
     from millpond.event_table import EventTable
     from millpond.maps.sql import Bounds, query
 
-    events = readable.node.pond.events
-    tables = [EventTable(lambda: events)] if readable.caller.may("read") else []
+    tables = [EventTable(lambda: readable.node.pond.events)] if readable.caller.may("read") else []
     return shown_rows(query(readable, text, tables, Bounds(ROWS_MAX + 1, SECONDS_MAX, MEMORY_BYTES)), ROWS_MAX)

@@ -49,7 +49,7 @@ def routes(node: Node) -> Routes:
         request: Request, caller: Caller, queue: str = "", after_queue: str = "", after_job_set: str = ""
     ) -> Response:
         """A page of the streams that the caller may read, of one queue or of all."""
-        store = node.pond.events.store
+        store = node.events.store
         after = StreamName(after_queue, after_job_set).check() if after_queue else None
         page = store.streams(queue or None, after, limit=PAGE_ROWS)
         indexes = (store.index(stream) for stream in page if may_stream(caller, "read", stream))
@@ -68,11 +68,11 @@ def routes(node: Node) -> Routes:
     ) -> Response:
         """A page of its events, from the newest day on, and its days."""
         stream = StreamName(queue, job_set).check()
-        index = node.pond.events.store.index(stream)
+        index = node.events.store.index(stream)
         if index is None:
             raise NotFound("there is no such stream", kind="stream_not_found", queue=queue, job_set=job_set)
         start = _newest_day(index) if after is None else after
-        events = list(islice(node.pond.events.read(queue, job_set, start, filters=_filters(kind, job)), PAGE_ROWS + 1))
+        events = list(islice(node.events.read(queue, job_set, start, filters=_filters(kind, job)), PAGE_ROWS + 1))
         here = {"queue": queue, "job_set": job_set, "kind": kind, "job": job}
         more = None
         if len(events) > PAGE_ROWS:
@@ -91,7 +91,7 @@ def routes(node: Node) -> Routes:
         with entered(request, 1) as begun:
             after = request.headers.get("last-event-id") or "newest"
             place = await run_sync(lambda: place_after(node, stream, after))
-            watching = node.pond.events.watchers.watch(stream, place, matching, follow=True)
+            watching = node.events.watchers.watch(stream, place, matching, follow=True)
             begun.callback(watching.close)
             headers = {**HEADERS, "X-Accel-Buffering": "no"}
             return Watched(_rows(request, watching), begun.pop_all(), "text/event-stream", headers)

@@ -37,7 +37,7 @@ def routes(node: Node) -> Routes:
     router = Routes()
     owners: tuple[tuple[type, str, On, Owner], ...] = (
         (MapOperations, "maps", On.MAP, lambda names: node.pond.map(names["name"])),
-        (EventsOperations, "events", On.STREAM, lambda _names: node.pond.events),
+        (EventsOperations, "events", On.STREAM, lambda _names: node.events),
     )
     for interface, tag, on, owner in owners:
         for operation in operations_of(interface):

@@ -66,7 +66,7 @@ class AgeRulesResponse(msgspec.Struct):
 def routes(node: Node) -> Routes:
     """The routes of rules."""
     router = Routes(prefix="/v1/events/settings", tag="events")
-    settings = node.pond.events.settings
+    settings = node.events.settings
 
     @router.get("", read(On.ANY_STREAM), summary="The ages of queues and job sets", answer=AgeRulesResponse)
     def list_rules(caller: Caller, queue: str | None = None) -> dict[str, Any]:

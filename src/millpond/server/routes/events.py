@@ -212,7 +212,7 @@ def routes(node: Node) -> Routes:
 
 
 def _add_append(router: Routes, node: Node) -> None:
-    volume = node.pond.events.volumes.of("http")
+    volume = node.events.volumes.of("http")
 
     def append(stream: StreamName, source: str, body: bytes) -> Appended:
         batch = batch_of_lines(stream, body.splitlines(), source, node.clock.now_ms())
@@ -250,7 +250,7 @@ def _add_read(router: Routes, node: Node) -> None:
     ) -> Response:  # fmt: skip
         """The events after an id; all of them by default. With `follow` the answer ends when the reader goes away."""
         matching = filter_of_pairs(pair for pair in request.query_params.multi_items() if is_filter(pair[0]))
-        stream, watchers = StreamName(queue, job_set).check(), node.pond.events.watchers
+        stream, watchers = StreamName(queue, job_set).check(), node.events.watchers
         with entered(request, 1 if follow else 0) as begun:
             place = await run_sync(lambda: place_after(node, stream, after))
             watch = watchers.watch(stream, place, matching, follow=follow)
@@ -269,7 +269,7 @@ def _add_read(router: Routes, node: Node) -> None:
         for place in places:
             need_stream(caller, "read", StreamName(*place))
         matching = filter_of(request_body.filters)
-        follow, watchers = request_body.follow, node.pond.events.watchers
+        follow, watchers = request_body.follow, node.events.watchers
         with entered(request, len(places) if follow else 0) as begun:
             starts = await run_sync(lambda: places_of(places, partial(place_after, node)))
             watch = ManyWatch(watchers, starts, matching, follow=follow)
@@ -280,7 +280,7 @@ def _add_read(router: Routes, node: Node) -> None:
 
 def place_after(node: Node, stream: StreamName, after: str) -> int:
     """The place in a stream that a text names."""
-    return start_place(after, lambda: node.pond.events.store.index(stream))
+    return start_place(after, lambda: node.events.store.index(stream))
 
 
 def entered(request: Request, streams: int) -> ExitStack:
@@ -379,13 +379,13 @@ class Watched(StreamingResponse):
 def _add_lists(router: Routes, node: Node) -> None:
     @router.get("/index", read(On.STREAM), summary="The days of a stream", answer=IndexResponse)
     def get_index(queue: Queue, job_set: JobSet) -> dict[str, Any]:
-        index = node.pond.events.index(queue, job_set)
+        index = node.events.index(queue, job_set)
         if index is None:
             raise NotFound("there is no such stream", kind="stream_not_found", queue=queue, job_set=job_set)
         return shown_index(index)
 
     def shown(stream: StreamName, *, indexes: bool) -> dict[str, Any]:
-        index = node.pond.events.store.index(stream) if indexes else None
+        index = node.events.store.index(stream) if indexes else None
         return stream._asdict() | ({} if index is None else {"index": shown_index(index)})
 
     @router.get(
@@ -396,7 +396,7 @@ def _add_lists(router: Routes, node: Node) -> None:
         limit: Annotated[int, Meta(ge=1, le=STREAMS_MAX)] = 100, indexes: bool = False,
     ) -> dict[str, Any]:  # fmt: skip
         after = None if after_queue is None else StreamName(after_queue, after_job_set).check()
-        page = node.pond.events.store.streams(queue, after, limit=limit)
+        page = node.events.store.streams(queue, after, limit=limit)
         last = page[-1]._asdict() if len(page) == limit else None
         readable = [stream for stream in page if may_stream(caller, "read", stream)]
         listed = [shown(stream, indexes=indexes) for stream in readable]
@@ -407,7 +407,7 @@ def _add_lists(router: Routes, node: Node) -> None:
 def _add_maintenance(router: Routes, node: Node) -> None:
     def delete(queue: str, job_set: str, job: str | None) -> int:
         node.need_primary()
-        return node.pond.events.delete(queue, job_set, job=job)
+        return node.events.delete(queue, job_set, job=job)
 
     @router.delete("", order(On.STREAM, 0), summary="Delete a job set or a job", answer=DeletedResponse)
     async def delete_events(request: Request, queue: Queue, job_set: JobSet, job: str | None = None) -> dict[str, int]:
@@ -418,11 +418,11 @@ def _add_maintenance(router: Routes, node: Node) -> None:
 
     def compress(rules: CompressRequest) -> dict[str, Any]:
         node.need_primary()
-        return dict(plain(node.pond.events.compress(rules.after_ms, bytes_per_second=rules.bytes_per_second)))
+        return dict(plain(node.events.compress(rules.after_ms, bytes_per_second=rules.bytes_per_second)))
 
     def expire(rules: ExpireRequest) -> dict[str, Any]:
         node.need_primary()
-        return dict(plain(node.pond.events.expire(rules.after_ms)))
+        return dict(plain(node.events.expire(rules.after_ms)))
 
     @router.post("/compress", order(), summary="Compress old days now", answer=MaintenanceOfEvents)
     async def compress_events(request: Request, rules: CompressRequest) -> dict[str, Any]:

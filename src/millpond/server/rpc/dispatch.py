@@ -204,6 +204,15 @@ class Front:
             await context.abort(grpc_status(error), details, trailing_metadata(error, details))
         return result
 
+    async def refuse(self, context: _Context, part: str) -> None:
+        """End a call of a part that this node does not have, if its caller has a token."""
+        try:
+            self._let_in(Call(None, "", ""), context)
+            self.node.pond.place.refuse(part)
+        except MillpondError as error:
+            details = details_of(error, self.node.pond.folder)
+            await context.abort(grpc_status(error), details, trailing_metadata(error, details))
+
     def _let_in(self, call: Call[Any], context: _Context) -> None:
         """Find out who calls, and count the call towards the limit of the token.
 

@@ -36,6 +36,7 @@ from millpond.server.armada.means import SURFACE
 from millpond.server.armada.queries_api import QUERY_ROWS
 from millpond.server.armada.queues_api import QUEUE_ROWS
 from millpond.server.certificates import Certificates
+from millpond.server.refused import RefusedCalls
 from millpond.server.rpc.dispatch import MESSAGE_BYTES_MAX, POLLS_MAX, Front, Service
 from millpond.server.rpc.health import WATCHES_MAX, Health
 
@@ -109,15 +110,21 @@ async def serving_grpc(front: Front, means: Means, port: int, connections_max: i
     server = grpc.aio.server(options=_options(node.settings, connections_max), maximum_concurrent_rpcs=_rpcs_max(front))
     health = Health()
     states = health.states
-    workflows, services = _workflows(front)
-    services += (Service(name, SURFACE, means, rows) for name, rows in SERVICES.items())
-    server.add_generic_rpc_handlers([health.handler(), *map(front.handler, services)])
+    workflows: WorkflowService | None = None
+    if node.bucket is not None:
+        handlers: list[grpc.GenericRpcHandler] = [RefusedCalls(front)]
+    else:
+        workflows, services = _workflows(front)
+        services += (Service(name, SURFACE, means, rows) for name, rows in SERVICES.items())
+        handlers = list(map(front.handler, services))
+    server.add_generic_rpc_handlers([health.handler(), *handlers])
     _listen(server, node.settings, port)
     await server.start()
     if workflows is not None:
         await _resume(workflows)
         await workflows.join()
-    for service in ("", *SERVICES, *([] if workflows is None else [WORKFLOWS])):
+    named = [] if node.bucket is not None else [*SERVICES, *([] if workflows is None else [WORKFLOWS])]
+    for service in ("", *named):
         await states.set(service, health_pb2.HealthCheckResponse.SERVING)
     try:
         yield

@@ -121,7 +121,7 @@ class WorkflowService:
             self._relay.start()
         processor.start()
         # Also when it was turned off since: what waits is told, and its rows are gone then.
-        append, dropped = self._node.pond.events.volumes.of("workflows"), self.stories_dropped.add
+        append, dropped = self._node.events.volumes.of("workflows"), self.stories_dropped.add
         self._teller = Teller(space, self.clock, append, dropped=dropped)
         self._teller.start()
         return processor

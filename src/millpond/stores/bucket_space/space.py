@@ -155,6 +155,21 @@ class BucketSpace:
         finally:
             transaction.end()
 
+    @contextmanager
+    def latest(self) -> Iterator[ReadTransaction]:
+        """Read the copy as it is, however old: the bucket is not asked."""
+        self._refuse_closed()
+        transaction = _Moment(self._copy)
+        try:
+            yield transaction
+        finally:
+            transaction.end()
+
+    @property
+    def moment(self) -> int:
+        """The number of the last batch that the copy has."""
+        return self._copy.number
+
     def last_change(self) -> int:
         return self._fresh(True).number
 
@@ -165,6 +180,15 @@ class BucketSpace:
         """
         self._refuse_closed()
         self._newest(self._clock.monotonic())
+
+    def come_up(self, moment: int) -> None:
+        """Take in what others wrote, if the copy is older than a moment that they name.
+
+        Raises: as `read`.
+        """
+        with self._following:
+            if self._copy.number < moment:
+                self._follow()
 
     def _fresh(self, wait: bool) -> _Copy:
         """The copy, not older than it may be."""

@@ -100,7 +100,7 @@ class SharedWorkflows(WorkflowService):
             self._log, Path(node.pond.folder) / "shared-workflows" / self._topic, Checkpoints(objects),
             node.clock, assigned=lambda: self._group.own, passed_on=self._pass_on, workers=self.workers,
             measures=self.measures, interval=CHECKPOINT_SECONDS,
-            append=node.pond.events.volumes.of("workflows") if settings.workflows.events else None,
+            append=node.events.volumes.of("workflows") if settings.workflows.events else None,
             dropped=self.stories_dropped.add,
             relay=lambda number, follower: relay_of(
                 settings.workflows, number, follower.space, node.clock,

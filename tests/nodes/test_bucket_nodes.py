@@ -1,0 +1,266 @@
+"""Nodes on a bucket: any of them takes reads and writes, and holds nothing; what they have not is refused by name."""
+
+from __future__ import annotations
+
+import json
+import os
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import pytest
+from typer.testing import CliRunner
+
+import millpond
+from millpond.cli.main import app
+from millpond.client.moments import MOMENT_HEADER
+from millpond.client.upload import enter_load, upload_parts
+from millpond.errors import Denied, Invalid, NotFound
+from millpond.maps.loads.bucket_place import UNSUPPORTED
+from millpond.nodes.node import token_list
+from millpond.testing.rows import canonical_of
+from tests.harness.faulty_proxy import FaultyProxy
+from tests.nodes.conftest import Served
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.s3_server import S3Server
+
+_NUMBERS = count(1)
+SECRET = "of-no-use-elsewhere"
+SETTINGS = {"nodes_lag_limit": "9000d", "maps_store": "auto", "client_read_timeout": "20s"}
+"""The clock of tests stands still, and that of the bucket does not."""
+
+
+@pytest.fixture
+def url(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> str:
+    for name, value in s3_server.environment.items():
+        monkeypatch.setenv(name, value)
+    return f"{s3_server.make_bucket(f'nodes-{os.getpid()}-{next(_NUMBERS)}')}/pond"
+
+
+@pytest.fixture
+def serve_it(url: str, serve: Callable[..., Served], tmp_path: Path) -> Callable[..., Served]:
+    """Serve one more node on the bucket; all share a folder for copies."""
+
+    def start(**settings: Any) -> Served:
+        return serve(server_data=url, objects_cache=str(tmp_path / "cache"), **{**SETTINGS, **settings})
+
+    return start
+
+
+@pytest.fixture
+def pair(serve_it: Callable[..., Served]) -> tuple[Served, Served]:
+    return serve_it(), serve_it()
+
+
+def opened(*nodes: Served, **settings: Any) -> Any:
+    return millpond.open(",".join(node.url for node in nodes), **settings)
+
+
+def test_a_write_through_one_node_is_read_through_another_by_whoever_wrote(pair: tuple[Served, Served]) -> None:
+    one, other = pair
+    with opened(one) as here, opened(other) as there:
+        made = here.create_map("m", kind="state", value="long")
+        made.load([{"key": "a", "value": 1}])
+        assert made.get("a") == 1
+        # The clock stands still, so that the copy of the other node is as new as it may be, and has none of it.
+        with pytest.raises(NotFound):
+            there.map("m")
+        moment = one.get("/v1/maps/m").headers[MOMENT_HEADER]
+        assert other.get("/v1/maps/m", headers={MOMENT_HEADER: moment}).status == 200
+        assert there.map("m").get("a") == 1
+        there.map("m").load([{"key": "a", "value": 2}])
+        wrong = other.get("/v1/maps/m", headers={MOMENT_HEADER: "soon"})
+        assert (wrong.status, wrong.json()["kind"]) == (400, "request_invalid")
+    one.clock.advance(2_000)
+    with opened(one, other) as both:
+        assert both.map("m").get("a") == 2
+        one.close()
+        both.map("m").load([{"key": "b", "value": 3}])
+        assert both.map("m").lookup(["a", "b"]).to_pylist() == [2, 3]
+
+
+def test_reads_ask_the_bucket_each_time_where_that_is_set(serve_it: Callable[..., Served]) -> None:
+    one, other = serve_it(objects_max_staleness=0), serve_it(objects_max_staleness=0)
+    with opened(one) as here, opened(other) as there:
+        here.create_map("m", kind="temporal_state", value="temp double").load(
+            [{"key": "JFK", "effective_time": 1000, "temp": 39.0}]
+        )
+        assert there.map("m").get("JFK", at=2000) == {"temp": 39.0}
+        assert there.sql("select count(*) as n from m").to_pylist() == [{"n": 1}]
+        here.map("m").delete("key = 'JFK'")
+        assert there.map("m").get("JFK", at=2000) is None
+        here.drop_map("m")
+        assert there.maps() == []
+
+
+def test_parts_of_a_large_load_may_come_to_one_node_and_its_entry_to_another(pair: tuple[Served, Served]) -> None:
+    one, other = pair
+    with opened(one) as here, opened(other) as there:
+        here.create_map("m", kind="state", value="long")
+        one.clock.advance(2_000)
+        writer = here.part_writer("m")
+        writer.write(canonical_of(here.map("m").definition, [((f"{n}",), n) for n in range(10)]))
+        [part] = writer.finish()
+        upload_parts(here.nodes, [part])
+        result = enter_load(there.nodes, [part], load_id="aa11", clock=there.clock)
+        assert (result.rows, result.parts) == (10, 1)
+        assert enter_load(here.nodes, [part], load_id="aa11", clock=here.clock).position == result.position
+        assert here.map("m").get("7") == 7
+        assert list(one.node.pond.place.objects.list("uploads")) == []
+
+
+def test_what_a_node_on_a_bucket_does_not_have_is_refused_by_name(
+    serve_it: Callable[..., Served], pair: tuple[Served, Served]
+) -> None:
+    node = pair[0]
+    for path, part in (
+        ("/v1/events/streams?queue=q", "events"), ("/console/events", "events"), ("/console/runs", "workflows"),
+        ("/v1/log/state", "replication"), ("/v1/repair", "replication"),
+    ):  # fmt: skip
+        error = node.get(path, headers={"Accept": "application/json"})
+        assert (error.status, error.json()["kind"]) == (400, "bucket_unsupported")
+        assert error.json()["values"]["part"] == part
+        assert error.json()["hint"] == UNSUPPORTED[part]
+    with opened(node) as pond, pytest.raises(Invalid) as refused:
+        pond.create_map("s", kind="state", store="shard")
+    assert refused.value.kind == "bucket_unsupported"
+    for settings, part in (
+        ({"nodes_urls": ["http://127.0.0.1:1"]}, "replication"), ({"server_readers": 2}, "readers"),
+        ({"events_store": "redis://localhost/0#pond"}, "events"), ({"objects_backups": "/backups"}, "backups"),
+        ({"maps_store": "shard"}, "shards"), ({"versions_objects": "/data"}, "another place for repositories"),
+    ):  # fmt: skip
+        with pytest.raises(Invalid) as caught:
+            serve_it(**{"server_url": "http://127.0.0.1:1", **settings})
+        assert (caught.value.kind, caught.value.values["part"]) == ("bucket_unsupported", part)
+    assert sorted(job["name"] for job in node.get("/v1/jobs").json()["jobs"]) == [
+        "cleanup", "compact", "condense", "garbage", "retain", "verify",
+    ]  # fmt: skip
+    assert node.get("/", headers={"Accept": "text/html"}).body.count(b"/console/runs") == 0
+
+
+def test_calls_of_grpc_are_refused_with_the_same_words(serve_it: Callable[..., Served]) -> None:
+    node = serve_it(server_grpc_port=0)
+    with grpc.insecure_channel(f"127.0.0.1:{node.node.settings.server.grpc_port}") as channel:
+        for method, part in (("/api.Submit/SubmitJobs", "events"), ("/littlehorse.LittleHorse/RunWf", "workflows")):
+            with pytest.raises(grpc.RpcError) as caught:
+                channel.unary_unary(method)(b"", timeout=10)
+            assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+            assert part in caught.value.details()
+        assert channel.unary_unary("/grpc.health.v1.Health/Check")(b"", timeout=10)
+
+
+# -- tokens -------------------------------------------------------------------------------------------
+
+
+def test_tokens_are_those_of_the_pond_on_all_nodes_within_a_second(
+    url: str, pair: tuple[Served, Served], tmp_path: Path
+) -> None:
+    one, other = pair
+    assert other.get("/v1/maps").status == 200
+    (tmp_path / "settings.toml").write_text(f'[objects]\ncache = "{tmp_path / "cache"}"\n')
+
+    def run(*words: str) -> str:
+        done = CliRunner().invoke(app, [*words, "--data", url, "--config", str(tmp_path / "settings.toml")])
+        assert done.exit_code == 0, done.output
+        return done.stdout
+
+    token = json.loads(run("token", "add", "loader", "--write", "m", "--json"))["token"]
+    for node in pair:
+        node.until(lambda node=node: node.get("/v1/maps").status == 401)
+        assert node.get("/v1/maps", headers={"Authorization": f"Bearer {token}"}).status == 200
+    stored = token_list(one.pond)
+    assert [made.name for made in stored.read()] == ["loader"]
+    assert "s3://" in run("token", "list")
+    run("token", "revoke", "loader")
+    other.until(lambda: other.get("/v1/maps", headers={"Authorization": f"Bearer {token}"}).status == 401)
+    assert stored.exists(), "nobody is let in, now"
+
+
+# -- repositories -------------------------------------------------------------------------------------
+
+
+def test_repositories_are_those_of_the_bucket(serve_it: Callable[..., Served]) -> None:
+    one, other = serve_it(objects_max_staleness=0), serve_it(objects_max_staleness=0)
+    made = {"name": "flights", "storage_namespace": "local://flights", "default_branch": "main"}
+    assert one.post("/api/v1/repositories", made).status == 201
+    path = "/api/v1/repositories/flights/branches/main/objects?path=a/b"
+    assert other.post(path, b"content", headers={"Content-Type": "application/octet-stream"}).status == 201
+    read = "/api/v1/repositories/flights/refs/{}/objects?path=a/b"
+    assert one.get(read.format("main")).body == b"content"
+    commit = one.post("/api/v1/repositories/flights/branches/main/commits", {"message": "first"})
+    assert commit.status == 201
+    assert other.get(read.format(commit.json()["id"])).body == b"content"
+    branch = {"name": "fix", "source": "main"}
+    assert other.post("/api/v1/repositories/flights/branches", branch).status == 201
+    assert one.delete("/api/v1/repositories/flights/branches/fix/objects?path=a/b").status == 204
+    assert other.post("/api/v1/repositories/flights/branches/fix/commits", {"message": "less"}).status == 201
+    diff = one.get("/api/v1/repositories/flights/refs/main/diff/fix").json()["results"]
+    assert [(entry["path"], entry["type"]) for entry in diff] == [("a/b", "removed")]
+    assert other.post("/api/v1/repositories/flights/refs/fix/merge/main", {}).status == 200
+    assert one.get(read.format("main")).status == 404
+    assert "flights" in one.get("/console/versions", headers={"Accept": "text/html"}).body.decode()
+
+
+# -- health -------------------------------------------------------------------------------------------
+
+
+def test_a_node_whose_clock_is_off_says_so(serve_it: Callable[..., Served]) -> None:
+    node = serve_it(nodes_lag_limit="15s")
+    node.until(lambda: "clock is off" in str(node.node.reasons()))
+    assert node.get("/readyz").status == 503
+    assert node.get("/v1/node").json()["role"] == "equal"
+    refused = node.post("/v1/maps", {"name": "m", "kind": "state"})
+    assert (refused.status, refused.json()["kind"]) == (503, "node_not_ready")
+
+
+def test_readiness_tells_of_a_bucket_that_is_away(
+    s3_server: S3Server, serve_it: Callable[..., Served], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with FaultyProxy(int(s3_server.url.rpartition(":")[2])) as proxy:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
+        node = serve_it()
+        node.wait_ready()
+        node.post("/v1/maps", {"name": "m", "kind": "state"})
+        proxy.cut()
+        node.until(lambda: "cannot be read" in str(node.node.reasons()) or "not answered" in str(node.node.reasons()))
+        assert node.get("/readyz").status == 503
+        assert node.get("/v1/maps").json()["kind"] == "node_not_ready"
+        assert b"millpond_ready 0.0" in node.get("/metrics").body
+        proxy.mend()
+        node.wait_ready()
+        assert [made["name"] for made in node.get("/v1/maps").json()["maps"]] == ["m"]
+
+
+class _Unwritable:
+    """The objects of a bucket that takes none."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("put", "swap"):
+            raise Denied("the bucket refuses us", kind="objects_denied", where="here", hint="get the right")
+        return getattr(self._inner, name)
+
+
+def test_readiness_tells_of_a_bucket_that_takes_no_writes(serve_it: Callable[..., Served]) -> None:
+    node = serve_it()
+    node.post("/v1/maps", {"name": "m", "kind": "state"})
+    place: Any = node.pond.place
+    object.__setattr__(place, "objects", _Unwritable(place.objects))
+    node.until(lambda: "takes no writes" in str(node.node.reasons()))
+    assert node.get("/v1/maps/m").status == 200
+
+
+def test_metrics_and_the_audit_log_are_those_of_the_node(pair: tuple[Served, Served]) -> None:
+    one, other = pair
+    assert one.post("/v1/maps", {"name": "m", "kind": "state"}).status == 200
+    lines = (one.pond.own_folder / "audit.jsonl").read_text().splitlines()
+    assert [json.loads(line)["map"] for line in lines] == ["m"]
+    assert not (other.pond.own_folder / "audit.jsonl").exists()
+    assert {one.pond.own_folder.name, other.pond.own_folder.name} == {"0", "1"}
+    assert b"millpond_ready" in other.get("/metrics").body
