@@ -104,3 +104,20 @@ def test_raw_rows_are_grouped_by_the_query_of_a_table(spark: SparkSession, pond:
         repr(tuple(row)[2:]) for row in grouped.collect()
     )
     assert len(held) == grouped.count()
+
+
+def test_epochs_of_raw_rows_are_grouped_once(spark: SparkSession, pond: Pond, tmp_path: Path) -> None:
+    query = (
+        "select lower(name) as key, date_trunc('hour', seen) as time, sum(n) as total from r where n > 1 group by all"
+    )
+    table = pond.create_map("by_stream", as_=query)
+    for number, name in enumerate(("Ann", "ANN")):
+        raw = [{"name": name, "seen": "2024-01-01T10:05:00Z", "n": n, "other": number} for n in range(4)]
+        (tmp_path / f"{number}.json").write_text("\n".join(map(json.dumps, raw)))
+    arriving = spark.readStream.schema("name string, seen timestamp, n int, other int")
+    rows = arriving.option("maxFilesPerTrigger", 1).json(str(tmp_path / "*.json"))
+    writer = rows.writeStream.format("millpond").option("pond", str(pond.folder)).option("map", "by_stream")
+    for _ in range(2):
+        writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        writer.trigger(availableNow=True).start().awaitTermination()
+    assert table.get("ann", at="2024-01-01T10:30Z") == {"total": 10.0}

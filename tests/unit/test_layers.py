@@ -170,8 +170,8 @@ def test_a_manifest_has_format_4_only_with_a_layer_that_is_not_whole() -> None:
         payload = {name: value for name, value in stored.items() if wrong == 3 or name not in ("bounds", "sections")}
         with pytest.raises((Invalid, Corrupt), match=r"format this version does not know|cannot be read"):
             SnapshotManifest.from_bytes(json.dumps(payload | {"format": wrong}).encode())
-    with pytest.raises(Invalid, match="found=8 known=7"):
-        SnapshotManifest.from_bytes(json.dumps(stored | {"format": 8, "more": 1}).encode())
+    with pytest.raises(Invalid, match="found=9 known=8"):
+        SnapshotManifest.from_bytes(json.dumps(stored | {"format": 9, "more": 1}).encode())
     assert manifest_name(manifest.id)
 
 

@@ -205,3 +205,20 @@ def test_bounds_of_rolled_up_buckets_agree(zone: str) -> None:
 
 def both_year(zone: str) -> int:
     return int(bucket_starts(np.array([1_740_000_000_000]), "1 year", zone)[0])
+
+
+@pytest.mark.usefixtures("process")
+def test_differences_and_copies_show_the_buckets_of_each_state(pond: Pond, sales: Map, tmp_path: Path) -> None:
+    before = next(pond.refs.log("main")).id
+    sales.retain(before="2024-03-31T12:00Z")
+    sales.load([event("2024-03-30T05:00Z")])
+    changes = pond.refs.diff(before, "main", map="sales").to_pylist()
+    assert [change["change"] for change in changes].count("removed") == 46
+    days = {change["time"].astimezone(UTC).strftime("%d %H"): change for change in changes if change["new"]}
+    assert {day: change["new"]["orders"] for day, change in days.items()} == {"28 23": 23, "29 23": 25}
+    millpond.copy(pond.folder, tmp_path / "copy")
+    with millpond.open(tmp_path / "copy") as copied:
+        assert shown(copied.map("sales")) == shown(sales)
+        copied.catalogue.copy("sales", "other")
+        assert shown(copied.map("other"), resolution="1 day") == {"28 23": 23, "29 23": 25, "30 23": 23, "31 22": 2}
+        assert copied.verify().ok

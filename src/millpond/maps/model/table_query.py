@@ -147,6 +147,9 @@ class _Parser:
         self.node: Node = {}
         self.tables: tuple[str, ...] = ()
         self.dated: str | None = None
+        self.fields: list[str] = []
+        self.measures: list[Measure] = []
+        self.single: dict[str, str] = {}
 
     def parsed(self) -> TableQuery:
         self.node = self._select()
@@ -159,17 +162,14 @@ class _Parser:
         key, time = items.pop("key"), items.pop("time", None)
         self._check_groups([item for item in (key, time) if item is not None])
         resolution, instant = ("none", None) if time is None else self._truncated(time)
-        fields: list[str] = []
-        measures: list[Measure] = []
-        single: dict[str, str] = {}
         for name, item in items.items():
-            self._field(name, item, instant, fields, measures, single)
-        if not fields:
+            self._field(name, item, instant)
+        if not self.fields:
             raise _refused("a table has an aggregate at least", f"write such as {_EXAMPLE}", columns="key, time")
         return TableQuery(
-            ", ".join(fields), resolution, self._row(key), instant or self.dated,
+            ", ".join(self.fields), resolution, self._row(key), instant or self.dated,
             None if self.node["where_clause"] is None else self._row(self.node["where_clause"]),
-            tuple(measures), tuple(self.columns), single,
+            tuple(self.measures), tuple(self.columns), self.single,
         )  # fmt: skip
 
     def _select(self) -> Node:
@@ -235,15 +235,7 @@ class _Parser:
             return _UNITS[word], self._row(instant)
         return None, self._row(time)
 
-    def _field(
-        self,
-        name: str,
-        item: Node,
-        instant: str | None,
-        fields: list[str],
-        measures: list[Measure],
-        single: dict[str, str],
-    ) -> None:
+    def _field(self, name: str, item: Node, instant: str | None) -> None:
         """Note the field of an aggregate, and what a row brings to it."""
         scalar, call = self._cast(item)
         function = call.get("function_name", "") if call["class"] == "FUNCTION" else ""
@@ -256,30 +248,35 @@ class _Parser:
         of = _arguments(call)
         condition = None if call["filter"] is None else self._row(call["filter"])
         if function in ("count_star", "count"):
-            fields.append(f"{name} long count")
-            measures.append(Measure(name, self._row(of[0]) if of else "true", condition, there=True))
+            self.fields.append(f"{name} long count")
+            self.measures.append(Measure(name, self._row(of[0]) if of else "true", condition, there=True))
             return
         if function in ("count_if", "countif"):
-            fields.append(f"{name} long sum")
-            measures.append(Measure(name, f"({self._row(of[0])})::bigint", condition))
+            self.fields.append(f"{name} long sum")
+            self.measures.append(Measure(name, f"({self._row(of[0])})::bigint", condition))
             return
         if not of or (function not in _RULES and function not in ("avg", "mean", *_SKETCHED)):
             self._no_rule(name, function)
-        value, scalar = self._row(of[0]), scalar or self._cast(of[0])[0]
+        value, sketched = self._row(of[0]), function in _SKETCHED
+        scalar = scalar or (None if sketched else self._cast(of[0])[0])
         if function in ("avg", "mean"):
             total, count = f"{name}_sum", f"{name}_count"
-            fields += [f"{total} {scalar or 'double'} sum", f"{count} long count", f"{name} average of {total}/{count}"]
-            measures.append(Measure(total, value, condition))
-            measures.append(Measure(count, value, condition, there=True))
+            self.fields += [
+                f"{total} {scalar or 'double'} sum",
+                f"{count} long count",
+                f"{name} average of {total}/{count}",
+            ]
+            self.measures.append(Measure(total, value, condition))
+            self.measures.append(Measure(count, value, condition, there=True))
             return
         if function == "approx_count_distinct":
-            fields.append(f"{name} distinct")
+            self.fields.append(f"{name} distinct")
             value = f"({value})::varchar"
         elif function == "approx_quantile":
             fractions = self._fractions(of)
-            fields.append(f"{name} quantiles({', '.join(fractions)})")
+            self.fields.append(f"{name} quantiles({', '.join(fractions)})")
             if len(fractions) == 1:
-                single[f"{name}_sketch"] = name
+                self.single[f"{name}_sketch"] = name
         else:
             rule = _RULES[function]
             dated = rule in ("latest", "first")
@@ -287,8 +284,8 @@ class _Parser:
                 self._no_rule(name, f"{function} of {len(of)}")
             if dated:
                 self._check_dated(name, self._row(of[1]), instant)
-            fields.append(f"{name} {scalar or ('string' if dated else 'double')} {rule}")
-        measures.append(Measure(name, value, condition))
+            self.fields.append(f"{name} {scalar or ('string' if dated else 'double')} {rule}")
+        self.measures.append(Measure(name, value, condition))
 
     def _no_rule(self, name: str, function: str) -> NoReturn:
         raise _refused("an aggregate has no rule by which parts of it combine", f"known are {_KNOWN}", column=name,
