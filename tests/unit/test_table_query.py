@@ -70,6 +70,20 @@ def test_tables_without_a_time_are_totals_and_keys_may_be_tags(pond: Pond) -> No
     assert whole.get("all")["newest"] == datetime(2024, 1, 1, 7, tzinfo=UTC)
 
 
+def test_other_rows_with_the_same_events_count_and_the_same_rows_do_not(pond: Pond, tmp_path: Path) -> None:
+    totals = pond.create_map("totals", as_="select origin as key, count(*) as n from r group by 1")
+    first, second = (
+        [row(hour, None, tail=tail, seats=[1, seat]) for hour in range(3)] for tail, seat in (("x", 1), ("x", 2))
+    )
+    for rows, count in [(first, 3), (first[::-1], 3), (second, 6), (pa.Table.from_pylist(second), 6)]:
+        totals.load(rows)
+        assert totals.get("JFK") == {"n": count}
+    for number, count in [(1, 7), (1, 7), (2, 8)]:
+        (tmp_path / "day.csv").write_text(f"origin,number\nJFK,{number}\n")
+        pond.load_files(tmp_path / "day.csv", "totals")
+        assert totals.get("JFK") == {"n": count}
+
+
 @pytest.mark.parametrize(
     ("query", "message"),
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass, fields, replace
 from difflib import get_close_matches
@@ -126,12 +127,19 @@ class Columns:
     """Name and column, for tags that have a column each."""
     fields: tuple[tuple[str, str], ...] = ()
     """Field and column, for a struct value that is spread over columns."""
+    beside: tuple[str, ...] = ()
+    """Columns that tell rows apart, of a table by query: all of the input whose names are their own."""
 
     @property
     def names(self) -> frozenset[str]:
-        """All of them: what a reader of files need not skip."""
+        """All that are stored."""
         single = (name for name in astuple(self) if isinstance(name, str))
         return frozenset([*single, *(column for _, column in (*self.tags, *self.fields))])
+
+    @property
+    def read(self) -> frozenset[str]:
+        """All of them: what a reader of files need not skip."""
+        return self.names.union(self.beside)
 
 
 def find_columns(names: Sequence[str], definition: MapDefinition, mapping: ColumnMapping | None = None) -> Columns:
@@ -186,7 +194,8 @@ def _named_by(query: str, names: Sequence[str], definition: MapDefinition, mappi
             "the query of the table names the columns", kind="column_mapping", map=definition.name, name=stated[0],
             hint="load the rows as the query knows them",
         )  # fmt: skip
-    return Columns(fields=tuple((name, find_column(names, name)) for name in table_query(query).columns))
+    fields = tuple((name, find_column(names, name)) for name in table_query(query).columns)
+    return Columns(fields=fields, beside=tuple(name for name, count in Counter(names).items() if count == 1))
 
 
 def _find_columns(names: Sequence[str], definition: MapDefinition, mapping: ColumnMapping) -> Columns:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millpond.arrays.row_digest import digest_of_rows
 from millpond.errors import Invalid
 from millpond.maps.inputs.durations import to_durations
 from millpond.maps.inputs.faults import Faults, no_rows, rejected_rows
@@ -28,7 +29,7 @@ from millpond.maps.inputs.scalars import Convert, Converted, by_type, mask_of, p
 from millpond.maps.inputs.tags import to_tags
 from millpond.maps.inputs.undeclared import encode_any, encode_named
 from millpond.maps.inputs.zones import NAME_THE_ZONE, TimeForm, instants_in
-from millpond.maps.model.columns import MOMENT, canonical_schema, value_arrow
+from millpond.maps.model.columns import MOMENT, RAW_DIGEST, canonical_schema, value_arrow
 from millpond.maps.model.definition import Kind, ScalarType
 
 if TYPE_CHECKING:
@@ -73,7 +74,10 @@ def normalise(
 def _of_raw_rows(
     batch: pa.RecordBatch, definition: MapDefinition, columns: ColumnMapping | None, times: TimeForm | None
 ) -> Normalised:  # fmt: skip
-    """Raw rows as the canonical rows of a table by query; rejects are raw rows."""
+    """Raw rows as the canonical rows of a table by query; rejects are raw rows.
+
+    Two loads of raw rows that differ are two, though their events may be equal.
+    """
     from millpond.maps.inputs.raw_rows import events_of  # other maps do without DuckDB
 
     events = events_of(batch, definition, columns)
@@ -81,7 +85,11 @@ def _of_raw_rows(
     reasons = dict(zip(events.rows[made.rejected.column("row").to_numpy()].tolist(),
                        made.rejected.column("reason").to_pylist(), strict=True))  # fmt: skip
     events.faults.reasons.update(reasons)
-    return Normalised(made.rows, rejected_rows(batch, events.faults))
+    names = sorted(find_columns(batch.schema.names, definition, columns).beside)
+    raw = batch.select(names).take(pa.array(events.rows))
+    digest = digest_of_rows(raw.columns, raw.num_rows)
+    rows = made.rows.replace_schema_metadata({RAW_DIGEST: str(digest)})
+    return Normalised(rows, rejected_rows(batch, events.faults))
 
 
 class _Work:

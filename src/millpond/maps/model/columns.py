@@ -27,8 +27,8 @@ from millpond.maps.model.definition import Kind, MapDefinition, ScalarType, Valu
 from millpond.maps.model.tags import TAGS, tags_arrow
 
 __all__ = (
-    "INSTANT", "MOMENT", "UPDATED", "askable_schema", "canonical_schema", "check_columns", "presented_schema",
-    "scalar_arrow", "value_arrow",
+    "INSTANT", "MOMENT", "RAW_DIGEST", "UPDATED", "askable_schema", "canonical_schema", "check_columns",
+    "presented_schema", "scalar_arrow", "value_arrow",
 )  # fmt: skip
 
 INSTANT = pa.timestamp("ms", tz="UTC")
@@ -36,6 +36,9 @@ INSTANT = pa.timestamp("ms", tz="UTC")
 
 MOMENT = pa.timestamp("us", tz="UTC")
 """The times that are values."""
+
+RAW_DIGEST = b"millpond.raw_digest"
+"""In the metadata of canonical rows of a table by query: the digest of the raw rows that they are of."""
 
 UPDATED = "updated"
 """The column of the time at which a row was put, UTC milliseconds: only maintenance and folds of layers see it."""

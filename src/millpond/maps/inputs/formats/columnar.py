@@ -101,7 +101,7 @@ def _meant(field: pa.Field, leaves: Iterator[str]) -> pa.Field:
 
 
 def _needed(schema: pa.Schema, definition: MapDefinition, mapping: ColumnMapping | None) -> list[str]:
-    needed = find_columns(schema.names, definition, mapping).names
+    needed = find_columns(schema.names, definition, mapping).read
     return [name for name in schema.names if name in needed]
 
 

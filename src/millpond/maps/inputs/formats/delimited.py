@@ -55,7 +55,7 @@ def read_csv(
     Raises: `Invalid` when a column is missing, or the file is not UTF-8 or no CSV.
     """
     header = csv_form(piece.file)
-    needed = find_columns(header.names, definition, mapping).names
+    needed = find_columns(header.names, definition, mapping).read
     yield from _Reading(piece, header, [name for name in header.names if name in needed], null).batches()
 
 

@@ -202,11 +202,11 @@ class _Reading:
 
     def _needed_names(self, names: Iterable[str]) -> frozenset[str]:
         self.seen |= dict.fromkeys(names)
-        return find_columns(list(self.seen), self.definition, self.mapping).names
+        return find_columns(list(self.seen), self.definition, self.mapping).read
 
     def _needed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The columns that the map needs: those not in this block are null."""
-        names = sorted(find_columns(list(self.seen), self.definition, self.mapping).names)
+        names = sorted(find_columns(list(self.seen), self.definition, self.mapping).read)
         there = set(batch.schema.names)
         columns = [batch.column(name) if name in there else pa.nulls(batch.num_rows) for name in names]
         return pa.RecordBatch.from_arrays(columns, names=names)
