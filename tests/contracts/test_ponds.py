@@ -139,7 +139,7 @@ class Balancer(FaultyProxy):
 
 
 @pytest.mark.usefixtures("process")
-@pytest.mark.sample(20, of="ponds of nodes on a bucket")
+@pytest.mark.sample(80, of="ponds of nodes on a bucket")
 class TestNodesOnABucket(PondContract):
     """Two of them, behind a balancer that cares for nothing."""
 

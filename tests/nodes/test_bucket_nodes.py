@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,10 @@ from millpond.cli.main import app
 from millpond.client.moments import MOMENT_HEADER
 from millpond.client.upload import enter_load, upload_parts
 from millpond.errors import Denied, Invalid, NotFound
+from millpond.kernel.lease import LeaseRow, LeaseWatch
 from millpond.maps.loads.bucket_place import UNSUPPORTED
+from millpond.maps.model.keyspaces import JOB
+from millpond.nodes.jobs.job_leases import LEASE_SECONDS
 from millpond.nodes.node import token_list
 from millpond.testing.rows import canonical_of
 from tests.harness.faulty_proxy import FaultyProxy
@@ -205,6 +209,20 @@ def test_repositories_are_those_of_the_bucket(serve_it: Callable[..., Served]) -
     assert "flights" in one.get("/console/versions", headers={"Accept": "text/html"}).body.decode()
 
 
+# -- jobs ---------------------------------------------------------------------------------------------
+
+
+def test_a_node_does_what_one_that_died_was_at(pair: tuple[Served, Served]) -> None:
+    one, other = pair
+    row = LeaseRow(JOB.pack("garbage"), LEASE_SECONDS, LeaseWatch(one.clock))
+    one.pond.space.write(lambda tx: row.take(tx, "a node that died"))
+    other.wait_ready()
+    with other.node.turns("garbage", threading.Event()) as turn:
+        assert turn is None
+    other.until(lambda: other.node.scheduler.status("garbage")[0].runs == 1)
+    assert "another node" not in str(other.node.scheduler.status("garbage")[0].last)
+
+
 # -- health -------------------------------------------------------------------------------------------
 
 
@@ -264,3 +282,8 @@ def test_metrics_and_the_audit_log_are_those_of_the_node(pair: tuple[Served, Ser
     assert not (other.pond.own_folder / "audit.jsonl").exists()
     assert {one.pond.own_folder.name, other.pond.own_folder.name} == {"0", "1"}
     assert b"millpond_ready" in other.get("/metrics").body
+    with opened(one) as pond:
+        pond.map("m").load([{"key": "a", "value": 1}], source="a source")
+    one.wait_ready()
+    page = one.get("/", headers={"Accept": "application/json"}).json()
+    assert [(load["map"], load["rows"], load["source"]) for load in page["loads"]] == [("m", 1, "a source")]

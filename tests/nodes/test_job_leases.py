@@ -22,12 +22,12 @@ def nodes(count: int = 2) -> tuple[ManualClock, list[JobLeases]]:
 
 def test_one_node_at_a_time_has_the_turn() -> None:
     _, (one, other) = nodes()
-    with one("fold/m", GOING) as turn, one("fold/n", GOING) as elsewhere:
+    with one("compact/m", GOING) as turn, one("compact/n", GOING) as elsewhere:
         assert turn is not None
         assert elsewhere is not None
-        with other("fold/m", GOING) as none, one("fold/m", GOING) as again:
+        with other("compact/m", GOING) as none, one("compact/m", GOING) as again:
             assert (none, again) == (None, None)
-    with other("fold/m", GOING) as after:
+    with other("compact/m", GOING) as after:
         assert after is not None
 
 

@@ -32,7 +32,10 @@ ConfigFile = Annotated[
     ),
 ]  # fmt: skip
 DataFolder = Annotated[
-    str | None, typer.Option("--data", "--pond", metavar="FOLDER", help="The pond's folder.", show_default="./pond")
+    str | None,
+    typer.Option(
+        "--data", "--pond", metavar="PLACE", help="The pond: a folder, or s3://bucket/prefix.", show_default="./pond"
+    ),
 ]
 Others = Annotated[
     list[str] | None,

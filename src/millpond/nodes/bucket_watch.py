@@ -12,6 +12,7 @@ So a request finds tokens and maps that are a second old at most, mostly without
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from millpond.errors import Denied, MillpondError
@@ -51,12 +52,17 @@ class BucketWatch:
         self.skew_ms = 0
 
     @property
-    def fault(self) -> str:
-        """The reason why the node answers nothing; empty while it does."""
+    def away(self) -> str:
+        """The reason why nothing can be read from the bucket; empty while it can."""
         silent = self._clock.monotonic() - self._heard_at
         if not self._silent and self.worker.started and silent > SILENT_SECONDS + LOOK_SECONDS:
             return f"the bucket has not answered for {silent:.0f} s"
-        return self._silent or self._skewed
+        return self._silent
+
+    @property
+    def fault(self) -> str:
+        """The reason why the node answers nothing; empty while it does."""
+        return self.away or self._skewed
 
     def reasons(self) -> list[str]:
         """The reasons why the node must not be sent work."""
@@ -72,7 +78,8 @@ class BucketWatch:
             if not self.reasons():
                 self._leases.renew()
                 for job in sorted(self._leases.dead()):
-                    self._run_job(job)
+                    with suppress(MillpondError):  # the node stops
+                        self._run_job(job)
         except MillpondError as error:
             self._silent = f"the bucket cannot be read: {error}"
         return self._clock.monotonic() + LOOK_SECONDS

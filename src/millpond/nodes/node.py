@@ -105,8 +105,13 @@ class Node:
         self.turns = leases = JobLeases(space, self.clock)
         return BucketWatch(
             place, space, leases, self.clock, skew_max_ms=self.settings.nodes.max_clock_skew,
-            run_job=lambda job: self.scheduler.call(job),
+            run_job=self._take_over,
         )  # fmt: skip
+
+    def _take_over(self, job: str) -> None:
+        """Do the job of a node that died, unless it is paused here."""
+        if not self.scheduler.status(job)[0].paused:
+            self.scheduler.call(job)
 
     # -- who leads ------------------------------------------------------------------------------------
 
@@ -213,7 +218,12 @@ class Node:
     # -- how it stands --------------------------------------------------------------------------------
 
     def facts(self) -> dict[str, Any]:
-        """The public status of the node."""
+        """The public status of the node.
+
+        Raises: `Unavailable`, kind `node_not_ready`, while the bucket that it would ask is away.
+        """
+        if self.bucket is not None and self.bucket.away:
+            self.need_ready()
         position, chain = self.pond.log.position()
         reasons, members = self.reasons(), self.follower.members
         return {

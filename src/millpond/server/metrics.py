@@ -229,7 +229,7 @@ class _State(Collector):
         if node.bucket is not None:
             yield _gauge("bucket_moment", "Number of the last change that was seen.", node.bucket.space.moment)
             yield _gauge("bucket_clock_skew_seconds", "Beside the bucket's clock.", node.bucket.skew_ms / 1000)
-            if node.bucket.fault:
+            if node.bucket.away:
                 return  # what follows would ask it
         yield _gauge("log_position", "Position of the last entry.", node.pond.log.position()[0])
         with node.pond.space.read() as tx:

@@ -55,8 +55,8 @@ class Fleet:
 
     def kill(self, port: int, *, empty: bool) -> None:
         process = self.processes.pop(port)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+        with process:  # closes its pipe, and waits
+            process.send_signal(signal.SIGKILL)
         if empty:
             shutil.rmtree(self.folder / str(port), ignore_errors=True)
 

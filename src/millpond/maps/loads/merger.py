@@ -187,7 +187,7 @@ class Merger:
             if self._going() and name in self.loads.to_fold:
                 self.loads.to_fold.discard(name)
                 if folds_due(self.loading, name):
-                    with self._turns(f"fold/{name}", self.worker.stopping) as turn:
+                    with self._turns(f"compact/{name}", self.worker.stopping) as turn:
                         if turn is not None:
                             fold_loaded(self.loading, [name])
             elif self._going():

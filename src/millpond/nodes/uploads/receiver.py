@@ -138,9 +138,10 @@ class Receiver:
         """
         folder = self._place(part)
         if anywhere and self._shared is not None and not folder.is_dir():
-            self._shared.refresh()  # another node may have entered it a moment ago
-            if self.map_of(part) is None:
-                self._shared.fetch(part, self.begin)
+            self._shared.fetch(part, self.begin)
+            if not folder.is_dir():
+                # Another node may have entered it a moment ago. It removes the object then, and not before.
+                self._shared.refresh()
         if not folder.is_dir():
             return None
         self._of(part, touched=True)

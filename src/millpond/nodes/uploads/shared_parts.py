@@ -46,17 +46,20 @@ class SharedParts:
 
         Raises: as `Receiver.begin` and `UploadSession`, and as `ObjectStore.get_range`.
         """
-        name = f"{FOLDER}/{part}"
         try:
-            size = self._objects.size(name)
-            head = parse_head(self._objects.get_range(name, 0, min(size, HEAD_BYTES_MAX)), name)
+            self._fetch(part, f"{FOLDER}/{part}", begin)
         except NotFound as error:
             if error.kind != "object_not_found":
                 raise
-            return
-        if head is None:
-            return  # it was cut short: as good as none
-        session = begin(UploadOffer(part, head.manifest.map, head.total, head.checksum))
+        finally:
+            self._fetched.discard(part)
+
+    def _fetch(self, part: str, name: str, begin: Callable[[UploadOffer], UploadSession | None]) -> None:
+        size = self._objects.size(name)
+        head = parse_head(self._objects.get_range(name, 0, min(size, HEAD_BYTES_MAX)), name)
+        session = None
+        if head is not None:  # else it was cut short: as good as none
+            session = begin(UploadOffer(part, head.manifest.map, head.total, head.checksum))
         if session is None:
             return
         self._fetched.add(part)
@@ -68,7 +71,6 @@ class SharedParts:
     def forget(self, parts: Sequence[str]) -> None:
         """Remove what a load took; what cannot be removed expires."""
         names = [f"{FOLDER}/{part}" for part in parts]
-        self._fetched.difference_update(parts)
         try:
             if names:
                 self._objects.delete(*names)

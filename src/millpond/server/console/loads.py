@@ -16,6 +16,7 @@ from millpond.maps.loads.load import load_job_set
 
 if TYPE_CHECKING:
     from millpond.events.index import StreamIndex
+    from millpond.maps.log.log import Entry
     from millpond.nodes.node import Node
 
 __all__ = ("HOUR_MS", "by_hour", "loads_of", "newest_loads")
@@ -32,12 +33,19 @@ _ENDED = {"kind": ["succeeded", "failed"]}
 def loads_of(node: Node, names: Iterable[str]) -> dict[str, list[dict[str, Any]]]:
     """The loads of some maps in the last day, else of the newest day that had some; the newest first."""
     entries = node.pond.log.newest(_ENTRIES_MAX)
+    if node.bucket is not None:  # it has no streams
+        return {name: [_entered(name, entry) for entry in entries if _brings(entry, name)] for name in names}
     sources = {entry.position: str(entry.body["source"]) for entry in entries if entry.kind == "load"}
     return {name: _read(node, name, sources) for name in names}
 
 
 def newest_loads(node: Node, names: Sequence[str]) -> list[dict[str, Any]]:
     """The loads of the maps that were loaded last, the newest first."""
+    if node.bucket is not None:
+        return sorted(
+            (load for some in loads_of(node, names).values() for load in some),
+            key=lambda load: load["time_ms"], reverse=True,
+        )  # fmt: skip
     store = node.events.store
     indexes = ((store.index(_stream(name)), name) for name in names)
     recent = sorted(((index.last_id, name) for index, name in indexes if index is not None), reverse=True)
@@ -53,6 +61,19 @@ def by_hour(loads: Iterable[Mapping[str, Any]], now_ms: int) -> list[int]:
         if ago < len(hours):
             hours[-1 - ago] += load["rows"]
     return hours
+
+
+def _brings(entry: Entry, name: str) -> bool:
+    return entry.kind == "load" and name in entry.maps
+
+
+def _entered(name: str, entry: Entry) -> dict[str, Any]:
+    """A load as the log tells of it."""
+    brought = [*entry.body.get("parts", ()), *entry.body.get("layers", ())]
+    return {
+        "time_ms": entry.stamp_ms, "map": name, "rows": sum(item["rows"] for item in brought if item["map"] == name),
+        "rejected": int(entry.body.get("rejected", 0)), "source": str(entry.body["source"]), "error": None,
+    }  # fmt: skip
 
 
 def _stream(name: str) -> StreamName:
