@@ -1,7 +1,8 @@
 """A pond in a bucket of a local S3 server, beside the bare requests of the same sizes: times, and counted requests.
 
 * 64 threads with small loads into 8 maps: loads a second, beside one put after another of as many bytes
-* cold: opening a pond of 100 maps; `get` of one key, of an absent one, and a lookup of 1,000; beside one bare GET
+* cold: opening a pond of 100 maps; `get` of one key, of an absent one, and a lookup of 1,000, with the bytes that
+  each fetches; then others, when the index is there; beside one bare GET
 * warm: lookups of 1,000 keys from the cache, beside a pond in a folder
 * idle: the requests of an open pond that nobody asks, and of one that is asked all the time
 * cost: requests and dollars a month for three workloads, by what a load and a reader were counted to send
@@ -32,7 +33,7 @@ import pyarrow.compute as pc
 
 import millpond
 from millpond.stores.objects import open_objects
-from tests.harness.buckets.requests import counted_requests
+from tests.harness.buckets.requests import counted_requests, fetched_bytes
 from tests.s3_server import S3Server, start_server
 
 WRITERS, MAPS_WRITTEN, LOOKUP_KEYS, TRIES = 64, 8, 1_000, 9
@@ -99,18 +100,35 @@ def cold(url: str, folder: Path, rows: int) -> None:
         f"cold lookup of {LOOKUP_KEYS:,} keys": lambda reader: reader.lookup(keys(LOOKUP_KEYS)),
     }
     for number, (what, question) in enumerate(questions.items()):
-        with counted_requests() as counts:
+        with counted_requests() as counts, fetched_bytes() as sizes:
             began = time.perf_counter()
             pond = opened(url, folder / f"cold-{number}", max_staleness=60)
             if not number:
                 say("cold open", time.perf_counter() - began, counts)
             reader = pond.map("m")
             counts.clear()
+            sizes.clear()
             seconds = timed(lambda question=question, reader=reader: question(reader))
-            say(what, seconds, counts)
+            say(what, seconds, counts, f"{sum(sizes):,} bytes")
             counts.clear()
             say(f"{what}, again", timed(lambda question=question, reader=reader: question(reader)), counts)
+            if not number:
+                later(reader, rows, counts, sizes)
         pond.close()
+
+
+def later(reader: Any, rows: int, counts: Counter[str], sizes: list[int]) -> None:
+    """The requests of a reader that has the index: for keys far from each other, and for absent ones."""
+    names = {
+        "get of another key": [f"device-{number:08}" for number in range(rows // 5, rows // 5 + TRIES)],
+        "get of an absent key": [f"nobody-{number}" for number in range(TRIES)],
+    }
+    for what, those in names.items():
+        counts.clear()
+        sizes.clear()
+        samples = [timed(lambda name=name: reader.get(name)) for name in those]
+        one = Counter({verb: round(count / TRIES, 2) for verb, count in counts.items()})
+        say(f"{what}, cold, p50", statistics.median(samples), one, f"{sum(sizes) // TRIES:,} bytes")
 
 
 def bare(url: str, size: int) -> None:

@@ -8,14 +8,38 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from millpond.stores.objects import TaggedObject
 from millpond.stores.objects.bucket import BucketObjects
 
-__all__ = ("counted_requests",)
+__all__ = ("counted_requests", "fetched_bytes")
 
 _VERBS = {
     "put": "PUT", "swap": "PUT", "get_tagged": "GET", "get_range": "GET", "size": "HEAD", "list": "LIST",
     "level": "LIST", "delete": "DELETE",
 }  # fmt: skip
+
+
+@contextmanager
+def fetched_bytes() -> Iterator[list[int]]:
+    """The bytes of the bodies that this process fetches, while the block runs, one by one."""
+    sizes: list[int] = []
+    tagged, part = BucketObjects.get_tagged, BucketObjects.get_range
+
+    def get_tagged(self: BucketObjects, name: str) -> TaggedObject:
+        got = tagged(self, name)
+        sizes.append(got.data.size)
+        return got
+
+    def get_range(self: BucketObjects, name: str, start: int, stop: int | None = None) -> bytes:
+        got = part(self, name, start, stop)
+        sizes.append(len(got))
+        return got
+
+    BucketObjects.get_tagged, BucketObjects.get_range = get_tagged, get_range  # type: ignore[method-assign]
+    try:
+        yield sizes
+    finally:
+        BucketObjects.get_tagged, BucketObjects.get_range = tagged, part  # type: ignore[method-assign]
 
 
 @contextmanager
