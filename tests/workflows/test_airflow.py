@@ -218,13 +218,14 @@ def test_loads_by_anybody_update_an_asset_also_those_while_no_triggerer_ran(site
         return [json.loads(extra)["payload"]["mark"] for (extra,) in extras]
 
     positions: list[str] = []
-    for _ in range(2):
+    said: list[str] = []
+    for number in range(2):
         with site.running("triggerer", "--skip-serve-logs") as (_program, lines):
-            until(lines, "waits for what comes to weather", [])
+            until(lines, "waits for what comes to weather", said)
             wait_for(lambda: marks() == positions)
-            positions.append(str(site.load(2.0)))
+            positions.append(str(site.load(2.0 + number)))
             wait_for(lambda: marks() == positions)
-        positions.append(str(site.load(3.0)))
+        positions.append(str(site.load(2.5 + number)))
     assert site.rows("select target_dag_id from asset_dag_run_queue") == [("after",)]
 
 

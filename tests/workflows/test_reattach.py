@@ -61,10 +61,11 @@ def kill_at(own: Site, run: str, seconds: float, applications: Path) -> None:
     own.kill_worker()
     own.begin_worker()
     if "spark://" in own.master:  # its executors have to start, too
-        wait_for(lambda: own.loads(run), seconds=CLUSTER_SECONDS)
+        wait_for(lambda: any(own.loads(run)), seconds=CLUSTER_SECONDS)
     assert own.wait_ended(run).status == LHStatus.COMPLETED, own.log.read_text()
     applied = len(list(applications.iterdir())) - before
-    assert (own.loads(run), applied) == ([12], 1), f"seconds={seconds}"
+    entered = [rows for rows in own.loads(run) if rows]  # a ticket that is void is a load of no row
+    assert (entered, applied) == ([12], 1), f"seconds={seconds}"
     own.kill_worker()
     for driver in own.drivers(run):
         wait_for(lambda driver=driver: not Path(f"/proc/{driver['pid']}/cwd").exists())

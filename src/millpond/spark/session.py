@@ -35,7 +35,7 @@ def start(
 
     `memory` is the driver's heap (in local mode: all of it). `settings` are Spark's own and take precedence.
 
-    Raises: as `check_master`.
+    Raises: `Invalid`, kind `spark_connect`, for the address of a server of Spark Connect.
     """
     check_master(master)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
