@@ -25,6 +25,7 @@ from millpond.refs.rewrites import delete_rows, maintain_rows
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from millpond.maps.alerts.map_alerts import MapAlerts
     from millpond.maps.layered.past import Past
     from millpond.maps.loads.loading import Loading
     from millpond.maps.maintenance.maintenance import MaintenanceReport
@@ -142,6 +143,14 @@ class RefMap(Map):
 
     def __repr__(self) -> str:
         return f"Map({self.definition.summary}, ref={self.at.ref!r})"
+
+    @property
+    def alerts(self) -> MapAlerts:
+        """Refuse: alerts are about `main`.
+
+        Raises: `Invalid`.
+        """
+        raise ref_unsupported(self.name, "alerts")
 
     def _follow(self) -> None:
         """Take on the definition that the map has on the branch by now; at another ref it stays."""
