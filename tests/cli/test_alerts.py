@@ -23,8 +23,8 @@ def test_alerts_are_added_told_tried_and_removed(millpond: Shell) -> None:
         rows = [f"JFK,2024-03-30T{hour}:{minute}Z,20" for minute in (10, 20, 30)]
         Path("events.csv").write_text("\n".join(["key,time,delay", *rows]))
         millpond("load", "late", "events.csv")
-    told = [line["headers"] for line in millpond("events", "read", "millpond", "alerts/late", "--json").objects]
-    assert [(headers["rule"], headers["bucket"][11:16]) for headers in told] == [
+    lines = [line["headers"] for line in millpond("events", "read", "millpond", "alerts/late", "--json").objects]
+    assert [(headers["rule"], headers["bucket"][11:16]) for headers in lines] == [
         ("many", "10:00"),
         ("alert_1", "11:00"),
     ]

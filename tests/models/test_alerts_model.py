@@ -71,14 +71,14 @@ def on(held: set[Address], buckets: int) -> set[Address]:
 
 def crossings(before: set[Address], after: set[Address]) -> set[Address]:
     """The first of neighbours that came to be on, unless one beside them was on already, and still is."""
-    new, told = after - before, set()
+    new, firsts = after - before, set()
     for key, number in new:
         if (key, number - 1) in new:
             continue
         end = next(end for end in itertools.count(number + 1) if (key, end) not in new)
         if (key, number - 1) not in after and (key, end) not in after:
-            told.add((key, number))
-    return told
+            firsts.add((key, number))
+    return firsts
 
 
 events = st.fixed_dictionaries({
@@ -103,7 +103,7 @@ class Story:
     resolution: str
     pond: millpond.Pond = field(init=False)
     rows: list[Row] = field(default_factory=list)
-    told: Counter[tuple[str, str, int]] = field(default_factory=Counter)
+    expected: Counter[tuple[str, str, int]] = field(default_factory=Counter)
     numbers: Iterator[int] = field(default_factory=itertools.count)
 
     def number_of(self, time: datetime) -> int:
@@ -143,7 +143,7 @@ class Story:
         for name in RULES:
             many = self.buckets(name)
             for key, number in crossings(on(before[name], many), on(after[name], many)):
-                self.told[name, key, number] += 1
+                self.expected[name, key, number] += 1
 
     def _event(self, event: Row) -> Row:
         step = 24 * HOUR_MS if self.resolution == "1 day" else HOUR_MS
@@ -165,7 +165,7 @@ class Story:
 
     def check(self) -> None:
         stream = list(self.pond.events.read("millpond", "alerts/sales"))
-        assert self.told == Counter(
+        assert self.expected == Counter(
             (event.headers["rule"], event.headers["key"],
              self.number_of(datetime.fromisoformat(event.headers["bucket"]))) for event in stream
         )  # fmt: skip
@@ -182,11 +182,11 @@ def _end(at: str | None, name: str) -> None:
 def test_alerts_are_told_once_for_each_crossing(
     tmp_path_factory: pytest.TempPathFactory, resolution: str, story: list[tuple[Any, ...]]
 ) -> None:
-    told = Story(tmp_path_factory.mktemp("alerts") / "pond", resolution)
-    told.begin()
+    tale = Story(tmp_path_factory.mktemp("alerts") / "pond", resolution)
+    tale.begin()
     try:
         for act in story:
-            told.act(*act)
-        told.check()
+            tale.act(*act)
+        tale.check()
     finally:
-        told.pond.close()
+        tale.pond.close()

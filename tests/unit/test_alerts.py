@@ -37,7 +37,7 @@ def load(target: Any, key: str, hour: int, count: int, first: int = 0) -> None:
                  for number in range(first, first + count)])  # fmt: skip
 
 
-def told(pond: Pond, name: str = "sales") -> list[Event]:
+def alerts_in(pond: Pond, name: str = "sales") -> list[Event]:
     return list(pond.events.read("millpond", f"alerts/{name}"))
 
 
@@ -85,7 +85,7 @@ def test_rules_follow_a_map_that_is_renamed_and_go_with_one_that_is_dropped(pond
     assert shop.alerts.list() == (rule,)
     assert refusal(sales.alerts.list).kind == "map_dropped"
     load(shop, "a", 0, 2)
-    assert [event.headers["map"] for event in told(pond, "shop")] == ["shop"]
+    assert [event.headers["map"] for event in alerts_in(pond, "shop")] == ["shop"]
     pond.drop_map("shop")
     assert not pond.create_map("shop", kind="aggregate", value="orders long count", resolution="1 hour").alerts.list()
 
@@ -95,14 +95,14 @@ def test_branches_are_quiet_until_they_are_merged_and_a_revert_lets_it_be_told_a
     load(sales, "a", 0, 1)
     fix = pond.branch("fix", source="main")
     load(fix.map("sales"), "a", 0, 1, first=1)
-    assert not told(pond)
+    assert not alerts_in(pond)
     pond.refs.merge("fix")
-    assert [event.headers["key"] for event in told(pond)] == ["a"]
+    assert [event.headers["key"] for event in alerts_in(pond)] == ["a"]
     load(sales, "a", 0, 1, first=2)  # it is on still
-    assert len(told(pond)) == 1
+    assert len(alerts_in(pond)) == 1
     sales.delete("key = 'a'")
     load(sales, "a", 0, 2, first=5)
-    assert len(told(pond)) == 2
+    assert len(alerts_in(pond)) == 2
 
 
 def test_a_rule_that_comes_between_is_judged_by(pond: Pond, sales: Map) -> None:
@@ -117,7 +117,7 @@ def test_a_rule_that_comes_between_is_judged_by(pond: Pond, sales: Map) -> None:
 
     with listening(add):
         load(sales, "a", 0, 2)
-    assert [event.headers["rule"] for event in told(pond)] == ["alert_1"]
+    assert [event.headers["rule"] for event in alerts_in(pond)] == ["alert_1"]
     outcome = judging.Judged("sales", ())
     with pond.space.read() as tx, pytest.raises(Conflict):
         outcome.check(tx)
@@ -126,11 +126,11 @@ def test_a_rule_that_comes_between_is_judged_by(pond: Pond, sales: Map) -> None:
 def test_of_very_many_the_first_are_told_and_the_others_counted(
     pond: Pond, sales: Map, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(judging, "TOLD_MAX", 3)
+    monkeypatch.setattr(judging, "CROSSINGS_MAX", 3)
     monkeypatch.setattr("millpond.maps.alerts.alerted.CROSSINGS_AT_ONCE", 2)
     sales.alerts.add("orders > 0")
     sales.load([{"key": f"{'k' * 300}{n}", "time": 500_000 * HOUR_MS, "total": n} for n in range(5)])
-    events = told(pond)
+    events = alerts_in(pond)
     assert [event.kind for event in events] == ["alert", "alert", "alert", "alerts_omitted"]
     assert events[-1].headers == {"map": "sales", "rule": "alert_1", "alerts": "2"}
     assert {len(event.headers["key"]) for event in events[:3]} == {200}
@@ -144,4 +144,4 @@ def test_a_trial_goes_back_as_far_as_it_is_asked(pond: Pond, sales: Map) -> None
     trial = sales.alerts.try_("orders > 1 and key = 'a'", since="1d")
     assert (trial.changes, [made.bucket for made in trial.alerts]) == (3, ["2027-01-15T09:00:00+00:00"])
     assert sales.alerts.try_("orders > 1", since=0).changes == 0
-    assert not told(pond)
+    assert not alerts_in(pond)

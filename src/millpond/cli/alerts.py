@@ -96,9 +96,9 @@ def tried(
         return
     if trial.alerts:
         console.print_table(["loaded", "key", "bucket", "before", "after"], [_row(made) for made in trial.alerts])
-    told = console.human_count(len(trial.alerts) + trial.omitted, "alert")
+    alerts = console.human_count(len(trial.alerts) + trial.omitted, "alert")
     began = f" since {trial.since}" if trial.since else ""
-    console.say(f"{told} of {console.human_count(trial.changes, 'load')}{began}")
+    console.say(f"{alerts} of {console.human_count(trial.changes, 'load')}{began}")
 
 
 def _words(rule: AlertRule) -> str:

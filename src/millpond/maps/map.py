@@ -110,7 +110,7 @@ class Map(MapFace):
         """The snapshots of the map; a layered map is one at any time."""
         return self.rows.snapshots
 
-    @property
+    @opened_once
     def alerts(self) -> MapAlerts:
         """The rules of alerts of an aggregate.
 

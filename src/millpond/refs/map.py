@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from millpond.deferred import opened_once
 from millpond.errors import Invalid
 from millpond.maps.inputs.mapping import ColumnMapping, mapping_of
 from millpond.maps.inputs.missing_fields import with_fields
@@ -144,7 +145,7 @@ class RefMap(Map):
     def __repr__(self) -> str:
         return f"Map({self.definition.summary}, ref={self.at.ref!r})"
 
-    @property
+    @opened_once
     def alerts(self) -> MapAlerts:
         """Refuse: alerts are about `main`.
 

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING
 
-from millpond.json_forms import JsonForm
+from millpond.errors import Corrupt
+from millpond.json_forms import FormError, JsonForm
 from millpond.kernel.steps import step
 from millpond.maps.alerts.judging import Crossing
 from millpond.maps.model.keyspaces import ALERTED
@@ -71,10 +72,19 @@ def put_alerted(tx: Transaction, entry: Entry, outcomes: Iterable[Judged]) -> No
 
 
 def next_alerted(space: Space) -> tuple[bytes, Alerted] | None:
-    """The first row that is to be told, and its key; None when all is."""
+    """The first row that is to be told, and its key; None when all is.
+
+    Raises: `Corrupt`.
+    """
     with space.read() as tx:
         row = next(tx.scan(ALERTED.range()), None)
-    return None if row is None else (row[0], _FORM.decode(row[1]))
+    try:
+        return None if row is None else (row[0], _FORM.decode(row[1]))
+    except FormError as error:
+        raise Corrupt(
+            "an alert that is to be told cannot be read", kind="alert_damaged", reason=error,
+            hint="open the pond with the version that wrote it, or a newer one",
+        ) from error  # fmt: skip
 
 
 def remove_alerted(space: Space, key: bytes) -> None:

@@ -140,7 +140,7 @@ def crossed(
         after.holds(condition, Addresses(new.keys, np.maximum(times, INSTANT_MIN))) & (times != _NO_BUCKET)
         for times in line
     ]
-    return _told(new.keys, line, holds, buckets)
+    return _firsts(new.keys, line, holds, buckets)
 
 
 _NO_BUCKET = np.iinfo(np.int64).min
@@ -163,7 +163,7 @@ def _line(definition: MapDefinition, addresses: Addresses, buckets: int) -> list
     return line
 
 
-def _told(keys: pa.Array, line: list[I64], holds: list[Mask], buckets: int) -> Addresses:
+def _firsts(keys: pa.Array, line: list[I64], holds: list[Mask], buckets: int) -> Addresses:
     """The first of all neighbours in which a rule comes to be on, unless one beside them was on before.
 
     Each is on whose last so many buckets hold, one of which came to: so it was not on before.
@@ -183,5 +183,5 @@ def _told(keys: pa.Array, line: list[I64], holds: list[Mask], buckets: int) -> A
     begins[1:] = (number[1:] != number[:-1]) | (time[1:] != following[order][:-1])
     starts = np.flatnonzero(begins)
     ends = np.append(starts[1:], len(order))[: len(starts)] - 1
-    told = starts[~(left[order][starts] | right[order][ends])]
-    return Addresses(keys.take(pa.array(place[order][told])), time[told])
+    starts = starts[~(left[order][starts] | right[order][ends])]
+    return Addresses(keys.take(pa.array(place[order][starts])), time[starts])

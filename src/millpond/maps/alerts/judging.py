@@ -9,7 +9,7 @@
 
 Invariants:
 * the outcome is about one state before and one after: where another change came first, it is made anew;
-* memory does not grow with a change: groups are judged some keys at a time, and at most `TOLD_MAX` crossings of one
+* memory does not grow with a change: groups are judged some keys at a time, and at most `CROSSINGS_MAX` of one
   rule are told, the others counted;
 * a map without rules is asked for them, and no file is opened.
 """
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from millpond.maps.snapshots.manifest import Layer, SnapshotManifest
     from millpond.stores.objects import Objects
 
-__all__ = ("TOLD_MAX", "Crossing", "Judged", "crossings", "judged")
+__all__ = ("CROSSINGS_MAX", "Crossing", "Judged", "crossings", "judged")
 
-TOLD_MAX = 10_000
+CROSSINGS_MAX = 10_000
 """The crossings of one rule that one change tells; it says how many more there were."""
 TEXT_CHARS_MAX = 200
 """Longer text is cut where a crossing shows values."""
@@ -110,10 +110,10 @@ def crossings(
         for changed in _changed(objects, definition, before, after, brought):
             for rule, condition in conditions:
                 made = crossed(definition, condition, rule.buckets, old, new, changed)
-                left = max(TOLD_MAX - counts[rule.name], 0)
+                left = max(CROSSINGS_MAX - counts[rule.name], 0)
                 counts[rule.name] += len(made)
                 outcome.crossings += _shown(rule, old, new, Addresses(made.keys[:left], made.times[:left]))
-    outcome.omitted |= {name: count - TOLD_MAX for name, count in counts.items() if count > TOLD_MAX}
+    outcome.omitted |= {name: count - CROSSINGS_MAX for name, count in counts.items() if count > CROSSINGS_MAX}
 
 
 def _changed(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from millpond.errors import AlreadyExists, Invalid, NotFound
 from millpond.kernel.steps import step
-from millpond.maps.alerts.judging import TOLD_MAX, Crossing, Judged, crossings
+from millpond.maps.alerts.judging import CROSSINGS_MAX, Crossing, Judged, crossings
 from millpond.maps.alerts.rules import RULES_MAX, AlertRule, checked_rule, put_rule, rules_of
 from millpond.maps.layered.history import changes_of
 from millpond.maps.model.catalogue import same_map
@@ -133,19 +133,19 @@ class MapAlerts:
             self._rules(tx)
             history = changes_of(tx, self._definition.name)
         first = changes = omitted = 0
-        told: tuple[TrialCrossing, ...] = ()
+        alerts: tuple[TrialCrossing, ...] = ()
         for before, change in _steps(history, first_ms):
             outcome = Judged(self._definition.name, (rule,))
             try:
                 self._judge(before, change, outcome)
             except NotFound:
                 continue  # it aged out meanwhile
-            first, changes, room = first or change.moment_ms, changes + 1, TOLD_MAX - len(told)
-            told += tuple(_of_trial(change, crossing) for crossing in outcome.crossings[:room])
+            first, changes, room = first or change.moment_ms, changes + 1, CROSSINGS_MAX - len(alerts)
+            alerts += tuple(_of_trial(change, crossing) for crossing in outcome.crossings[:room])
             omitted += max(len(outcome.crossings) - room, 0) + outcome.omitted.get(rule.name, 0)
         return AlertTrial(
             map=self._definition.name, when=when, buckets=rule.buckets, since=_text(first) if changes else "",
-            changes=changes, alerts=told, omitted=omitted,
+            changes=changes, alerts=alerts, omitted=omitted,
         )  # fmt: skip
 
     def _rules(self, tx: ReadTransaction) -> tuple[AlertRule, ...]:
@@ -174,8 +174,8 @@ def _steps(history: list[Change], first_ms: int) -> Iterator[tuple[Change | None
     """The loads of a history from a time on, each with the change before it."""
     before: Change | None = None
     for change in history:
-        known = before is not None or change.version == 1
-        if known and change.kind == "load" and change.moment_ms >= first_ms:
+        whole = before is not None or change.version == 1
+        if whole and change.kind == "load" and change.moment_ms >= first_ms:
             yield before, change
         before = change
 
