@@ -7,7 +7,7 @@ and hour. In turn, the median of the runs:
 
 * **group**: all events into a new map, to where lookups answer; DuckDB: into a table of a file, by `GROUP BY`;
 * **add 100,000 events** into the groups that are there; Delta Lake: a `MERGE` that adds, with `--python` as in
-  `merge_delta.py`;
+  `merge_delta.py`; the same with an alert that each load meets and none crosses;
 * **one bucket, 24 buckets**: a million lookups, on one core; DuckDB: a join with its table, in memory, on two.
 
 All answers are compared. The bytes of a group are those of the folded map, beside the row that Plan B has.
@@ -104,6 +104,21 @@ def group(events: pa.Table, folder: Path, runs: range) -> tuple[Contest, millpon
     return contest, ponds[-1]
 
 
+def alerted(sales: millpond.Map, keys: int, runs: range) -> tuple[Contest, list[pa.Table]]:
+    """Such loads with an alert and without one, in turn."""
+    contest, loads = Contest("add 100,000 events, with an alert", MORE), []
+    for number in runs:
+        for name, rule in (("Millpond, no alert", False), ("Millpond", True)):
+            if rule:
+                sales.alerts.add("orders > 1000000 and most > 60", name="never")
+            more = events_of(MORE, keys, np.random.default_rng(1_000 + 2 * number + rule))
+            contest.run(name, lambda rows=more: sales.load(rows))
+            loads.append(more)
+            if rule:
+                sales.alerts.remove("never")
+    return contest, loads
+
+
 def add(sales: millpond.Map, keys: int, runs: range, folder: Path) -> tuple[Contest, list[pa.Table]]:
     contest, loads = Contest("add 100,000 events", MORE), []
     for number in runs:
@@ -159,14 +174,15 @@ def measure(events: int, keys: int, count: int, runs: range, python: str | None 
         with pond:
             sales = pond.map("sales")
             second, loads = add(sales, keys, runs, changed)
-            groups = grouped(pa.concat_tables([some, *loads]))
+            third, more = alerted(sales, keys, runs)
+            groups = grouped(pa.concat_tables([some, *loads, *more]))
             assert total_of(sales.scan().read_all()) == total_of(groups)
             if python is not None:
                 delta(second, grouped(some), changed, folder, python)
             looked = lookups(sales, groups, keys, count, runs)
             sales.compact()
             size = sales.freeze().size / len(groups)
-        return [first, second, *looked], size
+        return [first, second, third, *looked], size
 
 
 def main() -> None:

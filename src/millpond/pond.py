@@ -172,7 +172,7 @@ class Pond(PondFace, RefsFace):
                 folder, self.space, clock, lambda: self.loads, self._shard, self._layers, served=serve,
                 writing=self._serving.writing, memory_max=memory_max, history_ms=history_ms,
                 let_go=lambda definition, manifests: self.refs.let_go(definition, manifests),
-                open_files=self.place.open_files,
+                open_files=self.place.open_files, tell_alerts=self._tell_alerts,
             )  # fmt: skip
             self.open_maps = OpenMaps(self.loading)
             opened.callback(self.open_maps.forget)
@@ -241,6 +241,11 @@ class Pond(PondFace, RefsFace):
         events = Events(store, self.clock, space=self.space, open_jobs=open_jobs)
         events.append_batches.retention_ms = lambda: event_rules().retention_ms
         return events
+
+    def _tell_alerts(self) -> None:
+        from millpond.alert_events import tell_alerts
+
+        tell_alerts(self.space, lambda: self.events.store)
 
     @opened_once
     def reports(self) -> JobReports:

@@ -39,6 +39,7 @@ _MODULES = {
     "scan": "queries",
     "enrich": "enrich.command",
     "maintenance": "maintenance",
+    "alert": "alerts",
     "alter": "maps",
     "copy": "copies",
     "rename": "maps",

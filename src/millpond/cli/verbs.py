@@ -22,6 +22,7 @@ __all__ = ("made", "verb")
 F = TypeVar("F", bound=Callable[..., None])
 GROUPS = {
     "maintenance": "Keep maps small: drop repeats, delete the old, give disk back.",
+    "alert": "Alerts: events that tell when a load lets a condition hold in an aggregate.",
     "repo": "Repositories: objects with branches, commits and merges.",
     "branch": "Branches: lines of commits to write to.",
     "fs": "Objects: put, get, list, copy and delete them.",

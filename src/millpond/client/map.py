@@ -27,7 +27,7 @@ from millpond.maps.loads.deletion import DeleteReport, condition_text
 from millpond.maps.loads.load import LoadResult
 from millpond.maps.maintenance.maintenance import MaintenanceReport
 from millpond.maps.model.definition import Kind, MapDefinition
-from millpond.maps.model.store_limits import aggregate_unsupported
+from millpond.maps.model.store_limits import aggregate_unsupported, need_alerts
 from millpond.maps.predicates.to_text import scan_elsewhere
 from millpond.maps.protocols import MapOperations
 from millpond.times.instants import clear_instant, parse_instant
@@ -35,6 +35,7 @@ from millpond.times.instants import clear_instant, parse_instant
 if TYPE_CHECKING:
     from millpond.client.transport import Connection
     from millpond.kernel.operations import Operation
+    from millpond.maps.alerts.map_alerts import MapAlerts
     from millpond.maps.inputs.key_columns import Key, OnInvalid
     from millpond.maps.predicates.predicate import Where
     from millpond.maps.snapshots.freeze import SnapshotManifest
@@ -87,6 +88,15 @@ class RemoteMap(MapFace, MapOperations):
     def kind(self) -> Kind:
         """The map's kind."""
         return self.definition.kind
+
+    @property
+    def alerts(self) -> MapAlerts:
+        """Refuse: a node has no alerts.
+
+        Raises: `Invalid`, kinds `alerts_unsupported` and `aggregate_unsupported`.
+        """
+        need_alerts(self.definition)
+        raise aggregate_unsupported(self.name, "alerts")
 
     def _perform(self, operation: Operation, arguments: Mapping[str, Any]) -> Any:
         """The result of a declared operation on this map."""

@@ -19,7 +19,7 @@ from millpond.maps.inputs.single_key import single_key
 from millpond.maps.map_rows import LayeredRows, MapRows, ShardRows
 from millpond.maps.model.catalogue import same_map
 from millpond.maps.model.definition import Kind, MapDefinition, Store
-from millpond.maps.model.store_limits import aggregate_unsupported, unsupported
+from millpond.maps.model.store_limits import aggregate_unsupported, need_alerts, unsupported
 from millpond.maps.shard.shard import Shard
 from millpond.maps.snapshots.freshness import Freshness, Stamp
 from millpond.times.instants import clear_instant, parse_instant
@@ -27,6 +27,7 @@ from millpond.times.instants import clear_instant, parse_instant
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from millpond.maps.alerts.map_alerts import MapAlerts
     from millpond.maps.inputs.key_columns import Key, OnInvalid
     from millpond.maps.inputs.mapping import ColumnMapping
     from millpond.maps.inputs.spans import Between
@@ -108,6 +109,19 @@ class Map(MapFace):
     def snapshots(self) -> MapSnapshots | Layers:
         """The snapshots of the map; a layered map is one at any time."""
         return self.rows.snapshots
+
+    @opened_once
+    def alerts(self) -> MapAlerts:
+        """The rules of alerts of an aggregate.
+
+        Raises: `Invalid`, kinds `alerts_unsupported` and `aggregate_unsupported`, for a map that has none.
+        """
+        from millpond.maps.alerts.map_alerts import MapAlerts
+
+        need_alerts(self.definition)
+        if self.layers is None or not self.objects.collected:
+            raise aggregate_unsupported(self.name, "alerts")
+        return MapAlerts(self.layers, self.loading.writing)
 
     def __repr__(self) -> str:
         return f"Map({self.definition.summary})"

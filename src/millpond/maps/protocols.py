@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from millpond.events.interface import EventsLike
     from millpond.kernel.job_reports import JobReports
     from millpond.kernel.verify import Report
+    from millpond.maps.alerts.map_alerts import AlertTrial
+    from millpond.maps.alerts.rules import AlertRule
     from millpond.maps.enrich import Lookup
     from millpond.maps.inputs.key_columns import Key, OnInvalid
     from millpond.maps.inputs.mapping import ColumnMapping
@@ -37,7 +39,16 @@ if TYPE_CHECKING:
     from millpond.maps.snapshots.snapshot import Snapshot
     from millpond.versions.protocols import RepositoriesLike, RepositoryLike
 
-__all__ = ("CatalogueLike", "DefinitionsLike", "LogLike", "MapLike", "MapOperations", "PartsLike", "PondLike")
+__all__ = (
+    "AlertsLike",
+    "CatalogueLike",
+    "DefinitionsLike",
+    "LogLike",
+    "MapLike",
+    "MapOperations",
+    "PartsLike",
+    "PondLike",
+)
 
 
 class MapOperations(Protocol):
@@ -45,6 +56,15 @@ class MapOperations(Protocol):
 
     The methods of `MapLike` have theirs by hand: they move Arrow, wait for several nodes, or ask a cached snapshot.
     """
+
+
+class AlertsLike(Protocol):
+    """The alerts of a map: see `maps.alerts.map_alerts.MapAlerts` for what each does."""
+
+    def add(self, when: str, *, name: str = "", buckets: int | str = 1) -> AlertRule: ...
+    def list(self) -> Sequence[AlertRule]: ...
+    def remove(self, name: str) -> None: ...
+    def try_(self, when: str, *, buckets: int | str = 1, since: str | int | None = None) -> AlertTrial: ...
 
 
 class MapLike(MapOperations, Protocol):
@@ -56,6 +76,8 @@ class MapLike(MapOperations, Protocol):
     def name(self) -> str: ...
     @property
     def kind(self) -> Kind: ...
+    @property
+    def alerts(self) -> AlertsLike: ...
 
     def load(
         self, data: Any, *, columns: ColumnMapping | Mapping[str, Any] | None = None, max_rejects: int = 0,

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING
 
 from millpond.errors import Conflict
 from millpond.kernel.steps import step
+from millpond.maps.alerts.alerted import put_alerted
+from millpond.maps.alerts.judging import Judged, judged
 from millpond.maps.layered.head import Head
 from millpond.maps.layered.history import Change, changes_of
 from millpond.maps.loads.layered_load import LayerContent
@@ -202,6 +204,8 @@ def publish(
     Raises: `Conflict`, kind `head_moved`, when one of the maps was changed meanwhile; as `commit_changes`.
     """
 
+    alerts = [outcome for head in heads.values() if (outcome := _judged(layers_for, head)) is not None]
+
     def move(tx: Transaction, commit: Commit) -> None:
         for head in heads.values():
             _define(tx, loading, head)
@@ -220,13 +224,22 @@ def publish(
             if head.manifest is not None:
                 layers = layers_for(head.definition)
                 layers.swap(tx, _seen(head), head.manifest, entry)
+        put_alerted(tx, entry, alerts)
 
     commit = commit_changes(
         tree, MAIN, changes, allow_empty=allow_empty, parents=parents, clean=True, rest=rest, besides=move
     )  # fmt: skip
     step("refs.published")
+    if alerts:
+        loading.tell_alerts()
     loading.loads.announce()
     return commit
+
+
+def _judged(layers_for: LayersFor, head: NewHead) -> Judged | None:
+    if head.manifest is None:
+        return None
+    return judged(layers_for(head.definition), _seen(head).manifest, head.manifest)
 
 
 def _seen(head: NewHead) -> Head:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from millpond.deferred import opened_once
 from millpond.errors import Invalid
 from millpond.maps.inputs.mapping import ColumnMapping, mapping_of
 from millpond.maps.inputs.missing_fields import with_fields
@@ -25,6 +26,7 @@ from millpond.refs.rewrites import delete_rows, maintain_rows
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from millpond.maps.alerts.map_alerts import MapAlerts
     from millpond.maps.layered.past import Past
     from millpond.maps.loads.loading import Loading
     from millpond.maps.maintenance.maintenance import MaintenanceReport
@@ -142,6 +144,14 @@ class RefMap(Map):
 
     def __repr__(self) -> str:
         return f"Map({self.definition.summary}, ref={self.at.ref!r})"
+
+    @opened_once
+    def alerts(self) -> MapAlerts:
+        """Refuse: alerts are about `main`.
+
+        Raises: `Invalid`.
+        """
+        raise ref_unsupported(self.name, "alerts")
 
     def _follow(self) -> None:
         """Take on the definition that the map has on the branch by now; at another ref it stays."""

@@ -23,7 +23,7 @@ from millpond.maps.log.apply import record
 from millpond.maps.model.catalogue import created_map, find_map, same_map
 from millpond.maps.model.definition import check_name
 from millpond.maps.model.field_changes import need_layers
-from millpond.maps.model.keyspaces import ABSORBED
+from millpond.maps.model.keyspaces import ABSORBED, ALERTS
 from millpond.maps.model.snapshot_pointer import Current, move_pointer
 from millpond.maps.snapshots.freeze import files_of
 from millpond.maps.snapshots.leases import writing
@@ -130,6 +130,8 @@ def _enter(
     for key, row in list(tx.scan(ABSORBED[before.name].range())):
         tx.put(ABSORBED.pack(after.name, ABSORBED.unpack(key)[1]), row)
     if drop:
+        for key, row in list(tx.scan(ALERTS[before.name].range())):
+            tx.put(ALERTS.pack(after.name, ALERTS.unpack(key)[1]), row)
         for change in changes_of(tx, before.name):
             put_back(tx, after.name, replace(change, manifest=linked[change.manifest].id, loaded=""))
         record(tx, "drop", (before.name,), {"incarnation": before.incarnation}, now)

@@ -22,6 +22,8 @@ import pyarrow as pa
 from millpond.errors import Conflict
 from millpond.kernel.space import Space, Transaction
 from millpond.kernel.steps import step
+from millpond.maps.alerts.alerted import put_alerted
+from millpond.maps.alerts.judging import Judged, judged
 from millpond.maps.layered.head import Head, Layers
 from millpond.maps.layered.row_files import RowFile
 from millpond.maps.layered.share_ranges import Writes, layer_of_files
@@ -106,6 +108,7 @@ class _Placed:
     head: Head
     manifest: SnapshotManifest
     loaded: SnapshotManifest
+    alerts: Judged | None
 
 
 @dataclass(slots=True)
@@ -150,6 +153,11 @@ class LayeredLoad:
     def names(self) -> set[str]:
         """The maps of its layers."""
         return {*self._parts, *self._layers}
+
+    @property
+    def watched(self) -> bool:
+        """True when a map of its layers has rules of alerts."""
+        return any(placed.alerts is not None and placed.alerts.rules for placed in self._placed)
 
     def place(self, space: Space, now_ms: int) -> None:
         """Put each layer on the head of its map as it is now: files are stored, and nothing is visible.
@@ -200,7 +208,8 @@ class LayeredLoad:
             # What lies on top was put together with the groups under it: the rows of the load are told apart.
             alone = replace(layer, mode=LayerMode.WHOLE, updated=now_ms if manifest.updates else None)
             loaded = layers.stored(replace(manifest, layers=(alone,), sections=None))
-        return _Placed(layers, contents, head, layers.stored(manifest), loaded)
+        stored = layers.stored(manifest)
+        return _Placed(layers, contents, head, stored, loaded, judged(layers, head.manifest, stored, layer))
 
     def enter(self, tx: Transaction, entry: Entry) -> None:
         """Let what was placed count, of the maps to which the entry in the log says that something new is brought.
@@ -208,10 +217,13 @@ class LayeredLoad:
         Raises: `Conflict`, kind `head_moved`, when it must be placed anew; `NotFound`, kind `map_dropped`.
         """
         brought = entry.body.get("layers", ())
-        placed = {placed.layers.definition.name: placed for placed in self._placed}
+        placed, alerts = {placed.layers.definition.name: placed for placed in self._placed}, list[Judged]()
         for name in {content["map"] for content in brought}:
             ids = {content["id"] for content in brought if content["map"] == name}
             if name not in placed or ids != set(placed[name].contents):
                 raise Conflict("a part was entered meanwhile", kind="head_moved", hint="place the others anew")
             part = placed[name]
             part.layers.swap(tx, part.head, part.manifest, entry, loaded=part.loaded.id)
+            if part.alerts is not None:
+                alerts.append(part.alerts)
+        put_alerted(tx, entry, alerts)

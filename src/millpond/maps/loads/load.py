@@ -101,6 +101,8 @@ def commit_load(
                 parts_of(parts), source, rejected=rejected, load_id=load_id, stream=stream, unsynced=unsynced,
                 layered=layered, void=void,
             )  # fmt: skip
+        if layered.watched:
+            loading.tell_alerts()
         if wait:
             _wait_merged(loading, committed)
         if loading.served:

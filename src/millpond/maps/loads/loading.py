@@ -42,6 +42,7 @@ class Loading:
     `memory_max`: the bytes of memory that one piece of work on a map may take. `history_ms`: the age up to which the
     history of layered maps is kept. `let_go` lets go of manifests that only commits of the past name; it gives the
     others, with who names each. `open_files` opens the files of a map, by the folder that they have on this machine.
+    `tell_alerts` tells what entered changes left to be told.
     """
 
     folder: Path
@@ -56,6 +57,7 @@ class Loading:
     history_ms: int = HISTORY_MS
     let_go: Callable[[MapDefinition, Collection[str]], Mapping[str, str]] = lambda *_: {}
     open_files: Callable[[Path], FolderObjects] = folder_files
+    tell_alerts: Callable[[], None] = lambda: None
 
     @property
     def loads(self) -> Loads:

@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Protocol
 from millpond.errors import Conflict, Corrupt, Invalid, Unavailable
 from millpond.json_forms import FormError, JsonForm, OtherFormat
 from millpond.maps.loads.loading import folder_files
-from millpond.maps.model.keyspaces import MAINTENANCE, QUEUE
+from millpond.maps.model.keyspaces import ALERTED, MAINTENANCE, QUEUE
 from millpond.stores.files import disk_errors, make_folder, sweep_leftovers, write_file_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from millpond.clock import Clock
+    from millpond.kernel.keyspace import Keyspace
     from millpond.kernel.space import Space
     from millpond.maps.loads.loading import Loading
     from millpond.maps.log.ownership import OwnerLock
@@ -257,11 +258,17 @@ def recover(loading: Loading, owner: OwnerLock, catalogue: PondCatalogue) -> Non
 
         with suppress(Unavailable, Corrupt, Conflict), owner.writing():
             merge_queued(loading.loads, loading.shard_of, wait_seconds=0)
+    if _holds(loading.space, ALERTED):
+        loading.tell_alerts()
     catalogue.finish_drops()
     sweep_pond(loading.folder)
 
 
 def _waits(space: Space) -> bool:
     """True when parts or orders of maintenance are queued."""
+    return _holds(space, QUEUE, MAINTENANCE)
+
+
+def _holds(space: Space, *keyspaces: Keyspace) -> bool:
     with space.read() as tx:
-        return any(next(tx.keys(keys.range()), None) is not None for keys in (QUEUE, MAINTENANCE))
+        return any(next(tx.keys(keyspace.range()), None) is not None for keyspace in keyspaces)

@@ -30,7 +30,7 @@ from millpond.kernel.space import ReadTransaction, Transaction
 from millpond.maps.log.log import Entry, head_of
 from millpond.maps.model.catalogue import map_names
 from millpond.maps.model.definition import MapDefinition
-from millpond.maps.model.keyspaces import ABSORBED, HISTORY, MAINTENANCE, PART_NUMBER, QUARANTINE, QUEUE
+from millpond.maps.model.keyspaces import ABSORBED, ALERTS, HISTORY, MAINTENANCE, PART_NUMBER, QUARANTINE, QUEUE
 from millpond.maps.model.snapshot_pointer import move_pointer
 
 __all__ = (
@@ -306,5 +306,5 @@ def forget_map(tx: Transaction, name: str) -> None:
     """Take everything of a dropped map out of the space, but for the parts that are kept."""
     move_pointer(tx, name, None)
     series_of(name).clear(tx)
-    for prefix in (QUARANTINE[name], MAINTENANCE[name], HISTORY[name]):
+    for prefix in (QUARANTINE[name], MAINTENANCE[name], HISTORY[name], ALERTS[name]):
         tx.delete_range(prefix.range())

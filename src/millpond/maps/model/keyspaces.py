@@ -8,15 +8,23 @@ from __future__ import annotations
 from millpond.kernel.keyspace import REGISTRY, Scope
 
 __all__ = (
-    "ABSORBED", "CATALOGUE", "CLONED", "CONFIRMED", "COPIED", "HANDED_OVER", "HISTORY", "HISTORY_AGE", "JOB", "LOADS",
-    "LOG", "MAINTENANCE", "NAMED", "NODE_LIST", "PART_NUMBER", "PART_RETENTION", "POND_ID", "PROMISE", "QUARANTINE",
-    "QUEUE", "RETAINED", "RETAINED_INDEXED", "RETAINED_SINCE", "SNAPSHOT", "STREAMS", "TOKENS",
+    "ABSORBED", "ALERTED", "ALERTS", "CATALOGUE", "CLONED", "CONFIRMED", "COPIED", "HANDED_OVER", "HISTORY",
+    "HISTORY_AGE", "JOB", "LOADS", "LOG", "MAINTENANCE", "NAMED", "NODE_LIST", "PART_NUMBER", "PART_RETENTION",
+    "POND_ID", "PROMISE", "QUARANTINE", "QUEUE", "RETAINED", "RETAINED_INDEXED", "RETAINED_SINCE", "SNAPSHOT",
+    "STREAMS", "TOKENS",
 )  # fmt: skip
 
 _SHARED, _LOCAL = Scope.SHARED, Scope.LOCAL
 
 CATALOGUE = REGISTRY.register(
     "maps", "catalogue", ("map",), _SHARED, "JSON", "the definition of a map"
+)  # fmt: skip
+ALERTS = REGISTRY.register(
+    "maps", "alerts", ("map", "rule"), _SHARED, "JSON", "a rule of an alert: its condition, and in how many buckets"
+)  # fmt: skip
+ALERTED = REGISTRY.register(
+    "maps", "alerted", ("position", "number"), _LOCAL, "JSON",
+    "alerts that the change at a position of the log made: they are told as events, and the row goes",
 )  # fmt: skip
 LOG = REGISTRY.register(
     "maps", "log", ('position or "head"',), _SHARED, "log", "the log of all changes of the maps' content",

@@ -15,6 +15,7 @@ __all__ = (
     "aggregate_unsupported",
     "at_birth",
     "between_unsupported",
+    "need_alerts",
     "need_shard",
     "one_state",
     "preferred_store",
@@ -46,6 +47,7 @@ AGGREGATE_UNSUPPORTED = {
     "window": "take a snapshot of all times, or of some keys",
     "fields": "make a new map with these fields, and load it again",
     "condense": "leave it out: rows of one bucket are one row anyway",
+    "alerts": "open the folder of the pond: a node has no alerts, nor has a bucket",
     "changes": "read the map by scan: what a load brings is not what a bucket holds",
 }
 """Operations that aggregates do not have, each with the way out."""
@@ -65,6 +67,18 @@ def between_unsupported(definition: MapDefinition) -> Invalid:
         "only aggregates combine what lies between two times", kind="between_unsupported", map=definition.name,
         map_kind=definition.kind, hint="ask at a time, or scan the rows",
     )  # fmt: skip
+
+
+def need_alerts(definition: MapDefinition) -> None:
+    """Refuse alerts of a map whose rows are told as they come.
+
+    Raises: `Invalid`, kind `alerts_unsupported`.
+    """
+    if definition.aggregation is None:
+        raise Invalid(
+            "only aggregates have alerts", kind="alerts_unsupported", map=definition.name,
+            map_kind=definition.kind, hint="load into a map with kind='aggregate'",
+        )  # fmt: skip
 
 
 def one_state(definition: MapDefinition) -> Invalid:

@@ -1,0 +1,73 @@
+"""Alerts as events: in the stream `alerts/MAP` of the queue `millpond`.
+
+An event of kind `alert` has the headers `map`, `rule`, `key` and `bucket`, and as its payload JSON with the condition,
+the values `before` and `after`, and the position of the change in the log. One of kind `alerts_omitted` says by its
+headers `rule` and `alerts` how many more a change made.
+
+Invariants:
+* an event is told once, see `maps/alerts/alerted.py`: it is stored with the position of its change as that of a source;
+* work never fails for its alerts: what cannot be told waits for the next change, or the next opening of the pond.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from millpond.errors import MillpondError
+from millpond.events.event import EventBatch, NewEvent
+from millpond.events.names import StreamName
+from millpond.events.reports import QUEUE, reason_of
+from millpond.json_forms import to_json
+from millpond.kernel.steps import step
+from millpond.maps.alerts.alerted import next_alerted, remove_alerted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millpond.events.reports import Appends
+    from millpond.kernel.space import Space
+    from millpond.maps.alerts.alerted import Alerted
+
+__all__ = ("alert_stream", "tell_alerts")
+
+SOURCE = "alerts"
+KEY_CHARS_MAX = 200
+"""A longer key is cut in the header; the payload has all of it."""
+_CROSSINGS = 1 << 32
+"""More than one change makes: positions of events count changes by it."""
+_LOG = logging.getLogger(__name__)
+
+
+def alert_stream(name: str) -> StreamName:
+    """The stream of a map's alerts."""
+    return StreamName(QUEUE, f"alerts/{name}")
+
+
+def tell_alerts(space: Space, store: Callable[[], Appends]) -> None:
+    """Store the events of all that is to be told, in the order of the log."""
+    try:
+        while (row := next_alerted(space)) is not None:
+            store().append([_batch(row[1])])
+            step("alerts.appended")
+            remove_alerted(space, row[0])
+    except MillpondError as error:
+        _LOG.warning("alerts could not be told, and wait: %s", reason_of(error))
+
+
+def _batch(alerted: Alerted) -> EventBatch:
+    events = [
+        NewEvent(
+            alerted.stamp_ms,
+            to_json({"when": crossing.when, "key": crossing.key, "before": crossing.before, "after": crossing.after,
+                     "position": alerted.position}),
+            "alert",
+            {"map": alerted.map, "rule": crossing.rule, "key": crossing.key[:KEY_CHARS_MAX], "bucket": crossing.bucket},
+        )
+        for crossing in alerted.crossings
+    ]  # fmt: skip
+    for rule, count in alerted.omitted.items():
+        headers = {"map": alerted.map, "rule": rule, "alerts": str(count)}
+        events.append(NewEvent(alerted.stamp_ms, b"", "alerts_omitted", headers))
+    first = alerted.position * _CROSSINGS + alerted.first
+    return EventBatch(alert_stream(alerted.map), events, SOURCE, range(first, first + len(events)))

@@ -1,0 +1,1 @@
+"""Alerts: rules on aggregates, which loads meet; what is to be told is part of a load."""

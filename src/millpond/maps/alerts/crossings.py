@@ -1,0 +1,187 @@
+"""Crossings: where the condition of a rule comes to hold by a change of an aggregate.
+
+    rule            flights > 100, for 2 buckets
+    before          10:00 ✓   11:00 ·   12:00 ·   13:00 ·
+    a load brings             11:00 ✓   12:00 ✓
+    after           10:00 ✓   11:00 ✓   12:00 ✓   13:00 ·     on at 11:00 and 12:00, told once: at 11:00
+
+A rule is *on* in a bucket of a key when its condition holds there and in the buckets before it, as many together as the
+rule says. Neighbours in which it is on are one crossing.
+
+Invariants:
+* a crossing is told by the change that lets a rule be on in neighbours of which none was on before: at the first of
+  them, unless the bucket beside them, on either side, was on already and still is;
+* so it is told again only after it fell back: when a bucket in which it is not on lies between, or a change undid it;
+* a bucket without a row holds no condition, nor does a null: as in SQL;
+* what is looked at follows the groups that a change touched: their values after it, and of those for which a condition
+  holds, the values before, and `buckets` on either side.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from millpond.arrays.radix import I64
+from millpond.deferred import opened_once
+from millpond.maps.model.columns import INSTANT, askable_schema
+from millpond.maps.model.tags import TAGS, shown_tags
+from millpond.maps.predicates.taken import filtered
+from millpond.maps.snapshots.snapshot import Snapshot
+from millpond.times.buckets import bucket_ends, bucket_starts
+from millpond.times.instants import INSTANT_MAX, INSTANT_MIN
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from millpond.maps.model.definition import MapDefinition
+    from millpond.maps.predicates.predicate import Predicate
+    from millpond.maps.snapshots.manifest import SnapshotManifest
+    from millpond.stores.objects import Objects
+
+    Mask = npt.NDArray[np.bool_]
+
+__all__ = ("Addresses", "GroupsOf", "crossed")
+
+_PLACE = " place"
+"""No map has a column of that name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Addresses:
+    """Buckets of keys: keys as they are stored, and the starts of buckets in UTC milliseconds."""
+
+    keys: pa.Array
+    times: I64
+
+    def __len__(self) -> int:
+        return len(self.times)
+
+    def take(self, places: I64) -> Addresses:
+        """Those at these places."""
+        return Addresses(self.keys.take(pa.array(places)), self.times[places])
+
+
+class GroupsOf:
+    """The groups of one state of a map, None for one without rows; its files are opened when it is asked first."""
+
+    def __init__(self, objects: Objects, definition: MapDefinition, manifest: SnapshotManifest | None) -> None:
+        self._objects, self._definition, self._manifest = objects, definition, manifest
+
+    @opened_once
+    def _snapshot(self) -> Snapshot | None:
+        if self._manifest is None or not self._manifest.layers:
+            return None
+        return Snapshot.open(self._objects, self._manifest)
+
+    def close(self) -> None:
+        """Close the files."""
+        snapshot = self.__dict__.get("_snapshot")
+        if snapshot is not None:
+            snapshot.close()
+
+    def holds(self, condition: Predicate, addresses: Addresses) -> Mask:
+        """For each address, whether there is a row, and the condition takes it.
+
+        Raises: `Corrupt`, `NotFound`, naming the file.
+        """
+        mask = np.zeros(len(addresses), np.bool_)
+        snapshot = self._snapshot
+        if snapshot is None or not len(addresses):
+            return mask
+        times, schema = pa.array(addresses.times).cast(INSTANT), askable_schema(self._definition)
+        matches = snapshot.find(addresses.keys, times, on_invalid="miss")
+        there = np.flatnonzero(matches.there())
+        shown: dict[str, pa.Array] = {}
+        for name in condition.columns:
+            if name == "key":
+                shown[name] = addresses.keys.cast(pa.string())
+            elif name == TAGS:
+                shown[name] = shown_tags(addresses.keys)
+            else:
+                shown[name] = times if name == "time" else snapshot.take(matches, name)
+        batch = pa.RecordBatch.from_arrays(
+            [*shown.values(), pa.array(np.arange(len(addresses)))],
+            schema=pa.schema([*map(schema.field, shown), pa.field(_PLACE, pa.int64())]),
+        )
+        mask[filtered(batch.take(pa.array(there)), condition).column(_PLACE).to_numpy()] = True
+        return mask
+
+    def values(self, addresses: Addresses) -> list[dict[str, Any] | None]:
+        """The values of rows as people see them, without the bytes of sketches; None where there is no row.
+
+        Raises: as `holds`.
+        """
+        snapshot = self._snapshot
+        if snapshot is None:
+            return [None] * len(addresses)
+        values = snapshot.lookup(addresses.keys, pa.array(addresses.times).cast(INSTANT), on_invalid="miss")
+        names = [field.name for field in values.type if not pa.types.is_binary(field.type)]
+        rows = values.to_pylist()
+        return [None if row is None else {name: row[name] for name in names} for row in rows]
+
+
+def crossed(
+    definition: MapDefinition, condition: Predicate, buckets: int, before: GroupsOf, after: GroupsOf, changed: Addresses
+) -> Addresses:
+    """The crossings that a change of these addresses made: all addresses that changed of each key, or of all, together.
+
+    Raises: as `GroupsOf.holds`.
+    """
+    held = changed.take(np.flatnonzero(after.holds(condition, changed)))
+    new = held.take(np.flatnonzero(~before.holds(condition, held)))
+    if not len(new):
+        return new
+    line = _line(definition, new, buckets)
+    holds = [
+        after.holds(condition, Addresses(new.keys, np.maximum(times, INSTANT_MIN))) & (times != _NO_BUCKET)
+        for times in line
+    ]
+    return _firsts(new.keys, line, holds, buckets)
+
+
+_NO_BUCKET = np.iinfo(np.int64).min
+
+
+def _line(definition: MapDefinition, addresses: Addresses, buckets: int) -> list[I64]:
+    """The starts of the buckets around each address, from `buckets` before it to as many behind."""
+    aggregation = definition.aggregation
+    assert aggregation is not None, "an aggregate has its buckets"
+    width, zone, line = aggregation.resolution, aggregation.time_zone, [addresses.times]
+    if width == "none":
+        nothing = np.full(len(addresses), _NO_BUCKET, np.int64)
+        return [nothing, addresses.times, nothing]
+    for _ in range(buckets):
+        first = line[0]
+        earlier = bucket_starts(np.maximum(first, INSTANT_MIN + 1) - 1, width, zone)
+        line.insert(0, np.where((first > INSTANT_MIN) & (earlier < first), earlier, _NO_BUCKET))
+        later = bucket_ends(np.maximum(line[-1], INSTANT_MIN), width, zone)
+        line.append(np.where((line[-1] != _NO_BUCKET) & (later <= INSTANT_MAX), later, _NO_BUCKET))
+    return line
+
+
+def _firsts(keys: pa.Array, line: list[I64], holds: list[Mask], buckets: int) -> Addresses:
+    """The first of all neighbours in which a rule comes to be on, unless one beside them was on before.
+
+    Each is on whose last so many buckets hold, one of which came to: so it was not on before.
+    """
+    numbers = keys.dictionary_encode().indices.to_numpy()
+    pieces = []
+    for at in range(buckets, 2 * buckets):
+        on = np.flatnonzero(np.logical_and.reduce(holds[at - buckets + 1 : at + 1]))
+        pieces.append((on, line[at][on], line[at + 1][on], holds[at - buckets][on], holds[at + 1][on]))
+    place, time, following, left, right = (np.concatenate(column) for column in zip(*pieces, strict=True))
+    order = np.lexsort((time, numbers[place]))
+    number, time = numbers[place][order], time[order]
+    first = np.ones(len(order), np.bool_)
+    first[1:] = (number[1:] != number[:-1]) | (time[1:] != time[:-1])  # two addresses may let one be on
+    order, number, time = order[first], number[first], time[first]
+    begins = np.ones(len(order), np.bool_)
+    begins[1:] = (number[1:] != number[:-1]) | (time[1:] != following[order][:-1])
+    starts = np.flatnonzero(begins)
+    ends = np.append(starts[1:], len(order))[: len(starts)] - 1
+    starts = starts[~(left[order][starts] | right[order][ends])]
+    return Addresses(keys.take(pa.array(place[order][starts])), time[starts])

@@ -1,0 +1,155 @@
+"""Judging a change of an aggregate by its rules, before it is entered.
+
+| change | judged |
+|---|---|
+| a load into `main` | the groups of its layer |
+| a merge into `main`, a cherry-pick, a revert, a restore | the groups that differ |
+| a delete, retain | nothing: rows that are left stay what they are; a rule falls back where its rows went |
+| a load or commit on a branch | nothing, until it is merged |
+
+Invariants:
+* the outcome is about one state before and one after: where another change came first, it is made anew;
+* memory does not grow with a change: groups are judged some keys at a time, and at most `CROSSINGS_MAX` of one
+  rule are told, the others counted;
+* a map without rules is asked for them, and no file is opened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from millpond import ranges
+from millpond.errors import Conflict
+from millpond.maps.alerts.crossings import Addresses, GroupsOf, crossed
+from millpond.maps.alerts.rules import rules_of
+from millpond.maps.layered.differences import differences
+from millpond.maps.snapshots.rows_of_groups import rows_of_groups
+
+if TYPE_CHECKING:
+    from millpond.kernel.space import ReadTransaction
+    from millpond.maps.alerts.rules import AlertRule
+    from millpond.maps.layered.head import Layers
+    from millpond.maps.model.definition import MapDefinition
+    from millpond.maps.snapshots.manifest import Layer, SnapshotManifest
+    from millpond.stores.objects import Objects
+
+__all__ = ("CROSSINGS_MAX", "Crossing", "Judged", "crossings", "judged")
+
+CROSSINGS_MAX = 10_000
+"""The crossings of one rule that one change tells; it says how many more there were."""
+TEXT_CHARS_MAX = 200
+"""Longer text is cut where a crossing shows values."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crossing:
+    """A rule came to be on: in which bucket of a key, and the values there before and after; None for no row."""
+
+    rule: str
+    when: str
+    key: str
+    bucket: str
+    before: dict[str, Any] | None
+    after: dict[str, Any] | None
+
+
+@dataclass(slots=True)
+class Judged:
+    """The rules of a map as they were, the crossings that a change makes, and how many more of each rule."""
+
+    map: str
+    rules: tuple[AlertRule, ...]
+    crossings: list[Crossing] = field(default_factory=list)
+    omitted: dict[str, int] = field(default_factory=dict)
+
+    def check(self, tx: ReadTransaction) -> None:
+        """See that the rules are those that it was judged by.
+
+        Raises: `Conflict`, kind `head_moved`.
+        """
+        if rules_of(tx, self.map) != self.rules:
+            raise Conflict("the rules of the map changed meanwhile", kind="head_moved", hint="judge it anew")
+
+
+def judged(
+    layers: Layers, before: SnapshotManifest | None, after: SnapshotManifest, brought: Layer | None = None
+) -> Judged | None:
+    """Judge a change between two states by the rules of the map; None for a map of another kind.
+
+    `brought` is the layer with all rows that the change combined with those before.
+
+    Raises: `Corrupt`, `NotFound`, naming the file.
+    """
+    if layers.definition.aggregation is None:
+        return None
+    with layers.space.read() as tx:
+        outcome = Judged(layers.definition.name, rules_of(tx, layers.definition.name))
+    if outcome.rules:
+        crossings(layers.objects, layers.definition, before, after, outcome, brought)
+    return outcome
+
+
+def crossings(
+    objects: Objects, definition: MapDefinition, before: SnapshotManifest | None, after: SnapshotManifest,
+    outcome: Judged, brought: Layer | None,
+) -> None:  # fmt: skip
+    """Add the crossings of all rules of an outcome.
+
+    Raises: as `judged`.
+    """
+    conditions = [(rule, rule.condition(definition)) for rule in outcome.rules]
+    counts = dict.fromkeys((rule.name for rule in outcome.rules), 0)
+    with closing(GroupsOf(objects, definition, before)) as old, closing(GroupsOf(objects, definition, after)) as new:
+        for changed in _changed(objects, definition, before, after, brought):
+            for rule, condition in conditions:
+                made = crossed(definition, condition, rule.buckets, old, new, changed)
+                left = max(CROSSINGS_MAX - counts[rule.name], 0)
+                counts[rule.name] += len(made)
+                outcome.crossings += _shown(rule, old, new, Addresses(made.keys[:left], made.times[:left]))
+    outcome.omitted |= {name: count - CROSSINGS_MAX for name, count in counts.items() if count > CROSSINGS_MAX}
+
+
+def _changed(
+    objects: Objects, definition: MapDefinition, before: SnapshotManifest | None, after: SnapshotManifest,
+    brought: Layer | None,
+) -> Iterator[Addresses]:  # fmt: skip
+    """The groups that a change touched, all of a key together."""
+    batches: Iterable[pa.RecordBatch]
+    if brought is None:
+        batches = (difference.address_rows() for difference in differences(objects, before, after))
+    else:
+        entries: Sequence[ranges.RangeEntry] = ranges.load_index(objects, brought.index).entries
+        batches = (rows_of_groups(definition, ranges.open_range(objects, entry)) for entry in entries)
+    for batch in batches:
+        yield Addresses(batch.column("key"), batch.column("time").to_numpy())
+
+
+def _shown(rule: AlertRule, old: GroupsOf, new: GroupsOf, made: Addresses) -> Iterator[Crossing]:
+    if not len(made):
+        return
+    places = zip(made.keys.to_pylist(), made.times.tolist(), old.values(made), new.values(made), strict=True)
+    for key, time, before, after in places:
+        yield Crossing(
+            rule=rule.name, when=rule.when, key=key.decode(), before=_plain(before), after=_plain(after),
+            bucket=(_EPOCH + timedelta(milliseconds=time)).isoformat(),
+        )  # fmt: skip
+
+
+def _plain(values: dict[str, Any] | None) -> dict[str, Any] | None:
+    return None if values is None else {name: _json(value) for name, value in values.items()}
+
+
+def _json(value: Any) -> Any:
+    """A value as JSON has it: times as text, and long text cut."""
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, str) and len(value) > TEXT_CHARS_MAX:
+        return f"{value[:TEXT_CHARS_MAX]}…"
+    return value

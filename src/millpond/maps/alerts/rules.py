@@ -1,0 +1,118 @@
+"""The rules of alerts: rows beside the catalogue, of aggregates in layers alone.
+
+    ("maps", "alerts", map, rule)    the rule, as JSON
+
+Invariants:
+* a condition was read, and met the columns of its map, before it was stored; fields of aggregates never change;
+* rules of a map that is dropped go, and those of one that is renamed come along, in that write;
+* a rule is about what is entered after it: who judges a load reads the rules again where the load is entered.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from millpond.error_values import shown
+from millpond.errors import Corrupt, Invalid
+from millpond.json_forms import FormError, JsonForm
+from millpond.maps.model.columns import askable_schema
+from millpond.maps.model.keyspaces import ALERTS
+from millpond.maps.predicates.predicate import predicate
+from millpond.maps.predicates.taken import filtered
+
+if TYPE_CHECKING:
+    from millpond.kernel.space import ReadTransaction, Transaction
+    from millpond.maps.model.definition import MapDefinition
+    from millpond.maps.predicates.predicate import Predicate
+
+__all__ = ("BUCKETS_MAX", "CONDITION_CHARS_MAX", "RULES_MAX", "AlertRule", "checked_rule", "put_rule", "rules_of")
+
+RULES_MAX = 100
+"""The rules of one map: each load meets them all."""
+BUCKETS_MAX = 24
+"""The buckets in which a condition must hold, one after another; so many on either side are looked at."""
+CONDITION_CHARS_MAX = 4_096
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
+_BUCKETS = re.compile(r"\s*(\d{1,9})\s*(?:buckets?)?\s*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlertRule:
+    """A rule: its condition holds in so many buckets of a key, one after another."""
+
+    name: str
+    when: str
+    buckets: int = 1
+    added_ms: int = 0
+
+    def condition(self, definition: MapDefinition) -> Predicate:
+        """The condition, ready to use."""
+        return predicate(definition, self.when)
+
+
+_FORM = JsonForm(AlertRule, format=1)
+
+
+def rules_of(tx: ReadTransaction, name: str) -> tuple[AlertRule, ...]:
+    """The rules of a map, by name.
+
+    Raises: `Corrupt`.
+    """
+    try:
+        return tuple(_FORM.decode(row) for _, row in tx.scan(ALERTS[name].range()))
+    except FormError as error:
+        raise Corrupt(
+            "a rule of an alert cannot be read", kind="alert_damaged", map=name, reason=error,
+            hint="read it with the version that wrote it, or a newer one",
+        ) from error  # fmt: skip
+
+
+def put_rule(tx: Transaction, name: str, rule: AlertRule) -> None:
+    """Store a rule of a map."""
+    tx.put(ALERTS.pack(name, rule.name), _FORM.encode(rule))
+
+
+def checked_rule(
+    definition: MapDefinition, name: str, when: str, buckets: int | str = 1, added_ms: int = 0
+) -> AlertRule:  # fmt: skip
+    """A rule that the map can meet.
+
+    Raises: `Invalid` for a name, a condition or a number of buckets that is not understood, naming a column that the
+    map does not have.
+    """
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise Invalid(
+            "the name of an alert is not understood", kind="alert_name", map=definition.name, name=shown(name),
+            hint="a lower case letter, then letters, digits and underscores, 63 at most",
+        )  # fmt: skip
+    if not isinstance(when, str) or not when.strip() or len(when) > CONDITION_CHARS_MAX:
+        raise Invalid(
+            "an alert has a condition, as text", kind="alert_condition", map=definition.name, when=shown(when),
+            characters_max=CONDITION_CHARS_MAX, hint="such as: flights > 100 and avg_delay > 60",
+        )  # fmt: skip
+    rule = AlertRule(name=name, when=when, buckets=_buckets(definition, buckets), added_ms=added_ms)
+    condition, schema = rule.condition(definition), askable_schema(definition)
+    columns = [schema.field(column) for column in condition.columns]
+    filtered(pa.RecordBatch.from_pylist([], schema=pa.schema(columns)), condition)
+    return rule
+
+
+def _buckets(definition: MapDefinition, stated: int | str) -> int:
+    match = _BUCKETS.fullmatch(str(stated))
+    number = 0 if match is None or isinstance(stated, bool) else int(match[1])
+    if not 1 <= number <= BUCKETS_MAX:
+        raise Invalid(
+            "the number of buckets is not understood", kind="alert_buckets", map=definition.name,
+            buckets=shown(stated), buckets_max=BUCKETS_MAX, hint="write 3, or '3 buckets'",
+        )  # fmt: skip
+    assert definition.aggregation is not None, "only aggregates have rules"
+    if number > 1 and definition.aggregation.resolution == "none":
+        raise Invalid(
+            "the map has one bucket of all times", kind="alert_buckets", map=definition.name, buckets=number,
+            hint="leave it out, or make a map with a resolution",
+        )  # fmt: skip
+    return number
