@@ -14,7 +14,7 @@ SERVERS := s3 kafka tla postgres redis armada network prometheus browser
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java s3 kafka tla postgres redis armada network prometheus browser demo unit test test-full ledger lint check docs format bench soak chaos proof lock dist fresh clean
+.PHONY: help setup java s3 kafka tla postgres redis armada network prometheus browser demo unit test test-full ledger lint check docs pictures format bench soak chaos proof lock dist fresh clean
 
 help: ## what there is to make
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -37,8 +37,9 @@ java:
 
 $(SERVERS): $(VENV)/.tests
 
-demo: $(VENV)/.demo ## real flights enriched with the weather of their hour, by Spark
+demo: $(VENV)/.demo ## real flights enriched with the weather of their hour, by Spark; CONSOLE=1 leaves the console open
 	@$(BIN)/millpond demo
+	@$(if $(CONSOLE),$(BIN)/millpond console demo/pond)
 
 unit: $(READY) ## ring 1: style, arrows, and the tests that need no process and little time
 	@$(BIN)/ruff check -q
@@ -76,6 +77,9 @@ docs: $(READY) ## the generated pages anew: docs/reference/, docs/charts/, docs/
 	@PYTHONPATH=. $(BIN)/python tools/benchmarks_page.py --write
 	@$(BIN)/python tools/kernels.py --write
 	@$(BIN)/python tools/protocols.py --write
+
+pictures: browser $(VENV)/.demo ## docs/pictures/console-*.webp anew: pages of the console in Chromium
+	@PYTHONPATH=. $(BIN)/python tools/pictures.py --write
 
 format: $(READY) ## rewrite the code in the project's style
 	@$(BIN)/ruff check --fix

@@ -13,10 +13,11 @@ from littlehorse import model as lh
 from littlehorse.model import service_pb2_grpc
 from littlehorse.workflow import Workflow
 
-from millpond.pipelines.compiled import TASK, compiled
+from millpond.pipelines.compiled import compiled
 from millpond.pipelines.plan import Parameter, Plan, PlannedStep
 from millpond.server.console import workflows
 from millpond.server.console.backfills import PARTITIONS_MAX
+from millpond.workflows.engine.pipeline_starts import STEP as TASK
 from tests.nodes.conftest import Served
 from tests.nodes.console_pond import HOSTILE
 from tests.nodes.test_console_actions import SCRIPT, TOKENS, Visitor, went_to

@@ -34,3 +34,20 @@ def test_the_newest_come_first_and_once(began: list[int], limit: int, page: int)
         patch.setattr(newest, "PAGE", page)
         found = newest_runs(call, SearchWfRunRequest(wf_spec_name="nightly"), limit, NOW)
     assert [run.id for run in found] == [name for _, name in reversed(runs)][:limit]
+
+
+def test_few_pages_are_read_however_many_runs_there_are() -> None:
+    calls = 0
+
+    def call(_method: str, request: SearchWfRunRequest) -> WfRunIdList:  # a run every two milliseconds, for a day
+        nonlocal calls
+        calls += 1
+        last = request.latest_start.ToMilliseconds() if request.HasField("latest_start") else NOW
+        first = max(request.earliest_start.ToMilliseconds(), NOW - 86_400_000)
+        places = range(first + first % 2, min(last, NOW) + 1, 2)
+        some = [WfRunId(id=str(at)) for at in places[: request.limit]]
+        return WfRunIdList(results=some, bookmark=b"more" if len(places) > len(some) else None)
+
+    listed = newest_runs(call, SearchWfRunRequest(), 51, NOW)
+    assert [int(run.id) for run in listed] == list(range(NOW, NOW - 102, -2))
+    assert calls < 20

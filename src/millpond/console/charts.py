@@ -38,9 +38,9 @@ def bars(values: Sequence[float], label: str) -> Markup:
         for place, height in enumerate(max(1.0, _HEIGHT * value / top) if value else 0 for value in values)
         if height
     )
-    return Markup('<svg class="bars" viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>').format(
-        _WIDTH, _HEIGHT, label, drawn
-    )
+    return Markup(
+        '<svg class="bars" viewBox="0 0 {} {}" preserveAspectRatio="none" role="img" aria-label="{}">{}</svg>'
+    ).format(_WIDTH, _HEIGHT, label, drawn)
 
 
 def lanes(commits: Sequence[tuple[str, Sequence[str]]]) -> list[Dot]:

@@ -1,8 +1,10 @@
 """The newest runs of a server, which lists the oldest first: windows of time are read, each further back and longer.
 
+A window that has more runs than a page is cut in halves, of which the newer one is looked at first.
+
 Invariants:
 * the runs come newest first, each once, whatever is begun meanwhile;
-* memory holds as many ids as are wanted, however many a window has.
+* however many runs there are, some pages are read: none of a window that has more, but those of one millisecond.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ __all__ = ("every_result", "newest_runs")
 FIRST_MS = 60_000
 LONGER = 8
 """Ten windows reach further back than any run."""
-PAGE = 1_000
+PAGE = 100
 
 
 def newest_runs(call: Any, request: Any, limit: int, now_ms: int) -> list[Any]:
@@ -27,23 +29,44 @@ def newest_runs(call: Any, request: Any, limit: int, now_ms: int) -> list[Any]:
     until = request.latest_start.ToMilliseconds() if request.HasField("latest_start") else None
     span, since = FIRST_MS, (now_ms if until is None else until) - FIRST_MS
     while True:
-        window = deque(_ids(call, request, max(0, since), until), maxlen=limit - len(ids))
-        ids.extend(reversed(window))
-        if len(ids) == limit or since <= 0:
+        for window in _windows(call, request, max(0, since), until, now_ms):
+            ids.extend(reversed(deque(window, maxlen=limit - len(ids))))
+            if len(ids) == limit:
+                return ids
+        if since <= 0:
             return ids
         span *= LONGER
         since, until = since - span, since - 1
 
 
-def _ids(call: Any, search_request: Any, since: int, until: int | None) -> Iterator[Any]:
-    """The ids of the runs begun in a window, both ends included, the oldest first."""
-    request = type(search_request)()
-    request.CopyFrom(search_request)
-    request.limit = PAGE
-    request.earliest_start.FromMilliseconds(since)
+def _windows(call: Any, request: Any, since: int, until: int | None, now_ms: int) -> Iterator[Iterator[Any]]:
+    """The ids of the runs begun in a window, both ends included, in shorter windows of which the newest comes first.
+
+    Those of each are the oldest first. Without `until` it has no end.
+    """
+    windows = [(since, until)]
+    while windows:
+        first, last = windows.pop()
+        search = _search(request, first, last)
+        page = call("SearchWfRun", search)
+        end = max(first, now_ms) if last is None else last
+        if not page.HasField("bookmark"):
+            yield iter(page.results)
+        elif first == last or (last is None and first > now_ms):
+            yield every_result(call, "SearchWfRun", search)
+        else:
+            middle = (first + end) // 2
+            windows += [(first, middle), (middle + 1, last)]
+
+
+def _search(request: Any, since: int, until: int | None) -> Any:
+    search = type(request)()
+    search.CopyFrom(request)
+    search.limit = PAGE
+    search.earliest_start.FromMilliseconds(since)
     if until is not None:
-        request.latest_start.FromMilliseconds(until)
-    return every_result(call, "SearchWfRun", request)
+        search.latest_start.FromMilliseconds(until)
+    return search
 
 
 def every_result(call: Any, method: str, request: Any) -> Iterator[Any]:

@@ -10,15 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from millpond.workflows.engine.cron import Cron
 
-__all__ = ("run_now", "schedules_of", "switch")
-
-
-def schedules_of(call: Any, workflow: str) -> list[str]:
-    """The ids of the schedules of a workflow, the oldest first."""
-    from littlehorse.model import SearchScheduledWfRunRequest
-
-    listed = call("SearchScheduledWfRun", SearchScheduledWfRunRequest(wf_spec_name=workflow))
-    return [own.id for own in listed.results]
+__all__ = ("run_now", "switch")
 
 
 def switch(call: Any, schedule: str, *, paused: bool) -> Cron:

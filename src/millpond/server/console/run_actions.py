@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from millpond.nodes.node import Node
-    from millpond.server.console.runs import CallMethod
+    from millpond.server.console.runs import Calls
     from millpond.server.dispatch import Routes
 
 __all__ = ("routes",)
@@ -127,13 +127,13 @@ def _page(run: str, tenant: str) -> str:
     return link("/console/runs/run", id=run, tenant=tenant)
 
 
-def _spec(call: CallMethod, workflow: str) -> Any:
+def _spec(call: Calls, workflow: str) -> Any:
     from littlehorse.model import GetLatestWfSpecRequest
 
     return call("GetLatestWfSpec", GetLatestWfSpecRequest(name=workflow))
 
 
-def _inputs(call: CallMethod, workflow: str, like: str) -> list[dict[str, Any]]:
+def _inputs(call: Calls, workflow: str, like: str) -> list[dict[str, Any]]:
     """The inputs that a workflow asks for; `value` is that of an earlier run, else the default, as text."""
     from millpond.workflows.engine.start_inputs import declared_inputs
 
@@ -145,7 +145,7 @@ def _inputs(call: CallMethod, workflow: str, like: str) -> list[dict[str, Any]]:
     return inputs
 
 
-def _values(call: CallMethod, run: str) -> Mapping[str, Any]:
+def _values(call: Calls, run: str) -> Mapping[str, Any]:
     """The variables of the first thread of a run; of a pipeline, the parameters that it was started with."""
     from littlehorse.model import ListVariablesRequest
 
@@ -159,7 +159,7 @@ def _values(call: CallMethod, run: str) -> Mapping[str, Any]:
     return {**values, **parameters} if isinstance(parameters, dict) else values
 
 
-def _results(call: CallMethod, name: Any, texts: Mapping[str, str]) -> dict[str, Any]:
+def _results(call: Calls, name: Any, texts: Mapping[str, str]) -> dict[str, Any]:
     """The answer to a question, each field of its type."""
     from littlehorse.model import VariableType
 

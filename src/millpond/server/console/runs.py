@@ -5,15 +5,17 @@ They call the methods of the service of workflows, with the rights and the acces
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from anyio import from_thread
+from anyio.lowlevel import checkpoint
 from starlette.requests import Request
 from starlette.responses import Response
 
 from millpond.console import link
-from millpond.errors import Invalid, MillpondError, Unavailable
+from millpond.errors import Invalid, MillpondError, NotFound, Unavailable
 from millpond.json_forms import to_json
 from millpond.nodes.tokens import Caller
 from millpond.server.access import caller_in, note_change
@@ -26,10 +28,12 @@ from millpond.server.routes.table import On
 if TYPE_CHECKING:
     from millpond.nodes.node import Node
     from millpond.server.console.actions import Form
-    from millpond.server.rpc.dispatch import Front
+    from millpond.server.rpc.dispatch import Front, Service
+    from millpond.server.workflows.service import WorkflowService
 
 __all__ = (
-    "ABSENT", "INPUT", "TENANT", "absent", "bookmark_in", "calling", "calls_of", "may_press", "routes", "texts_of",
+    "ABSENT", "INPUT", "TENANT", "Calls", "absent", "bookmark_in", "calling", "calls_of", "may_press", "routes",
+    "texts_of",
 )  # fmt: skip
 
 _STEPS_MAX = 200
@@ -37,7 +41,6 @@ ABSENT = "This node serves no workflows: it has no port for gRPC, or not the ext
 TENANT = "default"
 INPUT = "input."
 """The beginning of the names of fields that are inputs."""
-CallMethod = Callable[[str, Any], Any]
 
 
 def routes(node: Node) -> Routes:
@@ -115,7 +118,7 @@ def may_press(request: Request, caller: Caller, tenant: str) -> list[str]:
     return [name for name in names if from_thread.run(access.may, caller, need_of(ACTIONS[name].method), tenant)]
 
 
-def calls_of(request: Request, **noted: object) -> tuple[CallMethod, str]:
+def calls_of(request: Request, **noted: object) -> tuple[Calls, str]:
     """The function that calls methods for an action, and the tenant of its address; `noted` is for the audit log.
 
     Raises: `Unavailable` on a node that serves no workflows.
@@ -128,31 +131,58 @@ def calls_of(request: Request, **noted: object) -> tuple[CallMethod, str]:
     return call, tenant
 
 
-def calling(request: Request, caller: Caller, tenant: str) -> CallMethod | None:
-    """The function that calls a method of workflows for a caller; None where there are none."""
-    front: Front | None = request.app.state.front
-    if front is None or front.workflows is None:
-        return None
-    from millpond.server.rpc.dispatch import Call
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """Methods of workflows, called for one caller from the thread of a page."""
 
-    service = front.workflows
+    request: Request
+    caller: Caller
+    tenant: str
+    service: Service[WorkflowService]
 
-    async def called(method: str, message: Any) -> Any:
-        row = service.rows[method]
-        call = Call(service.about, method, row.right, caller, {"tenantid": tenant})
-        await service.admit(call)
-        answer = await row.handler(call, message)
-        note_change(request, **call.notes)
-        return answer
+    def __call__(self, method: str, message: Any) -> Any:
+        """The answer of a method.
 
-    def call(method: str, message: Any) -> Any:
+        Raises: as the method.
+        """
+        return from_thread.run(self._called, method, message)
+
+    def all(self, method: str, messages: Iterable[Any]) -> list[Any]:
+        """The answers of a method to several messages, at one turn; None to what is not there."""
+
+        async def called() -> list[Any]:
+            answers = []
+            for message in messages:
+                try:
+                    answers.append(await self._called(method, message))
+                except NotFound:
+                    answers.append(None)
+                await checkpoint()
+            return answers
+
+        return from_thread.run(called)
+
+    async def _called(self, method: str, message: Any) -> Any:
         from littlehorse.model import service_pb2
 
-        answer = from_thread.run(called, method, message)
+        from millpond.server.rpc.dispatch import Call
+
+        service = self.service
+        row = service.rows[method]
+        call = Call(service.about, method, row.right, self.caller, {"tenantid": self.tenant})
+        await service.admit(call)
+        answer = await row.handler(call, message)
+        note_change(self.request, **call.notes)
         described = service_pb2.DESCRIPTOR.services_by_name["LittleHorse"].methods_by_name[method]
         return _parsed(described.output_type, answer) if isinstance(answer, bytes) else answer
 
-    return call
+
+def calling(request: Request, caller: Caller, tenant: str) -> Calls | None:
+    """The methods of workflows for a caller; None where there are none."""
+    front: Front | None = request.app.state.front
+    if front is None or front.workflows is None:
+        return None
+    return Calls(request, caller, tenant, front.workflows)
 
 
 def _parsed(output_type: Any, answer: bytes) -> Any:
@@ -161,7 +191,7 @@ def _parsed(output_type: Any, answer: bytes) -> Any:
     return GetMessageClass(output_type).FromString(answer)
 
 
-def _newest(call: CallMethod, conditions: tuple[str, str], now_ms: int, before: int, skip: int) -> list[dict[str, Any]]:
+def _newest(call: Calls, conditions: tuple[str, str], now_ms: int, before: int, skip: int) -> list[dict[str, Any]]:
     """One run more than a page shows, if there are as many."""
     from littlehorse.model import LHStatus, SearchWfRunRequest
 
@@ -176,7 +206,7 @@ def _newest(call: CallMethod, conditions: tuple[str, str], now_ms: int, before: 
     if before:
         request.latest_start.FromMilliseconds(before)
     names = newest_runs(call, request, PAGE_ROWS + 1 + skip, now_ms)
-    return [_facts(call("GetWfRun", name)) for name in names[skip:]]
+    return [_facts(run) for run in call.all("GetWfRun", names[skip:]) if run is not None]
 
 
 def _facts(run: Any) -> dict[str, Any]:
@@ -196,7 +226,7 @@ def _times(row: Any, start: str, end: str) -> dict[str, int | None]:
     return {"began_ms": began, "took_ms": took}
 
 
-def _run(call: CallMethod, id: str, tenant: str, after: str) -> tuple[dict[str, Any], dict[str, Any]]:
+def _run(call: Calls, id: str, tenant: str, after: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """A run, and its graph with the states of the steps that are listed."""
     from littlehorse.model import ListNodeRunsRequest, ListTaskRunsRequest, ListVariablesRequest
 
@@ -226,7 +256,7 @@ def _run(call: CallMethod, id: str, tenant: str, after: str) -> tuple[dict[str, 
     return values, _drawn(call, run, steps)
 
 
-def _drawn(call: CallMethod, run: Any, steps: Iterable[dict[str, Any]]) -> dict[str, Any]:
+def _drawn(call: Calls, run: Any, steps: Iterable[dict[str, Any]]) -> dict[str, Any]:
     """The graphs of the threads that have begun, unless the specification is gone."""
     names = {thread.number: thread.thread_spec_name for thread in run.thread_runs}
     states: dict[str, dict[str, str]] = {}
@@ -245,7 +275,7 @@ def _threads(run: Any) -> list[dict[str, Any]]:
     return [{"number": thread.number, "status": LHStatus.Name(thread.status)} for thread in run.thread_runs]
 
 
-def _question(call: CallMethod, name: Any) -> dict[str, Any]:
+def _question(call: Calls, name: Any) -> dict[str, Any]:
     """A task for people: its state, the user or the group that it is for, its notes, and the fields of an answer."""
     from littlehorse.model import UserTaskRunStatus, VariableType
 

@@ -77,7 +77,9 @@ def _step_of_pipeline(task: Any) -> str:
     except FormError:
         return ""
     name, kind = literal.get("name"), literal.get("kind")
-    return f"{name} [{kind}]" if isinstance(name, str) and isinstance(kind, str) else ""
+    if not isinstance(name, str) or not isinstance(kind, str):
+        return ""
+    return name if name == kind else f"{name} [{kind}]"
 
 
 def states_of(steps: Iterable[Mapping[str, Any]]) -> dict[str, str]:

@@ -5,6 +5,7 @@ They call the methods of the service of workflows, with the rights and the acces
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
 from itertools import islice
@@ -14,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from millpond.console import link
-from millpond.errors import Invalid, NotFound
+from millpond.errors import Invalid
 from millpond.nodes.tokens import Caller
 from millpond.server.console.actions import Form, action
 from millpond.server.console.pages import PAGE_ROWS, SIGNED_IN, answered, pages
@@ -23,7 +24,7 @@ from millpond.server.console.spec_graphs import drawings, threads_of
 
 if TYPE_CHECKING:
     from millpond.nodes.node import Node
-    from millpond.server.console.runs import CallMethod
+    from millpond.server.console.runs import Calls
     from millpond.server.dispatch import Routes
 
 __all__ = ("routes",)
@@ -54,10 +55,10 @@ def routes(node: Node) -> Routes:
             versions: dict[str, list[str]] = {}
             for spec in specs:
                 versions.setdefault(spec.name, []).append(f"{spec.major_version}.{spec.revision}")
-            now_ms = node.clock.now_ms()
+            schedules = _schedules(call, [*versions], node.clock.now_ms(), 0, _SHOWN)
             values |= {"absent": None, "next": _next(_PAGE, more, prefix=prefix, tenant=tenant), "workflows": [
-                {"name": name, "versions": of_name[-_SHOWN:], **_schedules(call, name, now_ms, 0, _SHOWN)}
-                for name, of_name in versions.items()
+                {"name": name, "versions": of_name[-_SHOWN:], **own}
+                for (name, of_name), own in zip(versions.items(), schedules, strict=True)
             ]}  # fmt: skip
         values |= {"prefix": prefix, "tenant": tenant, "actions": may_press(request, caller, tenant)}
         return answered(request, "workflows", values)
@@ -71,7 +72,7 @@ def routes(node: Node) -> Routes:
         if call is None:
             raise absent()
         values, drawn = _workflow(call, name, version)
-        schedules = _schedules(call, name, node.clock.now_ms(), max(0, skip), PAGE_ROWS)
+        [schedules] = _schedules(call, [name], node.clock.now_ms(), max(0, skip), PAGE_ROWS)
         following = max(0, skip) + PAGE_ROWS if schedules["more"] else 0
         values |= {
             "tenant": tenant, "actions": may_press(request, caller, tenant), **schedules,
@@ -97,7 +98,7 @@ def _add_tasks(router: Routes) -> None:
         if call is not None:
             tasks, more = _page(call, "SearchTaskDef", SearchTaskDefRequest(prefix=prefix or None), after)
             values |= {
-                "tasks": [_task(call, own.name) for own in tasks], "absent": None,
+                "tasks": [*_tasks(call, [own.name for own in tasks])], "absent": None,
                 "next": _next(f"{_PAGE}/tasks", more, prefix=prefix, tenant=tenant),
             }  # fmt: skip
         return answered(request, "tasks", values)
@@ -127,7 +128,7 @@ def _page_of(form: Form, tenant: str) -> str:
     return link(f"{_PAGE}/workflow" if name else _PAGE, name=name, tenant=tenant)
 
 
-def _page(call: CallMethod, method: str, search: Any, after: str) -> tuple[list[Any], str]:
+def _page(call: Calls, method: str, search: Any, after: str) -> tuple[list[Any], str]:
     """A page of a search, and its bookmark for the next one.
 
     Raises: `Invalid` for a bookmark of another list.
@@ -143,28 +144,31 @@ def _next(path: str, place: str | int, *, field: str = "after", **query: Any) ->
     return link(path, **query, **{field: place}) if place else None
 
 
-def _schedules(call: CallMethod, workflow: str, now_ms: int, skip: int, limit: int) -> dict[str, Any]:
-    from millpond.workflows.schedules import schedules_of
+def _schedules(call: Calls, workflows: Sequence[str], now_ms: int, skip: int, limit: int) -> list[dict[str, Any]]:
+    """The schedules of workflows, for each so many behind the first; `more` where there are others."""
+    from littlehorse.model import ScheduledWfRunId, SearchScheduledWfRunRequest
 
-    names = schedules_of(call, workflow)
-    shown = (_schedule(call, name, now_ms) for name in names[skip : skip + limit])
-    return {"schedules": [row for row in shown if row is not None], "more": len(names) > skip + limit}
+    searches = (SearchScheduledWfRunRequest(wf_spec_name=workflow) for workflow in workflows)
+    listed = [[own.id for own in page.results] for page in call.all("SearchScheduledWfRun", searches)]
+    names = [name for of_one in listed for name in of_one[skip : skip + limit]]
+    rows = dict(zip(names, call.all("GetScheduledWfRun", (ScheduledWfRunId(id=name) for name in names)), strict=True))
+    return [
+        {"more": len(of_one) > skip + limit, "schedules": [
+            _schedule(row, now_ms) for name in of_one[skip : skip + limit] if (row := rows[name]) is not None
+        ]}
+        for of_one in listed
+    ]  # fmt: skip
 
 
-def _schedule(call: CallMethod, name: str, now_ms: int) -> dict[str, Any] | None:
-    from littlehorse.model import ScheduledWfRunId
-
+def _schedule(row: Any, now_ms: int) -> dict[str, Any]:
     from millpond.workflows.engine.cron import parse_cron
 
-    with suppress(NotFound):  # it was deleted meanwhile
-        row = call("GetScheduledWfRun", ScheduledWfRunId(id=name))
-        cron = parse_cron(row.cron_expression)
-        return {
-            "id": name, "cron": cron.fields, "on": cron.on, "time_zone": cron.time_zone or "UTC",
-            "paused": cron.paused, "overlap": cron.overlap, "missed": cron.missed, "last": cron.last or None,
-            "version": cron.version or None, "next": _next_runs(row.cron_expression, cron.time_zone or "UTC", now_ms),
-        }  # fmt: skip
-    return None
+    cron = parse_cron(row.cron_expression)
+    return {
+        "id": row.id.id, "cron": cron.fields, "on": cron.on, "time_zone": cron.time_zone or "UTC",
+        "paused": cron.paused, "overlap": cron.overlap, "missed": cron.missed, "last": cron.last or None,
+        "version": cron.version or None, "next": _next_runs(row.cron_expression, cron.time_zone or "UTC", now_ms),
+    }  # fmt: skip
 
 
 def _next_runs(expression: str, time_zone: str, now_ms: int) -> list[str]:
@@ -178,7 +182,7 @@ def _next_runs(expression: str, time_zone: str, now_ms: int) -> list[str]:
     return [datetime.fromtimestamp(at / 1000, zone_of(time_zone)).isoformat(" ", "minutes") for at in instants]
 
 
-def _workflow(call: CallMethod, name: str, version: str) -> tuple[dict[str, Any], dict[str, Any]]:
+def _workflow(call: Calls, name: str, version: str) -> tuple[dict[str, Any], dict[str, Any]]:
     from littlehorse.model import GetLatestWfSpecRequest, SearchWfSpecRequest, WfSpecId
 
     from millpond.workflows.engine.cron import Cron
@@ -206,18 +210,17 @@ def _workflow(call: CallMethod, name: str, version: str) -> tuple[dict[str, Any]
     return values, drawings(threads, {})
 
 
-def _task(call: CallMethod, name: str) -> dict[str, Any]:
+def _tasks(call: Calls, names: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Of each task, what waits in its queue, up to so many, and the workers that registered lately."""
     from littlehorse.model import SearchTaskRunRequest, TaskDefId, TaskStatus
 
-    search = SearchTaskRunRequest(task_def_name=name, status=TaskStatus.TASK_SCHEDULED, limit=_QUEUED_MAX)
-    queued = call("SearchTaskRun", search)
-    workers: list[dict[str, Any]] = []
-    with suppress(NotFound):  # none registered lately
-        group = call("GetTaskWorkerGroup", TaskDefId(name=name)).task_workers
-        workers = [
-            {"worker": own.task_worker_id, "seen_ms": own.latest_heartbeat.ToMilliseconds()}
-            for own in islice((group[worker] for worker in sorted(group)), PAGE_ROWS)
-        ]
-    return {
-        "task": name, "queued": len(queued.results), "more_queued": queued.HasField("bookmark"), "workers": workers,
-    }  # fmt: skip
+    status = TaskStatus.TASK_SCHEDULED
+    searches = [SearchTaskRunRequest(task_def_name=name, status=status, limit=_QUEUED_MAX) for name in names]
+    queues = call.all("SearchTaskRun", searches)
+    groups = call.all("GetTaskWorkerGroup", [TaskDefId(name=name) for name in names])
+    for name, queued, group in zip(names, queues, groups, strict=True):
+        workers = sorted(group.task_workers.items())[:PAGE_ROWS] if group is not None else ()
+        yield {
+            "task": name, "queued": len(queued.results), "more_queued": queued.HasField("bookmark"),
+            "workers": [{"worker": id, "seen_ms": own.latest_heartbeat.ToMilliseconds()} for id, own in workers],
+        }  # fmt: skip
