@@ -190,7 +190,7 @@ def main() -> None:
     parser.add_argument("--short", action="store_true")
     quick, short = (given := parser.parse_args()).quick, given.short
     count, events = (1_000, 5) if quick else (10_000, 5)
-    run = Run("short_watches" if short else "watchers")
+    run = Run("short_watches") if short else Run("watchers")
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     settings = {"server_max_connections": 2 * (count + SPARE)}
