@@ -79,6 +79,7 @@ def test_one_application_and_one_load_on_this_machine(tmp_path: Path, monkeypatc
             kill_at(own, f"r{number}", rng.uniform(0, LATEST_SECONDS), applications)
 
 
+@pytest.mark.timeout(1_800)
 def test_one_application_and_one_load_on_a_standalone_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each kill at a moment of a step whose executors are other processes than its driver."""
     rng = np.random.default_rng(SEED + 1)
