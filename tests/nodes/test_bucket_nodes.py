@@ -157,6 +157,19 @@ def test_calls_of_grpc_are_refused_with_the_same_words(serve_it: Callable[..., S
         assert channel.unary_unary("/grpc.health.v1.Health/Check")(b"", timeout=10)
 
 
+def test_parts_go_to_the_next_node_when_the_one_in_use_dies(pair: tuple[Served, Served]) -> None:
+    one, other = pair
+    with opened(one, other) as pond:
+        pond.create_map("m", kind="state", value="long")
+        writer = pond.part_writer("m")
+        writer.write(canonical_of(pond.map("m").definition, [((f"{n}",), n) for n in range(10)]))
+        [part] = writer.finish()
+        one.close()
+        upload_parts(pond.nodes, [part])
+        assert enter_load(pond.nodes, [part], load_id="aa11", clock=pond.clock).rows == 10
+        assert other.pond.map("m").get("7") == 7
+
+
 # -- tokens -------------------------------------------------------------------------------------------
 
 

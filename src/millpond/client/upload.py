@@ -142,7 +142,9 @@ def _upload_parts(nodes: Nodes, parts: Sequence[PartFile], advance: Advance | No
             return True  # it fetches the parts from those that this client may send its token to
         # A node that may be missing does not stop the others.
         optional = nodes.majority and node.url != nodes.primary().url
-        return bring_to(node.once, threading.Event()) if optional else bring_to(node, stop)
+        # Nor does one of equal nodes stop the next, which is asked in its place.
+        free = optional or len(nodes.connections) == 1
+        return bring_to(node.once if optional else node, threading.Event() if free else stop)
 
     def bring_to(node: Connection, stop: threading.Event) -> bool:
         connection = node.until(stop)

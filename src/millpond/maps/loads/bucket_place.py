@@ -4,6 +4,7 @@
                       /space/                   the space: `docs/format/bucket.md`
                       /snapshots/<map>.<…>/     files of layered maps, as in a folder
                       /repositories/            commits and indexes of branches
+                      /uploads/<part>           parts that came to a node, until their load is entered
 
 What the folder has may be lost between two openings: copies of files, locks, rows on their way.
 
