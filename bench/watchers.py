@@ -8,6 +8,7 @@ may come twice. The generator is one process with an event loop, and shares the 
 
     PYTHONPATH=. python bench/watchers.py            10,000 watchers of 100 job sets, 5 events each
     PYTHONPATH=. python bench/watchers.py --quick    1,000 watchers
+    PYTHONPATH=. python bench/watchers.py --short    a day of watches that readers cut, one a second: the node's memory
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 JOB_SETS = 100
 SPARE = 500
 """Connections for others, and files."""
+SHORT = 86_400
+"""Watches of a day, at one a second."""
 AT_ONCE = 200
 """Connections that are being opened at a time."""
 PAYLOAD = b'{"pod_name": "armada-01hf7yat-0", "node_name": "gke-pool-007", "pool": "default"}'
@@ -56,6 +59,7 @@ class Watcher(asyncio.Protocol):
         self.ids: dict[str, list[str]] = {job_set: [] for job_set in job_sets}
         self._job_sets = list(job_sets)
         self.caught_up = asyncio.get_running_loop().create_future()
+        self.begun = asyncio.Event()
         self.transport: Any = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -64,6 +68,7 @@ class Watcher(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         now = time.perf_counter()
+        self.begun.set()
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
             self._last = line or self._last
@@ -144,21 +149,62 @@ async def measure(run: Run, pond: RemotePond, port: int, process: psutil.Process
     run.note("processor of the node, a watcher and event", way, busy)
 
 
+async def measure_short(run: Run, pond: RemotePond, port: int, process: psutil.Process, count: int) -> None:
+    """Begin watches and cut them: at once, when the answer begins, when they have caught up; see the memory grow."""
+    await asyncio.to_thread(pond.events.append, "etl", "set-0", [PAYLOAD] * 200)
+    loop, sizes = asyncio.get_running_loop(), list[int]()
+    numbers = iter(range(count))
+
+    async def cut_in_turn() -> None:
+        for number in numbers:
+            watcher = Watcher(port, [f"set-{number % JOB_SETS if number % 3 else 0}"], [])
+            await loop.create_connection(lambda watcher=watcher: watcher, "127.0.0.1", port)  # type: ignore[misc]
+            try:
+                async with asyncio.timeout(60):
+                    if number % 4 == 1:
+                        await watcher.begun.wait()
+                    elif number % 4:
+                        await watcher.caught_up
+            except TimeoutError:
+                raise TimeoutError(f"watch {number} hears nothing") from None
+            watcher.transport.abort()
+            watcher.caught_up.cancel()
+            if number % (count // 10) == 0:
+                sizes.append(process.memory_info().rss)
+                print(f"after {number:7,} watches: {sizes[-1] / 2**20:.1f} MiB", flush=True)
+
+    async with asyncio.timeout(3_600):
+        await asyncio.gather(*(cut_in_turn() for _ in range(16)))
+    await asyncio.sleep(2.0)
+    sizes.append(process.memory_info().rss)
+    growth = (sizes[-1] - sizes[2]) / (0.8 * count)
+    print(f"at last: {sizes[-1] / 2**20:.1f} MiB; {growth:.0f} B a watch over the last four fifths")
+    run.note(
+        "memory that a watch leaves behind, over four fifths of a day of them", "Millpond, over HTTP", growth, unit="B"
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true")
-    quick = parser.parse_args().quick
+    parser.add_argument("--short", action="store_true")
+    quick, short = (given := parser.parse_args()).quick, given.short
     count, events = (1_000, 5) if quick else (10_000, 5)
-    run = Run("watchers")
+    run = Run("short_watches" if short else "watchers")
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     settings = {"server_max_connections": 2 * (count + SPARE)}
     with tempfile.TemporaryDirectory() as folder, Cluster(Path(folder), 1, armed=False, settings=settings) as cluster:
         node = cluster.nodes[0]
         assert node.process is not None
+        process = psutil.Process(node.process.pid)
         with millpond.open(cluster.url) as pond:
-            uvloop.run(measure(run, pond, node.port, psutil.Process(node.process.pid), count, events))  # type: ignore[arg-type]
-    run.write(whole=not quick, watchers=count, job_sets=JOB_SETS, events=events)
+            if short:
+                count = SHORT // 20 if quick else SHORT
+                uvloop.run(measure_short(run, pond, node.port, process, count))  # type: ignore[arg-type]
+            else:
+                uvloop.run(measure(run, pond, node.port, process, count, events))  # type: ignore[arg-type]
+    run.write(whole=not quick, watchers=count, job_sets=JOB_SETS, events=0 if short else events)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from littlehorse.model import RunWfRequest, ScheduleWfRequest
+from littlehorse.model import (
+    RunWfRequest,
+    ScheduleWfRequest,
+    TaskAttempt,
+    TaskDefId,
+    TaskRun,
+    Variable,
+    VariableId,
+    VariableValue,
+    VarNameAndVal,
+)
 
 from millpond.errors import Invalid
 from millpond.pipelines import pipeline, sql
@@ -15,6 +25,7 @@ from millpond.testing import temporary_pond
 from millpond.testing.pipelines import PipelineRuns
 from millpond.workflows.engine.pipeline_starts import checked_parameters
 from millpond.workflows.engine.values.conversions import value_of
+from millpond.workflows.engine.values.masks import shown
 
 DAILY = """
 from datetime import date
@@ -91,3 +102,24 @@ def test_two_pipelines_of_a_file_have_two_names(tmp_path: Path) -> None:
         pipelines_of(read_program(file))
     file.write_text(f"{DAILY}\nsame = daily_load\n")
     assert list(pipelines_of(read_program(file))) == ["daily_load"]
+
+
+@pytest.mark.parametrize(
+    ("stored", "seen"),
+    [
+        ('{"day":"2026-01-01","api_key":"k-123456"}', '{"day":"2026-01-01","api_key":"*****"}'),
+        ('{"load":{"rows":3,"password":7,"secrets":{"token":"t"}},"a":[{"TOKEN":"t"}]}',
+         '{"load":{"rows":3,"password":"*****","secrets":{"token":"*****"}},"a":[{"TOKEN":"*****"}]}'),
+        ('{"text":"the token is lost"}', '{"text":"the token is lost"}'),
+        ('["token"]', '["token"]'),
+    ],
+)  # fmt: skip
+def test_secrets_among_parameters_are_not_shown_with_a_run(stored: str, seen: str) -> None:
+    value = VariableValue(json_obj=stored)
+    for name in ("parameters", "values"):
+        assert shown(Variable(id=VariableId(name=name), value=value)).value.json_obj == seen
+    assert shown(Variable(id=VariableId(name="other"), value=value)).value.json_obj == stored
+    inputs, attempts = [VarNameAndVal(var_name="values", value=value)], [TaskAttempt(output=value)]
+    for task, there in (("step", seen), ("other", stored)):
+        row = shown(TaskRun(task_def_id=TaskDefId(name=task), input_variables=inputs, attempts=attempts))
+        assert row.input_variables[0].value.json_obj == row.attempts[0].output.json_obj == there

@@ -8,11 +8,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 import millpond
 from millpond.errors import Invalid
 from millpond.lineage.columns import columns_of
+from millpond.pipelines.step_lineage import StepLineage
 from tests.workflows.conftest import SECONDS
 from tests.workflows.heard import Heard
 from tests.workflows.run_events import columns_in, events_of
@@ -102,6 +105,27 @@ def test_steps_of_a_pipeline_are_runs_with_columns_refs_and_commits(pond_folder:
     assert cool["eventType"] == "FAIL" and "finds rows" in cool["run"]["facets"]["errorMessage"]["message"]
     parents = {event["run"]["facets"]["parent"]["run"]["runId"] for name, event in ends.items() if "nightly." in name}
     assert len(parents) == 1
+
+
+def test_an_enrichment_of_files_has_columns_of_each_and_of_the_map(
+    pond_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = pond_folder / "lineage.jsonl"
+    monkeypatch.setenv("MILLPOND_LINEAGE_TARGET", str(target))
+    parquet.write_table(pa.table({"origin": ["JFK"], "weather": [1.0]}), pond_folder / "out.parquet")
+    files = ["flights-1.csv", "s3://raw/flights-2.csv"]
+    inputs = {"rows": files, "map": "weather", "key": "origin", "at": "", "into": "", "format": "csv"}
+    step = StepLineage({"pipeline": "nightly", "name": "enrich", "kind": "enrich", "inputs": inputs}, {})
+    with millpond.open(pond_folder / "pond") as pond:
+        step.send(pond, "key", "run", "START")
+        step.send(pond, "key", "run", "COMPLETE", {"path": str(pond_folder / "out.parquet"), "rows": 1})
+    [_, end] = events_of(target)
+    assert columns_in(end["outputs"]) == {"origin": {"origin"}, "weather": {"temp"}}
+    [output] = end["outputs"]
+    origins = output["facets"]["columnLineage"]["fields"]["origin"]["inputFields"]
+    assert [(own["namespace"], Path(own["name"]).name) for own in origins] == [
+        ("file", "flights-1.csv"), ("s3://raw", "flights-2.csv")
+    ]  # fmt: skip
 
 
 TABLES = {"weather": ["key", "temp", "moment"], "hot": ["key", "temp", "w"]}

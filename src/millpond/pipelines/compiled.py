@@ -23,11 +23,10 @@ from millpond.json_forms import plain
 from millpond.pipelines.attempt_logs import attempt_bytes
 from millpond.pipelines.plan import Plan, PlannedStep
 from millpond.pipelines.programs import Program
-from millpond.workflows.engine.pipeline_starts import PARAMETERS, spec_name
+from millpond.workflows.engine.pipeline_starts import PARAMETERS, STEP, VALUES, spec_name
 
 __all__ = ("OF_PROGRAM", "compiled")
 
-TASK = "step"
 OF_PROGRAM = ("python", "spark")
 """The kinds of steps that call functions of the program."""
 FAILED = "pipeline-failed"
@@ -40,10 +39,10 @@ def compiled(plan: Plan, program: Program) -> Workflow:
     def body(thread: WorkflowThread) -> None:
         inputs = thread.declare_json_obj(PARAMETERS, {})
         code = thread.declare_json_obj("program", dict(program))
-        values = thread.declare_json_obj("values", {})
+        values = thread.declare_json_obj(VALUES, {})
         first = {"kind": PARAMETERS, "name": PARAMETERS, "time_zone": plan.time_zone,
                  PARAMETERS: plain(list(plan.parameters))}  # fmt: skip
-        values.assign(thread.execute(TASK, first, inputs, {}, retries=3, timeout_seconds=60))
+        values.assign(thread.execute(STEP, first, inputs, {}, retries=3, timeout_seconds=60))
         for step in plan.steps:
             output = _node(thread, plan, step, values, code)
             if plan.on_failure:
@@ -62,7 +61,7 @@ def _node(
         base_interval_ms=step.backoff_ms, multiplier=2.0, max_delay_ms=_DELAY_MAX_MS
     )
     return thread.execute(
-        TASK, literal, values, code if step.kind in OF_PROGRAM else {}, retries=step.retries,
+        STEP, literal, values, code if step.kind in OF_PROGRAM else {}, retries=step.retries,
         timeout_seconds=math.ceil(step.timeout_ms / 1000), exponential_backoff=backoff,
     )  # fmt: skip
 

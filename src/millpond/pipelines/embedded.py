@@ -47,13 +47,13 @@ from millpond.clock import SystemClock
 from millpond.errors import AlreadyExists, Conflict, Invalid
 from millpond.nodes.data_starts import DataStarts
 from millpond.pipelines import tasks
-from millpond.pipelines.compiled import TASK, compiled
+from millpond.pipelines.compiled import compiled
 from millpond.pipelines.plan import cron_words
 from millpond.pipelines.step import held
 from millpond.server.workflows.data_watch import LOOK_SECONDS, at_cursor
 from millpond.workflows.engine import key_of
 from millpond.workflows.engine.cron import parse_cron
-from millpond.workflows.engine.pipeline_starts import PARAMETERS, spec_name
+from millpond.workflows.engine.pipeline_starts import PARAMETERS, STEP, spec_name
 from millpond.workflows.processor import Applied, Processor, read_rows
 from millpond.workflows.processor.running import running_attempts
 from millpond.workflows.tasks.queues import BEATING, Worker
@@ -160,7 +160,7 @@ class EmbeddedRuns:
     def define(self, declared: Declared, program: Program) -> None:
         """Let runs begin of a pipeline as it is now."""
         config = cast("LHConfig", Calls(lambda _, request: self._send(request)))
-        littlehorse.create_task_def(tasks.step, TASK, config)
+        littlehorse.create_task_def(tasks.step, STEP, config)
         self._send(compiled(declared.plan, program).compile())
 
     def follow(self, declared: Declared, program: Program) -> None:
@@ -226,7 +226,7 @@ class EmbeddedRuns:
 
     async def _until(self, goes_on: Callable[[], bool]) -> None:
         self._loop, self._handed = asyncio.get_running_loop(), asyncio.Queue()
-        idle = [Worker((TENANT, TASK), self._id) for _ in range(SLOTS)]
+        idle = [Worker((TENANT, STEP), self._id) for _ in range(SLOTS)]
         working: set[asyncio.Task[None]] = set()
 
         def ended(task: asyncio.Task[None]) -> None:
@@ -245,7 +245,7 @@ class EmbeddedRuns:
                         working.add(task)
                         task.add_done_callback(ended)
         finally:
-            while self._processor.workers.take((TENANT, TASK)) is not None:
+            while self._processor.workers.take((TENANT, STEP)) is not None:
                 pass  # all are this loop's, and a task that were handed to one of them now would be lost
             for task in tuple(working):
                 task.cancel()
@@ -289,7 +289,7 @@ class EmbeddedRuns:
         await self.submit(report)
         if planned["kind"] != PARAMETERS or words != "done":
             self._tell(f"{name}: {words}, {self._clock.monotonic() - began:.1f} s")
-        self._processor.workers.wait(Worker((TENANT, TASK), self._id))
+        self._processor.workers.wait(Worker((TENANT, STEP), self._id))
 
     async def submit(self, request: Message) -> Message | None:
         """The reply to a request of the worker."""

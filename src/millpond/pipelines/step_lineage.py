@@ -162,14 +162,18 @@ def _of_query(query: str, sources: Mapping[str, Any]) -> Any:
 
 def _of_enriched(pond: Any, inputs: Mapping[str, Any], sources: Mapping[str, Any]) -> Any:
     """Columns of an enrichment: its rows' own, and one of the map's values."""
-    own, rows = sources.get("map"), sources.get("rows")
+    own = sources.get("map")
+    rows = [source for name, source in sources.items() if name == "rows" or name.isdecimal()]
 
     def of(names: list[str]) -> dict[str, Any]:
-        if own is None or rows is None:
+        if own is None:
             return {}
         into = str(inputs.get("into") or own.name)
         value = pond.map(own.name).definition.value
         parts = [name for name, _ in value.parts] if value is not None else list(own.fields)
-        return {name: [(own, part) for part in parts] if name == into else [(rows, name)] for name in names}
+        return {
+            name: [(own, part) for part in parts] if name == into else [(source, name) for source in rows]
+            for name in names
+        }
 
     return of

@@ -148,10 +148,9 @@ def _names(call: Any) -> list[str]:
     """The pipelines that are functions: the workflows of their one task that hold a program."""
     from littlehorse.model import SearchWfSpecRequest
 
-    from millpond.pipelines.compiled import TASK
-    from millpond.workflows.engine.pipeline_starts import parameters_in, pipeline_name
+    from millpond.workflows.engine.pipeline_starts import STEP, parameters_in, pipeline_name
 
-    specs = every_result(call, "SearchWfSpec", SearchWfSpecRequest(task_def_name=TASK))
+    specs = every_result(call, "SearchWfSpec", SearchWfSpecRequest(task_def_name=STEP))
     names = [pipeline_name(name) for name in sorted({spec.name for spec in specs})]
     return [name for name in names if parameters_in(_spec(call, name)) is not None]
 

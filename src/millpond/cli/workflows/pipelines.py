@@ -130,16 +130,17 @@ def deploy(
     import littlehorse
 
     from millpond.cli.workflows.deployed import check_free, count_open, deployed_cron, put_cron
-    from millpond.pipelines.compiled import TASK, compiled
+    from millpond.pipelines.compiled import compiled
     from millpond.pipelines.plan import cron_words
     from millpond.pipelines.tasks import step
+    from millpond.workflows.engine.pipeline_starts import STEP
 
     program, declared = declared_of(file, which)
     plan = declared.plan
     cron = plan.cron()
     with connected(server, tenant) as call:
         check_free(call, plan.name)
-        littlehorse.create_task_def(step, TASK, _config(call))
+        littlehorse.create_task_def(step, STEP, _config(call))
         spec = call("PutWfSpec", compiled(plan, program).compile())
         before = deployed_cron(call, plan.name)
         paused = before is not None and before.paused

@@ -19,11 +19,15 @@ from littlehorse.model import VariableValue, WfSpec
 from millpond.errors import Invalid
 from millpond.json_forms import parse_list, parse_object
 
-__all__ = ("BRANCH", "NAME_OF_SECRET", "PARAMETERS", "check_start", "checked_parameters", "parameters_in",
-           "pipeline_name", "spec_name")  # fmt: skip
+__all__ = ("BRANCH", "NAME_OF_SECRET", "PARAMETERS", "STEP", "VALUES", "check_start", "checked_parameters",
+           "parameters_in", "pipeline_name", "spec_name")  # fmt: skip
 
 PARAMETERS = "parameters"
 """The kind of the first step of each run: it finds the values of parameters. And the variable that gives them."""
+VALUES = "values"
+"""The variable of a pipeline's run with parameters, as they came out, and outputs of steps, by name."""
+STEP = "step"
+"""The task of all steps."""
 BRANCH = "@branch"
 """The parameter that each pipeline has: the branch that a run has instead of `main`."""
 NAME_OF_SECRET = re.compile(r"SECRET|TOKEN|PASSW|CREDENTIAL|PRIVATE_KEY|ACCESS_KEY|API_?KEY", re.IGNORECASE)

@@ -1,11 +1,17 @@
-"""Masks: rows as readers see them. Values of masked types are stored in clear, for workers need them."""
+"""Masks: rows as readers see them. Values of masked types are stored in clear, for workers need them.
+
+So are parameters of pipelines whose names say that they are secrets.
+"""
 
 from __future__ import annotations
 
-from typing import Final
+from contextlib import suppress
+from typing import Any, Final
 
 from littlehorse.model import NodeRun, TaskRun, Variable, VariableValue
 
+from millpond.json_forms import FormError, parse_object, to_json
+from millpond.workflows.engine.pipeline_starts import NAME_OF_SECRET, PARAMETERS, STEP, VALUES
 from millpond.workflows.engine.work import M, copied
 
 __all__ = (
@@ -29,6 +35,8 @@ def shown(row: M) -> M:
                 _mask(masked.value)
             else:
                 _mask_fields(masked.value)
+                if masked.id.name in (PARAMETERS, VALUES):
+                    _mask_secrets(masked.value)
         case TaskRun():
             _mask_task(masked)
         case NodeRun():
@@ -38,18 +46,35 @@ def shown(row: M) -> M:
 
 
 def _mask_task(task: TaskRun) -> None:
+    mask_inside = _mask_secrets if task.task_def_id.name == STEP else _mask_fields
     for variable in task.input_variables:
         if variable.masked:
             _mask(variable.value)
         else:
-            _mask_fields(variable.value)
+            mask_inside(variable.value)
     for attempt in task.attempts:
         if attempt.WhichOneof("result") != "output":
             continue
         if attempt.masked_value:
             _mask(attempt.output)
         else:
-            _mask_fields(attempt.output)
+            mask_inside(attempt.output)
+
+
+def _mask_secrets(value: VariableValue) -> None:
+    """Replace the values in an object of a pipeline whose names say that they are secrets."""
+    if value.WhichOneof("value") == "json_obj" and NAME_OF_SECRET.search(value.json_obj):
+        with suppress(FormError):  # a list, of a task of the same name
+            value.json_obj = to_json(_without_secrets(parse_object(value.json_obj))).decode()
+
+
+def _without_secrets(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {
+            name: MASK if isinstance(own, str | int | float) and NAME_OF_SECRET.search(name) else _without_secrets(own)
+            for name, own in value.items()
+        }
+    return [_without_secrets(own) for own in value] if isinstance(value, list) else value
 
 
 def _mask_fields(value: VariableValue) -> None:
