@@ -39,8 +39,10 @@ WORDS = st.sampled_from(["a", "ab", "b", "log", ""])
 REST = st.lists(st.one_of(WORDS, st.integers(-3, 3)), max_size=2).map(tuple)
 OF_NODES = {"pond/confirmed/<url>", "pond/copied", "pond/handed_over", "pond/nodes", "pond/promise"}
 """The keyspaces that only a pond of several nodes has rows in, or a copy of another."""
-OF_BUCKETS = {"maps/collecting/<folder>", "maps/unnamed/<folder>/<manifest>"}
-"""Those that only a pond in a bucket has rows in, when its garbage is collected."""
+OF_BUCKETS = {"maps/collecting/<folder>", "maps/unnamed/<folder>/<manifest>", "pond/job/<job>", "pond/tokens"}
+"""Those that only a pond in a bucket has rows in: of its nodes, and when its garbage is collected."""
+UNTOLD = {"maps/alerted/<position>/<number>"}
+"""Those that have rows between a load and what it lets be told."""
 
 
 def registry_of(*pairs: tuple[str, str]) -> Registry:
@@ -134,7 +136,10 @@ def busy(tmp_path: Path) -> Path:
         pond.log.order_maintenance("m", "condense", 0)
         pond.create_map("layered", kind="state", value="long", store="layers").load([{"key": "a", "value": 1}])
         pond.branch("fix", source="main").map("layered").load([{"key": "a", "value": 2}])
-        assert of_maps(pond) == names_of() - {"maps/cloned"} - OF_NODES - OF_BUCKETS
+        pond.create_map("sales", kind="aggregate", value="n long count", resolution="none").alerts.add(
+            "n > 9", name="many"
+        )
+        assert of_maps(pond) == names_of() - {"maps/cloned"} - OF_NODES - OF_BUCKETS - UNTOLD
         assert [problem.subject for problem in pond.verify().problems] == ["quarantine"]
     return tmp_path / "busy"
 
