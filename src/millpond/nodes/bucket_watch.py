@@ -98,7 +98,7 @@ class BucketWatch:
             return
         self._unwritable = ""
         # The time of an object is one of while it was put; some buckets know whole seconds.
-        self.skew_ms = min(before_ms - there_ms - 1_000, 0) + max(self._clock.now_ms() - there_ms - 1_000, 0)
+        self.skew_ms = min(self._clock.now_ms() - there_ms, 0) + max(before_ms - there_ms - 1_000, 0)
         if abs(self.skew_ms) > self._skew_max_ms:
             self._skewed = f"its clock is off: {self.skew_ms / 1000:+.0f} s beside that of the bucket"
         else:
