@@ -49,7 +49,7 @@ unit: $(READY) ## ring 1: style, arrows, and the tests that need no process and 
 
 test: $(SERVERS) ## ring 2: ring 1, every real server once, kills at sampled steps (TEST_SEED=N repeats a sample)
 	@$(BIN)/millpond warm >/dev/null
-	@$(PYTEST) -n 3 -m "not full" --ledger=$(LEDGER) --again=3
+	@$(PYTEST) -n 4 -m "not full" --ledger=$(LEDGER) --again=3
 
 test-full: $(SERVERS) ## ring 3: every moment of every kill, every parameter, large memory, long machines
 	@TEST_RING=full $(PYTEST) -n 3

@@ -70,7 +70,7 @@ def setting_of_environment(text: str, _: Path) -> int:
 
 
 def option(name: str, text: str, _: Path) -> int | None:
-    value: int | None = catalogue.durations({name: text})[f"{name}_ms"]
+    value: int | None = catalogue.as_stored({name: text}, None)[f"{name}_ms"]
     return value
 
 

@@ -51,13 +51,6 @@ __all__ = (
 )
 
 
-class MapOperations(Protocol):
-    """A map, as requests: a method that is declared here has its request, route and command by that.
-
-    The methods of `MapLike` have theirs by hand: they move Arrow, wait for several nodes, or ask a cached snapshot.
-    """
-
-
 class AlertsLike(Protocol):
     """The alerts of a map: see `maps.alerts.map_alerts.MapAlerts` for what each does."""
 
@@ -65,6 +58,13 @@ class AlertsLike(Protocol):
     def list(self) -> Sequence[AlertRule]: ...
     def remove(self, name: str) -> None: ...
     def try_(self, when: str, *, buckets: int | str = 1, since: str | int | None = None) -> AlertTrial: ...
+
+
+class MapOperations(Protocol):
+    """A map, as requests: a method that is declared here has its request, route and command by that.
+
+    The methods of `MapLike` have theirs by hand: they move Arrow, wait for several nodes, or ask a cached snapshot.
+    """
 
 
 class MapLike(MapOperations, Protocol):

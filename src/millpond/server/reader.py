@@ -95,6 +95,8 @@ class _ReadingNode:
         self.lookups = LookupService(self.pond, clock, self.limits.files_idle_ms)
         self.drain = _Running(board, order.number)
         self.stopping, self.stop_due = False, 0.0
+        self.bucket = None
+        """None: a node on a bucket has no reading processes."""
 
     @property
     def answers(self) -> bool:
