@@ -77,7 +77,7 @@ def put_rule(tx: Transaction, name: str, rule: AlertRule) -> None:
 
 
 def checked_rule(
-    definition: MapDefinition, name: str, when: str, buckets: int | str = 1, added_ms: int = 0
+    definition: MapDefinition, name: object, when: object, buckets: int | str = 1, added_ms: int = 0
 ) -> AlertRule:  # fmt: skip
     """A rule that the map can meet.
 
