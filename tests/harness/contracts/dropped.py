@@ -54,7 +54,7 @@ def opened_again(pond: Any) -> Any:
     return RemotePond(pond.nodes.where, pond.settings, clock=pond.clock)
 
 
-def told(pond: Any, other: Any) -> None:
+def _pass_moment(pond: Any, other: Any) -> None:
     """Let a client know how far another one has seen the pond: nodes on a bucket may be late otherwise."""
     if isinstance(pond, RemotePond) and isinstance(other, RemotePond):
         pond.nodes.connections[0]._moments.see(other.nodes.connections[0]._moments.headers())  # noqa: SLF001
@@ -78,7 +78,7 @@ class DroppedContract(NamedMaps):
             other.drop_map(fresh)
             if anew is not None:
                 other.create_map(fresh, kind="temporal_state", value=anew)
-            told(pond, other)
+            _pass_moment(pond, other)
         for name, call in CALLS.items():
             with pytest.raises(NotFound) as caught:
                 pytest.fail(f"{name} answered {call(held)!r}")
