@@ -345,12 +345,10 @@ class Map(MapFace):
         """
         self._follow()
         watermark = self._watermark(before, self.definition.retain_ms, "retain")
-        if (aggregation := self.definition.aggregation) is not None:
-            from millpond.times.buckets import bucket_start
+        if self.definition.aggregation is not None:
+            from millpond.maps.model.rolled_up import retained_from
 
-            # A bucket stays as long as its last event may be young enough.
-            width = self.definition.roll_up or aggregation.resolution
-            watermark = bucket_start(watermark, width, aggregation.time_zone)
+            watermark = retained_from(self.definition, watermark)
         return self.rows.maintain("retain", watermark)
 
     def delete(self, where: Where, *, now: bool = False) -> DeleteReport:

@@ -191,7 +191,7 @@ class Objects(_Group):
     )  # fmt: skip
     max_staleness: Duration = Field(
         1_000, description="the age that reads of a node on a bucket may have; 0: each asks the bucket. What a request "
-        "names by `Millpond-Position`, and what the node wrote itself, it shows in any case"
+        "names by `Millpond-Moment`, and what the node wrote itself, it shows in any case"
     )  # fmt: skip
     cache: str = Field(
         "", description="folder for copies of the files of a bucket that a node serves; by default the user's cache "

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millpond.arrays.row_digest import digest_of_rows
 from millpond.errors import Invalid
 from millpond.maps.inputs.durations import to_durations
 from millpond.maps.inputs.faults import Faults, no_rows, rejected_rows
@@ -85,10 +84,7 @@ def _of_raw_rows(
     reasons = dict(zip(events.rows[made.rejected.column("row").to_numpy()].tolist(),
                        made.rejected.column("reason").to_pylist(), strict=True))  # fmt: skip
     events.faults.reasons.update(reasons)
-    names = sorted(find_columns(batch.schema.names, definition, columns).beside)
-    raw = batch.select(names).take(pa.array(events.rows))
-    digest = digest_of_rows(raw.columns, raw.num_rows)
-    rows = made.rows.replace_schema_metadata({RAW_DIGEST: str(digest)})
+    rows = made.rows.replace_schema_metadata({RAW_DIGEST: str(events.digest)})
     return Normalised(rows, rejected_rows(batch, events.faults))
 
 

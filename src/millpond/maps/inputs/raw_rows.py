@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from millpond.arrays.radix import I64
+from millpond.arrays.row_digest import digest_of_rows
 from millpond.errors import Invalid
 from millpond.maps.inputs.faults import Faults
 from millpond.maps.inputs.mapping import find_columns
@@ -37,11 +38,15 @@ _MISTAKES = (duckdb.BinderException, duckdb.ParserException, duckdb.CatalogExcep
 
 @dataclass(frozen=True, slots=True)
 class Events:
-    """The events of a batch of raw rows, the row that each is of, and the faults of rows that are none."""
+    """The events of a batch of raw rows, the row that each is of, and the faults of rows that are none.
+
+    `digest` is that of the rows which have events, by all their columns.
+    """
 
     batch: pa.RecordBatch
     rows: I64
     faults: Faults
+    digest: int
 
 
 def events_of(batch: pa.RecordBatch, definition: MapDefinition, columns: ColumnMapping | None) -> Events:
@@ -50,7 +55,8 @@ def events_of(batch: pa.RecordBatch, definition: MapDefinition, columns: ColumnM
     Raises: `Invalid` for a column that is missing; kind `table_query` for an expression that does not fit the columns.
     """
     assert definition.query is not None and definition.aggregation is not None, "it is a table by query"
-    names, sources = zip(*find_columns(batch.schema.names, definition, columns).fields, strict=True)
+    columns_in = find_columns(batch.schema.names, definition, columns)
+    names, sources = zip(*columns_in.fields, strict=True)
     columns_of = [pa.array(np.arange(batch.num_rows)), *(batch.column(source) for source in sources)]
     raw = pa.Table.from_arrays(columns_of, names=[ROW, *names])
     faults = Faults(batch.num_rows)
@@ -61,7 +67,9 @@ def events_of(batch: pa.RecordBatch, definition: MapDefinition, columns: ColumnM
     table = pa.concat_tables(tables)
     events = table.drop_columns([ROW]).combine_chunks()
     made = events.to_batches() or [pa.RecordBatch.from_pylist([], events.schema)]
-    return Events(made[0], table.column(ROW).to_numpy(), faults)
+    rows = table.column(ROW).to_numpy()
+    whole_rows = batch.select(sorted(columns_in.beside)).take(pa.array(rows))
+    return Events(made[0], rows, faults, digest_of_rows(whole_rows.columns, len(rows)))
 
 
 @dataclass(frozen=True, slots=True)

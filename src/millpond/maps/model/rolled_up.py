@@ -32,12 +32,13 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from millpond.maps.model.aggregation import Aggregation
+    from millpond.maps.model.definition import MapDefinition
 
     I64 = npt.NDArray[np.int64]
 
 __all__ = (
-    "coarser_buckets", "is_rolled_up", "narrow_in_wide", "roll_up_width", "rolled_up", "shown_ends", "shown_from",
-    "shown_starts", "together",
+    "coarser_buckets", "is_rolled_up", "retained_from", "narrow_in_wide", "roll_up_width", "rolled_up", "shown_ends",
+    "shown_from", "shown_starts", "together",
 )  # fmt: skip
 
 
@@ -63,6 +64,14 @@ def rolled_up(aggregation: Aggregation, roll_up: str, before_ms: int) -> Aggrega
     """
     width = roll_up_width(roll_up, aggregation.resolution)
     return together(aggregation, [RolledUp(bucket_start(before_ms, width, aggregation.time_zone), width)])
+
+
+def retained_from(definition: MapDefinition, instant: int) -> int:
+    """The instant before which `retain` acts: a bucket goes, or is combined, as a whole, when its last event is old."""
+    aggregation = definition.aggregation
+    if aggregation is None:
+        return instant
+    return bucket_start(instant, definition.roll_up or aggregation.resolution, aggregation.time_zone)
 
 
 def together(aggregation: Aggregation, others: Iterable[RolledUp]) -> Aggregation:

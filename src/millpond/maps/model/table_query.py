@@ -143,6 +143,8 @@ class _Parser:
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, text: str) -> None:
         self.connection, self.text = connection, text
+        [(template,)] = connection.execute("select json_serialize_sql('select 1')").fetchall()
+        self._template = parse_object(template)
         self.columns: dict[str, None] = {}
         self.node: Node = {}
         self.tables: tuple[str, ...] = ()
@@ -355,12 +357,9 @@ class _Parser:
 
     def _text(self, expression: Node) -> str:
         """An expression in SQL, without its name."""
-        template = parse_object(
-            self.connection.execute("select json_serialize_sql('select 1')").fetchall()[0][0]
-        )  # fmt: skip
-        template["statements"][0]["node"]["select_list"] = [{**expression, "alias": ""}]
+        self._template["statements"][0]["node"]["select_list"] = [{**expression, "alias": ""}]
         written = self.connection.execute(
-            "select json_deserialize_sql($1::json)", [to_json(template).decode()]
+            "select json_deserialize_sql($1::json)", [to_json(self._template).decode()]
         ).fetchall()  # fmt: skip
         return str(written[0][0]).removeprefix("SELECT ")
 

@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 from millpond.errors import NotFound
 from millpond.maps.maintenance.rules import age_column
 from millpond.maps.model.definition import Kind
-from millpond.times.buckets import bucket_start
+from millpond.maps.model.rolled_up import retained_from
 
 if TYPE_CHECKING:
     from millpond.maps.log.log import Entry
@@ -86,11 +86,7 @@ class MaintenanceOrders:
             return None
         self._follow()
         past = self._pasts.get(pond_map.name, _Past())
-        before = watermark(now_ms, age_ms, self._least_step_ms)
-        aggregation = pond_map.definition.aggregation
-        if aggregation is not None:  # a bucket goes as a whole: when it does, its start lies before such a watermark
-            width = pond_map.definition.roll_up or aggregation.resolution
-            before = bucket_start(before, width, aggregation.time_zone)
+        before = retained_from(pond_map.definition, watermark(now_ms, age_ms, self._least_step_ms))
         if act not in past.ordered:
             return before if past.changed or pond_map.rows.stats().rows else None
         position, last = past.ordered[act]

@@ -200,8 +200,7 @@ class Front:
                 self.node.audit.write(share_of(call.caller), "GRPC", path, status, **call.notes)
         self._count(service, path, began, error)
         if error is not None:
-            details = details_of(error, self.node.pond.folder)
-            await context.abort(grpc_status(error), details, trailing_metadata(error, details))
+            await self._abort(context, error)
         return result
 
     async def refuse(self, context: _Context, part: str) -> None:
@@ -210,8 +209,11 @@ class Front:
             self._let_in(Call(None, "", ""), context)
             self.node.pond.place.refuse(part)
         except MillpondError as error:
-            details = details_of(error, self.node.pond.folder)
-            await context.abort(grpc_status(error), details, trailing_metadata(error, details))
+            await self._abort(context, error)
+
+    async def _abort(self, context: _Context, error: MillpondError) -> None:
+        details = details_of(error, self.node.pond.folder)
+        await context.abort(grpc_status(error), details, trailing_metadata(error, details))
 
     def _let_in(self, call: Call[Any], context: _Context) -> None:
         """Find out who calls, and count the call towards the limit of the token.
