@@ -19,7 +19,8 @@ def test_a_correction_on_a_branch(millpond: Shell) -> None:
     millpond("load", "w", "b.csv", "--time", "t", "--branch", "fix", "--stage")
     assert "1 added, 1 changed" in millpond("diff", "pond/fix", "--keys").out
     millpond("commit", "pond/fix", "-m", "two rows")
-    shown = millpond("diff", "pond/main..fix", "--map", "w").out
+    assert "--keys" in millpond("diff", "pond/main", "fix").err, "sizes of manifests say little"
+    shown = millpond("diff", "pond/main..pond/fix", "--map", "w").out
     assert "~ w JFK 2013-01-01T00:00:00Z  1.5 → 9.5" in shown
     rows = millpond("diff", "pond/main..fix", "--map", "w", "--json").objects
     assert [(row["change"], row["key"], row["new"]) for row in rows] == [("added", "EWR", 3.0), ("changed", "JFK", 9.5)]
@@ -35,6 +36,12 @@ def test_a_correction_on_a_branch(millpond: Shell) -> None:
     ]  # fmt: skip
     millpond("revert", "pond/main", "main", "--parent", "1")
     assert millpond("get", "w", "JFK").out == "1.5\n"
+    Path("c.csv").write_text("key,t,value\nJFK,2013-01-01T00:00Z,4\n")
+    millpond("branch", "create", "pond/other")
+    millpond("load", "w", "c.csv", "--time", "t", "--branch", "other")
+    millpond("load", "w", "b.csv", "--time", "t", "--again")
+    conflict = millpond("merge", "pond/other", "main", code=6).err
+    assert "maps=w, key=JFK 2013-01-01T00:00:00+00:00" in conflict
     for words in (("get", "w", "JFK", "--ref", "nothing"), ("scan", "w", "--branch", "nothing")):
         assert "not found" in millpond(*words, code=3).err
     assert "name one" in millpond("get", "w", "JFK", "--ref", "fix", "--branch", "fix", code=5).err

@@ -169,3 +169,32 @@ def test_branches_and_refs_are_read_and_asked(spark: SparkSession, pond: Pond, t
         with pytest.raises(Invalid) as error:
             refused()
         assert error.value.kind in ("ref_twice", "ref_unsupported")
+
+
+def test_rows_of_a_map_that_keeps_update_times_are_as_old_as_their_loads(
+    spark: SparkSession, pond: Pond, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts = writes(monkeypatch, rows=100)
+    layered = pond.create_map("numbers", kind="state", value="long", retain="10y", store="layers")
+    where = {"pond": str(pond.folder), "map": "numbers"}
+    assert mp.load(counted(spark, 0, 300), pond, "numbers").rows == 300
+    assert max(counts) > 1, "several tasks wrote"
+    counted(spark, 200, 400).write.format("millpond").options(**where).mode("append").save()
+    (tmp_path / "rows").mkdir()
+    (tmp_path / "rows" / "0.json").write_text('{"key": "k0", "value": -1}\n{"key": "k500", "value": 500}\n')
+    sink = spark.readStream.schema("key string, value long").json(str(tmp_path / "rows")).writeStream
+    options = {**where, "checkpointLocation": str(tmp_path / "checkpoint")}
+    sink.format("millpond").options(**options).trigger(availableNow=True).start().awaitTermination()
+    changes = layered.rows.past.changes()
+    moments = [change.moment_ms for change in changes]
+    assert [change.rows for change in changes] == [300, 200, 2]
+    assert layered.freeze().updates
+    events = ", ".join(f"('k0', timestamp_millis({moment}))" for moment in moments)
+    frame = spark.sql(f"select * from values {events} as events(key, moment)")
+    enriched = mp.enrich(frame, pond=pond, map="numbers", key="key", into="n", known_at="moment")
+    for moment, removed in ((moments[0], 199), (moments[1], 200)):
+        assert sorted(row["n"] for row in enriched.collect()) == [-1, 0, 0]
+        assert layered.retain(before=moment + 1).rows_removed == removed
+    assert {row["key"]: row["value"] for row in layered.scan().read_all().to_pylist()} == {"k0": -1, "k500": 500}
+    now = mp.enrich(counted(spark, 0, 2), pond=pond, map="numbers", key="key", into="n").collect()
+    assert {row["key"]: row["n"] for row in now} == {"k0": -1, "k1": None}

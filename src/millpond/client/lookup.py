@@ -114,12 +114,10 @@ class Questions:
             else:
                 timed["known_at"] = moments, there
         answers = [pa.array([], answer_type(definition))]
-        # One key alone may be refused for its moment, among others it has no answer: so none is left over.
-        rows = REQUEST_ROWS - (len(keys) % REQUEST_ROWS == 1)
-        for start in range(0, len(keys), rows):
-            columns = {"key": keys.slice(start, rows)}
+        for start in range(0, len(keys), REQUEST_ROWS):
+            columns = {"key": keys.slice(start, REQUEST_ROWS)}
             for name, (times, valid) in timed.items():
-                stop = start + rows
+                stop = start + REQUEST_ROWS
                 missing = ~valid[start:stop] if len(valid) else None
                 columns[name] = pa.array(times[start:stop], INSTANT, mask=missing)
             answers += self._ask(definition, pa.RecordBatch.from_pydict(columns), query)

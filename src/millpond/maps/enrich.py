@@ -143,7 +143,8 @@ def _answers(
         answer = queried.lookup(column_of(key, column(key)), at, on_invalid=lookup.on_invalid, known_at=known_at)
     except Invalid as error:
         wrong = time if time is not None and error.kind.startswith("time_") else key
-        values = {"map": queried.name, "column": wrong} | error.values
+        of_column = {} if "known_at" in error.values else {"column": wrong}
+        values = {"map": queried.name} | of_column | error.values
         raise Invalid(error.message, kind=error.kind, hint=error.hint, **values) from error
     if not flat or not pa.types.is_struct(answer.type):
         return [(lookup.name, answer)]

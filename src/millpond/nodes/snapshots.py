@@ -137,8 +137,11 @@ class Publisher:
         Raises: `NotFound` for any other name, for a file that is not there, and for a map that is not.
         """
         objects = _folder(self.pond.map(name))
-        place = objects.root / file
-        if not _FILE.fullmatch(file) or not place.is_file():
+        place, allowed = objects.root / file, _FILE.fullmatch(file)
+        if allowed and not place.is_file():
+            with suppress(NotFound):
+                objects.get(file)  # of a pond in a bucket a copy is made where there is none yet
+        if not allowed or not place.is_file():
             raise NotFound(
                 "there is no such file", kind="snapshot_not_found", map=name, object=file,
                 hint="it was replaced: ask for the snapshot that counts now",

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = ("KeyResolution", "MapMergeConflict", "MergedMap", "Sides", "merge_maps")
 
+_EPOCH, _TIMES = datetime(1970, 1, 1, tzinfo=UTC), ("effective_time", "start", "end", "time")
 _CHOICES = {
     Take.SOURCE: Choice.THEIRS, Take.DESTINATION: Choice.OURS, Take.BASE: Choice.BASE, Take.DELETE: Choice.NONE,
 }  # fmt: skip
@@ -236,7 +238,7 @@ def merge_maps(
         count = sum(part.addresses.num_rows for listed in merging.conflicts.values() for part in listed)
         first, listed = next(iter(merging.conflicts.items()))
         error = MapMergeConflict(
-            "both sides changed the same keys", conflicts=count, map=first, maps=sorted(merging.conflicts),
+            "both sides changed the same keys", conflicts=count, map=first, maps=", ".join(sorted(merging.conflicts)),
             key=_shown(listed[0].addresses.slice(0, 1).to_pylist()[0]),
             hint="resolve them by key, prefix or map, or merge with a strategy",
         )  # fmt: skip
@@ -257,4 +259,10 @@ def _is_same(change: MergedMap) -> bool:
 
 
 def _shown(address: Mapping[str, Any]) -> str:
-    return " ".join(str(value.decode() if isinstance(value, bytes) else value) for value in address.values())
+    return " ".join(_text(name, value) for name, value in address.items())
+
+
+def _text(name: str, value: Any) -> str:
+    if name in _TIMES:
+        return (_EPOCH + timedelta(milliseconds=value)).isoformat()
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)

@@ -46,9 +46,9 @@ def enrich(
     `map, key, at, into` and `on_invalid` describe one lookup (see `Lookup`); `lookups` takes several, and one
     pass answers them. A map of structs gives a struct (`select("weather.*")` spreads it); sessions give a struct of
     `start` and `end`. The snapshots are those of the moment of this call, however late Spark runs the query.
-    `overwrite=True` replaces an existing column. `known_at`, a column or a time, asks layered maps in a folder as they
-    were known then: in a batch, and without `partition`. `branch` or `ref` asks layered maps in a folder as they are
-    on a branch, or at a ref such as `main~3`, a tag, a commit or a time.
+    `overwrite=True` replaces an existing column. `known_at`, a column or a time, asks layered maps as they were known
+    then, in a batch and without `partition`; nodes answer that themselves. `branch` or `ref` asks layered maps in a
+    folder as they are on a branch, or at a ref such as `main~3`, a tag, a commit or a time.
 
     A stream takes the newest snapshots at the begin of each micro-batch, and holds them for that batch. `refresh` may
     be a duration, the age from which a newer one is taken, or `"never"`: those of this call serve for ever.
@@ -63,8 +63,9 @@ def enrich(
     """
     # Imported late: whatever runs in a Python process of Spark imports this module, and few of them ask a map.
     from millpond.spark.partition_by_key import SHARE, by_share, check_partition, one_key, partition_count
+    from millpond.spark.planned_past import past_of
     from millpond.spark.refresh import CHOICES, choices, refresh_ms
-    from millpond.spark.udf import history_of, question_to
+    from millpond.spark.udf import question_to
 
     age_ms = refresh_ms(refresh)
     check_partition(partition, partitions)
@@ -76,11 +77,12 @@ def enrich(
     with opened(pond, place) as open_:
         questions = [
             replace(
-                question_to(open_, place, lookup.map), on_invalid=lookup.on_invalid, key=_named(lookup.key),
+                question, on_invalid=lookup.on_invalid, key=_named(lookup.key),
                 time=None if lookup.at is None else _named(lookup.at),
-                history=None if lookup.known_at is None else history_of(open_, place, lookup.map),
+                past=None if lookup.known_at is None else past_of(open_, place, lookup.map, question.shelf),
             )
             for lookup in lookup_list
+            for question in [question_to(open_, place, lookup.map)]
         ]  # fmt: skip
     for lookup, question in zip(lookup_list, questions, strict=True):
         _check_types(frame, lookup, question)

@@ -22,22 +22,20 @@ from pyspark.sql.types import DataType
 
 from millpond.clock import SystemClock
 from millpond.errors import Invalid
-from millpond.maps.inputs.key_columns import OnInvalid, moments_of
-from millpond.maps.layered.past import History, OpenHistory
+from millpond.maps.inputs.key_columns import OnInvalid
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.snapshots.partition_filter import HashShare
 from millpond.maps.snapshots.snapshot import Snapshot, answer_type
 from millpond.spark.places import OpenPond, Place
-from millpond.spark.planned_snapshot import FolderSnapshots, PlannedSnapshots
+from millpond.spark.planned_past import PlannedPast
+from millpond.spark.planned_snapshot import PlannedSnapshots
 from millpond.spark.refresh import Chosen, parse_choices
 
 __all__ = (
     "Question",
     "ask_all",
     "by_column",
-    "history_of",
     "in_batches",
-    "open_history",
     "open_share",
     "open_snapshot",
     "question_to",
@@ -56,8 +54,8 @@ class Question:
     """A lookup made for every row: a map, as it was when the query was planned.
 
     `now_ms` answers for rows without a time of their own, where the map has times. `key` and `time` name the columns,
-    for errors; `on_invalid` as in `Snapshot.lookup`; `size` is that of the snapshot's files, in bytes. `history`: of
-    the map, where each row asks as known at a moment of its own.
+    for errors; `on_invalid` as in `Snapshot.lookup`; `size` is that of the snapshot's files, in bytes. `past`: of the
+    map, where each row asks as known at a moment of its own.
     """
 
     shelf: PlannedSnapshots
@@ -68,7 +66,7 @@ class Question:
     key: str | None = None
     time: str | None = None
     size: int = 0
-    history: History | None = None
+    past: PlannedPast | None = None
 
     @property
     def arrow(self) -> pa.DataType:
@@ -94,18 +92,13 @@ class Question:
         instant = at if self.definition.kind.timed and at is not None else self.now_ms
         try:
             if known_at is not None:
-                answers = self._ask_known(keys, instant, known_at)
+                assert self.past is not None, "it was read when the query was planned"
+                answers = self.past.lookup(keys, instant, known_at, self.on_invalid)
             else:
                 answers = self._opened(share).lookup(keys, instant, on_invalid=self.on_invalid)
         except Invalid as error:
             raise self._placed(error) from error
         return answers if answers.type == self.arrow else answers.cast(self.arrow)
-
-    def _ask_known(self, keys: pa.Array, instant: Any, known_at: pa.Array) -> pa.Array:
-        assert self.history is not None, "it was read when the query was planned"
-        moments, there = moments_of(known_at, len(keys), self.on_invalid)
-        opened = open_history(self.shelf, self.definition)
-        return opened.lookup(self.history, keys, instant, moments, there, self.on_invalid)
 
     def ask_shares(self, keys: pa.Array, at: pa.Array | None, shares: npt.NDArray[np.int32], count: int) -> pa.Array:
         """The answer for each row, whose key has a hash of that of `count` shares."""
@@ -150,34 +143,11 @@ def open_share(shelf: PlannedSnapshots, id_: str, share: HashShare) -> Snapshot:
     return shelf.open(id_, share)
 
 
-@lru_cache(maxsize=SNAPSHOTS_OPEN)
-def open_history(shelf: PlannedSnapshots, definition: MapDefinition) -> OpenHistory:
-    """The history of a map in a folder or a bucket, of which this process opens each manifest once."""
-    assert isinstance(shelf, FolderSnapshots), "nodes tell of no history"
-    return OpenHistory(shelf.objects, definition)
-
-
 def question_to(pond: OpenPond, place: Place, name: str) -> Question:
     """The question to a map as it is now; it is frozen first if it moved on."""
     shelf, manifest = place.pin(pond, name)
     now = SystemClock().now_ms() if manifest.definition.kind.timed else None
     return Question(shelf, manifest.id, manifest.definition, now, size=manifest.size)
-
-
-def history_of(pond: OpenPond, place: Place, name: str) -> History:
-    """The history of a map, whose files stay as long as `maps.history` says.
-
-    Raises: `Invalid`, kinds `known_at_unsupported` for a sharded map and for maps on nodes, `ref_unsupported` at a ref.
-    """
-    from millpond.maps.map import Map
-
-    opened = place.map(pond, name)
-    if not isinstance(opened, Map):
-        raise Invalid(
-            "Spark asks as known where the folder of the pond is", kind="known_at_unsupported", map=name,
-            hint="open the pond by its folder, or let a node answer: millpond.open(url).enrich",
-        )  # fmt: skip
-    return History.of(name, opened.rows.past.changes())
 
 
 def ask_all(

@@ -68,6 +68,7 @@ class KnownContract(NamedMaps):
         assert made.lookup(["a", "b"], known_at=first).to_pylist() == [1, None]
         moments = pa.array([first, second, None, 0], INSTANT)
         assert made.lookup(["a"] * 4, known_at=moments).to_pylist() == [1, 2, None, None]
+        assert made.lookup(["a"], known_at=moments[-1:]).to_pylist() == [None], "a column of one is a column"
         rows = made.scan("value < 9", ["key", "value"], known_at=first).read_all().to_pylist()
         assert rows == [{"key": "a", "value": 1}]
         events = pa.table({"k": ["a", "b"], "t": moments[:2]})

@@ -25,6 +25,7 @@ __all__ = ("diff",)
 
 _MARKS = {"added": ("+", "green"), "removed": ("-", "red"), "changed": ("~", "yellow"), "conflict": ("!", "bold red")}
 _DOTS = re.compile(r"(.+?)(\.\.\.?)(.+)")
+_REPOSITORY_TWICE = re.compile(r"([^/]+)/([^/]+?)(\.\.\.?)\1/")
 _PAGE = 1_000
 
 
@@ -86,8 +87,8 @@ def diff(
                 console.print_json(dict.fromkeys(_MARKS, 0) | counts)
         elif json:
             console.print_json_list(map(_object, shown))
-        else:
-            _print(shown)
+        elif _print(shown):
+            console.tell("the keys of maps that differ: --keys, or --map MAP")
     if not json:
         _print_counts(counts, staged=new is None)
 
@@ -100,7 +101,7 @@ def _sides(left: str, right: str | None, two_dots: bool, prefix: str) -> tuple[s
     from millpond.errors import Invalid
 
     if right is None:
-        place = parse_place(left, ref=False)
+        place = parse_place(_REPOSITORY_TWICE.sub(r"\1/\2\3", left), ref=False)
         dotted = _DOTS.fullmatch(place.ref)
         if place.path and prefix:
             raise Invalid(
@@ -152,16 +153,21 @@ def _object(change: Change) -> dict[str, Any]:
     }
 
 
-def _print(changes: Iterator[Change]) -> None:
+def _print(changes: Iterator[Change]) -> bool:
+    """Print changes; True when there are maps among them."""
     from rich.text import Text
 
-    printer = console.console()
+    from millpond.refs.map_entries import MAPS
+
+    printer, maps = console.console(), False
     for change in changes:
+        maps |= change.path.startswith(MAPS)
         mark, style = _MARKS[change.type]
         printer.print(
             Text(console.neutral(f"{mark} {change.path}"), style=style).append(f"  {_size(change)}", style="dim"),
             soft_wrap=True,
         )
+    return maps
 
 
 def _size(change: Change) -> str:

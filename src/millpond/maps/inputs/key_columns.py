@@ -251,10 +251,13 @@ def instants_of(
 def moments_of(at: Any, count: int, on_invalid: OnInvalid = "error") -> tuple[I64, npt.NDArray[np.bool_]]:
     """One time, or a column of as many times as there are keys, as `instants_of` gives them.
 
+    A column of one time has a mask: so it is told from the one time of all.
+
     Raises: as `instants_of`.
     """
     if _is_column(at):
-        return _instants(one_array(at, "at"), count, on_invalid)
+        instants, there = _instants(one_array(at, "at"), count, on_invalid)
+        return instants, there if len(there) or len(instants) != 1 else np.ones(1, np.bool_)
     return np.array([parse_instant(at)], np.int64), _NOBODY
 
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = (
     "Change",
+    "change_to",
     "changes_of",
     "forget_aged",
     "manifests_named",
@@ -87,8 +88,21 @@ def changes_of(tx: ReadTransaction, name: str) -> list[Change]:
 
     Raises: `Corrupt`.
     """
+    return [_decoded(name, row) for _, row in tx.scan(HISTORY[name].range())]
+
+
+def change_to(tx: ReadTransaction, name: str, version: int) -> Change | None:
+    """The change that brought a map to a version; None when the history tells of it no more.
+
+    Raises: as `changes_of`.
+    """
+    row = tx.get(HISTORY.pack(name, version))
+    return None if row is None else _decoded(name, row)
+
+
+def _decoded(name: str, row: bytes) -> Change:
     try:
-        return [_CHANGE.decode(row) for _, row in tx.scan(HISTORY[name].range())]
+        return _CHANGE.decode(row)
     except FormError as error:
         raise Corrupt(
             "the history of a map cannot be read", kind="history_damaged", map=name, reason=error,

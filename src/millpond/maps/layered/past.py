@@ -73,7 +73,8 @@ class History(NamedTuple):
         if len(there):
             missing &= there
             numbers[~there] = -1
-        if len(self.moments) and missing.any() and (len(moments) == 1 or not self.whole):
+        alone = len(moments) == 1 and not len(there)
+        if len(self.moments) and missing.any() and (alone or not self.whole):
             raise self._early(int(moments[np.argmax(missing)]))
         return numbers
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from millpond.clock import Clock
 from millpond.errors import NotFound, Unavailable
+from millpond.maps.layered.history import change_to
 from millpond.maps.log.queue import ORDER_KINDS, maintenance_orders
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.model.keyspaces import QUARANTINE
@@ -68,13 +69,17 @@ class LocalPeer:
         return digest
 
     def shaped(self, name: str, version: int) -> int:
-        """The last entry of the log that shaped a version of a map's shard; 0 when it is unknown.
+        """The last entry of the log that shaped a version of a map; 0 when it is unknown.
 
         Two nodes that name the same entry of a map hold the same rows. It is unknown while the map moves on, while
         a maintenance order is carried out, and where a part was quarantined.
         """
         applied = self._pond.log.applied(name)
         pond_map = self._pond.map(name)
+        if pond_map.layers is not None:
+            with self._pond.space.read() as tx:
+                change = change_to(tx, pond_map.name, version)
+            return 0 if change is None else change.position
         with pond_map.shard.view() as view:
             entry = max(view.number("position"), self._last_order(pond_map.definition, applied))
             still = view.version == version and pond_map.shard is self._pond.map(name).shard
