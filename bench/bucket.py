@@ -1,16 +1,19 @@
 """A pond in a bucket of a local S3 server, beside the bare requests of the same sizes: times, and counted requests.
 
 * 64 threads with small loads into 8 maps: loads a second, beside one put after another of as many bytes
-* cold: opening a pond of 100 maps; `get` of one key, of an absent one, and a lookup of 1,000, with the bytes that
-  each fetches; then others, when the index is there; beside one bare GET
-* warm: lookups of 1,000 keys from the cache, beside a pond in a folder
+* cold: opening a pond of 100 maps, and a map with its index; then `get` of one key, of an absent one, and a lookup of
+  1,000, with the bytes that they fetch; beside bare requests, as many and as large, side by side
+* warm: `get`, and lookups of 1,000 keys from the cache, beside a pond in a folder
+* Spark: a load, beside Spark writing the rows as Parquet and their files put into the bucket
+* merge: 1 % of new and other rows, then lookups that see them; with `--python` beside `MERGE` of Delta Lake in a folder
 * idle: the requests of an open pond that nobody asks, and of one that is asked all the time
 * cost: requests and dollars a month for three workloads, by what a load and a reader were counted to send
 
 Counts carry over to other servers; times are those of this machine.
 
     python bench/bucket.py            10 M rows
-    python bench/bucket.py --quick    200,000 rows, 8 maps
+    python bench/bucket.py --short    200,000 rows, 8 maps
+    python bench/bucket.py --python ENVIRONMENT/bin/python    with Delta Lake, see `merge_delta.py`
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -30,21 +34,24 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyarrow import parquet
 
 import millpond
+from merge_delta import delta_seconds
 from millpond.stores.objects import open_objects
 from tests.harness.buckets.requests import counted_requests, fetched_bytes
 from tests.s3_server import S3Server, start_server
 
-WRITERS, MAPS_WRITTEN, LOOKUP_KEYS, TRIES = 64, 8, 1_000, 9
+WRITERS, MAPS_WRITTEN, LOOKUP_KEYS, TRIES, COLD_TRIES = 64, 8, 1_000, 9, 3
+BLOCK = 128 << 10
+AT_ONCE = 32
 PRICES = {"PUT": 5e-6, "LIST": 5e-6, "GET": 0.4e-6, "HEAD": 0.4e-6, "DELETE": 0.0}
 """Dollars a request, as Amazon published them for S3 Standard in us-east-1."""
 MONTH_SECONDS = 30 * 86_400
 
 
 def keys(count: int) -> pa.Array:
-    digits = pc.utf8_lpad(pa.array(np.arange(count)).cast(pa.string()), 8, "0")
-    return pc.binary_join_element_wise(pa.scalar("device-"), digits, "")
+    return table_of(np.arange(count))["key"].combine_chunks()
 
 
 def timed(act: Callable[[], Any]) -> float:
@@ -89,68 +96,151 @@ def writers(url: str, folder: Path, loads: int) -> Counter[str]:
         assert there == WRITERS * loads, f"{there} rows of {WRITERS * loads} loads"
     one = Counter({verb: round(count / len(taken), 2) for verb, count in counts.items()})
     say(f"load, {WRITERS} threads, p50", statistics.median(taken), one, f"{len(taken) / elapsed:.0f} loads a second")
+    say("bare PUT of 2,000 bytes", bare(url, 2_000)[0])
     return one
 
 
 def cold(url: str, folder: Path, rows: int) -> None:
-    """The requests of a reader with an empty cache."""
-    questions = {
-        "cold get": lambda reader: reader.get(f"device-{rows // 2:08}"),
-        "cold get of an absent key": lambda reader: reader.get("nobody"),
-        f"cold lookup of {LOOKUP_KEYS:,} keys": lambda reader: reader.lookup(keys(LOOKUP_KEYS)),
-    }
-    for number, (what, question) in enumerate(questions.items()):
+    """The requests of readers with an empty cache."""
+    opening, first = [], []
+    for number in range(COLD_TRIES):
         with counted_requests() as counts, fetched_bytes() as sizes:
             began = time.perf_counter()
-            pond = opened(url, folder / f"cold-{number}", max_staleness=60)
-            if not number:
-                say("cold open", time.perf_counter() - began, counts)
-            reader = pond.map("m")
-            counts.clear()
-            sizes.clear()
-            seconds = timed(lambda question=question, reader=reader: question(reader))
-            say(what, seconds, counts, f"{sum(sizes):,} bytes")
-            counts.clear()
-            say(f"{what}, again", timed(lambda question=question, reader=reader: question(reader)), counts)
-            if not number:
-                later(reader, rows, counts, sizes)
-        pond.close()
+            with opened(url, folder / f"cold-{number}", max_staleness=600) as pond:
+                opening.append(time.perf_counter() - began)
+                if number == COLD_TRIES - 1:
+                    say("cold open, p50", statistics.median(opening), counts, f"{sum(sizes):,} bytes")
+                reader = pond.map("m")
+                counts.clear()
+                sizes.clear()
+                first.append(timed(lambda reader=reader: reader.get(f"device-{rows // 2:08}")))
+                if number == COLD_TRIES - 1:
+                    say("first get of a map, p50", statistics.median(first), counts, f"{sum(sizes):,} bytes")
+                    later(reader, rows, counts, sizes)
+                    many(url, reader, rows, counts, sizes)
 
 
 def later(reader: Any, rows: int, counts: Counter[str], sizes: list[int]) -> None:
-    """The requests of a reader that has the index: for keys far from each other, and for absent ones."""
+    """The requests of a reader that has the index, for keys far from each other and for absent ones, beside a bare GET
+    of as many bytes of the same files, in turn.
+    """
+    random, bucket = np.random.default_rng(3), reader.objects.bucket
+    files = [info.name for info in bucket.list("ranges") if info.size > 2 * BLOCK]
+    blocks = []
     names = {
-        "get of another key": [f"device-{number:08}" for number in range(rows // 5, rows // 5 + TRIES)],
-        "get of an absent key": [f"nobody-{number}" for number in range(TRIES)],
+        "cold get": [f"device-{number:08}" for number in range(rows // 5, rows // 5 + 3 * TRIES)],
+        "cold get of an absent key": [f"nobody-{number}" for number in range(3 * TRIES)],
     }
     for what, those in names.items():
-        counts.clear()
-        sizes.clear()
-        samples = [timed(lambda name=name: reader.get(name)) for name in those]
-        one = Counter({verb: round(count / TRIES, 2) for verb, count in counts.items()})
-        say(f"{what}, cold, p50", statistics.median(samples), one, f"{sum(sizes) // TRIES:,} bytes")
+        samples, one, fetched = [], Counter[str](), 0
+        for name in those:
+            counts.clear()
+            sizes.clear()
+            samples.append(timed(lambda name=name: reader.get(name)))
+            one, fetched = one + counts, fetched + sum(sizes)
+            start, file = int(random.integers(0, BLOCK)), files[random.integers(len(files))]
+            blocks.append(timed(lambda start=start, file=file: bucket.get_range(file, start, start + BLOCK)))
+        rate = Counter({verb: round(count / len(those), 2) for verb, count in one.items()})
+        say(f"{what}, p50", statistics.median(samples), rate, f"{fetched // len(those):,} bytes")
+    say(f"bare GET of {BLOCK:,} bytes of a file, p50", statistics.median(blocks))
 
 
-def bare(url: str, size: int) -> None:
-    """Requests of the client alone, of the size of a range file."""
+def many(url: str, reader: Any, rows: int, counts: Counter[str], sizes: list[int]) -> None:
+    """A lookup of keys from all over the map, beside as many bare requests as it needed, side by side."""
+    questions = some_keys(rows, 2)
+    counts.clear()
+    sizes.clear()
+    seconds = timed(lambda: reader.lookup(questions))
+    say(f"cold lookup of {LOOKUP_KEYS:,} keys", seconds, counts, f"{sum(sizes):,} bytes")
+    fetched, objects = list(sizes), open_objects(f"{url}-bare")
+    objects.put("large", os.urandom(max(fetched, default=1)))
+    with ThreadPoolExecutor(AT_ONCE) as threads:
+        side_by_side = timed(lambda: list(threads.map(lambda size: objects.get_range("large", 0, size), fetched)))
+    say(f"{len(fetched):,} bare GET of as many bytes, {AT_ONCE} at once", side_by_side)
+    say(f"cold lookup of {LOOKUP_KEYS:,} keys, again", timed(lambda: reader.lookup(questions)), Counter())
+
+
+def bare(url: str, size: int) -> tuple[float, float]:
+    """The seconds of one put, and of one get, of the client alone."""
     objects, data = open_objects(f"{url}-bare"), os.urandom(size)
-    objects.put("one", data)
-    say(f"bare PUT of {size:,} bytes", statistics.median(timed(lambda: objects.put("one", data)) for _ in range(TRIES)))
-    say(f"bare GET of {size:,} bytes", statistics.median(timed(lambda: objects.get("one")) for _ in range(TRIES)))
+    puts = [timed(lambda: objects.put("one", data)) for _ in range(TRIES)]
+    gets = [timed(lambda: objects.get("one")) for _ in range(3 * TRIES)]
+    return statistics.median(puts), statistics.median(gets)
+
+
+def some_keys(rows: int, seed: int) -> pa.Array:
+    return keys(rows).take(pa.array(np.random.default_rng(seed).integers(0, rows, LOOKUP_KEYS)))
 
 
 def warm(url: str, folder: Path, rows: int) -> None:
-    """Lookups from the cache, beside a folder."""
-    questions = keys(rows).take(pa.array(np.random.default_rng(1).integers(0, rows, LOOKUP_KEYS)))
+    """Questions from the cache, beside a folder."""
+    questions = some_keys(rows, 1)
     for what, place in (("bucket", url), ("folder", str(folder / "pond"))):
         with ExitStack() as stack:
-            settings = {"cache": folder / "warm", "max_staleness": 60} if what == "bucket" else {}
+            settings = {"cache": folder / "warm", "max_staleness": 600} if what == "bucket" else {}
             pond = stack.enter_context(millpond.open(place, **settings))
             reader = pond.map("m")
-            reader.snapshot().lookup(questions)
+            reader.lookup(questions)
+            names = [f"device-{number:08}" for number in range(TRIES)]
+            for name in names:
+                reader.get(name)
             counts = stack.enter_context(counted_requests())
             samples = [timed(lambda reader=reader: reader.lookup(questions)) for _ in range(50)]
-            say(f"warm lookup of {LOOKUP_KEYS:,} keys, {what}", statistics.median(samples), counts)
+            say(f"warm lookup of {LOOKUP_KEYS:,} keys, {what}, p50", statistics.median(samples), counts)
+            samples = [timed(lambda reader=reader, name=name: reader.get(name)) for name in names * 10]
+            say(f"warm get, {what}, p50", statistics.median(samples), counts)
+
+
+def spark_load(url: str, folder: Path, rows: int) -> None:
+    """A load by Spark, beside Spark writing Parquet, whose files are then put into the bucket."""
+    from millpond import spark as mp
+
+    os.environ["XDG_CACHE_HOME"] = str(folder / "executors")  # of the tasks
+    session = mp.start("local[2]", app="millpond bench", memory="4g")
+    mp.register(session, pond=url)
+    for number, some in enumerate(np.array_split(np.arange(rows), 8)):
+        (folder / "input").mkdir(exist_ok=True)
+        parquet.write_table(table_of(some), folder / "input" / f"{number}.parquet")
+    frame = session.read.parquet(str(folder / "input"))
+    with opened(url, folder / "driver") as pond:
+        for name, part in (("warming", frame.limit(1000)), ("spark", frame)):
+            target = pond.create_map(name, kind="state", value="long")
+            with counted_requests() as counts:
+                seconds = timed(part.write.format("millpond").option("map", name).mode("append").save)
+        say("Spark: a load, with the driver's requests", seconds, counts, f"{rows / seconds:,.0f} rows a second")
+        assert target.info()["rows"] == rows
+    frame.limit(1000).write.parquet(str(folder / "warming"))
+    written = timed(lambda: frame.write.parquet(str(folder / "output")))
+    objects, files = open_objects(f"{url}-parquet"), list((folder / "output").glob("*.parquet"))
+    with ThreadPoolExecutor(AT_ONCE) as threads:
+        put = timed(lambda: list(threads.map(lambda file: objects.put(file.name, file.read_bytes()), files)))
+    say("Spark: Parquet, and its files put", written + put, Counter({"PUT": len(files)}))
+    session.stop()
+
+
+def table_of(numbers: np.ndarray, add: int = 0) -> pa.Table:
+    digits = pc.utf8_lpad(pa.array(numbers).cast(pa.string()), 8, "0")
+    return pa.table(
+        {"key": pc.binary_join_element_wise(pa.scalar("device-"), digits, ""), "value": numbers + add}
+    )  # fmt: skip
+
+
+def merge(url: str, folder: Path, rows: int, python: str | None) -> None:
+    """A hundredth of the rows, most with new values and some of new keys, merged; then looked up."""
+    numbers = np.unique(np.random.default_rng(5).integers(0, rows * 11 // 10, rows // 100))
+    changed = table_of(numbers, rows)
+    with opened(url, folder / "merging") as pond, counted_requests() as counts:
+        target = pond.map("m")
+        say(f"merge of {len(numbers):,} rows", timed(lambda: target.load(changed)), counts)
+    with opened(url, folder / "merged") as pond:
+        for some, add in ((numbers[:LOOKUP_KEYS], rows), (np.setdiff1d(np.arange(5_000), numbers)[:LOOKUP_KEYS], 0)):
+            assert pond.map("m").lookup(table_of(some)["key"]).to_pylist() == (some + add).tolist()
+    if python is not None:
+        for name, table in (("rows", table_of(np.arange(rows))), ("changed", changed)):
+            (folder / name).mkdir()
+            parquet.write_table(table, folder / name / "0.parquet")
+        seconds = delta_seconds(folder, folder / "rows", folder / "changed", python, "t.key = c.key", "*")
+        say("MERGE of Delta Lake, in a folder", seconds["merge"][0])
 
 
 def idle(url: str, folder: Path, seconds: float) -> Counter[str]:
@@ -182,34 +272,41 @@ def cost(load: Counter[str], reading: Counter[str]) -> None:
         print(f"{what:48} {dollars:10.2f} $ a month  {shown}")
 
 
-def fill(url: str, folder: Path, rows: int, maps: int) -> int:
-    """A map of many rows, in the bucket and in a folder, and many small ones; the bytes of a range file."""
-    table = pa.table({"key": keys(rows), "value": np.arange(rows)})
+def fill(url: str, folder: Path, rows: int, maps: int) -> None:
+    """A map of many rows, in the bucket and in a folder, and many small ones."""
+    table = table_of(np.arange(rows))
     with opened(url, folder / "filling") as pond, millpond.open(folder / "pond") as beside:
         for place in (pond, beside):
             place.create_map("m", kind="state", value="long", store="layers").load(table)
         for number in range(maps):
             pond.create_map(f"s{number}", kind="state", value="long").load([{"key": "a", "value": number}])
         pond.space.write_checkpoint()
-        return int(statistics.median(info.size for info in pond.map("m").objects.list("ranges")))
+        beside.map("m").get("device-00000001")  # what is compiled is compiled now
+        for size in {info.size for info in list(pond.map("m").objects.list("ranges"))[:1]}:
+            put, get = bare(url, size)
+            say(f"bare PUT of {size:,} bytes, a range", put)
+            say(f"bare GET of {size:,} bytes, a range", get)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true")
-    quick = parser.parse_args().quick
-    rows, maps, loads, seconds = (200_000, 8, 2, 3.0) if quick else (10_000_000, 100, 20, 20.0)
+    parser.add_argument("--short", action="store_true")
+    parser.add_argument("--python", help="the Python of an environment with the pyspark of Delta Lake")
+    given = parser.parse_args()
+    rows, maps, loads, seconds = (200_000, 8, 2, 3.0) if given.short else (10_000_000, 100, 10, 20.0)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         server: S3Server = start_server(stack)
         os.environ.update(server.environment)
         url = f"{server.make_bucket('bench')}/pond"
-        size = fill(url, folder, rows, maps)
-        bare(url, size)
+        fill(url, folder, rows, maps)
         cold(url, folder, rows)
         warm(url, folder, rows)
         reading = idle(url, folder, seconds)
-        cost(writers(url, folder, loads), reading)
+        one = writers(url, folder, loads)
+        merge(url, folder, rows, given.python)
+        spark_load(url, folder, rows)
+        cost(one, reading)
 
 
 if __name__ == "__main__":

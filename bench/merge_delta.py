@@ -68,9 +68,11 @@ def millpond_seconds(folder: Path, where: Path, changed: Path) -> dict[str, list
     return {"load": [load], "merge": merges}
 
 
-def delta_seconds(folder: Path, where: Path, changed: Path, python: str) -> dict[str, list[float]]:
+def delta_seconds(
+    folder: Path, where: Path, changed: Path, python: str, *condition_and_changes: str
+) -> dict[str, list[float]]:
     script = Path(__file__).with_name("_delta_merge.py")
-    command = [python, str(script), str(where), str(changed), str(folder / "delta")]
+    command = [python, str(script), str(where), str(changed), str(folder / "delta"), *condition_and_changes]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode:
         sys.exit(f"Delta Lake did not run: {' '.join(command)}")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
+import xxhash
 
 import millpond
 from millpond.clock import ManualClock, SystemClock
@@ -18,7 +19,7 @@ from millpond.errors import Corrupt, Invalid, NotFound
 from millpond.maps.loads.bucket_place import bucket_place
 from millpond.ranges.files import content_id
 from millpond.ranges.verify import check_file
-from millpond.stores.objects import CopiesOf, FolderBeforeBucket, MemoryObjects, forget_copies, read_block
+from millpond.stores.objects import CopiesOf, FolderBeforeBucket, MemoryObjects, Part, forget_copies, read_parts
 from tests.contracts.test_bucket_ponds import opened, url  # noqa: F401
 
 if TYPE_CHECKING:
@@ -130,8 +131,11 @@ def test_parts_are_copies_checked_and_bounded(tmp_path: Path) -> None:
     def part(number: int) -> bytes:
         clock.advance(1)
         start, stop = 1000 * number, 1000 * number + 1000
-        data = read_block(objects, "ranges/one.arrow", start, stop, lambda data: bytes(data) == content[start:stop])
-        return bytes(memoryview(data))
+        [data] = read_parts(objects, "ranges/one.arrow", [part_of(start, stop)])
+        return b"" if data is None else bytes(memoryview(data))
+
+    def part_of(start: int, stop: int) -> Part:
+        return Part(start, stop, xxhash.xxh3_128_digest(content[start:stop]))
 
     for number in (0, 1, 2, 0, 1):
         assert part(number) == content[1000 * number : 1000 * number + 1000]
@@ -144,8 +148,13 @@ def test_parts_are_copies_checked_and_bounded(tmp_path: Path) -> None:
     for damage in (b"\xff" * 1000, b"short", b""):
         file.write_bytes(damage)
         assert part(1) == content[1000:2000] == file.read_bytes()
+    bucket.reads.clear()
+    neighbours = [part_of(start, start + 1000) for start in (1000, 2500, 4000, 5500)]
+    several = read_parts(objects, "ranges/one.arrow", neighbours)
+    assert [bytes(memoryview(data or b"")) for data in several] == [content[p.start : p.stop] for p in neighbours]
+    assert bucket.reads == ["ranges/one.arrow 2500 6500"], "one was here, and the others came by one request"
     bucket.put("ranges/one.arrow", content[:8500])
-    assert part(8) == content[8000:8500], "the reader refuses it"
+    assert part(8) == b"", "the reader refuses it"
     assert "one.arrow-8000-9000" not in names_here(objects)
     assert objects.local_path("ranges/one.arrow") is None
     forget_copies(objects)

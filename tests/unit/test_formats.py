@@ -69,7 +69,11 @@ def test_the_page_lists_the_numbers_that_the_code_writes() -> None:
     assert rows == [
         (str(POND_FORMAT), "pond_format"), (str(space_forms.FORMAT), "space_format"),
         (str(SHARD_FORMAT), "shard_format"), (str(PART_FORMAT), "part_format"),
-        (f"{ids.FORMAT}; {ids.BLOCKS_FORMAT}: with blocks", "range_format"), (snapshots, "snapshot_format"),
+        (
+            f"{ids.FORMAT}; {ids.BLOCKS_FORMAT}: with blocks; {ids.FILTERS_FORMAT}: with filters in ranges",
+            "range_format",
+        ),
+        (snapshots, "snapshot_format"),
         (str(map_entries.FORMAT), "map_entry_format"), (str(published.FORMAT), "snapshot_format"),
         (str(CLONE_FORMAT), "clone_format"), (str(BACKUP_FORMAT), "backup_format"),
         (str(codec.VERSION), "events_format"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from millpond import ranges
 from millpond.errors import Corrupt, Invalid, NotFound
 from millpond.ranges import Boundaries, Index, RangeEntry, blocks
-from millpond.ranges.files import in_form, sealed_bytes
+from millpond.ranges.files import in_form, sealed_blocks, sealed_bytes
 from millpond.ranges.index import index_bytes, plain_index, read_index, store_index
 from millpond.stores.objects import MemoryObjects, open_objects
 from tests.unit.range_entries import Model, batch_of, boundaries, large_models, model_of, models
@@ -56,11 +57,14 @@ def written(rows: int = 60, value: str = "value") -> tuple[FarObjects, Index, Ra
     return objects, index, entry
 
 
+def open_one(objects: MemoryObjects, index: Index, entry: RangeEntry, number: int) -> pa.RecordBatch:
+    [block] = ranges.open_blocks(objects, entry, range(number, number + 1), index.schema)
+    return block
+
+
 def block_rows(objects: MemoryObjects, index: Index, entry: RangeEntry) -> list[list[dict[str, object]]]:
     assert entry.blocks is not None
-    return [
-        ranges.open_block(objects, entry, number, index.schema).to_pylist() for number in range(len(entry.blocks.rows))
-    ]
+    return [open_one(objects, index, entry, number).to_pylist() for number in range(len(entry.blocks.rows))]
 
 
 @pytest.mark.usefixtures("processor")
@@ -78,8 +82,11 @@ def test_blocks_are_the_range_and_the_ids_are_those_of_one_batch(model: Model, l
         assert all(ranges.may_have(entry.filter, key) for key in whole.column("key").to_pylist())
         if entry.blocks is not None:
             assert [row for rows in block_rows(far, index, entry) for row in rows] == whole.to_pylist()
+            joined = ranges.open_blocks(far, entry, range(len(entry.blocks.rows)), index.schema)
+            assert [row for block in joined for row in block.to_pylist()] == whole.to_pylist()
+            assert ranges.open_filter(far, entry.without_filter) == entry.filter
             for key in whole.column("key").to_pylist():
-                block = ranges.open_block(far, entry, entry.blocks.number(key), index.schema)
+                block = open_one(far, index, entry, entry.blocks.number(key))
                 assert key in block.column("key").to_pylist()
         name = ranges.range_name(entry.id)
         plain = in_form(far.get(name), name, blocks=False)
@@ -112,10 +119,17 @@ def test_a_flipped_byte_of_a_range_is_noticed(data: st.DataObject) -> None:
     for number, (start, stop) in enumerate(entry.blocks.spans):
         if cut < stop or start <= at < stop:
             with pytest.raises((Corrupt, Invalid)) as caught:
-                ranges.open_block(objects, entry, number, index.schema)
+                open_one(objects, index, entry, number)
             assert caught.value.values["object"] == name
         else:
-            assert ranges.open_block(objects, entry, number, index.schema).to_pylist() == rows[number]
+            assert open_one(objects, index, entry, number).to_pylist() == rows[number]
+    start, stop = entry.blocks.filter_span
+    if cut < stop or start <= at < stop:
+        with pytest.raises((Corrupt, Invalid)) as caught:
+            ranges.open_filter(objects, entry.without_filter)
+        assert caught.value.values["object"] == name
+    else:
+        assert ranges.open_filter(objects, entry.without_filter) == entry.filter
 
 
 @given(st.data())
@@ -132,9 +146,10 @@ def test_a_file_that_another_put_in_one_batch_is_read_whole() -> None:
     rows, name = block_rows(objects, index, entry), ranges.range_name(entry.id)
     objects.put(name, in_form(objects.get(name), name, blocks=False))
     assert block_rows(objects, index, entry) == rows
+    assert ranges.open_filter(objects, entry.without_filter) == entry.filter, "it is made of the keys"
     objects.delete(name)
     with pytest.raises(NotFound) as caught:
-        ranges.open_block(objects, entry, 0, index.schema)
+        open_one(objects, index, entry, 0)
     assert caught.value.kind == "range_not_found"
 
 
@@ -144,7 +159,7 @@ def test_the_entries_of_another_range_are_refused_whatever_their_checksums() -> 
     others, _, other = written(value="other")
     objects.put(ranges.range_name(entry.id), others.get(ranges.range_name(other.id)))
     with pytest.raises(Corrupt) as caught:
-        ranges.open_block(objects, entry, 0, index.schema)
+        open_one(objects, index, entry, 0)
     assert caught.value.kind == "range_damaged"
 
 
@@ -154,6 +169,7 @@ def test_verify_names_a_table_and_a_filter_that_are_not_those_of_the_entries() -
     for wrong, message in (
         (ranges.RangeEntry(*plain_values(entry), entry.blocks, other.filter), "the filter of the index"),
         (ranges.RangeEntry(*plain_values(entry), moved(entry), entry.filter), "the blocks of the index"),
+        (ranges.RangeEntry(*plain_values(entry), replace(moved(entry, 0), filter_checksum=b"?" * 16)), "the filter"),
     ):
         place = FarObjects()
         place.put(ranges.range_name(entry.id), objects.get(ranges.range_name(entry.id)))
@@ -166,10 +182,10 @@ def plain_values(entry: RangeEntry) -> tuple[str, bytes, bytes, int, int]:
     return entry.id, entry.first, entry.last, entry.count, entry.size
 
 
-def moved(entry: RangeEntry) -> blocks.BlockTable:
+def moved(entry: RangeEntry, by: int = 1) -> blocks.BlockTable:
     table = entry.blocks
     assert table is not None
-    rows = (table.rows[0] + 1, table.rows[1] - 1, *table.rows[2:])
+    rows = (table.rows[0] + by, table.rows[1] - by, *table.rows[2:])
     return blocks.BlockTable(table.firsts, rows, table.spans, table.checksums, table.plain)
 
 
@@ -190,15 +206,46 @@ def _keys_alone() -> pa.Schema:
     return pa.schema([pa.field("key", pa.binary(), nullable=False)])
 
 
-def test_an_index_of_too_many_filters_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_filters_stay_in_the_files_of_their_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("millpond.ranges.writer.FILTERS_BYTES_MAX", 100)
     monkeypatch.setattr("millpond.ranges.index.FILTERS_BYTES_MAX", 100)
     objects = FarObjects()
     batch = pa.record_batch({"key": pa.array([b"%05d" % n for n in range(5000)])}, schema=_keys_alone())
     index = ranges.write(objects, [batch], Boundaries(rows_min=10, rows_max=1000))
+    assert b"index 4 " in index_bytes(objects, index.id).to_pybytes()
     read = ranges.load_index(objects, index.id)
-    assert all(entry.filter is None and entry.blocks is not None for entry in read.entries)
+    for entry in read.entries:
+        keys = ranges.open_range(objects, entry).column("key")
+        assert entry.filter is None
+        # A small file has no blocks, and no filter: it is fetched whole.
+        assert entry.blocks is None or ranges.open_filter(objects, entry) == blocks.filter_of(keys)
+    assert sum(entry.blocks is not None for entry in read.entries) > 5
     assert not ranges.verify(objects, index.id).problems
+    again = store_index(objects, list(read.entries), index.schema, index.boundaries)
+    assert again.id == index.id and all(entry.filter_checksum for entry in again.entries if entry.blocks)
+
+
+def test_an_index_that_grew_has_its_filters_where_they_stand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also those of ranges that a smaller index named, whose files an earlier version may have written."""
+    objects, index, entry = written()
+    assert entry.filter is not None and entry.filter_checksum == b""
+    monkeypatch.setattr("millpond.ranges.index.FILTERS_BYTES_MAX", 0)
+    store_index(objects, [entry], index.schema, index.boundaries)
+    [read] = ranges.load_index(objects, index.id).entries
+    assert read.filter is None and ranges.open_filter(objects, read) == entry.filter
+    name = ranges.range_name(entry.id)
+    objects.put(name, in_format_3(objects.get(name), entry))
+    assert ranges.open_filter(objects, read) == entry.filter
+    assert open_one(objects, index, read, 0).num_rows == entry.blocks.rows[0]  # type: ignore[union-attr]
+
+
+def in_format_3(data: pa.Buffer, entry: RangeEntry) -> pa.Buffer:
+    """The file of a range as it was before filters stood in it."""
+    batches = pa.ipc.open_file(data)
+    cut = [batches.get_batch(n).replace_schema_metadata(None) for n in range(batches.num_record_batches)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("millpond.ranges.files.FILTERS_FORMAT", 3)
+        return sealed_blocks(entry.id, cut, pa.py_buffer(b""))[0]
 
 
 def test_a_filter_has_all_keys_and_few_others() -> None:
@@ -216,7 +263,7 @@ def test_blocks_and_filters_are_those_of_the_page() -> None:
     assert table.schema.metadata[b"millpond"].startswith(b"index 3 " + index.id.encode())
     [row] = table.to_pylist()
     data = objects.get(ranges.range_name(entry.id)).to_pybytes()
-    assert data.count(b"range 3 " + entry.id.encode()) == 2 and row["size"] == len(data)
+    assert data.count(b"range 4 " + entry.id.encode()) == 2 and row["size"] == len(data)
     file = pa.ipc.open_file(data)
     assert file.num_record_batches == len(row["blocks"]) and sum(b["rows"] for b in row["blocks"]) == row["count"]
     begins = [0, *accumulate(block["rows"] for block in row["blocks"])]
@@ -226,6 +273,7 @@ def test_blocks_and_filters_are_those_of_the_page() -> None:
         batch = pa.ipc.read_record_batch(pa.py_buffer(content), file.schema)
         assert batch.column("key")[0].as_py() == block["first"] == b"k%04d" % begins[number]
         assert batch.equals(file.get_batch(number))
+    assert data[row["blocks"][-1]["stop"] :].startswith(row["filter"])
     words, count = memoryview(row["filter"]).cast("Q"), len(row["filter"]) // 32
     assert count == max(1, -(-row["count"] // 22))
     for number in range(row["count"]):

@@ -311,7 +311,7 @@ class Map(MapFace):
             self._follow()
             manifest = self.freeze()
             if part is None or part.manifest.id != manifest.id:
-                part = NeededRanges(self.objects, manifest)
+                part = NeededRanges(self.objects, manifest, part)
             self._part = part, self._freshness.proving(manifest)
         return part.of_keys(keys) or self._whole()
 

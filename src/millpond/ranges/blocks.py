@@ -1,13 +1,17 @@
 """Blocks of a range that lies far away, and its filter: what a reader of one key fetches in place of the whole file.
 
-    range    batch │ batch │ batch        a block each, of about 128 KiB; one ranged request has it
+    range    batch │ batch │ batch │ filter      a block each, of about 128 KiB; one ranged request has it
     index    of each block: the first key, the rows, the bytes, their checksum
-             of each range: a filter, which says of most keys that the range lacks them
+             of each range: its filter, which says of most keys that the range lacks them; or the checksum of that
+
+An index has the filters while they are small together. Those of a larger one are read where they stand, each when its
+range is first asked for: so filters have no bound, and nobody holds them all.
 
 Invariants:
 * A block has a checksum of its own: it is never read before its bytes have it.
 * Where blocks begin depends on the entries alone.
-* A filter never says of a key of its range that it lacks it; of others it does, but for one of a hundred.
+* A filter never says of a key of its range that it lacks it; of others it does, but for one of a hundred. Like a
+  block it is never used before its bytes have their checksum.
 * Neither is content: an index with them, and one without, have one id. Whoever meets none reads whole files.
 
 Filters are Bloom filters in blocks of four words, half a line of the cache: a key has one bit in each.
@@ -28,8 +32,8 @@ from millpond.arrays.xxh3 import hash_keys
 from millpond.ranges.canonical import canonical, row_sizes
 
 __all__ = (
-    "BLOCK_BYTES", "FILTERS_BYTES_MAX", "FILTER_KEYS_MAX", "BlockTable", "block_in", "blocks_of", "filter_of",
-    "filter_parts", "may_have",
+    "BLOCK_BYTES", "FILTERS_BYTES_MAX", "FILTER_KEYS_MAX", "BlockTable", "block_in", "blocks_of", "checksum_of",
+    "filter_of", "filter_parts", "may_have",
 )  # fmt: skip
 
 BLOCK_BYTES = 128 << 10
@@ -44,7 +48,7 @@ _KEYS = 22
 _WORDS = 4
 
 FILTERS_BYTES_MAX = 32 << 20
-"""Filters of an index, together. An index of more has none: whoever opens it has it all."""
+"""Filters in an index, together. More stay in the files of their ranges: whoever opens an index has it all."""
 FILTER_KEYS_MAX = FILTERS_BYTES_MAX // (8 * _WORDS) * _KEYS
 """Some 23 million keys, which have filters of so many bytes."""
 
@@ -52,7 +56,8 @@ FILTER_KEYS_MAX = FILTERS_BYTES_MAX // (8 * _WORDS) * _KEYS
 @dataclass(frozen=True, slots=True)
 class BlockTable:
     """The blocks of one range: of each the first key, the number of its rows, its bytes `[start, stop)`, and their
-    XXH3-128. `plain` is the size of the file with the same entries in one batch.
+    XXH3-128. `plain` is the size of the file with the same entries in one batch. `filter_checksum` is that of the
+    filter behind the last block; empty where nobody says that there is one.
     """
 
     firsts: tuple[bytes, ...]
@@ -60,13 +65,23 @@ class BlockTable:
     spans: tuple[tuple[int, int], ...]
     checksums: tuple[bytes, ...]
     plain: int
+    filter_checksum: bytes = b""
 
     @classmethod
-    def of(cls, data: pa.Buffer, spans: list[tuple[int, int]], blocks: list[pa.RecordBatch], plain: int) -> BlockTable:
+    def of(
+        cls, data: pa.Buffer, spans: list[tuple[int, int]], blocks: list[pa.RecordBatch], plain: int, filter_: pa.Buffer
+    ) -> BlockTable:  # fmt: skip
         """The table of a file that was written."""
         firsts = tuple(block.column("key")[0].as_py() for block in blocks)
-        sums = tuple(xxhash.xxh3_128_digest(memoryview(data)[start:stop]) for start, stop in spans)
-        return cls(firsts, tuple(block.num_rows for block in blocks), tuple(spans), sums, plain)
+        sums = tuple(checksum_of(memoryview(data)[start:stop]) for start, stop in spans)
+        rows = tuple(block.num_rows for block in blocks)
+        return cls(firsts, rows, tuple(spans), sums, plain, checksum_of(filter_))
+
+    @property
+    def filter_span(self) -> tuple[int, int]:
+        """The bytes of the filter in the file."""
+        start = self.spans[-1][1]
+        return start, start + _lines(sum(self.rows)) * 8 * _WORDS
 
     def number(self, key: bytes) -> int:
         """The block that may have a key which lies within the range."""
@@ -77,9 +92,10 @@ class BlockTable:
         start, stop = self.spans[number]
         return stop - start
 
-    def is_sound(self, data: bytes | pa.Buffer, number: int) -> bool:
-        """True for the bytes of that block."""
-        return xxhash.xxh3_128_digest(memoryview(data)) == self.checksums[number]
+
+def checksum_of(data: bytes | memoryview | pa.Buffer) -> bytes:
+    """The checksum of a block, or of a filter."""
+    return xxhash.xxh3_128_digest(memoryview(data))
 
 
 def blocks_of(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
@@ -108,9 +124,14 @@ def block_in(data: pa.Buffer, schema: pa.Schema, first: bytes, rows: int) -> pa.
 
 def filter_of(keys: pa.Array) -> pa.Buffer:
     """The filter of the keys of a range."""
-    words = np.zeros(max(1, -(-len(keys) // _KEYS)) * _WORDS, np.uint64)
+    words = np.zeros(_lines(len(keys)) * _WORDS, np.uint64)
     _fill(hash_keys(keys), words)
     return pa.py_buffer(words)
+
+
+def _lines(keys: int) -> int:
+    """The blocks of a filter of so many keys."""
+    return max(1, -(-keys // _KEYS))
 
 
 @kernel
@@ -126,9 +147,10 @@ def may_have(filter_: pa.Buffer | None, key: bytes) -> bool:
     """False when the range of a filter lacks a key."""
     if filter_ is None:
         return True
-    hash_, words = xxhash.xxh3_64_intdigest(key), np.frombuffer(filter_, "<u8")
-    at = ((hash_ >> 32) * (len(words) // _WORDS) >> 32) * _WORDS
-    return all(int(words[at + i]) >> (hash_ >> 6 * i & 63) & 1 for i in range(_WORDS))
+    hash_, size = xxhash.xxh3_64_intdigest(key), 8 * _WORDS
+    at = ((hash_ >> 32) * (filter_.size // size) >> 32) * size
+    line = int.from_bytes(memoryview(filter_)[at : at + size], "little")
+    return all(line >> (64 * i + (hash_ >> 6 * i & 63)) & 1 for i in range(_WORDS))
 
 
 def filter_parts(column: pa.Array) -> list[pa.Buffer | None]:

@@ -14,8 +14,8 @@ metadata of its schema:
 * Every format that follows keeps this item, so a reader can tell a file of another format from a damaged one.
 
 A range that lies far away may be written in *blocks*, format 3: several batches, each of which can be fetched and read
-alone (`blocks.py`). Its id is the same. Whoever reads it whole gets one batch, which is a copy; on this machine it lies
-as one batch again, to be mapped: `in_form`.
+alone (`blocks.py`). In format 4 its filter stands behind them, where Arrow does not look. Its id is the same. Whoever
+reads it whole gets one batch, which is a copy; on this machine it lies as one batch again, to be mapped: `in_form`.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ import pyarrow as pa
 import xxhash
 
 from millpond.errors import Corrupt, Invalid, MillpondError
-from millpond.ranges.blocks import blocks_of
+from millpond.ranges.blocks import blocks_of, filter_of
 from millpond.ranges.canonical import canonical
-from millpond.ranges.ids import BLOCKS_FORMAT, FORMAT, FORMATS, Subject
+from millpond.ranges.ids import BLOCKS_FORMAT, FILTERS_FORMAT, FORMAT, FORMATS, Subject
 from millpond.ranges.packing import packed, unpacked
 from millpond.ranges.scratch_batch import scratch_buffer
 from millpond.stores.objects import is_whole
@@ -54,6 +54,7 @@ _ZEROS = b"0" * 32
 _SEALED = re.compile(rb"(range|index) ([0-9]{1,9}) ([0-9a-f]{64}) ([0-9a-f]{32})")
 _CONTENT_BYTES = 20
 _PLAIN = pa.ipc.IpcWriteOptions(compression=None)
+_IN_BLOCKS = (BLOCKS_FORMAT, FILTERS_FORMAT)
 _FRAME_BYTES = 4096
 """More than an Arrow file of one batch has beside the batch and its schema, which stands there twice."""
 
@@ -96,14 +97,15 @@ def write_batch(
 
 
 def _write_file(
-    sink: pa.NativeFile, batches: Sequence[pa.RecordBatch], options: pa.ipc.IpcWriteOptions
+    sink: pa.NativeFile, batches: Sequence[pa.RecordBatch], options: pa.ipc.IpcWriteOptions, behind: bytes = b""
 ) -> list[int]:  # fmt: skip
-    """Write a file; the places where its batches end."""
+    """Write a file, with bytes `behind` its batches that are none of Arrow's; the places where its batches end."""
     ends = []
     with pa.ipc.new_file(sink, batches[0].schema, options=options) as writer:
         for batch in batches:
             writer.write_batch(batch)
             ends.append(sink.tell())
+        sink.write(behind)
     return ends
 
 
@@ -152,11 +154,13 @@ def sealed_bytes(
     return _filled(data, empty)
 
 
-def sealed_blocks(id_: str, blocks: Sequence[pa.RecordBatch]) -> tuple[pa.Buffer, list[tuple[int, int]]]:
-    """A range as a file of blocks with its seal; where each block begins and ends in it."""
-    empty = _empty_seal("range", id_, BLOCKS_FORMAT)
+def sealed_blocks(
+    id_: str, blocks: Sequence[pa.RecordBatch], filter_: pa.Buffer
+) -> tuple[pa.Buffer, list[tuple[int, int]]]:
+    """A range as a file of blocks and its filter, with its seal; where each block begins and ends in it."""
+    empty = _empty_seal("range", id_, FILTERS_FORMAT)
     grown = pa.BufferOutputStream()
-    ends = _write_file(grown, [block.replace_schema_metadata({SEAL: empty}) for block in blocks], _PLAIN)
+    ends = _write_file(grown, [block.replace_schema_metadata({SEAL: empty}) for block in blocks], _PLAIN, filter_)
     data = _filled(grown.getvalue(), empty)
     return data, list(pairwise([len(_ends(data)[0]), *ends]))
 
@@ -184,14 +188,16 @@ def in_form(data: pa.Buffer, name: str, *, blocks: bool) -> pa.Buffer:
     Compressed ranges, and those too small or too large for blocks, have one form.
     """
     path = PurePosixPath(name)
-    if path.parent.name != "ranges" or _format_of(data) != (FORMAT if blocks else BLOCKS_FORMAT):
+    if path.parent.name != "ranges" or _format_of(data) not in ((FORMAT,) if blocks else _IN_BLOCKS):
         return data
     batch = read_sealed("range", path.stem, data, name=name, where="", verify=False).replace_schema_metadata(None)
     if not blocks:
         return sealed_bytes("range", path.stem, canonical(batch))
     cut = blocks_of(batch)
     # A file that is compressed is no larger than its batch by more than its frame.
-    return sealed_blocks(path.stem, cut)[0] if len(cut) > 1 and data.size >= batch.nbytes else data
+    if len(cut) < 2 or data.size < batch.nbytes:
+        return data
+    return sealed_blocks(path.stem, cut, filter_of(batch.column("key")))[0]
 
 
 def _format_of(data: pa.Buffer) -> int:
@@ -211,7 +217,7 @@ def read_sealed(
     # Before Arrow looks at a byte: it trusts the lengths in its file.
     if verify and not _sound(data):
         raise _refusal(subject, id_, data, name, where)
-    blocks = subject == "range" and _format_of(data) == BLOCKS_FORMAT
+    blocks = subject == "range" and _format_of(data) in _IN_BLOCKS
     batch = read_batch(data, name, blocks=blocks)
     seal = _SEALED.fullmatch((batch.schema.metadata or {}).get(SEAL, b""))
     if seal is None or seal.group(1, 3) != (subject.encode(), id_.encode()) or int(seal[2]) not in FORMATS:

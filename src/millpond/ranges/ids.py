@@ -24,14 +24,19 @@ import pyarrow.types as is_type
 
 from millpond.ranges.canonical import bare, canonical, decoded
 
-__all__ = ("BLOCKS_FORMAT", "FORMAT", "FORMATS", "ID_BYTES", "Subject", "columns_id", "schema_code", "type_code")
+__all__ = (
+    "BLOCKS_FORMAT", "FILTERS_FORMAT", "FORMAT", "FORMATS", "ID_BYTES", "Subject", "columns_id", "schema_code",
+    "type_code",
+)  # fmt: skip
 
 FORMAT = 2
 """The number of the form that is hashed and of the files that hold it. Another form is another number."""
 
 BLOCKS_FORMAT = 3
 """Files of the same form that is hashed, in blocks: ranges of several batches, and indexes that list them."""
-FORMATS = (FORMAT, BLOCKS_FORMAT)
+FILTERS_FORMAT = 4
+"""The same where the filter of a range stands in its own file, and indexes that have it there."""
+FORMATS = (FORMAT, BLOCKS_FORMAT, FILTERS_FORMAT)
 
 ID_BYTES = 32
 

@@ -12,7 +12,7 @@ Invariants of an index:
 * Ranges are not empty, do not overlap, and stand in ascending order.
 * The same entries under the same boundaries make the same ranges, ids and index id, however they were batched and
   whichever version of Arrow wrote them. The sizes of files, blocks and filters are not content: they may differ.
-* An index that lists no blocks and no filters is of format 2.
+* An index that lists no blocks and no filters is of format 2; one whose filters stand in their ranges of format 4.
 
 The bytes are drawn in `docs/format/ranges.md`.
 """
@@ -29,10 +29,10 @@ import pyarrow as pa
 
 from millpond.errors import Corrupt, Invalid, NotFound
 from millpond.json_forms import JsonForm, plain
-from millpond.ranges.blocks import FILTERS_BYTES_MAX, BlockTable, filter_parts
+from millpond.ranges.blocks import FILTERS_BYTES_MAX, BlockTable, checksum_of, filter_parts
 from millpond.ranges.cache import CachedObjects
 from millpond.ranges.files import put_content, read_sealed, sealed_bytes
-from millpond.ranges.ids import BLOCKS_FORMAT, FORMAT, ID_BYTES, columns_id, schema_code
+from millpond.ranges.ids import BLOCKS_FORMAT, FILTERS_FORMAT, FORMAT, ID_BYTES, columns_id, schema_code
 from millpond.stores.objects import settle
 
 if TYPE_CHECKING:
@@ -71,6 +71,7 @@ _WITH_BLOCKS = pa.schema(
         pa.field("filter", pa.binary(), nullable=False),
     ]
 )
+_WITH_FILTERS = pa.schema([*_WITH_BLOCKS, pa.field("filter_checksum", pa.binary(), nullable=False)])
 _CONTENT = ["first", "last", "count", "id"]
 _BOUNDARIES = struct.Struct("<4Q")
 
@@ -120,6 +121,7 @@ class RangeEntry:
     """One range: its content id, its first and last key, its rows, the bytes of its file when it was written.
 
     `blocks` are the parts that can be fetched alone, of a file that has some; `filter` says which keys it may have.
+    Without one here, one may stand in the file: `blocks` say so.
     """
 
     id: str
@@ -135,6 +137,19 @@ class RangeEntry:
         """The same range as it lies in a folder: in one batch, without a filter."""
         size = self.size if self.blocks is None else self.blocks.plain
         return replace(self, size=size, blocks=None, filter=None)
+
+    @property
+    def filter_checksum(self) -> bytes:
+        """The checksum of a filter that stands in the file alone; empty: there is none, or the index has it."""
+        return b"" if self.blocks is None or self.filter is not None else self.blocks.filter_checksum
+
+    @property
+    def without_filter(self) -> RangeEntry:
+        """The same range with its filter in its file alone."""
+        if self.blocks is None or self.filter is None:
+            return replace(self, filter=None)
+        # Files that were written in format 3 have none: whoever reads its bytes sees it by this checksum.
+        return replace(self, filter=None, blocks=replace(self.blocks, filter_checksum=checksum_of(self.filter)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +205,7 @@ def store_index(objects: Objects, entries: list[RangeEntry], schema: pa.Schema, 
     # An assertion, not an error: the writer refused unordered keys of a user before.
     assert all(a.last < b.first for a, b in itertools.pairwise(entries)), "ranges overlap"
     if sum(e.filter.size for e in entries if e.filter is not None) > FILTERS_BYTES_MAX:
-        entries = [replace(entry, filter=None) for entry in entries]
+        entries = [entry.without_filter for entry in entries]
     id_, data = _file_of(entries, schema, boundaries)
     settle(objects, "ranges")  # those that lay here already may be the work of one who died before they were durable
     put_content(objects, index_name(id_), data)
@@ -215,6 +230,9 @@ def _file_of(entries: Sequence[RangeEntry], schema: pa.Schema, boundaries: Bound
             pa.array([_blocks_listed(e.blocks) for e in entries], layout.field("blocks").type),
             pa.array([b"" if e.filter is None else memoryview(e.filter) for e in entries], pa.binary()),
         ]
+    if any(e.filter_checksum for e in entries):
+        layout, number = _WITH_FILTERS, FILTERS_FORMAT
+        columns.append(pa.array([e.filter_checksum for e in entries], pa.binary()))
     metadata = {b"boundaries": _BOUNDARIES_FORM.encode(boundaries), b"schema": schema.serialize().to_pybytes()}
     batch = pa.RecordBatch.from_arrays(columns, schema=layout.with_metadata(metadata))
     id_ = _id_of(batch, schema, boundaries)
@@ -291,7 +309,7 @@ def _damaged(name: str, where: str) -> Corrupt:
 
 
 def _index_in(batch: pa.RecordBatch, id_: str) -> Index:
-    blocked = batch.schema.equals(_WITH_BLOCKS)
+    blocked = batch.schema.equals(_WITH_BLOCKS) or batch.schema.equals(_WITH_FILTERS)
     if not blocked and not batch.schema.equals(_COLUMNS):
         raise ValueError("these are not the columns of an index")
     batch.validate(full=True)
@@ -309,13 +327,15 @@ def _index_in(batch: pa.RecordBatch, id_: str) -> Index:
 
 def _tables_in(batch: pa.RecordBatch) -> list[BlockTable | None]:
     """The blocks of each range."""
-    tables = []
+    tables, checksums = [], [b""] * batch.num_rows
+    if batch.schema.equals(_WITH_FILTERS):
+        checksums = batch.column("filter_checksum").to_pylist()
     columns = (batch.column(name).to_pylist() for name in ("count", "plain", "blocks"))
-    for count, size, listed in zip(*columns, strict=True):
+    for count, size, listed, checksum in zip(*columns, checksums, strict=True):
         spans = tuple((block["start"], block["stop"]) for block in listed)
         table = BlockTable(
             tuple(block["first"] for block in listed), tuple(block["rows"] for block in listed), spans,
-            tuple(block["checksum"] for block in listed), size,
+            tuple(block["checksum"] for block in listed), size, checksum,
         )  # fmt: skip
         # Whoever follows a table that is wrong would answer that a key is nowhere.
         if listed and (sum(table.rows) != count or any(not 0 <= start < stop for start, stop in spans)):

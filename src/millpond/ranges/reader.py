@@ -8,6 +8,7 @@ something wanted are opened.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,13 +16,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from millpond.errors import Corrupt, NotFound
-from millpond.ranges.blocks import block_in
+from millpond.ranges.blocks import block_in, filter_of
 from millpond.ranges.cache import CachedObjects
 from millpond.ranges.canonical import canonical
 from millpond.ranges.files import read_sealed
 from millpond.ranges.index import Index, RangeEntry, Source, load_index, range_name
 from millpond.ranges.key_columns import KeyColumn, find_rows, key_column, lower_bound, search
-from millpond.stores.objects import read_block
+from millpond.stores.objects import Part, read_parts
 from millpond.stores.verified import verify_once
 
 if TYPE_CHECKING:
@@ -29,7 +30,9 @@ if TYPE_CHECKING:
 
     from millpond.stores.objects import Objects
 
-__all__ = ("RangeReader", "find", "get", "open_block", "open_index", "open_range", "range_bytes", "scan")
+__all__ = (
+    "RangeReader", "find", "get", "open_blocks", "open_filter", "open_index", "open_range", "range_bytes", "scan",
+)  # fmt: skip
 
 
 def range_bytes(objects: Source, entry: RangeEntry) -> pa.Buffer:
@@ -81,8 +84,8 @@ def _open_range(objects: Objects, entry: RangeEntry, *, verify: bool) -> pa.Reco
     return batch.replace_schema_metadata(None)
 
 
-def open_block(objects: Objects, entry: RangeEntry, number: int, schema: pa.Schema) -> pa.RecordBatch:
-    """The entries of one block of a range, fetched alone and verified.
+def open_blocks(objects: Objects, entry: RangeEntry, numbers: range, schema: pa.Schema) -> list[pa.RecordBatch]:
+    """The entries of neighbouring blocks of a range, fetched by one request and verified.
 
     Bytes without their checksum may be those of a writer that put the same entries otherwise: the file tells, which is
     fetched whole then.
@@ -91,17 +94,37 @@ def open_block(objects: Objects, entry: RangeEntry, number: int, schema: pa.Sche
     """
     table = entry.blocks
     assert table is not None, "the range has blocks"
-    name, (start, stop) = range_name(entry.id), table.spans[number]
+    parts = [Part(*table.spans[number], table.checksums[number]) for number in numbers]
+    blocks = [
+        None if data is None else block_in(pa.py_buffer(data), schema, table.firsts[number], table.rows[number])
+        for number, data in zip(numbers, _sound_parts(objects, entry, parts), strict=True)
+    ]
+    sound = [block for block in blocks if block is not None]
+    if len(sound) == len(blocks):
+        return sound
+    whole, begins = open_range(objects, entry, verify=True), [0, *accumulate(table.rows)]
+    return [canonical(whole.slice(begins[number], table.rows[number])) for number in numbers]
+
+
+def _sound_parts(objects: Objects, entry: RangeEntry, parts: Sequence[Part]) -> list[bytes | pa.Buffer | None]:
+    """The bytes of neighbouring parts of a range's file; None for those without their checksum."""
     try:
-        data = read_block(objects, name, start, stop, lambda held: table.is_sound(held, number))
+        return read_parts(objects, range_name(entry.id), parts)
     except NotFound:
-        data = b""  # to be named as a range that is missing
-    if table.is_sound(data, number):
-        block = block_in(pa.py_buffer(data), schema, table.firsts[number], table.rows[number])
-        if block is not None:
-            return block
-    begin = sum(table.rows[:number])
-    return canonical(open_range(objects, entry, verify=True).slice(begin, table.rows[number]))
+        return [None] * len(parts)  # to be named as a range that is missing
+
+
+def open_filter(objects: Objects, entry: RangeEntry) -> pa.Buffer:
+    """The filter of a range that stands in its file alone, fetched and verified; as of `open_block`, the file tells
+    where its bytes are not those of the index.
+
+    Raises: as `open_range`.
+    """
+    table = entry.blocks
+    assert table is not None, "the index says that there is one"
+
+    [data] = _sound_parts(objects, entry, [Part(*table.filter_span, table.filter_checksum)])
+    return filter_of(open_range(objects, entry, verify=True).column("key")) if data is None else pa.py_buffer(data)
 
 
 @dataclass(slots=True)

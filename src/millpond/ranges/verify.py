@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from millpond.errors import Corrupt, Invalid, NotFound
 from millpond.kernel.verify import Report, checked, problem
-from millpond.ranges.blocks import filter_of
+from millpond.ranges.blocks import checksum_of, filter_of
 from millpond.ranges.files import content_id, read_sealed
 from millpond.ranges.ids import columns_id
 from millpond.ranges.index import index_name, load_index, range_name, read_index
@@ -159,8 +159,16 @@ def _faults_of_range(batch: pa.RecordBatch, index: Index, entry: RangeEntry) -> 
         yield "keys do not ascend"
     if len(keys) == 0 or (keys[0], keys[len(keys) - 1]) != (entry.first, entry.last):
         yield "first and last key are not those of the index"
-    table, filter_ = entry.blocks, entry.filter
+    table = entry.blocks
     if table is not None and [keys[row] for row in np.cumsum([0, *table.rows[:-1]])] != list(table.firsts):
         yield "the blocks of the index do not begin where it says"
-    if filter_ is not None and filter_ != filter_of(batch.column("key")):
+    if _has_other_filter(entry, batch.column("key")):
         yield "the filter of the index is not that of the keys"
+
+
+def _has_other_filter(entry: RangeEntry, keys: pa.Array) -> bool:
+    """True when an index has, or names by its checksum, a filter that is not that of the keys of a range."""
+    if entry.filter is None and not entry.filter_checksum:
+        return False
+    made = filter_of(keys)
+    return checksum_of(made) != entry.filter_checksum if entry.filter is None else bool(made != entry.filter)

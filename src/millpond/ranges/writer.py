@@ -87,7 +87,7 @@ class RangeWriter(Closing):
         bytes_at_once: int = BYTES_AT_ONCE_MAX,
         filters: bool = True,
     ) -> None:
-        """Without `filters`, ranges that lie far away have none: others write for the same index, too many together."""
+        """Without `filters`, they stay in the files of ranges: others write for the same index, too many together."""
         self.schema = bare(schema)
         check_types(self.schema)
         self.boundaries = boundaries
@@ -102,7 +102,7 @@ class RangeWriter(Closing):
         codec = pa.Codec(compression, _LEVEL) if compression == "zstd" else compression
         self._options = None if compression is None else pa.ipc.IpcWriteOptions(compression=codec)
         self._in_blocks = objects.in_blocks and compression is None
-        self._filters = self._in_blocks and filters
+        self._filters = filters
         self._filter_bytes = 0
         self._threads = ThreadPoolExecutor(_WRITING_MAX, thread_name_prefix="ranges")
 
@@ -185,24 +185,24 @@ class RangeWriter(Closing):
         pieces.clear()
         id_ = columns_id("range", batch)
         blocks = blocks_of(batch) if self._in_blocks else [batch]
+        filter_ = filter_of(batch.column(self._key)) if self._in_blocks else None
         table = None
-        if len(blocks) > 1:
-            data, spans = sealed_blocks(id_, blocks)
-            table = BlockTable.of(data, spans, blocks, file_size(batch, id_))
+        if len(blocks) > 1 and filter_ is not None:
+            data, spans = sealed_blocks(id_, blocks, filter_)
+            table = BlockTable.of(data, spans, blocks, file_size(batch, id_), filter_)
         else:
             data = sealed_bytes("range", id_, batch, options=self._options, folder=folder)
         put_content(self._objects, range_name(id_), data)
         keys = key_column(batch.column(self._key))
         first, last = keys[0], keys[len(keys) - 1]
-        return RangeEntry(id_, first, last, batch.num_rows, data.size, table, self._filter(batch))
+        return RangeEntry(id_, first, last, batch.num_rows, data.size, table, self._indexed(filter_))
 
-    def _filter(self, batch: pa.RecordBatch) -> pa.Buffer | None:
-        """The filter of a range; none where an index would have too many bytes of them, which all stay away then."""
-        if not self._filters or self._filter_bytes > FILTERS_BYTES_MAX:
+    def _indexed(self, filter_: pa.Buffer | None) -> pa.Buffer | None:
+        """The filter of a range, for the index; none where that would have too many bytes of them, and gets none."""
+        if filter_ is None or not self._filters or self._filter_bytes > FILTERS_BYTES_MAX:
             return None
-        made = filter_of(batch.column(self._key))
-        self._filter_bytes += made.size
-        return made
+        self._filter_bytes += filter_.size
+        return filter_
 
     def _scratch_folder(self, size: int) -> Path | None:
         """The folder in which a range of so many bytes is put together; None: in memory.

@@ -17,16 +17,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TYPE_CHECKING, TypeAlias
-
-import pyarrow as pa
+from typing import TYPE_CHECKING
 
 from millpond import ranges
 from millpond.errors import Corrupt, NotFound
 from millpond.kernel.steps import step
 from millpond.maps.search.groups import Groups
 from millpond.maps.search.sections import OpenSections, group_counts, pieces_of
-from millpond.maps.search.validate import damaged
 from millpond.maps.search.visible import tombstones
 from millpond.maps.snapshots.groups_of_rows import freeze_groups, group_schema
 from millpond.maps.snapshots.leases import end_lease
@@ -38,6 +35,7 @@ from millpond.maps.snapshots.manifest import (
     manifest_name,
     store_manifest,
 )
+from millpond.maps.snapshots.pieces import open_file
 from millpond.maps.snapshots.section_list import (
     INTERVALS,
     interval_files,
@@ -46,14 +44,16 @@ from millpond.maps.snapshots.section_list import (
     load_sections,
 )
 from millpond.maps.snapshots.sections_of_layers import write_sections
-from millpond.maps.snapshots.shown_layers import shown_layer
+from millpond.maps.snapshots.shown_layers import shown_layers
 from millpond.ranges.merge import merge
 from millpond.ranges.writer import BYTES_AT_ONCE_MAX
 from millpond.stores.objects import FolderObjects, sweep_partial
 from millpond.stores.verified import is_verified
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Sequence
+
+    import pyarrow as pa
 
     from millpond.maps.model.definition import MapDefinition
     from millpond.maps.search.intervals import Intervals
@@ -63,13 +63,10 @@ if TYPE_CHECKING:
     from millpond.stores.objects import Objects
 
 __all__ = (
-    "KEEP_MS", "Collected", "Piece", "SnapshotManifest", "collect", "freeze", "load_manifest",
+    "KEEP_MS", "Collected", "SnapshotManifest", "collect", "freeze", "load_manifest",
     "bytes_at_once", "files_of", "layers_to_fold", "open_indexes", "open_layers", "open_sections", "sections_over",
     "write_groups",
 )  # fmt: skip
-
-Piece: TypeAlias = tuple[str, int | None]
-"""A range file by its id, or one block of it."""
 
 LAYER_RATIO = 8
 """Smaller: fewer layers for a lookup to ask; larger: a refreeze writes less."""
@@ -79,9 +76,6 @@ KEEP_MS = 10 * 60_000
 
 OPENING_THREADS_MAX = 8
 """The number of files of a snapshot that are verified concurrently."""
-
-FETCHING_THREADS_MAX = 32
-"""The number of pieces that are fetched concurrently: more wait for the bucket together, and no longer."""
 
 
 # -- freezing -----------------------------------------------------------------------------------------
@@ -197,20 +191,18 @@ def _fold(objects: Objects, layers: list[ranges.Index], bytes_at_once_max: int) 
 
 
 def open_layers(
-    objects: Objects, manifest: SnapshotManifest, *, verify: bool = False, span: GroupSpan | None = None,
-    only: Collection[Piece] | None = None,
-) -> Groups:  # fmt: skip
-    """All layers of a snapshot, mapped where they lie; of a `span` of order keys, the range files that it needs; or
-    `only` these pieces.
+    objects: Objects, manifest: SnapshotManifest, *, verify: bool = False, span: GroupSpan | None = None
+) -> Groups:
+    """All layers of a snapshot, mapped where they lie; of a `span` of order keys, the range files that it needs.
 
     Every file is read whole and compared with its name when this process opens it first; `verify`: also if it did.
 
     Raises: `NotFound`, `Corrupt`, naming the file.
     """
-    indexes = [shown_layer(objects, manifest, layer) for layer in manifest.layers]
+    indexes = shown_layers(objects, manifest)
     if span is not None:
         indexes = [_within(index, span) for index in indexes]
-    return open_indexes(objects, manifest.definition, indexes, verify=verify, only=only)
+    return open_indexes(objects, manifest.definition, indexes, verify=verify)
 
 
 def _within(index: ranges.Index, span: GroupSpan) -> ranges.Index:
@@ -224,63 +216,25 @@ def _within(index: ranges.Index, span: GroupSpan) -> ranges.Index:
 
 
 def open_indexes(
-    objects: Objects, definition: MapDefinition, indexes: Sequence[ranges.Index], *, verify: bool = False,
-    only: Collection[Piece] | None = None,
-) -> Groups:  # fmt: skip
+    objects: Objects, definition: MapDefinition, indexes: Sequence[ranges.Index], *, verify: bool = False
+) -> Groups:
     """The layers with these indexes, mapped as `open_layers` does.
 
     Raises: as `open_layers`.
     """
-    layers = [list(_pieces(index, only)) for index in indexes]
-    pieces = [piece for layer in layers for piece in layer]
-    names = [ranges.range_name(entry.id) for _, entry, _ in pieces]
+    files = [(index, entry) for index in indexes for entry in index.entries]
+    names = [ranges.range_name(entry.id) for _, entry in files]
     # Files that are read whole, to be verified, are read side by side: checksums are worked out without Python's lock.
     unread = len(names) > 1 and (verify or not all(_is_verified(objects, name) for name in names))
-    threads_max = OPENING_THREADS_MAX if only is None else FETCHING_THREADS_MAX
-    with ThreadPoolExecutor(threads_max if unread else 1) as threads:
+    with ThreadPoolExecutor(OPENING_THREADS_MAX if unread else 1) as threads:
         opening = threads.map if unread else map
-        batches = iter(list(opening(lambda piece: _open_piece(objects, *piece, verify=verify), pieces)))
-    return Groups.of(definition.kind, [list(islice(batches, len(layer))) for layer in layers], names)
-
-
-def _pieces(
-    index: ranges.Index, only: Collection[Piece] | None
-) -> Iterator[tuple[ranges.Index, ranges.RangeEntry, int | None]]:
-    """The ranges of an index; or, of `only` some pieces, those that it has, in order."""
-    for entry in index.entries:
-        if only is None or (entry.id, None) in only:
-            yield index, entry, None
-        elif entry.blocks is not None:
-            for number in range(len(entry.blocks.rows)):
-                if (entry.id, number) in only:
-                    yield index, entry, number
+        batches = iter(list(opening(lambda file: open_file(objects, *file, verify=verify), files)))
+    return Groups.of(definition.kind, [list(islice(batches, len(index.entries))) for index in indexes], names)
 
 
 def _is_verified(objects: Objects, name: str) -> bool:
     file = objects.local_path(name)
     return file is not None and file.exists() and is_verified(file)
-
-
-def _open_piece(
-    objects: Objects, index: ranges.Index, entry: ranges.RangeEntry, block: int | None, *, verify: bool
-) -> pa.RecordBatch:
-    """A range, or a block, whose columns are there and as long as they say: kernels will not ask again."""
-    name = ranges.range_name(entry.id)
-    try:
-        if block is None:
-            batch = ranges.open_range(objects, entry, verify=verify)
-        else:
-            batch = ranges.open_block(objects, entry, block, index.schema)
-        return index.show(_sound(batch, index.schema, name))
-    except (pa.ArrowException, UnicodeError) as error:
-        raise damaged(name) from error
-
-
-def _sound(batch: pa.RecordBatch, schema: pa.Schema, name: str) -> pa.RecordBatch:
-    if not batch.schema.equals(schema):
-        raise damaged(name)
-    batch.validate()
-    return batch
 
 
 def open_sections(objects: Objects, manifest: SnapshotManifest, groups: Groups) -> OpenSections:

@@ -2,99 +2,178 @@
 
 The index of a layer says which block of which range file may have a key, and the file's filter, for most keys that the
 layer lacks, that none has. So a cold question fetches a block of each layer that may have its key, and a key that is
-nowhere costs none. Files that have a copy on this machine, or no blocks, are opened whole; so is one of which much is
-needed.
+nowhere costs none. Files that have a copy on this machine, or no blocks, are opened whole. Filters of large layers are
+in the files themselves: the first question of a file fetches its filter, one of a single key together with the block.
 
 Invariants:
 * a snapshot that is given has all pieces that may have the keys it was given for: of other keys it may not be asked;
-* what was opened stays open, together with what comes next, up to `PIECES_MAX`: to open them again takes time.
+* what was opened stays open, up to `HELD_BYTES_MAX`, and goes on being so when the head moves on: indexes and filters;
+* memory is bounded by `HELD_BYTES_MAX` for each of filters, pieces and snapshots, one question excepted.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from functools import partial
+from operator import attrgetter
+from typing import TYPE_CHECKING, TypeAlias
 
 from millpond import ranges
+from millpond.kernel.cache import Cache
 from millpond.maps.snapshots.condition_span import order_key
-from millpond.maps.snapshots.shown_layers import shown_layer
+from millpond.maps.snapshots.covered_keys import BlockStarts, CoveredKeys
+from millpond.maps.snapshots.pieces import WHOLE_FILE, at_once, groups_of, pieces_opening
+from millpond.maps.snapshots.shown_layers import shown_layers
 from millpond.maps.snapshots.snapshot import Snapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
-    from millpond.maps.snapshots.freeze import Piece
+    import pyarrow as pa
+
     from millpond.maps.snapshots.manifest import SnapshotManifest
+    from millpond.maps.snapshots.pieces import Piece
     from millpond.stores.objects import Objects
 
 __all__ = ("KEYS_MAX", "NeededRanges")
 
+COVERED_MIN = 16
+"""Keys, or pieces: of more it is worked out at once which of them opened pieces answer for."""
 KEYS_MAX = 1000
 """A question of more keys opens all files: it would need most of them."""
-PIECES_MAX = 64
-"""With more pieces, those of the last question alone stay open; the others have copies on this machine."""
+HELD_BYTES_MAX = 32 << 20
+"""Of what stays open; of what does not, there are copies on this machine."""
+
+_Place: TypeAlias = tuple[int, int]
+"""The number of a layer, and of a range in its index."""
 
 
 class NeededRanges:
     """The pieces of the range files of one keyed snapshot that were needed so far."""
 
-    def __init__(self, objects: Objects, manifest: SnapshotManifest) -> None:
+    def __init__(self, objects: Objects, manifest: SnapshotManifest, before: NeededRanges | None = None) -> None:
+        """`before` are those of an earlier snapshot of the map, whose layers may be the same."""
         self.manifest = manifest
-        self._objects = objects
-        self._indexes = [shown_layer(objects, manifest, layer) for layer in manifest.layers]
-        self._lasts = [[entry.last for entry in index.entries] for index in self._indexes]
-        self._entries = {entry.id: entry for index in self._indexes for entry in index.entries}
-        self._bytes_half = sum(entry.size for entry in self._entries.values()) // 2
+        self.objects = objects
+        held = {} if before is None else {index.id: replace(index, shown=None) for index in before.indexes}
+        self.indexes: list[ranges.Index] = shown_layers(objects, manifest, held)
+        self._lasts = [[entry.last for entry in index.entries] for index in self.indexes]
+        self._bytes_half = sum(index.size for index in self.indexes) // 2
+        self._starts: list[BlockStarts] = []
         self._needed: set[Piece] = set()
-        self._open: tuple[frozenset[Piece], Snapshot | None] = frozenset(), None
+        self._needed_bytes = 0
+        self.filters: Cache[str, pa.Buffer] = (
+            Cache(HELD_BYTES_MAX, attrgetter("size")) if before is None else before.filters
+        )
+        self._held: Cache[Piece, pa.RecordBatch] = Cache(HELD_BYTES_MAX, attrgetter("nbytes"))
+        self._snapshots: Cache[frozenset[Piece], Snapshot] = Cache(HELD_BYTES_MAX, attrgetter("mapped_bytes"))
+        self._last: tuple[frozenset[Piece], Snapshot | None, CoveredKeys | None] = frozenset(), None, None
 
     def of_keys(self, keys: Sequence[bytes]) -> Snapshot | None:
         """A snapshot to ask for these keys; None when all files should be opened, as half of their bytes were needed.
 
         Raises: as `Snapshot.open`.
         """
-        held, snapshot = self._open
-        needed = self._joined(self._pieces(keys, held))
-        if snapshot is not None and needed <= held:
+        opened, snapshot, covered = self._last
+        if covered is not None and len(keys) >= COVERED_MIN:
+            others = covered.others(keys, self.manifest.hash_bits)
+            needed = self._needed_by(others)
+            if not needed <= opened and len(others) < len(keys):
+                needed = self._needed_by(keys)
+        else:
+            needed = self._needed_by(keys)
+        if snapshot is None or not needed <= opened:
+            snapshot = self._snapshots.get(needed)
+        if snapshot is not None:
             return snapshot
-        self._needed |= needed
-        if len(self._needed) > 1 and sum(map(self._size, self._needed)) > self._bytes_half:
+        new = needed - self._needed
+        self._needed |= new
+        self._needed_bytes += sum(map(self._size, new))
+        if len(self._needed) > 1 and self._needed_bytes > self._bytes_half:
             return None
-        together = self._joined(held | needed)
-        opened = needed if len(together) > PIECES_MAX else together
-        snapshot = Snapshot.open(self._objects, self.manifest, only=opened)
-        self._open = opened, snapshot
+        groups = groups_of(self.manifest.definition.kind, self.indexes, self._fetch(needed))
+        snapshot = Snapshot(self.objects, self.manifest, groups=groups)
+        self._snapshots.put(needed, snapshot)
+        self._last = needed, snapshot, self._covered(needed)
         return snapshot
 
-    def _pieces(self, keys: Sequence[bytes], held: frozenset[Piece]) -> Iterator[Piece]:
-        """The pieces that may have one of the keys."""
+    def _covered(self, pieces: frozenset[Piece]) -> CoveredKeys | None:
+        """The keys that pieces answer for, where that is worth its while."""
+        if len(pieces) < COVERED_MIN:
+            return None
+        if not self._starts:
+            self._starts = [BlockStarts(index) for index in self.indexes]
+        return CoveredKeys(self._starts, pieces)
+
+    def _needed_by(self, keys: Sequence[bytes]) -> frozenset[Piece]:
+        """The pieces that may have one of the keys; filters that are not known are fetched."""
+        places = self._places(keys)
+        unknown = [place for place in places if self._filter_is_away(place)]
+        if unknown:
+            self._fetch(self._pieces(places) if len(keys) == 1 else (), unknown)
+        return frozenset(self._pieces(places))
+
+    def _places(self, keys: Sequence[bytes]) -> dict[_Place, list[bytes]]:
+        """The ranges that may have one of the keys, by their first and last ones, and those keys."""
+        places: dict[_Place, list[bytes]] = {}
         order_keys = [order_key(self.manifest.definition, key) for key in keys]
-        for index, lasts in zip(self._indexes, self._lasts, strict=True):
+        for layer, (index, lasts) in enumerate(zip(self.indexes, self._lasts, strict=True)):
             for key in order_keys:
                 at = bisect_left(lasts, key)
-                if at == len(lasts) or key < index.entries[at].first:
-                    continue
-                entry = index.entries[at]
-                if (entry.id, None) in held:
-                    yield entry.id, None
-                elif ranges.may_have(entry.filter, key):
-                    yield entry.id, self._block(entry, key)
+                if at < len(lasts) and index.entries[at].first <= key:
+                    places.setdefault((layer, at), []).append(key)
+        return places
 
-    def _block(self, entry: ranges.RangeEntry, key: bytes) -> int | None:
-        """The block that may have a key; None where the file is to be opened whole."""
-        if entry.blocks is None or self._objects.local_path(ranges.range_name(entry.id)) is not None:
-            return None
-        return entry.blocks.number(key)
+    def _pieces(self, places: Mapping[_Place, Sequence[bytes]]) -> set[Piece]:
+        """The pieces that may have one of the keys, by what is known of filters."""
+        pieces: set[Piece] = set()
+        for place, keys in places.items():
+            entry = self._entry(place)
+            held = self.filters.get(entry.id) if entry.filter_checksum else entry.filter
+            there = [key for key in keys if ranges.may_have(held, key)]
+            table = entry.blocks
+            blocks = [] if table is None else [(*place, table.number(key)) for key in there]
+            if there and (table is None or self._is_whole(place, blocks)):
+                blocks = [(*place, WHOLE_FILE)]
+            pieces.update(blocks)
+        return pieces
 
-    def _joined(self, pieces: Iterable[Piece]) -> frozenset[Piece]:
-        """The pieces, and in place of those of one file the file, where they are half of it."""
-        pieces, bytes_of = set(pieces), dict[str, int]()
-        for piece in pieces:
-            bytes_of[piece[0]] = bytes_of.get(piece[0], 0) + self._size(piece)
-        whole = {id_ for id_, size in bytes_of.items() if (id_, None) in pieces or 2 * size > self._entries[id_].size}
-        return frozenset((id_, None if id_ in whole else number) for id_, number in pieces)
+    def _entry(self, place: _Place) -> ranges.RangeEntry:
+        layer, at = place
+        return self.indexes[layer].entries[at]
+
+    def _is_whole(self, place: _Place, blocks: Sequence[Piece]) -> bool:
+        """True when a file is opened whole, as it is here; what is held is not looked for among the files."""
+        return not all(block in self._held for block in blocks) and self._is_here(place)
+
+    def _is_here(self, place: _Place) -> bool:
+        """True when a file need not be fetched."""
+        name = ranges.range_name(self._entry(place).id)
+        return (*place, WHOLE_FILE) in self._held or self.objects.local_path(name) is not None
+
+    def _filter_is_away(self, place: _Place) -> bool:
+        entry = self._entry(place)
+        return bool(entry.filter_checksum) and entry.id not in self.filters and not self._is_here(place)
 
     def _size(self, piece: Piece) -> int:
-        id_, number = piece
-        entry = self._entries[id_]
-        return entry.size if number is None or entry.blocks is None else entry.blocks.size(number)
+        layer, at, number = piece
+        entry = self._entry((layer, at))
+        return entry.size if number == WHOLE_FILE or entry.blocks is None else entry.blocks.size(number)
+
+    def _fetch(self, pieces: Collection[Piece], filters: Sequence[_Place] = ()) -> dict[Piece, pa.RecordBatch]:
+        """The batches of pieces: those held, and others, which are opened side by side with filters."""
+        there = {piece: batch for piece in pieces if (batch := self._held.get(piece)) is not None}
+        acts = pieces_opening(self.objects, self.indexes, [piece for piece in pieces if piece not in there])
+        acts += [partial(self._fetch_filter, place) for place in filters]
+        for opened in at_once(acts):
+            for piece, batch in opened.items():
+                self._held.put(piece, batch)
+                if piece in pieces:
+                    there[piece] = batch
+        return there
+
+    def _fetch_filter(self, place: _Place) -> dict[Piece, pa.RecordBatch]:
+        entry = self._entry(place)
+        self.filters.put(entry.id, ranges.open_filter(self.objects, entry))
+        return {}

@@ -6,8 +6,10 @@ column that says so.
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -17,11 +19,17 @@ from millpond.maps.snapshots.groups_of_rows import group_schema
 from millpond.ranges.index import Index, Shown, load_index
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from millpond.maps.model.projection import Projection
     from millpond.maps.snapshots.manifest import Layer, SnapshotManifest
     from millpond.stores.objects import Objects
 
-__all__ = ("shown_layer",)
+__all__ = ("shown_layer", "shown_layers")
+
+NO_INDEXES: Mapping[str, Index] = MappingProxyType({})
+INDEXES_AT_ONCE_MAX = 16
+"""The indexes that are fetched concurrently: a map hardly has more layers."""
 
 
 def shown_layer(objects: Objects, manifest: SnapshotManifest, layer: Layer, *, updates: bool = False) -> Index:
@@ -30,7 +38,26 @@ def shown_layer(objects: Objects, manifest: SnapshotManifest, layer: Layer, *, u
     Raises: `NotFound`, `Corrupt`, naming the file.
     """
     assert not updates or layer.updates or layer.updated is not None, "it is known when its rows were put"
-    index, projection = load_index(objects, layer.index), manifest.projection(layer)
+    return _as_shown(load_index(objects, layer.index), manifest, layer, updates=updates)
+
+
+def shown_layers(objects: Objects, manifest: SnapshotManifest, held: Mapping[str, Index] = NO_INDEXES) -> list[Index]:
+    """The indexes of all layers: those that are held, and others, which are fetched side by side.
+
+    Raises: as `shown_layer`.
+    """
+    unread = [id_ for id_ in dict.fromkeys(layer.index for layer in manifest.layers) if id_ not in held]
+    if len(unread) > 1 and objects.in_blocks:
+        with ThreadPoolExecutor(min(len(unread), INDEXES_AT_ONCE_MAX), thread_name_prefix="indexes") as threads:
+            read = list(threads.map(partial(load_index, objects), unread))
+    else:
+        read = [load_index(objects, id_) for id_ in unread]
+    indexes = {**held, **dict(zip(unread, read, strict=True))}
+    return [_as_shown(indexes[layer.index], manifest, layer) for layer in manifest.layers]
+
+
+def _as_shown(index: Index, manifest: SnapshotManifest, layer: Layer, *, updates: bool = False) -> Index:
+    projection = manifest.projection(layer)
     instant = layer.updated if updates else None
     if projection is None and instant is None and layer.updates == updates:
         return index

@@ -39,11 +39,10 @@ from millpond.maps.snapshots.leases import Lease
 from millpond.times.instants import clear_instant
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     from millpond.maps.inputs.key_columns import OnInvalid
     from millpond.maps.model.definition import MapDefinition
-    from millpond.maps.snapshots.freeze import Piece, SnapshotManifest
+    from millpond.maps.search.groups import Groups
+    from millpond.maps.snapshots.freeze import SnapshotManifest
     from millpond.maps.snapshots.partition_filter import HashShare
     from millpond.stores.objects import Objects
 
@@ -82,16 +81,18 @@ class Snapshot(Closing):
 
     def __init__(
         self, objects: Objects, manifest: SnapshotManifest, *, verify: bool = False, share: HashShare | None = None,
-        shown_as: MapDefinition | None = None, only: Collection[Piece] | None = None,
+        shown_as: MapDefinition | None = None, groups: Groups | None = None,
     ) -> None:  # fmt: skip
+        """With `groups` that are open no other file is: only keys may be looked up that none of those may have."""
         stored, manifest = manifest, manifest if shown_as is None else manifest.shown_as(shown_as)
         self.manifest = manifest
         self.definition = manifest.definition  # as much of it as reading needs
         self._lease = Lease(objects, stored.id)
         self._finder: Finder | None = None
         try:
-            span = None if share is None else share.groups
-            groups = open_layers(objects, manifest, verify=verify, span=span, only=only)
+            if groups is None:
+                span = None if share is None else share.groups
+                groups = open_layers(objects, manifest, verify=verify, span=span)
             sections = partial(open_sections, objects, manifest)
             modes = [layer.mode for layer in manifest.layers]
             search = finder_class(self.definition)
@@ -103,17 +104,16 @@ class Snapshot(Closing):
     @classmethod
     def open(
         cls, objects: Objects, manifest: SnapshotManifest, *, verify: bool = False, share: HashShare | None = None,
-        shown_as: MapDefinition | None = None, only: Collection[Piece] | None = None,
+        shown_as: MapDefinition | None = None,
     ) -> Self:  # fmt: skip
         """Open a snapshot; `verify` reads all its files and compares them with their names first.
 
         Of a `share` only the files are opened that it needs, and only keys whose hashes it has may be looked up.
-        `shown_as` is a later definition of the map, with whose fields rows are shown. With `only`, no other range files
-        and blocks than these are opened, and only keys may be looked up that no other one may have.
+        `shown_as` is a later definition of the map, with whose fields rows are shown.
 
         Raises: `NotFound` when it was collected meanwhile; `Corrupt`, naming the file that is damaged.
         """
-        return cls(objects, manifest, verify=verify, share=share, shown_as=shown_as, only=only)
+        return cls(objects, manifest, verify=verify, share=share, shown_as=shown_as)
 
     def __repr__(self) -> str:
         return f"Snapshot({self.definition.summary}, id={self.manifest.id!r}{', closed' if self.closed else ''})"

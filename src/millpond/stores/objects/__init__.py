@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from millpond.stores.objects.before_bucket import FolderBeforeBucket, forget_copies, is_whole, read_block
+from millpond.stores.objects.before_bucket import FolderBeforeBucket, Part, forget_copies, is_whole, read_parts
 from millpond.stores.objects.below import ObjectsBelow, StoreBelow
 from millpond.stores.objects.copies import CACHE_MAX, CopiesOf
 from millpond.stores.objects.folder import FolderObjects, put_all, read_at_once, settle, sweep_partial
@@ -19,6 +19,6 @@ from millpond.stores.objects.protocol import Level, ObjectInfo, Objects, ObjectS
 
 __all__ = (
     "CACHE_MAX", "CopiesOf", "FolderBeforeBucket", "FolderObjects", "Level", "MemoryObjects", "ObjectInfo",
-    "ObjectStore", "Objects", "ObjectsBelow", "StoreBelow", "TaggedObject", "can_presign", "forget_copies",
-    "is_whole", "open_objects", "presign", "put_all", "read_at_once", "read_block", "settle", "sweep_partial",
+    "ObjectStore", "Objects", "ObjectsBelow", "Part", "StoreBelow", "TaggedObject", "can_presign", "forget_copies",
+    "is_whole", "open_objects", "presign", "put_all", "read_at_once", "read_parts", "settle", "sweep_partial",
 )  # fmt: skip

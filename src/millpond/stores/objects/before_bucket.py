@@ -21,9 +21,10 @@ from __future__ import annotations
 
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
+import xxhash
 
 from millpond.errors import NotFound, Unavailable
 from millpond.kernel.cache import Cache
@@ -33,12 +34,12 @@ from millpond.stores.objects.protocol import check_name
 from millpond.stores.verified import verify_once
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from millpond.stores.objects.copies import CopiesOf
     from millpond.stores.objects.protocol import ObjectInfo, Objects
 
-__all__ = ("BlockCopies", "FolderBeforeBucket", "KnownObjects", "forget_copies", "is_whole", "read_block")
+__all__ = ("BlockCopies", "FolderBeforeBucket", "KnownObjects", "Part", "forget_copies", "is_whole", "read_parts")
 
 _BLOCKS = "blocks"
 KNOWN_MAX = 100_000
@@ -64,17 +65,34 @@ def is_whole(objects: Objects, name: str, size: int) -> bool:
         return False
 
 
-def read_block(
-    objects: Objects, name: str, start: int, stop: int, is_sound: Callable[[bytes | pa.Buffer], bool]
-) -> bytes | pa.Buffer:
-    """The bytes `[start, stop)` of an object whose name stands for its content, sound or not; a sound copy if there is
-    one.
+class Part(NamedTuple):
+    """The bytes `[start, stop)` of an object, and their XXH3-128."""
+
+    start: int
+    stop: int
+    checksum: bytes
+
+    def sound(self, data: bytes | memoryview | pa.Buffer) -> bool:
+        """True for the bytes that it had when it was written."""
+        return xxhash.xxh3_128_digest(memoryview(data)) == self.checksum
+
+
+def read_parts(objects: Objects, name: str, parts: Sequence[Part]) -> list[bytes | pa.Buffer | None]:
+    """The bytes of parts of an object whose name stands for its content, which ascend and hardly leave any out: copies,
+    and what comes by one request. None for those that are not sound.
 
     Raises: `NotFound`, `Denied`, `Unavailable`.
     """
     if isinstance(objects, FolderBeforeBucket):
-        return objects.blocks.get(name, start, stop, is_sound)
-    return objects.get_range(name, start, stop)
+        return objects.blocks.get(name, parts)
+    return _sound_parts(objects, name, parts)
+
+
+def _sound_parts(objects: Objects, name: str, parts: Sequence[Part]) -> list[bytes | pa.Buffer | None]:
+    begin, stop = parts[0].start, parts[-1].stop
+    data = memoryview(objects.get_range(name, begin, stop))
+    pieces = (data[part.start - begin : part.stop - begin] for part in parts)
+    return [bytes(piece) if part.sound(piece) else None for part, piece in zip(parts, pieces, strict=True)]
 
 
 class BlockCopies:
@@ -87,28 +105,31 @@ class BlockCopies:
         """`here` maps a copy in the folder, `keep` has one there if there is room."""
         self._bucket, self._copies, self._folder, self._here, self._keep = bucket, copies, folder, here, keep
 
-    def get(self, name: str, start: int, stop: int, is_sound: Callable[[bytes | pa.Buffer], bool]) -> bytes | pa.Buffer:
-        """The bytes `[start, stop)` of an object; those that are not here are fetched. A sound part becomes a copy.
+    def get(self, name: str, parts: Sequence[Part]) -> list[bytes | pa.Buffer | None]:
+        """As `read_parts`. What is fetched and sound becomes copies.
 
         Raises: `NotFound`, `Denied`, `Unavailable`.
         """
-        copy = f"{_BLOCKS}/{Path(name).name}-{start}-{stop}"
-        held = self._sound_copy(copy, is_sound)
-        if held is not None:
+        copies = [f"{_BLOCKS}/{Path(name).name}-{part.start}-{part.stop}" for part in parts]
+        held: list[bytes | pa.Buffer | None] = [*map(self._sound_copy, copies, parts)]
+        missing = [number for number, data in enumerate(held) if data is None]
+        if not missing:
             return held
-        data = self._bucket.get_range(name, start, stop)
-        if not is_sound(data):
-            return data
-        self._keep(copy, memoryview(data))
-        return self._sound_copy(copy, is_sound) or data  # there was no room, or another process has made some
+        span = slice(missing[0], missing[-1] + 1)
+        for number, data in enumerate(_sound_parts(self._bucket, name, parts[span]), span.start):
+            if held[number] is None and data is not None:
+                self._keep(copies[number], memoryview(data))
+                # Without one there was no room, or another process has made some.
+                held[number] = self._sound_copy(copies[number], parts[number]) or data
+        return held
 
-    def _sound_copy(self, copy: str, is_sound: Callable[[bytes | pa.Buffer], bool]) -> pa.Buffer | None:
+    def _sound_copy(self, copy: str, part: Part) -> pa.Buffer | None:
         """A copy, mapped; None when there is none, and of one that is damaged, which goes."""
         try:
             held = self._here(copy)
         except NotFound:
             return None
-        if not is_sound(held):
+        if not part.sound(held):
             (self._folder / copy).unlink(missing_ok=True)
             return None
         self._copies.use(self._folder / copy)

@@ -1,0 +1,141 @@
+"""Pieces of the range files of a snapshot, opened side by side: whole files, and blocks of those that lie far away.
+
+    blocks of a file     0 │ 1 │ 2 │ 3 │ 4 │ 5 …           wanted: 0, 2, 5
+    requests             └────────┘         └─┘            neighbours come together, with the block between them
+
+Invariants:
+* A piece that is opened was compared with its checksum, and its columns are there and as long as they say: kernels
+  will not ask again.
+* At most `FETCHING_THREADS_MAX` requests are on their way at once, and none asks for more than `RUN_BYTES_MAX`, one
+  block or file excepted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from itertools import groupby
+from operator import itemgetter
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
+
+import pyarrow as pa
+
+from millpond import ranges
+from millpond.maps.search.groups import Groups
+from millpond.maps.search.validate import damaged
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from millpond.maps.model.definition import Kind
+    from millpond.ranges.blocks import BlockTable
+    from millpond.stores.objects import Objects
+
+__all__ = ("WHOLE_FILE", "Piece", "at_once", "groups_of", "open_file", "pieces_opening")
+
+T = TypeVar("T")
+
+Piece: TypeAlias = tuple[int, int, int]
+"""The number of a layer, of a range in its index, and of a block in that; `WHOLE_FILE` for all of its blocks."""
+WHOLE_FILE = -1
+
+FETCHING_THREADS_MAX = 32
+"""The number of pieces that are fetched concurrently: more wait for the bucket together, and no longer."""
+GAP_BYTES_MAX = 256 << 10
+"""Between two blocks that come by one request: to leave out fewer takes longer than to fetch them."""
+RUN_BYTES_MAX = 4 << 20
+"""Of blocks that come by one request: more come faster by several."""
+
+
+def at_once(acts: Sequence[Callable[[], T]]) -> list[T]:
+    """The answers of acts that wait for a bucket, done side by side."""
+    if len(acts) < 2:
+        return [act() for act in acts]
+    with ThreadPoolExecutor(min(len(acts), FETCHING_THREADS_MAX), thread_name_prefix="pieces") as threads:
+        return list(threads.map(lambda act: act(), acts))
+
+
+def pieces_opening(
+    objects: Objects, indexes: Sequence[ranges.Index], pieces: Collection[Piece]
+) -> list[Callable[[], dict[Piece, pa.RecordBatch]]]:  # fmt: skip
+    """Acts that open pieces, and those between them, each by one request at most.
+
+    They raise: as `open_file`.
+    """
+    acts: list[Callable[[], dict[Piece, pa.RecordBatch]]] = []
+    for (layer, place), those in groupby(sorted(pieces), itemgetter(0, 1)):
+        index, numbers = indexes[layer], [number for _, _, number in those]
+        entry = index.entries[place]
+        if entry.blocks is None or numbers[0] == WHOLE_FILE:
+            acts.append(partial(_whole, objects, index, (layer, place)))
+            numbers = []
+        acts += [
+            partial(_run, objects, index, (layer, place), run)
+            for run in (_runs(entry.blocks, numbers) if entry.blocks is not None else ())
+        ]
+    return acts
+
+
+def _runs(table: BlockTable, numbers: Sequence[int]) -> Iterator[range]:
+    """Blocks in stretches that are fetched together."""
+    first = before = None
+    for number in numbers:
+        if first is None or before is None:
+            first = number
+        else:
+            start, stop = table.spans[number]
+            if start - table.spans[before][1] > GAP_BYTES_MAX or stop - table.spans[first][0] > RUN_BYTES_MAX:
+                yield range(first, before + 1)
+                first = number
+        before = number
+    if first is not None and before is not None:
+        yield range(first, before + 1)
+
+
+def _whole(objects: Objects, index: ranges.Index, place: tuple[int, int]) -> dict[Piece, pa.RecordBatch]:
+    return {(*place, WHOLE_FILE): open_file(objects, index, index.entries[place[1]])}
+
+
+def _run(objects: Objects, index: ranges.Index, place: tuple[int, int], run: range) -> dict[Piece, pa.RecordBatch]:
+    entry = index.entries[place[1]]
+    with _named(entry):
+        blocks = ranges.open_blocks(objects, entry, run, index.schema)
+        return {(*place, number): _shown(index, entry, block) for number, block in zip(run, blocks, strict=True)}
+
+
+def open_file(
+    objects: Objects, index: ranges.Index, entry: ranges.RangeEntry, *, verify: bool = False
+) -> pa.RecordBatch:
+    """The groups of a range file as they are shown.
+
+    Raises: `NotFound`, `Corrupt`, naming the file.
+    """
+    with _named(entry):
+        return _shown(index, entry, ranges.open_range(objects, entry, verify=verify))
+
+
+@contextmanager
+def _named(entry: ranges.RangeEntry) -> Iterator[None]:
+    try:
+        yield
+    except (pa.ArrowException, UnicodeError) as error:
+        raise damaged(ranges.range_name(entry.id)) from error
+
+
+def _shown(index: ranges.Index, entry: ranges.RangeEntry, batch: pa.RecordBatch) -> pa.RecordBatch:
+    if not batch.schema.equals(index.schema):
+        raise damaged(ranges.range_name(entry.id))
+    batch.validate()
+    return index.show(batch)
+
+
+def groups_of(kind: Kind, indexes: Sequence[ranges.Index], opened: Mapping[Piece, pa.RecordBatch]) -> Groups:
+    """The groups of opened pieces, of which no two overlap."""
+    layers: list[list[pa.RecordBatch]] = [[] for _ in indexes]
+    names = []
+    for piece in sorted(opened):
+        layers[piece[0]].append(opened[piece])
+        names.append(ranges.range_name(indexes[piece[0]].entries[piece[1]].id))
+    return Groups.of(kind, layers, names)
