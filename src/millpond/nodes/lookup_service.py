@@ -129,7 +129,8 @@ class LookupService:
     # -- rows -----------------------------------------------------------------------------------------
 
     def scan(
-        self, name: str, where: Any, columns: Sequence[str] | None, known_at: str | int | None = None
+        self, name: str, where: Any, columns: Sequence[str] | None, known_at: str | int | None = None,
+        resolution: str | None = None,
     ) -> pa.RecordBatchReader:  # fmt: skip
         """Rows as they are wanted, all of one moment.
 
@@ -137,12 +138,12 @@ class LookupService:
         """
         pond_map = self.pond.map(name)
         condition = [tuple(term) for term in where] if isinstance(where, list) else where
-        with closing(pond_map.scan(condition, columns, known_at=known_at)) as reader:
+        with closing(pond_map.scan(condition, columns, known_at=known_at, resolution=resolution)) as reader:
             schema, few = reader.schema, _few(reader)
         if few is not None:
             return pa.RecordBatchReader.from_batches(schema, few)
-        if known_at is not None:
-            return pond_map.scan(condition, columns, known_at=known_at)
+        if known_at is not None or resolution is not None:
+            return pond_map.scan(condition, columns, known_at=known_at, resolution=resolution)
         return pa.RecordBatchReader.from_batches(schema, self._rows(pond_map, condition, schema.names))
 
     def _rows(self, pond_map: Map, where: Any, names: list[str]) -> Iterator[pa.RecordBatch]:

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from queue import Empty, Full, Queue
 from typing import TYPE_CHECKING
 
-from millpond.maps.layered.event_digest import digest_of, digest_salt
 from millpond.maps.layered.rows import count_layer
 from millpond.maps.model.columns import canonical_schema, check_columns
+from millpond.maps.model.event_digest import digest_of, digest_salt
 from millpond.maps.snapshots.layers import write_layer
 from millpond.maps.snapshots.manifest import Layer, LayerMode
 from millpond.ranges.files import content_id
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from millpond.maps.layered.head import Layers
     from millpond.maps.model.definition import MapDefinition
 
-__all__ = ("LayerWriter", "WrittenLayer", "layer_id", "layer_of_rows", "loaded_mode")
+__all__ = ("LayerWriter", "WrittenLayer", "events_id", "layer_id", "layer_of_rows", "loaded_mode")
 
 QUEUED_MAX = 4
 """The batches that wait to be sorted: reading goes on meanwhile."""
@@ -63,13 +63,17 @@ def loaded_mode(definition: MapDefinition) -> LayerMode:
 
 
 def layer_id(definition: MapDefinition, layer: Layer, salt: str) -> str:
-    """The id by which a layer is known again; a `salt` makes it another than that of the same rows.
-
-    Sketches of equal events may have other bytes: then the salt, which tells events apart, is all.
-    """
-    if definition.aggregation is not None and definition.aggregation.sketched:
-        return content_id(salt.encode())
+    """The id by which a layer is known again; a `salt` makes it another than that of the same rows."""
+    if definition.aggregation is not None:
+        return events_id(salt)
     return content_id(f"{layer.index} {salt}".encode()) if salt else layer.index
+
+
+def events_id(salt: str) -> str:
+    """The id of a load to an aggregate, of the salt that tells its events: rows of equal events may differ by what
+    doubles are rounded to, and by the bytes of sketches.
+    """
+    return content_id(salt.encode())
 
 
 class LayerWriter:

@@ -164,7 +164,7 @@ class Loads:
         sharded, contents = manifests, list[LayerContent]()
         if layered is not None:
             sharded = [manifest for manifest in manifests if layered.layers_of(manifest.map) is None]
-            contents += layered.take([manifest for manifest in manifests if manifest not in sharded], places)
+            contents += layered.take([part for part in manifests if part not in sharded], places, stream)
         maps = {manifest.id: manifest.map for manifest in sharded}
 
         def enter(tx: Transaction) -> Committed:

@@ -116,8 +116,6 @@ def born_in(definition: MapDefinition, store: str | Store | None, preferred: str
     stated = None if store is None else _one_of(tuple(Store), store, "store")
     if definition.kind is not Kind.AGGREGATE:
         return at_birth(definition, stated, preferred, served=served)
-    if served:
-        raise aggregate_unsupported(definition.name, "nodes")
     if stated is Store.SHARD:
         raise aggregate_unsupported(definition.name, "shard")
     return replace(definition, store=Store.LAYERS)

@@ -40,14 +40,11 @@ def unsupported(name: str, operation: str) -> Invalid:
 
 
 AGGREGATE_UNSUPPORTED = {
-    "resolution": "look keys up with a resolution, group in SQL, or scan in the folder of the pond",
-    "shard": "leave store out, or say store='layers': rows of aggregates join in layers alone",
-    "nodes": "make the map and load it in the folder of the pond; a node that serves the folder answers questions",
-    "parts": "load in the folder of the pond: a part cannot hold events of one time twice",
+    "shard": "leave store out, or say store='layers', at a pond of one node, in a folder or in a bucket",
     "window": "take a snapshot of all times, or of some keys",
     "fields": "make a new map with these fields, and load it again",
     "condense": "leave it out: rows of one bucket are one row anyway",
-    "alerts": "open the folder of the pond: a node has no alerts, nor has a bucket",
+    "alerts": "load into a pond in a folder, or of a node that serves one: in a bucket there are no alerts",
     "changes": "read the map by scan: what a load brings is not what a bucket holds",
 }
 """Operations that aggregates do not have, each with the way out."""
