@@ -15,6 +15,7 @@ from millpond.maps.inputs.normalise import normalise
 from millpond.maps.model.event_digest import digest_salt
 from millpond.maps.parts import part
 from millpond.maps.search.rows_of_buckets import combined_rows
+from millpond.maps.shard.digest import digest_of_view
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -185,3 +186,35 @@ def changed(row: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
     """A row with other content of some columns, or fields."""
     here = {name: value for name, value in change.items() if name in row}
     return row | here | {"value": row["value"] | {name: value for name, value in change.items() if name not in row}}
+
+
+def digest_at(node: Any) -> str:
+    """The digest of the map at a node."""
+    with node.pond.map("sales").shard.view() as view:
+        return str(digest_of_view(view))
+
+
+def test_nodes_that_replicate_add_the_same(cluster_of: Any) -> None:
+    """Rows of an aggregate are in shards there; the bytes of its quantiles differ, and nodes agree all the same."""
+    cluster = cluster_of()
+    with millpond.open(cluster.url, client_synchronise=True) as remote:
+        sales = remote.create_map("sales", kind="aggregate", value=VALUE, resolution="1 hour")
+        assert sales.definition.store == "shard"
+        brought = events(59) * 9  # more numbers than a sketch keeps
+        for number in range(3):
+            sales.load([event | {"total": event["total"] + number / 3} for event in brought])
+        assert sales.load([event | {"total": event["total"]} for event in brought]).parts == 0
+        remote.merge()
+        assert len({digest_at(node) for node in cluster.nodes}) == 1
+        for node in cluster.nodes:
+            assert node.pond.map("sales").get("a", AT)["orders"] == 3 * 59 * 9
+        for act in (
+            lambda: sales.alerts.add("orders > 1"), lambda: remote.alter_map("sales", roll_up="1 day"),
+            lambda: remote.create_map("more", kind="histogram", resolution="1 hour", roll_up="1 day"),
+        ):  # fmt: skip
+            with pytest.raises(Invalid) as caught:
+                act()
+            assert caught.value.kind == "aggregate_unsupported"
+        with pytest.raises(Invalid, match="one node"):
+            remote.create_map("more", kind="histogram", resolution="1 hour", store="layers")
+        assert remote.verify().ok

@@ -204,7 +204,9 @@ def test_a_load_whose_sums_outgrow_their_type_is_refused_and_nothing_is_lost(sal
         ({"condense": "1d"}, "aggregate_unsupported"), ({"overwrite": False}, "aggregate_unsupported"),
         ({"retain": "1d", "retain_by": "update_time"}, "aggregate_unsupported"),
         ({"retain": "1d", "resolution": "none"}, "aggregate_unsupported"),
-        ({"store": "shard"}, "aggregate_unsupported"), ({"kind": "state"}, "resolution"),
+        ({"store": "shard", "scheme": "lookup"}, "aggregate_unsupported"),
+        ({"store": "shard", "retain": "9d", "roll_up": "1 day"}, "aggregate_unsupported"),
+        ({"kind": "state"}, "resolution"),
     ],
 )  # fmt: skip
 def test_a_definition_that_cannot_be_is_refused(pond: Pond, settings: dict[str, Any], kind: str) -> None:
@@ -218,7 +220,7 @@ def test_a_definition_that_cannot_be_is_refused(pond: Pond, settings: dict[str, 
 @pytest.mark.parametrize(
     "act",
     [
-        lambda pond, _: pond.alter_map("sales", store="shard"),
+        lambda pond, sales: (sales.alerts.add("orders > 1"), pond.alter_map("sales", store="shard")),
         lambda pond, _: pond.alter_map("sales", condense="1d"),
         lambda pond, _: pond.alter_map("sales", overwrite=False),
         lambda pond, _: pond.alter_map("sales", add={"gust": "double"}),

@@ -206,7 +206,7 @@ def _from_shard(pond_map: Map, keys: pa.Array, times: Any, bytes_max: int = ANSW
     for row, key in enumerate(stored_keys):
         missing = key is None or (len(in_range) and not in_range[row])
         at = int(instants[0 if len(instants) == 1 else row]) if definition.kind.timed else None
-        values.append(None if missing else pond_map.shard.get(key, at))
+        values.append(None if missing else pond_map.rows.get(key, at))
         held += len(values[-1]) if isinstance(values[-1], bytes) else 0
         if held > bytes_max:
             raise Invalid(
@@ -221,7 +221,7 @@ def _from_shard(pond_map: Map, keys: pa.Array, times: Any, bytes_max: int = ANSW
     encoded = pa.array([NULL if session is None else session for session in values], pa.binary())
     if definition.value is None:
         return present_values(encoded)[1]
-    return decode_values(bytes_of(encoded), definition.value).cast(value_arrow(definition.value))
+    return decode_values(bytes_of(encoded), definition.shown).cast(value_arrow(definition.shown))
 
 
 # -- Arrow over the network---------------------------------------------------------------------------

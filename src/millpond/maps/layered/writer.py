@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from millpond.maps.layered.rows import count_layer
 from millpond.maps.model.columns import canonical_schema, check_columns
-from millpond.maps.model.event_digest import digest_of, digest_salt
+from millpond.maps.model.event_digest import digest_of, digest_salt, events_id
 from millpond.maps.snapshots.layers import write_layer
 from millpond.maps.snapshots.manifest import Layer, LayerMode
 from millpond.ranges.files import content_id
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from millpond.maps.layered.head import Layers
     from millpond.maps.model.definition import MapDefinition
 
-__all__ = ("LayerWriter", "WrittenLayer", "events_id", "layer_id", "layer_of_rows", "loaded_mode")
+__all__ = ("LayerWriter", "WrittenLayer", "layer_id", "layer_of_rows", "loaded_mode")
 
 QUEUED_MAX = 4
 """The batches that wait to be sorted: reading goes on meanwhile."""
@@ -67,13 +67,6 @@ def layer_id(definition: MapDefinition, layer: Layer, salt: str) -> str:
     if definition.aggregation is not None:
         return events_id(salt)
     return content_id(f"{layer.index} {salt}".encode()) if salt else layer.index
-
-
-def events_id(salt: str) -> str:
-    """The id of a load to an aggregate, of the salt that tells its events: rows of equal events may differ by what
-    doubles are rounded to, and by the bytes of sketches.
-    """
-    return content_id(salt.encode())
 
 
 class LayerWriter:

@@ -28,13 +28,13 @@ from millpond.maps.alerts.judging import Judged, judged
 from millpond.maps.layered.head import Head, Layers
 from millpond.maps.layered.row_files import RowFile
 from millpond.maps.layered.share_ranges import Writes, layer_of_files
-from millpond.maps.layered.writer import WrittenLayer, events_id, layer_of_rows
+from millpond.maps.layered.writer import WrittenLayer, layer_of_rows
 from millpond.maps.loads.merge import Received, part_rows
 from millpond.maps.log.log import Entry, head_of
 from millpond.maps.log.queue import series_of
 from millpond.maps.model.columns import canonical_schema
 from millpond.maps.model.definition import MapDefinition
-from millpond.maps.model.event_digest import digest_and_salt, digest_salt
+from millpond.maps.model.event_digest import events_of_parts
 from millpond.maps.model.projection import former_of, projection
 from millpond.maps.parts.part import PartFile, PartManifest
 from millpond.maps.snapshots.layers import on_top
@@ -125,7 +125,7 @@ class LayeredLoad:
     _held: ExitStack = field(default_factory=ExitStack)
     _layers: dict[str, tuple[Layers, Layer, tuple[str, ...]]] = field(default_factory=dict)
     _parts: dict[str, list[_Part]] = field(default_factory=dict)
-    _epoch: str = ""
+    _stream: tuple[str, int] | None = None
     _placed: list[_Placed] = field(default_factory=list)
 
     @contextmanager
@@ -146,7 +146,7 @@ class LayeredLoad:
             self._held.enter_context(self._layers_of(name).writing())
         for written in self.written:
             self._layers[written.map] = written.layers, written.layer, (written.id,)
-        self._epoch = " ".join(map(str, stream or ()))
+        self._stream = stream
         return [
             *chain.from_iterable(map(self._contents, self._parts)),
             *(
@@ -161,14 +161,8 @@ class LayeredLoad:
         if self._layers_of(name).definition.aggregation is None:
             return [LayerContent(m.id, m.map, m.incarnation, m.rows, m.data_bytes) for m in manifests]
         rows, size = sum(m.rows for m in manifests), sum(m.data_bytes for m in manifests)
-        return [LayerContent(self._events_of(manifests), name, manifests[0].incarnation, rows, size)]
-
-    def _events_of(self, manifests: Sequence[PartManifest]) -> str:
-        """The id of the events of all parts of an aggregate, as its writer in the folder makes it."""
-        salts = [salt for m in manifests if (salt := digest_and_salt(m.salt)) is not None]
-        assert len(salts) == len(manifests), "they were verified"
-        words = sorted({salt for _, salt in salts if salt})
-        return events_id(digest_salt(sum(digest for digest, _ in salts), " ".join([self._epoch, *words]).strip()))
+        events = events_of_parts([m.salt for m in manifests], self._stream)
+        return [LayerContent(events, name, manifests[0].incarnation, rows, size)]
 
     def _layers_of(self, name: str) -> Layers:
         layers = self.layers_of(name)

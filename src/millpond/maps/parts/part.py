@@ -8,7 +8,8 @@ Invariants:
 * rows within a part are unique by address: of equal ones the later was kept, or the first where the map says
   `overwrite=False`;
 * the id depends on the map and its rows alone, so the same data loaded twice is one part;
-* rows of an aggregate are of buckets, and its salt begins with the digest of the events that they are of;
+* rows of an aggregate are of buckets. Its salt begins with the digest of the events that they are of, and has a number
+  of the place where it was sealed: the events, not the parts, are known again, see `event_digest.py`;
 * a part folder without a manifest is unfinished and never read; one with a manifest is complete and on disk.
 """
 
@@ -260,10 +261,12 @@ class PartWriter:
         if not self._batches:
             return
         table = pa.Table.from_batches(self._batches, self._schema).combine_chunks()
-        batches, salt = table.to_batches(), digest_salt(self._digest, self.salt)
-        self._batches, self._rows, self._bytes, self._digest = [], 0, 0, 0
+        batches = table.to_batches()
+        digest, self._digest = self._digest, 0
+        self._batches, self._rows, self._bytes = [], 0, 0
         assert len(batches) == 1, "a part is small enough for one batch"
         place = self.folder / f"part-{len(self._sealed):05d}"
+        salt = digest_salt(digest, self.salt, xxhash.xxh3_64_hexdigest(bytes(place)))
         with disk_errors(place):
             self._sealed.append(_seal(self.definition, batches[0], place, self.source, salt))
 
