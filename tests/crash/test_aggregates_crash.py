@@ -68,3 +68,64 @@ def test_killed_at_any_step_each_event_counts_once(tmp_path: Path) -> None:
         assert killed.returncode == -signal.SIGKILL, (moment, killed.stderr)
         again = run_child(tmp_path / str(number))
         assert (again.returncode, again.stdout) == (0, done.stdout), (moment, again.stderr)
+
+
+SHARDED = """
+import json
+import sys
+from contextlib import suppress
+import pyarrow as pa
+import millpond
+from millpond.errors import Corrupt
+from millpond.maps.parts import part
+from millpond.testing import faults
+
+armed = faults.arm()
+part.PART_ROWS_MAX = 3
+with millpond.open(sys.argv[1]) as pond:
+    sales = pond.create_map(
+        "sales", kind="aggregate", value="n long sum, total double sum, sizes quantiles(0.5)", resolution="1 hour",
+        exist_ok=True, store="shard",
+    )
+
+    def events(load):
+        return [{"key": f"k{number % 2}", "time": 3_600_000, "n": number, "total": number / 8,
+                 "sizes": number} for number in range(load, 9)]
+
+    for load in (0, 1, 0, 2):
+        sales.load(pa.Table.from_pylist(events(load)).to_reader(2))
+    sales.load([{"key": "k0", "time": 3_600_000, "n": 2**63 - 100, "total": 0.25, "sizes": 1}])
+    too_much = [{"key": "k0", "time": 3_600_000, "n": 50, "total": 1.0, "sizes": 5}]
+    with suppress(Corrupt):
+        sales.load(too_much)
+    sales.load([{"key": "k0", "time": 3_600_000, "n": -1000, "total": 0.5, "sizes": 3}])
+    pond.parts.retry()
+    assert sales.load(too_much).parts == 0
+    rows = sales.scan(columns=["key", "n", "total", "sizes_p50"]).read_all().to_pylist()
+    print(json.dumps(sorted(rows, key=str)))
+    assert pond.verify().ok
+"""
+
+
+@pytest.mark.sample(1)
+def test_killed_at_any_step_each_event_counts_once_in_a_shard(tmp_path: Path) -> None:
+    """Loads of several parts, and one that is taken out of quarantine when its sums fit."""
+
+    def run(folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+        return run_python("-c", SHARDED, str(folder), **variables)
+
+    done = run(tmp_path / "whole", **{STEPS_LOG: str(tmp_path / "log")})
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)
+    numbers = [number for load in (0, 1, 2) for number in range(load, 9)]
+    assert [row["n"] for row in rows] == [
+        sum(number for number in numbers if not number % 2) + 2**63 - 100 + 50 - 1000,
+        sum(number for number in numbers if number % 2),
+    ]
+    moments = occurrences(tmp_path / "log")
+    assert {"merge.part_put", "retry.entered"} <= {moment.partition(":")[0] for moment in moments}
+    for number, moment in drawn(list(enumerate(moments)), 3, name="aggregates in a shard"):
+        killed = run(tmp_path / str(number), **{KILL_AT: moment})
+        assert killed.returncode == -signal.SIGKILL, (moment, killed.stderr)
+        again = run(tmp_path / str(number))
+        assert (again.returncode, again.stdout) == (0, done.stdout), (moment, again.stderr)

@@ -1,13 +1,21 @@
-"""A node that serves a folder with an aggregate answers questions about it, and refuses to make or load one by name."""
+"""A node that serves a folder makes aggregates, loads them, answers about them and tells of them as the folder does."""
 
 from __future__ import annotations
 
+import shutil
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
 import millpond
-from millpond.errors import Invalid
+from millpond.errors import Corrupt, Invalid, MillpondError
+from millpond.maps.inputs.normalise import normalise
+from millpond.maps.model.event_digest import digest_salt
+from millpond.maps.parts import part
+from millpond.maps.search.rows_of_buckets import combined_rows
+from millpond.maps.shard.digest import digest_of_view
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,12 +36,14 @@ def check_tags(remote: Any) -> None:
     assert remote.sql("select tags['dc'] as dc, sum(value)::int as n from hits group by dc").to_pylist() == [
         {"dc": "x", "n": 6}
     ]
-    for act in (
-        lambda: hits.scan(resolution="1 day"), lambda: remote.sql("select * from at_resolution('hits', '1 day')"),
-    ):  # fmt: skip
-        with pytest.raises(Invalid) as caught:
-            act()
-        assert caught.value.kind == "aggregate_unsupported"
+    for rows in (
+        hits.scan(resolution="1 day").read_all(),
+        remote.sql("select * from at_resolution('hits', '1 day')"),
+    ):
+        assert {row["key"]: row["value"] for row in rows.to_pylist()} == {"dc=x,host=a": 2, "dc=x,host=b": 4}
+    with pytest.raises(Invalid) as caught:
+        hits.scan(resolution="1 minute")
+    assert caught.value.kind == "resolution_finer"
 
 
 def test_a_node_answers_about_an_aggregate_and_refuses_loads(serve: Any, tmp_path: Path) -> None:
@@ -53,8 +63,7 @@ def test_a_node_answers_about_an_aggregate_and_refuses_loads(serve: Any, tmp_pat
         assert remote.sql(f"select get_state('sales', 'Lyon', '{AT}').orders as n").to_pylist() == [{"n": 4}]
         check_tags(remote)
         for act in (
-            lambda: sales.load(EVENTS, again=True),
-            lambda: remote.create_map("more", kind="aggregate", value=value, resolution="1 hour"),
+            lambda: remote.create_map("more", kind="aggregate", value=value, resolution="1 hour", store="shard"),
             lambda: sales.condense(AT),
         ):
             with pytest.raises(Invalid) as caught:
@@ -62,3 +71,150 @@ def test_a_node_answers_about_an_aggregate_and_refuses_loads(serve: Any, tmp_pat
             assert caught.value.kind == "aggregate_unsupported"
         with pytest.raises(Invalid, match="as it is now"):
             sales.lookup(["Lyon"], between=(AT, AT), known_at=AT)
+
+
+VALUE = "orders long count, total double sum, last string latest, users distinct, size quantiles(0.5)"
+
+
+def events(count: int) -> list[dict[str, Any]]:
+    return [
+        {"key": "a", "time": f"2024-03-30T22:{minute:02}Z", "total": minute / 7, "last": str(minute),
+         "users": f"u{minute % 3}", "size": float(minute)}
+        for minute in range(count)
+    ]  # fmt: skip
+
+
+def test_events_count_once_by_whichever_door_they_come_and_however_they_are_cut(
+    serve: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    brought = events(40)
+    with millpond.open(tmp_path / "pond") as pond:
+        sales = pond.create_map("sales", kind="aggregate", value=VALUE, resolution="1 hour", time_zone="Europe/Paris")
+        sales.load(brought)
+    node = serve(server_data=str(tmp_path / "pond"))
+    with millpond.open(node.url) as remote:
+        there = remote.map("sales")
+        assert there.load(brought[::-1]).duplicate_parts == 1
+        for rows_max in (7, 11):  # a writer with less memory seals more parts
+            monkeypatch.setattr(part, "PART_ROWS_MAX", rows_max)
+            batches = pa.Table.from_pylist(brought * 2).to_reader(4)  # also parts that are alike
+            assert there.load(batches).parts == (1 if rows_max == 7 else 0)
+        monkeypatch.undo()
+        written = remote.part_writer("sales")
+        written.write(normalise(pa.RecordBatch.from_pylist(brought), there.definition).rows)
+        parts = written.finish()
+        for epoch, orders in ((0, 160), (1, 200), (1, 200)):  # an epoch may bring what another one brought
+            remote.commit_load(parts_copied(parts, tmp_path / f"{orders}"), stream=("query", epoch))
+            assert there.get("a", AT)["orders"] == orders
+        answer = there.get("a", AT)
+        assert (answer["last"], round(answer["users"]), answer["size_p50"]) == ("39", 3, 20.0)
+        assert answer["total"] == pytest.approx(5 * sum(event["total"] for event in brought))
+        assert remote.verify().ok
+
+
+def parts_copied(parts: list[part.PartFile], folder: Path) -> list[part.PartFile]:
+    """The parts in folders that a load may take away."""
+    shutil.rmtree(folder, ignore_errors=True)
+    return [part.PartFile(str(shutil.copytree(file.folder, folder / "p")), file.manifest) for file in parts]
+
+
+def test_tables_by_query_and_alerts_of_a_node(serve: Any, tmp_path: Path) -> None:
+    node = serve(server_data=str(tmp_path / "pond"))
+    with millpond.open(node.url) as remote:
+        query = "select key, date_trunc('hour', time) as time, count(*) as n, avg(size) as mean from raw group by all"
+        late = remote.create_map("late", as_=query)
+        rule = late.alerts.add("n > 3", buckets=1)
+        assert [*late.alerts.list()] == [rule]
+        raw = [event | {"time": datetime.fromisoformat(event["time"])} for event in events(6)]
+        assert [late.load(raw).parts, late.load(raw).parts] == [1, 0]
+        assert late.scan().read_all()["mean"].to_pylist() == [2.5]
+        [told] = remote.events.read("millpond", "alerts/late")
+        assert told.headers["rule"] == rule.name
+        assert len(late.alerts.try_("n > 1", since="1d").alerts) == 1
+        for act, kind in (
+            (lambda: late.alerts.add("m > 3"), "column_unknown"),
+            (lambda: late.alerts.add("n > 9", name=rule.name), "alert_exists"),
+            (lambda: late.alerts.remove("other"), "alert_not_found"),
+            (lambda: remote.create_map("plain", kind="state").alerts, "alerts_unsupported"),
+        ):
+            with pytest.raises(MillpondError) as caught:
+                act()
+            assert caught.value.kind == kind
+        late.alerts.remove(rule.name)
+        assert [*late.alerts.list()] == []
+        remote.alter_map("late", roll_up="1 day")
+        late.retain(AT)
+        late.load(raw, again=True)
+        assert late.get("a", AT) == {"n": 12, "mean_sum": 30.0, "mean_count": 12, "mean": 2.5}
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"time": 1}, "start of a bucket"), ({"orders": -1}, "no count"), ({"orders": None}, "no count"),
+        ({"total": float("nan")}, "NaN"), ({"total": float("inf")}, "infinite"), ({"last": None}, "no instant"),
+        ({"users_sketch": b"no"}, "no sketch"), ({"users_sketch": b"\xfftext"}, "no sketch"),
+        ({"size_sketch": b"\0" * 16}, "no sketch"), ({"key": b"b=1,a=1"}, "no set of tags"),
+    ],
+)  # fmt: skip
+def test_a_part_of_rows_that_no_events_make_is_refused(tmp_path: Path, change: dict[str, Any], reason: str) -> None:
+    """What is written past the rules, as a client of another make may, never comes to combine with what is there."""
+    with millpond.open(tmp_path / "pond") as pond:
+        made = {"kind": "aggregate", "value": VALUE, "resolution": "1 hour", "key": "tags"}
+        sales = pond.create_map("sales", **made)
+        sound = combined_rows(
+            sales.definition,
+            normalise(
+                pa.RecordBatch.from_pylist([event | {"key": "a=1"} for event in events(9)]), sales.definition
+            ).rows,
+        )
+        for row, refused in ((sound.to_pylist()[0], False), (changed(sound.to_pylist()[0], change), True)):
+            rows = pa.RecordBatch.from_pylist([row], schema=sound.schema)
+            folder = tmp_path / f"part{refused}"
+            with pytest.MonkeyPatch.context() as patched:
+                patched.setattr(part, "combined_rows", lambda _definition, rows: rows)
+                file = part._seal(sales.definition, rows, folder, "", digest_salt(7, ""))
+            if refused:
+                with pytest.raises(Corrupt, match=reason):
+                    pond.commit_load([file])
+            else:
+                assert pond.commit_load([file]).parts == 1
+        assert sales.get("a=1", AT)["orders"] == 9
+
+
+def changed(row: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
+    """A row with other content of some columns, or fields."""
+    here = {name: value for name, value in change.items() if name in row}
+    return row | here | {"value": row["value"] | {name: value for name, value in change.items() if name not in row}}
+
+
+def digest_at(node: Any) -> str:
+    """The digest of the map at a node."""
+    with node.pond.map("sales").shard.view() as view:
+        return str(digest_of_view(view))
+
+
+def test_nodes_that_replicate_add_the_same(cluster_of: Any) -> None:
+    """Rows of an aggregate are in shards there; the bytes of its quantiles differ, and nodes agree all the same."""
+    cluster = cluster_of()
+    with millpond.open(cluster.url, client_synchronise=True) as remote:
+        sales = remote.create_map("sales", kind="aggregate", value=VALUE, resolution="1 hour")
+        assert sales.definition.store == "shard"
+        brought = events(59) * 9  # more numbers than a sketch keeps
+        for number in range(3):
+            sales.load([event | {"total": event["total"] + number / 3} for event in brought])
+        assert sales.load([event | {"total": event["total"]} for event in brought]).parts == 0
+        remote.merge()
+        assert len({digest_at(node) for node in cluster.nodes}) == 1
+        for node in cluster.nodes:
+            assert node.pond.map("sales").get("a", AT)["orders"] == 3 * 59 * 9
+        for act in (
+            lambda: sales.alerts.add("orders > 1"), lambda: remote.alter_map("sales", roll_up="1 day"),
+            lambda: remote.create_map("more", kind="histogram", resolution="1 hour", roll_up="1 day"),
+        ):  # fmt: skip
+            with pytest.raises(Invalid) as caught:
+                act()
+            assert caught.value.kind == "aggregate_unsupported"
+        with pytest.raises(Invalid, match="one node"):
+            remote.create_map("more", kind="histogram", resolution="1 hour", store="layers")
+        assert remote.verify().ok

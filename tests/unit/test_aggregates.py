@@ -13,10 +13,9 @@ from millpond.clock import ManualClock
 from millpond.errors import Invalid, MillpondError
 from millpond.maps.inputs.mapping import mapping_of
 from millpond.maps.inputs.normalise import normalise
-from millpond.maps.layered.event_digest import digest_of
 from millpond.maps.layered.maintenance import fold_due
 from millpond.maps.layered.row_files import RowFileWriter, rows_of_shares
-from millpond.maps.parts.part import PartWriter
+from millpond.maps.model.event_digest import digest_of
 from millpond.maps.snapshots.groups_of_rows import freeze_groups
 from millpond.maps.snapshots.manifest import SnapshotManifest
 from millpond.maps.snapshots.sorted_runs import SpillTo
@@ -205,7 +204,9 @@ def test_a_load_whose_sums_outgrow_their_type_is_refused_and_nothing_is_lost(sal
         ({"condense": "1d"}, "aggregate_unsupported"), ({"overwrite": False}, "aggregate_unsupported"),
         ({"retain": "1d", "retain_by": "update_time"}, "aggregate_unsupported"),
         ({"retain": "1d", "resolution": "none"}, "aggregate_unsupported"),
-        ({"store": "shard"}, "aggregate_unsupported"), ({"kind": "state"}, "resolution"),
+        ({"store": "shard", "scheme": "lookup"}, "aggregate_unsupported"),
+        ({"store": "shard", "retain": "9d", "roll_up": "1 day"}, "aggregate_unsupported"),
+        ({"kind": "state"}, "resolution"),
     ],
 )  # fmt: skip
 def test_a_definition_that_cannot_be_is_refused(pond: Pond, settings: dict[str, Any], kind: str) -> None:
@@ -219,7 +220,7 @@ def test_a_definition_that_cannot_be_is_refused(pond: Pond, settings: dict[str, 
 @pytest.mark.parametrize(
     "act",
     [
-        lambda pond, _: pond.alter_map("sales", store="shard"),
+        lambda pond, sales: (sales.alerts.add("orders > 1"), pond.alter_map("sales", store="shard")),
         lambda pond, _: pond.alter_map("sales", condense="1d"),
         lambda pond, _: pond.alter_map("sales", overwrite=False),
         lambda pond, _: pond.alter_map("sales", add={"gust": "double"}),
@@ -227,9 +228,8 @@ def test_a_definition_that_cannot_be_is_refused(pond: Pond, settings: dict[str, 
         lambda _, sales: load(sales, event("a", HOUR, more=1), extra="add"),
         lambda _, sales: sales.condense("2024-01-02T00:00Z"),
         lambda _, sales: sales.snapshot(window=(HOUR, None)),
-        lambda pond, sales: PartWriter(sales.definition, pond.folder / "part"),
     ],
-    ids=["shard", "condense", "overwrite", "add", "drop", "extra", "condensed", "window", "part"],
+    ids=["shard", "condense", "overwrite", "add", "drop", "extra", "condensed", "window"],
 )
 @pytest.mark.usefixtures("process")
 def test_what_an_aggregate_does_not_do_is_refused_by_name(pond: Pond, sales: Map, act: Any) -> None:

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 import millpond
 from millpond.clock import ManualClock
 from millpond.errors import Invalid, MillpondError
-from millpond.maps.layered.event_digest import digest_of
 from millpond.maps.model.aggregation import Rule
 from millpond.maps.model.columns import canonical_schema
+from millpond.maps.model.event_digest import digest_of
 from millpond.maps.model.sketches import event_sketches, texts_counted, united
 from tests.rings.sampling import examples
 

@@ -158,7 +158,8 @@ class Questions:
         return python_of(self.nodes.first(ask))
 
     def scan(
-        self, definition: MapDefinition, where: Any, columns: Sequence[str] | None, known_at: int | None = None
+        self, definition: MapDefinition, where: Any, columns: Sequence[str] | None, known_at: int | None = None,
+        resolution: str | None = None,
     ) -> pa.RecordBatchReader:  # fmt: skip
         """Rows as they come; `where` is text, or a list of `[column, comparison, value]`. Close the reader to stop.
 
@@ -168,6 +169,8 @@ class Questions:
         condition = {"where": where, "columns": None if columns is None else list(columns)}
         if known_at is not None:
             condition["known_at"] = clear_instant(known_at)
+        if resolution is not None:
+            condition["resolution"] = resolution
         path = f"/v1/maps/{quote(definition.name)}/scan"
         headers = incarnation_headers(definition)
         body = self.nodes.first(lambda node: node.stream("POST", path, json=condition, headers=headers))

@@ -27,7 +27,7 @@ from millpond.maps.loads.deletion import DeleteReport, condition_text
 from millpond.maps.loads.load import LoadResult
 from millpond.maps.maintenance.maintenance import MaintenanceReport
 from millpond.maps.model.definition import Kind, MapDefinition
-from millpond.maps.model.store_limits import aggregate_unsupported, need_alerts
+from millpond.maps.model.store_limits import need_alerts
 from millpond.maps.predicates.to_text import scan_elsewhere
 from millpond.maps.protocols import MapOperations
 from millpond.times.instants import clear_instant, parse_instant
@@ -35,7 +35,7 @@ from millpond.times.instants import clear_instant, parse_instant
 if TYPE_CHECKING:
     from millpond.client.transport import Connection
     from millpond.kernel.operations import Operation
-    from millpond.maps.alerts.map_alerts import MapAlerts
+    from millpond.maps.alerts.operations import AlertOperations
     from millpond.maps.inputs.key_columns import Key, OnInvalid
     from millpond.maps.predicates.predicate import Where
     from millpond.maps.snapshots.freeze import SnapshotManifest
@@ -90,13 +90,15 @@ class RemoteMap(MapFace, MapOperations):
         return self.definition.kind
 
     @property
-    def alerts(self) -> MapAlerts:
-        """Refuse: a node has no alerts.
+    def alerts(self) -> AlertOperations:
+        """The rules of alerts of an aggregate, at the primary.
 
-        Raises: `Invalid`, kinds `alerts_unsupported` and `aggregate_unsupported`.
+        Raises: `Invalid`, kind `alerts_unsupported`, for a map that has none.
         """
+        from millpond.client.alerts import RemoteAlerts
+
         need_alerts(self.definition)
-        raise aggregate_unsupported(self.name, "alerts")
+        return RemoteAlerts(self._perform)
 
     def _perform(self, operation: Operation, arguments: Mapping[str, Any]) -> Any:
         """The result of a declared operation on this map."""
@@ -166,12 +168,10 @@ class RemoteMap(MapFace, MapOperations):
 
         Raises: as `Map.scan`; `Unavailable` when the connection is lost, also while the rows are read.
         """
-        if resolution is not None:
-            raise aggregate_unsupported(self.name, "resolution")
         moment = None if known_at is None else parse_instant(known_at)
 
         def read(text: str | None, names: Sequence[str]) -> pa.RecordBatchReader:
-            return self._of_same_map(lambda: self.questions.scan(self.definition, text, names, moment))
+            return self._of_same_map(lambda: self.questions.scan(self.definition, text, names, moment, resolution))
 
         return scan_elsewhere(read, self.definition, where, columns)
 

@@ -38,7 +38,7 @@ def perform(
         )  # fmt: skip
 
     answer = nodes.first(ask) if reads else nodes.on_primary(ask, repeatable=operation.repeatable)
-    if operation.answer:
-        return answer.json()[operation.answer]
     result = operation.result
+    if operation.answer:
+        return JsonForm(result).build(answer.json()[operation.answer])
     return None if result is type(None) else answer.read(JsonForm(result))

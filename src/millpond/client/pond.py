@@ -32,9 +32,7 @@ from millpond.kernel.verify import Report, problem
 from millpond.maps.faces import PondFace
 from millpond.maps.loads.load import LoadResult
 from millpond.maps.loads.load_files import file_reading
-from millpond.maps.model.aggregation import Form
 from millpond.maps.model.definition import Kind, MapDefinition, Scheme, Store, ValueType
-from millpond.maps.model.store_limits import aggregate_unsupported
 from millpond.maps.parts.part import PartFile, PartWriter
 from millpond.reports.remote import remote_reporter
 from millpond.settings import load_settings
@@ -119,15 +117,14 @@ class RemotePond(PondFace):
 
         Raises: `AlreadyExists`, `Invalid`; `Unavailable` when the primary cannot be reached.
         """
-        if kind in (Kind.AGGREGATE, *Form) or any(
-            option is not None for option in (key, resolution, time_zone, roll_up, as_)
-        ):
-            raise aggregate_unsupported(name, "nodes")
+        of_aggregate = {"resolution": resolution, "time_zone": time_zone, "key": key, "roll_up": roll_up, "query": as_}
         body = {
-            "name": name, "kind": str(kind), "value": None if value is None else str(value), "scheme": str(scheme),
+            "name": name, "kind": None if kind is None else str(kind),
+            "value": None if value is None else str(value), "scheme": str(scheme),
             "hash_bytes": hash_bytes, "hash_bits": hash_bits, "overwrite": overwrite, "condense": condense,
             "retain": retain, "retain_by": retain_by, "exist_ok": exist_ok,
             "store": None if store is None else str(store),
+            **{setting: text for setting, text in of_aggregate.items() if text is not None},
         }  # fmt: skip
         return self._map(self.catalogue.create(body, exist_ok=exist_ok))
 

@@ -105,14 +105,15 @@ class Operation:
         """
         segments = self.path.strip("/").split("/")
         in_path = {segment[1:-1] for segment in segments if segment.startswith("{")}
-        values = {**arguments, **names}
+        values = {**{self.sent.get(name, name): value for name, value in arguments.items()}, **names}
         path = [str(values[segment[1:-1]]) if segment.startswith("{") else segment for segment in segments]
         query: dict[str, Any] = {}
         body: dict[str, Any] = {}
         for name, value in arguments.items():
-            if value is not None and name not in in_path:
+            other = self.sent.get(name, name)
+            if value is not None and other not in in_path:
                 whole = self.method in ("GET", "DELETE") or name in self.query
-                (query if whole else body)[self.sent.get(name, name)] = value
+                (query if whole else body)[other] = value
         return Requested(path, query, body)
 
 

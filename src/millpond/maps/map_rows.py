@@ -91,18 +91,26 @@ class ShardRows:
 
     def get(self, address: bytes | int, at: int | None) -> bytes | tuple[int, int] | None:
         """The encoded value for a key or number at a time."""
-        return self.shard.get(address, at)
+        value = self.shard.get(address, at)
+        if self.shard.definition.aggregation is None or not isinstance(value, bytes):
+            return value
+        from millpond.maps.model.computed import shown_bytes  # other kinds need no arrays
+
+        return shown_bytes(self.shard.definition, value)
 
     def value(self, address: bytes | int, at: int | None) -> Any:
         """The same as a Python value."""
-        value = self.shard.get(address, at)
-        return python_value(value, self.shard.definition.value) if isinstance(value, bytes) else value
+        value = self.get(address, at)
+        return python_value(value, self.shard.definition.shown) if isinstance(value, bytes) else value
 
     def rows(self, condition: Predicate, resolution: str | None = None) -> Generator[pa.RecordBatch]:
         """The candidate rows of a condition."""
+        from millpond.maps.layered.rows import candidate_rows
         from millpond.maps.scan import rows_of_shard
 
-        assert resolution is None, "a shard has no buckets"
+        if resolution is not None:
+            definition, frozen = self.shard.definition, self.snapshots.refreeze
+            return candidate_rows(self._objects(), definition, frozen, condition, resolution)
         return rows_of_shard(self.shard, self.shard.definition, condition)
 
     def stats(self) -> ShardStats:

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from millpond.events.interface import EventsLike
     from millpond.kernel.job_reports import JobReports
     from millpond.kernel.verify import Report
-    from millpond.maps.alerts.map_alerts import AlertTrial
-    from millpond.maps.alerts.rules import AlertRule
+    from millpond.maps.alerts.operations import AlertOperations
     from millpond.maps.enrich import Lookup
     from millpond.maps.inputs.key_columns import Key, OnInvalid
     from millpond.maps.inputs.mapping import ColumnMapping
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
     from millpond.versions.protocols import RepositoriesLike, RepositoryLike
 
 __all__ = (
-    "AlertsLike",
     "CatalogueLike",
     "DefinitionsLike",
     "LogLike",
@@ -49,15 +47,6 @@ __all__ = (
     "PartsLike",
     "PondLike",
 )
-
-
-class AlertsLike(Protocol):
-    """The alerts of a map: see `maps.alerts.map_alerts.MapAlerts` for what each does."""
-
-    def add(self, when: str, *, name: str = "", buckets: int | str = 1) -> AlertRule: ...
-    def list(self) -> Sequence[AlertRule]: ...
-    def remove(self, name: str) -> None: ...
-    def try_(self, when: str, *, buckets: int | str = 1, since: str | int | None = None) -> AlertTrial: ...
 
 
 class MapOperations(Protocol):
@@ -77,7 +66,7 @@ class MapLike(MapOperations, Protocol):
     @property
     def kind(self) -> Kind: ...
     @property
-    def alerts(self) -> AlertsLike: ...
+    def alerts(self) -> AlertOperations: ...
 
     def load(
         self, data: Any, *, columns: ColumnMapping | Mapping[str, Any] | None = None, max_rejects: int = 0,

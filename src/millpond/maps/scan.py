@@ -103,7 +103,8 @@ def _start_bounds(condition: Predicate) -> tuple[int | None, int | None]:
 
 def _time_bounds(view: ShardView, definition: MapDefinition, condition: Predicate) -> tuple[int | None, int | None]:
     if definition.kind is not Kind.SESSION:
-        return _whole(condition.spans.get("effective_time", _EVERYTHING))
+        time = "time" if definition.kind is Kind.AGGREGATE else "effective_time"
+        return _whole(condition.spans.get(time, _EVERYTHING))
     end = condition.spans.get("end", _EVERYTHING)
     # A session starts no later than it ends, and no earlier than the longest one lasts.
     earliest = None if end.lower is None else end.lower - view.number("longest")

@@ -119,7 +119,7 @@ class FastGet:
 def _found(pond_map: Map, encoded: bytes | int | None, instant: int | None) -> dict[str, Any] | None:
     if encoded is None:
         return typed_value(None, pond_map.definition.shown)
-    if pond_map.opened_shard is None:
+    if pond_map.opened_shard is None or pond_map.definition.aggregation is not None:
         return None
     generation = pond_map.shard.cached
     if generation is None or generation.env is None:

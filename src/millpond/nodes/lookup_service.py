@@ -129,7 +129,8 @@ class LookupService:
     # -- rows -----------------------------------------------------------------------------------------
 
     def scan(
-        self, name: str, where: Any, columns: Sequence[str] | None, known_at: str | int | None = None
+        self, name: str, where: Any, columns: Sequence[str] | None, known_at: str | int | None = None,
+        resolution: str | None = None,
     ) -> pa.RecordBatchReader:  # fmt: skip
         """Rows as they are wanted, all of one moment.
 
@@ -137,12 +138,12 @@ class LookupService:
         """
         pond_map = self.pond.map(name)
         condition = [tuple(term) for term in where] if isinstance(where, list) else where
-        with closing(pond_map.scan(condition, columns, known_at=known_at)) as reader:
+        with closing(pond_map.scan(condition, columns, known_at=known_at, resolution=resolution)) as reader:
             schema, few = reader.schema, _few(reader)
         if few is not None:
             return pa.RecordBatchReader.from_batches(schema, few)
-        if known_at is not None:
-            return pond_map.scan(condition, columns, known_at=known_at)
+        if known_at is not None or resolution is not None:
+            return pond_map.scan(condition, columns, known_at=known_at, resolution=resolution)
         return pa.RecordBatchReader.from_batches(schema, self._rows(pond_map, condition, schema.names))
 
     def _rows(self, pond_map: Map, where: Any, names: list[str]) -> Iterator[pa.RecordBatch]:
@@ -205,7 +206,7 @@ def _from_shard(pond_map: Map, keys: pa.Array, times: Any, bytes_max: int = ANSW
     for row, key in enumerate(stored_keys):
         missing = key is None or (len(in_range) and not in_range[row])
         at = int(instants[0 if len(instants) == 1 else row]) if definition.kind.timed else None
-        values.append(None if missing else pond_map.shard.get(key, at))
+        values.append(None if missing else pond_map.rows.get(key, at))
         held += len(values[-1]) if isinstance(values[-1], bytes) else 0
         if held > bytes_max:
             raise Invalid(
@@ -220,7 +221,7 @@ def _from_shard(pond_map: Map, keys: pa.Array, times: Any, bytes_max: int = ANSW
     encoded = pa.array([NULL if session is None else session for session in values], pa.binary())
     if definition.value is None:
         return present_values(encoded)[1]
-    return decode_values(bytes_of(encoded), definition.value).cast(value_arrow(definition.value))
+    return decode_values(bytes_of(encoded), definition.shown).cast(value_arrow(definition.shown))
 
 
 # -- Arrow over the network---------------------------------------------------------------------------

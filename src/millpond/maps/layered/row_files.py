@@ -29,8 +29,8 @@ import pyarrow as pa
 from millpond.arrays.xxh3 import hash_keys
 from millpond.errors import Corrupt, NotFound
 from millpond.kernel.steps import step
-from millpond.maps.layered.event_digest import digest_of
 from millpond.maps.model.columns import canonical_schema, check_columns
+from millpond.maps.model.event_digest import digest_of
 from millpond.maps.snapshots.groups_of_rows import freeze_groups
 from millpond.maps.snapshots.partition_filter import shares_of
 from millpond.maps.snapshots.rows_of_groups import rows_of_groups

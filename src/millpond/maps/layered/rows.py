@@ -11,8 +11,8 @@ from millpond import ranges
 from millpond.errors import Conflict
 from millpond.maps.inputs.spans import coarser
 from millpond.maps.model.rolled_up import is_rolled_up
+from millpond.maps.search.rows_of_buckets import coarser_rows
 from millpond.maps.search.visible import visible_groups
-from millpond.maps.snapshots.combined_groups import coarser_rows
 from millpond.maps.snapshots.condition_span import condition_span
 from millpond.maps.snapshots.freeze import open_layers
 from millpond.maps.snapshots.rows_of_groups import GroupSpan, spans, thaw

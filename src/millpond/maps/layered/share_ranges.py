@@ -22,9 +22,9 @@ import numpy as np
 from millpond import ranges
 from millpond.errors import Conflict
 from millpond.kernel.steps import step
-from millpond.maps.layered.event_digest import digest_salt
 from millpond.maps.layered.row_files import rows_of_shares
 from millpond.maps.layered.writer import WrittenLayer, layer_id, loaded_mode
+from millpond.maps.model.event_digest import digest_salt
 from millpond.maps.snapshots.freeze import bytes_at_once
 from millpond.maps.snapshots.groups_of_rows import freeze_groups, group_schema
 from millpond.maps.snapshots.manifest import Layer, LayerMode

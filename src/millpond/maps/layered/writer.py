@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from queue import Empty, Full, Queue
 from typing import TYPE_CHECKING
 
-from millpond.maps.layered.event_digest import digest_of, digest_salt
 from millpond.maps.layered.rows import count_layer
 from millpond.maps.model.columns import canonical_schema, check_columns
+from millpond.maps.model.event_digest import digest_of, digest_salt, events_id
 from millpond.maps.snapshots.layers import write_layer
 from millpond.maps.snapshots.manifest import Layer, LayerMode
 from millpond.ranges.files import content_id
@@ -63,12 +63,9 @@ def loaded_mode(definition: MapDefinition) -> LayerMode:
 
 
 def layer_id(definition: MapDefinition, layer: Layer, salt: str) -> str:
-    """The id by which a layer is known again; a `salt` makes it another than that of the same rows.
-
-    Sketches of equal events may have other bytes: then the salt, which tells events apart, is all.
-    """
-    if definition.aggregation is not None and definition.aggregation.sketched:
-        return content_id(salt.encode())
+    """The id by which a layer is known again; a `salt` makes it another than that of the same rows."""
+    if definition.aggregation is not None:
+        return events_id(salt)
     return content_id(f"{layer.index} {salt}".encode()) if salt else layer.index
 
 

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 
 from millpond.errors import Conflict
 from millpond.kernel.steps import step
+from millpond.maps.alerts.rules import rules_of
 from millpond.maps.layered.history import put_change
 from millpond.maps.layered.maintenance import ACT_SECONDS, maintaining
 from millpond.maps.layered.rows import batches_of_spans, check_fields
@@ -38,10 +39,11 @@ from millpond.maps.log.log import head_of
 from millpond.maps.log.queue import NUMBER
 from millpond.maps.model.catalogue import same_map
 from millpond.maps.model.columns import UPDATED
-from millpond.maps.model.definition import Kind, Store
+from millpond.maps.model.definition import Store
 from millpond.maps.model.keyspaces import HISTORY
+from millpond.maps.model.rolled_up import is_rolled_up
 from millpond.maps.model.snapshot_pointer import Current, move_pointer, read_pointer
-from millpond.maps.model.store_limits import aggregate_unsupported
+from millpond.maps.model.store_limits import aggregate_unsupported, sharded_as_can_be
 from millpond.maps.parts.part import PartWriter
 from millpond.maps.shard.shard import Shard, generation_folder, read_generation
 from millpond.maps.snapshots.layer_times import times_of
@@ -73,11 +75,9 @@ def convert(loading: Loading, pond_map: Map, store: Store) -> None:
     Raises: `Invalid`, kind `aggregate_unsupported`; `Unavailable` when the disk is full, or somebody else keeps at the
     map for long; `Corrupt` when the map is damaged.
     """
-    if pond_map.kind is Kind.AGGREGATE and store is Store.SHARD:
-        raise aggregate_unsupported(pond_map.name, "shard")
     if pond_map.definition.store is store:
         return
-    definition = replace(pond_map.definition, store=store)
+    definition = sharded_as_can_be(replace(pond_map.definition, store=store))
     with loading.writing(), loading.reports.job("maintenance", act="convert", map=pond_map.name) as job:
         job.running()
         job.note(store=str(store))
@@ -95,7 +95,18 @@ def _convert(loading: Loading, pond_map: Map, definition: MapDefinition) -> None
         return
     layers = pond_map.layers
     assert layers is not None, "it is not in a shard"
+    if definition.aggregation is not None:
+        _need_plain(loading, layers, definition)
     _to_shard(loading, layers, definition)
+
+
+def _need_plain(loading: Loading, layers: Layers, definition: MapDefinition) -> None:
+    """Refuse an aggregate with what only layers have: alerts, and buckets that were rolled up."""
+    manifest = layers.head().manifest
+    with loading.space.read() as tx:
+        watched = bool(rules_of(tx, definition.name))
+    if watched or (manifest is not None and is_rolled_up(manifest.aggregation)):
+        raise aggregate_unsupported(definition.name, "shard")
 
 
 def _switch(tx: Transaction, loading: Loading, before: MapDefinition, store: Store) -> Entry:

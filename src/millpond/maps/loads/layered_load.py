@@ -5,6 +5,7 @@ Parts of such maps, which tasks of Spark and clients of nodes seal, become one l
 Invariants:
 * a load is entered, with its entry in the log and with the heads of all its maps, in one transaction, or not at all;
 * what came before, as a part or a layer of the same id, is not put on top again: it would hide what came in between;
+* all parts of an aggregate are one content, of the events that they are of: it counts once, however they are cut;
 * loads commute: one whose map has another head by now puts its layer on that.
 """
 
@@ -33,6 +34,7 @@ from millpond.maps.log.log import Entry, head_of
 from millpond.maps.log.queue import series_of
 from millpond.maps.model.columns import canonical_schema
 from millpond.maps.model.definition import MapDefinition
+from millpond.maps.model.event_digest import events_of_parts
 from millpond.maps.model.projection import former_of, projection
 from millpond.maps.parts.part import PartFile, PartManifest
 from millpond.maps.snapshots.layers import on_top
@@ -42,6 +44,9 @@ __all__ = ("Brought", "LayerContent", "LayeredLoad", "LayersOf", "layers_of_file
 
 LayersOf: TypeAlias = Callable[[str], Layers | None]
 """The layers of a map, by its name; None for a map in a shard."""
+
+_Part: TypeAlias = tuple[PartManifest, Path]
+"""A part that is taken, and its place."""
 
 Brought: TypeAlias = PartFile | WrittenLayer | RowFile
 """A part that was sealed, a layer that was written, or rows that are yet to become one."""
@@ -119,7 +124,8 @@ class LayeredLoad:
     written: Sequence[WrittenLayer] = ()
     _held: ExitStack = field(default_factory=ExitStack)
     _layers: dict[str, tuple[Layers, Layer, tuple[str, ...]]] = field(default_factory=dict)
-    _parts: dict[str, list[tuple[PartManifest, Path]]] = field(default_factory=dict)
+    _parts: dict[str, list[_Part]] = field(default_factory=dict)
+    _stream: tuple[str, int] | None = None
     _placed: list[_Placed] = field(default_factory=list)
 
     @contextmanager
@@ -128,21 +134,35 @@ class LayeredLoad:
         with self._held:
             yield
 
-    def take(self, manifests: Sequence[PartManifest], places: Mapping[str, Path]) -> list[LayerContent]:
-        """Take the verified parts of layered maps, which lie in these places; the contents of all layers."""
+    def take(
+        self, manifests: Sequence[PartManifest], places: Mapping[str, Path], stream: tuple[str, int] | None
+    ) -> list[LayerContent]:  # fmt: skip
+        """Take the verified parts of layered maps, which lie in these places; the contents of all layers. Two epochs of
+        a `stream` may bring the same events.
+        """
         for manifest in manifests:
             self._parts.setdefault(manifest.map, []).append((manifest, places[manifest.id]))
         for name in self._parts:
             self._held.enter_context(self._layers_of(name).writing())
         for written in self.written:
             self._layers[written.map] = written.layers, written.layer, (written.id,)
+        self._stream = stream
         return [
-            *(LayerContent(m.id, m.map, m.incarnation, m.rows, m.data_bytes) for m in manifests),
+            *chain.from_iterable(map(self._contents, self._parts)),
             *(
                 LayerContent(layer.id, layer.map, layer.layers.definition.incarnation, layer.rows, layer.layer.size)
                 for layer in self.written
             ),
         ]
+
+    def _contents(self, name: str) -> list[LayerContent]:
+        """The contents of the parts of a map."""
+        manifests = [manifest for manifest, _ in self._parts[name]]
+        if self._layers_of(name).definition.aggregation is None:
+            return [LayerContent(m.id, m.map, m.incarnation, m.rows, m.data_bytes) for m in manifests]
+        rows, size = sum(m.rows for m in manifests), sum(m.data_bytes for m in manifests)
+        events = events_of_parts([m.salt for m in manifests], self._stream)
+        return [LayerContent(events, name, manifests[0].incarnation, rows, size)]
 
     def _layers_of(self, name: str) -> Layers:
         layers = self.layers_of(name)
@@ -174,27 +194,33 @@ class LayeredLoad:
     def _convert(self, space: Space, name: str) -> None:
         """Make the parts of a map that are new a layer; one that was made of the same parts stays."""
         layers = self._layers_of(name)
-        parts = dict(self._fresh(space, name, layers.definition.overwrite))
-        if name in self._layers and self._layers[name][2] == tuple(parts):
+        contents, parts = self._fresh(space, name, layers.definition)
+        if name in self._layers and self._layers[name][2] == contents:
             return
-        rows = (_part_rows(layers.definition, Received(place, manifest)) for manifest, place in parts.values())
+        rows = (_part_rows(layers.definition, Received(place, manifest)) for manifest, place in parts)
         layer = layer_of_rows(layers, chain.from_iterable(rows)) if parts else None
         if layer is None:
             self._layers.pop(name, None)
         else:
-            self._layers[name] = layers, layer, tuple(parts)
+            self._layers[name] = layers, layer, contents
 
-    def _fresh(self, space: Space, name: str, overwrite: bool) -> dict[str, tuple[PartManifest, Path]]:
-        """The parts that are not known, each once: in the place that counts."""
+    def _fresh(self, space: Space, name: str, definition: MapDefinition) -> tuple[tuple[str, ...], list[_Part]]:
+        """The contents of the parts that are not known, and the parts, each once: in the place that counts. All parts
+        of an aggregate count, those that are alike as well, or none.
+        """
+        contents = tuple(content.id for content in self._contents(name))
         with space.read() as tx:
-            current = series_of(name).known(tx, [manifest.id for manifest, _ in self._parts[name]])
+            current = series_of(name).known(tx, contents)
+        if definition.aggregation is not None:
+            return ((), []) if current else (contents, self._parts[name])
+        overwrite = definition.overwrite
         fresh: dict[str, tuple[PartManifest, Path]] = {}
         for manifest, place in self._parts[name]:
             if manifest.id not in current:
                 if overwrite:
                     fresh.pop(manifest.id, None)
                 fresh.setdefault(manifest.id, (manifest, place))
-        return fresh
+        return tuple(fresh), list(fresh.values())
 
     @staticmethod
     def _on_head(layers: Layers, layer: Layer, contents: tuple[str, ...], now_ms: int) -> _Placed:

@@ -45,14 +45,14 @@ from millpond.maps.loads.folders import PartFolders
 from millpond.maps.loads.layered_load import LayerContent, LayeredLoad
 from millpond.maps.loads.outcomes import write_certainly
 from millpond.maps.loads.part_queue import PartQueue
-from millpond.maps.log.apply import follow, load_body, record
+from millpond.maps.log.apply import events_alone, follow, load_body, record
 from millpond.maps.log.deduplication import RememberedLoad, check_epoch, check_load_id, remembered
 from millpond.maps.log.failures import MergeFailures
 from millpond.maps.log.log import Entry, entry_at, follows, head_of
 from millpond.maps.log.queue import NUMBER, MaintenanceOrder, Quarantined, Queued, queued_part, series_of
 from millpond.maps.log.retained import put_retained
 from millpond.maps.model.catalogue import find_map, known_map
-from millpond.maps.model.keyspaces import MAINTENANCE, QUARANTINE, QUEUE, RETAINED
+from millpond.maps.model.keyspaces import ABSORBED, MAINTENANCE, QUARANTINE, QUEUE, RETAINED
 from millpond.maps.parts.part import PART_FILES, PART_FORMAT, PartFile, PartManifest, read_manifest, unknown_format
 from millpond.maps.parts.verified_parts import AcceptedParts
 from millpond.memory_bound import MEMORY_MAX
@@ -65,8 +65,6 @@ __all__ = ("NUMBER", "Loads", "Quarantined", "Queued", "series_of")
 
 LOCK_SECONDS = 120.0
 REASON = "reason.json"
-
-
 T = TypeVar("T")
 
 
@@ -163,8 +161,8 @@ class Loads:
         manifests = self._validated(parts, places)
         sharded, contents = manifests, list[LayerContent]()
         if layered is not None:
-            sharded = [manifest for manifest in manifests if layered.layers_of(manifest.map) is None]
-            contents += layered.take([manifest for manifest in manifests if manifest not in sharded], places)
+            sharded = [part for part in manifests if layered.layers_of(part.map) is None]
+            contents += layered.take([part for part in manifests if part not in sharded], places, stream)
         maps = {manifest.id: manifest.map for manifest in sharded}
 
         def enter(tx: Transaction) -> Committed:
@@ -398,11 +396,10 @@ class Loads:
 
     def quarantine(self, queued: Queued, reason: str) -> Quarantined:
         """Quarantine a part that cannot be merged, with its reason."""
-        # Of a map that was dropped meanwhile nothing is quarantined.
         here = queued in self.queue.parts(queued.map)
         quarantined = Quarantined(queued.map, queued.number, queued.part, reason, self.clock.now_ms(), queued)
         if not here:
-            return quarantined
+            return quarantined  # of a map that was dropped meanwhile nothing is quarantined
         # Nobody may enter a load meanwhile that finds the part known, and relies on its folder.
         with self.alone():
             quarantined = self._put_into_quarantine(queued, quarantined)
@@ -425,6 +422,8 @@ class Loads:
 
         def leave(tx: Transaction) -> None:
             tx.delete(RETAINED.pack(queued.part))
+            if (events := events_alone(tx, queued)) is not None:
+                tx.delete(ABSORBED.pack(queued.map, events))  # the same data may be loaded again
             if series_of(queued.map).remove(tx, Segment(queued.part, queued.number)):
                 tx.put(QUARANTINE.pack(queued.map, queued.number), quarantined.to_json())
 

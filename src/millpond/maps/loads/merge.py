@@ -4,6 +4,8 @@ Invariants:
 * a load becomes visible in its map as a whole or not at all, and merging it again changes nothing:
   the shard remembers the last load it absorbed, and its position in the log, in the same transaction;
 * several loads merged together leave the rows, and the times they were put, that one after another leave;
+* rows of an aggregate are added to those that are there, once: a part that comes again is noted in table `added`, in
+  the same transaction. They are added load by load, part by part: so doubles are rounded alike on all nodes;
 * parts are merged in the order of the loads, and within a load in its order; of rows with the same address the later
   part's wins, or where the map said `overwrite=False` when the load was entered, the first stays;
 * the first part of a map becomes its shard: the file is moved, or copied where parts are kept; many rows of several
@@ -27,7 +29,7 @@ import lmdb
 import pyarrow as pa
 
 from millpond.arrays.longs import unpack_long
-from millpond.errors import Corrupt
+from millpond.errors import Corrupt, Invalid
 from millpond.kernel.steps import step
 from millpond.maps.loads.first_merge import BYTES_MIN, ROWS_MIN, combine
 from millpond.maps.model.columns import canonical_schema
@@ -40,7 +42,7 @@ from millpond.maps.shard.plain_tables import PlainStore
 from millpond.maps.shard.range_widths import WIDTHS, width_class
 from millpond.maps.shard.row_batches import column_of, gathered
 from millpond.maps.shard.shard import Shard, generation_folder, read_generation
-from millpond.maps.shard.tables import OVERFLOW
+from millpond.maps.shard.tables import ADDED, OVERFLOW
 from millpond.memory_bound import MEMORY_MAX
 from millpond.stores.files import disk_errors, make_folder, move, remove_tree, sync
 
@@ -116,7 +118,8 @@ def merge_loads(
             _put_rest(tx, shard.store, part, overflow=combined, overwrite=due[0].overwrite)
         for load in due:
             for part in load.parts:
-                if not any(part is merged for merged in there):
+                fresh = not load.again or shard.definition.aggregation is None or _noted(tx, shard.store, part, load)
+                if fresh and not any(part is merged for merged in there):
                     _merge_part(shard, tx, part, load)
 
     touched = None if adopted else _touched(parts)
@@ -141,6 +144,8 @@ def _combine_first(shard: Shard, loads: Sequence[Arrived], memory_max: int) -> b
     rows = sum(part.manifest.rows for part in parts)
     large = rows >= ROWS_MIN or sum(part.manifest.data_bytes for part in parts) >= BYTES_MIN
     if len(parts) < 2 or not large or isinstance(shard.store, InternedStore) or shard.tracking or shard.version:
+        return False
+    if shard.definition.aggregation is not None:
         return False
     if len({load.overwrite for load in loads}) > 1 or not all((part.folder / "data.mdb").exists() for part in parts):
         return False
@@ -251,6 +256,9 @@ def _put_widths(tx: lmdb.Transaction, store: PlainStore | InternedStore, part: R
 
 def _merge_part(shard: Shard, tx: lmdb.Transaction, part: Received, load: Arrived) -> None:
     definition = shard.definition
+    if definition.aggregation is not None:
+        _add_part(shard, tx, part)
+        return
     if isinstance(shard.store, InternedStore) or shard.tracking:
         for rows in part_rows(definition, part):
             shard.put_rows(tx, rows, load.stamp_ms, overwrite=load.overwrite)
@@ -262,6 +270,28 @@ def _merge_part(shard: Shard, tx: lmdb.Transaction, part: Received, load: Arrive
                 shard.store.put_table(tx, table, reading.cursor().iternext(), load.overwrite)
     if WIDTHS in shard.store.dbs:
         _put_widths(tx, shard.store, part)
+    step("merge.part_put")
+
+
+def _noted(tx: lmdb.Transaction, store: PlainStore | InternedStore, part: Received, load: Arrived) -> bool:
+    """Note that a part of an aggregate is added though its load was absorbed; False when it is noted already."""
+    return bool(tx.put(f"{part.manifest.id} {load.number}".encode(), b"", db=store.dbs[ADDED], overwrite=False))
+
+
+def _add_part(shard: Shard, tx: lmdb.Transaction, part: Received) -> None:
+    """Add the rows of a part of an aggregate.
+
+    Raises: `Corrupt`, kind `part_sums`, when a sum becomes larger than its type holds.
+    """
+    assert isinstance(shard.store, PlainStore), "no aggregate is interned"
+    try:
+        for rows in part_rows(shard.definition, part):
+            shard.store.add_rows(tx, rows)
+    except Invalid as error:
+        raise Corrupt(
+            "the part cannot be added to what is there", kind="part_sums", part=part.manifest.id, map=part.manifest.map,
+            reason=error, hint="count in a larger unit, and load it again",
+        ) from error  # fmt: skip
     step("merge.part_put")
 
 

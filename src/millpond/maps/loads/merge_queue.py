@@ -250,8 +250,8 @@ def _merge_taken(loads: Loads, shard: Shard, parts: Sequence[Queued], merged: Me
             rows = _merge_whole(loads, shard, whole)
         except (Unavailable, Conflict, OSError):
             raise
-        except Exception:
-            bad = _unreadable(shard, whole)
+        except Exception as error:
+            bad = _overflowing(error, whole) or _unreadable(shard, whole)
             if not bad:
                 raise
             merged.quarantined += [loads.quarantine(queued, reason) for queued, reason in bad]
@@ -296,6 +296,14 @@ def _checked(loads: Loads, shard: Shard, parts: Sequence[Queued], merged: Merged
         except Exception as error:
             merged.quarantined.append(loads.quarantine(queued, str(error) or repr(error)))
     return whole
+
+
+def _overflowing(error: Exception, parts: Sequence[tuple[Queued, Received]]) -> list[tuple[Queued, str]]:
+    """The part whose rows could not be added to those of an aggregate, and why; none for another error."""
+    if getattr(error, "kind", "") != "part_sums":
+        return []
+    assert isinstance(error, MillpondError), "it has a kind"
+    return [(queued, str(error)) for queued, _ in parts if queued.part == error.values["part"]]
 
 
 def _unreadable(shard: Shard, parts: Sequence[tuple[Queued, Received]]) -> list[tuple[Queued, str]]:

@@ -26,6 +26,7 @@ from millpond.maps.loads.loads import Loads
 from millpond.maps.loads.merge import give_back_first
 from millpond.maps.loads.merge_queue import merge_queued
 from millpond.maps.loads.retention import part_statuses
+from millpond.maps.log.apply import events_alone
 from millpond.maps.log.log import Entry, entries_after
 from millpond.maps.log.queue import (
     ORDER_KINDS,
@@ -37,7 +38,7 @@ from millpond.maps.log.queue import (
     queued_parts,
     series_of,
 )
-from millpond.maps.model.keyspaces import MAINTENANCE, QUARANTINE, RETAINED
+from millpond.maps.model.keyspaces import ABSORBED, MAINTENANCE, QUARANTINE, RETAINED
 from millpond.maps.parts.part import verify_part
 from millpond.maps.shard.shard import Shard
 from millpond.stores.files import move, remove_tree
@@ -102,7 +103,7 @@ class _Redo:
 
 def _retry_map(loads: Loads, shard: Shard, quarantine: Sequence[Quarantined]) -> None:
     with loads.space.read() as tx:
-        known_parts = series_of(shard.definition.name).known(tx, [part.part for part in quarantine])
+        known_parts = _known(tx, quarantine)
     # Whose rows were loaded again since is not wanted any more, damaged or not.
     parts = [part for part in quarantine if part.part in known_parts]
     whole = [part for part in quarantine if part.part not in known_parts and _is_whole(loads, part)]
@@ -133,6 +134,8 @@ def _put_back(loads: Loads, shard: Shard, quarantine: Sequence[Quarantined]) -> 
         for queued in redo.parts:
             segment = Segment(queued.part, queued.number, queued.rows)
             series_of(queued.map).put_back(tx, segment, replace(queued, again=True).facts)
+            if (events := events_alone(tx, queued)) is not None:
+                tx.put(ABSORBED.pack(queued.map, events), queued.number.to_bytes(8, "big"))
         for order in redo.orders:
             tx.put(MAINTENANCE.pack(order.map, order.position), replace(order, again=True).to_json())
         for part in quarantine:
@@ -168,9 +171,9 @@ def _finish_absorbed(loads: Loads, shard: Shard) -> None:
 
 
 def _plan(tx: ReadTransaction, shard: Shard, quarantine: Sequence[Quarantined]) -> _Redo:
-    name, redo = shard.definition.name, _Redo()
+    redo = _Redo()
     retried: dict[int, Queued] = {}
-    parts = series_of(name).known(tx, [part.part for part in quarantine])
+    parts = _known(tx, quarantine)
     for part in quarantine:
         if part.part in parts:
             redo.known.append(part)  # its rows were loaded again since
@@ -180,11 +183,25 @@ def _plan(tx: ReadTransaction, shard: Shard, quarantine: Sequence[Quarantined]) 
         return redo
     least = retried[min(retried)]
     later = _later(tx, shard, least, retried)
+    if shard.definition.aggregation is not None and later.orders:
+        raise _out_of_order(least, "rows of the map were deleted since")
     redo.parts = sorted([*retried.values(), *later.parts], key=lambda part: part.number)
     redo.orders = later.orders
     if later.parts or later.orders:
         _check_overwrite(redo.parts)
     return redo
+
+
+def _known(tx: ReadTransaction, quarantine: Sequence[Quarantined]) -> set[str]:
+    """The parts whose rows, or whose events, were loaded again since: of several with the same events all but one."""
+    known, brought = set[str](), set[str]()
+    for part in quarantine:
+        events = None if part.queued is None else events_alone(tx, part.queued)
+        content = part.part if events is None else events
+        if series_of(part.map).known(tx, [content]) or content in brought:
+            known.add(part.part)
+        brought.add(content)
+    return known
 
 
 def _later(tx: ReadTransaction, shard: Shard, least: Queued, retried: dict[int, Queued]) -> _Redo:
@@ -204,6 +221,7 @@ def _later(tx: ReadTransaction, shard: Shard, least: Queued, retried: dict[int, 
                     part["map"] == name
                     and number > least.number
                     and number not in queued | quarantined | retried.keys()
+                    and shard.definition.aggregation is None  # its rows combine in any order, and once
                 ):
                     redo.parts.append(_retained_part(tx, part["id"], number, least))
         elif entry.kind in ORDER_KINDS and entry.maps == (name,) and entry.position not in orders:

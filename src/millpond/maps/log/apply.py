@@ -14,7 +14,7 @@ from millpond.errors import Unavailable
 from millpond.kernel.segments import Segment
 from millpond.kernel.space import ReadTransaction, Transaction
 from millpond.maps.log.deduplication import forget_streams, remember
-from millpond.maps.log.log import Entry, accept, append
+from millpond.maps.log.log import Entry, accept, append, entry_at
 from millpond.maps.log.node_list import put_node_list
 from millpond.maps.log.queue import (
     NUMBER,
@@ -30,10 +30,11 @@ from millpond.maps.log.queue import (
 from millpond.maps.log.retained import put_retained
 from millpond.maps.model.catalogue import find_map, in_store, known_map, put_map, remove_map
 from millpond.maps.model.definition import MapDefinition, Store
+from millpond.maps.model.event_digest import events_of_parts
 from millpond.maps.model.keyspaces import ABSORBED, MAINTENANCE
 from millpond.maps.parts.part import PartManifest
 
-__all__ = ("LoadContent", "follow", "load_body", "perform", "queue_entry", "record")
+__all__ = ("LoadContent", "events_alone", "follow", "load_body", "perform", "queue_entry", "record")
 
 
 def record(
@@ -107,6 +108,10 @@ def load_body(
         name: series_of(name).known(tx, [manifest.id for manifest in manifests if manifest.map == name])
         for name in {manifest.map for manifest in manifests}
     }
+    events = _events(tx, manifests, stream)
+    for name, id_ in events.items():
+        ids = {manifest.id for manifest in manifests if manifest.map == name}
+        current[name] = ids if series_of(name).known(tx, [id_]) else set()
     for manifest in manifests:
         rows[manifest.map] = rows.get(manifest.map, 0) + manifest.rows
         if manifest.id in current[manifest.map]:
@@ -140,8 +145,31 @@ def load_body(
         },
         "parts": brought[Store.SHARD],
     }
+    fresh_events = [{"id": id_, "map": name} for name, id_ in sorted(events.items()) if name in definitions]
     # Only where there are some: loads into shards alone are entered in the form of before.
-    return body | ({"layers": brought[Store.LAYERS]} if brought[Store.LAYERS] else {})
+    return (
+        body | ({"layers": brought[Store.LAYERS]} if brought[Store.LAYERS] else {})
+        | ({"events": fresh_events} if fresh_events else {})
+    )  # fmt: skip
+
+
+def _events(
+    tx: ReadTransaction, manifests: Sequence[LoadContent], stream: tuple[str, int] | None
+) -> dict[str, str]:  # fmt: skip
+    """The id of the events that parts bring to each aggregate in a shard: all its parts are known by it, or none."""
+    salts: dict[str, list[str]] = {}
+    for manifest in manifests:
+        if isinstance(manifest, PartManifest) and find_map(tx, manifest.map).aggregation is not None:
+            salts.setdefault(manifest.map, []).append(manifest.salt)
+    return {name: events_of_parts(of_map, stream) for name, of_map in salts.items()}
+
+
+def events_alone(tx: ReadTransaction, queued: Queued) -> str | None:
+    """The id of the events of an aggregate that a part of a shard brought alone; None of one that others came with."""
+    entry = entry_at(tx, queued.position)
+    if entry is None or sum(part["map"] == queued.map for part in entry.body["parts"]) > 1:
+        return None
+    return next((str(content["id"]) for content in entry.body.get("events", ()) if content["map"] == queued.map), None)
 
 
 def queue_entry(tx: Transaction, entry: Entry) -> None:
@@ -180,6 +208,8 @@ def _queue_parts(tx: Transaction, entry: Entry) -> None:
     for number, content in enumerate(body.get("layers", ()), behind):
         # It waits for nothing: the head of its map moves in this write.
         tx.put(ABSORBED.pack(content["map"], content["id"]), number.to_bytes(8, "big"))
+    for content in body.get("events", ()):
+        tx.put(ABSORBED.pack(content["map"], content["id"]), first.to_bytes(8, "big"))
     before = int.from_bytes(tx.get(NUMBER) or b"", "big")
     last = max(before, behind + len(body.get("layers", ())) - 1)
     tx.put(NUMBER, last.to_bytes(8, "big"))

@@ -46,6 +46,7 @@ from millpond.maps.maintenance.groups import (
 from millpond.maps.maintenance.rules import Joined, age_column, joined_sessions, redundant
 from millpond.maps.maintenance.sweep import sweep
 from millpond.maps.model.definition import Kind, MapDefinition
+from millpond.maps.model.rolled_up import retained_from
 from millpond.maps.predicates.predicate import Predicate, predicate
 from millpond.maps.predicates.taken import taken_rows
 from millpond.maps.shard.cursors import delete_pairs
@@ -130,6 +131,7 @@ def retain(
     Raises: `Unavailable` when somebody else keeps the map busy for long, the disk is full, or `going` says no.
     """
     now = clock.now_ms() if now_ms is None else now_ms
+    before_ms = retained_from(definition, before_ms)
     plan = partial(_aged, definition=definition, before_ms=before_ms, now_ms=now)
     return _maintain_maps(shard, definition, plan, clock, rows_per_change, "retain", going)
 

@@ -18,6 +18,7 @@ from millpond.kernel.space import ReadTransaction, Space, Transaction
 from millpond.maps.model.definition import MapDefinition, Store, check_name
 from millpond.maps.model.field_changes import CHANGES
 from millpond.maps.model.keyspaces import CATALOGUE
+from millpond.maps.model.store_limits import sharded_as_can_be
 from millpond.times.durations import is_off, optional_duration
 
 if TYPE_CHECKING:
@@ -171,7 +172,7 @@ def altered(definition: MapDefinition, settings: Mapping[str, Any]) -> MapDefini
                 "the setting cannot have such a value", kind="setting_type", map=name, setting=setting,
                 value=repr(value)[:100], hint=_TYPE_HINTS.get(setting, "write a duration, such as 30d"),
             )  # fmt: skip
-    return replace(definition, **as_stored(settings, definition.aggregation))
+    return sharded_as_can_be(replace(definition, **as_stored(settings, definition.aggregation)))
 
 
 def as_stored(settings: Mapping[str, Any], aggregation: Aggregation | None) -> dict[str, Any]:

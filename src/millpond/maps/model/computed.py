@@ -7,12 +7,14 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millpond.arrays.byte_columns import bytes_of, to_list
 from millpond.maps.model.aggregation import Computed, Formula
 from millpond.maps.model.columns import value_arrow
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.model.sketches import known_quantiles, texts_counted
+from millpond.maps.model.values import decode_values, encode_values
 
-__all__ = ("computed_column", "shown_fields", "with_computed")
+__all__ = ("computed_column", "shown_bytes", "shown_fields", "with_computed")
 
 
 def computed_column(field: Computed, stored: Mapping[str, pa.Array]) -> pa.Array:
@@ -32,6 +34,14 @@ def with_computed(definition: MapDefinition, values: pa.Array) -> pa.Array:
     kind = value_arrow(definition.shown)
     made = shown_fields(definition, values, [field.name for field in kind])
     return pa.StructArray.from_arrays([made[field.name] for field in kind], fields=list(kind), mask=values.is_null())
+
+
+def shown_bytes(definition: MapDefinition, stored: bytes) -> bytes:
+    """One encoded value as people see it."""
+    if definition.shown == definition.value:
+        return stored
+    values = decode_values(bytes_of(pa.array([stored])), definition.value)
+    return to_list(encode_values(with_computed(definition, values), definition.shown))[0]
 
 
 def shown_fields(definition: MapDefinition, values: pa.Array, names: Sequence[str]) -> dict[str, pa.Array]:

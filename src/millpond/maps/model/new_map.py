@@ -19,7 +19,7 @@ from millpond.maps.model.definition import (
     check_name,
     parse_value_type,
 )
-from millpond.maps.model.store_limits import aggregate_unsupported, at_birth
+from millpond.maps.model.store_limits import at_birth, sharded_as_can_be
 from millpond.maps.model.table_query import table_query
 from millpond.maps.model.tags import TAGS
 from millpond.times.buckets import bucket_width
@@ -109,18 +109,15 @@ def _is_tagged(name: str, kind: Kind, key: str | None) -> bool:
 
 
 def born_in(definition: MapDefinition, store: str | Store | None, preferred: str, *, served: bool) -> MapDefinition:
-    """The definition of a new map in the store that its maker stated, else as `at_birth` says.
+    """The definition of a new map in the store that its maker stated; else of an aggregate in layers, which do more for
+    it, and of others as `at_birth` says.
 
-    Raises: `Invalid` for a store that is not there, or that cannot keep to the settings or the kind.
+    Raises: `Invalid` for a store that is not there, or that cannot keep to the settings.
     """
     stated = None if store is None else _one_of(tuple(Store), store, "store")
-    if definition.kind is not Kind.AGGREGATE:
-        return at_birth(definition, stated, preferred, served=served)
-    if served:
-        raise aggregate_unsupported(definition.name, "nodes")
-    if stated is Store.SHARD:
-        raise aggregate_unsupported(definition.name, "shard")
-    return replace(definition, store=Store.LAYERS)
+    if definition.kind is Kind.AGGREGATE:
+        stated = stated or Store.LAYERS
+    return sharded_as_can_be(at_birth(definition, stated, preferred, served=served))
 
 
 def _one_of(options: Sequence[Any], value: Any, name: str) -> Any:

@@ -15,6 +15,7 @@ Invariants:
 from __future__ import annotations
 
 import itertools
+import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -29,7 +30,7 @@ from millpond.arrays.radix import I64
 from millpond.extras import need
 from millpond.maps.model.aggregation import Rule
 
-__all__ = ("event_sketches", "known_quantiles", "texts_counted", "united")
+__all__ = ("event_sketches", "is_sound", "known_quantiles", "texts_counted", "united")
 
 _LG_K = 12
 _K = 200
@@ -75,6 +76,24 @@ def known_quantiles(column: pa.Array, fraction: float) -> pa.Array:
     read = _library().kll_doubles_sketch.deserialize
     sketches = column.to_pylist()
     return pa.array([None if data is None else read(data).get_quantile(fraction) for data in sketches], pa.float64())
+
+
+def is_sound(rule: Rule, column: pa.Array) -> bool:
+    """True when all values are sketches that the library reads and writes again, of the size that they have here."""
+    kind = _library().hll_sketch if rule is Rule.DISTINCT else _library().kll_doubles_sketch
+    try:
+        for data in column.drop_null().to_pylist():
+            sketch = kind.deserialize(data)
+            if rule is Rule.QUANTILES:
+                sound = sketch.k == _K and sketch.n > 0 and sketch.serialize() == data
+                sound = sound and not math.isnan(sketch.get_min_value() + sketch.get_max_value())
+            else:
+                sound = sketch.lg_config_k == _LG_K and _in_one_form(bytearray(sketch.serialize_compact())) == data
+            if not sound:
+                return False
+    except (ValueError, IndexError, RuntimeError):  # as the library says that bytes are none
+        return False
+    return True
 
 
 def united(rule: Rule, column: pa.Array, starts: I64) -> pa.Array:

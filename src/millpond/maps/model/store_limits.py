@@ -19,6 +19,7 @@ __all__ = (
     "need_shard",
     "one_state",
     "preferred_store",
+    "sharded_as_can_be",
     "tracks_updates",
     "unsupported",
 )
@@ -40,14 +41,13 @@ def unsupported(name: str, operation: str) -> Invalid:
 
 
 AGGREGATE_UNSUPPORTED = {
-    "resolution": "look keys up with a resolution, group in SQL, or scan in the folder of the pond",
-    "shard": "leave store out, or say store='layers': rows of aggregates join in layers alone",
-    "nodes": "make the map and load it in the folder of the pond; a node that serves the folder answers questions",
-    "parts": "load in the folder of the pond: a part cannot hold events of one time twice",
+    "lookup": "say another scheme, or store='layers': interned values would pile up, for each load makes new ones",
+    "roll_up": "say store='layers', or leave roll_up out: a shard keeps the buckets of its map",
+    "shard": "give the map as it is to layers: its alerts, or buckets that were rolled up, are of layers alone",
     "window": "take a snapshot of all times, or of some keys",
     "fields": "make a new map with these fields, and load it again",
     "condense": "leave it out: rows of one bucket are one row anyway",
-    "alerts": "open the folder of the pond: a node has no alerts, nor has a bucket",
+    "alerts": "say store='layers', in a folder or at a node that serves one: shards and buckets have no alerts",
     "changes": "read the map by scan: what a load brings is not what a bucket holds",
 }
 """Operations that aggregates do not have, each with the way out."""
@@ -59,6 +59,18 @@ def aggregate_unsupported(name: str, operation: str) -> Invalid:
         "an aggregate does not do this", kind="aggregate_unsupported", map=name, operation=operation,
         hint=AGGREGATE_UNSUPPORTED[operation],
     )  # fmt: skip
+
+
+def sharded_as_can_be(definition: MapDefinition) -> MapDefinition:
+    """A definition whose store has what its settings ask for.
+
+    Raises: `Invalid`, kind `aggregate_unsupported`.
+    """
+    if definition.kind is Kind.AGGREGATE and definition.store is Store.SHARD:
+        for operation, asked in (("lookup", definition.scheme == "lookup"), ("roll_up", definition.roll_up)):
+            if asked:
+                raise aggregate_unsupported(definition.name, operation)
+    return definition
 
 
 def between_unsupported(definition: MapDefinition) -> Invalid:

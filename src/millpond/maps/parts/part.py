@@ -8,6 +8,8 @@ Invariants:
 * rows within a part are unique by address: of equal ones the later was kept, or the first where the map says
   `overwrite=False`;
 * the id depends on the map and its rows alone, so the same data loaded twice is one part;
+* rows of an aggregate are of buckets. Its salt begins with the digest of the events that they are of, and has a number
+  of the place where it was sealed: the events, not the parts, are known again, see `event_digest.py`;
 * a part folder without a manifest is unfinished and never read; one with a manifest is complete and on disk.
 """
 
@@ -29,11 +31,12 @@ from millpond.kernel.steps import step
 from millpond.maps.model.address import long_column
 from millpond.maps.model.columns import canonical_schema, check_columns
 from millpond.maps.model.definition import Kind, MapDefinition
-from millpond.maps.model.store_limits import aggregate_unsupported
+from millpond.maps.model.event_digest import digest_of, digest_salt
 from millpond.maps.parts.content_id import ContentId
 from millpond.maps.parts.data_file import write_data
 from millpond.maps.parts.rows import part_rows_of
 from millpond.maps.parts.touched import write_touched
+from millpond.maps.search.rows_of_buckets import combined_rows
 from millpond.maps.shard.layouts import TableRows
 from millpond.memory_bound import memory_bound
 from millpond.stores.files import checksum_file, disk_errors, remove_tree, write_file_atomically
@@ -60,8 +63,9 @@ PART_FORMAT = 3
 """The files of a part, and so of the stream that it travels in."""
 UNSALTED_FORMAT = 2
 """The format before: its manifest names no salt. What was queued in it is merged; no part of it is accepted."""
-_Fields: TypeAlias = dict[str, int | list[int | dict[str, int | str]]]
-"""The ids of fields that changed, as a definition holds them: `FieldIds`."""
+_Scalar: TypeAlias = str | int | float | bool
+_Nested: TypeAlias = dict[str, _Scalar | list[_Scalar | dict[str, _Scalar | list[str]]]]
+"""The ids of fields that changed and the aggregation, as a definition holds them: `FieldIds`, `Aggregation`."""
 SEALING_SHARE = 6
 """Sealing takes about so many times the bytes of its rows: to sort them, to encode them, and to fill pages."""
 PART_ROWS_MAX = 4_000_000
@@ -73,15 +77,15 @@ PART_BYTES_MAX = 512 << 20
 class PartManifest:
     """The content of a part. Times and numbers are the least and greatest of its addresses.
 
-    Invariant: no value nests deeper than the ids of fields do, so that a manifest is read and hashed in any depth of
-    calls.
+    Invariant: no value nests deeper than the computed fields of an aggregate do, so that a manifest is read and hashed
+    in any depth of calls.
     """
 
     format: int
     id: str
     map: str
     incarnation: str
-    definition: dict[str, str | int | bool | _Fields | None]
+    definition: dict[str, _Scalar | _Nested | None]
     rows: int
     tables: dict[str, int]
     least: list[int] | None
@@ -211,12 +215,7 @@ class PartWriter:
         self, definition: MapDefinition, folder: Path | str, *, source: str = "", salt: str = "",
         memory_max: int | None = None,
     ) -> None:  # fmt: skip
-        """`memory_max`: the bytes of memory that sealing may take; by default what the environment says.
-
-        Raises: `Invalid`, kind `aggregate_unsupported`.
-        """
-        if definition.kind is Kind.AGGREGATE:
-            raise aggregate_unsupported(definition.name, "parts")
+        """`memory_max`: the bytes of memory that sealing may take; by default what the environment says."""
         self.definition = definition
         self.folder = Path(folder)
         self.source = source
@@ -225,17 +224,20 @@ class PartWriter:
         self._batches: list[pa.RecordBatch] = []
         self._rows = 0
         self._bytes = 0
+        self._digest = 0
         self._bytes_max = min(PART_BYTES_MAX, memory_bound(memory_max) // SEALING_SHARE)
         self._sealed: list[PartFile] = []
 
     def write(self, rows: pa.RecordBatch) -> None:
         """Take canonical rows, in their order.
 
-        Raises: `Invalid` when the columns are not the map's.
+        Raises: `Invalid` when the columns are not the map's; kind `sum_overflow`.
         """
         check_columns(rows, self._schema, self.definition.name)
         if rows.num_rows == 0:
             return
+        if self.definition.aggregation is not None:
+            self._digest += digest_of(self.definition, rows)
         self._batches.append(rows)
         self._rows += rows.num_rows
         self._bytes += rows.nbytes
@@ -260,16 +262,20 @@ class PartWriter:
             return
         table = pa.Table.from_batches(self._batches, self._schema).combine_chunks()
         batches = table.to_batches()
+        digest, self._digest = self._digest, 0
         self._batches, self._rows, self._bytes = [], 0, 0
         assert len(batches) == 1, "a part is small enough for one batch"
         place = self.folder / f"part-{len(self._sealed):05d}"
+        salt = digest_salt(digest, self.salt, xxhash.xxh3_64_hexdigest(bytes(place)))
         with disk_errors(place):
-            self._sealed.append(_seal(self.definition, batches[0], place, self.source, self.salt))
+            self._sealed.append(_seal(self.definition, batches[0], place, self.source, salt))
 
 
 def _seal(definition: MapDefinition, rows: pa.RecordBatch, folder: Path, source: str, salt: str) -> PartFile:
     """Write one part from canonical rows in their order of arrival."""
     folder.mkdir(parents=True)
+    if definition.aggregation is not None:
+        rows = combined_rows(definition, rows)
     sealed = part_rows_of(definition, rows)
     data_bytes, data_checksum = write_data(folder / "data.mdb", sealed.tables)
     step("part.data_written")

@@ -3,6 +3,7 @@
     structure      LMDB can read `data.mdb` and write on in it: `stores/lmdb/page_check.py`
     rows           each is a row of the map, in its one form: `row_check.py`
     id             it is made of these rows, and of no others
+    buckets        those of an aggregate are such as events make: `bucket_check.py`
     touched.arrow  names the keys of these rows, each once
     manifest       its counts and bounds are those of the rows
 
@@ -24,10 +25,13 @@ from millpond.arrays.byte_columns import Bytes
 from millpond.arrays.xxh3 import hash_keys
 from millpond.errors import Corrupt, MillpondError
 from millpond.maps.model.definition import MapDefinition, Store
+from millpond.maps.model.event_digest import digest_and_salt
+from millpond.maps.parts.bucket_check import check_buckets
 from millpond.maps.parts.content_id import ContentId
 from millpond.maps.parts.part import MANIFEST, PART_FORMAT, PART_ROWS_MAX, PartManifest, open_part
 from millpond.maps.parts.row_check import CheckedRows, RowCheck
 from millpond.maps.parts.touched import TOUCHED_FILE, read_touched
+from millpond.maps.shard.layouts import decode_rows
 from millpond.maps.shard.tables import HASHED, row_tables
 from millpond.stores.lmdb.page_check import CheckedFile, CheckedTable, check_file
 
@@ -99,6 +103,11 @@ def _check_manifest(folder: Path, manifest: PartManifest, definition: MapDefinit
             map=definition.name,
         )  # fmt: skip
     _same(folder, "data_bytes", (folder / "data.mdb").stat().st_size, manifest.data_bytes)
+    if written.aggregation is not None and digest_and_salt(manifest.salt) is None:
+        raise Corrupt(
+            "the part does not say which events it is of", kind="part_manifest", file=MANIFEST, folder=folder,
+            salt=manifest.salt, hint="seal its rows again",
+        )  # fmt: skip
     if not 0 < manifest.rows <= ROWS_MAX:
         raise Corrupt(
             "the part has no rows, or too many", kind="part_manifest", file=MANIFEST, folder=folder,
@@ -142,13 +151,18 @@ class _Found:
             keys = Bytes(*file.keys(table, start - repeated, stop))
             values = Bytes(*file.values(table, start - repeated, stop))
             self.id.add(values.data[values.offsets[repeated] :])
-            self._note(check.check(keys, values, repeated))
+            self._check(check, keys, values, repeated)
 
     def _add_columns(self, check: RowCheck, keys: Bytes, values: Bytes) -> None:
         for column in (keys, values):
             self.id.add(column.offsets)
             self.id.add(column.data)
-        self._note(check.check(keys, values, 0))
+        self._check(check, keys, values, 0)
+
+    def _check(self, check: RowCheck, keys: Bytes, values: Bytes, repeated: int) -> None:
+        self._note(check.check(keys, values, repeated))
+        if self.definition.aggregation is not None:
+            check_buckets(self.definition, decode_rows(self.definition, check.table, keys, values))
 
     def _note(self, rows: CheckedRows) -> None:
         self.key_hashes.append(rows.key_hashes)

@@ -24,7 +24,7 @@ from millpond.maps.shard.changed_keys import TOUCHED
 from millpond.maps.shard.generation import INFO
 from millpond.maps.shard.range_widths import WIDTHS, width_rows
 from millpond.maps.shard.shard import read_generation
-from millpond.maps.shard.tables import row_tables
+from millpond.maps.shard.tables import ADDED, row_tables
 from millpond.maps.shard.update_times import UPDATED
 from millpond.stores.lmdb.probe import MAIN, read_through
 
@@ -67,7 +67,7 @@ def check_shard(shard: Shard, *, last_load: int, full: bool) -> Iterator[Report]
 
 def _known_tables(definition: MapDefinition) -> set[str]:
     rows = _INTERNED if definition.scheme is Scheme.LOOKUP else row_tables(definition)
-    return {INFO.decode(), UPDATED, WIDTHS, TOUCHED, *rows}
+    return {INFO.decode(), UPDATED, WIDTHS, TOUCHED, ADDED, *rows}
 
 
 def _wrong(shard: Shard, fault: str) -> Report:
@@ -116,7 +116,7 @@ def _wrong_rows(shard: Shard, view: ShardView, batch: pa.RecordBatch) -> Iterato
 
 def _bounds(definition: MapDefinition, batch: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:
     names = {Kind.SESSION: ("start", "end")}.get(definition.kind, ("key_start", "key_end"))
-    if definition.kind in (Kind.STATE, Kind.TEMPORAL_STATE):
+    if definition.kind in (Kind.STATE, Kind.TEMPORAL_STATE, Kind.AGGREGATE):
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
     return long_column(batch, names[0]), long_column(batch, names[1])
 

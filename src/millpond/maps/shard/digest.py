@@ -21,11 +21,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from millpond.arrays.compiled import kernel
 from millpond.arrays.xxh3 import hash_keys
 from millpond.errors import Corrupt
 from millpond.maps.model.address import times_of
+from millpond.maps.model.aggregation import Aggregation, Rule
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.model.values import encode_values
 from millpond.maps.shard.interned_tables import ROWS, InternedStore, TokenTable
@@ -89,8 +91,20 @@ def digest_of_rows(definition: MapDefinition, rows: pa.RecordBatch) -> Digest:
     words = [hash_keys(rows.column("key"))] if definition.kind.keyed else []
     words += [np.ascontiguousarray(column).view(np.uint64) for column in times_of(definition, rows)]
     if definition.kind.valued:
-        words.append(hash_keys(encode_values(rows.column("value"), definition.value).to_arrow()))
+        values = rows.column("value")
+        if definition.aggregation is not None:
+            values = _told_apart(definition.aggregation, values)
+        words.append(hash_keys(encode_values(values, definition.value).to_arrow()))
     return _digest_of_words(rows.num_rows, words)
+
+
+def _told_apart(aggregation: Aggregation, values: pa.StructArray) -> pa.StructArray:
+    """Values without the bytes of sketches that chance has a hand in: nodes that add the same have others."""
+    columns = [
+        pc.if_else(column.is_valid(), b"", None) if rule is Rule.QUANTILES else column
+        for rule, column in zip(aggregation.rules, values.flatten(), strict=True)
+    ]
+    return pa.StructArray.from_arrays(columns, fields=list(values.type))
 
 
 def digest_of_view(view: ShardView) -> Digest:

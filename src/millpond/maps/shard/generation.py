@@ -102,6 +102,8 @@ class Generation:
         assert at is not None, "a question to a temporal map carries a time"
         if self.kind is Kind.TEMPORAL_STATE:
             return self.store.latest(tx, address, at)
+        if self.kind is Kind.AGGREGATE:
+            return self._get_bucket(tx, address, at)
         return self._get_session(tx, address, at)
 
     def _get_ranged(self, tx: lmdb.Transaction, number: int, at: int | None) -> bytes | None:
@@ -111,6 +113,14 @@ class Generation:
             if value is not None:
                 return value
         return None
+
+    def _get_bucket(self, tx: lmdb.Transaction, key: bytes, at: int) -> bytes | None:
+        from millpond.times.buckets import bucket_start  # other kinds need no calendar
+
+        assert isinstance(self.store, PlainStore), "no aggregate is interned"
+        aggregation = self.store.definition.aggregation
+        assert aggregation is not None, "an aggregate has one"
+        return self.store.value_at(tx, key, bucket_start(at, aggregation.resolution, aggregation.time_zone))
 
     def _get_session(self, tx: lmdb.Transaction, key: bytes, at: int) -> tuple[int, int] | None:
         # A session that holds `at` cannot start before this: none lasts longer than the longest.

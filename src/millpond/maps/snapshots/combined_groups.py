@@ -10,8 +10,8 @@ Invariants, of which `docs/format/layers.md` has the first:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.arrays.radix import I64
-from millpond.maps.model.aggregation import Aggregation
 from millpond.maps.model.columns import INSTANT
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.model.rolled_up import shown_starts
@@ -27,50 +26,11 @@ from millpond.maps.search.combining import combined_values
 from millpond.maps.search.run_values import counted_from
 
 __all__ = (
-    "GroupRows", "at_bucket_starts", "coarser_rows", "combined_groups", "groups_of_buckets", "groups_rolled_up",
+    "GroupRows", "combined_groups", "groups_of_buckets", "groups_rolled_up",
     "in_order_of_time",
 )  # fmt: skip
 
 _HASH_BYTES = 8
-
-
-def at_bucket_starts(definition: MapDefinition, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Canonical rows with the starts of their buckets as times."""
-    aggregation = definition.aggregation
-    assert aggregation is not None, "an aggregate has one"
-    for batch in batches:
-        at = batch.schema.get_field_index("time")
-        starts = shown_starts(aggregation, batch.column(at).to_numpy())
-        yield batch.set_column(at, batch.schema.field(at), pa.array(starts))
-
-
-def coarser_rows(
-    definition: MapDefinition, wide: Aggregation, rows: Iterable[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    """Canonical rows as `thaw` gives them, with wider buckets: rows of a key are together, in order of time.
-
-    Raises: as `combined_groups`.
-    """
-    for batch in at_bucket_starts(replace(definition, aggregation=wide), rows):
-        yield _as_one(definition, batch)
-
-
-def _as_one(definition: MapDefinition, batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The rows of a batch, those that follow each other with the same key and time as one."""
-    keys, times = batch.column("key"), batch.column("time")
-    first = np.ones(len(times), np.bool_)
-    other = pc.or_(pc.not_equal(keys[1:], keys[:-1]), pc.not_equal(times[1:], times[:-1]))
-    first[1:] = other.to_numpy(zero_copy_only=False)
-    starts = np.flatnonzero(first)
-    head = batch.take(pa.array(starts))
-
-    def named(run: int) -> dict[str, Any]:
-        key, bucket = head.column("key")[run].as_py(), head.column("time").cast(INSTANT)[run].as_py()
-        return {"key": key.decode(errors="replace"), "bucket": bucket.isoformat()}
-
-    values = combined_values(definition, batch.column("value"), starts, named)
-    at = head.schema.get_field_index("value")
-    return head.set_column(at, head.schema.field(at), values)
 
 
 @dataclass(frozen=True, slots=True)

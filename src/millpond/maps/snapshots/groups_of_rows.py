@@ -42,8 +42,9 @@ from millpond.arrays.xxh3 import hash_keys
 from millpond.maps.model.columns import UPDATED, value_arrow
 from millpond.maps.model.definition import Kind, MapDefinition
 from millpond.maps.search.kernels import AHEAD
+from millpond.maps.search.rows_of_buckets import at_bucket_starts
 from millpond.maps.search.session_cover import cover_sessions
-from millpond.maps.snapshots.combined_groups import at_bucket_starts, combined_groups
+from millpond.maps.snapshots.combined_groups import combined_groups
 from millpond.maps.snapshots.sorted_runs import SortedRuns, SpillTo
 from millpond.maps.snapshots.spilled_group import Repeats, large_group
 

@@ -17,6 +17,7 @@ from starlette.requests import Request
 from millpond.events.operations import EventsOperations
 from millpond.json_forms import plain
 from millpond.kernel.operations import Operation, operations_of
+from millpond.maps.alerts.operations import AlertOperations
 from millpond.maps.protocols import MapOperations
 from millpond.nodes.node import Node
 from millpond.server.access import note_change
@@ -37,6 +38,7 @@ def routes(node: Node) -> Routes:
     router = Routes()
     owners: tuple[tuple[type, str, On, Owner], ...] = (
         (MapOperations, "maps", On.MAP, lambda names: node.pond.map(names["name"])),
+        (AlertOperations, "alerts", On.MAP, lambda names: node.pond.map(names["name"]).alerts),
         (EventsOperations, "events", On.STREAM, lambda _names: node.events),
     )
     for interface, tag, on, owner in owners:
@@ -62,7 +64,7 @@ def _handler(node: Node, operation: Operation, owner: Owner) -> Callable[..., An
     body: list[inspect.Parameter] = []
     sent = {parameter.name: operation.sent.get(parameter.name, parameter.name) for parameter in operation.parameters}
     for parameter in operation.parameters:
-        if parameter.name not in in_path:
+        if sent[parameter.name] not in in_path:
             whole = operation.method in ("GET", "DELETE") or parameter.name in operation.query
             (in_query if whole else body).append(parameter)
 
@@ -76,7 +78,8 @@ def _handler(node: Node, operation: Operation, owner: Owner) -> Callable[..., An
         result = plain(await thread(request, lambda: act(**arguments)))
         answer = {operation.answer: result} if operation.answer else result
         if not reads:
-            note_change(request, **{**arguments, **(answer or {})})
+            changed = {**arguments, **(answer or {})}
+            note_change(request, **{sent.get(name, name): value for name, value in changed.items()})
         return answer
 
     taken: dict[str, Any] = {"request": Request, **dict.fromkeys(in_path, str)}

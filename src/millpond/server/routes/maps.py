@@ -10,9 +10,7 @@ from msgspec import Meta
 from starlette.requests import Request
 
 from millpond.maps.map import Map
-from millpond.maps.model.aggregation import Form
-from millpond.maps.model.definition import Kind
-from millpond.maps.model.store_limits import aggregate_unsupported, unsupported
+from millpond.maps.model.store_limits import unsupported
 from millpond.nodes.node import Node
 from millpond.nodes.tokens import Caller
 from millpond.server.access import caller_in, note_change
@@ -91,7 +89,7 @@ class NewMap(RequestBody):
     """The body of `create_map`."""
 
     name: Annotated[str, Meta(examples=["weather"])]
-    kind: Annotated[str, Meta(examples=["temporal_state"])]
+    kind: Annotated[str | None, Meta(description="none with a query", examples=["temporal_state"])] = None
     value: Annotated[str | None, Meta(examples=["temp double, wind_speed double"])] = None
     scheme: str = "auto"
     hash_bytes: int = 8
@@ -104,6 +102,11 @@ class NewMap(RequestBody):
     store: Annotated[str | None, Meta(description="where its rows are: layers or shard; else as maps.store says")] = (
         None
     )
+    resolution: Annotated[str | None, Meta(description="the buckets of an aggregate", examples=["1 hour"])] = None
+    time_zone: Annotated[str | None, Meta(description="the clocks of its buckets; UTC by default")] = None
+    key: Annotated[str | None, Meta(description="what its keys are: text or tags")] = None
+    roll_up: Annotated[str | None, Meta(description="buckets to which its old rows are combined")] = None
+    query: Annotated[str | None, Meta(description="a query over raw rows that says what the aggregate is")] = None
 
 
 class NewName(RequestBody):
@@ -169,10 +172,9 @@ def create(node: Node, request: Request, made: NewMap) -> Map:
     """
     caller_in(request).need("admin", made.name)
     note_change(request, map=made.name)
-    if made.kind in (Kind.AGGREGATE, *Form):
-        raise aggregate_unsupported(made.name, "nodes")
     _refuse_layers(node, made.name, made.store)
     settings = msgspec.structs.asdict(made)
+    settings["as_"] = settings.pop("query")
     if made.store is None and _replicates(node):
         settings["store"] = "shard"
     with node.appending():

@@ -81,6 +81,7 @@ class Scan(RequestBody):
     where: Annotated[str | list[tuple[str, str, Any]] | None, Meta(examples=["key = 'JFK' and temp > 80"])] = None
     columns: list[str] | None = None
     known_at: Annotated[str | int | None, Meta(description="as a layered map was known then")] = None
+    resolution: Annotated[str | None, Meta(description="wider buckets of an aggregate", examples=["1 day"])] = None
 
 
 def routes(node: Node) -> Routes:
@@ -195,7 +196,7 @@ def _looked_up(
 
 
 def _begun(lookups: LookupService, name: str, question: Scan) -> tuple[Iterator[bytes], bytes]:
-    rows = arrow_stream(lookups.scan(name, question.where, question.columns, question.known_at))
+    rows = arrow_stream(lookups.scan(name, question.where, question.columns, question.known_at, question.resolution))
     return rows, next(rows)
 
 
