@@ -114,20 +114,34 @@ def test_a_target_that_is_in_use_is_not_written_over(tmp_path: Path) -> None:
         assert pond.map("m").get("a") == 2
 
 
+def test_a_whole_pond_has_its_rules_of_alerts_and_a_target_with_another_is_not_written_over(tmp_path: Path) -> None:
+    with opened(tmp_path / "one") as pond:
+        rule = pond.create_map("sales", kind="aggregate", value="n long count", resolution="none").alerts.add("n > 1")
+    for _ in range(2):
+        millpond.copy(tmp_path / "one", tmp_path / "two")
+    with opened(tmp_path / "two") as pond:
+        assert pond.map("sales").alerts.list() == (rule,)
+        pond.map("sales").alerts.add("n > 2")
+    with pytest.raises(Conflict, match="changed since it was copied"):
+        millpond.copy(tmp_path / "one", tmp_path / "two")
+
+
 def test_maps_by_name_go_into_a_pond_that_has_others(tmp_path: Path) -> None:
     with opened(tmp_path / "one") as pond:
         fill(pond)
         pond.create_map("sharded", kind="state", value="long", store="shard")
+        rule = pond.create_map("sales", kind="aggregate", value="n long count", resolution="none").alerts.add("n > 1")
         past = [change.moment_ms for change in pond.map("weather").rows.past.changes()]
     with opened(tmp_path / "two") as pond:
         pond.create_map("own", kind="state", value="long", store="shard").load([{"key": "a", "value": 1}])
     for _ in range(2):
-        report = millpond.copy(tmp_path / "one", tmp_path / "two", maps=["WEATHER"])
-    assert (report.maps, report.files) == (("weather",), 0)
+        report = millpond.copy(tmp_path / "one", tmp_path / "two", maps=["WEATHER", "sales"])
+    assert (report.maps, report.files) == (("sales", "weather"), 0)
     with opened(tmp_path / "two") as pond:
         weather = pond.map("weather")
         assert (weather.get("a", at=10), weather.get("a", at=6), pond.map("own").get("a")) == (3, 1, 1)
         assert [change.moment_ms for change in weather.rows.past.changes()] == past
+        assert pond.map("sales").alerts.list() == (rule,)
         weather.load([{"key": "z", "effective_time": 1, "value": 6}])
         assert (weather.get("z", at=2), pond.verify(full=True).ok) == (6, True)
 

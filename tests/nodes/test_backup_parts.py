@@ -117,6 +117,29 @@ def test_damage_to_an_object_of_a_repository_is_found(tmp_path: Path, place: Pla
         place.restore(backup)
 
 
+def test_the_rules_of_alerts_are_those_of_the_backup(tmp_path: Path, place: Place) -> None:
+    value = {"kind": "aggregate", "value": "orders long count", "resolution": "1 hour"}
+    with folder_pond(tmp_path / "pond") as (pond, source):
+        sales = pond.create_map("sales", **value)
+        sales.alerts.add("orders > 1", name="gone")
+        first, _ = place.create(source)
+        sales.alerts.remove("gone")
+        rule = sales.alerts.add("orders > 2", name="kept")
+        pond.create_map("later", **value).alerts.add("orders > 3")
+        second, _ = place.create(source)
+    assert second.base == first.base
+    for backup, position, names in (
+        (first, None, {"sales": ["gone"]}), (second, None, {"sales": ["kept"], "later": ["alert_1"]}),
+        (second, first.position, {"sales": ["kept"]}),
+    ):  # fmt: skip
+        with open_pond(place.restore(backup, position).folder) as restored:
+            there = {own.name: [it.name for it in own.alerts.list()] for own in restored.maps()}
+            assert there == names
+            assert names["sales"] == ["gone"] or restored.map("sales").alerts.list() == (rule,)
+            later = restored.create_map("later", **value, exist_ok=True)
+            assert bool(later.alerts.list()) == ("later" in names)
+
+
 def test_damage_to_a_layer_says_what_to_do(tmp_path: Path, place: Place) -> None:
     with folder_pond(tmp_path / "pond") as (pond, source):
         fill(pond, 1, layered=("owners",))

@@ -17,7 +17,7 @@ from littlehorse.workflow import Workflow, WorkflowThread
 from millpond.clock import ManualClock
 from millpond.errors import Invalid
 from millpond.nodes.data_starts import DataStarts
-from millpond.pipelines import committed, loaded, pipeline, sql
+from millpond.pipelines import alert, alerted, committed, loaded, pipeline, sql
 from millpond.pipelines.plan import drawn
 from millpond.pond import Pond
 from millpond.server.workflows.data_watch import at_cursor
@@ -192,7 +192,36 @@ def test_commits_begin_runs_and_a_branch_that_is_put_back_begins_none() -> None:
         assert gone.began() == []
 
 
-@pytest.mark.parametrize("text", ["ON=loaded: x", "ON=stolen:a", "ON=loaded:a 0 3 * * *", "ON=committed:a"])
+def test_each_alert_of_a_rule_begins_one_run_and_others_none() -> None:
+    with temporary_pond() as pond:
+        sales = pond.create_map("sales", kind="aggregate", value="orders long count", resolution="none")
+        sales.alerts.add("orders > 0", name="any")
+        sales.alerts.add("orders > 1", name="many")
+
+        def load(*keys: str) -> None:
+            sales.load([{"key": key, "time": pond.clock.now_ms()} for key in keys])
+
+        load("before", "before")
+        own, of_all = World(pond, on="alerted:sales/many", overlap=True), World(pond, on="alerted:sales", overlap=True)
+        own.look()
+        assert own.began() == []
+        load("a", "b", "b")
+        own.look(times=2)
+        own.runs.restart()
+        load("a", "c")
+        own.look(times=3)
+        of_all.look()
+        crossings = [(event.id, event.headers["rule"]) for event in pond.events.read("millpond", "alerts/sales")][2:]
+        assert own.began() == [id_ for id_, rule in crossings if rule == "many"] and len(own.began()) == 2
+        assert of_all.began() == [id_ for id_, _ in crossings] and len(crossings) == 5
+        gone = World(pond, on="alerted:nothing")
+        gone.look()
+        assert gone.began() == []
+
+
+@pytest.mark.parametrize(
+    "text", ["ON=loaded: x", "ON=stolen:a", "ON=loaded:a 0 3 * * *", "ON=committed:a", "ON=alerted:a/", "ON=alerted:A"]
+)
 def test_what_nobody_can_wait_for_is_refused(text: str) -> None:
     with pytest.raises(Invalid):
         parse_cron(text)
@@ -206,6 +235,21 @@ def test_a_pipeline_says_for_what_it_waits() -> None:
     assert "when weather or flights is loaded (missed: all)" in "\n".join(drawn(own.plan))
     own = pipeline(body, name="own", when=committed("pond", branch="fix"))
     assert "when pond/fix is committed (missed: last)" in "\n".join(drawn(own.plan))
+    own = pipeline(body, name="own", when=alerted("sales", rule="late"))
+    assert "when sales/late is alerted (missed: all)" in "\n".join(drawn(own.plan))
     for wrong in ({"when": loaded("weather"), "schedule": "0 3 * * *"}, {"when": "weather"}, {"when": loaded()}):
         with pytest.raises(Invalid, match="when="):
             pipeline(body, name="own", **wrong)
+
+
+def test_an_alert_is_a_parameter_of_what_alerts_begin() -> None:
+    def body(crossing: dict = alert) -> None:  # type: ignore[type-arg,assignment]
+        sql("select {key}", key=crossing.key)  # type: ignore[attr-defined]
+
+    def text(crossing: str = alert) -> None:  # type: ignore[assignment]
+        sql("select {key}", key=crossing)
+
+    assert pipeline(body, name="own", when=alerted("sales")).plan.when == "alerted:sales"
+    for function, when in ((body, loaded("sales")), (body, ""), (text, alerted("sales"))):
+        with pytest.raises(Invalid, match="an alert is a dict"):
+            pipeline(function, name="own", when=when)

@@ -94,6 +94,55 @@ def test_a_process_follows_loads_and_goes_on_after_a_kill(tmp_path: Path) -> Non
     assert code != 0 and "nothing begins runs of the pipeline" in said
 
 
+ALERTS = """
+from millpond.pipelines import alert, alerted, arrived, notify, pipeline
+
+
+@pipeline(when=alerted("sales", rule="many"))
+def crossed(at: str = arrived, crossing: dict = alert):
+    notify("stream:etl/crossed", name="told", at=at, crossing=crossing)
+"""
+
+
+def test_each_crossing_has_one_run_that_knows_it_over_kills(tmp_path: Path) -> None:
+    (tmp_path / "after.py").write_text(ALERTS)
+
+    def load(*keys: str) -> None:
+        with millpond.open(tmp_path / "pond") as pond:
+            pond.map("sales").load([{"key": key, "time": "2024-01-01T10:00Z"} for key in keys])
+
+    with millpond.open(tmp_path / "pond", create=True) as pond:
+        sales = pond.create_map("sales", kind="aggregate", value="orders long count", resolution="1 hour")
+        sales.alerts.add("orders > 1", name="many")
+        sales.alerts.add("orders > 0", name="other")
+    load("before", "before")
+    for keys in ("aab", "bccdd"):
+        process, errors = begun(tmp_path, "run", "after.py", "--follow")
+        with errors:
+            assert any("begins when sales/many is alerted" in line for line in errors)
+            if keys == "aab":
+                load(*keys)
+                assert any("told: done" in line for line in errors)
+            else:
+                for _ in range(3):  # those that came while nobody looked
+                    assert any("told: done" in line for line in errors)
+            process.kill()
+            process.communicate(timeout=SECONDS)
+        if keys == "aab":
+            load(*"bccdd")
+    with millpond.open(tmp_path / "pond") as pond:
+        events = list(pond.events.read("etl", "crossed"))
+        ids = {event.id: event.headers["key"] for event in pond.events.read("millpond", "alerts/sales")}
+    payloads = [json.loads(event.payload) for event in events]
+    assert sorted(own["crossing"]["key"] for own in payloads) == ["a", "b", "c", "d"]
+    assert all(ids[own["at"]] == own["crossing"]["key"] for own in payloads)
+    assert [event.headers["job_id"].split("_")[0] for event in events] == [
+        f"crossed-on-{own['at']}" for own in payloads
+    ]
+    assert [own["crossing"]["before"] for own in payloads if own["crossing"]["key"] == "b"] == [{"orders": 1}]
+    assert {own["crossing"]["bucket"] for own in payloads} == {"2024-01-01T10:00:00+00:00"}
+
+
 def test_an_engine_works_for_one_run_after_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     file = tmp_path / "after.py"

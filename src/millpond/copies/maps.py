@@ -10,7 +10,7 @@ from millpond.maps.layered.history import changes_of, manifests_named, put_back
 from millpond.maps.log.apply import record
 from millpond.maps.model.catalogue import known_map
 from millpond.maps.model.definition import folder_name
-from millpond.maps.model.keyspaces import ABSORBED
+from millpond.maps.model.keyspaces import ABSORBED, ALERTS
 from millpond.maps.model.snapshot_pointer import move_pointer, read_pointer
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ __all__ = ("MapsByName",)
 
 @dataclass(frozen=True, slots=True)
 class MapsByName:
-    """Some maps as a transaction sees them: `main`, with its history."""
+    """Some maps as a transaction sees them: `main`, with its history, and the rules of its alerts."""
 
     tx: ReadTransaction
     maps: Sequence[MapDefinition]
@@ -87,7 +87,7 @@ class MapsByName:
             record(tx, "drop", (name,), {"incarnation": definition.incarnation}, now_ms)
         entry = record(tx, "create", (name,), {"definition": definition.to_dict()}, now_ms)
         move_pointer(tx, name, read_pointer(self.tx, name).current)
-        for key, row in list(self.tx.scan(ABSORBED[name].range())):
+        for key, row in [row for rows in (ABSORBED, ALERTS) for row in self.tx.scan(rows[name].range())]:
             tx.put(key, row)
         for change in changes_of(self.tx, name):
             put_back(tx, name, replace(change, position=entry.position, loaded=""))

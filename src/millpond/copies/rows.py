@@ -17,6 +17,7 @@ from millpond.maps.log.log import head_of
 from millpond.maps.model.catalogue import list_maps
 from millpond.maps.model.definition import folder_name
 from millpond.maps.model.keyspaces import (
+    ALERTS,
     CATALOGUE,
     COPIED,
     HISTORY,
@@ -55,8 +56,8 @@ _TAKEN = (
     *(keyspace for keyspace in REGISTRY.of(Scope.SHARED) if keyspace is not NODE_LIST),
     HISTORY, HISTORY_AGE, NAMED, SNAPSHOT, *_VERSIONS,
 )  # fmt: skip
-_STATE = (CATALOGUE, LOG, BRANCH, REPOSITORY, STAGED, TAG)
-"""The rows that every change of a pond by its users changes; what maintenance does changes others."""
+_STATE = (ALERTS, CATALOGUE, LOG, BRANCH, REPOSITORY, STAGED, TAG)
+"""The rows of which every change of a pond by its users changes some; what maintenance does changes others."""
 _ROWS_AT_ONCE = 8192
 
 

@@ -1,10 +1,11 @@
-"""Data for which schedules wait, looked for: loads in the log of a pond, commits of a branch.
+"""Data for which schedules wait, looked for: loads in the log of a pond, alerts in its streams, commits of a branch.
 
     schedule (cursor) ─▶ marks behind it ─▶ its policy ─▶ `DataArrived`, which the engine takes once
 
 | data | mark | is new when |
 |---|---|---|
 | `loaded:weather` | a position of the log | a load, or a merge into `main`, brought rows to the map |
+| `alerted:sales/late` | the id of an event | it tells a crossing of the rule, or without one of any rule of the map |
 | `committed:repository/branch` | the id of a commit | it is on the branch, by first parents, and was not before |
 
 Invariants:
@@ -25,6 +26,8 @@ from typing import TYPE_CHECKING, Final
 from littlehorse.model import ScheduledWfRun, Tenant, WfRun, WfRunId
 
 from millpond.errors import NotFound
+from millpond.events.ids import START, format_id, parse_id
+from millpond.reports.alerts import alert_stream
 from millpond.versions.graph.history import Window, is_ancestor
 from millpond.workflows.engine.commands import DataArrived
 from millpond.workflows.engine.cron import Cron, parse_cron
@@ -41,7 +44,7 @@ if TYPE_CHECKING:
 __all__ = ("DataStarts", "newest_mark")
 
 LOADS_READ: Final = 10_000
-"""Entries of the log that one look reads for a schedule; the next look goes on behind them."""
+"""Entries of the log, or events, that one look reads for a schedule; the next look goes on behind them."""
 COMMITS_READ: Final = 1_000
 """Commits that a look goes back; a branch with more of them since has a run for its head alone."""
 _PAGE = 1_000
@@ -52,7 +55,7 @@ _LOOKS_APART_MAX = 64
 
 @dataclass(frozen=True, slots=True)
 class _Mark:
-    """A load or a commit, and its time."""
+    """A load, an alert or a commit, and its time."""
 
     text: str
     time_ms: int
@@ -61,7 +64,9 @@ class _Mark:
 
 @dataclass(slots=True)
 class _Place:
-    """The place where a schedule was last seen: its cursor, the log that holds no news, and the looks to leave out."""
+    """The place where a schedule was last seen: its cursor, up to where the log, or the stream, holds no news, and the
+    looks to leave out.
+    """
 
     after: str
     position: int
@@ -91,7 +96,7 @@ class DataStarts:
         cron, key = parse_cron(schedule.cron_expression), (tenant, schedule.id.id)
         place = self._places.get(key)
         if place is None or place.after != cron.after:
-            place = self._places[key] = _Place(cron.after, int(cron.after) if cron.after.isdigit() else 0)
+            place = self._places[key] = _Place(cron.after, _position_of(cron))
         if place.pause:
             place.pause -= 1
             return None
@@ -112,7 +117,11 @@ class DataStarts:
             return _Mark(newest_mark(self._pond, cron.on), 0, begins=False)
         kind, _, where = cron.on.partition(":")
         is_all = cron.missed == "all"
-        marks = self._loads(where, place, first=is_all) if kind == "loaded" else _commits(self._pond, where, cron.after)
+        if kind == "committed":
+            marks = _commits(self._pond, where, cron.after)
+        else:
+            news = _loads if kind == "loaded" else _alerts
+            marks = _news(news(self._pond, where, place.position), place, first=is_all)
         if not marks:
             return None
         mark = marks[0] if is_all else marks[-1]
@@ -120,19 +129,42 @@ class DataStarts:
             return _Mark(mark.text, mark.time_ms, begins=False)
         return mark
 
-    def _loads(self, names: str, place: _Place, *, first: bool) -> list[_Mark]:
-        """The first load, or the last one, of some maps behind a place in the log."""
-        maps, marks = set(names.split(",")), list[_Mark]()
-        at = place.position
-        for entry in islice(_entries(self._pond, at), LOADS_READ):
-            at = entry.position
-            if entry.kind == "load" and any(entry.body["rows"].get(name) for name in maps.intersection(entry.maps)):
-                marks = [_Mark(str(entry.position), entry.stamp_ms)]
-                if first:
-                    break
-        if not marks:
-            place.position = at
-        return marks
+
+def _position_of(cron: Cron) -> int:
+    """The place of a cursor in the log, or in the stream."""
+    if cron.on.startswith("alerted:"):
+        return parse_id(cron.after)
+    return int(cron.after) if cron.after.isdigit() else 0
+
+
+def _news(marks: Iterator[tuple[int, _Mark | None]], place: _Place, *, first: bool) -> list[_Mark]:
+    """The first mark behind a place, or the last one; where there is none, the place moves on."""
+    chosen, empty = list[_Mark](), place.position
+    for position, mark in islice(marks, LOADS_READ):
+        empty = position
+        if mark is not None:
+            chosen = [mark]
+            if first:
+                break
+    if not chosen:
+        place.position = empty
+    return chosen
+
+
+def _loads(pond: Pond, names: str, after: int) -> Iterator[tuple[int, _Mark | None]]:
+    """The entries of the log behind a position; those are marks that brought rows to some maps."""
+    maps = set(names.split(","))
+    for entry in _entries(pond, after):
+        brings = entry.kind == "load" and any(entry.body["rows"].get(name) for name in maps.intersection(entry.maps))
+        yield entry.position, _Mark(str(entry.position), entry.stamp_ms) if brings else None
+
+
+def _alerts(pond: Pond, where: str, after: int) -> Iterator[tuple[int, _Mark | None]]:
+    """The events of a map's alerts behind one; those are marks that tell a crossing of a rule."""
+    name, _, rule = where.partition("/")
+    for event in pond.events.read(*alert_stream(name), format_id(after)):
+        crossing = event.kind == "alert" and rule in ("", event.headers["rule"])
+        yield event.number, _Mark(event.id, event.time_ms) if crossing else None
 
 
 def newest_mark(pond: Pond, data: str) -> str:
@@ -140,6 +172,9 @@ def newest_mark(pond: Pond, data: str) -> str:
     kind, _, where = data.partition(":")
     if kind == "loaded":
         return str(pond.log.position()[0])
+    if kind == "alerted":
+        index = pond.events.index(*alert_stream(where.partition("/")[0]))
+        return format_id(START if index is None else index.last_id)
     with suppress(NotFound):
         return _branch(pond, where).head().id
     return _NONE

@@ -29,6 +29,8 @@ need("littlehorse")
 
 from millpond.pipelines import tasks as _tasks
 from millpond.pipelines.declare import (
+    alert,
+    alerted,
     arrived,
     branch,
     check,
@@ -54,7 +56,8 @@ from millpond.pipelines.requests import ColumnRule, Drift, KeyRule, Question, Ro
 from millpond.pipelines.workflow_steps import Pipeline
 
 __all__ = (
-    "ColumnRule", "Drift", "KeyRule", "Pipeline", "Question", "Rows", "Rules", "Target", "View", "arrived", "branch",
+    "ColumnRule", "Drift", "KeyRule", "Pipeline", "Question", "Rows", "Rules", "Target", "View", "alert",
+    "alerted", "arrived", "branch",
     "check", "committed", "condense", "enrich", "item", "load", "loaded", "merge", "notify", "pipeline", "publish",
     "python", "retain", "shell", "spark", "sql", "today", "yesterday",
 )  # fmt: skip

@@ -21,7 +21,7 @@ from littlehorse.workflow import NodeOutput, WfRunVariable, Workflow, WorkflowTh
 
 from millpond.json_forms import plain
 from millpond.pipelines.attempt_logs import attempt_bytes
-from millpond.pipelines.plan import Plan, PlannedStep
+from millpond.pipelines.plan import ALERTED, Plan, PlannedStep
 from millpond.pipelines.programs import Program
 from millpond.workflows.engine.pipeline_starts import PARAMETERS, STEP, VALUES, spec_name
 
@@ -42,6 +42,8 @@ def compiled(plan: Plan, program: Program) -> Workflow:
         values = thread.declare_json_obj(VALUES, {})
         first = {"kind": PARAMETERS, "name": PARAMETERS, "time_zone": plan.time_zone,
                  PARAMETERS: plain(list(plan.parameters))}  # fmt: skip
+        if plan.when.startswith(ALERTED):
+            first["map"] = plan.when.removeprefix(ALERTED).partition("/")[0]
         values.assign(thread.execute(STEP, first, inputs, {}, retries=3, timeout_seconds=60))
         for step in plan.steps:
             output = _node(thread, plan, step, values, code)

@@ -25,13 +25,13 @@ from datetime import date, datetime, timedelta
 from typing import Any, get_type_hints
 
 from millpond.errors import Invalid
-from millpond.pipelines.plan import Parameter, Plan, PlannedStep, check_plan
+from millpond.pipelines.plan import ALERTED, Parameter, Plan, PlannedStep, check_plan
 from millpond.pipelines.values import Value, step_of, template_of
 
 __all__ = (
-    "Declared", "OnBranch", "arrived", "branch", "check", "committed", "condense", "enrich", "item", "load", "loaded",
-    "merge", "notified", "notify", "pipeline", "publish", "python", "retain", "shell", "spark", "sql", "today",
-    "yesterday",
+    "Declared", "OnBranch", "alert", "alerted", "arrived", "branch", "check", "committed", "condense", "enrich", "item",
+    "load", "loaded", "merge", "notified", "notify", "pipeline", "publish", "python", "retain", "shell", "spark", "sql",
+    "today", "yesterday",
 )  # fmt: skip
 
 TYPES: dict[type, str] = {str: "str", int: "int", float: "float", bool: "bool", date: "date", datetime: "datetime",
@@ -56,9 +56,22 @@ def arrived(instant: datetime) -> str:
                   hint="write it as the default of a parameter: at: str = arrived")  # fmt: skip
 
 
+def alert(instant: datetime) -> str:
+    """The alert that began a run: its `map`, `rule`, `key`, `bucket`, the condition `when`, the values `before` and
+    `after`, and the `position` of the load; as a default of a parameter. A run that no alert began has an empty one.
+    """
+    raise Invalid("the alert that began a run is known to that run alone", kind="pipeline_plan", value=instant,
+                  hint="write it as the default of a parameter: crossing: dict = alert")  # fmt: skip
+
+
 def loaded(*maps: str) -> str:
     """For `when` of a pipeline: one of some maps got a load, or a merge, on `main`."""
     return f"loaded:{','.join(maps)}"
+
+
+def alerted(map: str, /, *, rule: str = "") -> str:
+    """For `when` of a pipeline: a rule of an aggregate, or any of its rules, told an alert."""
+    return f"{ALERTED}{map}/{rule}".removesuffix("/")
 
 
 def committed(repository: str, /, *, branch: str = "main") -> str:
@@ -66,7 +79,9 @@ def committed(repository: str, /, *, branch: str = "main") -> str:
     return f"committed:{repository}/{branch}"
 
 
-COMPUTED: dict[str, Callable[[datetime], date | str]] = {"today": today, "yesterday": yesterday, "arrived": arrived}
+COMPUTED: dict[str, Callable[[datetime], date | str]] = {
+    "today": today, "yesterday": yesterday, "arrived": arrived, "alert": alert,
+}  # fmt: skip
 
 
 class _Recording:
@@ -142,7 +157,7 @@ class Declared:
 
     def __init__(
         self, function: Callable[..., Any], *, name: str = "", schedule: str = "", time_zone: str = "",
-        overlap: bool = False, missed: str = "last", when: str = "", on_failure: Callable[[Value], Any] | None = None,
+        overlap: bool = False, missed: str = "", when: str = "", on_failure: Callable[[Value], Any] | None = None,
     ) -> None:  # fmt: skip
         self.function = function
         parameters = tuple(_parameters(function))
@@ -153,8 +168,9 @@ class Declared:
         self.functions = recording.functions | failed.functions
         self.plan = check_plan(Plan(
             name=name or function.__name__, parameters=parameters, steps=tuple(recording.steps),
-            on_failure=tuple(failed.steps), schedule=schedule, time_zone=time_zone, overlap=overlap, missed=missed,
-            when=when, doc=inspect.getdoc(function) or "",
+            on_failure=tuple(failed.steps), schedule=schedule, time_zone=time_zone, overlap=overlap,
+            missed=missed or ("all" if str(when).startswith(ALERTED) else "last"), when=when,
+            doc=inspect.getdoc(function) or "",
         ))  # fmt: skip
 
     def __call__(self, **inputs: Any) -> Any:
@@ -182,7 +198,8 @@ def pipeline(function: Callable[..., Any] | None = None, /, **options: Any) -> A
     run of it begin while the one before is open. Instants that passed meanwhile, or while the node was down, have a
     run for the `missed="last"`; for `"all"`, at most 100, one after another; or for `"none"`. Instead of a schedule,
     `when=loaded("MAP")` or `committed("REPOSITORY", branch="…")` begins a run for each load or commit that comes, with
-    the same policies. `on_failure` is a function of steps, which gets the failure.
+    the same policies; `when=alerted("MAP", rule="…")` for each alert, `missed="all"` where no other policy is named.
+    `on_failure` is a function of steps, which gets the failure.
 
     Raises: `Invalid` for a step that cannot work.
     """
@@ -220,7 +237,7 @@ def _parameters(function: Callable[..., Any]) -> list[Parameter]:
         elif callable(own.default):
             word = own.default.__name__
             if COMPUTED.get(word) is not own.default:
-                raise Invalid("a default is a value, or today, yesterday or arrived of millpond.pipelines",
+                raise Invalid("a default is a value, or today, yesterday, arrived or alert of millpond.pipelines",
                               kind="pipeline_plan", parameter=name, default=word)  # fmt: skip
             parameters.append(Parameter(name=name, type=kind, required=False, default=word, computed=True))
         else:

@@ -26,6 +26,7 @@ from millpond.pipelines.requests import Target
 from millpond.pipelines.step import Failed, Step
 from millpond.pipelines.targets import map_for_load
 from millpond.pipelines.values import filled
+from millpond.reports.alerts import read_alert
 from millpond.workflows.engine.cron import instant_of, zone_of
 from millpond.workflows.engine.data_starts import mark_of
 from millpond.workflows.engine.pipeline_starts import BRANCH, PARAMETERS, checked_parameters
@@ -57,7 +58,10 @@ async def carried_out(
     Raises: `Failed` for a check that does not hold; as the kind.
     """
     if planned["kind"] == PARAMETERS:
-        return await step.once(partial(_parameters, planned, values, step))
+        if "map" not in planned:
+            return await step.once(partial(_parameters, planned, values, step))
+        output: dict[str, Any] = await step.of_pond(partial(_parameters, planned, values, step))
+        return output
     if planned["when"] is not None and not filled(planned["when"], values):
         return _SKIPPED
     planned = {**planned, "program": program, "job": job}
@@ -82,8 +86,10 @@ async def carried_out(
     return {"items": outputs, "count": len(outputs)}
 
 
-def _parameters(planned: dict[str, Any], inputs: dict[str, Any], step: Step) -> dict[str, Any]:
-    """The values of parameters: of their types, with defaults where none is given."""
+def _parameters(
+    planned: dict[str, Any], inputs: dict[str, Any], step: Step, pond: Pond | RemotePond | None = None
+) -> dict[str, Any]:
+    """The values of parameters: of their types, with defaults where none is given; an alert is one of the pond's."""
     branch = inputs.get(BRANCH, "")
     stated = checked_parameters(planned["parameters"], inputs)
     zone = zone_of(planned.get("time_zone") or "UTC")  # a run of an earlier release has none
@@ -92,11 +98,16 @@ def _parameters(planned: dict[str, Any], inputs: dict[str, Any], step: Step) -> 
     values: dict[str, Any] = {"run": {"id": step.context.wf_run_id.id, "began": began.astimezone(UTC).isoformat()}}
     if branch:
         values["run"]["branch"] = branch
+    mark = mark_of(values["run"]["id"])
     for own in planned["parameters"]:
         name, default = own["name"], own["default"]
-        if own["computed"]:
-            default = mark_of(values["run"]["id"]) if default == "arrived" else str(COMPUTED[default](at))
-        values[name] = stated.get(name, default)
+        if name in stated:
+            default = stated[name]
+        elif default == "alert" and own["computed"]:
+            default = read_alert(pond.events, planned["map"], mark) if pond is not None and mark else {}
+        elif own["computed"]:
+            default = mark if default == "arrived" else str(COMPUTED[default](at))
+        values[name] = default
     return values
 
 

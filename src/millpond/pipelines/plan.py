@@ -16,10 +16,12 @@ from millpond.errors import Invalid
 from millpond.pipelines.values import names_in
 from millpond.workflows.engine.cron import MISSED, Cron, is_data, next_instant, parse_cron, zone_of
 
-__all__ = ("Parameter", "Plan", "PlannedStep", "check_plan", "cron_words", "drawn", "drawn_svg")
+__all__ = ("ALERTED", "Parameter", "Plan", "PlannedStep", "check_plan", "cron_words", "drawn", "drawn_svg")
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,60}")
 RESERVED = ("run", "failure")
+ALERTED = "alerted:"
+"""The `when` of a pipeline that alerts of a map begin: the map, and perhaps a rule, come behind it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +94,7 @@ class Plan:
     def _data_cron(self) -> Cron:
         if self.schedule or not is_data(self.when):
             raise Invalid("a pipeline begins by a schedule, or when data come", kind="pipeline_plan", when=self.when,
-                          hint='schedule="…", when=loaded("MAP"), or when=committed("REPOSITORY")')  # fmt: skip
+                          hint='schedule="…", or when=loaded("MAP"), alerted("MAP"), committed("REPO")')  # fmt: skip
         return Cron("", overlap=self.overlap, missed=self.missed, on=self.when)
 
 
@@ -110,6 +112,10 @@ def check_plan(plan: Plan) -> Plan:
     if plan.cron() is not None and (required := [own.name for own in plan.parameters if own.required]):
         raise Invalid("a run that a schedule begins has the defaults of its parameters", kind="pipeline_plan",
                       pipeline=plan.name, parameter=required[0], hint=f"give {required[0]} a default")  # fmt: skip
+    alerts = [own for own in plan.parameters if own.computed and own.default == "alert"]
+    if alerts and (alerts[0].type != "dict" or not plan.when.startswith(ALERTED)):
+        raise Invalid("an alert is a dict, of a pipeline that alerts begin", kind="pipeline_plan", pipeline=plan.name,
+                      parameter=alerts[0].name, hint='when=alerted("MAP"), and crossing: dict = alert')  # fmt: skip
     there = [*RESERVED, *(parameter.name for parameter in plan.parameters)]
     for step in (*plan.steps, *plan.on_failure):
         if not _NAME.fullmatch(step.name) or step.name in (*there, "item"):

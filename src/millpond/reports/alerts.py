@@ -12,12 +12,13 @@ Invariants:
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from millpond.errors import MillpondError
+from millpond.errors import MillpondError, NotFound
 from millpond.events.event import EventBatch, NewEvent
+from millpond.events.ids import format_id, parse_id
 from millpond.events.names import OWN_QUEUE, StreamName
-from millpond.json_forms import to_json
+from millpond.json_forms import parse_object, to_json
 from millpond.kernel.steps import step
 from millpond.maps.alerts.alerted import next_alerted, remove_alerted
 from millpond.reports.reporter import reason_of
@@ -25,11 +26,12 @@ from millpond.reports.reporter import reason_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from millpond.events.interface import EventsLike
     from millpond.kernel.space import Space
     from millpond.maps.alerts.alerted import Alerted
     from millpond.reports.reporter import Appends
 
-__all__ = ("alert_stream", "tell_alerts")
+__all__ = ("alert_stream", "read_alert", "tell_alerts")
 
 SOURCE = "alerts"
 KEY_CHARS_MAX = 200
@@ -42,6 +44,18 @@ _LOG = logging.getLogger(__name__)
 def alert_stream(name: str) -> StreamName:
     """The stream of a map's alerts."""
     return StreamName(OWN_QUEUE, f"alerts/{name}")
+
+
+def read_alert(events: EventsLike, name: str, id_: str) -> dict[str, Any]:
+    """The alert of a map whose event has this id: its `map`, `rule`, `key`, `bucket`, and what the payload tells.
+
+    Raises: `NotFound` when the event is stored no more.
+    """
+    event = next(events.read(*alert_stream(name), format_id(parse_id(id_) - 1)), None)
+    if event is None or event.id != id_:
+        raise NotFound("the event of the alert is gone", kind="alert_not_found", map=name, event=id_,
+                       hint=f"give the queue {OWN_QUEUE} a longer retention")  # fmt: skip
+    return {**event.headers, **parse_object(event.payload)}
 
 
 def tell_alerts(space: Space, store: Callable[[], Appends]) -> None:

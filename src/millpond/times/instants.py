@@ -27,8 +27,8 @@ from millpond.error_values import shown
 from millpond.errors import Invalid
 
 __all__ = (
-    "FEW_ROWS", "INSTANT_MAX", "INSTANT_MIN", "MILLIS_CLEAR", "UNITS", "Times", "clear_instant", "parse_instant",
-    "parse_moment", "read_times", "to_millis",
+    "FEW_ROWS", "INSTANT_MAX", "INSTANT_MIN", "MILLIS_CLEAR", "UNITS", "Times", "clear_instant", "instant_text",
+    "parse_instant", "parse_moment", "read_times", "to_millis",
 )  # fmt: skip
 
 INSTANT_MIN = -62_135_596_800_000
@@ -96,7 +96,16 @@ def clear_instant(millis: int) -> int | str:
     >>> clear_instant(1_360_346_400_000), clear_instant(1_360_346_400)
     (1360346400000, '1970-01-16T17:52:26.400000+00:00')
     """
-    return (_EPOCH + timedelta(milliseconds=millis)).isoformat() if _is_vague(millis) else millis
+    return instant_text(millis) if _is_vague(millis) else millis
+
+
+def instant_text(millis: int) -> str:
+    """UTC milliseconds as ISO 8601 text, with a fraction where there is one.
+
+    >>> instant_text(1_360_346_400_000)
+    '2013-02-08T18:00:00+00:00'
+    """
+    return (_EPOCH + timedelta(milliseconds=millis)).isoformat()
 
 
 def parse_moment(value: object) -> int:

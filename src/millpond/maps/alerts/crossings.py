@@ -57,6 +57,11 @@ class Addresses:
     keys: pa.Array
     times: I64
 
+    @classmethod
+    def none(cls) -> Addresses:
+        """No bucket."""
+        return cls(pa.array([], pa.binary()), np.zeros(0, np.int64))
+
     def __len__(self) -> int:
         return len(self.times)
 
@@ -132,6 +137,8 @@ def crossed(
     Raises: as `GroupsOf.holds`.
     """
     held = changed.take(np.flatnonzero(after.holds(condition, changed)))
+    if not len(held):
+        return held
     new = held.take(np.flatnonzero(~before.holds(condition, held)))
     if not len(new):
         return new

@@ -11,31 +11,37 @@ Invariants:
 * the outcome is about one state before and one after: where another change came first, it is made anew;
 * memory does not grow with a change: groups are judged some keys at a time, and at most `CROSSINGS_MAX` of one
   rule are told, the others counted;
-* a map without rules is asked for them, and no file is opened.
+* a map without rules is asked for them, and no file is opened; nor is one for a rule that no group of a load can reach.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
 from millpond import ranges
 from millpond.errors import Conflict
 from millpond.maps.alerts.crossings import Addresses, GroupsOf, crossed
+from millpond.maps.alerts.limits import Limit, limits_of, within
 from millpond.maps.alerts.rules import rules_of
 from millpond.maps.layered.differences import differences
+from millpond.maps.snapshots.combined_groups import GroupRows
 from millpond.maps.snapshots.rows_of_groups import rows_of_groups
+from millpond.times.instants import instant_text
 
 if TYPE_CHECKING:
     from millpond.kernel.space import ReadTransaction
     from millpond.maps.alerts.rules import AlertRule
     from millpond.maps.layered.head import Layers
     from millpond.maps.model.definition import MapDefinition
+    from millpond.maps.predicates.predicate import Predicate
     from millpond.maps.snapshots.manifest import Layer, SnapshotManifest
     from millpond.stores.objects import Objects
 
@@ -45,7 +51,6 @@ CROSSINGS_MAX = 10_000
 """The crossings of one rule that one change tells; it says how many more there were."""
 TEXT_CHARS_MAX = 200
 """Longer text is cut where a crossing shows values."""
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,31 +109,67 @@ def crossings(
 
     Raises: as `judged`.
     """
-    conditions = [(rule, rule.condition(definition)) for rule in outcome.rules]
-    counts = dict.fromkeys((rule.name for rule in outcome.rules), 0)
+    judges = [_Judge.of(definition, rule, before, brought) for rule in outcome.rules]
+    judges = [judge for judge in judges if all(limit.of_load() for limit in judge.limits)]
+    counts = dict.fromkeys((judge.rule.name for judge in judges), 0)
     with closing(GroupsOf(objects, definition, before)) as old, closing(GroupsOf(objects, definition, after)) as new:
-        for changed in _changed(objects, definition, before, after, brought):
-            for rule, condition in conditions:
-                made = crossed(definition, condition, rule.buckets, old, new, changed)
+        for touched in _touched(objects, definition, before, after, brought) if judges else ():
+            for judge in judges:
+                rule, changed = judge.rule, touched.within(judge.limits)
+                made = crossed(definition, judge.condition, rule.buckets, old, new, changed)
                 left = max(CROSSINGS_MAX - counts[rule.name], 0)
                 counts[rule.name] += len(made)
                 outcome.crossings += _shown(rule, old, new, Addresses(made.keys[:left], made.times[:left]))
     outcome.omitted |= {name: count - CROSSINGS_MAX for name, count in counts.items() if count > CROSSINGS_MAX}
 
 
-def _changed(
+@dataclass(frozen=True, slots=True)
+class _Judge:
+    """A rule, ready to use, and the limits that a load sets to its condition."""
+
+    rule: AlertRule
+    condition: Predicate
+    limits: Sequence[Limit]
+
+    @classmethod
+    def of(
+        cls, definition: MapDefinition, rule: AlertRule, before: SnapshotManifest | None, brought: Layer | None
+    ) -> _Judge:  # fmt: skip
+        condition = rule.condition(definition)
+        return cls(rule, condition, () if brought is None else limits_of(definition, condition, before, brought))
+
+
+@dataclass(frozen=True)
+class _Touched:
+    """Groups that a change touched, all of a key together; `values` are those of a load."""
+
+    rows: Callable[[], pa.RecordBatch]
+    values: pa.StructArray | None = None
+
+    @cached_property
+    def addresses(self) -> Addresses:
+        """Those of all groups."""
+        rows = self.rows()
+        return Addresses(rows.column("key"), rows.column("time").to_numpy())
+
+    def within(self, limits: Sequence[Limit]) -> Addresses:
+        """The addresses of the groups within limits."""
+        if self.values is None or not limits:
+            return self.addresses
+        places = np.flatnonzero(within(limits, self.values))
+        return self.addresses.take(places) if len(places) else Addresses.none()
+
+
+def _touched(
     objects: Objects, definition: MapDefinition, before: SnapshotManifest | None, after: SnapshotManifest,
     brought: Layer | None,
-) -> Iterator[Addresses]:  # fmt: skip
-    """The groups that a change touched, all of a key together."""
-    batches: Iterable[pa.RecordBatch]
+) -> Iterator[_Touched]:  # fmt: skip
     if brought is None:
-        batches = (difference.address_rows() for difference in differences(objects, before, after))
-    else:
-        entries: Sequence[ranges.RangeEntry] = ranges.load_index(objects, brought.index).entries
-        batches = (rows_of_groups(definition, ranges.open_range(objects, entry)) for entry in entries)
-    for batch in batches:
-        yield Addresses(batch.column("key"), batch.column("time").to_numpy())
+        yield from (_Touched(difference.address_rows) for difference in differences(objects, before, after))
+        return
+    for entry in ranges.load_index(objects, brought.index).entries:
+        groups = ranges.open_range(objects, entry)
+        yield _Touched(partial(rows_of_groups, definition, groups), GroupRows.of(groups).rows.field("value"))
 
 
 def _shown(rule: AlertRule, old: GroupsOf, new: GroupsOf, made: Addresses) -> Iterator[Crossing]:
@@ -138,7 +179,7 @@ def _shown(rule: AlertRule, old: GroupsOf, new: GroupsOf, made: Addresses) -> It
     for key, time, before, after in places:
         yield Crossing(
             rule=rule.name, when=rule.when, key=key.decode(), before=_plain(before), after=_plain(after),
-            bucket=(_EPOCH + timedelta(milliseconds=time)).isoformat(),
+            bucket=instant_text(time),
         )  # fmt: skip
 
 

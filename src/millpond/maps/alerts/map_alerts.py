@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -16,9 +15,9 @@ from millpond.maps.alerts.rules import RULES_MAX, AlertRule, checked_rule, put_r
 from millpond.maps.layered.history import changes_of
 from millpond.maps.model.catalogue import same_map
 from millpond.maps.model.keyspaces import ALERTS
-from millpond.maps.snapshots.leases import Lease
-from millpond.maps.snapshots.manifest import SnapshotManifest, load_manifest
+from millpond.maps.snapshots.leased import leased
 from millpond.times.durations import parse_duration
+from millpond.times.instants import instant_text
 
 if TYPE_CHECKING:
     from millpond.kernel.space import ReadTransaction, Transaction
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 
 __all__ = ("AlertTrial", "MapAlerts", "TrialCrossing")
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TRIAL = "trial"
 
 
@@ -144,7 +142,7 @@ class MapAlerts:
             alerts += tuple(_of_trial(change, crossing) for crossing in outcome.crossings[:room])
             omitted += max(len(outcome.crossings) - room, 0) + outcome.omitted.get(rule.name, 0)
         return AlertTrial(
-            map=self._definition.name, when=when, buckets=rule.buckets, since=_text(first) if changes else "",
+            map=self._definition.name, when=when, buckets=rule.buckets, since=instant_text(first) if changes else "",
             changes=changes, alerts=alerts, omitted=omitted,
         )  # fmt: skip
 
@@ -154,20 +152,14 @@ class MapAlerts:
 
     def _judge(self, before: Change | None, change: Change, outcome: Judged) -> None:
         objects = self.layers.objects
-        names = [
-            change.manifest,
-            *([] if before is None else [before.manifest]),
-            *([change.loaded] * bool(change.loaded)),
-        ]
-        leases = [Lease(objects, name) for name in names]
-        try:
-            after, *rest = (load_manifest(objects, name) for name in names)
-            old: SnapshotManifest | None = None if before is None else rest[0]
-            brought = rest[-1].layers[0] if change.loaded else None
+        with ExitStack() as held:
+            after, old, loaded = (
+                held.enter_context(leased(objects, name)).manifest if name else None
+                for name in (change.manifest, before and before.manifest, change.loaded)
+            )
+            assert after is not None, "a change has a manifest"
+            brought = None if loaded is None else loaded.layers[0]
             crossings(objects, self._definition, old, after, outcome, brought)
-        finally:
-            for lease in leases:
-                lease.release()
 
 
 def _steps(history: list[Change], first_ms: int) -> Iterator[tuple[Change | None, Change]]:
@@ -181,9 +173,5 @@ def _steps(history: list[Change], first_ms: int) -> Iterator[tuple[Change | None
 
 
 def _of_trial(change: Change, crossing: Crossing) -> TrialCrossing:
-    return TrialCrossing(time=_text(change.moment_ms), key=crossing.key, bucket=crossing.bucket,
+    return TrialCrossing(time=instant_text(change.moment_ms), key=crossing.key, bucket=crossing.bucket,
                          before=crossing.before, after=crossing.after)  # fmt: skip
-
-
-def _text(moment_ms: int) -> str:
-    return (_EPOCH + timedelta(milliseconds=moment_ms)).isoformat()

@@ -4,7 +4,7 @@
 
 Invariants:
 * a condition was read, and met the columns of its map, before it was stored; fields of aggregates never change;
-* rules of a map that is dropped go, and those of one that is renamed come along, in that write;
+* rules of a map that is dropped go, and those of one that is renamed or copied come along, in that write;
 * a rule is about what is entered after it: who judges a load reads the rules again where the load is entered.
 """
 
@@ -19,6 +19,7 @@ import pyarrow as pa
 from millpond.error_values import shown
 from millpond.errors import Corrupt, Invalid
 from millpond.json_forms import FormError, JsonForm
+from millpond.maps.model.catalogue import known_map
 from millpond.maps.model.columns import askable_schema
 from millpond.maps.model.keyspaces import ALERTS
 from millpond.maps.predicates.predicate import predicate
@@ -29,7 +30,10 @@ if TYPE_CHECKING:
     from millpond.maps.model.definition import MapDefinition
     from millpond.maps.predicates.predicate import Predicate
 
-__all__ = ("BUCKETS_MAX", "CONDITION_CHARS_MAX", "RULES_MAX", "AlertRule", "checked_rule", "put_rule", "rules_of")
+__all__ = (
+    "BUCKETS_MAX", "CONDITION_CHARS_MAX", "RULES_MAX", "AlertRule", "checked_rule", "forget_misfits", "put_rule",
+    "rules_of",
+)  # fmt: skip
 
 RULES_MAX = 100
 """The rules of one map: each load meets them all."""
@@ -74,6 +78,20 @@ def rules_of(tx: ReadTransaction, name: str) -> tuple[AlertRule, ...]:
 def put_rule(tx: Transaction, name: str, rule: AlertRule) -> None:
     """Store a rule of a map."""
     tx.put(ALERTS.pack(name, rule.name), _FORM.encode(rule))
+
+
+def forget_misfits(tx: Transaction) -> None:
+    """Remove the rules that their maps cannot meet: a pond as of before may have others of those names, or none."""
+    for key, row in list(tx.scan(ALERTS.range())):
+        definition = known_map(tx, str(ALERTS.unpack(key)[0]))
+        try:
+            rule = _FORM.decode(row)
+            if definition is not None and definition.aggregation is not None:
+                checked_rule(definition, rule.name, rule.when, rule.buckets)
+                continue
+        except (FormError, Invalid):
+            pass
+        tx.delete(key)
 
 
 def checked_rule(

@@ -129,9 +129,9 @@ def _enter(
     move_pointer(tx, after.name, Current(manifest.id, manifest.incarnation, manifest.shard_version))
     for key, row in list(tx.scan(ABSORBED[before.name].range())):
         tx.put(ABSORBED.pack(after.name, ABSORBED.unpack(key)[1]), row)
+    for key, row in list(tx.scan(ALERTS[before.name].range())):
+        tx.put(ALERTS.pack(after.name, ALERTS.unpack(key)[1]), row)
     if drop:
-        for key, row in list(tx.scan(ALERTS[before.name].range())):
-            tx.put(ALERTS.pack(after.name, ALERTS.unpack(key)[1]), row)
         for change in changes_of(tx, before.name):
             put_back(tx, after.name, replace(change, manifest=linked[change.manifest].id, loaded=""))
         record(tx, "drop", (before.name,), {"incarnation": before.incarnation}, now)

@@ -11,7 +11,6 @@ Invariants:
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -30,6 +29,7 @@ from millpond.maps.snapshots.leases import Lease, Leased
 from millpond.maps.snapshots.manifest import load_manifest
 from millpond.maps.snapshots.moments import Moments
 from millpond.maps.snapshots.snapshot import Snapshot
+from millpond.times.instants import instant_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
 __all__ = ("History", "OpenHistory", "Past")
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 ATTEMPTS = 3
 """A manifest may age out between the reading of its name and its opening: then the history is read again."""
 
@@ -79,14 +78,14 @@ class History(NamedTuple):
         return numbers
 
     def _early(self, moment: int) -> Invalid:
-        first = _shown(int(self.moments[0]))
+        first = instant_text(int(self.moments[0]))
         if self.whole:
             return Invalid(
-                "nothing was known of the map then", kind="nothing_known", map=self.map, known_at=_shown(moment),
+                "nothing was known of the map then", kind="nothing_known", map=self.map, known_at=instant_text(moment),
                 first_change=first, hint="ask as known at its first change, or later",
             )  # fmt: skip
         return Invalid(
-            "the history of the map begins later", kind="history_ended", map=self.map, known_at=_shown(moment),
+            "the history of the map begins later", kind="history_ended", map=self.map, known_at=instant_text(moment),
             begins=first, hint="the setting maps.history says how long changes are kept",
         )  # fmt: skip
 
@@ -213,7 +212,3 @@ class Past:
             history.manifests[-1] = current.manifest
         self._read = pointer.revision, history
         return history
-
-
-def _shown(moment_ms: int) -> str:
-    return (_EPOCH + timedelta(milliseconds=moment_ms)).isoformat()

@@ -37,7 +37,7 @@ from millpond.maps.log.log import ENTRIES
 from millpond.maps.log.queue import Quarantined, quarantine_folder
 from millpond.maps.model.catalogue import list_maps
 from millpond.maps.model.definition import MapDefinition, Store, folder_name
-from millpond.maps.model.keyspaces import ABSORBED, CATALOGUE, CLONED, POND_ID, QUARANTINE
+from millpond.maps.model.keyspaces import ABSORBED, ALERTS, CATALOGUE, CLONED, POND_ID, QUARANTINE
 from millpond.maps.shard.generation import Generation
 from millpond.maps.shard.shard import Shard, generation_folder, read_generation
 from millpond.stores.files import disk_errors, make_folder, remove_tree, sync, write_file_atomically
@@ -123,12 +123,14 @@ def write_quarantine(tx: ReadTransaction, file: Path) -> None:
 
 
 def write_own(tx: ReadTransaction, file: Path) -> None:
-    """Write the rows that the folder alone has, but for those of its node: a backup takes them, and no clone does."""
+    """Write the rows that the folder alone has, but for those of its node: a backup takes them, and no clone does. And
+    the rules of alerts: no entry of the log tells of those that came after the state.
+    """
     write_rows(file, (row for keyspace in _own_keyspaces() for row in tx.scan(keyspace.range())))
 
 
 def _own_keyspaces() -> list[Keyspace]:
-    return [keyspace for keyspace in REGISTRY.of(Scope.FOLDER) if keyspace.part != "pond"]
+    return [ALERTS, *(keyspace for keyspace in REGISTRY.of(Scope.FOLDER) if keyspace.part != "pond")]
 
 
 def own_rows(file: Path) -> Iterator[tuple[bytes, bytes]]:

@@ -176,7 +176,7 @@ def _grounded(
         index = write_groups(objects, definition, alive, spill, updates=times.updates)
         grounded = _layer(index, definition, LayerMode.WHOLE, times)
         if grounded is not None:
-            return (*above, replace(grounded, reach=last.reach))
+            return (*above, replace(grounded, reach=last.reach, extremes=last.extremes))
         layers = tuple(above)
     return layers
 

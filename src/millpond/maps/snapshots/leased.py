@@ -21,7 +21,7 @@ from millpond.maps.snapshots.leases import Lease, Leased
 from millpond.maps.snapshots.refresh import refreeze
 from millpond.stores.objects import Objects
 
-__all__ = ("MapSnapshots",)
+__all__ = ("MapSnapshots", "leased")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class MapSnapshots:
         current = self._named()
         while current is not None:
             try:
-                return _leased(self.objects, current.manifest)
+                return leased(self.objects, current.manifest)
             except NotFound:
                 newer = self._named()
                 if newer == current:
@@ -78,7 +78,11 @@ class MapSnapshots:
         return read_current(self.space, self.shard.definition)
 
 
-def _leased(objects: Objects, id_: str) -> Leased:
+def leased(objects: Objects, id_: str) -> Leased:
+    """The snapshot of an id, whose files stay.
+
+    Raises: `NotFound` when it is gone; `Corrupt`.
+    """
     lease = Lease(objects, id_)
     try:
         return Leased(load_manifest(objects, id_), lease)

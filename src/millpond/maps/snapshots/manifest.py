@@ -90,7 +90,8 @@ class Layer:
 
     `value` is the id of the value type that its rows were written under: `MapDefinition.value_id`. `updates` says that
     its rows have a column of update times; it does not count where `updated` says when all were put. `reach` says how
-    far the largest sum of an aggregate reaches into its type, where that is worth a note.
+    far the largest sum of an aggregate reaches into its type, where that is worth a note; `extremes`, of its first
+    fields of numbers, the name, the least and the greatest value.
     """
 
     index: str
@@ -101,6 +102,7 @@ class Layer:
     updated: int | None = None
     updates: bool = False
     reach: float = 0.0
+    extremes: tuple[tuple[str, float, float], ...] = ()
 
     @classmethod
     def of(
@@ -236,6 +238,8 @@ class SnapshotManifest:
                 del layer["updates"]
             if not layer["reach"]:
                 del layer["reach"]
+            if not layer["extremes"]:
+                del layer["extremes"]
         if self.aggregation is None:
             del payload["aggregation"], payload["tickets"]
         else:

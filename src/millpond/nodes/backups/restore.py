@@ -17,7 +17,9 @@ from millpond.client.transfer import Fetched
 from millpond.errors import Corrupt, Invalid, NotFound
 from millpond.kernel.scans import put_rows
 from millpond.kernel.steps import step
+from millpond.maps.alerts.rules import forget_misfits
 from millpond.maps.log.clone import own_rows
+from millpond.maps.model.keyspaces import ALERTS
 from millpond.migrations import migrate_rows
 from millpond.nodes.backups.layout import Backup, fetch_object, file_name, log_entries, stored_objects
 from millpond.nodes.backups.stored_layers import restore_layers
@@ -128,9 +130,11 @@ def _restore_own(place: Objects, backup: Backup, pond: Pond, scratch: Path) -> N
     for object_ in stored_objects(place, backup, scratch):
         target = objects_folder(pond.folder) / check_name(object_.name)
         fetch_object(place, file_name(object_.file), target, object_.file.checksum)
+    pond.space.write(lambda tx: tx.delete_range(ALERTS.range()))
     for stored in backup.own.rows:
         file = fetch_object(place, file_name(stored), scratch / "own.arrow", stored.checksum)
         pond.space.write(lambda tx, file=file: put_rows(tx, list(own_rows(file))))  # type: ignore[misc]
+    pond.space.write(forget_misfits)
     step("restore.own_written")
     migrate_rows(pond.space, backup.own.pond_format)
     remove_tree(scratch)

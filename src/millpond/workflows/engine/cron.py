@@ -38,7 +38,9 @@ _CHARACTERS_MAX = 1_000
 _DAY, _SECOND = timedelta(days=1), timedelta(seconds=1)
 _TRUTHS = {"true": True, "false": False}
 _MINUTE_MS = 60_000
-_DATA = re.compile(r"loaded:[a-z][a-z0-9_]*(,[a-z][a-z0-9_]*)*|committed:[^\s/]+/\S+")
+_DATA = re.compile(
+    r"loaded:[a-z][a-z0-9_]*(,[a-z][a-z0-9_]*)*|alerted:[a-z][a-z0-9_]*(/[a-z][a-z0-9_]*)?|committed:[^\s/]+/\S+"
+)
 _VERSION = re.compile(r"\d{1,9}(\.\d{1,9})?")
 _RUN_AT = re.compile(r"-(\d{4}(?:0[1-9]|1[0-2])(?:[0-2]\d|3[01])t(?:[01]\d|2[0-3])[0-5]\d[0-5]\d)z$")
 MISSED = ("none", "last", "all")

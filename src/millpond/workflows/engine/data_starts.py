@@ -1,4 +1,4 @@
-"""Starts for data: a schedule that waits for loads of maps, or for commits of a branch, begins runs when they come.
+"""Starts for data: a schedule that waits for loads, alerts or commits begins runs when they come.
 
     a node looks behind the cursor ─▶ DataArrived(since, mark) ─▶ is `since` the cursor still?  no: nothing
                                                                   is the run before open?       yes: nothing yet
@@ -12,7 +12,8 @@
 Invariants:
 * the cursor moves in the write that causes the run, and only from where the node saw it: so each mark begins one run,
   however often, and by how many nodes, it is found;
-* a run has the mark in its id, as `nightly-on-17`: a load's position in the log, or digits of a commit's id;
+* a run has the mark in its id, as `nightly-on-17`: a load's position in the log, the id of an alert's event, or digits
+  of a commit's id;
 * what comes while a run is open, or while no node looks, is behind the cursor when somebody looks again;
 * a schedule that is put anew goes on at its cursor; one that was off, or waited for other data, begins where it is put.
 """

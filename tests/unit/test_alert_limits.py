@@ -1,0 +1,91 @@
+"""Limits of what groups hold after a load never leave out a group that a condition takes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import millpond
+from millpond.maps.alerts.limits import limits_of, within
+from millpond.maps.predicates.predicate import predicate
+from millpond.maps.snapshots.manifest import Layer, SnapshotManifest
+from tests.rings.sampling import examples
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from millpond.maps.model.definition import MapDefinition
+
+RULES = {"total": sum, "low": min, "high": max}
+numbers = st.none() | st.integers(-5, 5) | st.sampled_from((0.1, 1e308, -1e308, 1e-300, 2.0**53))
+rows = st.fixed_dictionaries(dict.fromkeys(RULES, numbers))
+layers = st.lists(st.dictionaries(st.integers(0, 4), rows, min_size=1), min_size=1, max_size=4)
+tests = st.tuples(st.sampled_from([*RULES]), st.sampled_from(["<", "<=", "=", ">=", ">"]), st.integers(-9, 9) | numbers)
+
+
+@pytest.fixture(scope="module")
+def definition(tmp_path_factory: pytest.TempPathFactory) -> MapDefinition:
+    with millpond.open(tmp_path_factory.mktemp("limits") / "pond") as pond:
+        value = "total double sum, low double min, high double max"
+        return pond.create_map("sales", kind="aggregate", value=value, resolution="none").definition
+
+
+def holds(value: float | None, comparison: str, bound: float) -> bool:
+    if value is None:
+        return False
+    return {"<": value < bound, "<=": value <= bound, "=": value == bound, ">=": value >= bound,
+            ">": value > bound}[comparison]  # fmt: skip
+
+
+def combined(name: str, parts: list[float | None]) -> float | None:
+    values = [float(part) for part in parts if part is not None]
+    if not values:
+        return None
+    return float(RULES[name](values))
+
+
+def layer_of(groups: dict[int, dict[str, float | None]]) -> Layer:
+    held = {name: [float(row[name] or 0) if name == "total" else row[name] for row in groups.values()]
+            for name in RULES}  # fmt: skip
+    known = {name: [float(value) for value in values if value is not None] for name, values in held.items()}
+    extremes = tuple((name, min(values), max(values)) for name, values in known.items() if values)
+    return Layer("index", len(groups), 1, extremes=extremes)
+
+
+@settings(max_examples=examples(60, 2_000), deadline=None)
+@given(layers, st.lists(tests, min_size=1, max_size=2))
+def test_no_group_is_left_out_that_a_condition_takes(
+    definition: MapDefinition, stack: list[dict[int, dict[str, float | None]]],
+    parts: list[tuple[str, str, float | None]],
+) -> None:  # fmt: skip
+    parts = [(name, comparison, 0 if bound is None else bound) for name, comparison, bound in parts]
+    brought, *below = stack
+    condition = predicate(definition, [*parts])
+    with np.errstate(all="raise", under="ignore"):
+        held = replace(SnapshotManifest.empty(definition, created_ms=0), layers=tuple(map(layer_of, below)))
+        limits = limits_of(definition, condition, held, layer_of(brought))
+        values = pa.StructArray.from_arrays(
+            [pa.array([row[name] for row in brought.values()], pa.float64()) for name in RULES], names=[*RULES]
+        )
+        mask = within(limits, values)
+    for (key, _), inside in zip(brought.items(), mask.tolist(), strict=True):
+        after = {name: combined(name, [groups[key][name] for groups in stack if key in groups]) for name in RULES}
+        if all(holds(after[name], comparison, bound) for name, comparison, bound in parts):  # type: ignore[arg-type]
+            assert inside and all(limit.of_load() for limit in limits), (key, after)
+
+
+def test_a_rule_is_met_when_it_comes_within_reach(tmp_path: Path) -> None:
+    with millpond.open(tmp_path / "pond") as pond:
+        sales = pond.create_map("sales", kind="aggregate", value="orders long count", resolution="none")
+        sales.load([{"key": "a", "time": 1}] * 3)
+        sales.alerts.add("orders > 5", name="many")
+        assert sales.freeze().layers[0].extremes == (("orders", 3.0, 3.0),)
+        for more, keys in ((2, []), (1, ["a"])):
+            sales.load([{"key": "a", "time": 1}] * more)
+            assert [event.headers["key"] for event in pond.events.read("millpond", "alerts/sales")] == keys
