@@ -358,8 +358,9 @@ with `store_unsupported`:
 AGGREGATES = """\
 ## Aggregates
 
-Rows of aggregates [add up](../inputs.md#events-that-add-up) in layers. The manifest of a map remembers its last 256
-loads. What aggregates do not do is refused with `aggregate_unsupported`:
+Rows of aggregates [add up](../inputs.md#events-that-add-up), in layers unless the map says `store="shard"`, or nodes
+replicate it. The manifest of a layered one remembers its last 256 loads. What aggregates do not do is refused with
+`aggregate_unsupported`:
 
 | operation | way out |
 |---|---|

@@ -66,7 +66,7 @@ def test_an_aggregate_is_made_loaded_and_asked(millpond: Shell) -> None:
     assert millpond("scan", "sales", "--resolution", "day", "--json").object["time"] == "2024-03-29T23:00:00Z"
     assert "Europe/Paris" in millpond("maps", "sales").out
     assert millpond("get", "sales", "Lyon", "--history", "--json").objects[0]["orders"] == 1
-    assert "aggregate" in millpond("alter", "sales", "--store", "shard", code=5).err
+    assert "aggregate" in millpond("alter", "sales", "--condense", "1d", code=5).err
 
 
 @pytest.mark.usefixtures("processor")

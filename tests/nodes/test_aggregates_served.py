@@ -46,7 +46,7 @@ def check_tags(remote: Any) -> None:
     assert caught.value.kind == "resolution_finer"
 
 
-def test_a_node_answers_about_an_aggregate_and_refuses_loads(serve: Any, tmp_path: Path) -> None:
+def test_a_node_answers_about_an_aggregate_of_its_folder(serve: Any, tmp_path: Path) -> None:
     value = "orders long count, total double sum"
     with millpond.open(tmp_path / "pond") as pond:
         pond.create_map("sales", kind="aggregate", value=value, resolution="1 hour").load(EVENTS)
@@ -63,7 +63,7 @@ def test_a_node_answers_about_an_aggregate_and_refuses_loads(serve: Any, tmp_pat
         assert remote.sql(f"select get_state('sales', 'Lyon', '{AT}').orders as n").to_pylist() == [{"n": 4}]
         check_tags(remote)
         for act in (
-            lambda: remote.create_map("more", kind="aggregate", value=value, resolution="1 hour", store="shard"),
+            lambda: remote.create_map("more", kind="histogram", resolution="1 hour", store="shard", scheme="lookup"),
             lambda: sales.condense(AT),
         ):
             with pytest.raises(Invalid) as caught:
@@ -128,8 +128,8 @@ def test_tables_by_query_and_alerts_of_a_node(serve: Any, tmp_path: Path) -> Non
         raw = [event | {"time": datetime.fromisoformat(event["time"])} for event in events(6)]
         assert [late.load(raw).parts, late.load(raw).parts] == [1, 0]
         assert late.scan().read_all()["mean"].to_pylist() == [2.5]
-        [told] = remote.events.read("millpond", "alerts/late")
-        assert told.headers["rule"] == rule.name
+        [event] = remote.events.read("millpond", "alerts/late")
+        assert event.headers["rule"] == rule.name
         assert len(late.alerts.try_("n > 1", since="1d").alerts) == 1
         for act, kind in (
             (lambda: late.alerts.add("m > 3"), "column_unknown"),
@@ -158,7 +158,7 @@ def test_tables_by_query_and_alerts_of_a_node(serve: Any, tmp_path: Path) -> Non
     ],
 )  # fmt: skip
 def test_a_part_of_rows_that_no_events_make_is_refused(tmp_path: Path, change: dict[str, Any], reason: str) -> None:
-    """What is written past the rules, as a client of another make may, never comes to combine with what is there."""
+    """Rows that were written past the rules, as by a client of another make, never combine with what is there."""
     with millpond.open(tmp_path / "pond") as pond:
         made = {"kind": "aggregate", "value": VALUE, "resolution": "1 hour", "key": "tags"}
         sales = pond.create_map("sales", **made)

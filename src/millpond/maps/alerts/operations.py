@@ -37,5 +37,5 @@ class AlertOperations(Protocol):
         "POST", _ALERTS + "/trial", right="read", large=True, words=_WORDS | {"since": "only loads of this age, as 30d"}
     )
     def try_(self, when: str, *, buckets: int | str = 1, since: str | int | None = None) -> AlertTrial:
-        """What a rule of alerts would have told of the loads so far."""
+        """The alerts that a rule would have told of the loads so far."""
         declared()

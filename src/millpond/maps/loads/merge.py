@@ -36,13 +36,14 @@ from millpond.maps.model.columns import canonical_schema
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.parts.part import PartManifest, open_part, read_manifest
 from millpond.maps.parts.touched import read_touched
+from millpond.maps.shard.bucket_tables import BucketStore
 from millpond.maps.shard.interned_tables import InternedStore
 from millpond.maps.shard.layouts import decode_rows
 from millpond.maps.shard.plain_tables import PlainStore
 from millpond.maps.shard.range_widths import WIDTHS, width_class
 from millpond.maps.shard.row_batches import column_of, gathered
 from millpond.maps.shard.shard import Shard, generation_folder, read_generation
-from millpond.maps.shard.tables import ADDED, OVERFLOW
+from millpond.maps.shard.tables import OVERFLOW
 from millpond.memory_bound import MEMORY_MAX
 from millpond.stores.files import disk_errors, make_folder, move, remove_tree, sync
 
@@ -118,8 +119,8 @@ def merge_loads(
             _put_rest(tx, shard.store, part, overflow=combined, overwrite=due[0].overwrite)
         for load in due:
             for part in load.parts:
-                fresh = not load.again or shard.definition.aggregation is None or _noted(tx, shard.store, part, load)
-                if fresh and not any(part is merged for merged in there):
+                added = load.again and not _is_fresh(tx, shard.store, part, load)
+                if not added and not any(part is merged for merged in there):
                     _merge_part(shard, tx, part, load)
 
     touched = None if adopted else _touched(parts)
@@ -273,9 +274,11 @@ def _merge_part(shard: Shard, tx: lmdb.Transaction, part: Received, load: Arrive
     step("merge.part_put")
 
 
-def _noted(tx: lmdb.Transaction, store: PlainStore | InternedStore, part: Received, load: Arrived) -> bool:
-    """Note that a part of an aggregate is added though its load was absorbed; False when it is noted already."""
-    return bool(tx.put(f"{part.manifest.id} {load.number}".encode(), b"", db=store.dbs[ADDED], overwrite=False))
+def _is_fresh(tx: lmdb.Transaction, store: PlainStore | InternedStore, part: Received, load: Arrived) -> bool:
+    """False for a part of an aggregate that was merged again before, when a kill cut off what follows; else it is
+    noted.
+    """
+    return not isinstance(store, BucketStore) or store.note(tx, part.manifest.id, load.number)
 
 
 def _add_part(shard: Shard, tx: lmdb.Transaction, part: Received) -> None:
@@ -283,7 +286,7 @@ def _add_part(shard: Shard, tx: lmdb.Transaction, part: Received) -> None:
 
     Raises: `Corrupt`, kind `part_sums`, when a sum becomes larger than its type holds.
     """
-    assert isinstance(shard.store, PlainStore), "no aggregate is interned"
+    assert isinstance(shard.store, BucketStore), "it is an aggregate"
     try:
         for rows in part_rows(shard.definition, part):
             shard.store.add_rows(tx, rows)

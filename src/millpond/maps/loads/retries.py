@@ -103,7 +103,7 @@ class _Redo:
 
 def _retry_map(loads: Loads, shard: Shard, quarantine: Sequence[Quarantined]) -> None:
     with loads.space.read() as tx:
-        known_parts = _known(tx, quarantine)
+        known_parts = _known(tx, shard.definition.name)
     # Whose rows were loaded again since is not wanted any more, damaged or not.
     parts = [part for part in quarantine if part.part in known_parts]
     whole = [part for part in quarantine if part.part not in known_parts and _is_whole(loads, part)]
@@ -173,7 +173,7 @@ def _finish_absorbed(loads: Loads, shard: Shard) -> None:
 def _plan(tx: ReadTransaction, shard: Shard, quarantine: Sequence[Quarantined]) -> _Redo:
     redo = _Redo()
     retried: dict[int, Queued] = {}
-    parts = _known(tx, quarantine)
+    parts = _known(tx, shard.definition.name)
     for part in quarantine:
         if part.part in parts:
             redo.known.append(part)  # its rows were loaded again since
@@ -192,16 +192,18 @@ def _plan(tx: ReadTransaction, shard: Shard, quarantine: Sequence[Quarantined]) 
     return redo
 
 
-def _known(tx: ReadTransaction, quarantine: Sequence[Quarantined]) -> set[str]:
-    """The parts whose rows, or whose events, were loaded again since: of several with the same events all but one."""
-    known, brought = set[str](), set[str]()
-    for part in quarantine:
+def _known(tx: ReadTransaction, name: str) -> set[str]:
+    """The quarantined parts of a map whose rows, or whose events, were loaded again since: of several with the same
+    events all but one.
+    """
+    again, brought = set[str](), set[str]()
+    for part in (Quarantined.from_json(row) for _, row in tx.scan(QUARANTINE[name].range())):
         events = None if part.queued is None else events_alone(tx, part.queued)
         content = part.part if events is None else events
-        if series_of(part.map).known(tx, [content]) or content in brought:
-            known.add(part.part)
+        if series_of(name).known(tx, [content]) or content in brought:
+            again.add(part.part)
         brought.add(content)
-    return known
+    return again
 
 
 def _later(tx: ReadTransaction, shard: Shard, least: Queued, retried: dict[int, Queued]) -> _Redo:

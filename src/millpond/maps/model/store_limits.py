@@ -67,8 +67,8 @@ def sharded_as_can_be(definition: MapDefinition) -> MapDefinition:
     Raises: `Invalid`, kind `aggregate_unsupported`.
     """
     if definition.kind is Kind.AGGREGATE and definition.store is Store.SHARD:
-        for operation, asked in (("lookup", definition.scheme == "lookup"), ("roll_up", definition.roll_up)):
-            if asked:
+        for operation, stated in (("lookup", definition.scheme == "lookup"), ("roll_up", definition.roll_up)):
+            if stated:
                 raise aggregate_unsupported(definition.name, operation)
     return definition
 

@@ -93,12 +93,12 @@ def digest_of_rows(definition: MapDefinition, rows: pa.RecordBatch) -> Digest:
     if definition.kind.valued:
         values = rows.column("value")
         if definition.aggregation is not None:
-            values = _told_apart(definition.aggregation, values)
+            values = _without_chance(definition.aggregation, values)
         words.append(hash_keys(encode_values(values, definition.value).to_arrow()))
     return _digest_of_words(rows.num_rows, words)
 
 
-def _told_apart(aggregation: Aggregation, values: pa.StructArray) -> pa.StructArray:
+def _without_chance(aggregation: Aggregation, values: pa.StructArray) -> pa.StructArray:
     """Values without the bytes of sketches that chance has a hand in: nodes that add the same have others."""
     columns = [
         pc.if_else(column.is_valid(), b"", None) if rule is Rule.QUANTILES else column

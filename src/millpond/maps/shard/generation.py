@@ -36,8 +36,13 @@ class Generation:
         self.env = env
         self.kind = definition.kind
         self.info: Any = None
-        interned = definition.scheme is Scheme.LOOKUP
-        self.store: PlainStore | InternedStore = InternedStore(definition) if interned else PlainStore(definition)
+        self.store: PlainStore | InternedStore
+        if definition.kind is Kind.AGGREGATE:
+            from millpond.maps.shard.bucket_tables import BucketStore  # other kinds do without
+
+            self.store = BucketStore(definition)
+        else:
+            self.store = (InternedStore if definition.scheme is Scheme.LOOKUP else PlainStore)(definition)
         self.updates = UpdateTimes(definition)
         self.touched = ChangedKeys()
 
@@ -115,9 +120,10 @@ class Generation:
         return None
 
     def _get_bucket(self, tx: lmdb.Transaction, key: bytes, at: int) -> bytes | None:
-        from millpond.times.buckets import bucket_start  # other kinds need no calendar
+        from millpond.maps.shard.bucket_tables import BucketStore  # other kinds need neither it nor a calendar
+        from millpond.times.buckets import bucket_start
 
-        assert isinstance(self.store, PlainStore), "no aggregate is interned"
+        assert isinstance(self.store, BucketStore), "it is an aggregate"
         aggregation = self.store.definition.aggregation
         assert aggregation is not None, "an aggregate has one"
         return self.store.value_at(tx, key, bucket_start(at, aggregation.resolution, aggregation.time_zone))

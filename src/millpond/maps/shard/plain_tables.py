@@ -18,11 +18,9 @@ from millpond.maps.model.key_prefix import key_prefix
 from millpond.maps.shard.cursors import Pair, backwards, between, prefixed
 from millpond.maps.shard.range_widths import WIDTHS, delete_widths, put_widths
 from millpond.maps.shard.tables import (
-    ADDED,
     CLASH_BYTES,
     DIRECT,
     HASHED,
-    LMDB_BYTES_MAX,
     OVERFLOW,
     RANGES,
     direct_bytes_max,
@@ -50,8 +48,7 @@ class PlainStore:
 
     def open_tables(self, env: lmdb.Environment, tx: lmdb.Transaction, create: bool) -> None:
         """Open the tables, with `create` making those that are missing."""
-        more = () if self.definition.aggregation is None else (ADDED,)
-        for name in (*self.names, *more, *(() if self.definition.kind.keyed else (WIDTHS,))):
+        for name in (*self.names, *(() if self.definition.kind.keyed else (WIDTHS,))):
             try:
                 self.dbs[name] = env.open_db(name.encode(), txn=tx, dupsort=name == HASHED, create=create)
             except lmdb.NotFoundError:
@@ -78,18 +75,6 @@ class PlainStore:
             if table == DIRECT:
                 return tx.get(prefix, db=self.dbs[DIRECT])
             for _, stored in self._clashing(tx, table, prefix):
-                stored_key, encoded = split_seed_value(self.definition, stored)
-                if stored_key == key:
-                    return encoded
-        return None
-
-    def value_at(self, tx: lmdb.Transaction, key: bytes, time: int) -> bytes | None:
-        """Aggregate: the value of the key's row of this very time."""
-        for table, prefix in self._tables_of(tx, key):
-            base = prefix + pack_long(time, self.plain)
-            if table == DIRECT:
-                return tx.get(base, db=self.dbs[DIRECT])
-            for _, stored in self._clashing(tx, table, base):
                 stored_key, encoded = split_seed_value(self.definition, stored)
                 if stored_key == key:
                     return encoded
@@ -228,33 +213,6 @@ class PlainStore:
             yield from between(cursor, prefix + first, prefix + last + b"\xff" * 17)
 
     # -- writing --------------------------------------------------------------------------------------
-
-    def add_rows(self, tx: lmdb.Transaction, rows: pa.RecordBatch) -> None:
-        """Aggregate: combine rows of buckets, unique by address, with those that are there.
-
-        Raises: `Invalid`, kind `sum_overflow`.
-        """
-        from millpond.maps.shard.added import added_to
-
-        self.put_rows(tx, added_to(self.definition, self._values_at(tx, rows), rows), overwrite=True)
-
-    def _values_at(self, tx: lmdb.Transaction, rows: pa.RecordBatch) -> list[bytes | None]:
-        """Aggregate: the values at the addresses of rows."""
-        from millpond.arrays.byte_columns import to_list
-        from millpond.maps.model.address import address_bytes
-
-        direct: dict[bytes, bytes] = {}
-        addresses = to_list(address_bytes(self.definition, rows))
-        if not self.plain:
-            short = [address for address in addresses if len(address) <= LMDB_BYTES_MAX]
-            direct = dict(tx.cursor(db=self.dbs[DIRECT]).getmulti(short))
-            if not tx.stat(self.dbs[OVERFLOW])["entries"]:
-                return [direct.get(address) for address in addresses]
-        keys, times = rows.column("key").to_pylist(), rows.column("time").to_pylist()
-        return [
-            direct.get(address) or self.value_at(tx, key, time)
-            for address, key, time in zip(addresses, keys, times, strict=True)
-        ]
 
     def put_rows(self, tx: lmdb.Transaction, rows: pa.RecordBatch, overwrite: bool) -> None:
         """Put canonical rows, unique by address and in its order."""
