@@ -39,6 +39,9 @@ def main() -> None:
             f" when matched then update set {changes} when not matched then insert *"
         )
         print(json.dumps({"work": "merge", "seconds": time.perf_counter() - began}), flush=True)
+    if changes != "*":
+        row = session.sql(f"select sum(orders), sum(total), sum(most), count(*) from delta.`{table}`").first()
+        print(json.dumps({"work": "totals", "totals": [float(total) for total in row]}), flush=True)
     session.stop()
 
 

@@ -1,13 +1,15 @@
 """Events that add up: an aggregate beside DuckDB's `GROUP BY`, its join, and Delta Lake's `MERGE`.
 
-    python bench/aggregate.py [--quick] [--events N] [--keys N] [--python ENVIRONMENT/bin/python]
+    python bench/aggregate.py [--short] [--events N] [--keys N] [--spark] [--deltalake PYTHON] [--python PYTHON]
 
 Events of keys at random seconds of some days, with a number each, are counted, summed, and their greatest kept, by key
 and hour. In turn, the median of the runs:
 
 * **group**: all events into a new map, to where lookups answer; DuckDB: into a table of a file, by `GROUP BY`;
-* **add 100,000 events** into the groups that are there; Delta Lake: a `MERGE` that adds, with `--python` as in
-  `merge_delta.py`; the same with an alert that each load meets and none crosses;
+* **group by Spark**, with `--spark`: five times the events; Spark: `groupBy().agg()`, written as Parquet;
+* **add 100,000 events** into the groups that are there; Delta Lake: a `MERGE` that adds, by an environment with
+  `deltalake[pyarrow]`, `--deltalake`, and by Spark's, `--python` as in `merge_delta.py`;
+* **alerts**: processor time of such loads with rules that none crosses; one is out of their reach, one is looked up;
 * **one bucket, 24 buckets**: a million lookups, on one core; DuckDB: a join with its table, in memory, on two.
 
 All answers are compared. The bytes of a group are those of the folded map, beside the row that Plan B has.
@@ -20,6 +22,7 @@ import json
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import duckdb
@@ -27,11 +30,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import parquet
+from pyspark.sql import functions as sf
 
 import millpond
-from _delta_merge import DELTA
 from _measure import Contest, note_contests, print_table, rounds
 from _results import Run, program_version, version
+from millpond import spark as mp
 
 BEGAN, HOUR, DAYS = 1_704_067_200_000, 3_600_000, 30
 MORE = 100_000
@@ -50,6 +54,12 @@ BUCKETS = """
     select q.number, sum(s.orders) as orders, sum(s.total) as total, max(s.most) as most from questions q join sales s
     on s.key = q.key and s.time >= q.since and s.time < q.until group by q.number
 """
+RULES = {
+    "Millpond, no alert": "", "Millpond, a rule out of reach": "orders > 1000000 and most > 60",
+    "Millpond, a rule that is looked up": "most is null",
+}  # fmt: skip
+FILES = 8
+DELTAS = {"Delta Lake, MERGE": "_deltalake_merge.py", "Delta Lake by Spark, MERGE": "_delta_merge.py"}
 ADD = (
     "t.key = c.key and t.time = c.time",
     "t.orders = t.orders + c.orders, t.total = t.total + c.total, t.most = greatest(t.most, c.most)",
@@ -105,16 +115,21 @@ def group(events: pa.Table, folder: Path, runs: range) -> tuple[Contest, millpon
 
 
 def alerted(sales: millpond.Map, keys: int, runs: range) -> tuple[Contest, list[pa.Table]]:
-    """Such loads with an alert and without one, in turn."""
-    contest, loads = Contest("add 100,000 events, with an alert", MORE), []
-    for number in runs:
-        for name, rule in (("Millpond, no alert", False), ("Millpond", True)):
-            if rule:
-                sales.alerts.add("orders > 1000000 and most > 60", name="never")
-            more = events_of(MORE, keys, np.random.default_rng(1_000 + 2 * number + rule))
-            contest.run(name, lambda rows=more: sales.load(rows))
-            loads.append(more)
-            if rule:
+    """Such loads with rules and without one, in another order each time; those that fold layers are done again."""
+    contest, loads = Contest("add 100,000 events, processor time", MORE, clock=time.process_time), []
+    contest.seconds = {way: [] for way in RULES}
+    for number in range(2 * len(runs)):
+        random = np.random.default_rng(1_000 + number)
+        for way in random.permutation([*RULES]).tolist():
+            if RULES[way]:
+                sales.alerts.add(RULES[way], name="never")
+            while len(contest.seconds[way]) <= number:
+                layers, more = len(sales.freeze().layers), events_of(MORE, keys, random)
+                contest.run(way, lambda rows=more: sales.load(rows))
+                loads.append(more)
+                if len(sales.freeze().layers) <= layers:
+                    contest.seconds[way].pop()
+            if RULES[way]:
                 sales.alerts.remove("never")
     return contest, loads
 
@@ -129,16 +144,43 @@ def add(sales: millpond.Map, keys: int, runs: range, folder: Path) -> tuple[Cont
     return contest, loads
 
 
-def delta(contest: Contest, groups: pa.Table, changed: Path, folder: Path, python: str) -> None:
-    """Note how long `MERGE` adds the same events, grouped before."""
-    parquet.write_table(groups, folder / "groups.parquet")
-    script = Path(__file__).with_name("_delta_merge.py")
-    command = [python, str(script), str(folder / "groups.parquet"), str(changed), str(folder / "delta"), *ADD]
+def delta(contest: Contest, way: str, folder: Path, python: str, expected: list[float]) -> None:
+    """Note how long `MERGE` adds the same events, grouped before, and compare what it comes to."""
+    script = Path(__file__).with_name(DELTAS[way])
+    places = [str(folder / name) for name in ("groups.parquet", "changed", script.stem)]
+    command = [python, str(script), *places, *ADD]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode:
         sys.exit(f"Delta Lake did not run: {' '.join(command)}")
     lines = [json.loads(line) for line in done.stdout.splitlines()]
-    contest.seconds["Delta Lake, MERGE"] = [line["seconds"] for line in lines if line["work"] == "merge"]
+    contest.seconds[way] = [line["seconds"] for line in lines if line["work"] == "merge"]
+    assert lines[-1]["totals"] == expected, way
+
+
+def spark(events: int, keys: int, folder: Path) -> Contest:
+    """Events in Parquet files into a map, and grouped into Parquet files."""
+    contest = Contest("group by Spark", events)
+    (folder / "events").mkdir()
+    for number in range(FILES):
+        some = events_of(events // FILES, keys, np.random.default_rng(number))
+        parquet.write_table(some, folder / "events" / f"{number}.parquet")
+    settings = {"spark.local.dir": str(folder / "local"), "spark.sql.session.timeZone": "UTC"}
+    session = mp.start("local[2]", app="bench", memory="4g", settings=settings)
+    frame = session.read.parquet(str(folder / "events"))
+    hour = sf.date_trunc("hour", "time").alias("time")
+    sums = [sf.count("*").alias("orders"), sf.sum("total").alias("total"), sf.max("most").alias("most")]
+    with millpond.open(folder / "spark") as pond:
+        for name in ("warm", "sales"):
+            sales = pond.create_map(name, kind="aggregate", value=VALUE, resolution="1 hour")
+            rows = frame.limit(MORE) if name == "warm" else frame
+            task = Contest(name, events)
+            task.run("Millpond", lambda rows=rows, name=name: mp.load(rows, pond, name))
+            out, groups = str(folder / f"{name}.parquet"), rows.groupBy("key", hour).agg(*sums)
+            task.run("Spark, groupBy().agg()", lambda groups=groups, out=out: groups.write.parquet(out))
+        contest.seconds = task.seconds
+        assert total_of(sales.scan().read_all()) == total_of(parquet.read_table(out))
+    session.stop()
+    return contest
 
 
 def lookups(sales: millpond.Map, groups: pa.Table, keys: int, count: int, runs: range) -> list[Contest]:
@@ -164,7 +206,9 @@ def lookups(sales: millpond.Map, groups: pa.Table, keys: int, count: int, runs: 
     return contests
 
 
-def measure(events: int, keys: int, count: int, runs: range, python: str | None = None) -> tuple[list[Contest], float]:
+def measure(
+    events: int, keys: int, count: int, runs: range, pythons: dict[str, str] | None = None
+) -> tuple[list[Contest], float]:  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="millpond-bench-") as name:
         folder = Path(name)
         changed = folder / "changed"
@@ -177,8 +221,9 @@ def measure(events: int, keys: int, count: int, runs: range, python: str | None 
             third, more = alerted(sales, keys, runs)
             groups = grouped(pa.concat_tables([some, *loads, *more]))
             assert total_of(sales.scan().read_all()) == total_of(groups)
-            if python is not None:
-                delta(second, grouped(some), changed, folder, python)
+            parquet.write_table(grouped(some), folder / "groups.parquet")
+            for way, python in (pythons or {}).items():
+                delta(second, way, folder, python, total_of(grouped(pa.concat_tables([some, *loads]))))
             looked = lookups(sales, groups, keys, count, runs)
             sales.compact()
             size = sales.freeze().size / len(groups)
@@ -187,26 +232,33 @@ def measure(events: int, keys: int, count: int, runs: range, python: str | None 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="a tenth of the events and lookups, and three runs")
+    parser.add_argument("--short", "--quick", action="store_true", help="a tenth of all, and three runs")
     parser.add_argument("--events", type=int)
     parser.add_argument("--keys", type=int)
+    parser.add_argument("--spark", action="store_true", help="five times the events by Spark, too")
+    parser.add_argument("--deltalake", help="the Python of an environment with deltalake[pyarrow]")
     parser.add_argument("--python", help="the Python of an environment with the pyspark of Delta Lake")
     options = parser.parse_args()
-    events = options.events or (1_000_000 if options.quick else 10_000_000)
-    keys, count = options.keys or events // 100, 100_000 if options.quick else 1_000_000
+    events = options.events or (1_000_000 if options.short else 10_000_000)
+    keys, count = options.keys or events // 100, 100_000 if options.short else 1_000_000
+    pythons = dict(zip(DELTAS, (options.deltalake, options.python), strict=True))
+    pythons = {way: python for way, python in pythons.items() if python is not None}
     measure(10_000, 100, 1_000, range(1))  # every kernel is compiled, so that no run pays for it
     run = Run("aggregate")
-    contests, size = measure(events, keys, count, rounds(options.quick), options.python)
+    contests, size = measure(events, keys, count, rounds(options.short), pythons)
+    if options.spark:
+        with tempfile.TemporaryDirectory(prefix="millpond-bench-") as name:
+            contests.append(spark(5 * events, keys, Path(name)))
     print_table(contests)
     print(f"\nbytes of a group: {size:.1f}; Plan B's row has {PLAN_B_ROW / size:.0f} times as many")
     note_contests(run, contests)
     run.note("bytes of a group", "Millpond", size, unit="B")
     run.cite("bytes of a group", "Plan B, a row of a histogram", PLAN_B_ROW, unit="B")
-    rivals = {"DuckDB": version("duckdb")}
-    if options.python is not None:
-        spark = program_version(options.python, "-c", "import pyspark; print(pyspark.__version__)")
-        rivals |= {"Delta Lake": DELTA.rpartition(":")[2], "Spark": spark}
-    whole = options.python is not None and not (options.quick or options.events or options.keys)
+    rivals = {"DuckDB": version("duckdb")} | ({"Spark": version("pyspark")} if options.spark else {})
+    for way, python in pythons.items():
+        module = "deltalake" if way == next(iter(DELTAS)) else "pyspark"
+        rivals[way] = program_version(python, "-c", f"import {module}; print({module}.__version__)")
+    whole = len(pythons) == len(DELTAS) and options.spark and not (options.short or options.events or options.keys)
     run.write(rivals, whole=whole, events=events, keys=keys, lookups=count, more=MORE)
 
 

@@ -143,6 +143,28 @@ def test_each_crossing_has_one_run_that_knows_it_over_kills(tmp_path: Path) -> N
     assert {own["crossing"]["bucket"] for own in payloads} == {"2024-01-01T10:00:00+00:00"}
 
 
+@pytest.mark.full
+def test_a_node_begins_a_run_for_each_alert_that_came_while_it_was_down(tmp_path: Path) -> None:
+    (tmp_path / "after.py").write_text(ALERTS.replace('"many")', '"many"), overlap=True'))
+    with millpond.open(tmp_path / "pond", create=True) as pond:
+        sales = pond.create_map("sales", kind="aggregate", value="orders long count", resolution="1 hour")
+        sales.alerts.add("orders > 1", name="many")
+    server = WorkflowServer(tmp_path / "pond")
+    server.start()
+    at = ("--server", f"127.0.0.1:{server.grpc_port}")
+    try:
+        answers("pipeline", "deploy", str(tmp_path / "after.py"), *at)
+        for key in "ab":
+            server.end(signal.SIGKILL)
+            with millpond.open(tmp_path / "pond") as pond:
+                pond.map("sales").load([{"key": key, "time": "2024-01-01T10:00Z"}] * 2)
+                last = list(pond.events.read("millpond", "alerts/sales"))[-1].id
+            server.start()
+            wait_for(lambda last=last: answers("pipeline", "list", *at)[0]["last_run"] == f"crossed-on-{last}")  # type: ignore[misc]
+    finally:
+        server.end()
+
+
 def test_an_engine_works_for_one_run_after_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     file = tmp_path / "after.py"
