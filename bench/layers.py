@@ -220,7 +220,7 @@ def changes(figures: Figures, pond: Pond, place: Place) -> None:
             name = f"{way.split()[0]}{number}"
             branch = pond.branch(name, source="main")
             branch.map("devices").load(table_of(sides[0], random.random(count)))
-            table = figures.time(diff, "Millpond", lambda name=name: pond.refs.diff("main", name))
+            table = figures.time(diff, "Millpond", lambda name=name: pond.refs.diff("main", name, map="devices"))
             assert len(table) == count
             pond.map("devices").load(table_of(sides[1], random.random(count)))
             pond.refs.commit("main")

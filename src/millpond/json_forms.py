@@ -40,6 +40,7 @@ __all__ = (
     "parse_object",
     "plain",
     "ready",
+    "shown_json",
     "stable_json",
     "to_json",
 )
@@ -137,6 +138,7 @@ class _Numbered(msgspec.Struct):
 _OBJECTS: msgspec.json.Decoder[dict[str, Any]] = msgspec.json.Decoder(dict[str, Any])
 _LISTS: msgspec.json.Decoder[list[Any]] = msgspec.json.Decoder(list[Any])
 _NUMBERS = msgspec.json.Decoder(_Numbered)
+_SHOWN = msgspec.json.Encoder(order="sorted")
 
 
 def format_of(data: bytes | memoryview | str) -> object:
@@ -176,6 +178,15 @@ def to_json(value: object, *, indent: int = 0) -> bytes:
     """The JSON of a value without a declared form: dataclasses, dicts, lists and scalars."""
     data = msgspec.json.encode(value)
     return msgspec.json.format(data, indent=indent) if indent else data
+
+
+def shown_json(value: object) -> str:
+    """The JSON of a value to look at, its names in order; of many values sooner than `stable_json`.
+
+    >>> shown_json({"b": 1.5, "a": None})
+    '{"a":null,"b":1.5}'
+    """
+    return _SHOWN.encode(value).decode()
 
 
 def plain(value: object) -> Any:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from millpond.json_forms import plain, stable_json
+from millpond.json_forms import shown_json
 from millpond.maps.layered.differences import I64, AddressRows, Difference, differences
 from millpond.maps.model.columns import INSTANT, value_arrow
 from millpond.maps.model.computed import with_computed
@@ -129,7 +129,4 @@ def _side_values(side: AddressRows, places: I64) -> pa.Array:
 def _as_text(values: pa.Array) -> pa.Array:
     if pa.types.is_string(values.type):
         return values
-    texts = [
-        None if value is None else stable_json(plain(value), compact=True).decode() for value in values.to_pylist()
-    ]
-    return pa.array(texts, pa.string())
+    return pa.array([None if value is None else shown_json(value) for value in values.to_pylist()], pa.string())

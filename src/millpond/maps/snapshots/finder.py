@@ -6,6 +6,7 @@ opaque positions from which any number of value columns are taken.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from millpond.arrays.key_hash import hash_key
 from millpond.arrays.radix import I64, U64
 from millpond.arrays.xxh3 import byte_column, hash_keys
 from millpond.errors import Invalid
@@ -34,6 +36,14 @@ from millpond.maps.snapshots.manifest import LayerMode
 from millpond.maps.snapshots.partition_filter import HashShare, shares_of
 
 __all__ = ("Finder", "Found", "LayerParts", "key_address")
+
+KeyAddress = tuple[int, int, int, int, int]
+"""The addresses at which kernels read keys: offsets and their width, bytes, validity and its offset."""
+
+_PIECE, _NUMBER = 32, (1 << 32) - 1
+"""A position is the number of a piece, then that of a row in it."""
+_ONE_KEY = struct.Struct("<qq")
+"""The offsets of a column of one key, which come before its bytes."""
 
 _MODES = {LayerMode.WHOLE: WHOLE, LayerMode.JOIN: JOIN, LayerMode.FILL: FILL}
 
@@ -104,9 +114,12 @@ class Finder:
         self.groups = groups
         partial = any(mode is not LayerMode.WHOLE for mode in modes)
         self._modes = np.array([_MODES[mode] for mode in modes], np.int64) if partial else None
+        self.finds_one = type(self) is Finder and definition.kind.keyed and share is None and subset is None
         self._open_sections = sections
         self._columns: dict[str, RowColumn] = {}
-        self._tables: dict[str, npt.NDArray[np.int64]] = {}
+        self._tables: dict[str, tuple[npt.NDArray[np.int64], int]] = {}
+        self._address = groups.address
+        self._values: list[pa.Array] | None = None
 
     @cached_property
     def _directories(self) -> Directories:
@@ -168,24 +181,38 @@ class Finder:
         if self.share is not None:
             self._check_share(self.share, keys, hashes)
         order, ordered = self._ordered(hashes, len(self.groups))
+        return self._find_hashed(key_address(keys), instants, ordered, order)
+
+    def find_one(self, key: bytes, instant: int) -> Found:
+        """As `find`, of one key and instant, where `finds_one`: columns around them would cost more than the search."""
+        content = np.frombuffer(_ONE_KEY.pack(0, len(key)) + key, np.uint8)
+        at, instants = content.ctypes.data, np.array([instant], np.int64)
+        hashes = np.array([hash_key(key, self.definition.hash_bits)], np.uint64)
+        address = (at, 8, at + _ONE_KEY.size, 0, 0)
+        result = self._find_hashed(address, instants, hashes, np.zeros(1, np.int64))
+        if self._modes is None:
+            self._rows(result, instants)
+        return result
+
+    def _find_hashed(self, keys: KeyAddress, instants: I64 | None, ordered: U64, order: I64) -> Found:
         directories = self._directories
         if self._modes is None or instants is None:
-            positions = np.empty(len(keys), np.int64)
-            search = (ordered, order, key_address(keys), self.groups.address, directories.layers)
+            positions = np.empty(len(order), np.int64)
+            search = (ordered, order, keys, self._address, directories.layers)
             find_groups(*search, directories.slots, directories.filters, positions)
             return Found(order, positions)
-        everything = np.array([[0, len(keys), 0, len(directories.layers)]], np.int64)
+        everything = np.array([[0, len(order), 0, len(directories.layers)]], np.int64)
         return self._find_in(keys, instants, ordered, order, everything, directories.layers, self._modes)
 
     def _find_in(
-        self, keys: pa.Array, instants: I64, ordered: U64, order: I64, stretches: I64, lines: I64, modes: I64
+        self, keys: KeyAddress, instants: I64, ordered: U64, order: I64, stretches: I64, lines: I64, modes: I64
     ) -> Found:  # fmt: skip
         """The rows that answer in the layers of each stretch of the ordered keys; `lines` are those of directories."""
         times = [self._times(name) for name in row_times(self.definition.kind)]
         first, second = [*times, 0, 0][:2]
-        positions = np.full(len(keys), -1, np.int64)
+        positions = np.full(len(order), -1, np.int64)
         find_rows(
-            ordered, order, key_address(keys), self.groups.address, stretches, lines, modes, self._directories.slots,
+            ordered, order, keys, self._address, stretches, lines, modes, self._directories.slots,
             self._directories.filters, first, second, instants.ctypes.data, 0 if len(instants) == 1 else 8, positions,
         )  # fmt: skip
         return Found(order, positions)
@@ -211,7 +238,7 @@ class Finder:
         those = places[starts] % (len(parts) + 1) - 1
         stretches = np.stack([starts, stops, parts.begins[those], parts.begins[those + 1]], axis=1)[those >= 0]
         lines = self._directories.layers[parts.layers]
-        return self._find_in(keys, instants, hashes[order], order, stretches, lines, parts.modes)
+        return self._find_in(key_address(keys), instants, hashes[order], order, stretches, lines, parts.modes)
 
     def _check_share(self, share: HashShare, keys: pa.Array, hashes: U64) -> None:
         """Refuse keys of which nothing is known here: a miss would be a wrong answer."""
@@ -235,7 +262,7 @@ class Finder:
 
     def _rows(self, result: Found, instants: I64) -> None:
         """From groups to rows, in place."""
-        table, step = self.groups.address, 0 if len(instants) == 1 else 8
+        table, step = self._address, 0 if len(instants) == 1 else 8
         match self.definition.kind:
             case Kind.STATE | Kind.RANGED_STATE:
                 only_row(table, result.positions)
@@ -249,8 +276,9 @@ class Finder:
     def _times(self, name: str) -> int:
         if name not in self._tables:
             arrays = [rows_of(batch).field(name) for batch in self.groups.batches]
-            self._tables[name] = gather_table(self.groups, arrays, 8)
-        return int(self._tables[name].ctypes.data)
+            table = gather_table(self.groups, arrays, 8)
+            self._tables[name] = table, int(table.ctypes.data)
+        return self._tables[name][1]
 
     # -- ranged kinds ---------------------------------------------------------------------------------
 
@@ -294,6 +322,14 @@ class Finder:
         """The row column `name` (a field within it, along `path`) of what was found, as type `kind`."""
         return gather(self._column(name, kind, *path), matches.order, matches.positions, bytes_max)
 
+    def take_one(self, position: int, kind: pa.DataType) -> Any:
+        """The value of one row, of a type without instants, as Python has it."""
+        if self._values is None:
+            self._column("value", kind)  # checks what leads to the bytes
+            self._values = [self._row_column(batch, "value", ()) for batch in self.groups.batches]
+        value = self._values[position >> _PIECE][position & _NUMBER].as_py()
+        return dict(zip(kind.names, value.values(), strict=True)) if isinstance(value, dict) else value
+
     def _column(self, name: str, kind: pa.DataType, *path: str) -> RowColumn:
         slot = "\0".join((name, *path, str(kind)))
         if slot not in self._columns:
@@ -309,8 +345,8 @@ class Finder:
         return array
 
 
-def key_address(keys: pa.Array) -> tuple[int, int, int, int, int]:
-    """The addresses at which kernels read keys: offsets and their width, bytes, validity and its offset."""
+def key_address(keys: pa.Array) -> KeyAddress:
+    """The addresses at which kernels read the keys of a column."""
     column = byte_column(keys)
     valid = keys.buffers()[0] if keys.null_count else None
     return column.offsets, 8 if column.wide else 4, column.data, valid.address if valid else 0, keys.offset

@@ -17,7 +17,7 @@ A miss is null, and so is a value that is null: `find(…).there()` tells them a
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
@@ -176,11 +176,21 @@ class Snapshot(Closing):
 
         Raises: as `lookup`.
         """
+        finder, timed = self._open_finder(), self.definition.kind.timed
+        if finder.finds_one and self._plain is not None and (at is not None or not timed) and isinstance(key, bytes):
+            position = int(finder.find_one(key, at or 0).positions[0])
+            return None if position < 0 else finder.take_one(position, self._plain)
         stored = self._stored(key, at)
         if isinstance(stored, pa.Array) and not _has_instants(stored.type):
             return stored[0].as_py()
         encoded = self._encoded(stored)
         return python_value(encoded, self.definition.shown) if isinstance(encoded, bytes) else encoded
+
+    @cached_property
+    def _plain(self) -> pa.DataType | None:
+        """The type of answers that Python has as Arrow has them; None for others."""
+        kind = answer_type(self.definition)
+        return None if self.definition.value is None or _has_instants(kind) else kind
 
     def _encoded(self, stored: pa.Array | bytes | tuple[int, int] | None) -> bytes | tuple[int, int] | None:
         return to_list(encode_values(stored, self.definition.shown))[0] if isinstance(stored, pa.Array) else stored
