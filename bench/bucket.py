@@ -64,7 +64,7 @@ def timed(act: Callable[[], Any]) -> float:
 def say(what: str, seconds: float | None, counts: Counter[str] | None = None, more: str = "") -> None:
     """Print one line: the time, the requests."""
     requests = "" if counts is None else ", ".join(f"{count:g} {verb}" for verb, count in sorted(counts.items())) or "0"
-    print(f"{what:48} {'' if seconds is None else f'{1000 * seconds:10.1f} ms'}  {requests:32} {more}", flush=True)
+    print(f"{what:48} {'' if seconds is None else f'{1000 * seconds:11.2f} ms'}  {requests:32} {more}", flush=True)
 
 
 def opened(url: str, cache: Path, **settings: Any) -> Any:

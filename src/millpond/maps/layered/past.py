@@ -29,6 +29,7 @@ from millpond.maps.snapshots.leases import Lease, Leased
 from millpond.maps.snapshots.manifest import load_manifest
 from millpond.maps.snapshots.moments import Moments
 from millpond.maps.snapshots.snapshot import Snapshot
+from millpond.stores.objects import at_once
 from millpond.times.instants import instant_text
 
 if TYPE_CHECKING:
@@ -120,7 +121,9 @@ class OpenHistory:
         opened = self._open
         if opened is None or not opened.number_of.keys() >= set(needed):
             ids = [] if opened is None else [id_ for id_ in opened.number_of if id_ in history.manifests]
-            manifests = [load_manifest(self._objects, id_) for id_ in dict.fromkeys([*ids, *needed])]
+            manifests = at_once(
+                self._objects, [partial(load_manifest, self._objects, id_) for id_ in dict.fromkeys([*ids, *needed])]
+            )
             opened = self._open = Moments(self._objects, self._definition, manifests)
         return opened
 

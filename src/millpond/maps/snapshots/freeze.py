@@ -199,7 +199,7 @@ def open_layers(
 
     Raises: `NotFound`, `Corrupt`, naming the file.
     """
-    indexes = shown_layers(objects, manifest)
+    indexes = shown_layers(objects, [(manifest, layer) for layer in manifest.layers])
     if span is not None:
         indexes = [_within(index, span) for index in indexes]
     return open_indexes(objects, manifest.definition, indexes, verify=verify)

@@ -21,7 +21,7 @@ from millpond.maps.search.gather import ANSWER_BYTES_MAX
 from millpond.maps.snapshots.bucket_finder import finder_class
 from millpond.maps.snapshots.finder import Found, LayerParts
 from millpond.maps.snapshots.freeze import open_indexes, open_sections
-from millpond.maps.snapshots.shown_layers import shown_layer
+from millpond.maps.snapshots.shown_layers import shown_layers
 from millpond.maps.snapshots.snapshot import answers
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Moments:
         shown = [manifest.shown_as(definition) for manifest in manifests]
         layers = {layer.index: (manifest, layer) for manifest in shown for layer in manifest.layers}
         numbers = {index: number for number, index in enumerate(layers)}
-        groups = open_indexes(objects, definition, [shown_layer(objects, *layer) for layer in layers.values()])
+        groups = open_indexes(objects, definition, shown_layers(objects, layers.values()))
         self.definition = definition
         self.number_of = {manifest.id: number for number, manifest in enumerate(manifests)}
         self._all = finder_class(definition)(definition, groups, _no_sections)

@@ -23,9 +23,10 @@ from millpond import ranges
 from millpond.kernel.cache import Cache
 from millpond.maps.snapshots.condition_span import order_key
 from millpond.maps.snapshots.covered_keys import BlockStarts, CoveredKeys
-from millpond.maps.snapshots.pieces import WHOLE_FILE, at_once, groups_of, pieces_opening
+from millpond.maps.snapshots.pieces import WHOLE_FILE, groups_of, pieces_opening
 from millpond.maps.snapshots.shown_layers import shown_layers
 from millpond.maps.snapshots.snapshot import Snapshot
+from millpond.stores.objects import at_once
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -57,7 +58,7 @@ class NeededRanges:
         self.manifest = manifest
         self.objects = objects
         held = {} if before is None else {index.id: replace(index, shown=None) for index in before.indexes}
-        self.indexes: list[ranges.Index] = shown_layers(objects, manifest, held)
+        self.indexes: list[ranges.Index] = shown_layers(objects, [(manifest, layer) for layer in manifest.layers], held)
         self._lasts = [[entry.last for entry in index.entries] for index in self.indexes]
         self._bytes_half = sum(index.size for index in self.indexes) // 2
         self._starts: list[BlockStarts] = []
@@ -166,7 +167,7 @@ class NeededRanges:
         there = {piece: batch for piece in pieces if (batch := self._held.get(piece)) is not None}
         acts = pieces_opening(self.objects, self.indexes, [piece for piece in pieces if piece not in there])
         acts += [partial(self._fetch_filter, place) for place in filters]
-        for opened in at_once(acts):
+        for opened in at_once(self.objects, acts):
             for piece, batch in opened.items():
                 self._held.put(piece, batch)
                 if piece in pieces:

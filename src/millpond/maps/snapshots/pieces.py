@@ -6,19 +6,17 @@
 Invariants:
 * A piece that is opened was compared with its checksum, and its columns are there and as long as they say: kernels
   will not ask again.
-* At most `FETCHING_THREADS_MAX` requests are on their way at once, and none asks for more than `RUN_BYTES_MAX`, one
-  block or file excepted.
+* No request asks for more than `RUN_BYTES_MAX`, one block or file excepted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
 
@@ -33,28 +31,16 @@ if TYPE_CHECKING:
     from millpond.ranges.blocks import BlockTable
     from millpond.stores.objects import Objects
 
-__all__ = ("WHOLE_FILE", "Piece", "at_once", "groups_of", "open_file", "pieces_opening")
-
-T = TypeVar("T")
+__all__ = ("WHOLE_FILE", "Piece", "groups_of", "open_file", "pieces_opening")
 
 Piece: TypeAlias = tuple[int, int, int]
 """The number of a layer, of a range in its index, and of a block in that; `WHOLE_FILE` for all of its blocks."""
 WHOLE_FILE = -1
 
-FETCHING_THREADS_MAX = 32
-"""The number of pieces that are fetched concurrently: more wait for the bucket together, and no longer."""
 GAP_BYTES_MAX = 256 << 10
 """Between two blocks that come by one request: to leave out fewer takes longer than to fetch them."""
 RUN_BYTES_MAX = 4 << 20
 """Of blocks that come by one request: more come faster by several."""
-
-
-def at_once(acts: Sequence[Callable[[], T]]) -> list[T]:
-    """The answers of acts that wait for a bucket, done side by side."""
-    if len(acts) < 2:
-        return [act() for act in acts]
-    with ThreadPoolExecutor(min(len(acts), FETCHING_THREADS_MAX), thread_name_prefix="pieces") as threads:
-        return list(threads.map(lambda act: act(), acts))
 
 
 def pieces_opening(

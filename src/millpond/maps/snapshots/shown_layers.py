@@ -6,7 +6,6 @@ column that says so.
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
@@ -17,9 +16,10 @@ import pyarrow as pa
 from millpond.maps.model.columns import UPDATED
 from millpond.maps.snapshots.groups_of_rows import group_schema
 from millpond.ranges.index import Index, Shown, load_index
+from millpond.stores.objects import at_once
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from millpond.maps.model.projection import Projection
     from millpond.maps.snapshots.manifest import Layer, SnapshotManifest
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 __all__ = ("shown_layer", "shown_layers")
 
 NO_INDEXES: Mapping[str, Index] = MappingProxyType({})
-INDEXES_AT_ONCE_MAX = 16
-"""The indexes that are fetched concurrently: a map hardly has more layers."""
 
 
 def shown_layer(objects: Objects, manifest: SnapshotManifest, layer: Layer, *, updates: bool = False) -> Index:
@@ -41,19 +39,18 @@ def shown_layer(objects: Objects, manifest: SnapshotManifest, layer: Layer, *, u
     return _as_shown(load_index(objects, layer.index), manifest, layer, updates=updates)
 
 
-def shown_layers(objects: Objects, manifest: SnapshotManifest, held: Mapping[str, Index] = NO_INDEXES) -> list[Index]:
-    """The indexes of all layers: those that are held, and others, which are fetched side by side.
+def shown_layers(
+    objects: Objects, layers: Iterable[tuple[SnapshotManifest, Layer]], held: Mapping[str, Index] = NO_INDEXES
+) -> list[Index]:
+    """The indexes of layers of manifests: those that are held, and others, which are fetched side by side.
 
     Raises: as `shown_layer`.
     """
-    unread = [id_ for id_ in dict.fromkeys(layer.index for layer in manifest.layers) if id_ not in held]
-    if len(unread) > 1 and objects.in_blocks:
-        with ThreadPoolExecutor(min(len(unread), INDEXES_AT_ONCE_MAX), thread_name_prefix="indexes") as threads:
-            read = list(threads.map(partial(load_index, objects), unread))
-    else:
-        read = [load_index(objects, id_) for id_ in unread]
+    pairs = list(layers)
+    unread = [id_ for id_ in dict.fromkeys(layer.index for _, layer in pairs) if id_ not in held]
+    read = at_once(objects, [partial(load_index, objects, id_) for id_ in unread])
     indexes = {**held, **dict(zip(unread, read, strict=True))}
-    return [_as_shown(indexes[layer.index], manifest, layer) for layer in manifest.layers]
+    return [_as_shown(indexes[layer.index], manifest, layer) for manifest, layer in pairs]
 
 
 def _as_shown(index: Index, manifest: SnapshotManifest, layer: Layer, *, updates: bool = False) -> Index:

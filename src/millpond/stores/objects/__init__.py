@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+from millpond.stores.objects.at_once import at_once
 from millpond.stores.objects.before_bucket import FolderBeforeBucket, Part, forget_copies, is_whole, read_parts
 from millpond.stores.objects.below import ObjectsBelow, StoreBelow
 from millpond.stores.objects.copies import CACHE_MAX, CopiesOf
@@ -19,6 +20,7 @@ from millpond.stores.objects.protocol import Level, ObjectInfo, Objects, ObjectS
 
 __all__ = (
     "CACHE_MAX", "CopiesOf", "FolderBeforeBucket", "FolderObjects", "Level", "MemoryObjects", "ObjectInfo",
-    "ObjectStore", "Objects", "ObjectsBelow", "Part", "StoreBelow", "TaggedObject", "can_presign", "forget_copies",
-    "is_whole", "open_objects", "presign", "put_all", "read_at_once", "read_parts", "settle", "sweep_partial",
+    "ObjectStore", "Objects", "ObjectsBelow", "Part", "StoreBelow", "TaggedObject", "at_once", "can_presign",
+    "forget_copies", "is_whole", "open_objects", "presign", "put_all", "read_at_once", "read_parts", "settle",
+    "sweep_partial",
 )  # fmt: skip

@@ -1,0 +1,26 @@
+"""Reads of objects that are far away, side by side: each waits for the bucket, and all of them together no longer."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from millpond.stores.objects.protocol import Objects
+
+__all__ = ("AT_ONCE_MAX", "at_once")
+
+T = TypeVar("T")
+
+AT_ONCE_MAX = 32
+"""The requests that are on their way at once: more would share the same line."""
+
+
+def at_once(objects: Objects, acts: Sequence[Callable[[], T]]) -> list[T]:
+    """The answers of acts that read objects, one after another where these are on this machine."""
+    if len(acts) < 2 or not objects.in_blocks:
+        return [act() for act in acts]
+    with ThreadPoolExecutor(min(len(acts), AT_ONCE_MAX), thread_name_prefix="objects") as threads:
+        return list(threads.map(lambda act: act(), acts))
