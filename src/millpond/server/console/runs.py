@@ -5,9 +5,9 @@ They call the methods of the service of workflows, with the rights and the acces
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from anyio import from_thread
 from anyio.lowlevel import checkpoint
@@ -28,14 +28,16 @@ from millpond.server.routes.table import On
 if TYPE_CHECKING:
     from millpond.nodes.node import Node
     from millpond.server.console.actions import Form
-    from millpond.server.rpc.dispatch import Front, Service
+    from millpond.server.rpc.dispatch import Call, Front, Service
     from millpond.server.workflows.service import WorkflowService
+    from millpond.workflows.processor import ReadRows
 
 __all__ = (
-    "ABSENT", "INPUT", "TENANT", "Calls", "absent", "bookmark_in", "calling", "calls_of", "may_press", "routes",
-    "texts_of",
+    "ABSENT", "INPUT", "TENANT", "Calls", "absent", "bookmark_in", "calling", "calls_of", "failed_runs", "may_press",
+    "routes", "texts_of",
 )  # fmt: skip
 
+T = TypeVar("T")
 _STEPS_MAX = 200
 ABSENT = "This node serves no workflows: it has no port for gRPC, or not the extra millpond[workflows]."
 TENANT = "default"
@@ -162,16 +164,31 @@ class Calls:
 
         return from_thread.run(called)
 
-    async def _called(self, method: str, message: Any) -> Any:
-        from littlehorse.model import service_pb2
+    def rows(self, method: str, act: Callable[[ReadRows], T]) -> T:
+        """The result of a function that reads rows as they are stored, for a caller that may call a method.
 
+        Raises: as the method to a caller that may not.
+        """
+
+        async def read() -> T:
+            await self._admitted(method)
+            return await self.service.about.read(self.tenant, act)
+
+        return from_thread.run(read)
+
+    async def _admitted(self, method: str) -> Call[WorkflowService]:
         from millpond.server.rpc.dispatch import Call
 
         service = self.service
-        row = service.rows[method]
-        call = Call(service.about, method, row.right, self.caller, {"tenantid": self.tenant})
+        call = Call(service.about, method, service.rows[method].right, self.caller, {"tenantid": self.tenant})
         await service.admit(call)
-        answer = await row.handler(call, message)
+        return call
+
+    async def _called(self, method: str, message: Any) -> Any:
+        from littlehorse.model import service_pb2
+
+        call = await self._admitted(method)
+        answer = await self.service.rows[method].handler(call, message)
         note_change(self.request, **call.notes)
         described = service_pb2.DESCRIPTOR.services_by_name["LittleHorse"].methods_by_name[method]
         return _parsed(described.output_type, answer) if isinstance(answer, bytes) else answer
@@ -191,8 +208,10 @@ def _parsed(output_type: Any, answer: bytes) -> Any:
     return GetMessageClass(output_type).FromString(answer)
 
 
-def _newest(call: Calls, conditions: tuple[str, str], now_ms: int, before: int, skip: int) -> list[dict[str, Any]]:
-    """One run more than a page shows, if there are as many."""
+def _newest(
+    call: Calls, conditions: tuple[str, str], now_ms: int, before: int, skip: int, limit: int = PAGE_ROWS + 1
+) -> list[dict[str, Any]]:  # fmt: skip
+    """The newest runs; one more than a page shows, if there are as many."""
     from littlehorse.model import LHStatus, SearchWfRunRequest
 
     from millpond.workflows.newest import newest_runs
@@ -205,8 +224,14 @@ def _newest(call: Calls, conditions: tuple[str, str], now_ms: int, before: int, 
         request.status = LHStatus.Value(status)
     if before:
         request.latest_start.FromMilliseconds(before)
-    names = newest_runs(call, request, PAGE_ROWS + 1 + skip, now_ms)
+    names = newest_runs(call, request, limit + skip, now_ms)
     return [_facts(run) for run in call.all("GetWfRun", names[skip:]) if run is not None]
+
+
+def failed_runs(call: Calls, now_ms: int, limit: int) -> list[dict[str, Any]]:
+    """The newest runs that ended with an error or an exception, each with its words."""
+    runs = [run for status in ("ERROR", "EXCEPTION") for run in _newest(call, ("", status), now_ms, 0, 0, limit)]
+    return sorted(runs, key=lambda run: run["began_ms"] or 0, reverse=True)[:limit]
 
 
 def _facts(run: Any) -> dict[str, Any]:
@@ -216,7 +241,7 @@ def _facts(run: Any) -> dict[str, Any]:
 
     return {
         "id": run_path(run.id), "workflow": run.wf_spec_id.name, "status": LHStatus.Name(run.status),
-        **_times(run, "start_time", "end_time"),
+        "error": run.thread_runs[0].error_message if run.thread_runs else "", **_times(run, "start_time", "end_time"),
     }  # fmt: skip
 
 
