@@ -5,7 +5,7 @@ They call the methods of the service of workflows, with the rights and the acces
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,8 +14,9 @@ from anyio.lowlevel import checkpoint
 from starlette.requests import Request
 from starlette.responses import Response
 
-from millpond.console import link
+from millpond.console import Span, link, strip
 from millpond.errors import Invalid, MillpondError, NotFound, Unavailable
+from millpond.events.names import StreamName
 from millpond.json_forms import to_json
 from millpond.nodes.tokens import Caller
 from millpond.server.access import caller_in, note_change
@@ -24,8 +25,12 @@ from millpond.server.console.pages import PAGE_ROWS, SIGNED_IN, answered, pages
 from millpond.server.console.spec_graphs import drawings, states_of, threads_of
 from millpond.server.dispatch import Routes
 from millpond.server.routes.table import On
+from millpond.server.stream_rights import may_stream
+from millpond.times.instants import parse_instant
 
 if TYPE_CHECKING:
+    from markupsafe import Markup
+
     from millpond.nodes.node import Node
     from millpond.server.console.actions import Form
     from millpond.server.rpc.dispatch import Call, Front, Service
@@ -52,18 +57,19 @@ def routes(node: Node) -> Routes:
     @router.get("", SIGNED_IN, summary="Runs")
     def list_runs(
         request: Request, caller: Caller, workflow: str = "", status: str = "", tenant: str = TENANT, before: int = 0,
-        skip: int = 0,
+        skip: int = 0, until: str = "",
     ) -> Response:  # fmt: skip
-        """A page of runs, the newest first; of one workflow, in one state."""
+        """A page of runs, the newest first; of one workflow, in one state, begun at a time or before it."""
         call = calling(request, caller, tenant)
         values: dict[str, Any] = {
             "workflow": workflow or None, "status": status or None, "tenant": tenant, "runs": [], "statuses": [],
-            "next": None, "absent": ABSENT, "actions": may_press(request, caller, tenant),
+            "until": until, "next": None, "absent": ABSENT, "actions": may_press(request, caller, tenant),
         }  # fmt: skip
         if call is not None:
             from littlehorse.model import LHStatus
 
-            runs = _newest(call, (workflow, status), node.clock.now_ms(), before, skip)
+            latest = before or (parse_instant(until) if until else 0)
+            runs = _newest(call, (workflow, status), node.clock.now_ms(), latest, skip)
             values |= {"runs": runs[:PAGE_ROWS], "absent": None, "statuses": list(LHStatus.keys())}
             if len(runs) > PAGE_ROWS:
                 last = runs[PAGE_ROWS - 1]["began_ms"]
@@ -79,7 +85,11 @@ def routes(node: Node) -> Routes:
         call = calling(request, caller, tenant)
         if call is None:
             raise absent()
-        values, drawn = _run(call, id, tenant, after)
+        values, drawn = _run(call, id, tenant, after, node.clock.now_ms())
+        stream = StreamName(tenant, id)
+        readable = node.bucket is None and may_stream(caller, "read", stream)
+        events = link("/console/events/stream", queue=tenant, job_set=id)
+        values["events"] = events if readable and node.events.store.index(stream) is not None else None
         values |= {"tenant": tenant, "actions": may_press(request, caller, tenant)}
         return answered(request, "run", values, drawn)
 
@@ -251,11 +261,11 @@ def _times(row: Any, start: str, end: str) -> dict[str, int | None]:
     return {"began_ms": began, "took_ms": took}
 
 
-def _run(call: Calls, id: str, tenant: str, after: str) -> tuple[dict[str, Any], dict[str, Any]]:
+def _run(call: Calls, id: str, tenant: str, after: str, now_ms: int) -> tuple[dict[str, Any], dict[str, Any]]:
     """A run, and its graph with the states of the steps that are listed."""
-    from littlehorse.model import ListNodeRunsRequest, ListTaskRunsRequest, ListVariablesRequest
+    from littlehorse.model import ListNodeRunsRequest, ListTaskRunsRequest, ListVariablesRequest, SearchWfRunRequest
 
-    from millpond.workflows.engine import run_id
+    from millpond.workflows.engine import run_id, run_path
     from millpond.workflows.engine.values.conversions import plain
 
     name = run_id(id)
@@ -272,13 +282,14 @@ def _run(call: Calls, id: str, tenant: str, after: str) -> tuple[dict[str, Any],
         node.user_task.user_task_run_id for node in nodes.results if node.WhichOneof("node_type") == "user_task"
     )
     steps = [_step(node, attempts) for node in nodes.results]
+    children = call("SearchWfRun", SearchWfRunRequest(parent_wf_run_id=name, limit=PAGE_ROWS)).results
     values = {
-        "run": _facts(run), "threads": _threads(run),
+        "run": _facts(run), "threads": _threads(run), "children": [run_path(child) for child in children],
         "questions": [_question(call, question) for question in questions],
         "variables": {variable.id.name: plain(variable.value) for variable in variables},
         "steps": steps, "next": link("/console/runs/run", id=id, tenant=tenant, after=more) if more else None,
     }  # fmt: skip
-    return values, _drawn(call, run, steps)
+    return values, {"graphs": _drawn(call, run, steps), "times": _times_drawn(steps, now_ms)}
 
 
 def _drawn(call: Calls, run: Any, steps: Iterable[dict[str, Any]]) -> dict[str, Any]:
@@ -292,6 +303,20 @@ def _drawn(call: Calls, run: Any, steps: Iterable[dict[str, Any]]) -> dict[str, 
     except MillpondError:  # it was deleted, or the caller may not see it
         return {}
     return drawings([thread for thread in threads_of(spec) if thread["name"] in states], states)
+
+
+def _times_drawn(steps: Sequence[Mapping[str, Any]], now_ms: int) -> list[Markup]:
+    """The time of each step, in that of all of them."""
+    begun = [step["began_ms"] or now_ms for step in steps]
+    ends = [at + (now_ms - at if step["took_ms"] is None else step["took_ms"])
+            for at, step in zip(begun, steps, strict=True)]  # fmt: skip
+    first, last = min(begun, default=0), max(ends, default=0)
+    return [
+        strip(
+            [Span(at, end, f"{step['name']}: {end - at} ms", _STATES.get(step["status"], "now"))], first, last, "time"
+        )
+        for step, at, end in zip(steps, begun, ends, strict=True)
+    ]
 
 
 def _threads(run: Any) -> list[dict[str, Any]]:
@@ -342,7 +367,11 @@ def _attempt(attempt: Any) -> dict[str, Any]:
     if attempt.status == TaskStatus.TASK_RUNNING and attempt.HasField("log_output"):
         words = words_of(plain(attempt.log_output))
     status = TaskStatus.Name(attempt.status).removeprefix("TASK_")
-    return {"status": status, "worker": attempt.task_worker_id, "words": words, **_times(attempt, *_ATTEMPT)}
+    log = "" if attempt.status == TaskStatus.TASK_RUNNING else attempt.log_output.str
+    return {
+        "status": status, "worker": attempt.task_worker_id, "words": words, "log": log, **_times(attempt, *_ATTEMPT),
+    }  # fmt: skip
 
 
 _ATTEMPT = "start_time", "end_time"
+_STATES = {"COMPLETED": "good", "ERROR": "bad", "EXCEPTION": "bad"}
