@@ -13,7 +13,7 @@ from pyarrow import csv, parquet
 
 from millpond.console import Span, steps, strip
 from millpond.nodes.audit import TAIL_BYTES, AuditLog
-from millpond.server.console import previews, sql
+from millpond.server.console import previews, sql, versions
 from millpond.server.console.histories import drawn_history
 from tests.nodes.conftest import BEGIN, Served
 from tests.nodes.console_pond import SCRIPT
@@ -60,6 +60,24 @@ def test_objects_show_their_beginning(serve: Callable[..., Served], monkeypatch:
     assert object_page(node, "t.parquet")["rows"] is None
     monkeypatch.setattr(previews, "ROWS_BYTES", 10)
     assert object_page(node, "t.csv")["rows"]["rows"] == [[1, "x"]]
+
+
+def test_a_branch_shows_what_is_not_committed(serve: Callable[..., Served], monkeypatch: pytest.MonkeyPatch) -> None:
+    node = serve()
+    node.pond.repositories.create("files")
+    main, page = node.pond.repository("files").branch("main"), "/console/versions/files"
+    main.put("old", b"1")
+    main.commit("first")
+    assert Visitor(node).data(page)["uncommitted"] == []
+    main.put(SCRIPT, b"a")
+    main.delete("old")
+    shown = Visitor(node).data(page)
+    assert [(own["type"], own["path"]) for own in shown["uncommitted"]] == [("added", SCRIPT), ("removed", "old")]
+    assert SCRIPT.encode() not in node.get(page).body and not shown["more_uncommitted"]
+    assert Visitor(node).data(f"{page}?ref=main~0")["uncommitted"] == []
+    monkeypatch.setattr(versions, "PAGE_ROWS", 1)
+    shown = Visitor(node).data(page)
+    assert len(shown["uncommitted"]) == 1 and shown["more_uncommitted"]
 
 
 def test_rows_are_browsed_by_a_condition(serve: Callable[..., Served]) -> None:

@@ -8,6 +8,7 @@ Invariant: a page is written at most every two seconds, however much changes, an
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from anyio.to_thread import run_sync
@@ -15,11 +16,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from millpond.console import bars, rendered
+from millpond.errors import Denied
 from millpond.nodes.tokens import Caller
 from millpond.server.access import share_in
 from millpond.server.console.faults import faults
 from millpond.server.console.loads import HOUR_MS, by_hour, newest_loads
 from millpond.server.console.pages import HEADERS, SIGNED_IN, answered, pages
+from millpond.server.console.runs import COUNTED_MAX, TENANT, calling, runs_by_hour
 from millpond.server.long_polls import polls_of
 from millpond.server.memory import room_of
 from millpond.server.routes.events import Watched, entered
@@ -63,12 +66,22 @@ def _now(node: Node, request: Request, caller: Caller) -> tuple[dict[str, Any], 
     loads = newest_loads(node, [name for name in names if caller.may("read", name)])
     today = [load for load in loads if load["time_ms"] > now_ms - 24 * HOUR_MS]
     hours = by_hour(today, now_ms)
-    values = {
+    values: dict[str, Any] = {
         "node": {name: facts[name] for name in ("role", "ready", "version", "position", "clock_ms")},
         "loads": loads[:_SHOWN], "hours": hours, "loads_of_day": len(today), "rows_of_day": sum(hours),
+        "runs_by_hour": _runs(request, caller, now_ms), "runs_counted_max": COUNTED_MAX,
         "wrong": faults(node, request, caller, today),
     }  # fmt: skip
-    return values, {"hours": bars(hours, "rows loaded by hour")}
+    runs = None if values["runs_by_hour"] is None else bars(values["runs_by_hour"], "runs begun by hour")
+    return values, {"hours": bars(hours, "rows loaded by hour"), "runs": runs}
+
+
+def _runs(request: Request, caller: Caller, now_ms: int) -> list[int] | None:
+    """The runs that began in each hour of the last day; None for a caller that sees none."""
+    call = calling(request, caller, TENANT)
+    with suppress(Denied):
+        return None if call is None else runs_by_hour(call, now_ms)
+    return None
 
 
 async def _changes(request: Request, node: Node, caller: Caller) -> AsyncIterator[bytes]:

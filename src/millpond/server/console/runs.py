@@ -6,7 +6,7 @@ They call the methods of the service of workflows, with the rights and the acces
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from anyio import from_thread
@@ -21,6 +21,7 @@ from millpond.json_forms import to_json
 from millpond.nodes.tokens import Caller
 from millpond.server.access import caller_in, note_change
 from millpond.server.console.actions import ACTIONS, actions_of
+from millpond.server.console.loads import HOUR_MS
 from millpond.server.console.pages import PAGE_ROWS, SIGNED_IN, answered, pages
 from millpond.server.console.spec_graphs import drawings, states_of, threads_of
 from millpond.server.dispatch import Routes
@@ -39,11 +40,12 @@ if TYPE_CHECKING:
 
 __all__ = (
     "ABSENT", "INPUT", "TENANT", "Calls", "absent", "bookmark_in", "calling", "calls_of", "failed_runs", "may_press",
-    "routes", "texts_of",
+    "routes", "runs_by_hour", "texts_of",
 )  # fmt: skip
 
 T = TypeVar("T")
 _STEPS_MAX = 200
+COUNTED_MAX = 1_000
 ABSENT = "This node serves no workflows: it has no port for gRPC, or not the extra millpond[workflows]."
 TENANT = "default"
 INPUT = "input."
@@ -242,6 +244,21 @@ def failed_runs(call: Calls, now_ms: int, limit: int) -> list[dict[str, Any]]:
     """The newest runs that ended with an error or an exception, each with its words."""
     runs = [run for status in ("ERROR", "EXCEPTION") for run in _newest(call, ("", status), now_ms, 0, 0, limit)]
     return sorted(runs, key=lambda run: run["began_ms"] or 0, reverse=True)[:limit]
+
+
+def runs_by_hour(call: Calls, now_ms: int) -> list[int]:
+    """The runs begun in each of the last 24 hours, the oldest first; of each at most `COUNTED_MAX` are counted.
+
+    Raises: `Denied` to a caller that may not search for runs.
+    """
+    from millpond.workflows.store import Wanted
+
+    hours = [(now_ms - (ago + 1) * HOUR_MS + 1, now_ms - ago * HOUR_MS) for ago in reversed(range(24))]
+    return call.rows("SearchWfRun", lambda rows: [
+        len(rows.tag_keys(replace(Wanted.runs(), start_ms=first, stop_ms=last), limit=COUNTED_MAX, bookmark=None)
+            [:COUNTED_MAX])
+        for first, last in hours
+    ])  # fmt: skip
 
 
 def _facts(run: Any) -> dict[str, Any]:
