@@ -1,9 +1,10 @@
 """First pages of the console over a pond that holds much: their time on loopback, and their size.
 
-The pond is filled by the cheapest real means: maps by the catalogue, branches in one write, runs by commands of the
-engine in large writes, streams by appends of many at once. Then `millpond serve` serves it, and pages are asked for in
-turn, again and again. The goal is 300 ms and 250 kB: a page that misses it is marked. The first request of a page,
-which compiles its template, is not counted.
+The pond is filled by the cheapest real means: maps by the catalogue, branches in one write, streams by appends of
+many at once. Of each workflow the engine makes a run that ends well and one that fails; all others are the rows of
+those, with another id and time, a second apart, one in a hundred failed. One workflow has as many schedules as there
+are branches. Then `millpond serve` serves it, and pages are asked for in turn, again and again. The goal is 300 ms and
+250 kB: a page that misses it is marked. The first request of a page, which compiles its template, is not counted.
 
     python bench/console.py            1,000 maps, 10,000 branches, 1,000,000 runs, 1,000,000 streams
     python bench/console.py --quick    as many maps and branches, 100,000 runs and streams
@@ -22,32 +23,53 @@ import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeAlias
 
 import urllib3
-from littlehorse.model import PutTaskDefRequest, RunWfRequest, ScheduleWfRequest
+from littlehorse.model import (
+    NodeRun,
+    PutTaskDefRequest,
+    RunWfRequest,
+    ScheduleWfRequest,
+    Variable,
+    VariableValue,
+    WfRun,
+)
 from littlehorse.workflow import Workflow, WorkflowThread
 
 import millpond
 from _results import Run
 from millpond.events.event import EventBatch, NewEvent
 from millpond.events.names import OWN_QUEUE, StreamName
+from millpond.kernel.keys import KeyRange, encode
+from millpond.kernel.space import Transaction
 from millpond.maps.loads.load import load_job_set
 from millpond.pond import Pond
+from millpond.stores.memory import MemorySpace
 from millpond.versions.repository import new_branch
 from millpond.versions.staging.branches import BranchRecord
+from millpond.workflows.store.addresses import Kind, address_of
+from millpond.workflows.store.initialization import initialization
+from millpond.workflows.store.run_store import RunReads, RunStore
 from workflows_size import Store
+
+Rows: TypeAlias = list[tuple[bytes, bytes]]
 
 MAPS, BRANCHES = 1_000, 10_000
 WORKFLOWS = 200
 BATCH = 1_000
+YEARLY = "0 3 1 1 *"
+RUN, SECONDS = "f0" * 16, 1_767_225_600
+_RUN = RUN.encode()
 ROUNDS = 7
 SECONDS_MAX, BYTES_MAX = 0.3, 250_000
 PAGES = {
     "overview": "/", "maps": "/console/maps", "a map": "/console/maps/map_0500", "repositories": "/console/versions",
     "a repository": "/console/versions/flights", "streams": "/console/events",
     "streams of a queue": "/console/events?queue=queue-7", "runs": "/console/runs",
-    "runs of a workflow": "/console/runs?workflow=flow-007", "failed runs": "/console/runs?status=ERROR",
+    "runs of a workflow": "/console/runs?workflow=flow-007", "failed runs": "/console/runs?status=EXCEPTION",
     "workflows": "/console/workflows", "a workflow": "/console/workflows/workflow?name=flow-007",
+    "a workflow with 10,000 schedules": "/console/workflows/workflow?name=flow-009",
     "tasks": "/console/workflows/tasks", "start a run": "/console/runs/start", "jobs": "/console/jobs",
     "find a map": "/console/find?q=map_0500/x", "find nothing": "/console/find?q=nothing",
 }  # fmt: skip
@@ -97,13 +119,67 @@ def fill_streams(pond: Pond, streams: int) -> None:
 def fill_runs(pond: Pond, runs: int) -> None:
     store = Store(pond.space)
     names = [f"flow-{number:03}" for number in range(WORKFLOWS)]
-    for name in names:
-        store.do([PutTaskDefRequest(name=f"task-{name}")])
-        store.do([flow(name).compile()])
-        store.do([ScheduleWfRequest(id=name, wf_spec_name=name, cron_expression="0 3 1 1 *")])
-    for start in range(0, runs, BATCH):
-        numbers = range(start, min(start + BATCH, runs))
-        store.do(RunWfRequest(wf_spec_name=names[number % WORKFLOWS], id=uuid.uuid4().hex) for number in numbers)
+    store.do(PutTaskDefRequest(name=f"task-{name}") for name in names)
+    store.do(flow(name).compile() for name in names)
+    store.do(ScheduleWfRequest(id=name, wf_spec_name=name, cron_expression=YEARLY) for name in names)
+    for start in range(0, BRANCHES, BATCH):
+        store.do(
+            ScheduleWfRequest(id=f"schedule-{number}", wf_spec_name=names[9], cron_expression=YEARLY)
+            for number in range(start, start + BATCH)
+        )
+    good, bad = ([rows_of(pond, run) for run in begun(store, names, count)] for count in (1, 9))
+    began = int(time.time())
+    for start in range(0, runs, 10 * BATCH):
+
+        def put(tx: Transaction, start: int = start) -> None:
+            for number in range(start, min(start + 10 * BATCH, runs)):
+                failed = number % 100 == 0
+                rows = bad[number // 100 % WORKFLOWS] if failed else good[number % WORKFLOWS]
+                put_again(tx, rows, began - (runs - number))
+
+        pond.space.write(put)
+
+
+def begun(store: Store, names: list[str], count: int) -> list[WfRun]:
+    """A run of each workflow, which has ended."""
+    inputs = {"count": VariableValue(int=count)}
+    return store.do(RunWfRequest(wf_spec_name=name, variables=inputs, id=uuid.uuid4().hex) for name in names)
+
+
+def rows_of(pond: Pond, run: WfRun) -> Rows:
+    """The rows of a run, as they would be if it were `RUN`, begun and ended at `SECONDS`."""
+    with pond.space.read() as tx:
+        log = initialization(tx)
+        assert log is not None
+        reads, kinds = RunReads("default", log), (Kind.RUN, Kind.NODE_RUN, Kind.VARIABLE)
+        objects = [row for kind in kinds for row in reads.objects(tx, (run.id.id,), kind)]
+    for row in objects:
+        match row:
+            case WfRun():
+                row.id.id = RUN
+                row.start_time.FromSeconds(SECONDS)
+                row.end_time.FromSeconds(SECONDS)
+            case NodeRun() | Variable():
+                row.id.wf_run_id.id = RUN
+    space, store = MemorySpace(), RunStore("default", log, lambda _: ())
+    space.write(lambda tx: [store.replace(tx, address_of(row.id), row) for row in objects])
+    with space.read() as tx:
+        return list(tx.scan(KeyRange(b"\0", None)))
+
+
+def put_again(tx: Transaction, rows: Rows, seconds: int) -> None:
+    """Put the rows of a run once more, under another id of the same length, as begun at another second."""
+    run, of_tag, of_row = uuid.uuid4().hex.encode(), encode((seconds * 1_000,)), varint(seconds)
+    for key, value in rows:
+        tx.put(
+            key.replace(_RUN, run).replace(_OF_TAG, of_tag),
+            value.replace(_RUN, run).replace(_OF_TAG, of_tag).replace(_OF_ROW, of_row),
+        )
+
+
+def varint(number: int) -> bytes:
+    """A number as messages hold it: seven bits a byte, the lowest first."""
+    return bytes([number >> shift & 127 | 128 * (number >> shift > 127) for shift in range(0, 35, 7)])
 
 
 def filled(folder: Path, things: int) -> None:
@@ -150,6 +226,9 @@ def measured(run: Run, folder: Path) -> None:
     finally:
         process.terminate()
         process.wait()
+
+
+_OF_TAG, _OF_ROW = encode((SECONDS * 1_000,)), varint(SECONDS)
 
 
 def main() -> None:

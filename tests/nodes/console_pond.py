@@ -61,6 +61,8 @@ def deep_paths() -> list[str]:
         *(f"/console/maps/theirs?{urlencode({'key': key})}" for key in HOSTILE),
         "/console/versions/pond", "/console/versions/flights", "/console/versions/flights?ref=main~1",
         "/console/versions/flights/objects?ref=main", "/console/versions/flights/objects?ref=main&prefix=data/",
+        f"/console/versions/flights/object?{urlencode({'ref': 'main', 'path': f'data/{SCRIPT}.csv'})}",
+        "/console/maps/ours?where=value+%3E+1",
         "/console/versions/flights/diff?left=main~1&right=main", "/console/versions/pond/diff?left=main&right=fix",
         "/console/versions/pond/diff?left=main&right=fix&map=ours",
         *(f"/console/events/stream?{stream}" for stream in streams),

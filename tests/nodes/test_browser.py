@@ -87,6 +87,22 @@ def test_keys_lead_to_pages_and_to_the_box_that_finds(browser: Browser, serve: C
         expect(page.locator(".answer")).to_contain_text("2.0")
 
 
+def test_a_slider_of_time_asks_again(browser: Browser, serve: Callable[..., Served]) -> None:
+    node = serve(events_reports=True)
+    fill(node)
+    with window(browser, node) as shown:
+        page = shown.page
+        page.goto("/console/maps/ours?key=JFK")
+        expect(page.locator(".answer")).to_contain_text("2.0")
+        expect(page.get_by_label("time of known_at")).to_be_visible()
+        slider = page.get_by_label("time of at", exact=True)
+        slider.evaluate("(own) => { own.value = own.min; own.dispatchEvent(new Event('input')) }")
+        slider.dispatch_event("change")
+        page.wait_for_url("**&at=20*")
+        expect(page.locator(".answer")).to_contain_text("1.0")
+        assert shown.faults == []
+
+
 def test_hostile_names_are_text(browser: Browser, serve: Callable[..., Served]) -> None:
     node = serve(events_reports=True)
     fill(node)

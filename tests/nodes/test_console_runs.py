@@ -7,7 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 import grpc
+import pytest
 
+from millpond.server.console import runs
+from millpond.server.console.faults import RUNS_SHOWN
 from tests.nodes.conftest import Served
 from tests.nodes.test_console_actions import SCRIPT, TOKENS, Visitor, went_to
 
@@ -106,6 +109,34 @@ def test_a_run_that_failed_is_tried_again_or_goes_on_behind_its_step(serve: Call
     assert visitor.send(f"/console/runs/rescue{tenant}", {**rescue, "run": "nothing"}).status == 404
     went_to(visitor.send(f"/console/runs/rescue{tenant}", {**rescue, "skip": "yes"}))
     assert visitor.data(run)["run"]["status"] == "COMPLETED"
+
+
+def test_the_first_page_has_the_newest_runs_that_failed(
+    serve: Callable[..., Served], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = serve_runs(serve, server_tokens=TOKENS)
+    starter, start = Visitor(node, "starter"), "/console/runs/start?tenant=default"
+    for number in range(RUNS_SHOWN + 2):
+        fields = {"id": f"r{number}", "input.count": "1"}
+        went_to(starter.press("/console/runs/start?workflow=fails", start, **fields))
+        node.clock.advance(1)
+
+    def failed(visitor: Visitor) -> list[str]:
+        wrong = visitor.data("/")["wrong"]
+        assert all("divi" in fault["why"].lower() for fault in wrong if fault["what"] == "run of fails"), wrong
+        return [fault["path"] for fault in wrong if fault["what"].startswith("run of")]
+
+    newest = range(RUNS_SHOWN + 1, 1, -1)
+    assert failed(starter) == [f"/console/runs/run?id=r{number}&tenant=default" for number in newest]
+    page = node.get("/", headers=starter.headers)
+    assert b"/console/runs/run?id=r2&amp;tenant=default" in page.body
+    assert failed(Visitor(node, "fixer")) == []
+    assert starter.data("/")["runs_by_hour"] == [0] * 23 + [RUNS_SHOWN + 2]
+    assert Visitor(node, "fixer").data("/")["runs_by_hour"] is None
+    monkeypatch.setattr(runs, "COUNTED_MAX", 3)
+    assert starter.data("/")["runs_by_hour"] == [0] * 23 + [3]
+    node.clock.advance(25 * 3_600_000)
+    assert failed(starter) == [] and starter.data("/")["runs_by_hour"] == [0] * 24
 
 
 def test_runs_have_buttons_for_those_who_may_run_them(serve: Callable[..., Served]) -> None:

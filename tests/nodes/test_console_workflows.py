@@ -81,7 +81,7 @@ def test_workflows_are_drawn_with_their_schedules(serve: Callable[..., Served]) 
         assert page.status == 200 and b'<svg class="flow"' in page.body and SCRIPT.encode() not in page.body
     for query in ("name=nothing", "name=tries&version=9.9", *(f"name={own}" for own in ("%3Cscript%3E", "k" * 1_000))):
         assert node.get(f"{PAGE}/workflow?{query}").status == 404, query
-    for query in ("name=tries&version=x", "name=tries&version=1.99999999999", "name=tries&skip=x"):
+    for query in ("name=tries&version=x", "name=tries&version=1.99999999999", "name=tries&after=x"):
         assert node.get(f"{PAGE}/workflow?{query}").status == 400, query
     assert node.get(f"{PAGE}?after=zz").status == node.get(f"{PAGE}/tasks?after=00").status == 400
     tasks = visitor.data(f"{PAGE}/tasks")["tasks"]

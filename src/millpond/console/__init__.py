@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from millpond.console.charts import bars, commit_graph
+from millpond.console.charts import Span, bars, commit_graph, steps, strip
 from millpond.console.flows import Flow, flow_graph
 from millpond.console.rendering import asset, link, rendered, segment
 
-__all__ = ("Flow", "asset", "bars", "commit_graph", "flow_graph", "link", "rendered", "segment")
+__all__ = (
+    "Flow", "Span", "asset", "bars", "commit_graph", "flow_graph", "link", "rendered", "segment", "steps", "strip",
+)  # fmt: skip

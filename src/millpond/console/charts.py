@@ -1,4 +1,4 @@
-"""Drawings: bars over time, and commits with their lanes. SVG whose colours the style sheet gives."""
+"""Drawings: bars, spans and steps over time, and commits with their lanes. SVG whose colours the style sheet gives."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from markupsafe import Markup
 
-__all__ = ("Dot", "bars", "commit_graph", "lanes")
+__all__ = ("Dot", "Span", "bars", "commit_graph", "lanes", "steps", "strip")
 
 _WIDTH, _HEIGHT = 160, 28
 _ROW, _LANE = 36, 14
@@ -26,6 +26,49 @@ class Dot:
     """The row and the lane of each parent; a row past the last for one that is not shown."""
 
 
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A part `[start, stop)` of what a strip shows, and the words about it."""
+
+    start: float
+    stop: float
+    words: str
+    state: str = ""
+    """`good`, `bad` or `now` for a part that has a state."""
+
+
+def strip(spans: Sequence[Span], start: float, stop: float, label: str) -> Markup:
+    """Spans beside one another, of what lies from `start` to `stop`; each has its words as its title."""
+    from markupsafe import Markup
+
+    scale = _WIDTH / max(stop - start, 1e-9)
+    drawn = Markup("").join(
+        Markup('<rect class="part{} {}" x="{:.2f}" y="4" width="{:.2f}" height="{}"><title>{}</title></rect>').format(
+            place % 2, span.state, scale * (max(span.start, start) - start),
+            max(scale * (min(span.stop, stop) - max(span.start, start)), 0.5), _HEIGHT - 8, span.words,
+        )
+        for place, span in enumerate(spans)
+    )  # fmt: skip
+    return _drawing("strip", label, drawn)
+
+
+def steps(points: Sequence[tuple[float, float]], stop: float, label: str) -> Markup:
+    """A line of values, each of which holds until the next one; the points are in the order of their times.
+
+    >>> str(steps([(0, 1.0), (5, 3.0)], 10, "two"))[-48:]
+    'label="two"><path d="M0.0 26.0H80.0V2.0H160.0"/></svg>'
+    """
+    from markupsafe import Markup
+
+    start, low, high = points[0][0], min(value for _, value in points), max(value for _, value in points)
+    width, height = _WIDTH / max(stop - start, 1e-9), (_HEIGHT - 4) / ((high - low) or 1)
+    path = ""
+    for at, value in points:
+        x, y = width * (at - start), _HEIGHT - 2 - height * (value - low)
+        path += f"H{x:.1f}V{y:.1f}" if path else f"M{x:.1f} {y:.1f}"
+    return _drawing("steps", label, Markup('<path d="{}"/>').format(f"{path}H{_WIDTH:.1f}"))
+
+
 def bars(values: Sequence[float], label: str) -> Markup:
     """Bars of a few numbers, in their order."""
     from markupsafe import Markup
@@ -38,9 +81,15 @@ def bars(values: Sequence[float], label: str) -> Markup:
         for place, height in enumerate(max(1.0, _HEIGHT * value / top) if value else 0 for value in values)
         if height
     )
+    return _drawing("bars", label, drawn)
+
+
+def _drawing(kind: str, label: str, drawn: Markup) -> Markup:
+    from markupsafe import Markup
+
     return Markup(
-        '<svg class="bars" viewBox="0 0 {} {}" preserveAspectRatio="none" role="img" aria-label="{}">{}</svg>'
-    ).format(_WIDTH, _HEIGHT, label, drawn)
+        '<svg class="{}" viewBox="0 0 {} {}" preserveAspectRatio="none" role="img" aria-label="{}">{}</svg>'
+    ).format(kind, _WIDTH, _HEIGHT, label, drawn)
 
 
 def lanes(commits: Sequence[tuple[str, Sequence[str]]]) -> list[Dot]:

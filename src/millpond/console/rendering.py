@@ -92,7 +92,7 @@ def segment(name: str) -> str:
     return quote(name, safe="")
 
 
-def link(path: str, **query: Any) -> str:
+def link(path: str, /, **query: Any) -> str:
     """A path with a query; parameters without a value are left out.
 
     >>> link("/console/maps", after="a&b", prefix="")

@@ -18,6 +18,7 @@ from __future__ import annotations
 import logging
 import os
 import stat
+from contextlib import suppress
 from datetime import UTC, datetime
 from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
@@ -25,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from millpond.clock import Clock
-from millpond.json_forms import to_json
+from millpond.json_forms import FormError, parse_object, to_json
 
 __all__ = ("AuditLog",)
 
@@ -33,6 +34,8 @@ FILE_BYTES_MAX = 16 << 20
 """The size at which the audit log begins a new file."""
 FILES_MAX = 10
 """The files of the audit log before this one."""
+TAIL_BYTES = 64 << 10
+"""The end of the file in which the newest lines are looked for."""
 _LOG = logging.getLogger("millpond.server")
 
 
@@ -86,6 +89,20 @@ class AuditLog:
     def write_command(self, command: str, **values: Any) -> None:
         """Write one line about a command that changed the folder of the node on its machine."""
         self.write(None, "command", command, 200, **values)
+
+    def newest(self, amount: int) -> list[dict[str, Any]]:
+        """The newest lines of the present file, of its last bytes alone, the newest first; none of what is no file."""
+        path = Path(self._file.baseFilename)
+        if not path.is_file():
+            return []
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - TAIL_BYTES))
+            lines = file.read(TAIL_BYTES + 1).splitlines()
+        rows = []
+        for line in reversed(lines):
+            with suppress(FormError):  # the first one may be cut, the last one may not be whole yet
+                rows.append(parse_object(line))
+        return rows[:amount]
 
     def close(self) -> None:
         """Close the file."""

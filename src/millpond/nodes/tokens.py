@@ -347,6 +347,13 @@ class Tokens:
         self._version: Hashable | None = None
         self._known = _secrets(self._settings)
 
+    def listed(self) -> list[TokenSetting]:
+        """The tokens of the pond, and those of the settings.
+
+        Raises: as `TokenList.read`.
+        """
+        return [*self._stored.read(), *self._settings]
+
     def any(self) -> bool:
         """True when there is a token at all."""
         return bool(self._current())

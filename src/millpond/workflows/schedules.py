@@ -1,6 +1,6 @@
 """Schedules of a server, as its callers see and change them: switched off and on, and begun once by hand.
 
-Invariant: a schedule that is switched keeps its inputs, its parent and its version.
+Invariant: a schedule that is switched keeps its inputs, its parent and its version; the engine knows what masks hide.
 """
 
 from __future__ import annotations
@@ -34,17 +34,13 @@ def switch(call: Any, schedule: str, *, paused: bool) -> Cron:
     return cron
 
 
-def run_now(call: Any, schedule: str) -> str:
-    """Begin a run as the schedule would, beside those that it begins; the id of the run.
-
-    Raises: `NotFound`.
-    """
-    from littlehorse.model import RunWfRequest, ScheduledWfRunId
+def run_now(call: Any, row: Any) -> str:
+    """Begin a run as a schedule would, beside those that it begins; the id of the run. The row is as it is stored."""
+    from littlehorse.model import RunWfRequest
 
     from millpond.workflows.engine import run_path
     from millpond.workflows.engine.cron import parse_cron
 
-    row = call("GetScheduledWfRun", ScheduledWfRunId(id=schedule))
     major, revision = parse_cron(row.cron_expression).numbers()
     parent = row.parent_wf_run_id if row.HasField("parent_wf_run_id") else None
     begun = call("RunWf", RunWfRequest(

@@ -1,4 +1,4 @@
-// Keys: "/" finds, "g" and a letter goes to a page. A page that is open says when its node is gone.
+// Keys: "/" finds, "g" and a letter goes to a page. A slider sets the time beside it. A page that is open says when its node is gone.
 // All pages work without this file.
 "use strict";
 (() => {
@@ -14,6 +14,13 @@
     }
     going = event.key === "g";
   });
+  for (const slider of document.querySelectorAll("input[type=range][data-sets]")) {
+    const text = slider.form.elements[slider.dataset.sets];
+    slider.hidden = false;
+    slider.value = Date.parse(text.value) || slider.max;
+    slider.addEventListener("input", () => { text.value = new Date(Number(slider.value)).toISOString(); });
+    slider.addEventListener("change", () => slider.form.requestSubmit());
+  }
   const says = (lost) => () => { document.getElementById("lost").hidden = !lost; };
   for (const name of ["sendError", "sseError"]) document.addEventListener(`htmx:${name}`, says(true));
   for (const name of ["afterOnLoad", "sseOpen"]) document.addEventListener(`htmx:${name}`, says(false));

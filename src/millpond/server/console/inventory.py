@@ -16,6 +16,7 @@ from millpond.maps.model.definition import Kind
 from millpond.nodes.tokens import Caller
 from millpond.refs.face import POND
 from millpond.server.console.actions import actions_of
+from millpond.server.console.histories import drawn_history, time_span
 from millpond.server.console.loads import by_hour, loads_of
 from millpond.server.console.pages import PAGE_ROWS, answered, pages
 from millpond.server.console.tables import shown_rows
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from millpond.maps.model.definition import MapDefinition
     from millpond.nodes.node import Node
     from millpond.server.dispatch import Routes
+    from millpond.settings.types import TokenSetting
 
 __all__ = ("routes", "rows_of_key", "settings_of")
 
@@ -64,13 +66,15 @@ def routes(node: Node) -> Routes:
     @router.get("/maps/{name}", read(On.MAP, memory_bytes=SCAN_BYTES, when_ready=True), summary="A map")
     def show_map(
         request: Request, caller: Caller, name: str, key: str | None = None, at: str | None = None,
-        known_at: str | None = None,
+        known_at: str | None = None, where: str | None = None,
     ) -> Response:  # fmt: skip
-        """Its facts, loads, layers and branches; with a key its value, and the key's history."""
+        """Its facts, loads, layers and branches; with a key its value and history; with a condition, rows."""
         opened = node.pond.map(name)
-        question: dict[str, str | None] = {"key": key or None, "at": at or None, "known_at": known_at or None}
-        values = {
+        fields = {"key": key, "at": at, "known_at": known_at, "where": where}
+        question: dict[str, str | None] = {field: text or None for field, text in fields.items()}
+        values: dict[str, Any] = {
             "map": _facts(opened), "question": question, "answer": None, "history": None, "problem": None,
+            "rows": None,
             "loads": loads_of(node, [opened.name])[opened.name][:PAGE_ROWS],
             "settings": settings_of(opened.definition), "actions": actions_of(caller, On.MAP, opened.name),
             "layers": _layers(opened), "branches": _branches(node, caller, opened),
@@ -79,11 +83,24 @@ def routes(node: Node) -> Routes:
             values |= _answer(node, opened, question)
         except Invalid as error:
             values["problem"] = {"message": error.message, "hint": error.hint}
-        return answered(request, "map", values)
+        return answered(request, "map", values, _drawn(values, node.clock.now_ms()))
 
+    _add_jobs(router, node)
+    return router
+
+
+def _drawn(values: Mapping[str, Any], now_ms: int) -> dict[str, Any]:
+    """The drawings of the history of a key, and the times between which sliders go."""
+    history, loads = values["history"], values["loads"]
+    since_loads = (loads[-1]["time_ms"], now_ms) if loads and history is not None else None
+    sliders = {"at": time_span(history, now_ms), "known_at": since_loads}
+    return {"history": drawn_history(history, now_ms), "sliders": sliders}
+
+
+def _add_jobs(router: Routes, node: Node) -> None:
     @router.get("/jobs", MONITOR, summary="Jobs and nodes")
     def show_jobs(request: Request, caller: Caller) -> Response:
-        """Its own work, the nodes of its pond, parts that are not merged, and settings."""
+        """Its own work, the nodes of its pond, parts that are not merged; settings, tokens and what was changed."""
         values = {
             "actions": actions_of(caller, On.POND), "draining": node.drain.active, "repair": node.repairs.status(),
             "node": node.facts(), "jobs": plain(node.scheduler.status()),
@@ -94,10 +111,16 @@ def routes(node: Node) -> Routes:
             ],
         }  # fmt: skip
         shown = relative(values, node.pond.folder)
-        shown["settings"] = all_in_words(node.settings) if caller.may("admin") else {}
+        owner = caller.may("admin")
+        shown["settings"] = all_in_words(node.settings) if owner else {}
+        shown["tokens"] = [_token(own) for own in node.tokens.listed()] if owner else []
+        shown["audit"] = node.audit.newest(PAGE_ROWS) if owner else []
         return answered(request, "jobs", shown)
 
-    return router
+
+def _token(own: TokenSetting) -> dict[str, Any]:
+    """A token without its secret."""
+    return {"name": own.name, "access_key": own.access_key, "rights": dict(own.rights), "expires_ms": own.expires_ms}
 
 
 def _opened(node: Node, name: str) -> Map | None:
@@ -115,11 +138,13 @@ def _facts(opened: Map) -> dict[str, Any]:
 
 
 def _answer(node: Node, opened: Map, question: Mapping[str, str | None]) -> dict[str, Any]:
-    """The answer to a question, and the history of its key.
+    """The answer to a question, and the history of its key; or the rows that meet a condition.
 
-    Raises: `Invalid` for a key or a time that the map cannot have.
+    Raises: `Invalid` for a key, a time or a condition that the map cannot have.
     """
     key, at, known_at = (question[name] for name in ("key", "at", "known_at"))
+    if question["where"] is not None:
+        return {"rows": shown_rows(node.lookups.scan(opened.name, question["where"], None, known_at), _HISTORY_MAX)}
     if key is None:
         return {}
     answer = node.lookups.get(opened, key, at, known_at)

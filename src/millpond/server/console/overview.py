@@ -7,19 +7,22 @@ Invariant: a page is written at most every two seconds, however much changes, an
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
-from itertools import islice
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from anyio.to_thread import run_sync
 from starlette.requests import Request
 from starlette.responses import Response
 
-from millpond.console import bars, rendered, segment
+from millpond.console import bars, rendered
+from millpond.errors import Denied
 from millpond.nodes.tokens import Caller
 from millpond.server.access import share_in
+from millpond.server.console.faults import faults
 from millpond.server.console.loads import HOUR_MS, by_hour, newest_loads
-from millpond.server.console.pages import HEADERS, PAGE_ROWS, SIGNED_IN, answered, pages
+from millpond.server.console.pages import HEADERS, SIGNED_IN, answered, pages
+from millpond.server.console.runs import COUNTED_MAX, TENANT, calling, runs_by_hour
 from millpond.server.long_polls import polls_of
 from millpond.server.memory import room_of
 from millpond.server.routes.events import Watched, entered
@@ -42,7 +45,7 @@ def routes(node: Node) -> Routes:
     @router.get("/", SIGNED_IN, summary="What flows, and what is wrong")
     def overview(request: Request, caller: Caller) -> Response:
         """Loads of the last day, and faults with the page of each."""
-        values, drawn = _now(node, caller)
+        values, drawn = _now(node, request, caller)
         return answered(request, "overview", values, drawn)
 
     @router.get("/console/now", SIGNED_IN, summary="The first page, whenever it changes")
@@ -55,7 +58,7 @@ def routes(node: Node) -> Routes:
     return router
 
 
-def _now(node: Node, caller: Caller) -> tuple[dict[str, Any], dict[str, Any]]:
+def _now(node: Node, request: Request, caller: Caller) -> tuple[dict[str, Any], dict[str, Any]]:
     """The contents of the page as it is now, and what is drawn of them."""
     facts = relative(node.facts(), node.pond.folder)
     now_ms = node.clock.now_ms()
@@ -63,12 +66,22 @@ def _now(node: Node, caller: Caller) -> tuple[dict[str, Any], dict[str, Any]]:
     loads = newest_loads(node, [name for name in names if caller.may("read", name)])
     today = [load for load in loads if load["time_ms"] > now_ms - 24 * HOUR_MS]
     hours = by_hour(today, now_ms)
-    values = {
+    values: dict[str, Any] = {
         "node": {name: facts[name] for name in ("role", "ready", "version", "position", "clock_ms")},
         "loads": loads[:_SHOWN], "hours": hours, "loads_of_day": len(today), "rows_of_day": sum(hours),
-        "wrong": [*_failed(today), *_wrong(node, caller)],
+        "runs_by_hour": _runs(request, caller, now_ms), "runs_counted_max": COUNTED_MAX,
+        "wrong": faults(node, request, caller, today),
     }  # fmt: skip
-    return values, {"hours": bars(hours, "rows loaded by hour")}
+    runs = None if values["runs_by_hour"] is None else bars(values["runs_by_hour"], "runs begun by hour")
+    return values, {"hours": bars(hours, "rows loaded by hour"), "runs": runs}
+
+
+def _runs(request: Request, caller: Caller, now_ms: int) -> list[int] | None:
+    """The runs that began in each hour of the last day; None for a caller that sees none."""
+    call = calling(request, caller, TENANT)
+    with suppress(Denied):
+        return None if call is None else runs_by_hour(call, now_ms)
+    return None
 
 
 async def _changes(request: Request, node: Node, caller: Caller) -> AsyncIterator[bytes]:
@@ -77,7 +90,7 @@ async def _changes(request: Request, node: Node, caller: Caller) -> AsyncIterato
     room_of(request).keep(0)  # it shares the memory of all watches
     while not node.stopping:
         seen = position()
-        values, drawn = await run_sync(_now, node, caller)
+        values, drawn = await run_sync(_now, node, request, caller)
         page = rendered("overview-now", {**values, "drawn": drawn})
         yield "".join(["event: now\n", *(f"data: {line}\n" for line in page.splitlines()), "\n"]).encode()
         await polls.until(position, _ending(node, seen), _ALIVE_SECONDS, name)
@@ -87,25 +100,3 @@ async def _changes(request: Request, node: Node, caller: Caller) -> AsyncIterato
 def _ending(node: Node, seen: tuple[int, str] | None = None) -> Callable[[tuple[int, str]], bool]:
     """The end of a wait: the node stops, or its log is no longer where it was seen."""
     return lambda last: node.stopping or (seen is not None and last != seen)
-
-
-def _failed(loads: Iterable[Mapping[str, Any]]) -> list[dict[str, str]]:
-    failed = (load for load in loads if load["error"])
-    return [
-        {"what": f"load into {load['map']}", "why": load["error"], "path": f"/console/maps/{segment(load['map'])}"}
-        for load in islice(failed, _SHOWN)
-    ]  # fmt: skip
-
-
-def _wrong(node: Node, caller: Caller) -> Iterator[dict[str, str]]:
-    """The faults that the node knows of, those first that keep it from work."""
-    if not caller.may("read"):
-        return
-    folder = node.pond.folder
-    for reason in node.reasons():
-        yield {"what": "not ready", "why": relative(str(reason), folder), "path": "/console/jobs"}
-    for part in islice(node.pond.parts.list(None, "quarantined"), PAGE_ROWS):
-        yield {"what": f"quarantined: {part.map}", "why": relative(part.reason, folder), "path": "/console/jobs#parts"}
-    for job in node.scheduler.status():
-        if job.last is not None and job.last.error:
-            yield {"what": f"job {job.name}", "why": relative(job.last.error, folder), "path": "/console/jobs"}

@@ -5,38 +5,47 @@ They call the methods of the service of workflows, with the rights and the acces
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from anyio import from_thread
 from anyio.lowlevel import checkpoint
 from starlette.requests import Request
 from starlette.responses import Response
 
-from millpond.console import link
+from millpond.console import Span, link, strip
 from millpond.errors import Invalid, MillpondError, NotFound, Unavailable
+from millpond.events.names import StreamName
 from millpond.json_forms import to_json
 from millpond.nodes.tokens import Caller
 from millpond.server.access import caller_in, note_change
 from millpond.server.console.actions import ACTIONS, actions_of
+from millpond.server.console.loads import HOUR_MS
 from millpond.server.console.pages import PAGE_ROWS, SIGNED_IN, answered, pages
 from millpond.server.console.spec_graphs import drawings, states_of, threads_of
 from millpond.server.dispatch import Routes
 from millpond.server.routes.table import On
+from millpond.server.stream_rights import may_stream
+from millpond.times.instants import parse_instant
 
 if TYPE_CHECKING:
+    from markupsafe import Markup
+
     from millpond.nodes.node import Node
     from millpond.server.console.actions import Form
-    from millpond.server.rpc.dispatch import Front, Service
+    from millpond.server.rpc.dispatch import Call, Front, Service
     from millpond.server.workflows.service import WorkflowService
+    from millpond.workflows.processor import ReadRows
 
 __all__ = (
-    "ABSENT", "INPUT", "TENANT", "Calls", "absent", "bookmark_in", "calling", "calls_of", "may_press", "routes",
-    "texts_of",
+    "ABSENT", "INPUT", "TENANT", "Calls", "absent", "bookmark_in", "calling", "calls_of", "failed_runs", "may_press",
+    "routes", "runs_by_hour", "texts_of",
 )  # fmt: skip
 
+T = TypeVar("T")
 _STEPS_MAX = 200
+COUNTED_MAX = 1_000
 ABSENT = "This node serves no workflows: it has no port for gRPC, or not the extra millpond[workflows]."
 TENANT = "default"
 INPUT = "input."
@@ -50,18 +59,19 @@ def routes(node: Node) -> Routes:
     @router.get("", SIGNED_IN, summary="Runs")
     def list_runs(
         request: Request, caller: Caller, workflow: str = "", status: str = "", tenant: str = TENANT, before: int = 0,
-        skip: int = 0,
+        skip: int = 0, until: str = "",
     ) -> Response:  # fmt: skip
-        """A page of runs, the newest first; of one workflow, in one state."""
+        """A page of runs, the newest first; of one workflow, in one state, begun at a time or before it."""
         call = calling(request, caller, tenant)
         values: dict[str, Any] = {
             "workflow": workflow or None, "status": status or None, "tenant": tenant, "runs": [], "statuses": [],
-            "next": None, "absent": ABSENT, "actions": may_press(request, caller, tenant),
+            "until": until, "next": None, "absent": ABSENT, "actions": may_press(request, caller, tenant),
         }  # fmt: skip
         if call is not None:
             from littlehorse.model import LHStatus
 
-            runs = _newest(call, (workflow, status), node.clock.now_ms(), before, skip)
+            latest = before or (parse_instant(until) if until else 0)
+            runs = _newest(call, (workflow, status), node.clock.now_ms(), latest, skip)
             values |= {"runs": runs[:PAGE_ROWS], "absent": None, "statuses": list(LHStatus.keys())}
             if len(runs) > PAGE_ROWS:
                 last = runs[PAGE_ROWS - 1]["began_ms"]
@@ -77,7 +87,11 @@ def routes(node: Node) -> Routes:
         call = calling(request, caller, tenant)
         if call is None:
             raise absent()
-        values, drawn = _run(call, id, tenant, after)
+        values, drawn = _run(call, id, tenant, after, node.clock.now_ms())
+        stream = StreamName(tenant, id)
+        readable = node.bucket is None and may_stream(caller, "read", stream)
+        events = link("/console/events/stream", queue=tenant, job_set=id)
+        values["events"] = events if readable and node.events.store.index(stream) is not None else None
         values |= {"tenant": tenant, "actions": may_press(request, caller, tenant)}
         return answered(request, "run", values, drawn)
 
@@ -162,16 +176,31 @@ class Calls:
 
         return from_thread.run(called)
 
-    async def _called(self, method: str, message: Any) -> Any:
-        from littlehorse.model import service_pb2
+    def rows(self, method: str, act: Callable[[ReadRows], T]) -> T:
+        """The result of a function that reads rows as they are stored, for a caller that may call a method.
 
+        Raises: as the method to a caller that may not.
+        """
+
+        async def read() -> T:
+            await self._admitted(method)
+            return await self.service.about.read(self.tenant, act)
+
+        return from_thread.run(read)
+
+    async def _admitted(self, method: str) -> Call[WorkflowService]:
         from millpond.server.rpc.dispatch import Call
 
         service = self.service
-        row = service.rows[method]
-        call = Call(service.about, method, row.right, self.caller, {"tenantid": self.tenant})
+        call = Call(service.about, method, service.rows[method].right, self.caller, {"tenantid": self.tenant})
         await service.admit(call)
-        answer = await row.handler(call, message)
+        return call
+
+    async def _called(self, method: str, message: Any) -> Any:
+        from littlehorse.model import service_pb2
+
+        call = await self._admitted(method)
+        answer = await self.service.rows[method].handler(call, message)
         note_change(self.request, **call.notes)
         described = service_pb2.DESCRIPTOR.services_by_name["LittleHorse"].methods_by_name[method]
         return _parsed(described.output_type, answer) if isinstance(answer, bytes) else answer
@@ -191,8 +220,10 @@ def _parsed(output_type: Any, answer: bytes) -> Any:
     return GetMessageClass(output_type).FromString(answer)
 
 
-def _newest(call: Calls, conditions: tuple[str, str], now_ms: int, before: int, skip: int) -> list[dict[str, Any]]:
-    """One run more than a page shows, if there are as many."""
+def _newest(
+    call: Calls, conditions: tuple[str, str], now_ms: int, before: int, skip: int, limit: int = PAGE_ROWS + 1
+) -> list[dict[str, Any]]:  # fmt: skip
+    """The newest runs; one more than a page shows, if there are as many."""
     from littlehorse.model import LHStatus, SearchWfRunRequest
 
     from millpond.workflows.newest import newest_runs
@@ -205,8 +236,29 @@ def _newest(call: Calls, conditions: tuple[str, str], now_ms: int, before: int, 
         request.status = LHStatus.Value(status)
     if before:
         request.latest_start.FromMilliseconds(before)
-    names = newest_runs(call, request, PAGE_ROWS + 1 + skip, now_ms)
+    names = newest_runs(call, request, limit + skip, now_ms)
     return [_facts(run) for run in call.all("GetWfRun", names[skip:]) if run is not None]
+
+
+def failed_runs(call: Calls, now_ms: int, limit: int) -> list[dict[str, Any]]:
+    """The newest runs that ended with an error or an exception, each with its words."""
+    runs = [run for status in ("ERROR", "EXCEPTION") for run in _newest(call, ("", status), now_ms, 0, 0, limit)]
+    return sorted(runs, key=lambda run: run["began_ms"] or 0, reverse=True)[:limit]
+
+
+def runs_by_hour(call: Calls, now_ms: int) -> list[int]:
+    """The runs begun in each of the last 24 hours, the oldest first; of each at most `COUNTED_MAX` are counted.
+
+    Raises: `Denied` to a caller that may not search for runs.
+    """
+    from millpond.workflows.store import Wanted
+
+    hours = [(now_ms - (ago + 1) * HOUR_MS + 1, now_ms - ago * HOUR_MS) for ago in reversed(range(24))]
+    return call.rows("SearchWfRun", lambda rows: [
+        len(rows.tag_keys(replace(Wanted.runs(), start_ms=first, stop_ms=last), limit=COUNTED_MAX, bookmark=None)
+            [:COUNTED_MAX])
+        for first, last in hours
+    ])  # fmt: skip
 
 
 def _facts(run: Any) -> dict[str, Any]:
@@ -216,7 +268,7 @@ def _facts(run: Any) -> dict[str, Any]:
 
     return {
         "id": run_path(run.id), "workflow": run.wf_spec_id.name, "status": LHStatus.Name(run.status),
-        **_times(run, "start_time", "end_time"),
+        "error": run.thread_runs[0].error_message if run.thread_runs else "", **_times(run, "start_time", "end_time"),
     }  # fmt: skip
 
 
@@ -226,11 +278,11 @@ def _times(row: Any, start: str, end: str) -> dict[str, int | None]:
     return {"began_ms": began, "took_ms": took}
 
 
-def _run(call: Calls, id: str, tenant: str, after: str) -> tuple[dict[str, Any], dict[str, Any]]:
+def _run(call: Calls, id: str, tenant: str, after: str, now_ms: int) -> tuple[dict[str, Any], dict[str, Any]]:
     """A run, and its graph with the states of the steps that are listed."""
-    from littlehorse.model import ListNodeRunsRequest, ListTaskRunsRequest, ListVariablesRequest
+    from littlehorse.model import ListNodeRunsRequest, ListTaskRunsRequest, ListVariablesRequest, SearchWfRunRequest
 
-    from millpond.workflows.engine import run_id
+    from millpond.workflows.engine import run_id, run_path
     from millpond.workflows.engine.values.conversions import plain
 
     name = run_id(id)
@@ -247,13 +299,14 @@ def _run(call: Calls, id: str, tenant: str, after: str) -> tuple[dict[str, Any],
         node.user_task.user_task_run_id for node in nodes.results if node.WhichOneof("node_type") == "user_task"
     )
     steps = [_step(node, attempts) for node in nodes.results]
+    children = call("SearchWfRun", SearchWfRunRequest(parent_wf_run_id=name, limit=PAGE_ROWS)).results
     values = {
-        "run": _facts(run), "threads": _threads(run),
+        "run": _facts(run), "threads": _threads(run), "children": [run_path(child) for child in children],
         "questions": [_question(call, question) for question in questions],
         "variables": {variable.id.name: plain(variable.value) for variable in variables},
         "steps": steps, "next": link("/console/runs/run", id=id, tenant=tenant, after=more) if more else None,
     }  # fmt: skip
-    return values, _drawn(call, run, steps)
+    return values, {"graphs": _drawn(call, run, steps), "times": _times_drawn(steps, now_ms)}
 
 
 def _drawn(call: Calls, run: Any, steps: Iterable[dict[str, Any]]) -> dict[str, Any]:
@@ -267,6 +320,20 @@ def _drawn(call: Calls, run: Any, steps: Iterable[dict[str, Any]]) -> dict[str, 
     except MillpondError:  # it was deleted, or the caller may not see it
         return {}
     return drawings([thread for thread in threads_of(spec) if thread["name"] in states], states)
+
+
+def _times_drawn(steps: Sequence[Mapping[str, Any]], now_ms: int) -> list[Markup]:
+    """The time of each step, in that of all of them."""
+    begun = [step["began_ms"] or now_ms for step in steps]
+    ends = [at + (now_ms - at if step["took_ms"] is None else step["took_ms"])
+            for at, step in zip(begun, steps, strict=True)]  # fmt: skip
+    first, last = min(begun, default=0), max(ends, default=0)
+    return [
+        strip(
+            [Span(at, end, f"{step['name']}: {end - at} ms", _STATES.get(step["status"], "now"))], first, last, "time"
+        )
+        for step, at, end in zip(steps, begun, ends, strict=True)
+    ]
 
 
 def _threads(run: Any) -> list[dict[str, Any]]:
@@ -317,7 +384,11 @@ def _attempt(attempt: Any) -> dict[str, Any]:
     if attempt.status == TaskStatus.TASK_RUNNING and attempt.HasField("log_output"):
         words = words_of(plain(attempt.log_output))
     status = TaskStatus.Name(attempt.status).removeprefix("TASK_")
-    return {"status": status, "worker": attempt.task_worker_id, "words": words, **_times(attempt, *_ATTEMPT)}
+    log = "" if attempt.status == TaskStatus.TASK_RUNNING else attempt.log_output.str
+    return {
+        "status": status, "worker": attempt.task_worker_id, "words": words, "log": log, **_times(attempt, *_ATTEMPT),
+    }  # fmt: skip
 
 
 _ATTEMPT = "start_time", "end_time"
+_STATES = {"COMPLETED": "good", "ERROR": "bad", "EXCEPTION": "bad"}

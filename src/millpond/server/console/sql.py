@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from millpond.errors import MillpondError
+from millpond.console import bars
+from millpond.errors import Invalid, MillpondError
+from millpond.json_forms import to_json
 from millpond.nodes.tokens import Caller
-from millpond.server.console.pages import answered, pages
-from millpond.server.console.tables import shown_rows
+from millpond.server.console.pages import HEADERS, answered, pages
+from millpond.server.console.tables import shown_cell, shown_rows
 from millpond.server.routes.table import On, RouteNeeds, Work
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+    from markupsafe import Markup
+
     from millpond.clock import Clock
     from millpond.maps.map import Map
     from millpond.nodes.node import Node
@@ -24,8 +30,11 @@ if TYPE_CHECKING:
 __all__ = ("routes",)
 
 ROWS_MAX = 500
+EXPORT_ROWS_MAX = 100_000
 SECONDS_MAX = 20.0
 MEMORY_BYTES = 256 << 20
+_CHARTS = 3
+_FORMATS = {"csv": "text/csv; charset=utf-8", "parquet": "application/vnd.apache.parquet"}
 _NEEDS = RouteNeeds("read", On.ANY_MAP, Work.LARGE, memory_bytes=MEMORY_BYTES, when_ready=True)
 
 
@@ -61,14 +70,70 @@ def routes(node: Node) -> Routes:
                 values["result"] = _result(readable, q)
         except MillpondError as error:
             values["error"] = error.message + "".join(f". {key}: {text}" for key, text in error.values.items())
-        return answered(request, "sql", values)
+        return answered(request, "sql", values, {"charts": _charts(values["result"])})
+
+    @router.get("/export", _NEEDS, summary="The rows of a query as a file")
+    def export(request: Request, caller: Caller, q: str, format: str = "csv") -> Response:
+        """CSV or Parquet, whole or not at all."""
+        if format not in _FORMATS:
+            raise Invalid("there is no such format", kind="request_invalid", where="format", reason=format[:80],
+                          hint="csv or parquet")  # fmt: skip
+        table = _table_of(_Readable(node, caller), q, EXPORT_ROWS_MAX)
+        if table.num_rows > EXPORT_ROWS_MAX:
+            raise Invalid("a file has more rows than a page exports", kind="export_rows", rows_max=EXPORT_ROWS_MAX,
+                          hint="narrow the query, or run it with millpond query")  # fmt: skip
+        name = {"Content-Disposition": f'attachment; filename="query.{format}"'}
+        return Response(_file(table, format), 200, {**HEADERS, **name}, _FORMATS[format])
 
     return router
 
 
-def _result(readable: _Readable, text: str) -> dict[str, Any]:
+def _table_of(readable: _Readable, text: str, rows_max: int) -> pa.Table:
+    """The rows of a query, one more than `rows_max` if there are as many."""
     from millpond.event_table import EventTable
     from millpond.maps.sql import Bounds, query
 
     tables = [EventTable(lambda: readable.node.pond.events)] if readable.caller.may("read") else []
-    return shown_rows(query(readable, text, tables, Bounds(ROWS_MAX + 1, SECONDS_MAX, MEMORY_BYTES)), ROWS_MAX)
+    return query(readable, text, tables, Bounds(rows_max + 1, SECONDS_MAX, MEMORY_BYTES))
+
+
+def _result(readable: _Readable, text: str) -> dict[str, Any]:
+    return shown_rows(_table_of(readable, text, ROWS_MAX), ROWS_MAX)
+
+
+def _charts(result: Mapping[str, Any] | None) -> dict[str, Markup]:
+    """Bars of the first columns of numbers, a bar for each row."""
+    if result is None or len(result["rows"]) < 2:
+        return {}
+    columns = zip(result["columns"], zip(*result["rows"], strict=True), strict=True)
+    numbers = ((name, cells) for name, cells in columns if all(type(cell) in (int, float) for cell in cells))
+    return {
+        name: bars([max(0.0, cell) for cell in cells], f"{name} by row") for name, cells in islice(numbers, _CHARTS)
+    }
+
+
+def _file(table: pa.Table, format: str) -> bytes:
+    import pyarrow as pa
+    import pyarrow.csv
+    import pyarrow.parquet
+
+    sink = pa.BufferOutputStream()
+    if format == "parquet":
+        pa.parquet.write_table(table, sink)
+    else:
+        pa.csv.write_csv(pa.table([_flat(column) for column in table.columns], table.column_names), sink)
+    return bytes(sink.getvalue())
+
+
+def _flat(column: pa.ChunkedArray[Any]) -> pa.ChunkedArray[Any] | pa.Array[Any]:
+    """A column as CSV has it: what is nested or no text as JSON, or as the page shows it."""
+    import pyarrow as pa
+
+    kind = column.type
+    if not (pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind)):
+        return column
+    cells = (shown_cell(cell) for cell in column.to_pylist())
+    return pa.array(
+        [None if cell is None else cell if isinstance(cell, str) else to_json(cell).decode() for cell in cells],
+        pa.string(),
+    )

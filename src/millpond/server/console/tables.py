@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ("shown_rows",)
+__all__ = ("shown_cell", "shown_rows")
 
 
 def shown_rows(rows: pa.RecordBatchReader | pa.Table, limit: int) -> dict[str, Any]:
@@ -17,7 +17,7 @@ def shown_rows(rows: pa.RecordBatchReader | pa.Table, limit: int) -> dict[str, A
     shown: list[list[Any]] = []
     for batch in batches:
         columns = [column.slice(0, limit + 1 - len(shown)).to_pylist() for column in batch.columns]
-        shown.extend([_shown(cell) for cell in row] for row in zip(*columns, strict=True))
+        shown.extend([shown_cell(cell) for cell in row] for row in zip(*columns, strict=True))
         if len(shown) > limit:
             break
     if hasattr(rows, "close"):
@@ -25,14 +25,14 @@ def shown_rows(rows: pa.RecordBatchReader | pa.Table, limit: int) -> dict[str, A
     return {"columns": list(rows.schema.names), "rows": shown[:limit], "more": len(shown) > limit}
 
 
-def _shown(cell: Any) -> Any:
+def shown_cell(cell: Any) -> Any:
     """A value as JSON has it: instants in ISO 8601, bytes in hexadecimal, all that JSON has not as text."""
     if isinstance(cell, datetime | date):
         return cell.isoformat()
     if isinstance(cell, bytes):
         return cell.hex()
     if isinstance(cell, dict):
-        return {str(name): _shown(value) for name, value in cell.items()}
+        return {str(name): shown_cell(value) for name, value in cell.items()}
     if isinstance(cell, list | tuple):
-        return [_shown(value) for value in cell]
+        return [shown_cell(value) for value in cell]
     return cell if isinstance(cell, str | bool | int | float) or cell is None else str(cell)

@@ -69,8 +69,11 @@ def _add_lists(router: Routes, node: Node) -> None:
             "tags": _named(opened.tags(after=after_tag, amount=PAGE_ROWS), base, "after_tag", ref),
         }
         actions = [*actions_of(caller, On.BODY_BRANCH, record.name), *actions_of(caller, On.REPOSITORY, record.name)]
+        is_branch = _is_branch(opened, ref)
+        uncommitted = _uncommitted(opened, ref) if is_branch else []
         values = {
-            "actions": actions, "is_branch": _is_branch(opened, ref),
+            "actions": actions, "is_branch": is_branch, "uncommitted": uncommitted[:PAGE_ROWS],
+            "more_uncommitted": len(uncommitted) > PAGE_ROWS,
             "repository": {"name": record.name, "default_branch": record.default_branch}, "ref": ref, **lists,
             "commits": [_commit(commit) for commit in commits], "further": _further(commits),
         }  # fmt: skip
@@ -130,6 +133,16 @@ def _key_differences(node: Node, caller: Caller, left: str, right: str, map: str
         place = differing["columns"].index("map")
         differing["rows"] = [row for row in differing["rows"] if caller.may("read", row[place])]
     return differing
+
+
+def _uncommitted(opened: Repository, branch: str) -> list[dict[str, str]]:
+    """The changes that are staged on a branch: one more than a page shows, if there are as many."""
+    staged: list[dict[str, str]] = []
+    for batch in opened.branch(branch).staging.uncommitted():
+        staged += batch.select(["type", "path"]).slice(0, PAGE_ROWS + 1 - len(staged)).to_pylist()
+        if len(staged) > PAGE_ROWS:
+            break
+    return staged
 
 
 def _is_branch(opened: Repository, ref: str) -> bool:

@@ -9,13 +9,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from millpond.console import link
-from millpond.errors import Invalid
+from millpond.errors import Invalid, NotFound
 from millpond.nodes.tokens import Caller
 from millpond.server.console.actions import Form, action
 from millpond.server.console.pages import PAGE_ROWS, SIGNED_IN, answered, pages
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from millpond.nodes.node import Node
     from millpond.server.console.runs import Calls
     from millpond.server.dispatch import Routes
+    from millpond.workflows.processor import ReadRows
 
 __all__ = ("routes",)
 
@@ -55,7 +56,7 @@ def routes(node: Node) -> Routes:
             versions: dict[str, list[str]] = {}
             for spec in specs:
                 versions.setdefault(spec.name, []).append(f"{spec.major_version}.{spec.revision}")
-            schedules = _schedules(call, [*versions], node.clock.now_ms(), 0, _SHOWN)
+            schedules = _schedules(call, [*versions], node.clock.now_ms(), _SHOWN)
             values |= {"absent": None, "next": _next(_PAGE, more, prefix=prefix, tenant=tenant), "workflows": [
                 {"name": name, "versions": of_name[-_SHOWN:], **own}
                 for (name, of_name), own in zip(versions.items(), schedules, strict=True)
@@ -65,18 +66,17 @@ def routes(node: Node) -> Routes:
 
     @router.get("/workflow", SIGNED_IN, summary="A workflow")
     def show_workflow(
-        request: Request, caller: Caller, name: str, version: str = "", tenant: str = TENANT, skip: int = 0
+        request: Request, caller: Caller, name: str, version: str = "", tenant: str = TENANT, after: str = ""
     ) -> Response:
         """One version of it, drawn; its schedules with their next runs, and what a run of it takes."""
         call = calling(request, caller, tenant)
         if call is None:
             raise absent()
         values, drawn = _workflow(call, name, version)
-        [schedules] = _schedules(call, [name], node.clock.now_ms(), max(0, skip), PAGE_ROWS)
-        following = max(0, skip) + PAGE_ROWS if schedules["more"] else 0
+        [schedules] = _schedules(call, [name], node.clock.now_ms(), PAGE_ROWS, bookmark_in(after))
         values |= {
             "tenant": tenant, "actions": may_press(request, caller, tenant), **schedules,
-            "next": _next(f"{_PAGE}/workflow", following, name=name, version=version, tenant=tenant, field="skip"),
+            "next": _next(f"{_PAGE}/workflow", schedules["more"], name=name, version=version, tenant=tenant),
         }  # fmt: skip
         return answered(request, "workflow", values, drawn)
 
@@ -120,7 +120,8 @@ def _add_orders(router: Routes) -> None:
         from millpond.workflows.schedules import run_now
 
         call, tenant = calls_of(request, schedule=form.get("schedule", ""))
-        return link("/console/runs/run", id=run_now(call, form.get("schedule", "")), tenant=tenant)
+        row = _stored(call, form.get("schedule", ""))
+        return link("/console/runs/run", id=run_now(call, row), tenant=tenant)
 
 
 def _page_of(form: Form, tenant: str) -> str:
@@ -140,24 +141,45 @@ def _page(call: Calls, method: str, search: Any, after: str) -> tuple[list[Any],
     return list(page.results), page.bookmark.hex() if page.HasField("bookmark") else ""
 
 
-def _next(path: str, place: str | int, *, field: str = "after", **query: Any) -> str | None:
-    return link(path, **query, **{field: place}) if place else None
+def _next(path: str, after: str, **query: Any) -> str | None:
+    return link(path, **query, after=after) if after else None
 
 
-def _schedules(call: Calls, workflows: Sequence[str], now_ms: int, skip: int, limit: int) -> list[dict[str, Any]]:
-    """The schedules of workflows, for each so many behind the first; `more` where there are others."""
-    from littlehorse.model import ScheduledWfRunId, SearchScheduledWfRunRequest
+def _stored(call: Calls, schedule: str) -> Any:
+    """A schedule with the inputs that masks hide, for a run that begins with them.
 
-    searches = (SearchScheduledWfRunRequest(wf_spec_name=workflow) for workflow in workflows)
-    listed = [[own.id for own in page.results] for page in call.all("SearchScheduledWfRun", searches)]
-    names = [name for of_one in listed for name in of_one[skip : skip + limit]]
-    rows = dict(zip(names, call.all("GetScheduledWfRun", (ScheduledWfRunId(id=name) for name in names)), strict=True))
+    Raises: `NotFound`.
+    """
+    from littlehorse.model import ScheduledWfRun
+
+    row = call.rows("GetScheduledWfRun", lambda rows: rows.get(ScheduledWfRun, (schedule,)))
+    if row is None:
+        raise NotFound("there is no such schedule", kind="workflow_object", type="ScheduledWfRun", id=schedule[:80])
+    return row
+
+
+def _schedules(
+    call: Calls, workflows: Sequence[str], now_ms: int, limit: int, bookmark: bytes = b""
+) -> list[dict[str, Any]]:  # fmt: skip
+    """A page of the schedules of each workflow, and its bookmark for the next one."""
+    from littlehorse.model import ScheduledWfRun
+
+    from millpond.workflows.store.unscoped_tags import wanted_schedules
+
+    def read(rows: ReadRows) -> list[tuple[list[Any], str]]:
+        pages = [
+            rows.search_free(wanted_schedules(workflow), limit=limit, bookmark=bookmark or None)
+            for workflow in workflows
+        ]
+        return [
+            ([rows.get(ScheduledWfRun, cast("tuple[str]", key)) for key in page.rows], (page.bookmark or b"").hex())
+            for page in pages
+        ]
+
     return [
-        {"more": len(of_one) > skip + limit, "schedules": [
-            _schedule(row, now_ms) for name in of_one[skip : skip + limit] if (row := rows[name]) is not None
-        ]}
-        for of_one in listed
-    ]  # fmt: skip
+        {"more": more, "schedules": [_schedule(row, now_ms) for row in listed if row is not None]}
+        for listed, more in call.rows("SearchScheduledWfRun", read)
+    ]
 
 
 def _schedule(row: Any, now_ms: int) -> dict[str, Any]:

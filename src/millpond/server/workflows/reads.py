@@ -48,6 +48,7 @@ from littlehorse.model import (
     ScheduledWfRun,
     ScheduledWfRunId,
     ScheduledWfRunIdList,
+    ScheduleWfRequest,
     SearchBulkJobRequest,
     SearchCorrelatedEventRequest,
     SearchExternalEventDefRequest,
@@ -112,10 +113,11 @@ from millpond.kernel.keys import encode
 from millpond.server.workflows.metric_windows import METRIC_READS
 from millpond.server.workflows.pages import limit_of, page_of
 from millpond.server.workflows.run_filters import filtered_runs, instant_of
-from millpond.workflows.engine import key_of, run_path
+from millpond.workflows.engine import Command, key_of, run_path
 from millpond.workflows.engine.metadata.structs import evolution_is_valid
+from millpond.workflows.engine.schedule_masks import shown_schedule
 from millpond.workflows.engine.values.masks import shown
-from millpond.workflows.engine.work import is_retired, newest_spec
+from millpond.workflows.engine.work import Work, is_retired, newest_spec
 from millpond.workflows.store import Wanted
 from millpond.workflows.store.addresses import path_of
 from millpond.workflows.store.search import LIMIT_MAX
@@ -158,7 +160,11 @@ def _get(rows: ReadRows, name: Message) -> Message:
     if row is None or is_retired(row):
         type_, path = kind.__name__, "/".join(map(str, key))
         raise NotFound(f"Couldn't find specified {type_}", kind="workflow_object", type=type_, id=path)
-    return shown(row)
+    return (
+        shown_schedule(Work(rows, Command("read", ScheduleWfRequest()), 0), row)
+        if isinstance(row, ScheduledWfRun)
+        else shown(row)
+    )
 
 
 def _latest_spec(rows: ReadRows, request: GetLatestWfSpecRequest) -> WfSpec:

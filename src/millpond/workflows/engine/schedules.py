@@ -37,6 +37,7 @@ from millpond.workflows.engine.keys import Key, check_name, key_of, root_of
 from millpond.workflows.engine.limits import VALUE_BYTES_MAX
 from millpond.workflows.engine.outcome import CommandCaused
 from millpond.workflows.engine.pipeline_starts import check_start
+from millpond.workflows.engine.schedule_masks import put_again, shown_schedule
 from millpond.workflows.engine.scheduled_runs import begin_run, is_open, run_name
 from millpond.workflows.engine.work import Work, find_spec
 
@@ -48,7 +49,7 @@ _LOOK_MS_MIN, _LOOK_MS_MAX = 1_000, 60_000
 
 
 def put_schedule(work: Work, request: ScheduleWfRequest) -> ScheduledWfRun:
-    """Start runs of a specification at the instants of a cron expression, from now on."""
+    """Start runs of a specification at the instants of a cron expression, from now on; the schedule as it is shown."""
     name = ScheduledWfRunId(id=request.id if request.HasField("id") else work.new_id())
     check_name("schedule", name.id)
     cron = parse_cron(request.cron_expression)
@@ -60,12 +61,13 @@ def put_schedule(work: Work, request: ScheduleWfRequest) -> ScheduledWfRun:
     if spec is None:
         missing = request.wf_spec_name[:80]
         raise Invalid(f"Couldn't find WfSpec {missing}, or this version of it", kind="workflow_spec", spec=missing)
+    before = work.rows.get(ScheduledWfRun, key_of(name))
+    request = put_again(work, request, before)
     check_start(spec, request.variables)
     check_newest(request)
     if request.ByteSize() > VALUE_BYTES_MAX:
         size = request.ByteSize()
         raise Invalid("the inputs are too large", kind="value_bytes", bytes=size, limit=VALUE_BYTES_MAX)
-    before = work.rows.get(ScheduledWfRun, key_of(name))
     schedule = ScheduledWfRun(
         id=name,
         wf_spec_id=spec.id,
@@ -76,7 +78,7 @@ def put_schedule(work: Work, request: ScheduleWfRequest) -> ScheduledWfRun:
     )
     work.rows.put(key_of(name), schedule)
     _set_timer(work, schedule, work.now, -1 if major is None else major, -1 if revision is None else revision)
-    return schedule
+    return shown_schedule(work, schedule)
 
 
 def run_due(work: Work, request: ScheduleDue) -> None:

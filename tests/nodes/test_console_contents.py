@@ -1,0 +1,159 @@
+"""Contents on pages: objects, rows, histories as drawings, queries as files, and the audit."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyarrow import csv, parquet
+
+from millpond.console import Span, steps, strip
+from millpond.nodes.audit import TAIL_BYTES, AuditLog
+from millpond.server.console import previews, sql, versions
+from millpond.server.console.histories import drawn_history
+from tests.nodes.conftest import BEGIN, Served
+from tests.nodes.console_pond import SCRIPT
+from tests.nodes.test_console_actions import TOKENS, Visitor
+
+PNG = b"\x89PNG\r\n\x1a\n" + b"0" * 20
+
+
+def object_page(node: Served, path: str) -> Any:
+    return Visitor(node).data(f"/console/versions/files/object?ref=main&path={path}")
+
+
+def test_objects_show_their_beginning(serve: Callable[..., Served], monkeypatch: pytest.MonkeyPatch) -> None:
+    node = serve()
+    node.pond.repositories.create("files")
+    main = node.pond.repository("files").branch("main")
+    table = pa.table({SCRIPT: list(range(200)), "n": [f"{number}" for number in range(200)]})
+    packed = io.BytesIO()
+    parquet.write_table(table, packed)
+    contents = {
+        "t.parquet": packed.getvalue(), "t.csv": b"a,b\n1,x\n2,y\n", "t.jsonl": b'{"a": 1}\n{"a": 2}\n',
+        "text": SCRIPT.encode() + "é".encode(), "bytes": b"\0\xff", "logo.png": PNG, "page.png": SCRIPT.encode(),
+        "bad.parquet": b"PAR1", "bad.csv": b'a,b\n"1,2\n', "empty": b"", "riff": b"RIFF0000AVI ",
+    }  # fmt: skip
+    for path, content in contents.items():
+        main.put(path, content)
+    shown = {path: object_page(node, path) for path in contents}
+    assert shown["t.parquet"]["rows"]["columns"] == [SCRIPT, "n"] and shown["t.parquet"]["rows"]["more"]
+    assert shown["t.csv"]["rows"]["rows"] == [[1, "x"], [2, "y"]]
+    assert shown["t.jsonl"]["rows"]["rows"] == [[1], [2]]
+    assert shown["text"]["text"] == SCRIPT + "é" and shown["empty"]["text"] == ""
+    for path in ("bytes", "riff", "logo.png"):
+        assert shown[path]["rows"] is None and (shown[path]["image"] is not None) is (path == "logo.png"), path
+    assert shown["page.png"]["image"] is None and shown["bad.parquet"]["rows"] is None
+    for path in contents:
+        page = node.get(f"/console/versions/files/object?ref=main&path={path}")
+        assert page.status == 200 and SCRIPT.encode() not in page.body, path
+    sent = node.get(shown["logo.png"]["image"])
+    assert (sent.body, sent.headers["content-type"]) == (PNG, "image/png")
+    assert sent.headers["x-content-type-options"] == "nosniff"
+    for path in ("page.png", "text", "nothing"):
+        assert node.get(f"/console/versions/files/image?ref=main&path={path}").status == 404, path
+    monkeypatch.setattr(previews, "UNPACKED_BYTES_MAX", 10)
+    assert object_page(node, "t.parquet")["rows"] is None
+    monkeypatch.setattr(previews, "ROWS_BYTES", 10)
+    assert object_page(node, "t.csv")["rows"]["rows"] == [[1, "x"]]
+
+
+def test_a_branch_shows_what_is_not_committed(serve: Callable[..., Served], monkeypatch: pytest.MonkeyPatch) -> None:
+    node = serve()
+    node.pond.repositories.create("files")
+    main, page = node.pond.repository("files").branch("main"), "/console/versions/files"
+    main.put("old", b"1")
+    main.commit("first")
+    assert Visitor(node).data(page)["uncommitted"] == []
+    main.put(SCRIPT, b"a")
+    main.delete("old")
+    shown = Visitor(node).data(page)
+    assert [(own["type"], own["path"]) for own in shown["uncommitted"]] == [("added", SCRIPT), ("removed", "old")]
+    assert SCRIPT.encode() not in node.get(page).body and not shown["more_uncommitted"]
+    assert Visitor(node).data(f"{page}?ref=main~0")["uncommitted"] == []
+    monkeypatch.setattr(versions, "PAGE_ROWS", 1)
+    shown = Visitor(node).data(page)
+    assert len(shown["uncommitted"]) == 1 and shown["more_uncommitted"]
+
+
+def test_rows_are_browsed_by_a_condition(serve: Callable[..., Served]) -> None:
+    node = serve()
+    node.pond.create_map("m", kind="state", value="double").load(
+        [{"key": key, "value": float(number)} for number, key in enumerate(("a", "b", SCRIPT))]
+    )
+    visitor = Visitor(node)
+    assert visitor.data("/console/maps/m?where=value+%3E+0")["rows"]["rows"] == [[SCRIPT, 2.0], ["b", 1.0]]
+    assert visitor.data("/console/maps/m?where=nonsense")["problem"] is not None
+    assert SCRIPT.encode() not in node.get("/console/maps/m?where=value+%3E+0").body
+
+
+def test_histories_are_drawn() -> None:
+    def at(minute: int) -> str:
+        return f"2026-01-01T00:{minute:02}:00+00:00"
+
+    temporal = {"columns": ["key", "effective_time", "value"], "rows": [["a", at(2), 5.0], ["a", at(1), SCRIPT]]}
+    [drawing] = drawn_history(temporal, BEGIN)
+    assert drawing.count("<rect") == 2 and SCRIPT not in drawing and "2 values" in drawing
+    numbers = {"columns": ["key", "effective_time", "temp"], "rows": [["a", at(1), None], ["a", at(2), 1.0]]}
+    assert len(drawn_history({**numbers, "rows": [*numbers["rows"], ["a", at(3), 2.0]]}, BEGIN)) == 2
+    assert len(drawn_history({**numbers, "rows": numbers["rows"][:1]}, BEGIN)) == 1
+    sessions = {"columns": ["key", "start", "end"], "rows": [["a", at(1), at(2)], ["a", at(5), at(9)]]}
+    ranges = {"columns": ["key_start", "key_end", "value"], "rows": [[1, 9, "x"]]}
+    assert [drawn_history(own, BEGIN)[0].count("<rect") for own in (sessions, ranges)] == [2, 1]
+    for none in (None, {"columns": ["key", "value"], "rows": [["a", 1]]}, {"columns": ["key"], "rows": []}):
+        assert drawn_history(none, BEGIN) == []
+    assert 'width="0.50"' in strip([Span(1, 1, "at once")], 1, 1, "one moment")
+    assert steps([(1, 2.0)], 1, "one").count("path") == 1
+
+
+def test_a_query_is_saved_as_a_file(serve: Callable[..., Served], monkeypatch: pytest.MonkeyPatch) -> None:
+    node = serve()
+    node.pond.create_map("m", kind="state", value="double").load([{"key": key, "value": 1.5} for key in "abc"])
+    ask = "q=select+key,+value,+[1,2]+as+pair,+'ab'::blob+as+raw+from+m+order+by+key"
+    read = csv.read_csv(io.BytesIO(node.get(f"/console/sql/export?{ask}").body))
+    assert read.to_pydict() == {"key": [*"abc"], "value": [1.5] * 3, "pair": ["[1,2]"] * 3, "raw": [6162] * 3}
+    packed = node.get(f"/console/sql/export?{ask}&format=parquet")
+    assert packed.headers["content-disposition"] == 'attachment; filename="query.parquet"'
+    assert parquet.read_table(io.BytesIO(packed.body)).num_rows == 3
+    page = node.get(f"/console/sql?{ask}").body
+    assert b"/console/sql/export?" in page and b'aria-label="value by row"' in page
+    for wrong in (f"{ask}&format=exe", "q=drop+table+m", "q=select"):
+        assert node.get(f"/console/sql/export?{wrong}").status == 400, wrong
+    monkeypatch.setattr(sql, "EXPORT_ROWS_MAX", 2)
+    assert (
+        node.get(f"/console/sql/export?{ask}", headers={"Accept": "application/json"}).json()["kind"] == "export_rows"
+    )
+
+
+def test_owners_see_tokens_without_secrets_and_who_did_what(serve: Callable[..., Served]) -> None:
+    node = serve(server_tokens=TOKENS)
+    node.pond.create_map("ours", kind="state")
+    owner, reader = Visitor(node, "owner"), Visitor(node, "reader")
+    owner.press("/console/maps/ours", "/console/maps/ours/drop", typed="ours")
+    reader.send("/console/maps/ours/drop", {"typed": SCRIPT})
+    shown = owner.data("/console/jobs")
+    assert [(line["token"], line["status"]) for line in shown["audit"]] == [("reader", 403), ("owner", 303)]
+    assert {token["name"] for token in shown["tokens"]} == {token["name"] for token in TOKENS}
+    page = node.get("/console/jobs", headers=owner.headers).body
+    assert all(str(token["sha256"]) not in page.decode() + json.dumps(shown) for token in TOKENS)
+    hidden = reader.data("/console/jobs")
+    assert (hidden["audit"], hidden["tokens"]) == ([], [])
+
+
+def test_the_newest_lines_of_the_audit_are_read_from_its_end(serve: Callable[..., Served]) -> None:
+    node = serve()
+    folder = node.pond.folder / "other"
+    folder.mkdir()
+    audit = AuditLog(folder, node.clock)
+    assert audit.newest(3) == []
+    for number in range(300):
+        audit.write("é" * 100, "POST", "/", number)
+    assert (folder / "audit.jsonl").stat().st_size > TAIL_BYTES
+    assert [line["status"] for line in audit.newest(3)] == [299, 298, 297]
+    lines = audit.newest(1_000)
+    assert [line["status"] for line in lines] == list(range(299, 299 - len(lines), -1)) and 100 < len(lines) < 300
+    audit.close()
