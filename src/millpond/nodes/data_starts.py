@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING, Final
 
 from littlehorse.model import ScheduledWfRun, Tenant, WfRun, WfRunId
 
-from millpond.alert_events import alert_stream
 from millpond.errors import NotFound
 from millpond.events.ids import START, format_id, parse_id
+from millpond.reports.alerts import alert_stream
 from millpond.versions.graph.history import Window, is_ancestor
 from millpond.workflows.engine.commands import DataArrived
 from millpond.workflows.engine.cron import Cron, parse_cron

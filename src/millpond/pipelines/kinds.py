@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import urllib3
 
-from millpond.alert_events import read_alert
 from millpond.errors import Invalid, Unavailable
 from millpond.events.event import NewEvent
 from millpond.json_forms import plain, stable_json
@@ -27,6 +26,7 @@ from millpond.pipelines.requests import Target
 from millpond.pipelines.step import Failed, Step
 from millpond.pipelines.targets import map_for_load
 from millpond.pipelines.values import filled
+from millpond.reports.alerts import read_alert
 from millpond.workflows.engine.cron import instant_of, zone_of
 from millpond.workflows.engine.data_starts import mark_of
 from millpond.workflows.engine.pipeline_starts import BRANCH, PARAMETERS, checked_parameters

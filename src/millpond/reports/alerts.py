@@ -17,19 +17,19 @@ from typing import TYPE_CHECKING, Any
 from millpond.errors import MillpondError, NotFound
 from millpond.events.event import EventBatch, NewEvent
 from millpond.events.ids import format_id, parse_id
-from millpond.events.names import StreamName
-from millpond.events.reports import QUEUE, reason_of
+from millpond.events.names import OWN_QUEUE, StreamName
 from millpond.json_forms import parse_object, to_json
 from millpond.kernel.steps import step
 from millpond.maps.alerts.alerted import next_alerted, remove_alerted
+from millpond.reports.reporter import reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from millpond.events.interface import EventsLike
-    from millpond.events.reports import Appends
     from millpond.kernel.space import Space
     from millpond.maps.alerts.alerted import Alerted
+    from millpond.reports.reporter import Appends
 
 __all__ = ("alert_stream", "read_alert", "tell_alerts")
 
@@ -43,7 +43,7 @@ _LOG = logging.getLogger(__name__)
 
 def alert_stream(name: str) -> StreamName:
     """The stream of a map's alerts."""
-    return StreamName(QUEUE, f"alerts/{name}")
+    return StreamName(OWN_QUEUE, f"alerts/{name}")
 
 
 def read_alert(events: EventsLike, name: str, id_: str) -> dict[str, Any]:
@@ -54,7 +54,7 @@ def read_alert(events: EventsLike, name: str, id_: str) -> dict[str, Any]:
     event = next(events.read(*alert_stream(name), format_id(parse_id(id_) - 1)), None)
     if event is None or event.id != id_:
         raise NotFound("the event of the alert is gone", kind="alert_not_found", map=name, event=id_,
-                       hint=f"give the queue {QUEUE} a longer retention")  # fmt: skip
+                       hint=f"give the queue {OWN_QUEUE} a longer retention")  # fmt: skip
     return {**event.headers, **parse_object(event.payload)}
 
 
