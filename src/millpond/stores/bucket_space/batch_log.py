@@ -88,6 +88,9 @@ def later(read: Callable[[], T], clock: Clock) -> T:
 class BatchLog:
     """The numbers of one space."""
 
+    ahead = 1
+    """The numbers that a follower asks for first."""
+
     def __init__(self, objects: LogObjects, clock: Clock) -> None:
         self._objects, self._clock = objects, clock
         self._never = threading.Event()

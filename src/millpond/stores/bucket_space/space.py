@@ -144,7 +144,8 @@ class BucketSpace:
         self._process_turn, self._on_close = turn, on_close
         self._contended_until = NEVER
         self._following = threading.RLock()  # one thread at a time takes in batches
-        self._turn, self._queue_lock = threading.Lock(), threading.Lock()  # one thread leads; who comes is queued
+        self._queue_lock = threading.Lock()  # one thread leads; who comes is queued
+        self._led, self._leads = threading.Condition(self._queue_lock), False
         self._queue: list[_Request[Any]] = []
         self._leader: int | None = None
         self._closed = False
@@ -216,7 +217,7 @@ class BucketSpace:
 
     def _follow(self) -> None:
         """Take in the batches that came."""
-        ahead = 1
+        ahead = self._log.ahead
         while True:
             requested_at, first = self._clock.monotonic(), self._copy.number + 1
             for content in self._log.read_many(range(first, first + ahead)):
@@ -264,10 +265,19 @@ class BucketSpace:
         with self._queue_lock:
             self._refuse_closed()
             self._queue.append(request)
-        with self._turn:
-            # Who led meanwhile has taken all that were queued.
-            if not request.done:
-                self._lead(request)
+            # Who leads meanwhile takes all that are queued. Whose batch is there goes on at once: the next leader may
+            # have begun, and with what all of them bring next, its batch after that is a large one again.
+            while self._leads and not request.done:
+                self._led.wait()
+            if request.done:
+                return request.result()
+            self._leads = True
+        try:
+            self._lead(request)
+        finally:
+            with self._queue_lock:
+                self._leads = False
+                self._led.notify_all()
         return request.result()
 
     def _lead(self, own: _Request[Any]) -> None:
@@ -277,6 +287,8 @@ class BucketSpace:
         try:
             while requests:
                 requests = self._write_batch(requests)
+                with self._queue_lock:
+                    self._led.notify_all()
         finally:
             self._leader = None
             # Those of an interrupted leader are led by their own threads.

@@ -127,6 +127,8 @@ class DatabaseObjects:
 class DatabaseLog(BatchLog):
     """A log that is read on one journey, and leaves no marks: one row says up to where it was trimmed."""
 
+    ahead = 16
+
     def __init__(self, objects: DatabaseObjects, clock: Clock) -> None:
         super().__init__(objects, clock)
         self._rows = objects
