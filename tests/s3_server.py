@@ -82,7 +82,7 @@ def running(folder: Path, *, authorization: str = "aws-v4") -> Iterator[S3Server
     with log.open("wb") as out:
         process = subprocess.Popen(command, stdout=out, stderr=out)
     try:
-        _wait(process, f"http://127.0.0.1:{port}", log)
+        wait_until_it_answers(process, f"http://127.0.0.1:{port}", log)
         yield S3Server(f"http://127.0.0.1:{port}", buckets)
     finally:
         end(process, 10)
@@ -106,7 +106,8 @@ def end(process: subprocess.Popen[bytes], seconds: float) -> None:
         process.wait()
 
 
-def _wait(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
+def wait_until_it_answers(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
+    """Wait until a server answers, or has ended."""
     deadline = CLOCK.monotonic() + START_SECONDS
     while process.poll() is None and CLOCK.monotonic() < deadline:
         try:

@@ -16,6 +16,7 @@
 | `jupyter` | a kernel of Jupyter, likewise, pinned in tools/jupyter.txt |
 | `mutants` | what makes the mutants of tools/mutants.py, likewise, pinned in tools/mutants.txt |
 | `postgres`, `redis`, `prometheus` | the servers that the tests start |
+| `versitygw` | a second S3 server, where Go is there: its conditional writes are atomic |
 | `browser` | Debian's Chromium without a screen, in which the tests look at the console |
 | `network` | `ip`, by which the tests make networks of their own |
 
@@ -52,6 +53,7 @@ BESIDE = {
     "jupyter": ("Jupyter", 8.0),
 }  # fmt: skip
 """Environments of their own, pinned in tools/GOAL.txt: their names, and the seconds that they take."""
+VERSITYGW = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
 LINE_SECONDS, TERMINAL_SECONDS = 4.0, 0.2
 BAR_COLUMNS = 20
 
@@ -277,6 +279,14 @@ def _beside(name: str) -> Callable[[Step], None]:
     return act
 
 
+def _versitygw(step: Step) -> None:
+    """Build the server with the Go of this machine."""
+    go = shutil.which("go")
+    if go is None:
+        raise Failed("versitygw is built with Go, which is missing")
+    step.run(go, "install", VERSITYGW, GOBIN=str((VENV / "bin").absolute()))
+
+
 def _archive(step: Step) -> None:
     try:
         step.run(PYTHON, "tools/spark_archive.py", ARCHIVE)
@@ -293,7 +303,7 @@ def steps_for(goals: set[str]) -> list[Step]:
     Raises: `Failed` when Debian packages are missing that only root can install.
     """
     steps: list[Step] = []
-    python = bool(goals & {"python", "demo", "classes", "s3", "kafka", "tla", "mutants", *BESIDE})
+    python = bool(goals & {"python", "demo", "classes", "s3", "kafka", "tla", "mutants", "versitygw", *BESIDE})
     packages = [name for goal, (name, there) in PACKAGES.items() if goal in goals and not there()]
     if python and not _works(PYTHON) and not _uv_on_path() and not _has_venv():
         steps.append(apt_step("Python's own packages of Debian", ["python3-venv"]))
@@ -307,6 +317,8 @@ def steps_for(goals: set[str]) -> list[Step]:
         steps.append(Step("S3 server", 8.0, _jars("s3_server", "s3-server"), environment))
     if "kafka" in goals:
         steps.append(Step("Kafka", 12.0, _jars("kafka", "kafka"), environment))
+    if "versitygw" in goals and not (VENV / "bin" / "versitygw").exists():
+        steps.append(Step("versitygw", 300.0, _versitygw, environment))
     if "tla" in goals:
         steps.append(Step("TLC", 1.0, _jars("tla", "tla"), environment))
     for goal in sorted(goals & BESIDE.keys()):
@@ -375,7 +387,7 @@ def progress_line(steps: list[Step], seconds: float) -> str:
 def main() -> int:
     """Carry out the goals on the command line."""
     goals = set(sys.argv[1:])
-    known = {*TEST_GOALS, *BESIDE, "demo", "mutants", "tests"}
+    known = {*TEST_GOALS, *BESIDE, "demo", "mutants", "tests", "versitygw"}
     if not goals or goals - known:
         print(f"usage: tools/setup {'|'.join(sorted(known))} ...", file=sys.stderr)
         return 2

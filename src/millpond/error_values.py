@@ -6,8 +6,18 @@ import dataclasses
 import html
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
-__all__ = ("SHOWN_MAX", "ShownAsTable", "html_facts", "html_rows", "html_table", "shown", "shown_address")
+__all__ = (
+    "SHOWN_MAX",
+    "ShownAsTable",
+    "html_facts",
+    "html_rows",
+    "html_table",
+    "shown",
+    "shown_address",
+    "without_password",
+)
 
 SHOWN_MAX = 200
 """Characters of a value in an error."""
@@ -38,6 +48,20 @@ def shown_address(address: str) -> str:
         return f"{scheme}{slashes}***"
     place, query, _ = place.partition("#")[0].partition("?")
     return f"{scheme}{slashes}{'***@' if at else ''}{place}{'?***' if query else ''}"
+
+
+def without_password(url: str) -> str:
+    """A URL of a database without its password.
+
+    >>> without_password("postgresql://ann:secret@db:5432/millpond?sslmode=require#flights")
+    'postgresql://ann@db:5432/millpond?sslmode=require#flights'
+    >>> without_password("postgresql://db/millpond?password=secret#flights")
+    'postgresql://db/millpond#flights'
+    """
+    parts = urlsplit(url)
+    user, at, host = parts.netloc.rpartition("@")
+    query = urlencode([(name, value) for name, value in parse_qsl(parts.query) if name != "password"])
+    return urlunsplit(parts._replace(netloc=user.partition(":")[0] + at + host, query=query))
 
 
 def html_table(title: str, columns: Iterable[str], rows: Iterable[Iterable[object]]) -> str:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from millpond.maps.protocols import PondLike
+    from tests.postgres_server import PostgresServer
     from tests.s3_server import S3Server
 
 
@@ -120,6 +121,26 @@ class TestBucket(PondContract):
             for variable, value in s3_server.environment.items():
                 patched.setenv(variable, value)
             with millpond.open(f"{s3_server.make_bucket(name)}/pond", cache=folder, max_staleness=0) as pond:
+                yield in_layers(pond)
+
+
+@pytest.mark.usefixtures("process")
+@pytest.mark.sample(8, of="ponds in a bucket with a database")
+class TestBucketHead(PondContract):
+    """The rows lie in PostgreSQL."""
+
+    verified, purges = "snapshot", False
+
+    @pytest.fixture(scope="class")
+    def pond(
+        self, tmp_path_factory: pytest.TempPathFactory, s3_server: S3Server, postgres_server: PostgresServer
+    ) -> Iterator[PondLike]:
+        folder, name = tmp_path_factory.mktemp("bucket"), f"contract-head-{os.getpid()}"
+        with pytest.MonkeyPatch.context() as patched:
+            for variable, value in s3_server.environment.items():
+                patched.setenv(variable, value)
+            url, space = f"{s3_server.make_bucket(name)}/pond", postgres_server.url()
+            with millpond.open(url, cache=folder, max_staleness=0, space=space) as pond:
                 yield in_layers(pond)
 
 

@@ -18,17 +18,18 @@ from tests.rings.sampling import drawn
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tests.postgres_server import PostgresServer
     from tests.s3_server import S3Server
 
 pytestmark = pytest.mark.usefixtures("process")
 
 CHILD = """
-import sys
+import os, sys
 import millpond
 from millpond.testing import faults
 
 armed = faults.arm()
-with millpond.open(sys.argv[1], cache=sys.argv[2]) as pond:
+with millpond.open(sys.argv[1], cache=sys.argv[2], space=os.environ["SPACE"]) as pond:
     for name in "mn":
         pond.create_map(name, kind="state", value="long", store="layers", exist_ok=True)
     for load in range(1, 4):
@@ -62,23 +63,41 @@ def check_whole(url: str, cache: Path, moment: str, acknowledged: int) -> None:
 def test_killed_at_any_step(tmp_path: Path, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in s3_server.environment.items():
         monkeypatch.setenv(name, value)
+    kill_everywhere(f"{s3_server.make_bucket(f'kills-{os.getpid()}-{next(_NUMBERS)}')}", tmp_path, count=2)
+
+
+def test_killed_at_any_step_with_a_database(
+    tmp_path: Path, s3_server: S3Server, postgres_server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in s3_server.environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("PGPASSWORD", postgres_server.password)
     bucket = s3_server.make_bucket(f"kills-{os.getpid()}-{next(_NUMBERS)}")
-    done = run_child(f"{bucket}/whole", tmp_path / "whole", **{STEPS_LOG: str(tmp_path / "log")})
+    names = kill_everywhere(bucket, tmp_path, count=1, space=postgres_server.url())
+    assert {"head.claimed", "head.witness_checked", "head.witness_left"} <= names
+
+
+def kill_everywhere(bucket: str, tmp_path: Path, *, count: int, space: str = "") -> set[str]:
+    """Kill loads at some of their steps; the names of all."""
+    words = {"SPACE": space}
+    done = run_child(f"{bucket}/whole", tmp_path / "whole", **words, **{STEPS_LOG: str(tmp_path / "log")})
     expected = f"1\n2\n3\n{[sorted([3, 3, 1, 2, 3])] * 2}\n"
     assert (done.returncode, done.stdout) == (0, expected), (done.stdout, done.stderr)
     moments = occurrences(tmp_path / "log")
     names = {moment.partition(":")[0] for moment in moments}
     assert {"bucket.batch_built", "bucket.batch_put", "bucket.trimmed", "bucket.checkpoint_put"} <= names
     assert {"load.layers_placed"} <= names
-    for number, moment in drawn(list(enumerate(moments)), 3, name="buckets"):
+    for number, moment in drawn(list(enumerate(moments)), count, name=f"buckets {bool(space)}"):
         url, here = f"{bucket}/{number}", tmp_path / str(number)
-        killed = run_child(url, here, **{KILL_AT: moment})
+        killed = run_child(url, here, **words, **{KILL_AT: moment})
         assert killed.returncode == -signal.SIGKILL, (moment, killed.stderr)
         acknowledged = max([0, *map(int, killed.stdout.split()[:3])]) if "[" not in killed.stdout else 3
-        check_whole(url, tmp_path / f"other-{number}", moment, acknowledged)  # as another machine sees it
-        again = run_child(url, here)
+        if not moment.startswith("head.claimed"):
+            check_whole(url, tmp_path / f"other-{number}", moment, acknowledged)  # as another machine sees it
+        again = run_child(url, here, **words)
         assert again.returncode == 0, (moment, again.stderr)
         check_again(url, here, moment)
+    return names
 
 
 COLLECTING = """

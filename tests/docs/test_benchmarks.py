@@ -52,7 +52,9 @@ def test_every_result_has_a_claim_and_every_claim_a_script_and_a_result() -> Non
     assert {claim.name for claim in CLAIMS} == {file.stem for file in FILES}
     scripts = {claim.command.split()[0] for claim in CLAIMS}
     # These have no claim yet, but for the one that compares runs.
-    tools = {f"bench/{name}.py" for name in ("aggregate", "bucket", "compare", "console", "known", "layers")}
+    tools = {
+        f"bench/{name}.py" for name in ("aggregate", "bucket", "bucket_head", "compare", "console", "known", "layers")
+    }
     assert scripts == {f"bench/{file.name}" for file in (ROOT / "bench").glob("[a-z]*.py")} - tools
 
 

@@ -22,6 +22,7 @@ from millpond.maps.loads.bucket_place import UNSUPPORTED
 from millpond.maps.model.keyspaces import JOB
 from millpond.nodes.jobs.job_leases import LEASE_SECONDS
 from millpond.nodes.node import token_list
+from millpond.stores.objects import open_objects
 from millpond.testing.rows import canonical_of
 from tests.harness.faulty_proxy import FaultyProxy
 from tests.nodes.conftest import Served
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from tests.postgres_server import PostgresServer
     from tests.s3_server import S3Server
 
 _NUMBERS = count(1)
@@ -99,6 +101,20 @@ def test_reads_ask_the_bucket_each_time_where_that_is_set(serve_it: Callable[...
         assert there.map("m").get("JFK", at=2000) is None
         here.drop_map("m")
         assert there.maps() == []
+
+
+def test_nodes_share_a_pond_whose_rows_lie_in_a_database(
+    serve_it: Callable[..., Served], postgres_server: PostgresServer, url: str, tmp_path: Path
+) -> None:
+    one = serve_it(objects_space=postgres_server.url())
+    other = serve_it(objects_space=postgres_server.url())
+    with opened(one, other) as pond, opened(other, one) as there:
+        pond.create_map("m", kind="state", value="long").load([{"key": "a", "value": 1}])
+        one.close()
+        assert pond.map("m").get("a") == 1
+        there.map("m").load([{"key": "b", "value": 2}])
+        assert there.map("m").lookup(["a", "b"]).to_pylist() == [1, 2]
+    assert [info.name for info in open_objects(url).list("space")] == ["space/witness"]
 
 
 def test_parts_of_a_large_load_may_come_to_one_node_and_its_entry_to_another(pair: tuple[Served, Served]) -> None:

@@ -13,33 +13,47 @@ from millpond.cli.verbs import verb
 __all__ = ("init", "version")
 
 
-@verb("init", "millpond init", "millpond init data/pond", "millpond init s3://bucket/pond")
+@verb(
+    "init", "millpond init", "millpond init data/pond", "millpond init s3://bucket/pond",
+    "millpond init s3://bucket/pond --space postgresql://user@server:5432/database",
+)  # fmt: skip
 def init(
     place: Annotated[
         str | None, typer.Argument(metavar="[FOLDER|s3://BUCKET/PREFIX]", help="The folder, or the bucket.")
     ] = None,
     pond: PondPlace = "pond",
+    space: Annotated[
+        str,
+        typer.Option("--space", metavar="URL", help="The database of a bucket's rows.", show_default="the bucket"),
+    ] = "",
     json: Json = False,
 ) -> None:
-    """Make a pond. An existing pond is left as it is."""
+    """Make a pond. An existing pond is left as it is; but the rows of one in a bucket are moved to another --space."""
     import millpond
-    from millpond.client.location import NodesLocation, parse_location
+    from millpond.client.location import BucketLocation, NodesLocation, parse_location
     from millpond.errors import Invalid, NotFound
 
     place = place or pond
     location = parse_location(place)
     if isinstance(location, NodesLocation):
         raise Invalid("a node makes its own pond", kind="pond_folder", pond=place, hint="millpond serve --data FOLDER")
+    if space and not isinstance(location, BucketLocation):
+        raise Invalid("only a pond in a bucket has its rows elsewhere", kind="head_other", pond=place, space=space,
+                      hint="name a bucket, or leave --space out")  # fmt: skip
+    settings: dict[str, Any] = {"space": space} if space else {}
+    moved = isinstance(location, BucketLocation) and bool(space) and location.move_head(space)
     try:
-        opened: Any = location.open_existing()
+        opened: Any = location.open_existing(**settings)
         made = False
     except NotFound as error:
         if error.kind != "pond_not_found":
             raise
-        opened, made = millpond.open(place), True
+        opened, made = millpond.open(place, **settings), True
     opened.close()
     if json:
-        console.print_json({"pond": place, "made": made})
+        console.print_json({"pond": place, "made": made, "moved": moved})
+    elif moved:
+        console.say(f"the rows of the pond in {place} were moved")
     else:
         console.say(f"made a pond in {place}" if made else f"there is a pond in {place} already; nothing was changed")
 

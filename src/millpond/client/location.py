@@ -91,8 +91,11 @@ class BucketLocation:
         self, *, create: bool = True, clock: Clock | None = None, max_staleness: float | None = None,
         cache: str | os.PathLike[str] = "", cache_max: int | str | None = None,
         maps_memory_max: int | str | None = None, maps_history: str | int | None = None, serve: bool = False,
+        space: str = "",
     ) -> Pond:  # fmt: skip
         """Open the pond, made if missing unless `create` is False. `serve`: be a node of it, one of any number.
+        `space`: the database of its rows, `postgresql://user@server:5432/database`, for many changes a second. It is
+        written down in the bucket, but for the password, which PGPASSWORD or ~/.pgpass has.
 
         Credentials and the server come from the environment: `AWS_ACCESS_KEY_ID` …, `AWS_ENDPOINT_URL`.
         `max_staleness`: how old in seconds what is read may be, by default 1; 0 asks the bucket each time. `cache`: the
@@ -110,7 +113,9 @@ class BucketLocation:
         from millpond.pond import Pond
 
         clock = clock or SystemClock()
-        place = bucket_place(self.url, clock, cache=os.fspath(cache), max_staleness=max_staleness, cache_max=cache_max)
+        place = bucket_place(
+            self.url, clock, cache=os.fspath(cache), max_staleness=max_staleness, cache_max=cache_max, space=space
+        )
         return Pond(
             place.folder, create=create, clock=clock, retention=Retention.of(None, maps_history), store="layers",
             memory_max=memory_bound(maps_memory_max), place=place, serve=serve,
@@ -130,13 +135,24 @@ class BucketLocation:
             hint="see docs/buckets.md for what works in a bucket",
         )  # fmt: skip
 
-    def open_existing(self, **_settings: Any) -> Pond:
-        """Open the pond; the settings are those of clients, and a bucket has none.
+    def move_head(self, space: str) -> bool:
+        """Move the rows of the pond to another database; False when they lie there, or there is no pond.
+
+        Raises: as `BucketPlace.move_head`.
+        """
+        from millpond.clock import SystemClock
+        from millpond.maps.loads.bucket_place import bucket_place
+
+        return bucket_place(self.url, SystemClock(), space=space).move_head()
+
+    def open_existing(self, *, space: str = "", **_settings: Any) -> Pond:
+        """Open the pond, whose rows lie in the database `space`; the other settings are those of clients, and a bucket
+        has none.
 
         Raises: `NotFound` when there is none; as `open`.
         """
         try:
-            return self.open(create=False)
+            return self.open(create=False, space=space)
         except Invalid as error:
             if error.kind != "pond_missing":
                 raise

@@ -189,6 +189,10 @@ class Objects(_Group):
         "", description="where backups of the pond are put, s3://bucket/prefix or a folder: a node shows the age of "
         "the newest one there (`millpond_backup_age_seconds`)"
     )  # fmt: skip
+    space: str = Field(
+        "", repr=False, description="database for the rows of a pond in a bucket, for many changes a second: "
+        "postgresql://user@server:5432/database; by default what the bucket says, but for the password"
+    )  # fmt: skip
     max_staleness: Duration = Field(
         1_000, description="the age that reads of a node on a bucket may have; 0: each asks the bucket. What a request "
         "names by `Millpond-Moment`, and what the node wrote itself, it shows in any case"

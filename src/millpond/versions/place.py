@@ -21,8 +21,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
+from millpond.error_values import without_password
 from millpond.errors import Closed, Corrupt, Invalid
 from millpond.json_forms import FormError, JsonForm
 from millpond.stores.objects import open_objects
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from millpond.stores.objects import ObjectStore
     from millpond.stores.objects.sources import Source
 
-__all__ = ("LOCAL", "Placed", "VersionsPlace", "placed", "without_password")
+__all__ = ("LOCAL", "Placed", "VersionsPlace", "placed")
 
 LOCAL = "local://"
 T = TypeVar("T")
@@ -259,17 +259,3 @@ def _open_space(url: str) -> RemoteSpace:
     from millpond.stores.postgres.space import PostgresSpace
 
     return PostgresSpace(url)
-
-
-def without_password(url: str) -> str:
-    """A URL of a database without its password.
-
-    >>> without_password("postgresql://ann:secret@db:5432/millpond?sslmode=require#flights")
-    'postgresql://ann@db:5432/millpond?sslmode=require#flights'
-    >>> without_password("postgresql://db/millpond?password=secret#flights")
-    'postgresql://db/millpond#flights'
-    """
-    parts = urlsplit(url)
-    user, at, host = parts.netloc.rpartition("@")
-    query = urlencode([(name, value) for name, value in parse_qsl(parts.query) if name != "password"])
-    return urlunsplit(parts._replace(netloc=user.partition(":")[0] + at + host, query=query))

@@ -1,7 +1,7 @@
 """A pond in a bucket, and the folder of this machine before it.
 
     s3://bucket/prefix/pond.json                format version, put last when a pond is made
-                      /space/                   the space: `docs/format/bucket.md`
+                      /space/                   the space: `docs/format/bucket.md`; or what guards one in a database
                       /snapshots/<map>.<…>/     files of layered maps, as in a folder
                       /repositories/            commits and indexes of branches
                       /uploads/<part>           parts that came to a node, until their load is entered
@@ -28,7 +28,15 @@ from typing import TYPE_CHECKING, Any
 
 from millpond.clock import SystemClock
 from millpond.errors import Conflict, Denied, Invalid, NotFound, Unavailable
-from millpond.maps.loads.pond_folder import FOLDERS, MARKER, make_folders, read_marker
+from millpond.maps.loads.pond_folder import (
+    FOLDERS,
+    MARKER,
+    HeadNote,
+    make_folders,
+    marker_of,
+    read_marker,
+    read_note,
+)
 from millpond.ranges.files import in_form
 from millpond.ranges.verify import check_file
 from millpond.sizes import parse_size
@@ -62,9 +70,11 @@ _CACHE_MAX = "MILLPOND_BUCKET_CACHE_MAX"
 
 
 def bucket_place(
-    url: str, clock: Clock, *, cache: str = "", max_staleness: float | None = None, cache_max: int | str | None = None
-) -> BucketPlace:
-    """The place of a pond at `s3://bucket/prefix`; `cache` is the folder for copies, by default the user's.
+    url: str, clock: Clock, *, cache: str = "", max_staleness: float | None = None,
+    cache_max: int | str | None = None, space: str = "",
+) -> BucketPlace:  # fmt: skip
+    """The place of a pond at `s3://bucket/prefix`; `cache` is the folder for copies, by default the user's. `space`:
+    the database of its rows, where they do not lie in the bucket.
 
     Raises: `Invalid` for an address that is not understood, or a size.
     """
@@ -82,8 +92,9 @@ def bucket_place(
     id_ = blake2b(f"{endpoint_set()} {url}".encode(), digest_size=10).hexdigest()
     folder = _cache_folder(cache)
     return BucketPlace(
-        url, folder / id_, clock, MAX_STALENESS if max_staleness is None else max_staleness, cache_bound(cache_max)
-    )
+        url, folder / id_, clock, MAX_STALENESS if max_staleness is None else max_staleness, cache_bound(cache_max),
+        space,
+    )  # fmt: skip
 
 
 def bucket_unsupported(part: str, pond: str) -> Invalid:
@@ -125,6 +136,8 @@ class BucketPlace:
     clock: Clock
     max_staleness: float = MAX_STALENESS
     cache_max: int = CACHE_MAX
+    space: str = field(default="", repr=False)
+    note: HeadNote | None = field(init=False, default=None)
     objects: ObjectStore = field(init=False)
     copies: CopiesOf = field(init=False)
     _files: dict[Path, FolderBeforeBucket] = field(init=False, default_factory=dict, repr=False)
@@ -158,11 +171,37 @@ class BucketPlace:
             if not create:
                 raise Invalid("there is no pond here", kind="pond_missing", pond=self.address,
                               hint=f"make one: millpond init {self.address}")  # fmt: skip
-            self._begin()
-            marker = MARKER
-        stored = read_marker(marker, self.address, f"{self.address}/{MARKER_NAME}")
+            marker = self._begin()
+        stored = self._format(marker)
+        if self.space and self.note is None:
+            raise Invalid(
+                "the pond has its rows in its bucket", kind="head_other", pond=self.address,
+                hint="leave space out; or make a new pond with it, and copy this one there: millpond copy",
+            )  # fmt: skip
         make_folders(self.folder, *FOLDERS)
         return stored
+
+    def _format(self, marker: bytes) -> int:
+        """The format that a marker says; what else it says is remembered."""
+        object.__setattr__(self, "note", read_note(marker))
+        return read_marker(MARKER if self.note else marker, self.address, f"{self.address}/{MARKER_NAME}")
+
+    def move_head(self) -> bool:
+        """Move the rows of the pond to the database that `space` names; False when they lie there, or there is none.
+
+        Raises: as `stores/postgres/head.move`; `Invalid`, kind `head_other`, for a pond with its rows in its bucket.
+        """
+        from millpond.stores.postgres import head
+
+        if self._marker() is None:
+            return False
+        tagged = self.objects.get_tagged(MARKER_NAME)
+        self._format(tagged.data.to_pybytes())
+        if self.note is None or head.same_database(self.space, self.note.space):
+            return False
+        home = head.move(head.Home(self.note.id, self.address, self.note.space), self.space)
+        self.objects.swap(MARKER_NAME, marker_of(HeadNote(home.home, home.id)), tagged.tag)
+        return True
 
     def _marker(self) -> bytes | None:
         # Without the right to list, a bucket refuses to say that there is no such object.
@@ -174,19 +213,27 @@ class BucketPlace:
                     raise
                 return None
 
-    def _begin(self) -> None:
-        """Make a pond where nothing is."""
+    def _begin(self) -> bytes:
+        """Make a pond where nothing is; its marker."""
         with self._needing("s3:ListBucket"):
             there = next((named.name for named in self.objects.list() if not named.name.startswith("probe/")), None)
         if there is not None:
             raise Invalid("the prefix holds something else", kind="pond_folder", pond=self.address, object=there,
                           hint="name an empty prefix")  # fmt: skip
         self._race()
+        note = None
+        if self.space:
+            from millpond.stores.postgres.head import claim
+
+            home = claim(self.space, self.address, self.clock.random_id())
+            note = HeadNote(home.home, home.id)
+        marker = marker_of(note)
         with self._needing("s3:PutObject"):
             try:
-                self.objects.swap(MARKER_NAME, MARKER, None)
+                self.objects.swap(MARKER_NAME, marker, None)
             except Conflict:
-                return  # another process made it
+                return self._marker() or marker  # another process made it
+        return marker
 
     def _race(self) -> None:
         """See that of several puts of one name one succeeds, and that objects can be removed."""
@@ -239,8 +286,18 @@ class BucketPlace:
         owner.serve_beside(self.folder / "nodes")
 
     def open_space(self) -> BucketSpace:
-        """The space below the prefix."""
+        """The space below the prefix, or in its database.
+
+        Raises: as `BucketSpace`; as `open_head`.
+        """
         with self._needing("s3:GetObject, s3:ListBucket"):
+            if self.note is not None:
+                from millpond.stores.postgres.head import Home, open_head
+
+                return open_head(
+                    Home(self.note.id, self.address, self.note.space), self.space, self.objects, self.clock,
+                    max_staleness=self.max_staleness, before_writing=self._try_put,
+                )  # fmt: skip
             return BucketSpace(
                 StoreBelow(self.objects, "space"), self.clock, max_staleness=self.max_staleness,
                 before_writing=self._try_put,

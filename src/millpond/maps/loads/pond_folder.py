@@ -31,8 +31,9 @@ if TYPE_CHECKING:
     from millpond.stores.objects import FolderObjects
 
 __all__ = (
-    "FOLDERS", "MARKER", "OLDEST_FORMAT", "POND_FORMAT", "FolderPlace", "PondPlace", "check_folder", "holds_something",
-    "host_name", "is_alive", "make_folders", "read_marker", "recover", "sweep_pond", "write_marker", "writer_folder",
+    "FOLDERS", "MARKER", "OLDEST_FORMAT", "POND_FORMAT", "FolderPlace", "HeadNote", "PondPlace", "check_folder",
+    "holds_something", "host_name", "is_alive", "make_folders", "marker_of", "read_marker", "read_note", "recover",
+    "sweep_pond", "write_marker", "writer_folder",
 )  # fmt: skip
 
 POND_FORMAT = 4
@@ -94,6 +95,30 @@ MARKER = _MARKER.encode(_Marker())
 """The bytes of the marker of a new pond."""
 
 
+@dataclass(frozen=True, slots=True)
+class HeadNote:
+    """A note in `pond.json`, of a pond in a bucket whose rows lie in a database: its address, and the pond's id."""
+
+    space: str
+    id: str
+
+
+_NOTE = JsonForm(HeadNote, format=POND_FORMAT)
+
+
+def marker_of(note: HeadNote | None) -> bytes:
+    """The bytes of a marker."""
+    return MARKER if note is None else _NOTE.encode(note)
+
+
+def read_note(data: bytes) -> HeadNote | None:
+    """The note in a marker; None when it has none, or none that can be read."""
+    try:
+        return _NOTE.decode(data)
+    except FormError:
+        return None
+
+
 def read_marker(data: bytes, pond: Path | str, marker: Path | str) -> int:
     """The format of the pond that has a marker.
 
@@ -111,7 +136,8 @@ def read_marker(data: bytes, pond: Path | str, marker: Path | str) -> int:
     except FormError as error:
         raise Corrupt(
             "the pond's marker cannot be read", kind="pond_damaged", file=marker, reason=error,
-            hint=f'write {{"format": {POND_FORMAT}}} into it when this version made the pond',
+            hint=f'write {{"format": {POND_FORMAT}}} into it when this version made the pond; of a bucket whose '
+            'rows lie in a database, with its "space" and "id", as the row pond/head there has them',
         ) from error  # fmt: skip
     return POND_FORMAT
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 from millpond.errors import Conflict, Denied, MillpondError, NotFound, Unavailable, Uncertain
 from millpond.retry import Backoff
@@ -21,11 +21,14 @@ from millpond.stores.bucket_space.forms import CHAIN_BYTES, Batch, Trimmed, dama
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    import pyarrow as pa
+
     from millpond.clock import Clock
     from millpond.errors import Corrupt
-    from millpond.stores.objects import ObjectStore
+    from millpond.stores.objects import ObjectInfo
+    from millpond.stores.objects.protocol import TaggedObject
 
-__all__ = ("BatchLog", "Found", "batch_name", "later")
+__all__ = ("BatchLog", "Found", "LogObjects", "batch_name", "later")
 
 T = TypeVar("T")
 
@@ -37,6 +40,30 @@ FETCHES_MAX = 16
 LATER_TRIES, LATER_SECONDS = 5, 0.1
 """The tries for an object that must be there: some servers say for a moment that a new object is not there."""
 _PAUSES = Backoff(first_seconds=0.02, seconds_max=2.0)
+
+
+class LogObjects(Protocol):
+    """The objects of a space: those of an `ObjectStore`, or rows that behave like them."""
+
+    where: str
+
+    def get(self, name: str) -> pa.Buffer:
+        """See `Objects`."""
+
+    def get_tagged(self, name: str) -> TaggedObject:
+        """See `ObjectStore`."""
+
+    def put(self, name: str, data: bytes) -> None:
+        """See `Objects`."""
+
+    def swap(self, name: str, data: bytes, expected: str | None) -> str:
+        """See `ObjectStore`."""
+
+    def list(self, under: str = "", *, after: str = "") -> Iterator[ObjectInfo]:
+        """See `Objects`."""
+
+    def delete(self, *names: str) -> None:
+        """See `Objects`."""
 
 
 def batch_name(number: int) -> str:
@@ -61,7 +88,10 @@ def later(read: Callable[[], T], clock: Clock) -> T:
 class BatchLog:
     """The numbers of one space."""
 
-    def __init__(self, objects: ObjectStore, clock: Clock) -> None:
+    ahead = 1
+    """The numbers that a follower asks for first."""
+
+    def __init__(self, objects: LogObjects, clock: Clock) -> None:
         self._objects, self._clock = objects, clock
         self._never = threading.Event()
 
@@ -158,11 +188,11 @@ class BatchLog:
         values = {"object": name, "where": self._objects.where, "reason": getattr(reason, "message", reason)}
         if not sent:
             return Unavailable(
-                "the bucket takes no writes; nothing was changed", kind="objects_unavailable",
-                hint="check the network and the bucket, then try again", **values,
+                "the log takes no writes; nothing was changed", kind="objects_unavailable",
+                hint="check the network, and the place of the log, then try again", **values,
             )  # fmt: skip
         return Uncertain(
-            "the bucket did not say whether the write was made", kind="commit_lost", hint="look whether it was made",
+            "the log did not say whether the write was made", kind="commit_lost", hint="look whether it was made",
             **values,
         )  # fmt: skip
 

@@ -29,7 +29,7 @@ from millpond.stores.bucket_space.forms import NO_CHAIN, damaged, decode_rows, e
 
 if TYPE_CHECKING:
     from millpond.clock import Clock
-    from millpond.stores.objects import ObjectStore
+    from millpond.stores.bucket_space.batch_log import LogObjects
 
 __all__ = ("Checkpoint", "Checkpoints", "Former", "Replaced")
 
@@ -71,7 +71,7 @@ _FORM = JsonForm(Checkpoint)
 class Checkpoints:
     """The checkpoints of one space."""
 
-    def __init__(self, objects: ObjectStore, clock: Clock) -> None:
+    def __init__(self, objects: LogObjects, clock: Clock) -> None:
         self._objects, self._clock = objects, clock
 
     def current(self) -> tuple[Checkpoint, str | None]:

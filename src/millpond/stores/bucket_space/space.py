@@ -17,7 +17,7 @@ Invariants:
 from __future__ import annotations
 
 import threading
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -33,10 +33,11 @@ from millpond.stores.bucket_space.forms import Batch, Change, Trimmed, row_bytes
 from millpond.stores.memory import Rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
 
     from millpond.clock import Clock
-    from millpond.stores.objects import ObjectStore
+    from millpond.stores.bucket_space.batch_log import LogObjects
 
 __all__ = ("MAX_STALENESS", "BucketSpace")
 
@@ -56,6 +57,8 @@ RUNS_MAX = 100
 NEVER = float("-inf")
 RUNS_AT_ONCE = 8
 """The runs without a pause: whoever pauses comes back to a log that has gone on, and loses again."""
+CONTENDED_SECONDS = 10.0
+"""For so long after a batch was overtaken, this process waits for its turn, where there are turns."""
 AHEAD_MAX = 32
 _PAUSES = Backoff(first_seconds=0.005, seconds_max=0.1, jitter=1.0)
 
@@ -126,17 +129,23 @@ class BucketSpace:
     """A `Space` over objects with conditional writes, for any number of processes."""
 
     def __init__(
-        self, objects: ObjectStore, clock: Clock, *, max_staleness: float = MAX_STALENESS,
+        self, objects: LogObjects, clock: Clock, *, max_staleness: float = MAX_STALENESS,
         checkpoint_batches: int = CHECKPOINT_BATCHES, follower_ms: int = FOLLOWER_MS,
-        before_writing: Callable[[], None] | None = None,
+        before_writing: Callable[[], None] | None = None, log: BatchLog | None = None,
+        turn: Callable[[], AbstractContextManager[bool]] | None = None, on_close: Sequence[Callable[[], None]] = (),
     ) -> None:  # fmt: skip
-        """`before_writing` is called before the first batch that this process puts, and may refuse it."""
+        """`before_writing` is called before the first batch that this process puts, and may refuse it; `on_close` are
+        called when the space is closed. `turn` is a turn among processes, for batches after one that was overtaken.
+        """
         self.objects, self._before_writing = objects, before_writing
         self._clock, self._max_staleness = clock, max_staleness
         self._checkpoint_batches, self._follower_ms = checkpoint_batches, follower_ms
-        self._log, self._checkpoints = BatchLog(objects, clock), Checkpoints(objects, clock)
+        self._log, self._checkpoints = log or BatchLog(objects, clock), Checkpoints(objects, clock)
+        self._process_turn, self._on_close = turn, on_close
+        self._contended_until = NEVER
         self._following = threading.RLock()  # one thread at a time takes in batches
-        self._turn, self._queue_lock = threading.Lock(), threading.Lock()  # one thread leads; who comes is queued
+        self._queue_lock = threading.Lock()  # one thread leads; who comes is queued
+        self._led, self._leads = threading.Condition(self._queue_lock), False
         self._queue: list[_Request[Any]] = []
         self._leader: int | None = None
         self._closed = False
@@ -208,7 +217,7 @@ class BucketSpace:
 
     def _follow(self) -> None:
         """Take in the batches that came."""
-        ahead = 1
+        ahead = self._log.ahead
         while True:
             requested_at, first = self._clock.monotonic(), self._copy.number + 1
             for content in self._log.read_many(range(first, first + ahead)):
@@ -256,10 +265,19 @@ class BucketSpace:
         with self._queue_lock:
             self._refuse_closed()
             self._queue.append(request)
-        with self._turn:
-            # Who led meanwhile has taken all that were queued.
-            if not request.done:
-                self._lead(request)
+            # Who leads meanwhile takes all that are queued. Whose batch is there goes on at once: the next leader may
+            # have begun, and with what all of them bring next, its batch after that is a large one again.
+            while self._leads and not request.done:
+                self._led.wait()
+            if request.done:
+                return request.result()
+            self._leads = True
+        try:
+            self._lead(request)
+        finally:
+            with self._queue_lock:
+                self._leads = False
+                self._led.notify_all()
         return request.result()
 
     def _lead(self, own: _Request[Any]) -> None:
@@ -269,6 +287,8 @@ class BucketSpace:
         try:
             while requests:
                 requests = self._write_batch(requests)
+                with self._queue_lock:
+                    self._led.notify_all()
         finally:
             self._leader = None
             # Those of an interrupted leader are led by their own threads.
@@ -282,9 +302,12 @@ class BucketSpace:
         while True:
             concerned = requests
             try:
-                outcome, copy = self._run(requests)
-                concerned = outcome.ran
-                made = not outcome.changes or self._commit(copy, outcome)
+                with self._turn_when_contended() as alone:
+                    if alone:
+                        self._newest(self._clock.monotonic())
+                    outcome, copy = self._run(requests)
+                    concerned = outcome.ran
+                    made = not outcome.changes or self._commit(copy, outcome)
             except MillpondError as error:
                 for request in concerned:
                     request.error = error
@@ -294,6 +317,7 @@ class BucketSpace:
                     request.done = True
                 return [request for request in requests if not request.done]
             failures += 1
+            self._contended_until = self._clock.monotonic() + CONTENDED_SECONDS
             if failures >= RUNS_MAX:
                 self._give_up(requests)
                 return []
@@ -301,6 +325,11 @@ class BucketSpace:
                 pause = _PAUSES(Conflict(""), failures - RUNS_AT_ONCE, self._clock.chance()) or 0.0
                 self._clock.wait(self._never, self._clock.monotonic() + pause)
                 self._newest(self._clock.monotonic())
+
+    def _turn_when_contended(self) -> AbstractContextManager[bool | None]:
+        if self._process_turn is None or self._clock.monotonic() > self._contended_until:
+            return nullcontext()
+        return self._process_turn()
 
     def _give_up(self, requests: list[_Request[Any]]) -> None:
         for request in requests:
@@ -408,6 +437,8 @@ class BucketSpace:
             # Those who open the space read few batches then, also where each process writes little.
             with suppress(MillpondError):
                 self._make_checkpoint(copy)
+        for act in () if closed else self._on_close:
+            act()
 
     def _refuse_closed(self) -> None:
         if self._closed:

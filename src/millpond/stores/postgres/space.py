@@ -17,10 +17,12 @@ Invariants:
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import psycopg
+from psycopg import sql
 
 from millpond.errors import Invalid, MillpondError, Uncertain
 from millpond.kernel.overlay import Overlay
@@ -30,11 +32,11 @@ from millpond.stores.postgres.sessions import NAME_BYTES_MAX, Sessions
 from millpond.stores.postgres.transaction import Changing, Moment
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from millpond.kernel.keys import KeyRange
 
-__all__ = ("PostgresSpace",)
+__all__ = ("Guard", "PostgresSpace")
 
 RUNS_MAX = 100
 PAUSE_SECONDS_MAX = 0.05
@@ -50,6 +52,22 @@ _READ_AT_ONCE = """
     LOCK TABLE millpond_space IN ACCESS SHARE MODE NOWAIT; SELECT 1
 """
 _WRITE = "BEGIN ISOLATION LEVEL SERIALIZABLE READ WRITE"
+# Locks come before the moment. Who writes alone waits for all writes of the table that are under way, and keeps others
+# waiting: they begin after it.
+_WRITE_GUARDED = f"{_WRITE}; LOCK TABLE millpond_space IN ROW EXCLUSIVE MODE"
+_WRITE_ALONE = f"{_WRITE}; SET LOCAL lock_timeout = '60s'; LOCK TABLE millpond_space IN SHARE ROW EXCLUSIVE MODE"
+_TURN = "BEGIN; SET LOCAL lock_timeout = '2s'; SELECT pg_advisory_xact_lock(hashtextextended({}, 0))"
+_GUARD = "; SELECT value FROM millpond_space WHERE space = {} AND key = {}"
+
+
+class Guard(NamedTuple):
+    """A row that every transaction reads as it begins, on the same journey; `check` refuses what it must not be.
+
+    `PostgresSpace.write_alone` changes the row: no write that began before it is committed after it.
+    """
+
+    key: bytes
+    check: Callable[[bytes | None], None]
 
 
 class _Overtaken(Exception):
@@ -71,7 +89,7 @@ class PostgresSpace:
         Unavailable: the server cannot be reached, or does not let the user in.
     """
 
-    def __init__(self, url: str, *, durable: bool = True) -> None:
+    def __init__(self, url: str, *, durable: bool = True, guard: Guard | None = None) -> None:
         server, _, name = url.rpartition("#")
         if not 0 < len(name.encode()) <= NAME_BYTES_MAX or not server:
             hint = "such as postgresql://user@server:5432/database#name"
@@ -80,6 +98,9 @@ class PostgresSpace:
         self._writing = threading.Lock()
         self._writer: int | None = None
         self._sessions = Sessions(server, name, durable=durable)
+        self._guard, self._guarded = guard, ""
+        if guard is not None:
+            self._guarded = sql.SQL(_GUARD).format(sql.Literal(name), sql.Literal(guard.key)).as_string()
 
     @contextmanager
     def read(self, *, wait: bool = True) -> Iterator[ReadTransaction]:
@@ -100,7 +121,7 @@ class PostgresSpace:
             connection = self._sessions.take()
             moment = Moment(connection, self.name)  # one statement is a transaction of its own
             try:
-                rows = moment.get_together(keys, ranges)
+                rows = self._together(moment, keys, ranges)
             except MillpondError:
                 lost = connection.closed
                 self._end(connection)
@@ -111,15 +132,49 @@ class PostgresSpace:
                 return rows
         raise AssertionError("the second time returns or raises")
 
+    def _together(
+        self, moment: Moment, keys: Sequence[bytes], ranges: Sequence[KeyRange]
+    ) -> tuple[dict[bytes, bytes], list[bytes | None]]:
+        if self._guard is None:
+            return moment.get_together(keys, ranges)
+        rows, last = moment.get_together([*keys, self._guard.key], ranges)
+        own = rows.get(self._guard.key) if self._guard.key in keys else rows.pop(self._guard.key, None)
+        self._guard.check(own)
+        return rows, last
+
     def write(self, change: Callable[[Transaction], T]) -> T:
+        return self._write(change, _WRITE if self._guard is None else _WRITE_GUARDED)
+
+    def write_alone(self, change: Callable[[Transaction], T]) -> T:
+        """As `write`, while no space with a guard is written in the database.
+
+        Raises: as `write`; `Unavailable`, kind `space_locked`, when others write for a minute.
+        """
+        return self._write(change, _WRITE_ALONE)
+
+    def _write(self, change: Callable[[Transaction], T], how: str) -> T:
         if self._writer == threading.get_ident():
             raise already_writing()
         with self._writing:
             self._writer = threading.get_ident()
             try:
-                return self._run_often(change)
+                return self._run_often(change, how)
             finally:
                 self._writer = None
+
+    @contextmanager
+    def turn(self) -> Iterator[bool]:
+        """A turn among the processes that write to the space and ask for one, first come, first served.
+
+        It is a courtesy that saves runs which would be overtaken: whoever waits too long goes on without it.
+        """
+        connection = self._sessions.take()
+        try:
+            with suppress(psycopg.Error):
+                connection.execute(sql.SQL(_TURN).format(sql.Literal(self.name)), prepare=False)
+            yield True
+        finally:
+            self._end(connection)
 
     def close(self) -> None:
         self._sessions.close()
@@ -137,15 +192,28 @@ class PostgresSpace:
         for again in (True, False):
             connection = self._sessions.take(connect=connect)
             try:
-                connection.execute(how.encode(), prepare=False)
+                cursor = connection.execute((how + self._guarded).encode(), prepare=False)
+                self._check(cursor)
             except psycopg.Error as error:
                 lost = connection.closed
                 self._end(connection)
                 if not (lost and again and connect):
                     raise translated(error, self.name) from error
+            except MillpondError:
+                self._end(connection)
+                raise
             else:
                 return connection
         raise AssertionError("the second time returns or raises")
+
+    def _check(self, cursor: psycopg.Cursor[Any]) -> None:
+        """Let the guard see its row, the result of the last statement."""
+        if self._guard is None:
+            return
+        while cursor.nextset():
+            pass
+        row = cursor.fetchone()
+        self._guard.check(None if row is None else row[0])
 
     def _end(self, connection: psycopg.Connection) -> None:
         """Give a connection back, outside any transaction."""
@@ -155,18 +223,18 @@ class PostgresSpace:
             return
         self._sessions.lose(connection)
 
-    def _run_often(self, change: Callable[[Transaction], T]) -> T:
+    def _run_often(self, change: Callable[[Transaction], T], how: str) -> T:
         pause = threading.Event()
         for run in range(RUNS_MAX):
             try:
-                return self._run(change)
+                return self._run(change, how)
             except _Overtaken as overtaken:
                 error = overtaken.error
                 pause.wait(min(PAUSE_SECONDS_MAX, 0.001 * run))  # the first time at once: mostly that is enough
         raise translated(error, self.name) from error
 
-    def _run(self, change: Callable[[Transaction], T]) -> T:
-        connection = self._begin(_WRITE)
+    def _run(self, change: Callable[[Transaction], T], how: str) -> T:
+        connection = self._begin(how)
         moment = Moment(connection, self.name)
         transaction = Changing(moment)
         try:
