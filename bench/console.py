@@ -30,8 +30,7 @@ from littlehorse.workflow import Workflow, WorkflowThread
 import millpond
 from _results import Run
 from millpond.events.event import EventBatch, NewEvent
-from millpond.events.names import StreamName
-from millpond.events.reports import QUEUE
+from millpond.events.names import OWN_QUEUE, StreamName
 from millpond.maps.loads.load import load_job_set
 from millpond.pond import Pond
 from millpond.versions.repository import new_branch
@@ -69,10 +68,10 @@ def fill_maps(pond: Pond) -> None:
     for number in range(MAPS):
         pond.create_map(f"map_{number:04}", kind="state", value="double", store="layers")
     headers = {"rows": "1000", "rejected": "0", "position": "1"}
-    pond.events.append_batches([
-        EventBatch(StreamName(QUEUE, load_job_set([f"map_{number:04}"])), [NewEvent(now_ms, b"", "succeeded", headers)])
-        for number in range(MAPS)
-    ])  # fmt: skip
+    streams = (StreamName(OWN_QUEUE, load_job_set([f"map_{number:04}"])) for number in range(MAPS))
+    pond.events.append_batches(
+        [EventBatch(stream, [NewEvent(now_ms, b"", "succeeded", headers)]) for stream in streams]
+    )
     pond.map("map_0500").load([{"key": "x", "value": 1.0}])
     repository = pond.repositories.create("flights")
     main = repository.branch("main")

@@ -25,7 +25,8 @@ import millpond
 from _results import Run
 from millpond.clock import thread_seconds
 from millpond.events.local_maintenance import OwnMaintenance
-from millpond.events.reports import QUEUE, Reporter
+from millpond.events.names import OWN_QUEUE
+from millpond.reports.reporter import Reporter
 
 THREADS: list[float] = []
 """The processor seconds of each thread of a story."""
@@ -55,7 +56,7 @@ def load(folder: Path, rows: pa.Table, *, reported: bool) -> tuple[float, float]
         pond.create_map("weather", kind="state", value="double").load(rows)
     seconds = time.process_time() - used, time.perf_counter() - began
     with millpond.open(folder, events_reports=False) as pond:
-        assert bool(list(pond.events.read(QUEUE, "load/weather"))) is reported
+        assert bool(list(pond.events.read(OWN_QUEUE, "load/weather"))) is reported
     return seconds
 
 

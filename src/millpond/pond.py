@@ -56,7 +56,6 @@ if TYPE_CHECKING:
 
     from millpond.events.events import Events
     from millpond.events.maintenance import MaintenanceRules
-    from millpond.events.reports import Reporter
     from millpond.kernel.space import Space
     from millpond.kernel.verify import Report
     from millpond.maps.inputs.mapping import ColumnMapping
@@ -69,6 +68,8 @@ if TYPE_CHECKING:
     from millpond.maps.loads.pond_log import PondLog
     from millpond.maps.loads.pond_parts import PondParts
     from millpond.maps.parts.part import PartFile, PartWriter
+    from millpond.reports.open_jobs import OpenJobs
+    from millpond.reports.reporter import Reporter
     from millpond.versions.place import VersionsPlace
     from millpond.versions.repositories import Repositories
     from millpond.versions.repository import Repository
@@ -233,16 +234,20 @@ class Pond(PondFace, RefsFace):
         from millpond.event_rules import event_rules
         from millpond.events.events import Events
         from millpond.events.place import open_streams
-        from millpond.events.running_jobs import OpenJobs
 
         store = open_streams(self.space, self.clock, self._events_store, beside=self.place.beside("events"))
-        open_jobs = OpenJobs(self.folder / "running", host_name(), is_alive)
-        events = Events(store, self.clock, space=self.space, open_jobs=open_jobs)
+        events = Events(store, self.clock, space=self.space, forget=self._open_jobs.forget)
         events.append_batches.retention_ms = lambda: event_rules().retention_ms
         return events
 
+    @opened_once
+    def _open_jobs(self) -> OpenJobs:
+        from millpond.reports.open_jobs import OpenJobs
+
+        return OpenJobs(self.folder / "running", host_name(), is_alive)
+
     def _tell_alerts(self) -> None:
-        from millpond.alert_events import tell_alerts
+        from millpond.reports.alerts import tell_alerts
 
         tell_alerts(self.space, lambda: self.events.store)
 
@@ -256,13 +261,13 @@ class Pond(PondFace, RefsFace):
     @opened_once
     def _reporter(self) -> Reporter:
         from millpond.events.local_maintenance import OwnMaintenance
+        from millpond.events.names import OWN_QUEUE
         from millpond.events.protocol import StreamRules
-        from millpond.events.reports import QUEUE as REPORTS_QUEUE
-        from millpond.events.reports import Reporter
+        from millpond.reports.reporter import Reporter
 
         events, forget_ms = self.events, StreamRules().forget_ms
-        own = OwnMaintenance(events.store, self.clock, REPORTS_QUEUE, self._own_rules, forget_ms, events.doubt)
-        return Reporter(events.store, self.clock, events.open_jobs, own)
+        own = OwnMaintenance(events.store, self.clock, OWN_QUEUE, self._own_rules, forget_ms, events.doubt)
+        return Reporter(events.store, self.clock, self._open_jobs, own)
 
     @opened_once
     def repositories(self) -> Repositories:

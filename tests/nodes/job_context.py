@@ -10,7 +10,6 @@ from typing import Any
 from millpond.clock import ManualClock
 from millpond.errors import Unavailable
 from millpond.events.census import Census
-from millpond.events.client_jobs import ClientJobs
 from millpond.maps.loads.merger import Merger, always
 from millpond.maps.loads.pause import Pause
 from millpond.nodes.backups.newest import NewestBackup
@@ -20,6 +19,7 @@ from millpond.nodes.limits import LIMITS
 from millpond.nodes.replication.follower import FollowerStatus
 from millpond.nodes.replication.log_agreement import Agreement, Finding
 from millpond.pond import Pond, open_pond
+from millpond.reports.client_jobs import ClientJobs
 from millpond.settings import Settings, load_settings
 from millpond.times.instants import parse_instant
 

@@ -12,7 +12,7 @@ import pytest
 
 import millpond
 from millpond.errors import Denied
-from millpond.events.reports import QUEUE
+from millpond.events.names import OWN_QUEUE
 from millpond.nodes.tokens import hash_token
 from tests.nodes.conftest import Served
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.settings(events_reports=True)
 
 def found(node: Served, job_set: str, last: str = "succeeded") -> list[dict[str, Any]]:
     """The events of a job set, once the last of them is there."""
-    path = "/v1/events?" + urlencode({"queue": QUEUE, "job_set": job_set})
+    path = "/v1/events?" + urlencode({"queue": OWN_QUEUE, "job_set": job_set})
 
     def lines() -> list[dict[str, Any]]:
         return [json.loads(line) for line in node.get(path).body.splitlines()]
@@ -52,9 +52,9 @@ def test_a_right_on_a_map_is_none_on_its_story(node: Served) -> None:
     with millpond.open(node.url, client_token="maps") as pond:
         for job_set in ("load/weather", "weather"):
             with pytest.raises(Denied):
-                pond.events.append(QUEUE, job_set, [b"x"])
+                pond.events.append(OWN_QUEUE, job_set, [b"x"])
             with pytest.raises(Denied):
-                list(pond.events.read(QUEUE, job_set))
+                list(pond.events.read(OWN_QUEUE, job_set))
 
 
 _LOADS = """

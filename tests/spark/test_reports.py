@@ -15,7 +15,7 @@ import pytest
 import millpond
 from millpond import spark as mp
 from millpond.clock import SystemClock
-from millpond.events.reports import QUEUE
+from millpond.events.names import OWN_QUEUE
 from millpond.nodes.tokens import hash_token
 from tests.nodes.conftest import clock as clock
 from tests.nodes.conftest import serve as serve
@@ -47,7 +47,7 @@ def story(pond: millpond.Pond | RemotePond, ends: int = 1) -> list[tuple[str, di
     found: list[tuple[str, dict[str, str]]] = []
     clock = SystemClock()
     due = clock.monotonic() + WAIT_SECONDS
-    with pond.events.watch(QUEUE, "load/weather") as watch:
+    with pond.events.watch(OWN_QUEUE, "load/weather") as watch:
         while ends > 0:
             assert clock.monotonic() < due, found
             for event in watch.next_batch(due):
@@ -195,7 +195,7 @@ def test_a_driver_that_is_killed_leaves_a_story_with_an_end(serve: Callable[...,
     node.pond.create_map("weather", kind="state", value="double")
     driver = subprocess.Popen([sys.executable, "-c", DRIVER, node.url], start_new_session=True)
     try:
-        with node.pond.events.watch(QUEUE, "load/weather") as watch:
+        with node.pond.events.watch(OWN_QUEUE, "load/weather") as watch:
             until(lambda: "running" in [event.kind for event in watch.next_batch(SystemClock().monotonic() + 1)])
     finally:
         os.killpg(driver.pid, signal.SIGKILL)

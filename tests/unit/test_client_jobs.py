@@ -13,14 +13,13 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from millpond.clock import ManualClock
 from millpond.errors import Unavailable
-from millpond.events import client_jobs as module
-from millpond.events.client_jobs import ClientJobs
 from millpond.events.deletion import delete_job
 from millpond.events.embedded.store import EmbeddedStore
 from millpond.events.event import EventBatch, NewEvent
-from millpond.events.names import StreamName
-from millpond.events.reports import QUEUE
+from millpond.events.names import OWN_QUEUE, StreamName
 from millpond.kernel.steps import listening
+from millpond.reports import client_jobs as module
+from millpond.reports.client_jobs import ClientJobs
 from millpond.stores.memory import MemorySpace
 
 pytestmark = pytest.mark.usefixtures("processor")
@@ -44,7 +43,7 @@ class Node:
 
     def report(self, job_id: str, *kinds: str, job_set: str = "load/m", noted: bool = True) -> None:
         events = [NewEvent(self.clock.now_ms(), b"", kind, {"job_id": job_id}) for kind in kinds]
-        self.store.append([EventBatch(StreamName(QUEUE, job_set), events)])
+        self.store.append([EventBatch(StreamName(OWN_QUEUE, job_set), events)])
         if noted:
             self.jobs.note(job_set, events)
 
@@ -54,7 +53,7 @@ class Node:
         return ended
 
     def kinds(self, job_id: str, job_set: str = "load/m") -> list[str]:
-        events = self.store.read(StreamName(QUEUE, job_set)).events
+        events = self.store.read(StreamName(OWN_QUEUE, job_set)).events
         return [
             event.headers.get("error") if event.headers.get("error") == "lost" else event.kind
             for event in events if event.headers["job_id"] == job_id
@@ -72,7 +71,7 @@ def node(tmp_path: Path) -> Node:
 @pytest.mark.parametrize("job", [None, "7"])
 def test_a_job_whose_story_was_deleted_gets_no_end(node: Node, job: str | None) -> None:
     node.report("7", "submitted", "running")
-    stream = StreamName(QUEUE, "load/m")
+    stream = StreamName(OWN_QUEUE, "load/m")
     node.store.delete(stream) if job is None else delete_job(node.store, stream, job)
     node.clock.now += SILENCE
     assert node.end_lost() == 0 and node.files() == [] and node.kinds("7") == []
@@ -90,7 +89,7 @@ def test_a_silent_job_has_failed_once(node: Node, *, restarts: bool) -> None:
     assert (node.end_lost(), node.end_lost()) == (1, 0)
     assert node.kinds("a") == ["submitted", "running", "lost"] and node.kinds("b")[-1] == "succeeded"
     assert node.files() == []
-    (event,) = [event for event in node.store.read(StreamName(QUEUE, "load/m")).events if "error" in event.headers]
+    (event,) = [event for event in node.store.read(StreamName(OWN_QUEUE, "load/m")).events if "error" in event.headers]
     assert (event.kind, event.headers["reason"][:4]) == ("failed", "lost")
 
 
@@ -154,7 +153,7 @@ def test_files_are_few_whatever_clients_say_and_damaged_ones_go(node: Node, monk
     for number in range(20):
         node.report(f"job {number}", "submitted", job_set="a/../b \x00")
     node.report("x" * 300, "submitted")
-    node.store.append([EventBatch(StreamName(QUEUE, "m"), [NewEvent(1, b"")])])
+    node.store.append([EventBatch(StreamName(OWN_QUEUE, "m"), [NewEvent(1, b"")])])
     node.jobs.note("m", [NewEvent(1, b"")])
     assert len(node.files()) == 5
     for name in node.files()[:3]:

@@ -18,15 +18,14 @@ from millpond.events.event import EventBatch, NewEvent
 from millpond.events.index import State, StreamIndex
 from millpond.events.local_maintenance import OwnMaintenance
 from millpond.events.maintenance import MaintenanceRules
-from millpond.events.names import StreamName
+from millpond.events.names import OWN_QUEUE, StreamName
 from millpond.events.protocol import StreamRules
-from millpond.events.reports import QUEUE
 from millpond.events.witness import Doubt
 from millpond.stores.memory import MemorySpace
 from millpond.testing.passing_time import until
 
 RULES = MaintenanceRules(compress_after_ms=2 * DAY_MS, retention_ms=10 * DAY_MS, bytes_per_second=0)
-OWN, USER = StreamName(QUEUE, "load/a"), StreamName("etl", "a")
+OWN, USER = StreamName(OWN_QUEUE, "load/a"), StreamName("etl", "a")
 WAIT_SECONDS = 60.0
 
 
@@ -63,7 +62,7 @@ def store(clock: ManualClock) -> Counting:
 
 
 def maintenance(store: Counting, clock: ManualClock, rules: MaintenanceRules | None = RULES) -> OwnMaintenance:
-    return OwnMaintenance(store, clock, QUEUE, lambda: rules, 20 * DAY_MS)
+    return OwnMaintenance(store, clock, OWN_QUEUE, lambda: rules, 20 * DAY_MS)
 
 
 def put(store: Counting, clock: ManualClock, days: int) -> None:
@@ -101,7 +100,7 @@ def test_a_clock_that_is_not_believed_drops_nothing(
     put(store, clock, 15)
     doubts: list[Doubt | None] = [Doubt(2 * DAY_MS, DAY_MS), None]
     for dropped in (False, True):
-        run(OwnMaintenance(store, clock, QUEUE, lambda: RULES, 20 * DAY_MS, lambda: doubts.pop(0)))
+        run(OwnMaintenance(store, clock, OWN_QUEUE, lambda: RULES, 20 * DAY_MS, lambda: doubts.pop(0)))
         assert (len(states(store, OWN)) < 15) == dropped
     assert "old events are kept: the clock is 48.0 hours ahead" in caplog.text
 
@@ -152,7 +151,7 @@ def test_it_ends_when_the_pond_is_closed_and_another_goes_on(store: Counting, cl
         stopped.wait(WAIT_SECONDS)
         return RULES
 
-    late = OwnMaintenance(store, clock, QUEUE, rules, 20 * DAY_MS)
+    late = OwnMaintenance(store, clock, OWN_QUEUE, rules, 20 * DAY_MS)
     late.begin()
     assert entered.wait(WAIT_SECONDS)
     late.stop()
@@ -186,7 +185,7 @@ def test_a_pond_in_a_folder_maintains_its_own_story(tmp_path: Path, monkeypatch:
             until(clock, lambda own=own: own._thread is not None and not own._thread.is_alive())
         clock.now += DAY_MS
     with millpond.open(tmp_path / "pond", clock=clock) as pond:
-        story, user = pond.events.index(QUEUE, "load/weather"), pond.events.index("etl", "a")
+        story, user = pond.events.index(OWN_QUEUE, "load/weather"), pond.events.index("etl", "a")
     assert story is not None and user is not None
     assert [state for _, state in story.days()] == [State.COMPRESSED] * 4 + [State.CLOSED, State.OPEN]
     assert len(user.days()) == 8 and not any(state is State.COMPRESSED for _, state in user.days())

@@ -19,9 +19,9 @@ from millpond.errors import Invalid, MillpondError, Unavailable
 from millpond.events.embedded.store import EmbeddedStore
 from millpond.events.event import Appended, Event, EventBatch, NewEvent
 from millpond.events.events import Events
-from millpond.events.names import StreamName
-from millpond.events.reports import EVENTS_MAX, JOBS_AT_ONCE, QUEUE, Reporter
-from millpond.events.running_jobs import OpenJob, OpenJobs
+from millpond.events.names import OWN_QUEUE, StreamName
+from millpond.reports.open_jobs import OpenJob, OpenJobs
+from millpond.reports.reporter import EVENTS_MAX, JOBS_AT_ONCE, Reporter
 from millpond.stores.memory import MemorySpace
 
 ROWS = pa.table({"key": ["a", "b", "c"], "value": [1.0, 2.0, 3.0]})
@@ -31,7 +31,7 @@ WRONG = pa.table({"kez": ["a"], "value": [1.0]})
 def story(folder: Path, job_set: str) -> list[Event]:
     """The events of a job set, as whoever opens the pond later reads them."""
     with millpond.open(folder) as pond:
-        return list(pond.events.read(QUEUE, job_set))
+        return list(pond.events.read(OWN_QUEUE, job_set))
 
 
 def kinds(events: Sequence[Event]) -> list[str]:
@@ -52,7 +52,7 @@ def test_a_load_its_merge_a_commit_and_maintenance_are_told(tmp_path: Path) -> N
         commit = branch.commit("a secret message")
         names = {"load/weather", "merge/weather", "maintenance", "repository/flights/main"}
     with millpond.open(tmp_path / "pond") as pond:
-        assert {stream.job_set for stream in pond.events.streams(QUEUE)} == names
+        assert {stream.job_set for stream in pond.events.streams(OWN_QUEUE)} == names
     load = story(tmp_path / "pond", "load/weather")
     assert kinds(load) == ["submitted", "running", "progress", "succeeded"]
     assert len({event.headers["job_id"] for event in load}) == 1
@@ -88,9 +88,9 @@ def test_a_short_load_touches_no_stream_before_its_rows_are_in(tmp_path: Path) -
         listed: list[list[Any]] = []
 
         def batches() -> Iterator[pa.RecordBatch]:
-            listed.append(list(pond.events.streams(QUEUE)))
+            listed.append(list(pond.events.streams(OWN_QUEUE)))
             yield from ROWS.to_batches()
-            listed.append(list(pond.events.streams(QUEUE)))
+            listed.append(list(pond.events.streams(OWN_QUEUE)))
 
         weather.load(pa.RecordBatchReader.from_batches(ROWS.schema, batches()))
         assert listed == [[], []]
@@ -113,14 +113,14 @@ _KILLED = """
 import os, signal, sys, threading
 import pyarrow as pa
 import millpond
-from millpond.events.reports import QUEUE
+from millpond.events.names import OWN_QUEUE
 
 pond = millpond.open(sys.argv[1], events_reports=True)
 weather = pond.create_map("weather", kind="state", value="double")
 
 def batches():
     yield pa.record_batch({"key": ["a"], "value": [1.0]})
-    with pond.events.watch(QUEUE, "load/weather") as watch:
+    with pond.events.watch(OWN_QUEUE, "load/weather") as watch:
         for event in watch:
             if event.kind == "progress":
                 os.kill(os.getpid(), signal.SIGKILL)
@@ -151,9 +151,9 @@ def test_a_killed_job_whose_story_was_deleted_is_not_told_of(tmp_path: Path, job
     for mark, owner in ((OpenJob("load/m", "7"), 1), (OpenJob("load/m", "8"), 2), (OpenJob("load/n", "9"), 1)):
         marks.add(mark, owner)
     store = EmbeddedStore(MemorySpace(), ManualClock(now=1_000))
-    events = Events(store, ManualClock(now=1_000), open_jobs=marks)
-    events.append(QUEUE, "load/m", [NewEvent(1, b"", "running", {"job_id": "7"})])
-    assert events.delete(QUEUE, "load/m", job=job) == 1
+    events = Events(store, ManualClock(now=1_000), forget=marks.forget)
+    events.append(OWN_QUEUE, "load/m", [NewEvent(1, b"", "running", {"job_id": "7"})])
+    assert events.delete(OWN_QUEUE, "load/m", job=job) == 1
     assert [lost.job_id for _, lost in marks.lost()] == ["9"] and marks.has(OpenJob("load/m", "8"))
 
 
@@ -186,7 +186,7 @@ def reporter(blocked: Blocked, tmp_path: Path) -> Iterator[Reporter]:
 
 
 def read(blocked: Blocked, job_set: str) -> list[Event]:
-    return list(blocked.store.read(StreamName(QUEUE, job_set)).events)
+    return list(blocked.store.read(StreamName(OWN_QUEUE, job_set)).events)
 
 
 def test_a_store_that_fails_or_waits_stops_no_work(blocked: Blocked, reporter: Reporter) -> None:
@@ -229,7 +229,7 @@ def test_a_pond_with_only_its_own_story_may_still_go_to_redis(tmp_path: Path) ->
     from millpond.events.place import open_streams
 
     space, clock = MemorySpace(), ManualClock(now=1_000)
-    EmbeddedStore(space, clock).append([EventBatch(StreamName(QUEUE, "load/a"), [NewEvent(1, b"")])])
+    EmbeddedStore(space, clock).append([EventBatch(StreamName(OWN_QUEUE, "load/a"), [NewEvent(1, b"")])])
     open_streams(space, clock, "redis://127.0.0.1:1/0#pond").close()
     space = MemorySpace()
     EmbeddedStore(space, clock).append([EventBatch(StreamName("etl", "a"), [NewEvent(1, b"")])])

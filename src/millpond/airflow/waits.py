@@ -23,7 +23,7 @@ from millpond.airflow.place import Place
 from millpond.airflow.runs import state_of
 from millpond.client.wire_errors import from_wire
 from millpond.errors import Invalid, NotFound, Unavailable
-from millpond.events.reports import QUEUE
+from millpond.events.names import OWN_QUEUE
 
 __all__ = ("commits", "ended", "loads", "marks", "newest")
 
@@ -100,7 +100,7 @@ async def loads(place: Place, name: str, after: int) -> AsyncGenerator[dict[str,
 
 async def commits(place: Place, branch: str, after: str) -> AsyncGenerator[dict[str, Any], None]:
     """The heads that a branch has after a commit; of commits that follow one another at once, the last."""
-    async with aclosing(_wakes(place, QUEUE, f"repository/{branch}")) as wakes:
+    async with aclosing(_wakes(place, OWN_QUEUE, f"repository/{branch}")) as wakes:
         async for _ in wakes:
             try:
                 head = await asyncio.to_thread(_head, place, branch)

@@ -21,7 +21,6 @@ from millpond.client.log import RemoteLog
 from millpond.client.lookup import Questions
 from millpond.client.map import RemoteMap
 from millpond.client.parts import RemoteParts
-from millpond.client.reports import remote_reporter
 from millpond.client.transport import Connection, Nodes
 from millpond.client.upload import Advance
 from millpond.client.versions.repositories import RemoteRepositories
@@ -37,6 +36,7 @@ from millpond.maps.model.aggregation import Form
 from millpond.maps.model.definition import Kind, MapDefinition, Scheme, Store, ValueType
 from millpond.maps.model.store_limits import aggregate_unsupported
 from millpond.maps.parts.part import PartFile, PartWriter
+from millpond.reports.remote import remote_reporter
 from millpond.settings import load_settings
 from millpond.stores.files import remove_tree
 

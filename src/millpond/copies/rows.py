@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from millpond.errors import Conflict, Invalid
 from millpond.events.keyspaces import HEAD
-from millpond.events.reports import QUEUE as OWN_REPORTS
+from millpond.events.names import OWN_QUEUE
 from millpond.kernel.keyspace import REGISTRY, Scope
 from millpond.kernel.scans import put_rows
 from millpond.maps.layered.history import manifests_named
@@ -94,7 +94,7 @@ class WholePond:
         Raises: `Invalid`, kind `copy_unsupported`; `Conflict`, kinds `copy_target` and `copy_target_changed`.
         """
         parts = {
-            "events": any(HEAD.unpack(key)[0] != OWN_REPORTS for key in self.tx.keys(HEAD.range())),
+            "events": any(HEAD.unpack(key)[0] != OWN_QUEUE for key in self.tx.keys(HEAD.range())),
             "workflows": self.tx.get(INITIALIZED.pack()) is not None,
             "repositories in a database": self.tx.get(PLACE.packed) is not None,
         }

@@ -18,10 +18,8 @@ from millpond.events.history import CountedAppends
 from millpond.events.keyspaces import CLOCK
 from millpond.events.maintenance import EventMaintenance, MaintenanceReport, MaintenanceRules
 from millpond.events.many_watch import ManyWatch, Streams, places_of
-from millpond.events.names import StreamName
+from millpond.events.names import OWN_QUEUE, StreamName
 from millpond.events.protocol import StreamRules
-from millpond.events.reports import QUEUE as REPORTS_QUEUE
-from millpond.events.running_jobs import NoMarks
 from millpond.events.starts import start_place
 from millpond.events.volumes import Volumes
 from millpond.events.watchers import FETCH_BYTES, Watch, Watchers
@@ -35,7 +33,6 @@ if TYPE_CHECKING:
     from millpond.events.event import Appended, Event
     from millpond.events.index import StreamIndex
     from millpond.events.protocol import StreamStore
-    from millpond.events.running_jobs import Marks
     from millpond.events.witness import Doubt
     from millpond.kernel.space import Space
 
@@ -54,7 +51,7 @@ class Events(Exporting):
         rules: StreamRules | None = None,
         *,
         space: Space | None = None,
-        open_jobs: Marks | None = None,
+        forget: Callable[[str, str | None], object] = lambda *_job: None,
     ) -> None:
         self.store = store
         self._clock = clock
@@ -66,7 +63,7 @@ class Events(Exporting):
             self.doubt = ClockWitness(space, CLOCK.pack(), store.now_ms, clock).look
         self._forget_ms = (rules or StreamRules()).forget_ms
         self.settings: AgeSettings = StoredAges(store)
-        self.open_jobs: Marks = open_jobs or NoMarks()
+        self._forget = forget
 
     def append(
         self, queue: str, job_set: str, events: Iterable[NewEvent | bytes], *, source: str = "",
@@ -188,8 +185,8 @@ class Events(Exporting):
                 "there is no such stream", kind="stream_not_found", queue=shown(queue), job_set=shown(job_set)
             )
         count = self.store.delete(stream) if job is None else delete_job(self.store, stream, job)
-        if queue == REPORTS_QUEUE:
-            self.open_jobs.forget(job_set, job)
+        if queue == OWN_QUEUE:
+            self._forget(job_set, job)
         return count
 
     def close(self) -> None:

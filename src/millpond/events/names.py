@@ -19,8 +19,10 @@ from millpond.error_values import shown
 from millpond.errors import Invalid
 from millpond.kernel.keys import encode
 
-__all__ = ("JOB_SET_CHARS_MAX", "QUEUE_CHARS_MAX", "StreamName", "job_set_part", "queue_part")
+__all__ = ("JOB_SET_CHARS_MAX", "OWN_QUEUE", "QUEUE_CHARS_MAX", "StreamName", "job_set_part", "queue_part")
 
+OWN_QUEUE = "millpond"
+"""The queue of Millpond's own job sets."""
 QUEUE_CHARS_MAX = 255
 JOB_SET_CHARS_MAX = 1023
 PLAIN_BYTES_MAX = 160

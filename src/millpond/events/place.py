@@ -19,8 +19,8 @@ from millpond.events.embedded.check import check_streams
 from millpond.events.embedded.large_rows import LargeRows
 from millpond.events.embedded.store import EmbeddedStore
 from millpond.events.keyspaces import HEAD, PLACE
+from millpond.events.names import OWN_QUEUE
 from millpond.events.protocol import Checkable
-from millpond.events.reports import QUEUE as REPORTS_QUEUE
 
 if TYPE_CHECKING:
     from millpond.clock import Clock
@@ -68,7 +68,7 @@ def check_place(space: Space, store: StreamStore) -> Report:
 
 def _has_streams(tx: ReadTransaction) -> bool:
     """True when there are streams of users: Millpond's own story may stay behind."""
-    everything, own = HEAD.range(), HEAD[REPORTS_QUEUE].range()
+    everything, own = HEAD.range(), HEAD[OWN_QUEUE].range()
     before, after = everything._replace(stop=own.start), everything._replace(start=own.stop or own.start)
     return any(next(tx.keys(keys), None) is not None for keys in (before, after))
 

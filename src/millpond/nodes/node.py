@@ -16,7 +16,6 @@ from typing import Any
 from millpond.clock import Clock
 from millpond.errors import Conflict, MillpondError, Unavailable
 from millpond.events.census import Census
-from millpond.events.client_jobs import ClientJobs
 from millpond.events.protocol import losses_of
 from millpond.maps.loads.bucket_place import BucketPlace
 from millpond.maps.loads.merger import Merger, Turns, always
@@ -46,6 +45,7 @@ from millpond.nodes.uploads.commit import LoadCommit
 from millpond.nodes.uploads.receiver import Receiver
 from millpond.nodes.uploads.shared_parts import SharedParts
 from millpond.pond import Pond
+from millpond.reports.client_jobs import ClientJobs
 from millpond.settings import Settings
 from millpond.stores.bucket_space.space import BucketSpace
 

@@ -33,7 +33,7 @@ from millpond.json_forms import to_json
 from millpond.lineage import PARENT
 from millpond.pipelines.attempt_logs import ATTEMPT_LOG_BYTES_MAX, AttemptLog, collecting
 from millpond.pipelines.step_lineage import StepLineage
-from millpond.pipelines.story import Story
+from millpond.reports.steps import StepReports
 from millpond.workflows.engine.keys import run_path
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ async def _attempt(
     lineage: StepLineage | None, about: Mapping[str, str],
 ) -> dict[str, Any]:  # fmt: skip
     pond = os.environ.get("MILLPOND_POND", "pond")
-    story: Story | None = None
+    story: StepReports | None = None
     try:
         key = await _once(context, lambda: _new_key(context))
         story = replace(_story(context, key, about, lineage), masked=log.masked)
@@ -191,13 +191,13 @@ def _new_key(context: WorkerContext) -> str:
     return f"{run}_{context.task_run_id.task_guid}_{SystemClock().random_id()}"
 
 
-def _story(context: WorkerContext, key: str, about: Mapping[str, str], lineage: StepLineage | None) -> Story:
+def _story(context: WorkerContext, key: str, about: Mapping[str, str], lineage: StepLineage | None) -> StepReports:
     queue = os.environ.get("LHC_TENANT_ID", "default")
     facts = {"step": context.task_def_name, **about}
-    return Story(queue, run_path(context.wf_run_id), key, facts, context.attempt_number, lineage=lineage)
+    return StepReports(queue, run_path(context.wf_run_id), key, facts, context.attempt_number, lineage=lineage)
 
 
-def _succeeded(story: Story | None, pond: Pond | RemotePond, result: Mapping[str, Any]) -> None:
+def _succeeded(story: StepReports | None, pond: Pond | RemotePond, result: Mapping[str, Any]) -> None:
     assert story is not None
     story.succeeded(pond, result)
 
@@ -233,7 +233,7 @@ def _of_nodes(location: NodesLocation) -> RemotePond:
     return pond
 
 
-async def _report_failure(pond: str, story: Story | None, error: MillpondError, *, retryable: bool) -> None:
+async def _report_failure(pond: str, story: StepReports | None, error: MillpondError, *, retryable: bool) -> None:
     """Tell of a failure where that is possible: the pond itself may be what failed."""
     if story is None:
         return

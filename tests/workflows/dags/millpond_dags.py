@@ -26,7 +26,7 @@ with DAG("nightly", schedule=None, start_date=BEGIN):
 with DAG("retried", schedule=None, start_date=BEGIN):
     MillpondRunOperator(
         task_id="run", pipeline="nightly", parameters={"day": "2026-02-02"}, deferrable=False,
-        execution_timeout=datetime.timedelta(seconds=10), stops=os.environ.get("STOPS") == "1",
+        execution_timeout=datetime.timedelta(seconds=30), stops=os.environ.get("STOPS") == "1",
         retries=1, retry_delay=datetime.timedelta(seconds=0),
     )  # fmt: skip
 

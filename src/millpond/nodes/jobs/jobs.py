@@ -44,7 +44,6 @@ from millpond.sizes import human_count
 
 if TYPE_CHECKING:
     from millpond.events.census import Census
-    from millpond.events.client_jobs import ClientJobs
     from millpond.events.events import Events
     from millpond.maps.loads.merger import Merger, Turns
     from millpond.maps.map import Map
@@ -54,6 +53,7 @@ if TYPE_CHECKING:
     from millpond.nodes.replication.compare import Comparing
     from millpond.nodes.replication.follower import Follower
     from millpond.pond import Pond
+    from millpond.reports.client_jobs import ClientJobs
     from millpond.settings import Settings
 
 __all__ = ("Expires", "JobContext", "node_jobs")

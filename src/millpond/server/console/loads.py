@@ -10,8 +10,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from millpond.events.ids import format_id, id_time_ms, place_before
-from millpond.events.names import StreamName
-from millpond.events.reports import QUEUE
+from millpond.events.names import OWN_QUEUE, StreamName
 from millpond.maps.loads.load import load_job_set
 
 if TYPE_CHECKING:
@@ -77,7 +76,7 @@ def _entered(name: str, entry: Entry) -> dict[str, Any]:
 
 
 def _stream(name: str) -> StreamName:
-    return StreamName(QUEUE, load_job_set([name]))
+    return StreamName(OWN_QUEUE, load_job_set([name]))
 
 
 def _read(node: Node, name: str, sources: Mapping[int, str]) -> list[dict[str, Any]]:

@@ -38,9 +38,8 @@ from millpond.events.ids import format_id, id_time_ms
 from millpond.events.index_ndjson import shown_index
 from millpond.events.many_watch import STREAMS_MAX as WATCHED_MAX
 from millpond.events.many_watch import ManyWatch, places_of
-from millpond.events.names import StreamName
+from millpond.events.names import OWN_QUEUE, StreamName
 from millpond.events.ndjson import batch_of_lines, line_of_event, line_of_stream_event
-from millpond.events.reports import QUEUE as REPORTS_QUEUE
 from millpond.events.starts import start_place
 from millpond.json_forms import plain, to_json
 from millpond.nodes.tokens import Caller
@@ -217,9 +216,9 @@ def _add_append(router: Routes, node: Node) -> None:
     def append(stream: StreamName, source: str, body: bytes) -> Appended:
         batch = batch_of_lines(stream, body.splitlines(), source, node.clock.now_ms())
         done = volume([batch])[0]
-        if stream.queue == REPORTS_QUEUE:
+        if stream.queue == OWN_QUEUE:
             node.client_jobs.note(stream.job_set, batch.events)
-        for event in batch.events if stream.queue == REPORTS_QUEUE else ():
+        for event in batch.events if stream.queue == OWN_QUEUE else ():
             if event.kind == "submitted" and "job_id" in event.headers:
                 node.pond.reports.leave_to_client(event.headers["job_id"])
         return done

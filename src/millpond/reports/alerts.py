@@ -16,18 +16,18 @@ from typing import TYPE_CHECKING
 
 from millpond.errors import MillpondError
 from millpond.events.event import EventBatch, NewEvent
-from millpond.events.names import StreamName
-from millpond.events.reports import QUEUE, reason_of
+from millpond.events.names import OWN_QUEUE, StreamName
 from millpond.json_forms import to_json
 from millpond.kernel.steps import step
 from millpond.maps.alerts.alerted import next_alerted, remove_alerted
+from millpond.reports.reporter import reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from millpond.events.reports import Appends
     from millpond.kernel.space import Space
     from millpond.maps.alerts.alerted import Alerted
+    from millpond.reports.reporter import Appends
 
 __all__ = ("alert_stream", "tell_alerts")
 
@@ -41,7 +41,7 @@ _LOG = logging.getLogger(__name__)
 
 def alert_stream(name: str) -> StreamName:
     """The stream of a map's alerts."""
-    return StreamName(QUEUE, f"alerts/{name}")
+    return StreamName(OWN_QUEUE, f"alerts/{name}")
 
 
 def tell_alerts(space: Space, store: Callable[[], Appends]) -> None:

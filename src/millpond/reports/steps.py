@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from millpond.pipelines.step_lineage import StepLineage
     from millpond.pond import Pond
 
-__all__ = ("Story",)
+__all__ = ("StepReports",)
 
 _LAST = 1 << 40
 """The position of the end, behind those of all attempts."""
 
 
 @dataclass(frozen=True, slots=True)
-class Story:
+class StepReports:
     """The events of one attempt at a step, whose facts are `masked`."""
 
     queue: str

@@ -25,22 +25,20 @@ from typing import TYPE_CHECKING, Protocol
 
 from millpond.errors import MillpondError
 from millpond.events.event import EventBatch, NewEvent
-from millpond.events.names import JOB_SET_CHARS_MAX, StreamName
-from millpond.events.running_jobs import OpenJob
+from millpond.events.names import JOB_SET_CHARS_MAX, OWN_QUEUE, StreamName
 from millpond.kernel.cache import Cache
 from millpond.kernel.job_reports import NO_JOB
 from millpond.kernel.worker import begin_thread
+from millpond.reports.open_jobs import OpenJob
 
 if TYPE_CHECKING:
     from millpond.clock import Clock
     from millpond.events.local_maintenance import OwnMaintenance
-    from millpond.events.running_jobs import Marks
     from millpond.kernel.job_reports import Fact, JobReport
+    from millpond.reports.open_jobs import Marks
 
-__all__ = ("QUEUE", "Appends", "ReportedJob", "Reporter", "reason_of")
+__all__ = ("Appends", "ReportedJob", "Reporter", "reason_of")
 
-QUEUE = "millpond"
-"""The queue of Millpond's own job sets."""
 PAUSE_SECONDS = 0.25
 GATHER_SECONDS = 1.0
 PROGRESS_SECONDS = 1.0
@@ -215,7 +213,7 @@ class Reporter:
             headers = {"job_id": job.job_id, "error": "process_ended", "reason": "its process ended before it did"}
             event = NewEvent(self.clock.now_ms(), b"", "failed", headers)
             # The source makes it one event, also when two processes find the file, or this one is killed now.
-            lost = EventBatch(StreamName(QUEUE, job.job_set), [event], f"lost:{job.job_id}", [1])
+            lost = EventBatch(StreamName(OWN_QUEUE, job.job_set), [event], f"lost:{job.job_id}", [1])
             if self._stored([lost]):
                 file.unlink(missing_ok=True)
 
@@ -275,7 +273,7 @@ class Reporter:
         for job_set, count in omitted.items():
             noted = NewEvent(self.clock.now_ms(), b"", "omitted", {"jobs": str(count)})
             events.setdefault(job_set, []).append(noted)
-        self._stored([EventBatch(StreamName(QUEUE, job_set), batch) for job_set, batch in events.items()])
+        self._stored([EventBatch(StreamName(OWN_QUEUE, job_set), batch) for job_set, batch in events.items()])
         for job in ended & self._noted:
             self._open_jobs.remove(job)
         self._noted -= ended

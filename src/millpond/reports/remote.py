@@ -1,7 +1,7 @@
 """Reports of work that a client does for a pond on nodes, such as a load through Spark: appended to the node's streams.
 
 Invariants:
-* the client never waits for its reports, and fails for none: see `millpond.events.reports`;
+* the client never waits for its reports, and fails for none: see `millpond.reports.reporter`;
 * a token without the right to append to the queue `millpond` reports nothing; then the node reports what it sees;
 * a job that a client reports is not reported by the node again. Its failure is stored once, whichever of the client's
   processes reports it.
@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from millpond.errors import Denied
-from millpond.events.reports import Reporter
-from millpond.events.running_jobs import NoMarks
+from millpond.reports.open_jobs import NoMarks
+from millpond.reports.reporter import Reporter
 
 if TYPE_CHECKING:
     from millpond.client.events import RemoteEvents

@@ -29,10 +29,10 @@ from millpond.errors import MillpondError
 from millpond.events.event import EventBatch, NewEvent
 from millpond.events.ids import id_time_ms, place_before
 from millpond.events.jobs.active import ends_job
-from millpond.events.names import StreamName
-from millpond.events.reports import CLIENT_JOBS_MAX, QUEUE
+from millpond.events.names import OWN_QUEUE, StreamName
 from millpond.json_forms import FormError, JsonForm
 from millpond.kernel.steps import step
+from millpond.reports.reporter import CLIENT_JOBS_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -111,7 +111,7 @@ class ClientJobs:
         if not has_ended:
             headers = {_JOB_ID: mark.job_id, "error": "lost", "reason": "lost: its client reported nothing more"}
             event = NewEvent(now_ms, b"", "failed", headers)
-            batch = EventBatch(StreamName(QUEUE, mark.job_set), [event], f"lost:{mark.job_id}", [heard_ms])
+            batch = EventBatch(StreamName(OWN_QUEUE, mark.job_set), [event], f"lost:{mark.job_id}", [heard_ms])
             appended = self._store.append([batch])[0].count
             step("events.lost_appended")
         with self._lock:
@@ -121,7 +121,7 @@ class ClientJobs:
     def _heard(self, mark: _Mark) -> tuple[int, bool]:
         """The time of the last event of a job, 0 when there is none any more; and if that ended it."""
         heard_ms, ended = 0, False
-        for event in self._events(StreamName(QUEUE, mark.job_set), place_before(mark.heard_ms - SKEW_MS)):
+        for event in self._events(StreamName(OWN_QUEUE, mark.job_set), place_before(mark.heard_ms - SKEW_MS)):
             if event.headers.get(_JOB_ID) == mark.job_id:
                 heard_ms, ended = max(id_time_ms(event.number), mark.heard_ms), ends_job(event.kind, event.headers)
         return heard_ms, ended
