@@ -20,5 +20,6 @@ RESERVED = {
     "maps/model/values.py:encode_mixed": "millpond.testing.rows",
     "ranges/key_columns.py:hash_of_key": "the format's own definition, against which the kernels are tested",
     "workflows/store/legacy.py:write_legacy": "tests of the legacy layout, and its benchmark",
+    "stores/memory.py:MemorySpace": "millpond.testing.workflows",
     "times/instants.py:to_millis": "the model of reading times",
 }

@@ -231,12 +231,11 @@ class Pond(PondFace, RefsFace):
     @opened_once
     def events(self) -> Events:
         """Streams of events."""
-        self.place.refuse("events")
         from millpond.event_rules import event_rules
         from millpond.events.events import Events
         from millpond.events.place import open_streams
 
-        store = open_streams(self.space, self.clock, self._events_store)
+        store = open_streams(self.space, self.clock, self._events_store, beside=self.place.beside("events"))
         events = Events(store, self.clock, space=self.space, forget=self._open_jobs.forget)
         events.append_batches.retention_ms = lambda: event_rules().retention_ms
         return events
@@ -481,8 +480,6 @@ class Pond(PondFace, RefsFace):
         from millpond.maps.verify import verify_maps
 
         maps = verify_maps(self.loads, self.maps(), self.folder, full=full, going=going)
-        if not isinstance(self.place, FolderPlace):  # it has none of these
-            return maps
         return maps + check_place(self.space, self.events.store) + _check_runs(self.space)
 
 

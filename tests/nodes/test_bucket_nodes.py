@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import threading
-from itertools import count
+from contextlib import ExitStack
+from itertools import count, islice
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -22,6 +23,7 @@ from millpond.maps.loads.bucket_place import UNSUPPORTED
 from millpond.maps.model.keyspaces import JOB
 from millpond.nodes.jobs.job_leases import LEASE_SECONDS
 from millpond.nodes.node import token_list
+from millpond.server.armada.wire import armada_pb2 as pb
 from millpond.stores.objects import open_objects
 from millpond.testing.rows import canonical_of
 from tests.harness.faulty_proxy import FaultyProxy
@@ -89,6 +91,40 @@ def test_a_write_through_one_node_is_read_through_another_by_whoever_wrote(pair:
         assert both.map("m").lookup(["a", "b"]).to_pylist() == [2, 3]
 
 
+def test_events_come_to_any_node_and_are_read_through_any(pair: tuple[Served, Served]) -> None:
+    one, other = pair
+    with opened(one) as here, opened(other) as there, there.events.watch("etl", "nightly") as watch:
+        assert watch.next_batch(0.0) == []
+        assert here.events.append("etl", "nightly", [b"one", b"x" * 100_000], source="s", positions=[1, 2]).count == 2
+        one.clock.advance(2_000)
+        assert [event.payload[:3] for event in islice(watch, 2)] == [b"one", b"xxx"]
+        assert there.events.append("etl", "nightly", [b"x" * 100_000], source="s", positions=[2]).repeated == 1
+        assert there.events.delete("etl", "nightly") == 2
+        assert other.get("/console/events", headers={"Accept": "text/html"}).status == 200
+        assert one.post("/v1/jobs/events/run").status == 200
+
+
+def test_jobs_are_submitted_to_any_node_and_are_the_same_jobs(serve_it: Callable[..., Served]) -> None:
+    with ExitStack() as stack:
+        ports = [serve_it(server_grpc_port=0, objects_max_staleness=0).node.settings.server.grpc_port for _ in "ab"]
+        one, other = (stack.enter_context(grpc.insecure_channel(f"127.0.0.1:{port}")) for port in ports)
+        queue = pb.Queue(name="etl", priority_factor=1).SerializeToString()
+        one.unary_unary("/api.QueueService/CreateQueue")(queue, timeout=30)
+        item = pb.JobSubmitRequestItem(namespace="default", pod_specs=[b"\x0a\x00"], priority=1, client_id="load-1")
+        request = pb.JobSubmitRequest(queue="etl", job_set_id="night", job_request_items=[item]).SerializeToString()
+        ids = {
+            pb.JobSubmitResponse.FromString(channel.unary_unary("/api.Submit/SubmitJobs")(request, timeout=30))
+            .job_response_items[0]
+            .job_id
+            for channel in (one, other)
+        }
+        assert len(ids) == 1
+        read = pb.JobSetRequest(queue="etl", id="night").SerializeToString()
+        events = list(other.unary_stream("/api.Event/GetJobSetEvents")(read, timeout=30))
+        kinds = [pb.EventStreamMessage.FromString(event).message.WhichOneof("events") for event in events]
+        assert kinds == ["submitted", "queued"]
+
+
 def test_reads_ask_the_bucket_each_time_where_that_is_set(serve_it: Callable[..., Served]) -> None:
     one, other = serve_it(objects_max_staleness=0), serve_it(objects_max_staleness=0)
     with opened(one) as here, opened(other) as there:
@@ -138,7 +174,7 @@ def test_what_a_node_on_a_bucket_does_not_have_is_refused_by_name(
 ) -> None:
     node = pair[0]
     for path, part in (
-        ("/v1/events/streams?queue=q", "events"), ("/console/events", "events"), ("/console/runs", "workflows"),
+        ("/console/runs", "workflows"),
         ("/v1/log/state", "replication"), ("/v1/repair", "replication"),
     ):  # fmt: skip
         error = node.get(path, headers={"Accept": "application/json"})
@@ -150,26 +186,26 @@ def test_what_a_node_on_a_bucket_does_not_have_is_refused_by_name(
     assert refused.value.kind == "bucket_unsupported"
     for settings, part in (
         ({"nodes_urls": ["http://127.0.0.1:1"]}, "replication"), ({"server_readers": 2}, "readers"),
-        ({"events_store": "redis://localhost/0#pond"}, "events"), ({"objects_backups": "/backups"}, "backups"),
-        ({"maps_store": "shard"}, "shards"), ({"versions_objects": "/data"}, "another place for repositories"),
+        ({"events_store": "redis://localhost/0#pond"}, "a Redis for events"),
+        ({"objects_backups": "/backups"}, "backups"), ({"maps_store": "shard"}, "shards"),
+        ({"versions_objects": "/data"}, "another place for repositories"),
     ):  # fmt: skip
         with pytest.raises(Invalid) as caught:
             serve_it(**{"server_url": "http://127.0.0.1:1", **settings})
         assert (caught.value.kind, caught.value.values["part"]) == ("bucket_unsupported", part)
     assert sorted(job["name"] for job in node.get("/v1/jobs").json()["jobs"]) == [
-        "cleanup", "compact", "condense", "garbage", "retain", "verify",
+        "cleanup", "compact", "condense", "events", "garbage", "retain", "verify",
     ]  # fmt: skip
     assert node.get("/", headers={"Accept": "text/html"}).body.count(b"/console/runs") == 0
 
 
-def test_calls_of_grpc_are_refused_with_the_same_words(serve_it: Callable[..., Served]) -> None:
+def test_calls_of_workflows_are_refused_with_the_same_words(serve_it: Callable[..., Served]) -> None:
     node = serve_it(server_grpc_port=0)
     with grpc.insecure_channel(f"127.0.0.1:{node.node.settings.server.grpc_port}") as channel:
-        for method, part in (("/api.Submit/SubmitJobs", "events"), ("/littlehorse.LittleHorse/RunWf", "workflows")):
-            with pytest.raises(grpc.RpcError) as caught:
-                channel.unary_unary(method)(b"", timeout=10)
-            assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
-            assert part in caught.value.details()
+        with pytest.raises(grpc.RpcError) as caught:
+            channel.unary_unary("/littlehorse.LittleHorse/RunWf")(b"", timeout=10)
+        assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert "workflows" in caught.value.details()
         assert channel.unary_unary("/grpc.health.v1.Health/Check")(b"", timeout=10)
 
 

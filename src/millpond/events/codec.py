@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from millpond.events.index import Day
 
 __all__ = (
-    "BATCH_PLAIN_BYTES", "ROW_BYTES", "Codec", "Continuity", "Header", "cuts", "decode", "encode", "pack",
-    "read_header", "size_of", "sizes_of",
+    "BATCH_PLAIN_BYTES", "ROW_BYTES", "Codec", "Continuity", "Header", "cuts", "decode", "encode", "header_bytes",
+    "pack", "read_header", "size_of", "sizes_of",
 )  # fmt: skip
 
 BATCH_PLAIN_BYTES = 512 * 1024
@@ -91,12 +91,12 @@ def sizes_of(payloads: Sequence[bytes], headers: Sequence[Mapping[str, str]]) ->
     return sizes
 
 
-def cuts(sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """The beginnings and ends of rows: whole events, up to `ROW_BYTES`, at least one."""
+def cuts(sizes: Sequence[int], row_bytes: int = ROW_BYTES) -> Iterator[tuple[int, int]]:
+    """The beginnings and ends of rows: whole events, up to `row_bytes`, at least one."""
     totals = list(accumulate(sizes))
     start = before = 0
     while start < len(sizes):
-        stop = max(bisect_right(totals, before + ROW_BYTES, start), start + 1)
+        stop = max(bisect_right(totals, before + row_bytes, start), start + 1)
         yield start, stop
         start, before = stop, totals[stop - 1]
 
@@ -205,6 +205,11 @@ def read_header(data: bytes) -> Header:
     if codec > max(Codec) or not count or plain_bytes > PLAIN_BYTES_MAX or not 0 < first_id <= last_id:
         raise _damaged("its header is not understood", data)
     return Header(Codec(codec), flags, count, plain_bytes, first_id, last_id)
+
+
+def header_bytes(data: bytes) -> int:
+    """The bytes of a batch before its body."""
+    return 0 if data[0] == SINGLE else _HEAD.size
 
 
 def decode(

@@ -9,6 +9,7 @@ __all__ = (
     "CLIENT",
     "CLIENT_DAY",
     "CLOCK",
+    "COLLECTING",
     "DUE",
     "HEAD",
     "JOB",
@@ -18,6 +19,7 @@ __all__ = (
     "QUEUE",
     "SEGMENT",
     "SOURCE",
+    "UNNAMED",
 )
 
 # A clone copies maps; the streams of a folder stay with the folder.
@@ -70,4 +72,11 @@ JOB = REGISTRY.register(
 JOB_URI = REGISTRY.register(
     "events", "job_uri", ("queue", "job set", "SHA-256 of the URI", "job id"), _FOLDER, "nothing",
     "the external URI of a job",
+)  # fmt: skip
+COLLECTING = REGISTRY.register(
+    "events", "collecting", (), _FOLDER, "JSON", "the lease of whoever removes objects with events from a bucket"
+)  # fmt: skip
+UNNAMED = REGISTRY.register(
+    "events", "unnamed", (), _FOLDER, "JSON",
+    "objects with events that no row names, and when that was first seen: after a grace time they are removed",
 )  # fmt: skip

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from millpond.errors import Corrupt, Invalid
 from millpond.events.check import check_store
 from millpond.events.embedded.check import check_streams
+from millpond.events.embedded.large_rows import LargeRows
 from millpond.events.embedded.store import EmbeddedStore
 from millpond.events.keyspaces import HEAD, PLACE
 from millpond.events.names import OWN_QUEUE
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from millpond.events.redis.store import RedisStore
     from millpond.kernel.space import ReadTransaction, Space
     from millpond.kernel.verify import Report
+    from millpond.stores.objects import Beside
 
 __all__ = ("PASSWORD", "check_place", "open_redis", "open_streams")
 
@@ -34,8 +36,10 @@ PASSWORD = "MILLPOND_REDIS_PASSWORD"
 """The environment variable with the password of Redis."""
 
 
-def open_streams(space: Space, clock: Clock, url: str = "", rules: StreamRules | None = None) -> StreamStore:
-    """The streams of a pond, whose space this is; `given` is the URL of a Redis.
+def open_streams(
+    space: Space, clock: Clock, url: str = "", rules: StreamRules | None = None, *, beside: Beside | None = None
+) -> StreamStore:  # fmt: skip
+    """The streams of a pond, whose space this is; `url` is that of a Redis; `beside`: objects for what is large.
 
     Raises:
         Invalid: this is no URL of Redis, or the pond has streams already.
@@ -43,7 +47,9 @@ def open_streams(space: Space, clock: Clock, url: str = "", rules: StreamRules |
     with space.read() as tx:
         row, here = tx.get(PLACE.packed), _has_streams(tx)
     if not url and row is None:
-        return EmbeddedStore(space, clock, rules)
+        if beside is None:
+            return EmbeddedStore(space, clock, rules)
+        return EmbeddedStore(LargeRows(space, beside.objects, clock), clock, rules, now_ms=beside.now_ms)
     if url and row is None and here:
         raise Invalid(
             "the pond has its streams of events in its own folder", kind="events_place",
@@ -54,10 +60,9 @@ def open_streams(space: Space, clock: Clock, url: str = "", rules: StreamRules |
 
 def check_place(space: Space, store: StreamStore) -> Report:
     """Check the streams in the space of a pond, and those in its store where that is elsewhere."""
-    here = check_streams(space)
     if isinstance(store, EmbeddedStore):
-        return here
-    report = here + check_store(store)
+        return check_streams(store.space)
+    report = check_streams(space) + check_store(store)
     return report + store.check() if isinstance(store, Checkable) else report
 
 

@@ -16,6 +16,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 from millpond.errors import Invalid
+from millpond.events.codec import ROW_BYTES
 from millpond.events.days import DAY_MS
 from millpond.events.event import Appended, EventBatch, Page
 from millpond.events.index import DaySegment, StreamIndex
@@ -44,10 +45,12 @@ class StreamRules:
     * `ahead_ms`: a time so far ahead of our clock counts as no later than that.
     * `forget_ms`: the position of a source is remembered so long after its last events came, and after their day, also
       in a stream that has no others: what is delivered again within that time changes nothing.
+    * `row_bytes`: events that are appended together share a row up to so many bytes.
     """
 
     ahead_ms: int = 3_600_000
     forget_ms: int = 90 * DAY_MS
+    row_bytes: int = ROW_BYTES
 
     def __post_init__(self) -> None:
         if self.ahead_ms < 0 or self.forget_ms < 0:

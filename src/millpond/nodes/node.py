@@ -16,8 +16,6 @@ from typing import Any
 from millpond.clock import Clock
 from millpond.errors import Conflict, MillpondError, Unavailable
 from millpond.events.census import Census
-from millpond.events.embedded.store import EmbeddedStore
-from millpond.events.events import Events
 from millpond.events.protocol import losses_of
 from millpond.maps.loads.bucket_place import BucketPlace
 from millpond.maps.loads.merger import Merger, Turns, always
@@ -50,7 +48,6 @@ from millpond.pond import Pond
 from millpond.reports.client_jobs import ClientJobs
 from millpond.settings import Settings
 from millpond.stores.bucket_space.space import BucketSpace
-from millpond.stores.memory import MemorySpace
 
 __all__ = ("Node", "is_loopback", "token_list", "tokens_of")
 
@@ -64,7 +61,7 @@ class Node:
     def __init__(self, pond: Pond, settings: Settings, clock: Clock, limits: NodeLimits = LIMITS) -> None:
         self.limits = limits
         self.pond, self.settings, self.clock = pond, settings, clock
-        self.events = _events_of(pond, clock)
+        self.events = pond.events
         self.events.watchers.watchers_max = settings.events.watchers_max
         self.events.append_batches.retention_ms = lambda: settings.events.retention
         self.url = settings.own_url()
@@ -278,13 +275,6 @@ class Node:
         except OSError as error:
             return [f"the disk cannot be written to: {error.strerror}"]
         return [f"the disk is full: {free >> 20} MiB are free"] if free < DISK_FREE_MIN else []
-
-
-def _events_of(pond: Pond, clock: Clock) -> Events:
-    """The streams of a pond; of one in a bucket, which has none, an empty store that nothing is appended to."""
-    if not isinstance(pond.place, BucketPlace):
-        return pond.events
-    return Events(EmbeddedStore(MemorySpace(), clock), clock)
 
 
 def _shared_parts(pond: Pond) -> SharedParts | None:

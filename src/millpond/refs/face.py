@@ -78,7 +78,7 @@ class RefsFace:
         return RefPond(self.refs, self.refs.states.resolve(ref))
 
     def collect_garbage(self: OpenPond, *, grace: str | int = "1d", dry_run: bool = False) -> MapGarbage:
-        """Remove the files of layered maps that nothing needs: of a bucket those that are older than `grace`.
+        """Remove files of layered maps, and of events, that nothing needs: of a bucket those older than `grace`.
 
         Who reads a state that has been replaced may go on for `grace`. In a folder, locks say who reads and who writes,
         and nothing waits. `dry_run` counts what a bucket would lose.
@@ -96,4 +96,15 @@ class RefsFace:
                 branched = next(tx.keys(NAMED.range()), None) is not None
             if branched and not dry_run:  # what commits let go of is garbage, too
                 self.refs.states.repository.collect(grace_ms=grace_ms)  # type: ignore[attr-defined]
-            return collect_garbage(self.loading, self.place, grace_ms=grace_ms, dry_run=dry_run)
+            garbage = collect_garbage(self.loading, self.place, grace_ms=grace_ms, dry_run=dry_run)
+        beside = self.place.beside("events")
+        if beside is not None:
+            from millpond.events.embedded.garbage import collect_objects
+            from millpond.events.embedded.large_rows import LargeRows
+
+            large = LargeRows(self.space, beside.objects, self.clock)
+            events = collect_objects(large, self.clock, beside.now_ms, grace_ms=grace_ms, dry_run=dry_run)
+            garbage.files, garbage.bytes = garbage.files + events.files, garbage.bytes + events.bytes
+            garbage.retained += events.retained
+            garbage.busy += ["events"] if events.busy else []
+        return garbage

@@ -46,7 +46,7 @@ def _in_bucket(location: BucketLocation, settings: Settings, clock: Clock) -> Po
         "replication": settings.nodes.urls,
         "shards": settings.maps.store == "shard",
         "another place for repositories": settings.versions.space or settings.versions.objects,
-        "events": settings.events.store,
+        "a Redis for events": settings.events.store,
         "workflows": settings.workflows.log,
         "backups": settings.objects.backups,
         "readers": settings.server.readers > 1,

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 __all__ = ("RefusedCalls", "refuse_routes", "refused_part")
 
 _PARTS = {
-    "events": ("/v1/events", "/v1/job-set/", "/console/events"),
     "workflows": ("/console/runs",),
     "replication": (
         "/v1/nodes/status", "/v1/nodes/promote", "/v1/nodes/add", "/v1/nodes/remove", "/v1/nodes/promise",
@@ -29,14 +28,14 @@ _PARTS = {
 }  # fmt: skip
 """The beginnings of the paths of each part."""
 _SERVICES = {"littlehorse": "workflows"}
-"""The part of services, by the first word of their names; the others are of events."""
+"""The part of services, by the first word of their names."""
 
 
 def refused_part(path: str) -> str | None:
     """The part of a path that a node on a bucket does not have; None for one that it has.
 
-    >>> refused_part("/v1/events/watch"), refused_part("/v1/maps")
-    ('events', None)
+    >>> refused_part("/v1/log/state"), refused_part("/v1/events/watch")
+    ('replication', None)
     """
     return next((part for part, beginnings in _PARTS.items() if path.startswith(beginnings)), None)
 
@@ -55,9 +54,11 @@ class RefusedCalls(grpc.GenericRpcHandler):
     def __init__(self, front: Front) -> None:
         self._front = front
 
-    def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[Any, Any]:
-        """The handler of a call: it refuses."""
-        part = _SERVICES.get(handler_call_details.method.lstrip("/").partition(".")[0], "events")
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[Any, Any] | None:
+        """The handler of a call: it refuses; None for one of no such service."""
+        part = _SERVICES.get(handler_call_details.method.lstrip("/").partition(".")[0])
+        if part is None:
+            return None
 
         async def refused(_requests: AsyncIterator[bytes], context: Any) -> None:
             await self._front.refuse(context, part)

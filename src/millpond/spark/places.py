@@ -232,7 +232,7 @@ class BucketPlace(FolderPlace):
 
     @contextmanager
     def reports(self) -> Iterator[JobReports]:
-        """None: a pond in a bucket has no events."""
+        """None: work on a pond in a bucket is not reported."""
         yield NO_REPORTS
 
     def staging_dir(

@@ -9,5 +9,8 @@
 A reader needs no segments: it reads on in the order of ids, and meets rows of many events, or of one. To compress is
 to put one row in the place of its neighbours.
 
+Over the space of a bucket, `large_rows.py` keeps the bodies of large batches as objects beside it, and `fold.py` lets
+small rows of an open day become one.
+
 Each act is a function of a transaction, so that other parts append events in the same write as their own changes.
 """

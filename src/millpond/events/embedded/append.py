@@ -42,7 +42,7 @@ def append_events(tx: Transaction, batch: EventBatch, now_ms: int, rules: Stream
         if head.open is None or run.day > head.open.day:
             head = _begun(close_open_day(tx, keys, head), run.day)
         part = columns if count == run.stop - run.start else columns.part(run.start, run.stop)
-        head = _put_events(tx, keys, head, part, first + run.start)
+        head = _put_events(tx, keys, head, part, first + run.start, rules.row_bytes)
     step("events.rows_put")
     if batch.source:
         last = max(head.last_day, day_of(now_ms))  # history is delivered long after the days of its events
@@ -84,12 +84,14 @@ def _floor_day(head: Head, now_ms: int) -> int:
     return min(max(head.last_day + 1, day_of(now_ms)), DAY_MAX)
 
 
-def _put_events(tx: Transaction, keys: Keys, head: Head, columns: Columns, first: int) -> Head:
+def _put_events(
+    tx: Transaction, keys: Keys, head: Head, columns: Columns, first: int, row_bytes: int
+) -> Head:  # fmt: skip
     """Put the rows of events that belong to the last day, and come as columns; the head with them."""
     times, payloads, kinds, headers = columns
     sizes = sizes_of(payloads, headers)
     rows: list[tuple[bytes, bytes]] = []
-    for start, stop in cuts(sizes):
+    for start, stop in cuts(sizes, row_bytes):
         ids = range(first + start, first + stop)
         row = pack(ids, times[start:stop], payloads[start:stop], kinds[start:stop], headers[start:stop])
         rows.append((keys.batches.pack(ids[-1]), row))

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from millpond.events.protocol import Switch
     from millpond.kernel.space import ReadTransaction, Space, Transaction
 
-__all__ = ("check_listed", "moved", "switch_segments", "switch_together")
+__all__ = ("check_listed", "moved", "replace_rows", "switch_segments", "switch_together")
 
 
 def switch_segments(
@@ -92,6 +92,14 @@ def _switched(tx: Transaction, switch: Switch) -> DaySegment | None:
 
 def _replace_rows(tx: Transaction, keys: Keys, seen: Sequence[DaySegment], data: bytes) -> None:
     check_listed(tx, keys, seen)
+    replace_rows(tx, keys, data)
+
+
+def replace_rows(tx: Transaction, keys: Keys, data: bytes) -> int:
+    """Put a batch in the place of the rows that hold the same events; the bytes that they had.
+
+    Raises: `Fenced` when there are no such rows.
+    """
     header = read_header(data)
     rows = _rows_until(tx, keys, header)
     rest = decode(rows[-1][1], header.last_id) if rows else []
@@ -108,6 +116,7 @@ def _replace_rows(tx: Transaction, keys: Keys, seen: Sequence[DaySegment], data:
     if rest:
         # The batch ends within a row: what is left of the row stays, under the key that it had.
         tx.put(rows[-1][0], encode(rest))
+    return sum(len(row) for _, row in rows)
 
 
 def _rows_until(tx: ReadTransaction, keys: Keys, header: Header) -> list[tuple[bytes, bytes]]:

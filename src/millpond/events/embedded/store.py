@@ -1,20 +1,26 @@
-"""The embedded backend: streams in the space of a pond, for any number of processes on one machine.
+"""The embedded backend: streams in the space of a pond, for any number of processes on one machine, or on a bucket.
 
 Followers in the process that appends are woken by it. What another process appends is found by a look at the number
-of the space's last change, many times a second, which costs no transaction.
+of the space's last change, many times a second, which costs no transaction. A copy of a bucket's space asks the bucket
+as often as it may be old.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
-from millpond.errors import Closed
+from millpond.errors import Closed, MillpondError
+from millpond.events.codec import BATCH_PLAIN_BYTES
 from millpond.events.embedded.append import append_events, close_open_day
 from millpond.events.embedded.day_switch import switch_segments, switch_together
 from millpond.events.embedded.erase import erase_events
 from millpond.events.embedded.expire import delete_days, expire_days, expire_together
+from millpond.events.embedded.fold import fold_number, fold_open
 from millpond.events.embedded.jobs import space_tables
+from millpond.events.embedded.large_rows import LargeRows
 from millpond.events.embedded.notes import EmbeddedNotes
 from millpond.events.embedded.read import read_index, read_page
 from millpond.events.embedded.registry import due_streams, list_streams, put_head
@@ -40,10 +46,16 @@ T = TypeVar("T")
 class EmbeddedStore:
     """A `StreamStore` in a space, which it does not own."""
 
-    def __init__(self, space: Space, clock: Clock, rules: StreamRules | None = None) -> None:
-        self._space = space
-        self._clock = clock
+    def __init__(
+        self, space: Space, clock: Clock, rules: StreamRules | None = None, *, now_ms: Callable[[], int] | None = None
+    ) -> None:  # fmt: skip
+        """`now_ms`: the time of the place, for what is due; by default that of the clock."""
+        self.space = space
+        self._clock, self._place_ms = clock, now_ms or clock.now_ms
         self._rules = rules or StreamRules()
+        self._large = space if isinstance(space, LargeRows) else None
+        if self._large is not None:
+            self._rules = replace(self._rules, row_bytes=BATCH_PLAIN_BYTES)
         self._news = Signal(clock, lambda: last_change_of(self._opened())())
         self._closed = False
         self.notes = EmbeddedNotes(self._opened)
@@ -57,10 +69,34 @@ class EmbeddedStore:
     def _append_within(self, change: Callable[[Transaction, Callable[[EventBatch], Appended]], T]) -> T:
         """Append checked batches in one transaction with other changes of the space, by a function that makes them."""
         now_ms = self._clock.now_ms()
-        made = self._opened().write(lambda tx: change(tx, lambda batch: append_events(tx, batch, now_ms, self._rules)))
+
+        def changed(tx: Transaction) -> tuple[T, list[StreamName]]:
+            full: list[StreamName] = []
+            return change(tx, lambda batch: self._append_to(tx, batch, now_ms, full)), full
+
+        made, full = self._opened().write(changed)
         step("events.appended")
         self.wake()
+        for stream in full:
+            # The events are stored; who fails leaves their rows to the next that fills them.
+            with suppress(MillpondError):
+                self._fold(stream)
         return made
+
+    def _append_to(self, tx: Transaction, batch: EventBatch, now_ms: int, full: list[StreamName]) -> Appended:
+        if self._large is None:
+            return append_events(tx, batch, now_ms, self._rules)
+        keys = keys_of(batch.stream)
+        before = fold_number(Head.read(tx, keys))
+        outcome = append_events(tx, batch, now_ms, self._rules)
+        after = fold_number(Head.read(tx, keys))
+        if after > (before if after[0] == before[0] else (after[0], 0)):
+            full.append(batch.stream)
+        return outcome
+
+    def _fold(self, stream: StreamName) -> None:
+        if self._large is not None:
+            fold_open(self._large, stream)
 
     def wake(self) -> None:
         """See `StreamStore.wake`; also for events that were appended in a transaction of somebody else."""
@@ -116,7 +152,7 @@ class EmbeddedStore:
 
     def now_ms(self) -> int:
         """See `StreamStore.now_ms`."""
-        return self._clock.now_ms()
+        return self._place_ms()
 
     def switch(self, stream: StreamName, seen: Sequence[DaySegment], batches: Iterable[bytes]) -> DaySegment:
         """See `StreamStore.switch`."""
@@ -152,7 +188,7 @@ class EmbeddedStore:
     def _opened(self) -> Space:
         if self._closed:
             raise Closed("the streams are closed", kind="events_closed")
-        return self._space
+        return self.space
 
 
 def _close_day(tx: Transaction, stream: StreamName, day: int) -> bool:

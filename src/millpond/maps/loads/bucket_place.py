@@ -4,6 +4,7 @@
                       /space/                   the space: `docs/format/bucket.md`; or what guards one in a database
                       /snapshots/<map>.<…>/     files of layered maps, as in a folder
                       /repositories/            commits and indexes of branches
+                      /events/<id>              large batches of events
                       /uploads/<part>           parts that came to a node, until their load is entered
 
 What the folder has may be lost between two openings: copies of files, locks, rows on their way.
@@ -41,7 +42,15 @@ from millpond.ranges.files import in_form
 from millpond.ranges.verify import check_file
 from millpond.sizes import parse_size
 from millpond.stores.bucket_space.space import MAX_STALENESS, BucketSpace
-from millpond.stores.objects import CACHE_MAX, CopiesOf, FolderBeforeBucket, ObjectsBelow, StoreBelow, open_objects
+from millpond.stores.objects import (
+    CACHE_MAX,
+    Beside,
+    CopiesOf,
+    FolderBeforeBucket,
+    ObjectsBelow,
+    StoreBelow,
+    open_objects,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,7 +63,7 @@ __all__ = ("UNSUPPORTED", "BucketPlace", "bucket_place", "bucket_unsupported", "
 
 UNSUPPORTED = {
     "shards": "make the map with store='layers', or keep it in a pond in a folder",
-    "events": "use a pond in a folder, or streams in Redis, for events",
+    "a Redis for events": "leave events.store out: events lie in the bucket",
     "workflows": "run pipelines from a pond in a folder",
     "replication": "leave nodes.urls out: every node on the bucket takes reads and writes, behind any load balancer",
     "backups": "copy the pond (millpond copy), or let the bucket keep versions",
@@ -316,6 +325,10 @@ class BucketPlace:
     def files_of(self, folder: str) -> Objects:
         """The files of a map in the bucket."""
         return ObjectsBelow(self.objects, f"snapshots/{folder}")
+
+    def beside(self, part: str) -> Beside:
+        """A folder of the pond's in the bucket: a copy of all rows is in the memory of each process."""
+        return Beside(ObjectsBelow(self.objects, part), self.now_ms)
 
     def now_ms(self) -> int:
         """The time of the bucket, as it says of an object that is put now.

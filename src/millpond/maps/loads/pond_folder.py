@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from millpond.maps.loads.loading import Loading
     from millpond.maps.log.ownership import OwnerLock
     from millpond.maps.pond_catalogue import PondCatalogue
-    from millpond.stores.objects import FolderObjects
+    from millpond.stores.objects import Beside, FolderObjects
 
 __all__ = (
     "FOLDERS", "MARKER", "OLDEST_FORMAT", "POND_FORMAT", "FolderPlace", "HeadNote", "PondPlace", "check_folder",
@@ -214,6 +214,9 @@ class PondPlace(Protocol):
     def open_files(self, folder: Path) -> FolderObjects:
         """The files of a map, by the folder that they have on this machine."""
 
+    def beside(self, part: str) -> Beside | None:
+        """The objects beside the space in which a part keeps what is large; None where the space has room for it."""
+
     def serve(self, owner: OwnerLock) -> None:
         """Let an opening of the pond be a node that serves it.
 
@@ -255,6 +258,9 @@ class FolderPlace:
     def open_files(self, folder: Path) -> FolderObjects:
         """The files in a folder of the pond."""
         return folder_files(folder)
+
+    def beside(self, part: str) -> None:
+        """None: rows lie on the disk."""
 
     def serve(self, owner: OwnerLock) -> None:
         """Be the one node of the folder."""

@@ -71,8 +71,8 @@ _CLEANED = {
 _DONE = {"condense": "condensed", "retain": "retained"}
 _REPORTED = frozenset(("snapshot", "cleanup", "events", "orphans"))
 """The jobs with events of their own; merges and orders of maintenance report themselves."""
-_ON_BUCKETS = frozenset(("condense", "retain", "compact", "cleanup", "verify"))
-"""The jobs of a node on a bucket, beside `garbage`; the others are about folders, other nodes, and events."""
+_ON_BUCKETS = frozenset(("condense", "retain", "compact", "cleanup", "events", "verify"))
+"""The jobs of a node on a bucket, beside `garbage`; the others are about folders and other nodes."""
 _SLICE_SECONDS = 0.5
 _REPLICATE_SECONDS = 10.0
 
@@ -388,9 +388,10 @@ def _events(node: JobContext, stopping: threading.Event) -> Outcome:
     settings, events = node.settings, node.events
     rules = MaintenanceRules(settings.events.compress_after, settings.events.retention)
     maintenance = EventMaintenance(events.store, node.clock, rules, StreamRules().forget_ms)
-    compressed = maintenance.compress(stopping)
     doubt = events.doubt()
-    expired = maintenance.expire(stopping) if doubt is None else MaintenanceReport()
+    with node.turns("events", stopping) as turn:  # of a bucket one node does it
+        compressed = maintenance.compress(turn) if turn is not None else MaintenanceReport()
+        expired = maintenance.expire(turn) if turn is not None and doubt is None else MaintenanceReport()
     lost, faults = 0, list[str]()
     if doubt is None:
         lost, faults = node.client_jobs.end_lost(node.limits.client_silent_ms, stopping)

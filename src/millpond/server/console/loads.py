@@ -32,7 +32,7 @@ _ENDED = {"kind": ["succeeded", "failed"]}
 def loads_of(node: Node, names: Iterable[str]) -> dict[str, list[dict[str, Any]]]:
     """The loads of some maps in the last day, else of the newest day that had some; the newest first."""
     entries = node.pond.log.newest(_ENTRIES_MAX)
-    if node.bucket is not None:  # it has no streams
+    if node.bucket is not None:  # it does not report its work
         return {name: [_entered(name, entry) for entry in entries if _brings(entry, name)] for name in names}
     sources = {entry.position: str(entry.body["source"]) for entry in entries if entry.kind == "load"}
     return {name: _read(node, name, sources) for name in names}

@@ -110,21 +110,16 @@ async def serving_grpc(front: Front, means: Means, port: int, connections_max: i
     server = grpc.aio.server(options=_options(node.settings, connections_max), maximum_concurrent_rpcs=_rpcs_max(front))
     health = Health()
     states = health.states
-    workflows: WorkflowService | None = None
-    if node.bucket is not None:
-        handlers: list[grpc.GenericRpcHandler] = [RefusedCalls(front)]
-    else:
-        workflows, services = _workflows(front)
-        services += (Service(name, SURFACE, means, rows) for name, rows in SERVICES.items())
-        handlers = list(map(front.handler, services))
-    server.add_generic_rpc_handlers([health.handler(), *handlers])
+    workflows, services = (None, []) if node.bucket is not None else _workflows(front)
+    services += (Service(name, SURFACE, means, rows) for name, rows in SERVICES.items())
+    refused = [] if node.bucket is None else [RefusedCalls(front)]
+    server.add_generic_rpc_handlers([health.handler(), *map(front.handler, services), *refused])
     _listen(server, node.settings, port)
     await server.start()
     if workflows is not None:
         await _resume(workflows)
         await workflows.join()
-    named = [] if node.bucket is not None else [*SERVICES, *([] if workflows is None else [WORKFLOWS])]
-    for service in ("", *named):
+    for service in ("", *SERVICES, *([] if workflows is None else [WORKFLOWS])):
         await states.set(service, health_pb2.HealthCheckResponse.SERVING)
     try:
         yield

@@ -16,10 +16,10 @@ from millpond.stores.objects.copies import CACHE_MAX, CopiesOf
 from millpond.stores.objects.folder import FolderObjects, put_all, read_at_once, settle, sweep_partial
 from millpond.stores.objects.memory import MemoryObjects
 from millpond.stores.objects.opening import can_presign, open_objects, presign
-from millpond.stores.objects.protocol import Level, ObjectInfo, Objects, ObjectStore, TaggedObject
+from millpond.stores.objects.protocol import Beside, Level, ObjectInfo, Objects, ObjectStore, TaggedObject
 
 __all__ = (
-    "CACHE_MAX", "CopiesOf", "FolderBeforeBucket", "FolderObjects", "Level", "MemoryObjects", "ObjectInfo",
+    "CACHE_MAX", "Beside", "CopiesOf", "FolderBeforeBucket", "FolderObjects", "Level", "MemoryObjects", "ObjectInfo",
     "ObjectStore", "Objects", "ObjectsBelow", "Part", "StoreBelow", "TaggedObject", "at_once", "can_presign",
     "forget_copies", "is_whole", "open_objects", "presign", "put_all", "read_at_once", "read_parts", "settle",
     "sweep_partial",

@@ -16,18 +16,18 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from millpond.errors import Conflict, Invalid, NotFound
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
     import pyarrow as pa
 
 __all__ = (
-    "Level", "ObjectInfo", "ObjectStore", "Objects", "TaggedObject", "beginning_of", "changed", "check_name",
+    "Beside", "Level", "ObjectInfo", "ObjectStore", "Objects", "TaggedObject", "beginning_of", "changed", "check_name",
     "folder_of", "not_found", "watched",
 )  # fmt: skip
 
@@ -166,6 +166,13 @@ class ObjectStore(Objects):
     @abstractmethod
     def level(self, folder: str = "") -> Level:
         """The content of one folder: a listing with the delimiter `/`. A folder is there while an object is in it."""
+
+
+class Beside(NamedTuple):
+    """Objects beside a space, for what is too large for its rows, and the time of day as their place tells it."""
+
+    objects: Objects
+    now_ms: Callable[[], int]
 
 
 def check_name(name: str) -> str:
