@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from millpond.errors import AlreadyExists, Invalid, NotFound
 from millpond.kernel.steps import step
@@ -39,8 +39,8 @@ class TrialCrossing:
     time: str
     key: str
     bucket: str
-    before: dict[str, object] | None
-    after: dict[str, object] | None
+    before: dict[str, Any] | None
+    after: dict[str, Any] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
