@@ -36,7 +36,7 @@ from millpond.maps.model.columns import canonical_schema
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.parts.part import PartManifest, open_part, read_manifest
 from millpond.maps.parts.touched import read_touched
-from millpond.maps.shard.bucket_tables import BucketStore
+from millpond.maps.shard.bucket_tables import BucketStore, add_rows, note_added
 from millpond.maps.shard.interned_tables import InternedStore
 from millpond.maps.shard.layouts import decode_rows
 from millpond.maps.shard.plain_tables import PlainStore
@@ -278,7 +278,7 @@ def _is_fresh(tx: lmdb.Transaction, store: PlainStore | InternedStore, part: Rec
     """False for a part of an aggregate that was merged again before, when a kill cut off what follows; else it is
     noted.
     """
-    return not isinstance(store, BucketStore) or store.note(tx, part.manifest.id, load.number)
+    return not isinstance(store, BucketStore) or note_added(store, tx, part.manifest.id, load.number)
 
 
 def _add_part(shard: Shard, tx: lmdb.Transaction, part: Received) -> None:
@@ -289,7 +289,7 @@ def _add_part(shard: Shard, tx: lmdb.Transaction, part: Received) -> None:
     assert isinstance(shard.store, BucketStore), "it is an aggregate"
     try:
         for rows in part_rows(shard.definition, part):
-            shard.store.add_rows(tx, rows)
+            add_rows(shard.store, tx, rows)
     except Invalid as error:
         raise Corrupt(
             "the part cannot be added to what is there", kind="part_sums", part=part.manifest.id, map=part.manifest.map,

@@ -6,18 +6,17 @@ from typing import TYPE_CHECKING
 
 import lmdb
 
-from millpond.arrays.longs import pack_long
 from millpond.maps.shard.plain_tables import PlainStore
 from millpond.maps.shard.tables import ADDED, DIRECT, LMDB_BYTES_MAX, OVERFLOW, split_seed_value
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ("BucketStore",)
+__all__ = ("BucketStore", "add_rows", "note_added", "value_at")
 
 
 class BucketStore(PlainStore):
-    """The row tables of a shard whose rows combine: one may be added to, and is found at its very time."""
+    """The row tables of a shard whose rows combine, and the notes of what was added once more."""
 
     def open_tables(self, env: lmdb.Environment, tx: lmdb.Transaction, create: bool) -> None:
         """Open the tables, with `create` making those that are missing."""
@@ -27,45 +26,44 @@ class BucketStore(PlainStore):
         except lmdb.NotFoundError:
             self.dbs.pop(ADDED, None)
 
-    def value_at(self, tx: lmdb.Transaction, key: bytes, time: int) -> bytes | None:
-        """The value of the key's row of this very time."""
-        for table, prefix in self._tables_of(tx, key):
-            base = prefix + pack_long(time, self.plain)
-            if table == DIRECT:
-                return tx.get(base, db=self.dbs[DIRECT])
-            for _, stored in self._clashing(tx, table, base):
-                stored_key, encoded = split_seed_value(self.definition, stored)
-                if stored_key == key:
-                    return encoded
-        return None
 
-    def note(self, tx: lmdb.Transaction, part: str, load: int) -> bool:
-        """Note that a part is added though its load was absorbed; False when it is noted already."""
-        return bool(tx.put(f"{part} {load}".encode(), b"", db=self.dbs[ADDED], overwrite=False))
+def value_at(store: BucketStore, tx: lmdb.Transaction, key: bytes, time: int) -> bytes | None:
+    """The value of the key's row of this very time."""
+    for table, pairs in store.stream_keys(tx, [key], time, time):
+        for _, stored in pairs:
+            return stored if table == DIRECT else split_seed_value(store.definition, stored)[1]
+    return None
 
-    def add_rows(self, tx: lmdb.Transaction, rows: pa.RecordBatch) -> None:
-        """Combine rows of buckets, unique by address, with those that are there.
 
-        Raises: `Invalid`, kind `sum_overflow`.
-        """
-        from millpond.maps.shard.added import added_to  # a question needs no arrays
+def note_added(store: BucketStore, tx: lmdb.Transaction, part: str, load: int) -> bool:
+    """Note that a part is added though its load was absorbed; False when it is noted already."""
+    return bool(tx.put(f"{part} {load}".encode(), b"", db=store.dbs[ADDED], overwrite=False))
 
-        self.put_rows(tx, added_to(self.definition, self._values_at(tx, rows), rows), overwrite=True)
 
-    def _values_at(self, tx: lmdb.Transaction, rows: pa.RecordBatch) -> list[bytes | None]:
-        """The values at the addresses of rows."""
-        from millpond.arrays.byte_columns import to_list
-        from millpond.maps.model.address import address_bytes
+def add_rows(store: BucketStore, tx: lmdb.Transaction, rows: pa.RecordBatch) -> None:
+    """Combine rows of buckets, unique by address, with those that are there.
 
-        direct: dict[bytes, bytes] = {}
-        addresses = to_list(address_bytes(self.definition, rows))
-        if not self.plain:
-            short = [address for address in addresses if len(address) <= LMDB_BYTES_MAX]
-            direct = dict(tx.cursor(db=self.dbs[DIRECT]).getmulti(short))
-            if not tx.stat(self.dbs[OVERFLOW])["entries"]:
-                return [direct.get(address) for address in addresses]
-        keys, times = rows.column("key").to_pylist(), rows.column("time").to_pylist()
-        return [
-            direct.get(address) or self.value_at(tx, key, time)
-            for address, key, time in zip(addresses, keys, times, strict=True)
-        ]
+    Raises: `Invalid`, kind `sum_overflow`.
+    """
+    from millpond.maps.shard.added import added_to  # a question needs no arrays
+
+    store.put_rows(tx, added_to(store.definition, _values_at(store, tx, rows), rows), overwrite=True)
+
+
+def _values_at(store: BucketStore, tx: lmdb.Transaction, rows: pa.RecordBatch) -> list[bytes | None]:
+    """The values at the addresses of rows."""
+    from millpond.arrays.byte_columns import to_list
+    from millpond.maps.model.address import address_bytes
+
+    direct: dict[bytes, bytes] = {}
+    addresses = to_list(address_bytes(store.definition, rows))
+    if not store.plain:
+        short = [address for address in addresses if len(address) <= LMDB_BYTES_MAX]
+        direct = dict(tx.cursor(db=store.dbs[DIRECT]).getmulti(short))
+        if not tx.stat(store.dbs[OVERFLOW])["entries"]:
+            return [direct.get(address) for address in addresses]
+    keys, times = rows.column("key").to_pylist(), rows.column("time").to_pylist()
+    return [
+        direct.get(address) or value_at(store, tx, key, time)
+        for address, key, time in zip(addresses, keys, times, strict=True)
+    ]

@@ -120,13 +120,13 @@ class Generation:
         return None
 
     def _get_bucket(self, tx: lmdb.Transaction, key: bytes, at: int) -> bytes | None:
-        from millpond.maps.shard.bucket_tables import BucketStore  # other kinds need neither it nor a calendar
+        from millpond.maps.shard.bucket_tables import BucketStore, value_at  # other kinds need no calendar
         from millpond.times.buckets import bucket_start
 
         assert isinstance(self.store, BucketStore), "it is an aggregate"
         aggregation = self.store.definition.aggregation
         assert aggregation is not None, "an aggregate has one"
-        return self.store.value_at(tx, key, bucket_start(at, aggregation.resolution, aggregation.time_zone))
+        return value_at(self.store, tx, key, bucket_start(at, aggregation.resolution, aggregation.time_zone))
 
     def _get_session(self, tx: lmdb.Transaction, key: bytes, at: int) -> tuple[int, int] | None:
         # A session that holds `at` cannot start before this: none lasts longer than the longest.
