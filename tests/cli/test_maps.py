@@ -8,7 +8,7 @@ import pytest
 
 from millpond.cli import maps as commands
 from millpond.maps.model.aggregation import Form
-from millpond.maps.model.definition import SHARD_KINDS, Kind, Scheme, Store
+from millpond.maps.model.definition import PLAIN_KINDS, Kind, Scheme, Store
 from millpond.maps.model.new_map import KEY_TYPES
 from tests.cli.conftest import Shell
 
@@ -40,12 +40,12 @@ def test_every_kind_and_scheme_can_be_created(millpond: Shell) -> None:
     assert [str(kind) for kind in commands.KindChoice] == [*map(str, Kind), *map(str, Form)]
     assert [str(key) for key in commands.KeyChoice] == list(KEY_TYPES)
     assert [str(scheme) for scheme in commands.SchemeChoice] == [str(scheme) for scheme in Scheme]
-    for kind in SHARD_KINDS:
+    for kind in PLAIN_KINDS:
         for scheme in Scheme:
             millpond("create", f"{kind}_{scheme}", "--kind", kind, "--scheme", scheme)
     listed = millpond("maps", "--json").objects
     assert {(entry["kind"], entry["scheme"]) for entry in listed} == {
-        (str(k), str(s)) for k in SHARD_KINDS for s in Scheme
+        (str(k), str(s)) for k in PLAIN_KINDS for s in Scheme
     }
 
 

@@ -19,7 +19,7 @@ from millpond.clock import ManualClock
 from millpond.errors import Invalid
 from millpond.maps.layered.fields import encoded_default
 from millpond.maps.layered.maintenance import fold_due
-from millpond.maps.model.definition import SHARD_KINDS, Kind, ScalarType, ValueType
+from millpond.maps.model.definition import PLAIN_KINDS, Kind, ScalarType, ValueType
 from millpond.maps.model.field_changes import WIDER, FieldChanges, changed_fields
 from millpond.maps.snapshots.layers import check_exact, fold, fold_layers, substitute
 from millpond.stores.objects import open_objects
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from millpond.maps.snapshots.manifest import SnapshotManifest
     from millpond.stores.objects import Objects
 
-KINDS = [kind for kind in SHARD_KINDS if kind.valued]
+KINDS = [kind for kind in PLAIN_KINDS if kind.valued]
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from millpond.arrays.xxh3 import hash_keys
 from millpond.errors import Conflict
 from millpond.maps.model.columns import UPDATED
-from millpond.maps.model.definition import SHARD_KINDS, Kind
+from millpond.maps.model.definition import PLAIN_KINDS, Kind
 from millpond.maps.snapshots.layers import (
     LAYERS_MAX,
     fold,
@@ -140,7 +140,7 @@ def check_all(objects: Objects, manifest: SnapshotManifest, model: MapModel, poo
 
 @pytest.mark.usefixtures("processor")
 @pytest.mark.sample(2)
-@pytest.mark.parametrize("kind", SHARD_KINDS)
+@pytest.mark.parametrize("kind", PLAIN_KINDS)
 @given(data=st.data())
 def test_a_stack_says_what_its_layers_say_one_after_another(kind: Kind, data: st.DataObject) -> None:
     definition = data.draw(aging(kind))
@@ -157,7 +157,7 @@ def test_a_stack_says_what_its_layers_say_one_after_another(kind: Kind, data: st
 
 @pytest.mark.usefixtures("processor")
 @pytest.mark.sample(2)
-@pytest.mark.parametrize("kind", SHARD_KINDS)
+@pytest.mark.parametrize("kind", PLAIN_KINDS)
 @given(data=st.data())
 def test_a_fold_changes_no_answer_whatever_is_loaded_meanwhile(kind: Kind, data: st.DataObject) -> None:
     definition = data.draw(aging(kind))

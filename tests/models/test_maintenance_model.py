@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from millpond.clock import ManualClock
 from millpond.maps.maintenance.maintenance import MaintenanceReport, compact, condense, retain
-from millpond.maps.model.definition import SHARD_KINDS, Kind, MapDefinition, Scheme
+from millpond.maps.model.definition import PLAIN_KINDS, Kind, MapDefinition, Scheme
 from millpond.maps.model.one_value import python_value
 from millpond.maps.shard.shard import Shard
 from millpond.testing import strategies
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from millpond.testing.models import Row
 
 few = settings(max_examples=12)  # each example syncs a handful of files
-TIMED = [kind for kind in SHARD_KINDS if kind.timed]
+TIMED = [kind for kind in PLAIN_KINDS if kind.timed]
 
 
 def put(shard: Shard, model: MapModel, part: list[Row], now: int) -> None:
@@ -128,7 +128,7 @@ def test_retention_by_effective_time_does_what_the_model_says(
 
 @pytest.mark.usefixtures("processor")
 @pytest.mark.sample(2)
-@pytest.mark.parametrize("kind", SHARD_KINDS)
+@pytest.mark.parametrize("kind", PLAIN_KINDS)
 @few
 @given(data=st.data())
 def test_retention_by_update_time_does_what_the_model_says(
@@ -147,7 +147,7 @@ def test_retention_by_update_time_does_what_the_model_says(
 
 @pytest.mark.usefixtures("processor")
 @pytest.mark.sample(2)
-@pytest.mark.parametrize("kind", SHARD_KINDS)
+@pytest.mark.parametrize("kind", PLAIN_KINDS)
 @few
 @given(data=st.data())
 def test_compacting_keeps_every_row(kind: Kind, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from millpond.errors import Invalid
 from millpond.maps.layered.differences import differences
 from millpond.maps.layered.merges import merge_manifests
-from millpond.maps.model.definition import SHARD_KINDS, Kind
+from millpond.maps.model.definition import PLAIN_KINDS, Kind
 from millpond.maps.snapshots.layers import fold, fold_layers, substitute
 from millpond.maps.snapshots.manifest import LayerMode, SnapshotManifest
 from millpond.maps.snapshots.rows_of_groups import GroupSpan
@@ -131,7 +131,7 @@ def check_difference(objects: Objects, definition: MapDefinition, old: State, ne
 
 
 @pytest.mark.usefixtures("processor")
-@pytest.mark.parametrize("kind", SHARD_KINDS)
+@pytest.mark.parametrize("kind", PLAIN_KINDS)
 @given(data=st.data())
 def test_states_differ_and_merge_as_their_dictionaries_do(kind: Kind, data: st.DataObject) -> None:
     definition = data.draw(aging(kind))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from millpond.maps.loads import first_merge, merge
 from millpond.maps.loads.merge import Received, merge_parts, part_rows
-from millpond.maps.model.definition import SHARD_KINDS, Kind
+from millpond.maps.model.definition import PLAIN_KINDS, Kind
 from millpond.maps.parts.part import PartWriter, verify_part
 from millpond.maps.shard.shard import Shard
 from millpond.testing import strategies
@@ -52,7 +52,7 @@ def check_part(definition: MapDefinition, part: Received, rows: list[Row]) -> No
 @pytest.mark.usefixtures("processor")
 @pytest.mark.sample(4)
 @pytest.mark.parametrize("in_one_pass", [False, True], ids=["part by part", "in one pass"])
-@pytest.mark.parametrize("kind", SHARD_KINDS)
+@pytest.mark.parametrize("kind", PLAIN_KINDS)
 @given(data=st.data())
 def test_merged_parts_answer_as_the_model(kind: Kind, in_one_pass: bool, data: st.DataObject) -> None:
     definition = data.draw(strategies.definitions(kind=kind))

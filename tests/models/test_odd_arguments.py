@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 import millpond
 from millpond.errors import MillpondError
-from millpond.maps.model.definition import SHARD_KINDS, Kind
+from millpond.maps.model.definition import PLAIN_KINDS, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -108,7 +108,7 @@ rows = st.one_of(
 @pytest.fixture(scope="module")
 def pond(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pond]:
     with millpond.open(tmp_path_factory.mktemp("odd") / "pond") as opened:
-        for kind in SHARD_KINDS:
+        for kind in PLAIN_KINDS:
             opened.create_map(kind.value, kind=kind)
         opened.map("state").load([{"key": "a", "value": 1}])
         opened.map("temporal_state").load([{"key": "a", "effective_time": 1000, "value": 1}])
@@ -118,7 +118,7 @@ def pond(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pond]:
         yield opened
 
 
-KINDS = [*(kind.value for kind in SHARD_KINDS), "typed"]
+KINDS = [*(kind.value for kind in PLAIN_KINDS), "typed"]
 
 
 def ours(act: Callable[[], Any]) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import millpond
 from millpond.clock import ManualClock
 from millpond.maps.maintenance import maintenance
-from millpond.maps.model.definition import SHARD_KINDS, Kind, Store
+from millpond.maps.model.definition import PLAIN_KINDS, Kind, Store
 from millpond.testing import strategies
 from millpond.testing.models import MapModel, bits_of
 from millpond.testing.rows import canonical_of, table_of
@@ -151,7 +151,7 @@ ACTS = ("table", "parts", "parts", "reopen", "condense", "condense", "retain", "
 @pytest.mark.usefixtures("processor")
 @pytest.mark.sample(4)
 @pytest.mark.parametrize("store", Store)
-@pytest.mark.parametrize("kind", SHARD_KINDS)
+@pytest.mark.parametrize("kind", PLAIN_KINDS)
 @given(data=st.data())
 def test_every_reader_answers_like_the_model(kind: Kind, store: Store, data: st.DataObject) -> None:
     definition = data.draw(cared_for(kind, store))
@@ -182,7 +182,7 @@ def step(both: Both, act: str, data: st.DataObject, pools: Pools) -> None:
 @pytest.mark.usefixtures("processor")
 @pytest.mark.sample(4)
 @pytest.mark.parametrize("store", Store)
-@pytest.mark.parametrize("kind", SHARD_KINDS)
+@pytest.mark.parametrize("kind", PLAIN_KINDS)
 @settings(max_examples=settings().max_examples // 3)
 @given(data=st.data())
 def test_sql_answers_like_the_model(kind: Kind, store: Store, data: st.DataObject) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millpond import ranges
-from millpond.maps.model.definition import SHARD_KINDS, Kind
+from millpond.maps.model.definition import PLAIN_KINDS, Kind
 from millpond.maps.snapshots import needed_ranges, pieces
 from millpond.maps.snapshots.needed_ranges import NeededRanges
 from millpond.maps.snapshots.snapshot import Snapshot
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from millpond.maps.snapshots.manifest import SnapshotManifest
     from millpond.testing.strategies import Question
 
-KEYED = [kind for kind in SHARD_KINDS if kind.keyed]
+KEYED = [kind for kind in PLAIN_KINDS if kind.keyed]
 
 
 class FarObjects(MemoryObjects):

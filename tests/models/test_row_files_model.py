@@ -18,7 +18,7 @@ from millpond.maps.layered.row_files import RowFile, RowFileWriter, rows_of_shar
 from millpond.maps.layered.rows import count_layer
 from millpond.maps.layered.share_ranges import ShareRanges, ShareWriter, layer_of_files, stretches
 from millpond.maps.layered.writer import loaded_mode
-from millpond.maps.model.definition import SHARD_KINDS, Kind, MapDefinition, Store, parse_value_type
+from millpond.maps.model.definition import PLAIN_KINDS, Kind, MapDefinition, Store, parse_value_type
 from millpond.maps.snapshots.layers import write_layer
 from millpond.stores.memory import MemorySpace
 from millpond.stores.objects import open_objects
@@ -55,7 +55,7 @@ def batches(draw: st.DrawFn, definition: MapDefinition, rows: list[Row]) -> list
 
 
 @pytest.mark.usefixtures("processor")
-@pytest.mark.parametrize("kind", SHARD_KINDS)
+@pytest.mark.parametrize("kind", PLAIN_KINDS)
 @given(data=st.data())
 def test_the_layer_of_the_files_of_tasks_is_that_of_all_their_rows(kind: Kind, data: st.DataObject) -> None:
     definition = data.draw(strategies.definitions(kind=kind))

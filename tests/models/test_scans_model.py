@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from millpond.clock import ManualClock
 from millpond.maps.model.columns import INSTANT, presented_schema
-from millpond.maps.model.definition import SHARD_KINDS, Kind, MapDefinition, Scheme
+from millpond.maps.model.definition import PLAIN_KINDS, Kind, MapDefinition, Scheme
 from millpond.maps.predicates.predicate import predicate
 from millpond.maps.predicates.to_text import scan_elsewhere, worded
 from millpond.maps.scan import candidate_rows, rows_of_shard, scan
@@ -157,7 +157,7 @@ def rows_of(definition: MapDefinition, row: Row) -> dict[str, object]:
 
 @pytest.mark.usefixtures("processor")
 @pytest.mark.sample(3)
-@pytest.mark.parametrize("kind", SHARD_KINDS)
+@pytest.mark.parametrize("kind", PLAIN_KINDS)
 @settings(max_examples=15)
 @given(data=st.data())
 def test_a_scan_gives_the_rows_a_condition_takes(

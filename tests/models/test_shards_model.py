@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millpond.maps.model.definition import SHARD_KINDS, Kind
+from millpond.maps.model.definition import PLAIN_KINDS, Kind
 from millpond.maps.model.key_prefix import escape_key
 from millpond.maps.shard.shard import Shard
 from millpond.testing import strategies
@@ -39,7 +39,7 @@ def delete(shard: Shard, model: MapModel, addresses: list[Address]) -> None:
 
 
 @pytest.mark.usefixtures("processor")
-@pytest.mark.parametrize("kind", SHARD_KINDS)
+@pytest.mark.parametrize("kind", PLAIN_KINDS)
 @given(data=st.data())
 def test_a_shard_answers_as_the_model(kind: Kind, data: st.DataObject) -> None:
     definition = data.draw(strategies.definitions(kind=kind))

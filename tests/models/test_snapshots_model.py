@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millpond.maps.model.columns import INSTANT
-from millpond.maps.model.definition import SHARD_KINDS, Kind
+from millpond.maps.model.definition import PLAIN_KINDS, Kind
 from millpond.maps.snapshots.freeze import freeze
 from millpond.maps.snapshots.groups_of_rows import range_order_keys
 from millpond.maps.snapshots.snapshot import Snapshot, answer_type
@@ -116,7 +116,7 @@ def check(snapshot: Snapshot, model: MapModel, questions: list[Question | None],
 
 
 @pytest.mark.usefixtures("processor")
-@pytest.mark.parametrize("kind", SHARD_KINDS)
+@pytest.mark.parametrize("kind", PLAIN_KINDS)
 @given(data=st.data())
 def test_lookups_answer_as_the_model(kind: Kind, data: st.DataObject) -> None:
     definition = data.draw(strategies.definitions(kind=kind))

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millpond.maps.model.definition import SHARD_KINDS, Kind
+from millpond.maps.model.definition import PLAIN_KINDS, Kind
 from millpond.maps.snapshots import groups_of_rows
 from millpond.maps.snapshots.freeze import freeze
 from millpond.maps.snapshots.sorted_runs import ALL, SortedRuns, SpillTo
@@ -34,7 +34,7 @@ def pieces(batch: pa.RecordBatch, cuts: list[int]) -> list[pa.RecordBatch]:
 
 
 @pytest.mark.usefixtures("processor")
-@pytest.mark.parametrize("kind", SHARD_KINDS)
+@pytest.mark.parametrize("kind", PLAIN_KINDS)
 @given(data=st.data())
 def test_a_freeze_with_runs_on_the_disk_writes_the_same_files(
     kind: Kind, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from millpond.maps.inputs.normalise import normalise
 from millpond.maps.model.columns import canonical_schema
-from millpond.maps.model.definition import SHARD_KINDS, Kind, MapDefinition, Scheme
+from millpond.maps.model.definition import PLAIN_KINDS, Kind, MapDefinition, Scheme
 from millpond.testing import strategies
 from millpond.testing.models import MapModel, bits_of
 from millpond.testing.rows import canonical_of, presented, presented_rows, table_of
@@ -40,7 +40,7 @@ def test_keys_reach_their_corners(corner: str) -> None:
 @pytest.mark.usefixtures("processor")
 @pytest.mark.sample(6)
 @pytest.mark.parametrize("scheme", Scheme)
-@pytest.mark.parametrize("kind", SHARD_KINDS)
+@pytest.mark.parametrize("kind", PLAIN_KINDS)
 def test_every_kind_meets_every_scheme(kind: Kind, scheme: Scheme) -> None:
     found = find(
         strategies.definitions(kind=kind), lambda candidate: candidate.scheme is scheme and candidate.hash_bits < 3

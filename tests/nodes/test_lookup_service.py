@@ -19,7 +19,7 @@ from millpond.errors import Closed, Invalid, NotFound
 from millpond.kernel.patience import patient
 from millpond.kernel.steps import listening
 from millpond.maps.map import Map
-from millpond.maps.model.definition import SHARD_KINDS, Kind
+from millpond.maps.model.definition import PLAIN_KINDS, Kind
 from millpond.maps.snapshots.freeze import KEEP_MS
 from millpond.maps.snapshots.leased import MapSnapshots
 from millpond.maps.snapshots.leases import Lease
@@ -48,7 +48,7 @@ def as_stream(**columns: Any) -> bytes:
 # -- from the shard, from a snapshot, from a layer over it --------------------------------------------
 
 
-@pytest.mark.parametrize("kind", SHARD_KINDS)
+@pytest.mark.parametrize("kind", PLAIN_KINDS)
 @given(data=st.data())
 @settings(max_examples=8, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 def test_every_way_to_answer_answers_alike(kind: Kind, data: st.DataObject) -> None:

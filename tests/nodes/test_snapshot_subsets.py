@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from millpond.errors import Invalid, NotFound
 from millpond.kernel.steps import listening
 from millpond.maps.model.columns import canonical_schema
-from millpond.maps.model.definition import SHARD_KINDS, Kind, MapDefinition, parse_value_type
+from millpond.maps.model.definition import PLAIN_KINDS, Kind, MapDefinition, parse_value_type
 from millpond.maps.snapshots import subset as subsets_of_snapshots
 from millpond.maps.snapshots.bounds import SnapshotBounds, snapshot_bounds
 from millpond.maps.snapshots.freeze import collect, freeze
@@ -78,7 +78,7 @@ def _ordered(low: str | int | None, high: str | int | None) -> tuple[str | int |
     return tuple(sorted((low, high), key=lambda bound: bound.encode() if isinstance(bound, str) else bound))  # type: ignore[return-value, arg-type]
 
 
-@pytest.mark.parametrize("kind", SHARD_KINDS)
+@pytest.mark.parametrize("kind", PLAIN_KINDS)
 @given(data=st.data())
 def test_inside_it_answers_as_the_whole_snapshot_and_outside_it_refuses(kind: Kind, data: st.DataObject) -> None:
     definition = data.draw(strategies.definitions(kind=kind))

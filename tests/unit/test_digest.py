@@ -18,7 +18,7 @@ from xxhash import xxh3_64_intdigest
 
 from millpond.errors import Corrupt
 from millpond.maps.model.columns import canonical_schema
-from millpond.maps.model.definition import SHARD_KINDS, Kind, MapDefinition, Scheme, parse_value_type
+from millpond.maps.model.definition import PLAIN_KINDS, Kind, MapDefinition, Scheme, parse_value_type
 from millpond.maps.model.values import encode_mixed
 from millpond.maps.shard.digest import Digest, DigestCache, digest_of_rows, digest_of_view
 from millpond.maps.shard.shard import Shard, ShardView
@@ -62,7 +62,7 @@ def settled(definition: MapDefinition, parts: Sequence[Sequence[Row]]) -> list[R
 
 
 @pytest.mark.usefixtures("processor")
-@pytest.mark.parametrize("kind", SHARD_KINDS)
+@pytest.mark.parametrize("kind", PLAIN_KINDS)
 @given(data=st.data())
 def test_equal_rows_have_equal_digests(kind: Kind, data: st.DataObject) -> None:
     definition = data.draw(strategies.definitions(kind=kind))
@@ -79,7 +79,7 @@ def test_equal_rows_have_equal_digests(kind: Kind, data: st.DataObject) -> None:
 
 
 @pytest.mark.usefixtures("processor")
-@pytest.mark.parametrize("kind", SHARD_KINDS)
+@pytest.mark.parametrize("kind", PLAIN_KINDS)
 @given(data=st.data())
 def test_one_row_more_or_less_is_noticed(kind: Kind, data: st.DataObject) -> None:
     definition = data.draw(strategies.definitions(kind=kind))
@@ -92,7 +92,7 @@ def test_one_row_more_or_less_is_noticed(kind: Kind, data: st.DataObject) -> Non
 
 
 @pytest.mark.usefixtures("processor")
-@pytest.mark.parametrize("kind", [kind for kind in SHARD_KINDS if kind.valued])
+@pytest.mark.parametrize("kind", [kind for kind in PLAIN_KINDS if kind.valued])
 @given(data=st.data())
 def test_another_value_is_noticed(kind: Kind, data: st.DataObject) -> None:
     definition = data.draw(strategies.definitions(kind=kind))
@@ -116,7 +116,7 @@ def encoded(definition: MapDefinition, value: object) -> object:
     "column", ["key", "effective_time", "key_start", "key_end", "start", "end", "value"], ids=lambda name: str(name)
 )
 def test_every_column_counts(column: str) -> None:
-    kind = next(kind for kind in SHARD_KINDS if column in canonical_schema(_plain(kind)).names)
+    kind = next(kind for kind in PLAIN_KINDS if column in canonical_schema(_plain(kind)).names)
     definition = _plain(kind)
     row = {"key": b"k", "effective_time": 1, "key_start": 2, "key_end": 3, "start": 4, "end": 5, "value": 6}
     batches = [

@@ -18,7 +18,7 @@ from millpond.maps.inputs.mapping import mapping_of
 from millpond.maps.inputs.normalise import ColumnMapping, Normalised, normalise
 from millpond.maps.inputs.zones import time_form
 from millpond.maps.model.columns import canonical_schema
-from millpond.maps.model.definition import SHARD_KINDS, Kind, MapDefinition, parse_value_type
+from millpond.maps.model.definition import PLAIN_KINDS, Kind, MapDefinition, parse_value_type
 from millpond.maps.model.one_value import python_value
 from millpond.testing import rows as model_rows
 from millpond.testing import strategies
@@ -422,7 +422,7 @@ def test_records_hold_what_python_cannot() -> None:
 
 
 def test_no_rows_are_no_rows() -> None:
-    for kind in SHARD_KINDS:
+    for kind in PLAIN_KINDS:
         names = (*kind.address, "value") if kind.valued else kind.address
         schema = {name: pa.array([], pa.string()) for name in names}
         assert run(schema, kind).rows.num_rows == 0

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from millpond.errors import Closed, Corrupt, Invalid, NotFound
-from millpond.maps.model.definition import SHARD_KINDS, Kind, MapDefinition, parse_value_type
+from millpond.maps.model.definition import PLAIN_KINDS, Kind, MapDefinition, parse_value_type
 from millpond.maps.snapshots.freeze import KEEP_MS, collect, freeze, load_manifest
 from millpond.maps.snapshots.groups_of_rows import range_order_keys
 from millpond.maps.snapshots.snapshot import Snapshot
@@ -95,7 +95,7 @@ def test_the_same_rows_make_the_same_files(tmp_path: Path) -> None:
 
 
 def test_a_map_without_rows_answers_nothing(objects: FolderObjects) -> None:
-    for kind in SHARD_KINDS:
+    for kind in PLAIN_KINDS:
         definition = a_map(kind)
         manifest = freeze(objects, definition, [], shard_version=0, created_ms=0)
         assert manifest.layers == ()
@@ -278,7 +278,7 @@ def test_a_changed_byte_is_found_when_verifying(objects: FolderObjects) -> None:
 
 @pytest.mark.usefixtures("processor")
 @pytest.mark.parametrize("step", [31, pytest.param(1, marks=pytest.mark.full)])
-@pytest.mark.parametrize("kind", SHARD_KINDS)
+@pytest.mark.parametrize("kind", PLAIN_KINDS)
 def test_offsets_that_lead_astray_are_an_error_and_no_crash(objects: FolderObjects, kind: Kind, step: int) -> None:
     """One byte of the files after the other becomes another: a lookup answers, or names the file."""
     definition = a_map(kind, "string")

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from millpond.clock import ManualClock
 from millpond.errors import Corrupt
-from millpond.maps.model.definition import SHARD_KINDS, Kind, MapDefinition, Scheme, parse_value_type
+from millpond.maps.model.definition import PLAIN_KINDS, Kind, MapDefinition, Scheme, parse_value_type
 from millpond.maps.parts import data_file
 from millpond.maps.parts.part import PartFile, PartWriter, verify_part
 from millpond.maps.parts.touched import read_touched
@@ -44,7 +44,7 @@ def validate(part: PartFile, definition: MapDefinition) -> None:
 
 
 @pytest.mark.usefixtures("processor")
-@pytest.mark.parametrize("kind", SHARD_KINDS)
+@pytest.mark.parametrize("kind", PLAIN_KINDS)
 @settings(max_examples=40)
 @given(data=st.data())
 def test_what_a_writer_seals_is_sound(kind: Kind, data: st.DataObject) -> None:
@@ -70,7 +70,7 @@ def many_rows(definition: MapDefinition, count: int) -> list[Row]:
 
 @pytest.mark.parametrize("bits", [64, 3])
 @pytest.mark.parametrize("scheme", Scheme)
-@pytest.mark.parametrize("kind", SHARD_KINDS)
+@pytest.mark.parametrize("kind", PLAIN_KINDS)
 def test_large_parts_of_every_map_are_sound(tmp_path: Path, kind: Kind, scheme: Scheme, bits: int) -> None:
     value = parse_value_type("string") if kind.valued else None
     definition = replace(STATE, kind=kind, scheme=scheme, value=value, hash_bits=bits)
@@ -82,7 +82,7 @@ def test_large_parts_of_every_map_are_sound(tmp_path: Path, kind: Kind, scheme: 
 @pytest.mark.usefixtures("processor")
 def test_pieces_meet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("millpond.maps.parts.validate.PIECE_BYTES", 700)
-    for kind in SHARD_KINDS:
+    for kind in PLAIN_KINDS:
         for scheme, bits in ((Scheme.AUTO, 64), (Scheme.HASH, 64), (Scheme.DIRECT, 3)):
             value = parse_value_type("string") if kind.valued else None
             definition = replace(STATE, kind=kind, scheme=scheme, value=value, hash_bits=bits)
@@ -148,7 +148,7 @@ KINDS = {"merged", "part_damaged", "part_manifest", "part_rows", "part_other", "
 
 
 @pytest.mark.usefixtures("process")
-@pytest.mark.parametrize("kind", SHARD_KINDS)
+@pytest.mark.parametrize("kind", PLAIN_KINDS)
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_no_lie_ends_the_process(child: Child, kind: Kind, data: st.DataObject) -> None:

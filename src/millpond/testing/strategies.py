@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from hypothesis import strategies as st
 
-from millpond.maps.model.definition import SHARD_KINDS, Kind, MapDefinition, ScalarType, Scheme, ValueType
+from millpond.maps.model.definition import PLAIN_KINDS, Kind, MapDefinition, ScalarType, Scheme, ValueType
 
 if TYPE_CHECKING:
     from millpond.testing.models import Row
@@ -125,7 +125,7 @@ def value_types() -> st.SearchStrategy[ValueType]:
 @st.composite
 def definitions(draw: st.DrawFn, *, kind: Kind | None = None) -> MapDefinition:
     """A map of any (or the given) kind, value type and scheme."""
-    chosen = kind or draw(st.sampled_from(SHARD_KINDS))
+    chosen = kind or draw(st.sampled_from(PLAIN_KINDS))
     scheme, hash_bytes, hash_bits = draw(schemes())
     return MapDefinition(
         name="m",

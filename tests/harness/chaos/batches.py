@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
-from millpond.maps.model.definition import SHARD_KINDS, Kind
+from millpond.maps.model.definition import PLAIN_KINDS, Kind
 from millpond.testing.models import MapModel, bits_of
 from tests.harness.audit import shown_answer
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ("MAPS", "Batch", "LoadId", "batch_of", "mark_question")
 
-MAPS = {kind.value: kind for kind in SHARD_KINDS}
+MAPS = {kind.value: kind for kind in PLAIN_KINDS}
 """The maps by name: each is called after its kind."""
 ROWS_MAX = 12
 EPOCH_MS = 1_700_000_000_000

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from millpond.errors import AlreadyExists, Invalid, NotFound
-from millpond.maps.model.definition import SHARD_KINDS, Kind, Scheme
+from millpond.maps.model.definition import PLAIN_KINDS, Kind, Scheme
 from tests.harness.contracts.maps import HOUR, NamedMaps, fresh_name
 from tests.harness.durations import ACCEPTED, OFF, REFUSED
 
@@ -21,7 +21,7 @@ __all__ = ("CatalogueContract",)
 class CatalogueContract(NamedMaps):
     """The promises of `maps.api.CatalogueLike`."""
 
-    @pytest.mark.parametrize("kind", SHARD_KINDS)
+    @pytest.mark.parametrize("kind", PLAIN_KINDS)
     @pytest.mark.parametrize("scheme", Scheme)
     def test_a_map_is_what_it_was_made_as(self, pond: PondLike, fresh: str, kind: Kind, scheme: Scheme) -> None:
         value = None if kind is Kind.SESSION else "temp double, `wind speed` long"

@@ -11,7 +11,7 @@ import pytest
 import millpond
 from millpond.client.pond import RemotePond
 from millpond.errors import NotFound
-from millpond.maps.model.definition import SHARD_KINDS, Kind
+from millpond.maps.model.definition import PLAIN_KINDS, Kind
 from millpond.pond import Pond, open_pond
 from tests.harness.contracts.maps import NamedMaps
 
@@ -90,7 +90,7 @@ class DroppedContract(NamedMaps):
             assert made.get("a", at=5) is None
         held.close()
 
-    @pytest.mark.parametrize("kind", SHARD_KINDS)
+    @pytest.mark.parametrize("kind", PLAIN_KINDS)
     def test_a_snapshot_that_is_held_answers_until_it_is_closed(self, pond: PondLike, fresh: str, kind: Kind) -> None:
         held = pond.create_map(fresh, kind=kind, value="long" if kind.valued else None)
         ranged = not kind.keyed

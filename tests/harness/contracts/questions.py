@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from millpond.maps.model.columns import INSTANT, presented_schema
-from millpond.maps.model.definition import SHARD_KINDS, Kind
+from millpond.maps.model.definition import PLAIN_KINDS, Kind
 from millpond.maps.snapshots.snapshot import answer_type
 from millpond.testing import strategies
 from millpond.testing.models import MapModel
@@ -33,7 +33,7 @@ class QuestionContract(NamedMaps):
     """The promises of `get`, `lookup`, `scan` and `sql`."""
 
     @pytest.mark.usefixtures("processor")
-    @pytest.mark.parametrize("kind", SHARD_KINDS)
+    @pytest.mark.parametrize("kind", PLAIN_KINDS)
     @settings(max_examples=EXAMPLES, suppress_health_check=[*HealthCheck], deadline=None)
     @given(data=st.data())
     def test_every_way_of_asking_tells_what_the_model_tells(

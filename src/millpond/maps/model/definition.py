@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = (
     "COLUMNS",
-    "SHARD_KINDS",
+    "PLAIN_KINDS",
     "Kind",
     "MapDefinition",
     "ScalarType",
@@ -95,8 +95,8 @@ COLUMNS: dict[Kind, tuple[str, ...]] = {
     Kind.AGGREGATE: ("key", "time"),
 }
 
-SHARD_KINDS = tuple(kind for kind in Kind if kind is not Kind.AGGREGATE)
-"""The kinds whose rows a shard can hold."""
+PLAIN_KINDS = tuple(kind for kind in Kind if kind is not Kind.AGGREGATE)
+"""The kinds whose rows replace one another: those of aggregates combine."""
 
 RESERVED_COLUMNS = frozenset(("key", "effective_time", "value_type", "value", "key_start", "key_end", "start", "end"))
 
