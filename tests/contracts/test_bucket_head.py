@@ -282,7 +282,10 @@ def test_a_pond_is_found_by_its_bucket_alone(url: str, tmp_path: Path) -> None:
         other.branch("b").merge()
         assert made.lookup(["a", "b"]).to_pylist() == [1, 2]
         assert pond.repositories.create("flights", "local://flights").name == other.repository("flights").name
+        pond.events.append("etl", "nightly", [b"one", b"x" * 100_000])
+        assert [len(event.payload) for event in other.events.read("etl", "nightly")] == [3, 100_000]
         assert other.collect_garbage().busy == [] and other.verify(full=True).ok
+        assert other.events.delete("etl", "nightly") == 2 and pond.collect_garbage().retained == 1
     names = {info.name for info in open_objects(url).list() if info.name.startswith(("space/", "pond.json"))}
     assert names == {"pond.json", "space/witness"}
     marker = open_objects(url).get("pond.json").to_pybytes().decode()

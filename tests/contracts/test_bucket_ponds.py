@@ -14,6 +14,7 @@ import pytest
 import millpond
 from millpond.errors import Conflict, Denied, Invalid, MillpondError, NotFound
 from millpond.maps.loads.bucket_place import BucketPlace, bucket_place
+from millpond.maps.loads.pond_folder import HeadNote, marker_of
 from millpond.stores.objects import ObjectStore, open_objects
 from tests.rings.forked import run_python
 
@@ -219,6 +220,16 @@ def test_a_bucket_without_conditional_writes_is_refused(tmp_path: Path, url: str
     with pytest.raises(Invalid) as late:
         moved.open_space().write(lambda tx: tx.put(b"key", b"value"))
     assert late.value.kind == "bucket_unfit" and not list(objects.list("space"))
+
+
+def test_a_bucket_that_is_tried_keeps_the_address_of_its_database(tmp_path: Path) -> None:
+    objects, marker = open_objects(tmp_path / "objects"), marker_of(HeadNote("postgresql://db/rows#1", "1"))
+    objects.put("pond.json", marker)
+    place = _place(tmp_path / "cache", _Bucket(objects, unconditional=True))
+    place.check(create=False)
+    with pytest.raises(Invalid, match="conditional writes"):
+        place._try_put()
+    assert objects.get("pond.json").to_pybytes() == marker
 
 
 def test_an_older_reader_refuses_a_newer_pond(tmp_path: Path, url: str) -> None:

@@ -15,7 +15,7 @@ from millpond.events.compress import compress_stream
 from millpond.events.days import DAY_MS
 from millpond.events.embedded.fold import FOLD_BYTES, fold_open
 from millpond.events.embedded.garbage import Collected, collect_objects
-from millpond.events.embedded.large_rows import LargeRows
+from millpond.events.embedded.large_rows import LargeRows, object_of
 from millpond.events.embedded.rows import keys_of
 from millpond.events.embedded.store import EmbeddedStore
 from millpond.events.event import EventBatch
@@ -197,6 +197,22 @@ def test_a_write_that_a_collection_overtakes_puts_its_objects_again(site: Bucket
         store.append([large("a")])
     assert objects_of(site).isdisjoint(put[0])
     assert payloads_of(site.open()) == ["a" * 50_000]
+
+
+def test_what_a_write_names_after_it_was_noted_has_its_grace_time(site: BucketSite) -> None:
+    store, noted = site.open(), list[int]()
+
+    def meanwhile(name: str) -> None:
+        if name == "events.bodies_put" and not noted:
+            noted.append(collected(site).retained)
+
+    with steps.listening(meanwhile):
+        store.append([large("a")])
+    assert noted == [1]
+    with site.rows().rows.read() as tx:
+        [named] = [object_of(row) for _, row in tx.scan(BATCH.range())]
+    store.delete(STREAM)  # whoever has an older copy of the rows reads on
+    assert collected(site, 4).retained == 1 and objects_of(site) == {f"events/{named}"}
 
 
 def test_one_collects_at_a_time(site: BucketSite) -> None:

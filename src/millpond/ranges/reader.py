@@ -115,7 +115,7 @@ def _sound_parts(objects: Objects, entry: RangeEntry, parts: Sequence[Part]) -> 
 
 
 def open_filter(objects: Objects, entry: RangeEntry) -> pa.Buffer:
-    """The filter of a range that stands in its file alone, fetched and verified; as of `open_block`, the file tells
+    """The filter of a range that stands in its file alone, fetched and verified; as of `open_blocks`, the file tells
     where its bytes are not those of the index.
 
     Raises: as `open_range`.

@@ -3,7 +3,8 @@
     list what is there ── take the lease: a term begins ── read what is named ── remove what was not named for long
 
 Invariants:
-* what goes was listed before the term began, so no write can name it from then on: see `large_rows.py`;
+* what goes, or is noted as unnamed, was listed before the term began, so no write can name it from then on: see
+  `large_rows.py`;
 * a reader whose copy of the rows is younger than the grace time finds all that they name;
 * both ages are by the clock of the bucket. Whoever dies leaves objects to the next collection.
 """
@@ -71,16 +72,15 @@ def collect_objects(
     collected = Collected(retained=len(unnamed) - len(due))
     if dry_run:
         collected.files, collected.bytes = len(due), sum(info.size for info in due)
-    elif due:
-        _remove(space, objects, clock, due, since, collected)
-    elif since != noted:
-        space.write(lambda tx: _note(tx, since))
+    elif due or since != noted:
+        _sweep(space, objects, clock, due, since, collected)
     return collected
 
 
-def _remove(
+def _sweep(
     space: Space, objects: Objects, clock: Clock, due: Sequence[ObjectInfo], since: dict[str, int], collected: Collected
 ) -> None:  # fmt: skip
+    """Remove what is due, and note the others since when nothing names them, in a term of our own."""
     row, holder = LeaseRow(COLLECTING.packed, LEASE_SECONDS, LeaseWatch(clock)), clock.random_id()
 
     def read() -> Lease:

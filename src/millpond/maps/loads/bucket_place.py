@@ -270,7 +270,8 @@ class BucketPlace:
         """
         with self._needing("s3:PutObject"):
             try:
-                self.objects.swap(MARKER_NAME, MARKER, None)
+                # A bucket that does not keep to conditions puts it: then it says what it said.
+                self.objects.swap(MARKER_NAME, marker_of(self.note), None)
             except Conflict:
                 return
         raise self._unfit()

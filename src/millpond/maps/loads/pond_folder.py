@@ -137,7 +137,7 @@ def read_marker(data: bytes, pond: Path | str, marker: Path | str) -> int:
         raise Corrupt(
             "the pond's marker cannot be read", kind="pond_damaged", file=marker, reason=error,
             hint=f'write {{"format": {POND_FORMAT}}} into it when this version made the pond; of a bucket whose '
-            'rows lie in a database, with its "space" and "id", as the row pond/head there has them',
+            'rows lie in a database, with "space" and "id", as the row "pond" there has them, as "home" and "id"',
         ) from error  # fmt: skip
     return POND_FORMAT
 
