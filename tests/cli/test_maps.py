@@ -16,7 +16,7 @@ from tests.cli.conftest import Shell
 def test_a_pond_is_made_once(millpond: Shell) -> None:
     assert "made a pond" in millpond("init").out
     assert "already" in millpond("init").out
-    assert millpond("init", "other", "--json").object == {"pond": "other", "made": True}
+    assert millpond("init", "other", "--json").object == {"pond": "other", "made": True, "moved": False}
     assert Path("other/pond.json").is_file()
 
 

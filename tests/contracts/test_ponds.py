@@ -139,6 +139,7 @@ class TestBucketHead(PondContract):
         with pytest.MonkeyPatch.context() as patched:
             for variable, value in s3_server.environment.items():
                 patched.setenv(variable, value)
+            patched.setenv("PGPASSWORD", postgres_server.password)  # who opens it again names no database
             url, space = f"{s3_server.make_bucket(name)}/pond", postgres_server.url()
             with millpond.open(url, cache=folder, max_staleness=0, space=space) as pond:
                 yield in_layers(pond)

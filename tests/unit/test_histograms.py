@@ -141,8 +141,8 @@ def test_rows_of_other_stores_bring_all_fields_and_events_one(pond: Pond) -> Non
         ({"kind": "histogram", "value": "n long sum"}, "aggregate_fields"),
         ({"kind": "histogram", "value": "double"}, "aggregate_fields"),
         ({"kind": "metric", "resolution": None}, "resolution"),
-        ({"kind": "metric", "store": "shard"}, "aggregate_unsupported"),
-        ({"kind": "gauge"}, "kind_unknown"), ({"kind": "state", "resolution": None, "key": "tags"}, "tags_unsupported"),
+        ({"kind": "gauge"}, "kind_unknown"),
+        ({"kind": "state", "resolution": None, "key": "tags"}, "tags_unsupported"),
         ({"kind": "histogram", "key": "number"}, "key_type_unknown"),
         ({"kind": "aggregate", "key": "tags", "value": "tags long sum"}, "value_field_name"),
         (

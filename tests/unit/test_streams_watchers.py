@@ -146,7 +146,7 @@ def test_a_stream_that_lost_its_end_is_watched_on(store: CountedStore, watchers:
         other = EmbeddedStore(MemorySpace(), clock)
         for event in events:
             append(other, event)
-        store._space = other._space
+        store.space = other.space
 
     copied("abc")
     with watchers.watch(STREAM, 0) as watch, ManyWatch(watchers, {STREAM: 0}) as many:

@@ -133,8 +133,6 @@ def test_options_that_contradict_the_query_are_refused(pond: Pond) -> None:
         pond.create_map("m", as_=truncated, resolution="1 hour")
     with pytest.raises(Invalid, match="kind is not known"):
         pond.create_map("m")
-    with pytest.raises(Invalid, match="does not do this"):
-        pond.create_map("m", as_=truncated, store="shard")
 
 
 def test_rows_that_cannot_be_told_are_rejected_with_reasons(pond: Pond, tmp_path: Path) -> None:

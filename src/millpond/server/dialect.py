@@ -71,6 +71,7 @@ OWN = Dialect(
     ),
     tags={
         "maps": "What there is, and making, altering and dropping it.",
+        "alerts": "Rules that tell of loads of a map, and trials of them.",
         "loads": "Sending parts, and entering them as one load.",
         "questions": "Values of keys, and rows. Arrow streams in and out.",
         "snapshots": "Frozen maps, to be fetched and asked elsewhere.",
