@@ -16,6 +16,8 @@ from millpond.maps.model.event_digest import digest_salt
 from millpond.maps.parts import part
 from millpond.maps.search.rows_of_buckets import combined_rows
 from millpond.maps.shard.digest import digest_of_view
+from millpond.reports.alerts import read_alert
+from tests.unit.test_data_starts import World
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -146,6 +148,24 @@ def test_tables_by_query_and_alerts_of_a_node(serve: Any, tmp_path: Path) -> Non
         late.retain(AT)
         late.load(raw, again=True)
         assert late.get("a", AT) == {"n": 12, "mean_sum": 30.0, "mean_count": 12, "mean": 2.5}
+
+
+def test_a_load_that_a_node_takes_is_told_once_and_begins_one_run(
+    serve: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = serve(server_data=str(tmp_path / "pond"))
+    monkeypatch.setattr(part, "PART_ROWS_MAX", 7)  # no part alone reaches the condition
+    with millpond.open(node.url) as remote:
+        sales = remote.create_map("sales", kind="aggregate", value="orders long count", resolution="1 hour")
+        sales.alerts.add("orders > 30", name="many")
+        world = World(node.pond, on="alerted:sales/many", overlap=True)
+        brought = pa.Table.from_pylist([{"key": "a", "time": AT}] * 40)
+        for parts in (1, 0):
+            assert sales.load(brought.to_reader(4)).parts == parts
+            world.look(times=2)
+        [event] = remote.events.read("millpond", "alerts/sales")
+        assert world.began() == [event.id]
+        assert read_alert(remote.events, "sales", event.id)["after"] == {"orders": 40}
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 
 import millpond
 from millpond.clock import ManualClock
-from millpond.errors import Invalid, MillpondError
+from millpond.errors import Corrupt, Invalid, MillpondError
 from millpond.maps.inputs.mapping import mapping_of
 from millpond.maps.inputs.normalise import normalise
 from millpond.maps.layered.maintenance import fold_due
@@ -460,6 +460,21 @@ def test_an_aggregate_is_copied_backed_up_and_opened_again(pond: Pond, sales: Ma
 
 
 @pytest.mark.usefixtures("process")
+def test_of_copies_in_quarantine_one_that_is_whole_counts(pond: Pond) -> None:
+    sums = pond.create_map("sums", kind="aggregate", value="total long sum", resolution="none", store="shard")
+    largest = 2**63 - 1
+    sums.load([{"key": "a", "time": 1, "total": largest}])
+    for _ in range(2):  # nothing counted, so the same events may come again
+        with pytest.raises(Corrupt, match="quarantine"):
+            sums.load([{"key": "a", "time": 1, "total": 1}])
+    sums.load([{"key": "a", "time": 1, "total": -10}])
+    first, _ = sorted((pond.folder / "quarantine").iterdir())
+    (first / "data.mdb").write_bytes(b"damaged")
+    pond.parts.retry()
+    assert sums.get("a", at=1) == {"total": largest - 9}
+    assert not pond.parts.list(state="quarantined")
+
+
 def test_files_are_loaded_as_rows_are(pond: Pond, sales: Map, tmp_path: Path) -> None:
     (tmp_path / "events.csv").write_text("city,when,price,units,item\nLyon,2024-01-01T10:05Z,2.5,1,tea\n")
     columns = {"key": "city", "time": "when", **COLUMNS}

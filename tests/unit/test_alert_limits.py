@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import millpond
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 RULES = {"total": sum, "low": min, "high": max}
 numbers = st.none() | st.integers(-5, 5) | st.sampled_from((0.1, 1e308, -1e308, 1e-300, 2.0**53))
+NOTHING: dict[str, float | None] = dict.fromkeys(RULES)
 rows = st.fixed_dictionaries(dict.fromkeys(RULES, numbers))
 layers = st.lists(st.dictionaries(st.integers(0, 4), rows, min_size=1), min_size=1, max_size=4)
 tests = st.tuples(st.sampled_from([*RULES]), st.sampled_from(["<", "<=", "=", ">=", ">"]), st.integers(-9, 9) | numbers)
@@ -51,15 +52,14 @@ def combined(name: str, parts: list[float | None]) -> float | None:
 
 
 def layer_of(groups: dict[int, dict[str, float | None]]) -> Layer:
-    held = {name: [float(row[name] or 0) if name == "total" else row[name] for row in groups.values()]
-            for name in RULES}  # fmt: skip
-    known = {name: [float(value) for value in values if value is not None] for name, values in held.items()}
+    known = {name: [float(row[name]) for row in groups.values() if row[name] is not None] for name in RULES}
     extremes = tuple((name, min(values), max(values)) for name, values in known.items() if values)
     return Layer("index", len(groups), 1, extremes=extremes)
 
 
 @settings(max_examples=examples(60, 2_000), deadline=None)
 @given(layers, st.lists(tests, min_size=1, max_size=2))
+@example([{0: NOTHING, 1: NOTHING | {"total": 5}}, {0: NOTHING | {"total": 2}}], [("total", "<=", 3)])
 def test_no_group_is_left_out_that_a_condition_takes(
     definition: MapDefinition, stack: list[dict[int, dict[str, float | None]]],
     parts: list[tuple[str, str, float | None]],

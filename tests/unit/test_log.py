@@ -339,6 +339,19 @@ def test_a_blocked_caller_learns_of_a_quarantined_part(pond: Pond) -> None:
     assert pond.log.applied("m") == 3
 
 
+def test_an_intact_copy_of_a_part_that_is_in_quarantine_twice_counts(pond: Pond) -> None:
+    part = quarantine(pond, {"a": 2})
+    [again] = part_of(pond, {"a": 2})
+    assert again.manifest.id == part
+    pond.commit_load([again], wait=False)
+    place = pond.parts.folder(part)
+    assert place is not None
+    flip_byte(place / "data.mdb", 5000)
+    pond.merge()
+    pond.parts.replace(part, intact(pond, part))
+    assert answers(pond, "a") == [2]
+
+
 @pytest.mark.usefixtures("process")
 def test_an_intact_copy_ends_in_its_place(pond: Pond) -> None:
     bring(pond, {"a": 1, "b": 1})

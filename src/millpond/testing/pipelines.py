@@ -4,7 +4,7 @@
         runs = PipelineRuns(pond)
         runs.deploy("nightly.py")
         runs.pass_time(timedelta(days=365))               its schedule fires, each time at its own instant
-        runs.look_for_data()                              what waits for loads or commits begins
+        runs.look_for_data()                              what waits for loads, alerts or commits begins
         run = runs.run("nightly", day="2026-01-01")
 
 Steps are carried out as by a worker. Each stores checkpoints; a worker may be lost at any of them: its work is done
@@ -73,7 +73,7 @@ class PipelineRuns(WorkflowRuns):
                 self.send(at_cursor(self._pond, schedule))
 
     def look_for_data(self) -> None:
-        """Begin the runs for which loads and commits of the pond have come, and do what there is to do."""
+        """Begin the runs for which loads, alerts and commits of the pond have come, and do what there is to do."""
         starts = DataStarts(self._pond)
         while arrived := starts.look(self._processor):
             for _, request in arrived:

@@ -91,12 +91,14 @@ def limits_of(
         span = condition.spans.get(name)
         if span is None or not all(name in extremes for extremes in noted):
             continue
+        least, most = noted[0][name]
         lows, highs = zip((inf, -inf), *(extremes[name] for extremes in noted[1:]), strict=True)
         if rule.additive:
             low, high = sum(min(low, 0.0) for low in lows), sum(max(high, 0.0) for high in highs)
+            least, most = min(least, 0.0), max(most, 0.0)
         else:
             low, high = min(lows), max(highs)
-        limits.append(Limit(name, span, rule.additive, low, high, noted[0][name]))
+        limits.append(Limit(name, span, rule.additive, low, high, (least, most)))
     return limits
 
 

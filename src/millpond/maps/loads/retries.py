@@ -13,6 +13,7 @@ Where it would not, the part stays quarantined, and the error names the way out.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -102,18 +103,19 @@ class _Redo:
 
 
 def _retry_map(loads: Loads, shard: Shard, quarantine: Sequence[Quarantined]) -> None:
+    sound = {part.number for part in quarantine if _is_whole(loads, part)}
     with loads.space.read() as tx:
-        known_parts = _known(tx, shard.definition.name)
+        known = _known(tx, shard.definition.name, sound)
     # Whose rows were loaded again since is not wanted any more, damaged or not.
-    parts = [part for part in quarantine if part.part in known_parts]
-    whole = [part for part in quarantine if part.part not in known_parts and _is_whole(loads, part)]
+    parts = [part for part in quarantine if part.number in known]
+    whole = [part for part in quarantine if part.number in sound - known]
     with shard.exclusive(), loads.alone():
         _end_attempts(loads, shard)
         if parts:
-            _put_back(loads, shard, parts)
+            _put_back(loads, shard, parts, sound)
         if whole:
             _finish_absorbed(loads, shard)
-            _put_back(loads, shard, whole)
+            _put_back(loads, shard, whole, sound)
 
 
 def _end_attempts(loads: Loads, shard: Shard) -> None:
@@ -128,9 +130,9 @@ def _end_attempts(loads: Loads, shard: Shard) -> None:
         give_back_first(shard, loads.places.part(queued[0]))
 
 
-def _put_back(loads: Loads, shard: Shard, quarantine: Sequence[Quarantined]) -> None:
+def _put_back(loads: Loads, shard: Shard, quarantine: Sequence[Quarantined], sound: AbstractSet[int]) -> None:
     def act(tx: Transaction) -> _Redo:
-        redo = _plan(tx, shard, quarantine)
+        redo = _plan(tx, shard, quarantine, sound)
         for queued in redo.parts:
             segment = Segment(queued.part, queued.number, queued.rows)
             series_of(queued.map).put_back(tx, segment, replace(queued, again=True).facts)
@@ -170,12 +172,14 @@ def _finish_absorbed(loads: Loads, shard: Shard) -> None:
     loads.finish([part for part in queue if part.load_number <= absorbed])
 
 
-def _plan(tx: ReadTransaction, shard: Shard, quarantine: Sequence[Quarantined]) -> _Redo:
+def _plan(
+    tx: ReadTransaction, shard: Shard, quarantine: Sequence[Quarantined], sound: AbstractSet[int]
+) -> _Redo:  # fmt: skip
     redo = _Redo()
     retried: dict[int, Queued] = {}
-    parts = _known(tx, shard.definition.name)
+    known = _known(tx, shard.definition.name, sound)
     for part in quarantine:
-        if part.part in parts:
+        if part.number in known:
             redo.known.append(part)  # its rows were loaded again since
         elif part.queued is not None:
             retried[part.number] = part.queued
@@ -192,17 +196,18 @@ def _plan(tx: ReadTransaction, shard: Shard, quarantine: Sequence[Quarantined]) 
     return redo
 
 
-def _known(tx: ReadTransaction, name: str) -> set[str]:
-    """The quarantined parts of a map whose rows, or whose events, were loaded again since: of several with the same
-    events all but one.
+def _known(tx: ReadTransaction, name: str, sound: AbstractSet[int]) -> set[int]:
+    """The numbers of the quarantined parts of a map whose rows, or whose events, were loaded again since: of several
+    with the same events all but one, which is `sound` if one is.
     """
-    again, brought = set[str](), set[str]()
-    for part in (Quarantined.from_json(row) for _, row in tx.scan(QUARANTINE[name].range())):
+    quarantine = (Quarantined.from_json(row) for _, row in tx.scan(QUARANTINE[name].range()))
+    again, brought = set[int](), set[str]()
+    for part in sorted(quarantine, key=lambda part: part.number not in sound):
         events = None if part.queued is None else events_alone(tx, part.queued)
-        content = part.part if events is None else events
-        if series_of(name).known(tx, [content]) or content in brought:
-            again.add(part.part)
-        brought.add(content)
+        if series_of(name).known(tx, [part.part if events is None else events]) or events in brought:
+            again.add(part.number)
+        if events is not None:
+            brought.add(events)
     return again
 
 

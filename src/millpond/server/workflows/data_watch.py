@@ -1,4 +1,4 @@
-"""The look-out of a node for data: schedules that wait for loads or commits begin runs, see `nodes/data_starts.py`.
+"""The look-out of a node for data: schedules that wait for it begin runs, see `nodes/data_starts.py`.
 
 Invariants:
 * a process looks for the schedules of its own partitions; when they move, the next owner goes on at the cursor;
