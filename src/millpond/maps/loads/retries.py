@@ -105,10 +105,10 @@ class _Redo:
 def _retry_map(loads: Loads, shard: Shard, quarantine: Sequence[Quarantined]) -> None:
     sound = {part.number for part in quarantine if _is_whole(loads, part)}
     with loads.space.read() as tx:
-        known = _known(tx, shard.definition.name, sound)
+        loaded_again = _known(tx, shard.definition.name, sound)
     # Whose rows were loaded again since is not wanted any more, damaged or not.
-    parts = [part for part in quarantine if part.number in known]
-    whole = [part for part in quarantine if part.number in sound - known]
+    parts = [part for part in quarantine if part.number in loaded_again]
+    whole = [part for part in quarantine if part.number in sound - loaded_again]
     with shard.exclusive(), loads.alone():
         _end_attempts(loads, shard)
         if parts:
@@ -177,9 +177,9 @@ def _plan(
 ) -> _Redo:  # fmt: skip
     redo = _Redo()
     retried: dict[int, Queued] = {}
-    known = _known(tx, shard.definition.name, sound)
+    loaded_again = _known(tx, shard.definition.name, sound)
     for part in quarantine:
-        if part.number in known:
+        if part.number in loaded_again:
             redo.known.append(part)  # its rows were loaded again since
         elif part.queued is not None:
             retried[part.number] = part.queued
