@@ -22,4 +22,4 @@ def open_at(location: str) -> BucketSpace:
     """The space at a place of `new_location`."""
     about = parse_object(location)
     home, bucket = Home(**about["home"]), open_objects(about["home"]["bucket"])
-    return open_head(home, about["url"], bucket, SystemClock(), max_staleness=0, before_writing=lambda: None)
+    return open_head(home, about["url"], bucket, SystemClock(), max_staleness=1.0, before_writing=lambda: None)
