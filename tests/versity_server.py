@@ -15,18 +15,13 @@ from pathlib import Path
 from tests.harness.cluster import free_port
 from tests.s3_server import KEY, SECRET, S3Server, end, wait_until_it_answers
 
-__all__ = ("program", "running")
-
-
-def program() -> str | None:
-    """The path of the server's program; None where it is not installed."""
-    return shutil.which("versitygw", path=str(Path(sys.prefix, "bin"))) or shutil.which("versitygw")
+__all__ = ("running",)
 
 
 @contextmanager
 def running(folder: Path) -> Iterator[S3Server]:
     """Start a server, wait until it answers, and end it with the block."""
-    server = program()
+    server = shutil.which("versitygw", path=str(Path(sys.prefix, "bin"))) or shutil.which("versitygw")
     assert server, "the server is missing: run `tools/setup versitygw`"
     port, buckets, about, log = free_port(), folder / "buckets", folder / "about", folder / "versitygw.log"
     buckets.mkdir()

@@ -19,7 +19,7 @@ from millpond.stores.bucket_space.space import BucketSpace
 from millpond.stores.objects import open_objects
 from tests.harness.buckets.campaign import WRITES, Writer
 from tests.harness.faulty_proxy import FaultyProxy
-from tests.versity_server import program, running
+from tests.versity_server import running
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,11 +27,7 @@ if TYPE_CHECKING:
 
     from tests.s3_server import S3Server
 
-pytestmark = [
-    pytest.mark.full,
-    pytest.mark.usefixtures("process"),
-    pytest.mark.skipif(program() is None, reason="needs versitygw: tools/setup versitygw"),
-]
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("process")]
 
 ROUNDS, RACERS = 60, 12
 WRITERS = 4

@@ -14,9 +14,9 @@ Invariants:
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import blake2b
 from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
@@ -30,6 +30,7 @@ from millpond.kernel.overlay import Overlay
 from millpond.kernel.signal import last_change_of
 from millpond.kernel.steps import step
 from millpond.stores.bucket_space.batch_log import later
+from millpond.stores.objects import at_once
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -152,8 +153,8 @@ class LargeRows:
             self._cache.put(id_, body)
             return bytes.fromhex(id_)
 
-        with ThreadPoolExecutor(min(AHEAD_MAX, len(bodies.missing)), thread_name_prefix="bodies") as threads:
-            bodies.ids |= zip(bodies.missing, threads.map(put, bodies.missing.values()), strict=True)
+        puts = [partial(put, body) for body in bodies.missing.values()]
+        bodies.ids |= zip(bodies.missing, at_once(self.objects, puts, AHEAD_MAX), strict=True)
         step("events.bodies_put")
 
     # -- what transactions read ---------------------------------------------------------------------
@@ -166,10 +167,8 @@ class LargeRows:
     def fetch(self, rows: Sequence[bytes]) -> None:
         """Fetch the bodies that some rows name, side by side."""
         ids = [id_ for row in rows if (id_ := object_of(row)) is not None and id_ not in self._cache]
-        if len(ids) > 1:
-            with ThreadPoolExecutor(len(ids), thread_name_prefix="bodies") as threads:
-                for id_, body in zip(ids, threads.map(self._fetch, ids), strict=True):
-                    self._cache.put(id_, body)
+        for id_, body in zip(ids, at_once(self.objects, [partial(self._fetch, id_) for id_ in ids]), strict=True):
+            self._cache.put(id_, body)
 
     def _fetch(self, id_: str) -> bytes:
         body = later(lambda: self._there(id_), self._clock)

@@ -56,28 +56,21 @@ def pieces_opening(
         entry = index.entries[place]
         if entry.blocks is None or numbers[0] == WHOLE_FILE:
             acts.append(partial(_whole, objects, index, (layer, place)))
-            numbers = []
-        acts += [
-            partial(_run, objects, index, (layer, place), run)
-            for run in (_runs(entry.blocks, numbers) if entry.blocks is not None else ())
-        ]
+        else:
+            acts += [partial(_run, objects, index, (layer, place), run) for run in _runs(entry.blocks, numbers)]
     return acts
 
 
 def _runs(table: BlockTable, numbers: Sequence[int]) -> Iterator[range]:
     """Blocks in stretches that are fetched together."""
-    first = before = None
-    for number in numbers:
-        if first is None or before is None:
+    first = before = numbers[0]
+    for number in numbers[1:]:
+        start, stop = table.spans[number]
+        if start - table.spans[before][1] > GAP_BYTES_MAX or stop - table.spans[first][0] > RUN_BYTES_MAX:
+            yield range(first, before + 1)
             first = number
-        else:
-            start, stop = table.spans[number]
-            if start - table.spans[before][1] > GAP_BYTES_MAX or stop - table.spans[first][0] > RUN_BYTES_MAX:
-                yield range(first, before + 1)
-                first = number
         before = number
-    if first is not None and before is not None:
-        yield range(first, before + 1)
+    yield range(first, before + 1)
 
 
 def _whole(objects: Objects, index: ranges.Index, place: tuple[int, int]) -> dict[Piece, pa.RecordBatch]:

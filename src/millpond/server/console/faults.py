@@ -15,6 +15,7 @@ from starlette.requests import Request
 
 from millpond.console import link, segment
 from millpond.errors import MillpondError
+from millpond.events.days import DAY_MS
 from millpond.nodes.tokens import Caller
 from millpond.server.console.pages import PAGE_ROWS
 from millpond.server.console.runs import TENANT, calling, failed_runs
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 __all__ = ("faults", "runs_that_failed")
 
-DAY_MS: Final = 86_400_000
 LATE_MS: Final = 10_000
 """The time that a timer, or a job, may be late."""
 DISK_FREE_SHARE: Final = 0.05
@@ -83,12 +83,14 @@ def _late(request: Request, node: Node) -> Iterator[Fault]:
         return
     from millpond.workflows.processor.timers import next_due
 
-    due: list[int] = []
+    now_ms = oldest_ms = node.clock.now_ms()
     with suppress(MillpondError):  # a partition that was closed meanwhile
         for processor in tuple(front.workflows.about.processors.values()):
             with processor.space.read() as tx:
-                due.extend(at for at in (next_due(tx),) if at is not None)
-    late_ms = node.clock.now_ms() - min(due, default=node.clock.now_ms())
+                due_ms = next_due(tx)
+            if due_ms is not None:
+                oldest_ms = min(oldest_ms, due_ms)
+    late_ms = now_ms - oldest_ms
     if late_ms > LATE_MS:
         yield _fault("timers", f"schedules and retries are late by {late_ms // 1_000} s", "/console/workflows")
 

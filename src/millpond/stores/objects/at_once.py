@@ -1,4 +1,4 @@
-"""Reads of objects that are far away, side by side: each waits for the bucket, and all of them together no longer."""
+"""Requests for objects that are far away, side by side: each waits for the bucket, and all together no longer."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ AT_ONCE_MAX = 32
 """The requests that are on their way at once: more would share the same line."""
 
 
-def at_once(objects: Objects, acts: Sequence[Callable[[], T]]) -> list[T]:
-    """The answers of acts that read objects, one after another where these are on this machine."""
+def at_once(objects: Objects, acts: Sequence[Callable[[], T]], threads_max: int = AT_ONCE_MAX) -> list[T]:
+    """The answers of acts that read or put objects, one after another where these are on this machine."""
     if len(acts) < 2 or not objects.in_blocks:
         return [act() for act in acts]
-    with ThreadPoolExecutor(min(len(acts), AT_ONCE_MAX), thread_name_prefix="objects") as threads:
+    with ThreadPoolExecutor(min(len(acts), threads_max), thread_name_prefix="objects") as threads:
         return list(threads.map(lambda act: act(), acts))
