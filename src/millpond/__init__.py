@@ -74,8 +74,8 @@ def copy(
 ) -> CopyReport:  # fmt: skip
     """Copy a pond to a folder or a bucket, or these `maps` of it into the pond there; what is copied is verified.
 
-    Of a whole pond go its layered maps with their history, its branches, tags and repositories; of maps by name `main`,
-    with its history. Copied again, what changed since is sent, also after a copy that was cut short. `advance` is
+    Of a whole pond go its layered maps with their history, its branches, tags, repositories and events; of maps by name
+    `main`, with its history. Copied again, what changed since is sent, also after a copy that was cut short. `advance` is
     called with bytes as they are sent.
 
     Raises:

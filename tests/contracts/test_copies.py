@@ -11,6 +11,9 @@ import pytest
 
 import millpond
 from millpond.errors import AlreadyExists, Conflict, Corrupt, Invalid, NotFound
+from millpond.events.keyspaces import COLLECTING, PLACE
+from millpond.kernel.lease import LeaseRow, LeaseWatch
+from millpond.kernel.steps import listening
 from millpond.testing.faults import KILL_AT, STEPS_LOG, occurrences
 from tests.rings.forked import run_python
 from tests.rings.sampling import drawn
@@ -25,6 +28,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.usefixtures("process")
 
 _NUMBERS = count(1)
+LARGE_BYTES = 40_000
+"""More than a bucket keeps in its rows."""
 
 
 @pytest.fixture
@@ -42,7 +47,7 @@ def opened(where: object) -> Pond:
 
 
 def fill(pond: Pond) -> None:
-    """Two maps with a past, one of them on a branch too; a tag; and a repository with a file."""
+    """Two maps with a past, one of them on a branch too; a tag; a repository with a file; small and large events."""
     weather = pond.create_map("weather", kind="temporal_state", value="long", store="layers")
     weather.load([{"key": "a", "effective_time": 1, "value": 1}, {"key": "b", "effective_time": 1, "value": 2}])
     weather.load([{"key": "a", "effective_time": 9, "value": 3}])
@@ -55,6 +60,9 @@ def fill(pond: Pond) -> None:
     branch = pond.repositories.create("files").branch("main")
     branch.put("a/b.txt", b"bytes")
     branch.commit("a file")
+    pond.events.append("queue", "jobs", [b"event %d" % number for number in range(100)], source="feed",
+                       positions=range(1, 101))  # fmt: skip
+    pond.events.append("queue", "large", [bytes([number]) * LARGE_BYTES for number in range(4)])
 
 
 def said(pond: Pond) -> list[object]:
@@ -66,6 +74,7 @@ def said(pond: Pond) -> list[object]:
         pond.map("nets").get(5), [commit["commit"] for commit in pond.history("weather").to_pylist()],
         len(pond.map("weather").rows.past.changes()), [entry.chain for entry in pond.log.entries(0)],
         pond.repository("files").branch("main").get("a/b.txt"),
+        *([(event.id, event.payload) for event in pond.events.read("queue", name)] for name in ("jobs", "large")),
     ]  # fmt: skip
 
 
@@ -126,6 +135,61 @@ def test_a_whole_pond_has_its_rules_of_alerts_and_a_target_with_another_is_not_w
         millpond.copy(tmp_path / "one", tmp_path / "two")
 
 
+def test_events_go_again_and_a_target_with_others_is_not_written_over(url: str, tmp_path: Path) -> None:
+    with opened(tmp_path / "one") as pond:
+        fill(pond)
+    millpond.copy(tmp_path / "one", url)
+    with opened(tmp_path / "one") as pond:
+        pond.events.compress(0)
+        again = pond.events.append("queue", "jobs", [b"more"], source="feed", positions=[101])
+        expected = said(pond)
+    with opened(url) as pond:
+        pond.events.compress(0)  # as maintenance does, which changes nothing that a pond says
+    millpond.copy(tmp_path / "one", url)
+    with opened(url) as pond:
+        assert said(pond) == expected
+        assert pond.events.append("queue", "jobs", [b"more"], source="feed", positions=[101]).last_id == again.last_id
+        assert pond.verify().ok
+        pond.events.append("queue", "jobs", [b"its own"])
+    with pytest.raises(Conflict, match="changed since it was copied"):
+        millpond.copy(tmp_path / "one", url)
+
+
+def test_what_a_copy_brought_is_no_garbage_before_it_is_named(url: str, tmp_path: Path) -> None:
+    with opened(tmp_path / "one") as pond:
+        fill(pond)
+        expected = said(pond)
+    killed = run_python("-c", CHILD, str(tmp_path / "one"), url, **{KILL_AT: "copy.files_sent"})
+    assert killed.returncode < 0, killed.stderr
+    with opened(url) as pond:
+        assert pond.collect_garbage(grace="1m").busy == ["copy"]
+    millpond.copy(tmp_path / "one", url)
+    with opened(url) as pond:
+        assert said(pond) == expected
+        assert pond.collect_garbage(grace="1m", dry_run=True).busy == []
+
+
+def test_a_collection_that_came_between_sends_what_it_took_once_more(url: str, tmp_path: Path) -> None:
+    with opened(tmp_path / "one") as pond:
+        fill(pond)
+        expected = said(pond)
+
+    def collect() -> None:
+        with opened(url) as pond:
+            beside = pond.place.beside("events")
+            assert beside is not None
+            beside.objects.delete(*(named.name for named in beside.objects.list()))
+            lease = LeaseRow(COLLECTING.packed, 30.0, LeaseWatch(pond.clock))
+            held = pond.space.write(lambda tx: lease.take(tx, "another"))
+            assert held is not None
+            pond.space.write(lambda tx: lease.give_back(tx, held))
+
+    with listening(lambda name: collect() if name == "copy.files_sent" else None):
+        millpond.copy(tmp_path / "one", url)
+    with opened(url) as pond:
+        assert said(pond) == expected
+
+
 def test_maps_by_name_go_into_a_pond_that_has_others(tmp_path: Path) -> None:
     with opened(tmp_path / "one") as pond:
         fill(pond)
@@ -150,9 +214,9 @@ def test_maps_by_name_go_into_a_pond_that_has_others(tmp_path: Path) -> None:
     ("prepared", "kind"),
     [
         (lambda pond: pond.create_map("s", kind="state", store="shard"), "copy_unsupported"),
-        (lambda pond: pond.events.append("queue", "jobs", [b"event"]), "copy_unsupported"),
+        (lambda pond: pond.space.write(lambda tx: tx.put(PLACE.packed, b"redis://host")), "copy_unsupported"),
     ],
-    ids=["shards", "events"],
+    ids=["shards", "events in Redis"],
 )
 def test_what_cannot_be_copied_is_named(tmp_path: Path, prepared: Callable[[Pond], object], kind: str) -> None:
     with opened(tmp_path / "one") as pond:

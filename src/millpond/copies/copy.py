@@ -4,7 +4,7 @@
                                     └──────────────────────────▶ one write of all rows ◀────┘   target
 
 The target says then what the source said when the copy began: of a whole pond its maps with their history, branches,
-tags and repositories, and its log; of maps by name their `main`, with its history.
+tags and repositories, its events and its log; of maps by name their `main`, with its history.
 
 Invariants:
 * Files go before the rows that name them, and all rows go in one write: nobody sees half a copy.
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from millpond.client.location import NodesLocation, parse_location
 from millpond.clock import SystemClock
-from millpond.copies.files import Sent, copy_objects, copy_snapshots, held_files
+from millpond.copies.files import Sent, copy_snapshots, held_files
 from millpond.copies.maps import MapsByName
 from millpond.copies.rows import WholePond
 from millpond.errors import Corrupt, Invalid
@@ -59,8 +59,8 @@ def copy_pond(
 ) -> CopyReport:  # fmt: skip
     """Copy a pond, or these `maps` of it, and verify the copy.
 
-    Maps in shards, streams of events and runs of workflows are refused; by their names, maps are copied from a pond
-    that has such.
+    Maps in shards, events in Redis and runs of workflows are refused; by their names, maps are copied from a pond that
+    has such.
 
     Raises: as `millpond.copy`.
     """
@@ -103,10 +103,9 @@ def _copied(
         sent = Sent(advance)
         for folder, manifests in rows.manifests().items():
             copy_snapshots(source, target, folder, manifests, sent)
-        if rows.repositories():
-            copy_objects(source, target, sent)
+        rows.bring(target, sent)
         step("copy.files_sent")
-        rows.enter(target)
+        rows.enter(target, sent)
         step("copy.rows_entered")
         target.loading.loads.announce()
     maps = tuple(sorted(definition.name for definition in definitions))

@@ -16,6 +16,7 @@ from millpond.maps.model.snapshot_pointer import move_pointer, read_pointer
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from millpond.copies.files import Sent
     from millpond.kernel.space import ReadTransaction, Transaction
     from millpond.maps.model.definition import MapDefinition
     from millpond.pond import Pond
@@ -29,10 +30,6 @@ class MapsByName:
 
     tx: ReadTransaction
     maps: Sequence[MapDefinition]
-
-    def repositories(self) -> bool:
-        """None is copied."""
-        return False
 
     def manifests(self) -> dict[str, set[str]]:
         """The manifests to bring, by the folder of their map."""
@@ -67,7 +64,10 @@ class MapsByName:
     def begin(self, target: Pond) -> None:
         """Nothing: files are held while they come."""
 
-    def enter(self, target: Pond) -> None:
+    def bring(self, target: Pond, sent: Sent) -> None:
+        """Nothing: maps have files alone."""
+
+    def enter(self, target: Pond, sent: Sent) -> None:
         """Create the maps, anew if they are there, in one write.
 
         Raises: as `check`.

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from hashlib import blake2b
 from itertools import chain, islice
 from typing import TYPE_CHECKING
 
+from millpond.copies.files import Sent, copy_objects
+from millpond.copies.streams import Streams, state_of_streams
 from millpond.errors import Conflict, Invalid
-from millpond.events.keyspaces import HEAD
-from millpond.events.names import OWN_QUEUE
+from millpond.events.keyspaces import PLACE as EVENTS_PLACE
 from millpond.kernel.keyspace import REGISTRY, Scope
 from millpond.kernel.scans import put_rows
 from millpond.maps.layered.history import manifests_named
@@ -20,6 +22,7 @@ from millpond.maps.model.keyspaces import (
     ALERTS,
     CATALOGUE,
     COPIED,
+    COPY_BEGUN,
     HISTORY,
     HISTORY_AGE,
     LOG,
@@ -47,10 +50,8 @@ if TYPE_CHECKING:
     from millpond.kernel.space import ReadTransaction, Transaction
     from millpond.pond import Pond
 
-__all__ = ("BEGUN", "WholePond", "named_manifests")
+__all__ = ("WholePond", "named_manifests")
 
-BEGUN = b"begun"
-"""The mark of a copy whose files are on their way; then it is a digest of what was entered."""
 _VERSIONS = (BRANCH, CLEARED, COMMIT, DELETED, DROPPED, REPOSITORY, SETTING, SIGNING_KEY, STAGED, TAG)
 _TAKEN = (
     *(keyspace for keyspace in REGISTRY.of(Scope.SHARED) if keyspace is not NODE_LIST),
@@ -75,19 +76,21 @@ def _state(tx: ReadTransaction) -> bytes:
     digest = blake2b(digest_size=20)
     for key, value in chain.from_iterable(tx.scan(keyspace.range()) for keyspace in _STATE):
         digest.update(b"%d %d " % (len(key), len(value)) + key + value)
+    for said in state_of_streams(tx):
+        digest.update(said)
     return digest.hexdigest().encode()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class WholePond:
     """A whole pond as a transaction sees it."""
 
     tx: ReadTransaction
     source: Pond
 
-    def repositories(self) -> bool:
-        """True when there are some."""
-        return next(self.tx.keys(REPOSITORY.range()), None) is not None
+    @cached_property
+    def _streams(self) -> Streams:
+        return Streams(self.tx, self.source)
 
     def check(self, target: Pond) -> None:
         """Refuse a source that cannot be copied whole, and a target that is not empty and no earlier copy.
@@ -95,7 +98,7 @@ class WholePond:
         Raises: `Invalid`, kind `copy_unsupported`; `Conflict`, kinds `copy_target` and `copy_target_changed`.
         """
         parts = {
-            "events": any(HEAD.unpack(key)[0] != OWN_QUEUE for key in self.tx.keys(HEAD.range())),
+            "events in Redis": self.tx.get(EVENTS_PLACE.packed) is not None,
             "workflows": self.tx.get(INITIALIZED.pack()) is not None,
             "repositories in a database": self.tx.get(PLACE.packed) is not None,
         }
@@ -107,7 +110,7 @@ class WholePond:
 
     def _check(self, tx: ReadTransaction, target: Pond) -> None:
         mark, where = tx.get(COPIED.packed), target.place.address
-        if mark in (None, BEGUN):
+        if mark in (None, COPY_BEGUN):
             if head_of(tx).position or next(tx.keys(REPOSITORY.range()), None) is not None:
                 raise Conflict("there is another pond", kind="copy_target", pond=where,
                                hint="name an empty place, or copy maps by name: maps=['NAME']")  # fmt: skip
@@ -120,7 +123,7 @@ class WholePond:
 
         def act(tx: Transaction) -> None:
             if tx.get(COPIED.packed) is None:
-                tx.put(COPIED.packed, BEGUN)
+                tx.put(COPIED.packed, COPY_BEGUN)
 
         target.space.write(act)
 
@@ -128,19 +131,30 @@ class WholePond:
         """The manifests to bring, by the folder of their map."""
         return named_manifests(self.tx)
 
-    def enter(self, target: Pond) -> None:
+    def bring(self, target: Pond, sent: Sent) -> None:
+        """Bring what the rows name beside the files of maps: objects of repositories, and of events."""
+        if next(self.tx.keys(REPOSITORY.range()), None) is not None:
+            copy_objects(self.source, target, sent)
+        self._streams.bring(target, sent)
+
+    def enter(self, target: Pond, sent: Sent) -> None:
         """Put all rows in place of those of the target, in one write.
 
         Raises: as `check`, when the target was changed meanwhile.
         """
 
-        def act(tx: Transaction) -> None:
+        def act(tx: Transaction) -> bool:
             self._check(tx, target)
+            if not self._streams.are_there(tx):
+                return False
             for keyspace in _TAKEN:
                 tx.delete_range(keyspace.range())
                 rows = self.tx.scan(keyspace.range())
                 while block := list(islice(rows, _ROWS_AT_ONCE)):
                     put_rows(tx, block)
+            self._streams.enter(tx)
             tx.put(COPIED.packed, _state(tx))
+            return True
 
-        target.space.write(act)
+        while not target.space.write(act):
+            self._streams.bring(target, sent)

@@ -86,14 +86,16 @@ class RefsFace:
         Raises: `Invalid`, kind `grace_short`, below a minute; `Corrupt`, `NotFound`, naming the file, when it cannot be
         told what a map needs; `Conflict` when a node serves the pond.
         """
-        from millpond.maps.loads.garbage import collect_garbage
-        from millpond.maps.model.keyspaces import NAMED
+        from millpond.maps.loads.garbage import MapGarbage, collect_garbage
+        from millpond.maps.model.keyspaces import COPIED, COPY_BEGUN, NAMED
         from millpond.times.durations import parse_duration
 
         grace_ms = grace if isinstance(grace, int) else parse_duration(grace)
         with self.loading.writing():
             with self.loading.space.read() as tx:
                 branched = next(tx.keys(NAMED.range()), None) is not None
+                if tx.get(COPIED.packed) == COPY_BEGUN:  # its files come before the rows that name them
+                    return MapGarbage(dry_run, busy=["copy"])
             if branched and not dry_run:  # what commits let go of is garbage, too
                 self.refs.states.repository.collect(grace_ms=grace_ms)  # type: ignore[attr-defined]
             garbage = collect_garbage(self.loading, self.place, grace_ms=grace_ms, dry_run=dry_run)

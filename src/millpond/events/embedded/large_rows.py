@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from millpond.kernel.space import ReadTransaction, Space, Transaction
     from millpond.stores.objects import Objects
 
-__all__ = ("LargeRows", "object_of")
+__all__ = ("LargeRows", "is_large", "naming_row", "object_of")
 
 LARGE = b"\x03"
 """The first byte of a row whose body is an object; that of a batch is 1 or 2."""
@@ -63,10 +63,16 @@ def object_of(row: bytes) -> str | None:
     return row[1 : 1 + _ID_BYTES].hex() if row[:1] == LARGE else None
 
 
-def _is_large(batch: bytes) -> bool:
+def is_large(batch: bytes) -> bool:
+    """True for a batch whose body is to be an object."""
     if len(batch) < PACKED_BYTES_MIN:
         return False
     return len(batch) >= (PACKED_BYTES_MIN if read_header(batch).codec is Codec.ZSTD else PLAIN_BYTES_MIN)
+
+
+def naming_row(id_: bytes, batch: bytes) -> bytes:
+    """The row of a batch whose body is the object with an id, of 16 bytes."""
+    return LARGE + id_ + batch[: header_bytes(batch)]
 
 
 class _Unstored(Exception):
@@ -83,11 +89,10 @@ class _Bodies:
 
     def row_of(self, batch: bytes) -> bytes:
         """The row of a batch; the batch itself, when its body is yet to be put."""
-        size = header_bytes(batch)
-        body = batch[size:]
+        body = batch[header_bytes(batch) :]
         digest = blake2b(body, digest_size=_ID_BYTES).digest()
         if digest in self.ids:
-            return LARGE + self.ids[digest] + batch[:size]
+            return naming_row(self.ids[digest], batch)
         self.missing[digest] = body
         return batch
 
@@ -230,7 +235,7 @@ class _Writing(_Reading):
         self._tx, self._bodies = tx, bodies
 
     def put(self, key: bytes, value: bytes) -> None:
-        self._tx.put(key, self._bodies.row_of(value) if key in BATCH and _is_large(value) else value)
+        self._tx.put(key, self._bodies.row_of(value) if key in BATCH and is_large(value) else value)
 
     def delete(self, key: bytes) -> bool:
         return self._tx.delete(key)

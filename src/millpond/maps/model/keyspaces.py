@@ -8,10 +8,10 @@ from __future__ import annotations
 from millpond.kernel.keyspace import REGISTRY, Scope
 
 __all__ = (
-    "ABSORBED", "ALERTED", "ALERTS", "CATALOGUE", "CLONED", "CONFIRMED", "COPIED", "HANDED_OVER", "HISTORY",
-    "HISTORY_AGE", "JOB", "LOADS", "LOG", "MAINTENANCE", "NAMED", "NODE_LIST", "PART_NUMBER", "PART_RETENTION",
-    "POND_ID", "PROMISE", "QUARANTINE", "QUEUE", "RETAINED", "RETAINED_INDEXED", "RETAINED_SINCE", "SNAPSHOT",
-    "STREAMS", "TOKENS",
+    "ABSORBED", "ALERTED", "ALERTS", "CATALOGUE", "CLONED", "CONFIRMED", "COPIED", "COPY_BEGUN", "HANDED_OVER",
+    "HISTORY", "HISTORY_AGE", "JOB", "LOADS", "LOG", "MAINTENANCE", "NAMED", "NODE_LIST", "PART_NUMBER",
+    "PART_RETENTION", "POND_ID", "PROMISE", "QUARANTINE", "QUEUE", "RETAINED", "RETAINED_INDEXED", "RETAINED_SINCE",
+    "SNAPSHOT", "STREAMS", "TOKENS",
 )  # fmt: skip
 
 _SHARED, _LOCAL = Scope.SHARED, Scope.LOCAL
@@ -98,6 +98,7 @@ COPIED = REGISTRY.register(
     "pond", "copied", (), Scope.FOLDER, "text",
     "that the pond is a copy: `begun` while its files come, then a digest of what was entered, to see changes by",
 )  # fmt: skip
+COPY_BEGUN = b"begun"
 TOKENS = REGISTRY.register(
     "pond", "tokens", (), Scope.FOLDER, "JSON",
     "of a pond in a bucket, the tokens that its nodes take: as `tokens.json` of a folder has them",
