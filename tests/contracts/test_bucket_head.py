@@ -49,7 +49,7 @@ _NUMBERS = count(1)
 class TestSpace(SpaceContract):
     @pytest.fixture
     def space(self, tmp_path: Path) -> Iterator[Space]:
-        space = open_at(new_location(str(tmp_path)))
+        space = open_at(new_location(str(tmp_path)), max_staleness=1.0)
         yield space
         space.close()
 
@@ -225,6 +225,25 @@ def test_a_move_ends_all_writes_to_the_old_database_and_may_be_cut_off_anywhere(
         with moved.read() as tx:
             assert tx.get(b"large") == bytes(100)
     assert kind_of(lambda: claim(home, "s3://bucket/x", "0"), Invalid) == "head_other"
+
+
+def test_a_move_whose_database_was_lost_is_made_again_to_another_one() -> None:
+    before, bucket = claimed(), MemoryObjects()
+    with closing(opened(bucket, before)) as space:
+        assert space.write(counted) == 1
+
+    def stop(name: str) -> None:
+        if name == "head.copied":
+            raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("PGPASSWORD", server().password)
+        with steps.listening(stop), pytest.raises(KeyboardInterrupt):
+            head.move(before, f"{server().url()}#{before.id}-lost")
+        after = head.move(before, f"{server().url()}#{before.id}-other")
+        assert kind_of(lambda: opened(bucket, before), Fenced) == "head_moved"
+    with closing(opened(bucket, after)) as moved:
+        assert moved.write(counted) == 2
 
 
 def test_no_write_is_under_way_when_a_move_reads() -> None:

@@ -18,8 +18,9 @@ def new_location(folder: str) -> str:
     return to_json({"home": {"id": home.id, "bucket": home.bucket, "home": home.home}, "url": server().url()}).decode()
 
 
-def open_at(location: str) -> BucketSpace:
+def open_at(location: str, *, max_staleness: float = 0) -> BucketSpace:
     """The space at a place of `new_location`."""
     about = parse_object(location)
     home, bucket = Home(**about["home"]), open_objects(about["home"]["bucket"])
-    return open_head(home, about["url"], bucket, SystemClock(), max_staleness=1.0, before_writing=lambda: None)
+    return open_head(home, about["url"], bucket, SystemClock(), max_staleness=max_staleness,
+                     before_writing=lambda: None)  # fmt: skip

@@ -8,7 +8,8 @@ Both sides name each other, and every transaction reads the row as it begins. A 
 it that went on by itself, does not have the batch of the witness.
 
     move    the old row names the new home, so that nothing is written there any more ─▶ rows are copied
-            ─▶ the new row, then pond.json, name the new home. Whoever dies leaves a pond that only a move can open.
+            ─▶ the new row, then pond.json, name the new home. Whoever dies leaves a pond that only a move can open: to
+            the same database, or, while pond.json names the old one, to any other.
 
 Invariants:
 * no transaction is committed in a database that is emptied, another pond's, or not the home of the pond any more;
@@ -289,6 +290,8 @@ def _taken(home: Home) -> Invalid:
 def move(before: Home, url: str) -> Home:
     """Copy the rows of a pond to another database, and let nobody write to the old one from now on; the new home.
 
+    `before` is what pond.json says: of several moves the one counts that changes it first.
+
     Raises: `Invalid`, kind `head_other`, when the new place is taken; as `open_head` for the old one.
     """
     address = full_address(url, before.id)
@@ -313,9 +316,9 @@ def move(before: Home, url: str) -> Home:
 
 def _leave_home(before: Home, after: Home, tx: Transaction) -> None:
     row = tx.get(_HOME)
-    if row != _ROW.encode(after):  # it does when an earlier move was interrupted
+    with suppress(Fenced):  # an earlier move was interrupted: nobody wrote where pond.json does not point
         _check(before, _ROW.encode(before), row)
-        tx.put(_HOME, _ROW.encode(after))
+    tx.put(_HOME, _ROW.encode(after))
 
 
 def _begin_copy(copying: Home, tx: Transaction) -> None:
