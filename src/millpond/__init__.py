@@ -75,8 +75,8 @@ def copy(
     """Copy a pond to a folder or a bucket, or these `maps` of it into the pond there; what is copied is verified.
 
     Of a whole pond go its layered maps with their history, its branches, tags, repositories and events; of maps by name
-    `main`, with its history. Copied again, what changed since is sent, also after a copy that was cut short. `advance` is
-    called with bytes as they are sent.
+    `main`, with its history. Copied again, what changed since is sent, also after a copy that was cut short. `advance`
+    is called with bytes as they are sent.
 
     Raises:
         NotFound: there is no pond at the source, or no such map.
