@@ -90,6 +90,7 @@ EMPTY: dict[str, tuple[str, ...] | None] = {
     "events expire": None,
     "events read": None,
     "events export": None,
+    "events append": None,
     "events import": None,
     "events delete": None,
     "events settings list": (),

@@ -17,6 +17,7 @@ from millpond.cli.event_details import details_of, line_of
 from millpond.cli.serve import _utc_lines
 from millpond.cli.watch import JOBS_MAX, Story, _screen
 from millpond.clock import ManualClock
+from millpond.events import lines
 from millpond.events.event import Event, NewEvent
 from millpond.events.many_watch import StreamEvent
 from millpond.events.names import StreamName
@@ -118,6 +119,28 @@ def test_events_are_exported_to_parquet(streams: Shell) -> None:
     assert "no place in a stream" in streams("events", "export", "--until", "x", "--out", "x.parquet", code=5).err
     error = streams("events", "export", "etl", "x", "--out", "x.parquet", "--json", code=3).err
     assert json.loads(error)["error"]["kind"] == "stream_not_found" and not Path("x.parquet").exists()
+
+
+def test_lines_of_a_file_or_a_pipe_are_events(streams: Shell) -> None:
+    Path("steps").write_bytes(b'{"step": 1}\n\n{"step": 2}\r\nthe last has no end')
+    words = ("events", "append", "etl", "steps", "steps", "--kind", "step", "--header", "team=a", "--source", "file")
+    assert streams(*words).out == "appended 3 events; 0 were there before\n"
+    assert streams(*words, "--json").object == {"events": 0, "repeated": 3, "past_retention": 0}
+    said = [
+        (row["payload"], row["kind"], row["headers"])
+        for row in streams("events", "read", "etl", "steps", "--json").objects
+    ]
+    assert said == [(text, "step", {"team": "a"}) for text in ('{"step": 1}', '{"step": 2}', "the last has no end")]
+    assert "appended 2 events" in streams("events", "append", "etl", "piped", typed="one\ntwo\n").out
+    assert "no NAME=VALUE" in streams("events", "append", "etl", "piped", "--header", "team", code=5, typed="").err
+    assert "file does not exist" in streams("events", "append", "etl", "piped", "none", code=3).err
+
+
+def test_a_file_that_is_none_of_lines_is_named_by_its_line(streams: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "EVENT_BYTES_MAX", 10)
+    said = streams("events", "append", "etl", "long", code=5, typed="short\n" + 20 * "x")
+    assert "the line is too long for an event (line=2, bytes_max=10)" in said.err
+    assert streams("events", "list", "etl", "long", "--json").objects[0]["events"] == 1
 
 
 def test_history_that_is_older_than_the_retention_is_imported_with_a_warning(streams: Shell) -> None:

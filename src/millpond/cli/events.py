@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from millpond.events.index import StreamIndex
     from millpond.events.maintenance import MaintenanceReport
 
-__all__ = ("compress", "delete", "expire", "export", "imported", "listed", "read", "stats")
+__all__ = ("append", "compress", "delete", "expire", "export", "imported", "listed", "read", "stats")
 
 _HERE = "pond"
 QueueOption = Annotated[
@@ -163,6 +163,47 @@ def export(
     else:
         size = console.human_bytes(done.bytes)
         console.say(f"wrote {_counted(done.events, done.streams)} ({size}) to {out}")
+
+
+@verb(
+    "events append",
+    "millpond events append etl nightly steps.ndjson --kind step",
+    "tail -f steps.ndjson | millpond events append etl nightly",
+)
+def append(
+    queue: Annotated[str, typer.Argument(metavar="QUEUE", help="The queue.")],
+    job_set: Annotated[str, typer.Argument(metavar="JOBSET", help="The job set.")],
+    file: Annotated[
+        Path | None, typer.Argument(metavar="[FILE]", help="A file of lines.", show_default="what is piped in")
+    ] = None,
+    kind: Annotated[str, typer.Option("--kind", metavar="KIND", help="The kind of each event.")] = "",
+    header: Annotated[
+        list[str] | None,
+        typer.Option("--header", metavar="NAME=VALUE", help="A header of each event; repeatable."),
+    ] = None,
+    source: Annotated[
+        str, typer.Option("--source", metavar="NAME", help="Where the lines come from: each of them counts once.")
+    ] = "",
+    pond: PondPlace = _HERE,
+    json: Json = False,
+) -> None:
+    """Append each line of a file, or of what is piped in, as an event of now."""
+    from contextlib import nullcontext
+
+    from millpond.cli.versions.places import items
+    from millpond.clock import SystemClock
+    from millpond.events.lines import append_lines
+    from millpond.json_forms import plain
+
+    headers = items(header, "such as --header team=etl")
+    with existing_pond(pond) as opened, nullcontext(sys.stdin.buffer) if file is None else file.open("rb") as lines:
+        done = append_lines(
+            opened.events, queue, job_set, lines, now_ms=SystemClock().now_ms, kind=kind, headers=headers, source=source
+        )
+    if json:
+        console.print_json(plain(done))
+    else:
+        console.say(f"appended {console.human_count(done.events, 'event')}; {done.repeated:,} were there before")
 
 
 @verb(
