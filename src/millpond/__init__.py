@@ -80,7 +80,7 @@ def copy(
 
     Raises:
         NotFound: there is no pond at the source, or no such map.
-        Invalid: a part of the source cannot be copied, it is named; a place on nodes.
+        Invalid: a part of the source cannot be copied, it is named; a place on nodes, but for a whole pond to a folder.
         Conflict: the target has a pond or a map of its own, or was changed since it was copied.
         Corrupt: a file of the source is damaged, or what was copied does not verify.
         Unavailable: a place cannot be reached, or a disk is full.

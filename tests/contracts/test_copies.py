@@ -15,6 +15,7 @@ from millpond.events.keyspaces import COLLECTING, PLACE
 from millpond.kernel.lease import LeaseRow, LeaseWatch
 from millpond.kernel.steps import listening
 from millpond.testing.faults import KILL_AT, STEPS_LOG, occurrences
+from tests.clients.conftest import serving
 from tests.rings.forked import run_python
 from tests.rings.sampling import drawn
 
@@ -65,14 +66,14 @@ def fill(pond: Pond) -> None:
     pond.events.append("queue", "large", [bytes([number]) * LARGE_BYTES for number in range(4)])
 
 
-def said(pond: Pond) -> list[object]:
-    """The answers of a pond, at all its refs."""
+def said(pond: Pond, *, log: bool = True) -> list[object]:
+    """The answers of a pond, at all its refs, and its `log`."""
     questions = (["a", "b"], 6), (["a"], 10)
     refs = (pond, pond.branch("fix"), pond.at("v1"))
     return [
         *([ref.map("weather").lookup(keys, at=at).to_pylist() for keys, at in questions] for ref in refs),
         pond.map("nets").get(5), [commit["commit"] for commit in pond.history("weather").to_pylist()],
-        len(pond.map("weather").rows.past.changes()), [entry.chain for entry in pond.log.entries(0)],
+        len(pond.map("weather").rows.past.changes()), [entry.chain for entry in pond.log.entries(0)] if log else [],
         pond.repository("files").branch("main").get("a/b.txt"),
         *([(event.id, event.payload) for event in pond.events.read("queue", name)] for name in ("jobs", "large")),
     ]  # fmt: skip
@@ -231,7 +232,8 @@ def test_places_that_are_no_ponds_are_named(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="there is no pond here"):
         millpond.copy(tmp_path / "none", tmp_path / "two")
     opened(tmp_path / "one").close()
-    for source, target in ((tmp_path / "one", "http://node:1"), (tmp_path / "one", tmp_path / "one")):
+    on_node = "http://node:1"
+    for source, target in ((tmp_path / "one", on_node), (on_node, "s3://b/p"), (tmp_path / "one", tmp_path / "one")):
         with pytest.raises(Invalid) as caught:
             millpond.copy(source, target)
         assert caught.value.kind == "copy_place"
@@ -285,6 +287,23 @@ def test_a_copy_that_is_killed_is_gone_on_with(tmp_path: Path) -> None:
         with opened(target) as pond:
             assert said(pond) == expected, moment
     assert sent < int(whole.stdout)
+
+
+def test_a_pond_on_a_node_goes_whole_to_a_new_folder(tmp_path: Path) -> None:
+    with opened(tmp_path / "node") as pond:
+        fill(pond)
+        pond.create_map("s", kind="state", value="long", store="shard").load([{"key": "a", "value": 1}])
+        expected = said(pond, log=False)
+    with serving(tmp_path / "node") as url:
+        cut = run_python("-c", CHILD, url, str(tmp_path / "two"), **{KILL_AT: "restore.cloned"})
+        assert cut.returncode < 0, cut.stderr
+        copied = millpond.copy(url, tmp_path / "two")
+        with pytest.raises(Invalid, match="to a new folder"):
+            millpond.copy(url, tmp_path / "two")
+    assert (copied.maps, copied.files_reused > 0) == (("nets", "s", "weather"), True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["node", "two"]
+    with opened(tmp_path / "two") as pond:
+        assert (said(pond, log=False), pond.map("s").get("a")) == (expected, 1)
 
 
 def test_the_command(tmp_path: Path) -> None:

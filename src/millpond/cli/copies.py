@@ -16,13 +16,16 @@ from millpond.cli.verbs import verb
 
 __all__ = ("copy",)
 
-_Place = Annotated[str, typer.Argument(show_default=False, help="A map; or a pond: a folder with a / in it, a bucket.")]
+_Place = Annotated[
+    str, typer.Argument(show_default=False, help="A map; or a pond: ./folder, a bucket, a node.")
+]
 
 
 @verb(
     "copy",
     "millpond copy weather climate",
     "millpond copy data/pond s3://bucket/pond",
+    "millpond copy http://n1:7433 ./pond",
     "millpond copy s3://bucket/pond ./pond --map weather --map prices --json",
 )
 def copy(

@@ -19,10 +19,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from millpond.client.location import NodesLocation, parse_location
+from millpond.client.location import FolderLocation, NodesLocation, parse_location
 from millpond.clock import SystemClock
 from millpond.copies.files import Sent, copy_snapshots, held_files
 from millpond.copies.maps import MapsByName
+from millpond.copies.nodes import copy_node
 from millpond.copies.rows import WholePond
 from millpond.errors import Corrupt, Invalid
 from millpond.kernel.steps import step
@@ -60,11 +61,18 @@ def copy_pond(
     """Copy a pond, or these `maps` of it, and verify the copy.
 
     Maps in shards, events in Redis and runs of workflows are refused; by their names, maps are copied from a pond that
-    has such.
+    has such. A pond on nodes goes whole, with all of these that the nodes hold, to a new folder.
 
     Raises: as `millpond.copy`.
     """
     clock = clock or SystemClock()
+    location = parse_location(source)
+    if isinstance(location, NodesLocation):
+        folder = parse_location(target)
+        if maps or not isinstance(folder, FolderLocation):
+            raise _of_nodes(source)
+        names, fetched = copy_node(location.urls, folder.folder, clock, advance)
+        return CopyReport(str(source), str(target), names, fetched.files, fetched.bytes, fetched.files_reused)
     with _opened(source, clock, create=False) as there:
         with _opened(target, clock, create=True) as here:
             if there.place.address == here.place.address:
@@ -80,11 +88,15 @@ def copy_pond(
 def _opened(place: str | os.PathLike[str], clock: Clock, *, create: bool) -> Pond:
     location = parse_location(place)
     if isinstance(location, NodesLocation):
-        raise Invalid(
-            "a pond on nodes is not copied", kind="copy_place", pond=place,
-            hint="name the folder of a node; or back it up, and restore it: millpond backup create",
-        )  # fmt: skip
+        raise _of_nodes(place)
     return location.open(create=True, clock=clock) if create else location.open_existing()
+
+
+def _of_nodes(place: str | os.PathLike[str]) -> Invalid:
+    return Invalid(
+        "a pond on nodes is copied whole, to a new folder", kind="copy_place", pond=place,
+        hint="copy it to a folder, and from there; a node serves the folder of a copy: millpond serve --data FOLDER",
+    )  # fmt: skip
 
 
 def _copied(
