@@ -117,7 +117,7 @@ def test_one_node_serves_all_kinds_of_runs_and_goes_on_after_it_was_killed(
 
 
 def test_another_node_answers_for_every_run_and_takes_over_from_one_that_died(
-    serve: Callable[[], WorkflowServer],
+    serve: Callable[[], WorkflowServer], tmp_path: Path
 ) -> None:
     one, other = serve(), serve()
     assert one.program("all").wait(SECONDS) == 0
@@ -137,5 +137,15 @@ def test_another_node_answers_for_every_run_and_takes_over_from_one_that_died(
         begin(second, "after")
         assert CLOCK.monotonic() - died < 60
         assert second.GetLatestWfSpec(GetLatestWfSpecRequest(name="greeting")).id.name == "greeting"
-        runs = second.SearchWfRun(SearchWfRunRequest(wf_spec_name="greeting", status=LHStatus.RUNNING)).results
-        assert {run.id for run in runs} == {*(f"any-{number}" for number in range(6)), "after"}
+        names = {*(f"any-{number}" for number in range(6)), "after"}
+        search = SearchWfRunRequest(wf_spec_name="greeting", status=LHStatus.RUNNING)
+        assert {run.id for run in second.SearchWfRun(search).results} == names
+        worker = other.program("work", str(tmp_path / "done"))
+        try:
+            assert until(lambda: not second.SearchWfRun(search).results)
+        finally:
+            worker.terminate()
+            worker.wait(SECONDS)
+    attempts = Counter((tmp_path / "done").read_text().splitlines())
+    assert {line.split()[0] for line in attempts} == names
+    assert set(attempts.values()) == {1}, "no task is handed out twice"

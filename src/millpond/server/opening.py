@@ -58,5 +58,5 @@ def _in_bucket(location: BucketLocation, settings: Settings, clock: Clock) -> Po
     return location.open(
         clock=clock, serve=True, max_staleness=settings.objects.max_staleness / 1000, cache=settings.objects.cache,
         maps_memory_max=settings.maps.memory_max, maps_history=settings.maps.history,
-        space=settings.objects.space,
+        space=settings.objects.space, events_reports=settings.events.reports,
     )  # fmt: skip
