@@ -30,6 +30,7 @@ import grpc
 from grpc_health.v1 import health_pb2
 
 from millpond.errors import MillpondError, Unavailable
+from millpond.extras import extra_missing
 from millpond.server.armada.events_api import EVENT_ROWS
 from millpond.server.armada.jobs_api import JOB_ROWS
 from millpond.server.armada.means import SURFACE
@@ -135,6 +136,9 @@ async def serving_grpc(front: Front, means: Means, port: int, connections_max: i
 def _workflows(front: Front) -> tuple[WorkflowService | None, list[Service[Any]]]:
     """The workflows of a node, and their services; none without the extra `workflows`, whose messages they speak."""
     if find_spec("littlehorse") is None:
+        return None, []
+    if front.node.bucket is not None and find_spec("rocksdict") is None:
+        _LOG.warning("workflows are not served: %s", extra_missing("rocksdict"))
         return None, []
     from millpond.server.workflows.methods import workflow_methods
     from millpond.server.workflows.metrics import WorkflowMetrics

@@ -177,14 +177,17 @@ class Follower(Processor):
         )  # fmt: skip
 
     def _follow(self) -> None:
+        try:
+            self._read_entries()
+        except NotFound as error:
+            self.behind = error.kind == "log_trimmed"
+            raise
+
+    def _read_entries(self) -> None:
         """Read entries, as long as there is room for them."""
         with closing(self._log.follow(self.number, self._read)) as following:
             while not self._stopping.is_set():
-                try:
-                    entries = following.next(ENTRIES_PER_READ, _ROUND_SECONDS)
-                except NotFound:
-                    self.behind = True
-                    raise
+                entries = following.next(ENTRIES_PER_READ, _ROUND_SECONDS)
                 with self._lock:
                     self._lock.wait_for(lambda: self._stopping.is_set() or len(self._queue) < ENTRIES_READ_MAX)
                     self._queue.extend(entries)
