@@ -125,11 +125,12 @@ def test_another_node_answers_for_every_run_and_takes_over_from_one_that_died(
         assert status(second, "all") == LHStatus.COMPLETED
         for number, stub in enumerate([first, second] * 3):
             begin(stub, f"any-{number}")
-        for stub in (first, second):
+        for number, stub in enumerate((first, second)):
             runs = stub.SearchWfRun(SearchWfRunRequest(wf_spec_name="greeting", status=LHStatus.RUNNING)).results
             assert {run.id for run in runs} == {f"any-{number}" for number in range(6)}
-            request = RegisterTaskWorkerRequest(task_worker_id="w", task_def_id=TaskDefId(name="greet"))
+            request = RegisterTaskWorkerRequest(task_worker_id=f"w-{number}", task_def_id=TaskDefId(name="greet"))
             assert [host.port for host in stub.RegisterTaskWorker(request).your_hosts] == [one.grpc_port]
+        assert until(lambda: {"w-0", "w-1"} <= set(first.GetTaskWorkerGroup(TaskDefId(name="greet")).task_workers))
     one.end(signal.SIGKILL)
     with other.stub() as second:
         died = CLOCK.monotonic()
@@ -149,3 +150,24 @@ def test_another_node_answers_for_every_run_and_takes_over_from_one_that_died(
     attempts = Counter((tmp_path / "done").read_text().splitlines())
     assert {line.split()[0] for line in attempts} == names
     assert set(attempts.values()) == {1}, "no task is handed out twice"
+
+
+@pytest.mark.full
+def test_an_owner_that_stood_still_does_no_harm_when_it_goes_on(serve: Callable[[], WorkflowServer]) -> None:
+    one, other = serve(), serve()
+    assert one.program("all").wait(SECONDS) == 0
+    with one.stub() as first, other.stub() as second:
+        begin(first, "before")
+        assert one.process is not None
+        one.process.send_signal(signal.SIGSTOP)
+        assert until(lambda: status(second, "before") == LHStatus.RUNNING)
+        begin(second, "meanwhile")
+        one.process.send_signal(signal.SIGCONT)
+        assert until(lambda: status(first, "meanwhile") == LHStatus.RUNNING)
+        inputs = {"name": VariableValue(str="x")}
+        again = RunWfRequest(wf_spec_name="greeting", id="meanwhile", variables=inputs)
+        assert code_of(first.RunWf, again)[0] == grpc.StatusCode.ALREADY_EXISTS
+        begin(first, "after")
+        for stub in (first, second):
+            search = SearchWfRunRequest(wf_spec_name="greeting", status=LHStatus.RUNNING)
+            assert {run.id for run in stub.SearchWfRun(search).results} == {"before", "meanwhile", "after"}
