@@ -49,7 +49,7 @@ from millpond.migrations import migrate
 from millpond.refs.face import POND, RefsFace
 from millpond.stores.lmdb.space import LmdbSpace
 from millpond.times.durations import is_off
-from millpond.workflows.keyspaces import INITIALIZED
+from millpond.workflows.keyspaces import INITIALIZED, OWNER
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -480,17 +480,20 @@ class Pond(PondFace, RefsFace):
         from millpond.maps.verify import verify_maps
 
         maps = verify_maps(self.loads, self.maps(), self.folder, full=full, going=going)
-        return maps + check_place(self.space, self.events.store) + _check_runs(self.space)
+        return _with_runs(maps + check_place(self.space, self.events.store), self)
 
 
-def _check_runs(space: Space) -> Report:
-    """Check the runs of workflows, where there are some and their extra is installed."""
-    from millpond.kernel.verify import Report
-
-    with space.read() as tx:
-        there = tx.get(INITIALIZED.pack()) is not None
-    if not there or find_spec("littlehorse") is None:
-        return Report()
+def _with_runs(report: Report, pond: Pond) -> Report:
+    """A report, and what is found of runs of workflows, where there are some and their extras are installed."""
+    with pond.space.read() as tx:
+        here, in_bucket = tx.get(INITIALIZED.pack()) is not None, tx.get(OWNER.pack()) is not None
+    if find_spec("littlehorse") is None or not (here or (in_bucket and find_spec("rocksdict"))):
+        return report
     from millpond.workflows.verify import check_runs
 
-    return check_runs(space)
+    beside = pond.place.beside("workflows")
+    if beside is None:
+        return report + check_runs(pond.space)
+    from millpond.workflows.partitions.bucket import check_bucket
+
+    return report + check_bucket(beside.objects, pond.clock, check_runs)

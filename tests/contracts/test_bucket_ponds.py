@@ -82,6 +82,17 @@ def test_events_are_those_of_a_folder(url: str, tmp_path: Path) -> None:
         assert other.collect_garbage(dry_run=True, grace="1m").files == 0
 
 
+def test_work_is_reported_as_events_where_that_is_wanted(url: str, tmp_path: Path) -> None:
+    for name, wanted in (("quiet", None), ("told", True)):
+        with opened(url, tmp_path / "one", events_reports=wanted) as pond:
+            pond.create_map(name, kind="state", value="long").load([{"key": "a", "value": 1}])
+    with opened(url, tmp_path / "other") as pond:
+        assert list(pond.events.read("millpond", "load/quiet")) == []
+        kinds = [event.kind for event in pond.events.read("millpond", "load/told")]
+        assert (kinds[0], kinds[-1]) == ("submitted", "succeeded")
+        millpond.copy(url, tmp_path / "copied")  # the pond's reports do not hinder
+
+
 def test_what_lies_on_this_machine_may_be_lost(url: str, tmp_path: Path) -> None:
     with opened(url, tmp_path / "cache") as pond:
         pond.create_map("m", kind="state", value="long").load([{"key": "a", "value": 1}])

@@ -1,4 +1,4 @@
-"""The contract of command logs over each driver: a log in a space, and a topic of a real broker."""
+"""The contract of command logs over each driver: a log in a space, in a bucket, and in a topic of a real broker."""
 
 from __future__ import annotations
 
@@ -12,11 +12,14 @@ import pytest
 from millpond.clock import SystemClock
 from millpond.kernel.keys import Prefix
 from millpond.stores.memory import MemorySpace
+from millpond.stores.objects import ObjectStore, open_objects
 from millpond.testing.contracts.command_logs import CommandLogContract
+from millpond.workflows.logs.bucket import BucketLog
 from tests.harness.embedded_log import EmbeddedLog
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from millpond.workflows.logs import CommandLog
     from millpond.workflows.logs.kafka import KafkaLog
@@ -35,6 +38,38 @@ class TestEmbeddedLog(CommandLogContract):
 
     def opened(self, log: CommandLog) -> CommandLog:
         return EmbeddedLog(self.space, Prefix("log"), log.partitions, SystemClock())
+
+
+class _BucketLogContract(CommandLogContract):
+    objects: ObjectStore
+    logs: list[BucketLog]
+
+    @pytest.fixture
+    def log(self, objects: ObjectStore) -> Iterator[CommandLog]:
+        self.objects, self.logs = objects, []
+        yield self._open(3)
+        for log in self.logs:
+            log.close()
+
+    def opened(self, log: CommandLog) -> CommandLog:
+        return self._open(log.partitions)
+
+    def _open(self, partitions: int) -> BucketLog:
+        log = BucketLog(self.objects, partitions, SystemClock())
+        self.logs.append(log)
+        return log
+
+
+class TestBucketLogOverAFolder(_BucketLogContract):
+    @pytest.fixture
+    def objects(self, tmp_path: Path) -> ObjectStore:
+        return open_objects(str(tmp_path / "bucket"))
+
+
+class TestBucketLogOverS3(_BucketLogContract):
+    @pytest.fixture
+    def objects(self, bucket: ObjectStore) -> ObjectStore:
+        return bucket
 
 
 @pytest.fixture(scope="module")

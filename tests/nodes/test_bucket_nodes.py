@@ -173,10 +173,7 @@ def test_what_a_node_on_a_bucket_does_not_have_is_refused_by_name(
     serve_it: Callable[..., Served], pair: tuple[Served, Served]
 ) -> None:
     node = pair[0]
-    for path, part in (
-        ("/console/runs", "workflows"),
-        ("/v1/log/state", "replication"), ("/v1/repair", "replication"),
-    ):  # fmt: skip
+    for path, part in (("/v1/log/state", "replication"), ("/v1/repair", "replication")):
         error = node.get(path, headers={"Accept": "application/json"})
         assert (error.status, error.json()["kind"]) == (400, "bucket_unsupported")
         assert error.json()["values"]["part"] == part
@@ -189,6 +186,9 @@ def test_what_a_node_on_a_bucket_does_not_have_is_refused_by_name(
         ({"events_store": "redis://localhost/0#pond"}, "a Redis for events"),
         ({"objects_backups": "/backups"}, "backups"), ({"maps_store": "shard"}, "shards"),
         ({"versions_objects": "/data"}, "another place for repositories"),
+        ({"workflows_store": "rocksdb"}, "another store of runs"),
+        ({"workflows_output": "kafka://localhost:9092/out"}, "topics of output"),
+        ({"workflows_log": "kafka://localhost:9092/runs", "workflows_checkpoints": "/c"}, "another log of workflows"),
     ):  # fmt: skip
         with pytest.raises(Invalid) as caught:
             serve_it(**{"server_url": "http://127.0.0.1:1", **settings})
@@ -196,17 +196,26 @@ def test_what_a_node_on_a_bucket_does_not_have_is_refused_by_name(
     assert sorted(job["name"] for job in node.get("/v1/jobs").json()["jobs"]) == [
         "cleanup", "compact", "condense", "events", "garbage", "retain", "verify",
     ]  # fmt: skip
-    assert node.get("/", headers={"Accept": "text/html"}).body.count(b"/console/runs") == 0
 
 
-def test_calls_of_workflows_are_refused_with_the_same_words(serve_it: Callable[..., Served]) -> None:
-    node = serve_it(server_grpc_port=0)
-    with grpc.insecure_channel(f"127.0.0.1:{node.node.settings.server.grpc_port}") as channel:
-        with pytest.raises(grpc.RpcError) as caught:
-            channel.unary_unary("/littlehorse.LittleHorse/RunWf")(b"", timeout=10)
-        assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
-        assert "workflows" in caught.value.details()
-        assert channel.unary_unary("/grpc.health.v1.Health/Check")(b"", timeout=10)
+def test_runs_begin_at_one_node_and_are_shown_by_the_console_of_another(serve_it: Callable[..., Served]) -> None:
+    pytest.importorskip("littlehorse")
+    from littlehorse.model import PutTaskDefRequest, RunWfRequest
+
+    from tests.models.workflows.specs import request
+
+    one, other = serve_it(server_grpc_port=0), serve_it(server_grpc_port=0)
+    with grpc.insecure_channel(f"127.0.0.1:{one.node.settings.server.grpc_port}") as channel:
+        for name, message in (
+            ("PutTaskDef", PutTaskDefRequest(name="work")), ("PutWfSpec", request("retried")),
+            ("RunWf", RunWfRequest(wf_spec_name="retried", id="r-1")),
+        ):  # fmt: skip
+            channel.unary_unary(f"/littlehorse.LittleHorse/{name}")(message.SerializeToString(), timeout=30)
+    for node in (one, other):
+        page = node.while_time_passes(
+            lambda node=node: node.get("/console/runs/run?tenant=default&id=r-1", headers={"Accept": "text/html"})
+        )
+        assert (page.status, b"r-1" in page.body) == (200, True)
 
 
 def test_parts_go_to_the_next_node_when_the_one_in_use_dies(pair: tuple[Served, Served]) -> None:

@@ -34,6 +34,7 @@ class WorkflowServer:
     def __init__(self, folder: Path, store: str = "pond", *options: str) -> None:
         """`options` are more words of `millpond serve`."""
         self.folder, self.store, self.options = folder, store, options
+        self.data = str(folder)
         self.settings: dict[str, str] = {}
         [self.port] = free_ports(1)
         self.process: Command | None = None
@@ -47,7 +48,7 @@ class WorkflowServer:
         """Begin to serve; it returns when the server is ready."""
         environment = {name: value for name, value in os.environ.items() if not name.startswith("MILLPOND_")}
         environment["MILLPOND_WORKFLOWS_STORE"] = self.store
-        words = ["serve", "--data", str(self.folder), "--port", str(self.port), "--json", *self.options]
+        words = ["serve", "--data", self.data, "--port", str(self.port), "--json", *self.options]
         self.process = Command(words, env=environment | self.settings, cwd=self.folder.parent)
         ready = json.loads(self.process.stdout.readline() or "{}")
         if ready.get("grpc_port") != self.grpc_port:

@@ -91,7 +91,7 @@ class BucketLocation:
         self, *, create: bool = True, clock: Clock | None = None, max_staleness: float | None = None,
         cache: str | os.PathLike[str] = "", cache_max: int | str | None = None,
         maps_memory_max: int | str | None = None, maps_history: str | int | None = None, serve: bool = False,
-        space: str = "",
+        space: str = "", events_reports: bool | str | None = None,
     ) -> Pond:  # fmt: skip
         """Open the pond, made if missing unless `create` is False. `serve`: be a node of it, one of any number.
         `space`: the database of its rows, `postgresql://user@server:5432/database`, for many changes a second. It is
@@ -100,7 +100,9 @@ class BucketLocation:
         Credentials and the server come from the environment: `AWS_ACCESS_KEY_ID` …, `AWS_ENDPOINT_URL`.
         `max_staleness`: how old in seconds what is read may be, by default 1; 0 asks the bucket each time. `cache`: the
         folder for copies of files, and `cache_max` the bytes of all copies in it (`16GiB`, or bytes), by default what
-        `MILLPOND_BUCKET_CACHE_MAX` says, else 16 GiB. The others are as in `open_pond`.
+        `MILLPOND_BUCKET_CACHE_MAX` says, else 16 GiB. `events_reports`: whether work appends events to the queue
+        `millpond`, for a request more each load; by default it does not, unless `MILLPOND_EVENTS_REPORTS` is `on`. The
+        others are as in `open_pond`.
 
         Raises: `Invalid` when the prefix holds something else or, without `create`, no pond, and for a bucket without
         conditional writes; `Denied` for a right that is missing; `Unavailable` when it cannot be reached.
@@ -110,15 +112,16 @@ class BucketLocation:
         from millpond.maps.loads.bucket_place import bucket_place
         from millpond.maps.model.beginning import Retention
         from millpond.memory_bound import memory_bound
-        from millpond.pond import Pond
+        from millpond.pond import REPORTS, Pond, reports_wanted
 
         clock = clock or SystemClock()
+        stated = os.environ.get(REPORTS, "off") if events_reports is None else events_reports
         place = bucket_place(
             self.url, clock, cache=os.fspath(cache), max_staleness=max_staleness, cache_max=cache_max, space=space
         )
         return Pond(
             place.folder, create=create, clock=clock, retention=Retention.of(None, maps_history), store="layers",
-            memory_max=memory_bound(maps_memory_max), place=place, serve=serve,
+            memory_max=memory_bound(maps_memory_max), place=place, serve=serve, events_reports=reports_wanted(stated),
         )  # fmt: skip
 
     def either(

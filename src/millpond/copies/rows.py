@@ -44,7 +44,7 @@ from millpond.versions.keyspaces import (
     STAGED,
     TAG,
 )
-from millpond.workflows.keyspaces import INITIALIZED
+from millpond.workflows.keyspaces import INITIALIZED, OWNER
 
 if TYPE_CHECKING:
     from millpond.kernel.space import ReadTransaction, Transaction
@@ -99,7 +99,7 @@ class WholePond:
         """
         parts = {
             "events in Redis": self.tx.get(EVENTS_PLACE.packed) is not None,
-            "workflows": self.tx.get(INITIALIZED.pack()) is not None,
+            "workflows": any(self.tx.get(keyspace.pack()) is not None for keyspace in (INITIALIZED, OWNER)),
             "repositories in a database": self.tx.get(PLACE.packed) is not None,
         }
         for part in (part for part, there in parts.items() if there):

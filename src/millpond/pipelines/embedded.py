@@ -1,4 +1,4 @@
-"""Runs of pipelines without a server: the engine, its log and a worker in one process, on the space of a pond.
+"""Runs of pipelines without a server: the engine, its log and a worker in one process, on a pond.
 
     run ─▶ processor (its thread) ─▶ a task is handed over ─▶ carried out here ─▶ report ─▶ …
 
@@ -18,7 +18,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 import littlehorse
-from filelock import FileLock, Timeout
 from littlehorse.config import LHConfig
 from littlehorse.exceptions import LHTaskException
 from littlehorse.model import (
@@ -44,17 +43,18 @@ from littlehorse.utils import extract_value, to_variable_value
 from littlehorse.worker import WorkerContext
 
 from millpond.clock import SystemClock
-from millpond.errors import AlreadyExists, Conflict, Invalid
+from millpond.errors import AlreadyExists, Invalid
 from millpond.nodes.data_starts import DataStarts
 from millpond.pipelines import tasks
 from millpond.pipelines.compiled import compiled
+from millpond.pipelines.engine import open_engine, read_pond
 from millpond.pipelines.plan import cron_words
 from millpond.pipelines.step import held
 from millpond.server.workflows.data_watch import LOOK_SECONDS, at_cursor
 from millpond.workflows.engine import key_of
 from millpond.workflows.engine.cron import parse_cron
 from millpond.workflows.engine.pipeline_starts import PARAMETERS, STEP, spec_name
-from millpond.workflows.processor import Applied, Processor, read_rows
+from millpond.workflows.processor import Applied
 from millpond.workflows.processor.running import running_attempts
 from millpond.workflows.tasks.queues import BEATING, Worker
 
@@ -87,20 +87,10 @@ class Ended:
 
 @contextmanager
 def embedded(pond: Pond, place: str, tell: Callable[[str], object]) -> Iterator[EmbeddedRuns]:
-    """An engine on the pond in a folder, while this lasts; `tell` gets a line for each event.
+    """An engine on the pond, while this lasts; `tell` gets a line for each event.
 
-    Raises: `Conflict` when another process works on the pond in this way, or its runs are in another store.
+    Raises: as `open_engine`.
     """
-    pond.place.refuse("workflows")
-    if (pond.folder / "workflows").exists():
-        raise Conflict("the runs of this pond are in another store", kind="workflows_place", store="rocksdb",
-                       hint="serve the pond, and deploy the pipeline there")  # fmt: skip
-    lock = FileLock(pond.folder / "pipelines.lock")
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        raise Conflict("another process runs pipelines of this pond", kind="pipelines_busy", folder=pond.folder,
-                       hint="wait for it, or serve the pond and deploy the pipeline there") from None  # fmt: skip
     runs = EmbeddedRuns(pond, tell)
     before = os.environ.get("MILLPOND_POND")
     os.environ["MILLPOND_POND"] = place
@@ -112,13 +102,11 @@ def embedded(pond: Pond, place: str, tell: Callable[[str], object]) -> Iterator[
         if before is not None:
             os.environ["MILLPOND_POND"] = before
         runs.close()
-        lock.release()
 
 
 def task_runs(pond: Pond, run: str) -> list[TaskRun]:
-    """The task runs of a run on the pond in a folder."""
-    processor = Processor(pond.space, SystemClock(), lambda _: None)
-    return read_rows(processor, TENANT, lambda rows: [row for _, row in rows.list(TaskRun, (run,))])
+    """The task runs of a run on the pond."""
+    return read_pond(pond, SystemClock(), TENANT, lambda rows: [row for _, row in rows.list(TaskRun, (run,))])
 
 
 class EmbeddedRuns:
@@ -130,15 +118,14 @@ class EmbeddedRuns:
         self._handed: asyncio.Queue[ScheduledTask | None] = asyncio.Queue()
         self._id = f"embedded-{os.getpid()}{BEATING}"
         self._reason = ""
-        self._processor = Processor(pond.space, self._clock, self._pass_on)
-        self._processor.start()
-        for attempt in running_attempts(self._processor):
+        self._engine = open_engine(pond, self._clock, self._pass_on)
+        for attempt in [attempt for processor in self._engine.processors() for attempt in running_attempts(processor)]:
             lost = attempt.lost("the process that worked on it is gone", self._clock.now_ms())
-            self._processor.submit(attempt.tenant, lost).result()
+            self._engine.submit(attempt.tenant, lost).result()
 
     def close(self) -> None:
         """End the engine; runs that have not ended go on when it is begun again."""
-        self._processor.stop()
+        self._engine.stop()
 
     def run(self, declared: Declared, program: Program, inputs: Mapping[str, Any], run: str) -> Ended:
         """Run a pipeline to its end, or go on with the run of this id.
@@ -184,8 +171,9 @@ class EmbeddedRuns:
             nonlocal looked
             if self._clock.monotonic() - looked >= LOOK_SECONDS:
                 looked = self._clock.monotonic()
-                for tenant, request in starts.look(self._processor):
-                    self._processor.submit(tenant, request).result()
+                for processor in self._engine.processors():
+                    for tenant, request in starts.look(processor):
+                        self._engine.submit(tenant, request).result()
             return True
 
         self.work(look)
@@ -206,10 +194,10 @@ class EmbeddedRuns:
         return "" if row is None else LHStatus.Name(row.status)
 
     def _send(self, request: Message) -> Message | None:
-        return self._processor.submit(TENANT, request).result()
+        return self._engine.submit(TENANT, request).result()
 
     def _row(self, kind: type[Any], name: Message) -> Any:
-        return read_rows(self._processor, TENANT, lambda rows: rows.get(kind, key_of(name)))
+        return self._engine.read(TENANT, lambda rows: rows.get(kind, key_of(name)))
 
     def is_over(self, run: str) -> bool:
         """True when there is a run of this id, and it has ended."""
@@ -234,7 +222,7 @@ class EmbeddedRuns:
             self._handed.put_nowait(None)  # what the runs have come to is looked at
 
         for worker in idle:
-            self._processor.workers.wait(worker)
+            self._engine.workers.wait(worker)
         try:
             while goes_on():
                 with suppress(TimeoutError):
@@ -245,7 +233,7 @@ class EmbeddedRuns:
                         working.add(task)
                         task.add_done_callback(ended)
         finally:
-            while self._processor.workers.take((TENANT, STEP)) is not None:
+            while self._engine.workers.take((TENANT, STEP)) is not None:
                 pass  # all are this loop's, and a task that were handed to one of them now would be lost
             for task in tuple(working):
                 task.cancel()
@@ -289,11 +277,11 @@ class EmbeddedRuns:
         await self.submit(report)
         if planned["kind"] != PARAMETERS or words != "done":
             self._tell(f"{name}: {words}, {self._clock.monotonic() - began:.1f} s")
-        self._processor.workers.wait(Worker((TENANT, STEP), self._id))
+        self._engine.workers.wait(Worker((TENANT, STEP), self._id))
 
     async def submit(self, request: Message) -> Message | None:
         """The reply to a request of the worker."""
-        return await asyncio.wrap_future(self._processor.submit(TENANT, request))
+        return await asyncio.wrap_future(self._engine.submit(TENANT, request))
 
     def checkpoint(self, name: Message) -> Any:
         """A checkpoint that is there."""

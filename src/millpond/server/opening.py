@@ -47,7 +47,9 @@ def _in_bucket(location: BucketLocation, settings: Settings, clock: Clock) -> Po
         "shards": settings.maps.store == "shard",
         "another place for repositories": settings.versions.space or settings.versions.objects,
         "a Redis for events": settings.events.store,
-        "workflows": settings.workflows.log,
+        "another log of workflows": settings.workflows.log,
+        "another store of runs": settings.workflows.store != "pond",
+        "topics of output": settings.workflows.output,
         "backups": settings.objects.backups,
         "readers": settings.server.readers > 1,
     }
@@ -56,5 +58,5 @@ def _in_bucket(location: BucketLocation, settings: Settings, clock: Clock) -> Po
     return location.open(
         clock=clock, serve=True, max_staleness=settings.objects.max_staleness / 1000, cache=settings.objects.cache,
         maps_memory_max=settings.maps.memory_max, maps_history=settings.maps.history,
-        space=settings.objects.space,
+        space=settings.objects.space, events_reports=settings.events.reports,
     )  # fmt: skip

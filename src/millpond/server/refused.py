@@ -1,24 +1,20 @@
-"""The parts that a node on a bucket does not have: their routes and calls are refused by name.
+"""The parts that a node on a bucket does not have: their routes are refused by name.
 
 Their callers need a token, and the right that the route names, all the same: nobody else learns of the pond.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
-from typing import TYPE_CHECKING, Any
-
-import grpc
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from millpond.maps.loads.pond_folder import PondPlace
     from millpond.server.dispatch import Route
-    from millpond.server.rpc.dispatch import Front
 
-__all__ = ("RefusedCalls", "refuse_routes", "refused_part")
+__all__ = ("refuse_routes", "refused_part")
 
 _PARTS = {
-    "workflows": ("/console/runs",),
     "replication": (
         "/v1/nodes/status", "/v1/nodes/promote", "/v1/nodes/add", "/v1/nodes/remove", "/v1/nodes/promise",
         "/v1/nodes/confirmation", "/v1/log/acknowledgement", "/v1/log/state", "/v1/log/quarantine", "/v1/log/own",
@@ -27,8 +23,6 @@ _PARTS = {
     ),
 }  # fmt: skip
 """The beginnings of the paths of each part."""
-_SERVICES = {"littlehorse": "workflows"}
-"""The part of services, by the first word of their names."""
 
 
 def refused_part(path: str) -> str | None:
@@ -46,21 +40,3 @@ def refuse_routes(place: PondPlace, routes: Iterable[Route]) -> None:
         part = refused_part(route.path)
         if part is not None:
             route.refuse = lambda part=part: place.refuse(part)
-
-
-class RefusedCalls(grpc.GenericRpcHandler):
-    """Every call of gRPC, of services that a node on a bucket does not have."""
-
-    def __init__(self, front: Front) -> None:
-        self._front = front
-
-    def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[Any, Any] | None:
-        """The handler of a call: it refuses; None for one of no such service."""
-        part = _SERVICES.get(handler_call_details.method.lstrip("/").partition(".")[0])
-        if part is None:
-            return None
-
-        async def refused(_requests: AsyncIterator[bytes], context: Any) -> None:
-            await self._front.refuse(context, part)
-
-        return grpc.stream_stream_rpc_method_handler(refused)

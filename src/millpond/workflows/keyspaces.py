@@ -8,8 +8,8 @@ from __future__ import annotations
 from millpond.kernel.keyspace import REGISTRY, Scope
 
 __all__ = (
-    "COMMANDS", "DEFINITION", "DELETION", "FAILED", "GROUP", "INITIALIZED", "OUTBOX", "OUTPUT", "PLACE", "QUEUED",
-    "RECEIVED", "SENDING", "STORY", "TAG", "TIMER", "TIMER_TIME",
+    "COMMANDS", "DEFINITION", "DELETION", "FAILED", "GROUP", "INITIALIZED", "OUTBOX", "OUTPUT", "OWNER", "PLACE",
+    "QUEUED", "RECEIVED", "SENDING", "STORY", "TAG", "TIMER", "TIMER_TIME",
 )  # fmt: skip
 
 # A clone copies maps; the runs of a folder stay with the folder.
@@ -76,4 +76,8 @@ OUTPUT = REGISTRY.register(
 STORY = REGISTRY.register(
     "workflows", "story", ("position", "number"), _FOLDER, "JSON: tenant, milliseconds, events",
     "what a command tells of its run, until it is in the stream of events of that run",
+)  # fmt: skip
+OWNER = REGISTRY.register(
+    "workflows", "owner", (), _FOLDER, "JSON: a lease",
+    "of a pond in a bucket: the process that does the work of its workflows, by its address",
 )  # fmt: skip

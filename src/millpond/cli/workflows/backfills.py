@@ -12,7 +12,7 @@ from millpond.cli.options import Json, Master, PondPlace
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
 from millpond.cli.workflows.pipelines import Which, declared_of, pairs_of
-from millpond.cli.workflows.server import Server, Tenant, connected
+from millpond.cli.workflows.server import Server, Tenant, connected, opened_here
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -108,13 +108,12 @@ def _in_process(
 
     from millpond.pipelines.branches import whole_branch
     from millpond.pipelines.embedded import embedded
-    from millpond.pond import open_pond
 
     program, declared = declared_of(file, which)
     plan = declared.plan
     if master is not None:
         os.environ["MILLPOND_SPARK_MASTER"] = master
-    with open_pond(place) as opened, embedded(opened, place, _tell_failures) as runs:
+    with opened_here(place) as opened, embedded(opened, place, _tell_failures) as runs:
         own = of(_OfProcess(runs, plan.name), plan.name, [parameter.name for parameter in plan.parameters])
         runs.define(declared, program)
         merged = ""

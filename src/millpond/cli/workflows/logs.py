@@ -9,7 +9,7 @@ import typer
 from millpond.cli.options import Json
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
-from millpond.cli.workflows.server import Server, Tenant, connected, every_result
+from millpond.cli.workflows.server import Server, Tenant, connected, every_result, opened_here
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -81,9 +81,8 @@ def _of_node(server: str, tenant: str, run: str) -> list[Any]:
 def _of_pond(folder: str, run: str) -> list[Any]:
     from millpond.errors import NotFound
     from millpond.pipelines.embedded import task_runs
-    from millpond.pond import open_pond
 
-    with open_pond(folder) as pond:
+    with opened_here(folder) as pond:
         tasks = task_runs(pond, run)
     if not tasks:
         raise NotFound("the pond has no run of this id", kind="workflow_run", run=run, pond=folder)

@@ -10,7 +10,7 @@ import typer
 from millpond.cli.options import Json, Master, PondPlace
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
-from millpond.cli.workflows.server import Server, Tenant, connected
+from millpond.cli.workflows.server import Server, Tenant, connected, opened_here
 
 if TYPE_CHECKING:
     from millpond.pipelines.declare import Declared
@@ -79,15 +79,10 @@ def run(
     import os
 
     from millpond.clock import SystemClock
-    from millpond.errors import Invalid
     from millpond.pipelines.embedded import embedded
-    from millpond.pond import open_pond
     from millpond.workflows.backfill import run_name
 
     program, declared = declared_of(file, which)
-    if "://" in pond:
-        raise Invalid("a pipeline runs in this process on the pond in a folder", kind="pipeline_place", pond=pond,
-                      hint=f"millpond pipeline deploy {file}, and millpond run start {declared.plan.name}")  # fmt: skip
     if master is not None:
         os.environ["MILLPOND_SPARK_MASTER"] = master
     parameters = pairs_of(inputs or [])
@@ -97,7 +92,7 @@ def run(
     name = name or run_name(declared.plan.name, parameters)
     if again:
         name = f"{name}-{SystemClock().random_id()[:6]}"
-    with open_pond(pond) as opened, embedded(opened, pond, console.tell) as runs:
+    with opened_here(pond) as opened, embedded(opened, pond, console.tell) as runs:
         if runs.is_over(name):
             console.tell(f"{name} has ended; --again starts another run")
         ended = runs.run(declared, program, parameters, name)
@@ -110,12 +105,11 @@ def run(
 def _follow(place: str, program: Program, declared: Declared, parameters: dict[str, str]) -> None:
     from millpond.errors import Invalid
     from millpond.pipelines.embedded import embedded
-    from millpond.pond import open_pond
 
     if parameters:
         raise Invalid("a run that begins by itself has the defaults of its parameters", kind="pipeline_value",
                       parameter=next(iter(parameters)), hint="leave it out, or run without --follow")  # fmt: skip
-    with open_pond(place) as opened, embedded(opened, place, console.tell) as runs:
+    with opened_here(place) as opened, embedded(opened, place, console.tell) as runs:
         runs.follow(declared, program)
 
 

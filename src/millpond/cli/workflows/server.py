@@ -1,4 +1,4 @@
-"""The server of workflows, as commands reach it, and its errors as ours."""
+"""The server of workflows, as commands reach it, and its errors as ours; or the pond on which they run without one."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ if TYPE_CHECKING:
     import grpc
 
     from millpond.errors import MillpondError
+    from millpond.pond import Pond
     from millpond.settings import Settings
 
-__all__ = ("Server", "Tenant", "connected", "every_result", "host_and_port", "plain_message")
+__all__ = ("Server", "Tenant", "connected", "every_result", "host_and_port", "opened_here", "plain_message")
 
 Server = Annotated[
     str,
@@ -112,3 +113,18 @@ def plain_message(message: Any) -> Any:
     from google.protobuf.json_format import MessageToDict
 
     return MessageToDict(message, preserving_proto_field_name=True)
+
+
+def opened_here(place: str) -> Pond:
+    """The pond that this process works on: in a folder, or a bucket.
+
+    Raises: `Invalid`, kind `pipeline_place`, for one on nodes; as `open`.
+    """
+    from millpond.client.location import NodesLocation, parse_location
+    from millpond.errors import Invalid
+
+    location = parse_location(place)
+    if isinstance(location, NodesLocation):
+        raise Invalid("a pipeline runs in this process on the pond in a folder or a bucket", kind="pipeline_place",
+                      pond=place, hint="millpond pipeline deploy FILE, and millpond run start NAME")  # fmt: skip
+    return location.open()

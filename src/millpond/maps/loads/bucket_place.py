@@ -5,6 +5,7 @@
                       /snapshots/<map>.<…>/     files of layered maps, as in a folder
                       /repositories/            commits and indexes of branches
                       /events/<id>              large batches of events
+                      /workflows/               the log of commands, and checkpoints: `workflows/partitions/bucket.py`
                       /uploads/<part>           parts that came to a node, until their load is entered
 
 What the folder has may be lost between two openings: copies of files, locks, rows on their way.
@@ -64,7 +65,9 @@ __all__ = ("UNSUPPORTED", "BucketPlace", "bucket_place", "bucket_unsupported", "
 UNSUPPORTED = {
     "shards": "make the map with store='layers', or keep it in a pond in a folder",
     "a Redis for events": "leave events.store out: events lie in the bucket",
-    "workflows": "run pipelines from a pond in a folder",
+    "another log of workflows": "leave workflows.log out: all nodes on the bucket share the log that is in it",
+    "another store of runs": "leave workflows.store out: the log in the bucket is what counts",
+    "topics of output": "leave workflows.output out: watch the events of runs instead (workflows.events)",
     "replication": "leave nodes.urls out: every node on the bucket takes reads and writes, behind any load balancer",
     "backups": "copy the pond (millpond copy), or let the bucket keep versions",
     "readers": "leave server.readers out, and start more nodes",
@@ -329,7 +332,7 @@ class BucketPlace:
 
     def beside(self, part: str) -> Beside:
         """A folder of the pond's in the bucket: a copy of all rows is in the memory of each process."""
-        return Beside(ObjectsBelow(self.objects, part), self.now_ms)
+        return Beside(StoreBelow(self.objects, part), self.now_ms)
 
     def now_ms(self) -> int:
         """The time of the bucket, as it says of an object that is put now.

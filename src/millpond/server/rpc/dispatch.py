@@ -203,14 +203,6 @@ class Front:
             await self._abort(context, error)
         return result
 
-    async def refuse(self, context: _Context, part: str) -> None:
-        """End a call of a part that this node does not have, if its caller has a token."""
-        try:
-            self._let_in(Call(None, "", ""), context)
-            self.node.pond.place.refuse(part)
-        except MillpondError as error:
-            await self._abort(context, error)
-
     async def _abort(self, context: _Context, error: MillpondError) -> None:
         details = details_of(error, self.node.pond.folder)
         await context.abort(grpc_status(error), details, trailing_metadata(error, details))

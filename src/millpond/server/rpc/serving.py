@@ -30,19 +30,21 @@ import grpc
 from grpc_health.v1 import health_pb2
 
 from millpond.errors import MillpondError, Unavailable
+from millpond.extras import extra_missing
 from millpond.server.armada.events_api import EVENT_ROWS
 from millpond.server.armada.jobs_api import JOB_ROWS
 from millpond.server.armada.means import SURFACE
 from millpond.server.armada.queries_api import QUERY_ROWS
 from millpond.server.armada.queues_api import QUEUE_ROWS
 from millpond.server.certificates import Certificates
-from millpond.server.refused import RefusedCalls
 from millpond.server.rpc.dispatch import MESSAGE_BYTES_MAX, POLLS_MAX, Front, Service
 from millpond.server.rpc.health import WATCHES_MAX, Health
 
 if TYPE_CHECKING:
+    from millpond.nodes.node import Node
     from millpond.server.armada.means import Means
     from millpond.server.workflows.service import WorkflowService
+    from millpond.server.workflows.shared.service import SharedWorkflows
     from millpond.settings import Settings
 
 __all__ = ("MESSAGE_BYTES_MAX", "SERVICES", "choose_port", "serving_grpc")
@@ -110,10 +112,9 @@ async def serving_grpc(front: Front, means: Means, port: int, connections_max: i
     server = grpc.aio.server(options=_options(node.settings, connections_max), maximum_concurrent_rpcs=_rpcs_max(front))
     health = Health()
     states = health.states
-    workflows, services = (None, []) if node.bucket is not None else _workflows(front)
+    workflows, services = _workflows(front)
     services += (Service(name, SURFACE, means, rows) for name, rows in SERVICES.items())
-    refused = [] if node.bucket is None else [RefusedCalls(front)]
-    server.add_generic_rpc_handlers([health.handler(), *map(front.handler, services), *refused])
+    server.add_generic_rpc_handlers([health.handler(), *map(front.handler, services)])
     _listen(server, node.settings, port)
     await server.start()
     if workflows is not None:
@@ -136,19 +137,36 @@ def _workflows(front: Front) -> tuple[WorkflowService | None, list[Service[Any]]
     """The workflows of a node, and their services; none without the extra `workflows`, whose messages they speak."""
     if find_spec("littlehorse") is None:
         return None, []
+    if front.node.bucket is not None and find_spec("rocksdict") is None:
+        _LOG.warning("workflows are not served: %s", extra_missing("rocksdict"))
+        return None, []
     from millpond.server.workflows.methods import workflow_methods
     from millpond.server.workflows.metrics import WorkflowMetrics
     from millpond.server.workflows.service import WorkflowService
 
     workflows, services = WorkflowService(front.node), []
-    if front.node.settings.workflows.log:
-        from millpond.server.workflows.shared.service import SharedWorkflows, peer_methods
+    shared = _shared(front.node)
+    if shared is not None:
+        from millpond.server.workflows.shared.service import peer_methods
 
-        workflows = shared = SharedWorkflows(front.node)
+        workflows = shared
         services.append(peer_methods(shared))
     front.metrics.registry.register(WorkflowMetrics(workflows))
     front.workflows = workflow_methods(workflows)
     return workflows, [*services, front.workflows]
+
+
+def _shared(node: Node) -> SharedWorkflows | None:
+    """The workflows of a node that shares them with others; None for those of one folder."""
+    if node.bucket is not None:
+        from millpond.server.workflows.shared.bucket import BucketWorkflows
+
+        return BucketWorkflows(node)
+    if node.settings.workflows.log:
+        from millpond.server.workflows.shared.kafka import KafkaWorkflows
+
+        return KafkaWorkflows(node)
+    return None
 
 
 async def _resume(workflows: WorkflowService) -> None:

@@ -78,6 +78,8 @@ class WorkflowService:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._beginning = asyncio.Lock()
         self.workers = Workers()
+        self.members: Callable[[], list[str]] = self.hosts
+        """The addresses of all processes that serve these workflows; `hosts` are those with tasks of their own."""
         self.stories_dropped, self.outputs_dropped = Tally(), Tally()
         self.registered = Registrations(node.clock)
         self.lost = LostWorkers(self)
@@ -173,12 +175,15 @@ class WorkflowService:
 
         Raises: as `Processor.submit`; `Invalid` for topics of output where no brokers are named.
         """
-        if isinstance(request, PutTenantRequest) and request.HasField("output_topic_config") and not self._has_output:
-            raise Invalid("no brokers are named for topics of output", kind="output_topics", tenant=request.id,
-                          hint="set workflows.output, or leave output_topic_config out")  # fmt: skip
+        self._refuse_topics(request)
         if isinstance(request, ScheduleWfRequest):
             request = await self._placed(request)
         return await self._posted(await self._own(), tenant, request)
+
+    def _refuse_topics(self, request: Request) -> None:
+        if isinstance(request, PutTenantRequest) and request.HasField("output_topic_config") and not self._has_output:
+            raise Invalid("no brokers are named for topics of output", kind="output_topics", tenant=request.id,
+                          hint="set workflows.output, or leave output_topic_config out")  # fmt: skip
 
     async def _placed(self, request: ScheduleWfRequest) -> ScheduleWfRequest:
         """A schedule at its place: what waits for data begins behind what is there now."""

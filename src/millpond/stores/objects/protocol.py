@@ -171,7 +171,7 @@ class ObjectStore(Objects):
 class Beside(NamedTuple):
     """Objects beside a space, for what is too large for its rows, and the time of day as their place tells it."""
 
-    objects: Objects
+    objects: ObjectStore
     now_ms: Callable[[], int]
 
 

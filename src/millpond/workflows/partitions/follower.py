@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, cast
 
 from littlehorse.model import ScheduledTask
 
-from millpond.errors import MillpondError, Unavailable, Uncertain
+from millpond.errors import MillpondError, NotFound, Unavailable, Uncertain
 from millpond.kernel.worker import WorkerThread
 from millpond.workflows.partitions.entries import (
     ClockEntry,
@@ -81,6 +81,8 @@ class Follower(Processor):
         self._undecided: set[Queue] = set()
         self._fired: set[DueTimer] = set()
         self._sent, self._unsent, self._clock_position = (0, 0), True, 0
+        self.behind = False
+        """True when the log was trimmed beyond what is applied here: it cannot be followed any more."""
         super().__init__(space, clock, passed_on, workers, measures, stories=stories, owning=False)
         with space.read() as tx:
             self._place = self.partition.place = read_place(tx)
@@ -175,6 +177,13 @@ class Follower(Processor):
         )  # fmt: skip
 
     def _follow(self) -> None:
+        try:
+            self._read_entries()
+        except NotFound as error:
+            self.behind = error.kind == "log_trimmed"
+            raise
+
+    def _read_entries(self) -> None:
         """Read entries, as long as there is room for them."""
         with closing(self._log.follow(self.number, self._read)) as following:
             while not self._stopping.is_set():

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 
 from millpond.errors import Conflict, NotFound
 from millpond.kernel.steps import step
-from millpond.stores.rocksdb.space import RocksSpace
 from millpond.workflows.partitions.followed import read_place
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from millpond.stores.rocksdb.space import RocksSpace
     from millpond.workflows.logs import CommandLog
     from millpond.workflows.partitions.checkpoints import Checkpoints
 
@@ -42,7 +42,7 @@ def open_store(folder: Path, number: int, log: CommandLog, checkpoints: Checkpoi
     """
     path, end = folder / f"{number}", log.end(number)
     newest = max(checkpoints.positions(number), default=0)
-    space = RocksSpace(path, durable=False)
+    space = _rocks_space(path, durable=False)
     position = _position(space)
     if position > end or newest > end:
         space.close()
@@ -65,14 +65,20 @@ def open_store(folder: Path, number: int, log: CommandLog, checkpoints: Checkpoi
 def _restored(path: Path, number: int, checkpoints: Checkpoints) -> RocksSpace:
     new = path.with_name(f"{number}.new")
     shutil.rmtree(new, ignore_errors=True)
-    space = RocksSpace(new, durable=True)
+    space = _rocks_space(new, durable=True)
     checkpoints.restore(number, space)
     space.close()
     step("workflows.restored")
     shutil.rmtree(path, ignore_errors=True)
     step("workflows.replacing")
     new.rename(path)
-    return RocksSpace(path, durable=False)
+    return _rocks_space(path, durable=False)
+
+
+def _rocks_space(path: Path, *, durable: bool) -> RocksSpace:
+    from millpond.stores.rocksdb.space import RocksSpace  # of an extra, which a pond in a folder does without
+
+    return RocksSpace(path, durable=durable)
 
 
 def _position(space: RocksSpace) -> int:

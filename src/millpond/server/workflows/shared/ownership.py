@@ -6,7 +6,8 @@
 Invariants:
 * a partition is owned only when its store is at the end that the log had when it was given;
 * partition 0, the metadata, is followed by every process, and owned by one;
-* a step that fails is tried again, as long as the group wants it.
+* a step that fails is tried again, as long as the group wants it;
+* a store that fell behind the beginning of its log is made anew, of a checkpoint.
 """
 
 from __future__ import annotations
@@ -96,13 +97,14 @@ class Ownership:
 
     # -- partitions -----------------------------------------------------------------------------------
 
-    def _settle(self) -> float | None:
+    def _settle(self) -> float:
+        self._reopen_behind()
         numbers = self._wanted()
         for number in sorted(self.owned.keys() - numbers):
             self._lose(number)
         missing = sorted(numbers - self.owned.keys())
         if not missing:
-            return None
+            return self._clock.monotonic() + _LOOK_SECONDS
         # One after another, and what is wanted is looked up anew between two.
         return self._clock.monotonic() + (0 if self._gained(missing[0]) else _RETRY_SECONDS)
 
@@ -125,6 +127,16 @@ class Ownership:
         self.owned[number] = follower
         return True
 
+    def _reopen_behind(self) -> None:
+        """Open stores anew that the log no longer reaches back to: it was trimmed while this process stood still."""
+        for number in [number for number, (follower, _) in self._open.items() if follower.behind]:
+            _LOG.warning("partition %s is behind its log: it is opened anew", number)
+            if number in self.owned:
+                self._lose(number)
+            if number == METADATA:
+                self._close(number)
+                self.metadata = self._opened(number)
+
     def _lose(self, number: int) -> None:
         follower = self.owned.pop(number)
         self._stop_telling(number)
@@ -140,7 +152,7 @@ class Ownership:
         follower = Follower(self._log, number, space, *self._for_followers, stories=self._append is not None)
         follower.start()
         self._open[number] = follower, space
-        self._saved[number] = self._clock.monotonic(), follower.position
+        self._saved[number] = self._clock.monotonic(), max(self._checkpoints.positions(number), default=0)
         return follower
 
     def _stop_telling(self, number: int) -> None:
@@ -162,6 +174,13 @@ class Ownership:
                 is_ours = isinstance(error, MillpondError)
                 _LOG.warning("no checkpoint of partition %s: %s", number, error, exc_info=None if is_ours else error)
         return self._clock.monotonic() + min(_LOOK_SECONDS, self._interval)
+
+    def save_many(self, entries: int) -> None:
+        """Make checkpoints now of the partitions with so many entries since their last one."""
+        for number, follower in list(self.owned.items()):
+            if follower.position - self._saved[number][1] >= entries:
+                self._saved[number] = float("-inf"), self._saved[number][1]
+                self._save(number)
 
     def _save(self, number: int) -> None:
         follower = self.owned.get(number)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ("ELSEWHERE", "METHODS", "SERVICE", "Elsewhere", "Peers")
 
 SERVICE = "millpond.Workflows"
-METHODS = ("Submit", "Rows", "Workers")
+METHODS = ("Submit", "Rows", "Workers", "Members")
 ELSEWHERE = "partition_elsewhere"
 _STOPPING = "node_stopping"
 _CONNECT_SECONDS = 1.0

@@ -6,14 +6,14 @@
 
 Invariants:
 * a command is appended by its partition's owner, once: it is sent to another process again only if nothing was done;
-* a command or a read that comes while a partition moves waits for it, up to `MOVE_SECONDS`.
+* a command or a read that comes while a partition moves waits for it, up to `move_seconds`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, cast
 from urllib.parse import urlsplit
 
 from anyio.to_thread import run_sync
@@ -30,46 +30,69 @@ from millpond.server.workflows.shared.ownership import Ownership
 from millpond.server.workflows.shared.peers import METHODS, SERVICE, Elsewhere, Peers
 from millpond.server.workflows.shared.rows import SharedRows, answer
 from millpond.server.workflows.shared.wire import parts_of, reply_from, reply_to
-from millpond.stores.objects import open_objects
-from millpond.workflows.logs.kafka import KafkaLog
-from millpond.workflows.logs.kafka_config import read_client_config
-from millpond.workflows.logs.kafka_group import KafkaGroup
-from millpond.workflows.partitions import METADATA, RUN_PARTITIONS, Checkpoints, completed, partition_of_request
+from millpond.workflows.partitions import METADATA, completed, partition_of_request
 from millpond.workflows.partitions.entries import OutputEntry
 from millpond.workflows.processor import read_rows
 from millpond.workflows.processor.codec import decode_request, encode_request
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+    from pathlib import Path
 
     from google.protobuf.message import Message
 
     from millpond.nodes.node import Node
+    from millpond.server.workflows.output_relay import OutputRelay
     from millpond.workflows.engine import Request
-    from millpond.workflows.partitions import Follower
+    from millpond.workflows.logs import CommandLog
+    from millpond.workflows.partitions import Checkpoints, Follower
     from millpond.workflows.processor import Processor, ReadRows
 
-__all__ = ("MOVE_SECONDS", "SharedWorkflows", "peer_methods")
+__all__ = ("Group", "SharedParts", "SharedWorkflows", "peer_methods")
 
 T = TypeVar("T")
-MOVE_SECONDS = 20.0
-"""The time that a call waits for a partition that moves: longer than a killed owner is missed."""
 CHECKPOINT_SECONDS = 300.0
 """The time between two checkpoints of a partition that changes."""
 _PAUSE_SECONDS = 0.1
 _BEHIND_SECONDS = 10.0
 
 
+class Group(Protocol):
+    """The processes that share partitions, as one of them sees it."""
+
+    @property
+    def own(self) -> frozenset[int]:
+        """The partitions of this process."""
+
+    def owner(self, partition: int) -> str | None:
+        """The address of a partition's owner, as it was known a moment ago."""
+
+    def start(self) -> None:
+        """Take part."""
+
+    def stop(self) -> None:
+        """Take part no more: the others get the partitions."""
+
+
+class SharedParts(NamedTuple):
+    """A log, who of its processes owns what, the checkpoints of its partitions, and the folder of their stores here."""
+
+    log: CommandLog
+    group: Group
+    checkpoints: Checkpoints
+    folder: Path
+
+
 class SharedWorkflows(WorkflowService):
     """The workflows of one process of several. Use it from the event loop that `join` was called in."""
 
     look_again_seconds = 0.25
+    move_seconds = 20.0
+    """The time that a call waits for a partition that moves: longer than a killed owner is missed."""
 
     def __init__(self, node: Node) -> None:
         super().__init__(node)
         settings = node.settings
-        where = urlsplit(settings.workflows.log)
-        self._servers, self._topic = where.netloc, where.path.strip("/")
         host = urlsplit(node.url).hostname or settings.server.host
         self.address = f"{host}:{settings.server.grpc_port}"
         self._peers = Peers(settings)
@@ -90,24 +113,36 @@ class SharedWorkflows(WorkflowService):
         self._group.start()
         self.data.looking.begin()
 
+    @abstractmethod
+    def _open_parts(self) -> SharedParts:
+        """The log, and what belongs to it.
+
+        Raises: as `join`.
+        """
+
     def _open_log(self) -> None:
         node, settings = self._node, self._node.settings
-        config = read_client_config(Path(settings.workflows.log_config)) if settings.workflows.log_config else {}
-        self._log = KafkaLog(self._servers, self._topic, partitions=RUN_PARTITIONS + 1, config=config)
-        objects = open_objects(settings.workflows.checkpoints)
-        self._group = KafkaGroup(self._log, self._topic, self.address, lambda: self._ownership.wake())
+        parts = self._open_parts()
+        self._log, self._group = parts.log, parts.group
         self._ownership = Ownership(
-            self._log, Path(node.pond.folder) / "shared-workflows" / self._topic, Checkpoints(objects),
+            parts.log, parts.folder, parts.checkpoints,
             node.clock, assigned=lambda: self._group.own, passed_on=self._pass_on, workers=self.workers,
             measures=self.measures, interval=CHECKPOINT_SECONDS,
             append=node.events.volumes.of("workflows") if settings.workflows.events else None,
-            dropped=self.stories_dropped.add,
-            relay=lambda number, follower: relay_of(
-                settings.workflows, number, follower.space, node.clock,
-                ended=lambda place: follower.note(OutputEntry(*place)), dropped=self.outputs_dropped.add,
-            ),
+            dropped=self.stories_dropped.add, relay=self._relay_of if self._has_output else None,
         )  # fmt: skip
         self.processors = cast("dict[int, Processor]", self._ownership.owned)
+
+    @property
+    def _has_output(self) -> bool:
+        settings = self._node.settings.workflows
+        return bool(settings.output or settings.log)
+
+    def _relay_of(self, number: int, follower: Follower) -> OutputRelay:
+        return relay_of(
+            self._node.settings.workflows, number, follower.space, self._node.clock,
+            ended=lambda place: follower.note(OutputEntry(*place)), dropped=self.outputs_dropped.add,
+        )  # fmt: skip
 
     async def begin(self) -> None:  # type: ignore[override]
         """Nothing: `join` began it."""
@@ -128,10 +163,6 @@ class SharedWorkflows(WorkflowService):
         await self.data.looking.end()
         await self._peers.close()
 
-    def hosts(self) -> list[str]:
-        """The addresses of all processes, of which each has tasks of its own."""
-        return list(self._group.members())
-
     async def _ask_others(self, request: bytes) -> list[bytes]:
         """The answers of the other processes about the workers of a task."""
 
@@ -141,7 +172,7 @@ class SharedWorkflows(WorkflowService):
             except (Unavailable, Uncertain):  # it has ended: its workers register elsewhere, within a minute
                 return b""
 
-        return await asyncio.gather(*(ask(address) for address in self.hosts() if address != self.address))
+        return await asyncio.gather(*(ask(address) for address in self.members() if address != self.address))
 
     # -- commands -------------------------------------------------------------------------------------
 
@@ -150,6 +181,7 @@ class SharedWorkflows(WorkflowService):
 
         Raises: as `Follower.submit`; `Unavailable`, kind `partition_moving`; as the owner answers.
         """
+        self._refuse_topics(request)
         if isinstance(request, ScheduleWfRequest):
             request = await self._placed(request)
         whole = completed(request, lambda: self._node.clock.random_id() + self._node.clock.random_id())
@@ -186,7 +218,7 @@ class SharedWorkflows(WorkflowService):
         self, number: int, here: Callable[[Follower], Awaitable[T]], there: Callable[[str], Awaitable[T]]
     ) -> T:
         """The result of a function of the partition's follower, or of its owner's address."""
-        until = self._node.clock.monotonic() + MOVE_SECONDS
+        until = self._node.clock.monotonic() + self.move_seconds
         while True:
             follower = self._ownership.owned.get(number)
             if follower is not None:

@@ -1,6 +1,7 @@
 """Messages of processes to one another: commands, replies, and rows of a partition, as bytes.
 
 Workers  partition  tenant  task                ─▶  worker, began and seen, UTC milliseconds, and again
+Members  partition  tenant  address             ─▶  the addresses of all processes
 Submit   partition  tenant  request             ─▶  type and bytes of the reply, or nothing
 Rows     partition  tenant  "get"   kind  key   ─▶  the row, or nothing
                             "list"  kind  key  after  ─▶  key and row, key and row, …
