@@ -82,6 +82,14 @@ VARIABLES: dict[str, tuple[TypeDefinition, VariableValue]] = {
     "object": (of(VariableType.JSON_OBJ), VariableValue(json_obj='{"part":1}')),
     "list": (of(VariableType.JSON_ARR), VariableValue(json_arr="[1]")),
     "numbers": (TypeDefinition(inline_array_def={"array_type": INT}), VariableValue(array={"items": [WHOLE]})),
+    "reals": (
+        TypeDefinition(inline_array_def={"array_type": DOUBLE}),
+        VariableValue(array={"items": [VariableValue(double=1.5)]}),
+    ),
+    "rows": (
+        TypeDefinition(inline_array_def={"array_type": {"inline_array_def": {"array_type": INT}}}),
+        VariableValue(array={"items": [VariableValue(array={"items": [WHOLE]})]}),
+    ),
     "texts": (
         TypeDefinition(inline_map_def={"key_type": STR, "value_type": STR}),
         VariableValue(map={"entries": [{"key": VariableValue(str="part"), "value": VariableValue(str="x")}]}),
@@ -94,7 +102,8 @@ PATHS: dict[str, list[list[str | int]]] = {
     "text": [[0]],
     "object": [["part"]],
     "list": [[0]],
-    "numbers": [[0]],
+    "numbers": [[0], ["part"]],
+    "rows": [[0], [0, 0]],
     "texts": [["part"]],
     "car": [["wheels"], ["wings"], ["owner", "name"], ["owner", "age"]],
 }
@@ -237,6 +246,20 @@ def in_assignment(assignment: VariableAssignment, number: int) -> PutWfSpecReque
     return request("wrong", mutation=mutation)
 
 
+def in_older_mutation(assignment: VariableAssignment, number: int) -> PutWfSpecRequest:
+    wanted = in_mutation(assignment, number)
+    [mutation] = wanted.thread_specs["entrypoint"].nodes["0"].outgoing_edges[0].variable_mutations
+    mutation.literal_value.CopyFrom(VARIABLES[sorted(VARIABLES)[number // 5 % len(VARIABLES)]][1])
+    return wanted
+
+
+def in_map(assignment: VariableAssignment, number: int) -> PutWfSpecRequest:
+    type_ = TYPES[number % len(TYPES)]
+    entry = {"key": VariableAssignment(literal_value=VariableValue(str="part")), "value": assignment}
+    built = {"map_type": {"key_type": STR, "value_type": type_}, "entries": [entry]}
+    return request("wrong", Node(throw_event={"event_def_id": {"name": "any"}, "content": {"map_builder": built}}))
+
+
 def in_part(assignment: VariableAssignment, number: int) -> PutWfSpecRequest:
     name = sorted(VARIABLES)[number % len(VARIABLES)]
     mutation = VariableMutation(
@@ -315,8 +338,8 @@ def in_literal(_assignment: VariableAssignment, number: int) -> PutWfSpecRequest
 
 
 PLACES: list[Place] = [
-    in_mutation, in_assignment, in_part, in_task, in_name_of_task, in_event, in_timeout, in_sleep, in_condition,
-    in_child, in_name_of_child, in_thread, in_threads, in_wait, in_wait_for_child, in_literal,
+    in_mutation, in_older_mutation, in_map, in_assignment, in_part, in_task, in_name_of_task, in_event, in_timeout,
+    in_sleep, in_condition, in_child, in_name_of_child, in_thread, in_threads, in_wait, in_wait_for_child, in_literal,
 ]  # fmt: skip
 
 

@@ -42,7 +42,6 @@ from millpond.workflows.engine.variable_scopes import find
 __all__ = (
     "Scope",
     "evaluated",
-    "at_path",
     "condition_holds",
     "legacy_holds",
 )
@@ -89,7 +88,7 @@ def evaluated(scope: Scope, assignment: VariableAssignment) -> VariableValue:
         case "json_path":
             value = at_json_path(value, assignment.json_path)
         case "lh_path":
-            value = at_path(scope, value, assignment.lh_path)
+            value = _at_path(scope, value, assignment.lh_path)
     return coerced(value, assignment.target_type, cast=True) if assignment.HasField("target_type") else value
 
 
@@ -149,11 +148,10 @@ def _built(scope: Scope, builder: InlineStructBuilder) -> VariableValue:
 def _map(scope: Scope, assignment: VariableAssignment) -> VariableValue:
     value = VariableValue()
     value.map.SetInParent()
-    if assignment.map_builder.HasField("map_type"):
-        value.map.map_type.CopyFrom(assignment.map_builder.map_type)
     for entry in assignment.map_builder.entries:
         value.map.entries.add(key=evaluated(scope, entry.key), value=evaluated(scope, entry.value))
-    return value
+    type_ = TypeDefinition(inline_map_def=assignment.map_builder.map_type)
+    return settled(scope.run.work, coerced(value, type_), type_)
 
 
 _SOURCES: Mapping[str, Callable[[Scope, VariableAssignment], VariableValue]] = {
@@ -168,7 +166,7 @@ _SOURCES: Mapping[str, Callable[[Scope, VariableAssignment], VariableValue]] = {
 }
 
 
-def at_path(scope: Scope, value: VariableValue, path: LHPath) -> VariableValue:
+def _at_path(scope: Scope, value: VariableValue, path: LHPath) -> VariableValue:
     """The value at a path of keys and indices."""
     for selector in path.path:
         match selector.WhichOneof("selector_type"):

@@ -6,17 +6,15 @@ from littlehorse.model import Edge, Node, VariableAssignment, VariableMutation, 
 
 from millpond.workflows.engine.assignments import (
     Scope,
-    at_path,
     condition_holds,
     evaluated,
     legacy_holds,
 )
 from millpond.workflows.engine.failures import NodeFailed, substitution
-from millpond.workflows.engine.metadata.assignment_types import is_computed
+from millpond.workflows.engine.metadata.assignment_types import is_computed, operand_of
 from millpond.workflows.engine.metadata.struct_values import settled
 from millpond.workflows.engine.values import json_paths
 from millpond.workflows.engine.values.conversions import (
-    NULL,
     check_size,
     coerced,
     is_null,
@@ -73,7 +71,8 @@ def _mutated(scope: Scope, mutation: VariableMutation, node_name: str) -> Variab
     """The new value of the variable on the left."""
     _row, declared = find(scope.run, scope.thread, mutation.lhs_name)
     type_ = type_of_def(declared.var_def)
-    old, operand = scope.variable(mutation.lhs_name), _operand(scope, mutation, node_name)
+    source = operand_of(mutation, node_name)
+    old, operand = scope.variable(mutation.lhs_name), evaluated(scope, source)
     if mutation.HasField("lhs_json_path"):
         new = _with_part(old, mutation.lhs_json_path, mutation.operation, operand)
     elif mutation.HasField("lhs_lh_path"):
@@ -82,7 +81,7 @@ def _mutated(scope: Scope, mutation: VariableMutation, node_name: str) -> Variab
         new = operand
     else:
         new = combined(mutation.operation, old, operand, keep_int=True)
-    truncated = kind_of(new) == "double" and is_computed(mutation.rhs_assignment)
+    truncated = kind_of(new) == "double" and is_computed(source)
     value = settled(scope.run.work, coerced(new, type_, cast=truncated), type_)
     check_size(f"variable {mutation.lhs_name}", value)
     return value
@@ -114,25 +113,6 @@ def _as_json_path(scope: Scope, mutation: VariableMutation) -> str:
                 selected = plain(evaluated(scope, selector.dynamic))
                 steps.append(f"[{selected}]" if isinstance(selected, int) else f"['{selected}']")
     return "$" + "".join(steps)
-
-
-def _operand(scope: Scope, mutation: VariableMutation, node_name: str) -> VariableValue:
-    """The value on the right."""
-    match mutation.WhichOneof("rhs_value"):
-        case "rhs_assignment":
-            return evaluated(scope, mutation.rhs_assignment)
-        case "literal_value":
-            return mutation.literal_value
-        case "node_output":
-            value = scope.output(node_name)
-            match mutation.node_output.WhichOneof("path"):
-                case "jsonpath":
-                    return at_json_path(value, mutation.node_output.jsonpath)
-                case "lh_path":
-                    return at_path(scope, value, mutation.node_output.lh_path)
-            return value
-        case _:
-            return NULL
 
 
 def inputs_of(scope: Scope, assignments: dict[str, VariableAssignment]) -> dict[str, VariableValue]:

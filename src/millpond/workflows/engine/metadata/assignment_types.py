@@ -38,14 +38,15 @@ from millpond.workflows.engine.values.conversions import (
     assignable,
     castable,
     is_null,
+    kind_name,
     type_name,
     type_of_def,
     type_of_value,
 )
+from millpond.workflows.engine.values.operations import BOOL, DOUBLE, INT, OPEN, STR, result_type
 from millpond.workflows.engine.work import Work, find_spec
 
 __all__ = (
-    "BOOL",
     "BUILT",
     "CAST",
     "CONTENT",
@@ -55,9 +56,9 @@ __all__ = (
     "LACKING",
     "LIST",
     "MUTATION",
-    "OPEN",
     "Types",
     "is_computed",
+    "operand_of",
     "output_of",
     "output_type",
 )
@@ -73,34 +74,17 @@ INPUT_TYPE: Final = (
 )
 LACKING: Final = "The struct needs the field {field}"
 MUTATION: Final = "Mutation of variable {variable} invalid: cannot use a {given} as a {type}"
-_OPERAND: Final = "Cannot {operation} to a {given}"
+_CHANGED: Final = "Cannot {operation} to a {given}"
+_ENTRY: Final = "An entry of the map expects type {type} but is type {given}"
+_OPERAND: Final = "{operation} to a {given} takes no {operand}"
 _PART: Final = "only JSON is changed in parts"
 
-OPEN: Final = TypeDefinition()
-BOOL: Final = TypeDefinition(primitive_type=VariableType.BOOL)
-_DOUBLE: Final = TypeDefinition(primitive_type=VariableType.DOUBLE)
-_INT: Final = TypeDefinition(primitive_type=VariableType.INT)
-_STR: Final = TypeDefinition(primitive_type=VariableType.STR)
-_NUMBERS: Final = ("INT", "DOUBLE")
 JSON: Final = ("JSON_OBJ", "JSON_ARR")
 LIST: Final = ("JSON_ARR", "ARRAY")
 _BUILDABLE: Final = ("STRUCT", "ANY")
 _SIZED: Final = ("STR", "BYTES", *JSON, "ARRAY", "MAP", "STRUCT")
-_ARITHMETIC: Final = (
-    VariableMutationType.SUBTRACT, VariableMutationType.MULTIPLY, VariableMutationType.DIVIDE, VariableMutationType.POW,
-)  # fmt: skip
-_LOGIC: Final = (VariableMutationType.AND, VariableMutationType.OR)
-_CHANGED: Final = {
-    VariableMutationType.ADD: ("STR", *LIST),
-    VariableMutationType.EXTEND: ("STR", "BYTES", *LIST, "MAP"),
-    VariableMutationType.REMOVE_IF_PRESENT: LIST,
-    VariableMutationType.REMOVE_INDEX: LIST,
-    VariableMutationType.REMOVE_KEY: ("JSON_OBJ", "MAP"),
-}
-"""The types that an operation changes, where it is none on numbers or truths."""
-_GROWING: Final = (VariableMutationType.ADD, VariableMutationType.EXTEND)
 _OUTPUTS: Final = {
-    "start_thread": _INT,
+    "start_thread": INT,
     "start_multiple_threads": TypeDefinition(primitive_type=VariableType.JSON_ARR),
     "run_child_wf": TypeDefinition(primitive_type=VariableType.WF_RUN_ID),
     "user_task": TypeDefinition(primitive_type=VariableType.JSON_OBJ),
@@ -146,18 +130,17 @@ class Types:
         """Fail where an assignment can never be a value of one of these types."""
         self._require(self.of(assignment), names, problem)
 
-    def check_mutation(self, mutation: VariableMutation, kind: TypeDefinition) -> None:
-        """Fail where a mutation can never be done on a variable of this type."""
+    def check_mutation(self, mutation: VariableMutation, kind: TypeDefinition, node: str) -> None:
+        """Fail where a mutation behind a node can never be done on a variable of this type."""
         if mutation.HasField("lhs_json_path") or mutation.HasField("lhs_lh_path"):
             self._require(kind, JSON, _PART, variable=mutation.lhs_name)
             return
-        if mutation.WhichOneof("rhs_value") != "rhs_assignment":
-            return
+        operand = operand_of(mutation, node)
         if mutation.operation == VariableMutationType.ASSIGN:
-            truncated = is_computed(mutation.rhs_assignment) and type_name(kind) == "INT"
-            self.check(MUTATION, mutation.rhs_assignment, _DOUBLE if truncated else kind, variable=mutation.lhs_name)
+            truncated = is_computed(operand) and kind_name(kind) == "INT"
+            self.check(MUTATION, operand, DOUBLE if truncated else kind, variable=mutation.lhs_name)
             return
-        self._combined(mutation.operation, kind, self.of(mutation.rhs_assignment))
+        self._combined(mutation.operation, kind, self.of(operand))
 
     def variable(self, name: str) -> TypeDefinition:
         """The type of a variable; `INPUT`, which several threads may declare, is first that of this thread."""
@@ -183,20 +166,24 @@ class Types:
             case "format_string":
                 for part in (assignment.format_string.format, *assignment.format_string.args):
                     self.of(part)
-                return _STR
+                return STR
             case "node_output":
                 return self._output(self.spec.thread_specs[self.thread].nodes[assignment.node_output.node_name])
             case "expression":
                 return self._expression(assignment)
             case "size_of":
                 self._require(self.of(assignment.size_of.operand), _SIZED, "only a collection has a size")
-                return _INT
+                return INT
             case "struct_builder":
                 struct = TypeDefinition(struct_def_id=assignment.struct_builder.struct_def_id)
                 self._check_built(struct, assignment.struct_builder.value)
                 return struct
-            case "map_builder" if assignment.map_builder.HasField("map_type"):
-                return TypeDefinition(inline_map_def=assignment.map_builder.map_type)
+            case "map_builder":
+                declared = assignment.map_builder.map_type
+                for entry in assignment.map_builder.entries:
+                    self.check(_ENTRY, entry.key, declared.key_type)
+                    self.check(_ENTRY, entry.value, declared.value_type)
+                return TypeDefinition(inline_map_def=declared)
         return OPEN
 
     def _output(self, node: Node) -> TypeDefinition:
@@ -238,21 +225,12 @@ class Types:
         """The type of an operation's result; operands that it never takes fail."""
         if operation not in VariableMutationType.values():
             self.fail("no operation has this number", operation=operation)
-        name = VariableMutationType.Name(operation)
-        adds_number = operation == VariableMutationType.ADD and type_name(left) in _NUMBERS
-        if operation in _LOGIC:
-            for side in (left, right):
-                self._require(side, ("BOOL",), _OPERAND, operation=name)
-            return BOOL
-        if operation in _ARITHMETIC or adds_number:
-            for side in (left, right):
-                self._require(side, _NUMBERS, _OPERAND, operation=name)
-            sides = type_name(left), type_name(right)
-            return _DOUBLE if "DOUBLE" in sides else _INT if sides == ("INT", "INT") else OPEN
-        if operation == VariableMutationType.ASSIGN:
-            return right
-        self._require(left, _CHANGED[operation], _OPERAND, operation=name)
-        return _grown(left, right) if operation in _GROWING else left
+        result = result_type(operation, left, right)
+        if result is None:
+            problem = _OPERAND if result_type(operation, left, OPEN) is not None else _CHANGED
+            self.fail(problem, operation=VariableMutationType.Name(operation), given=type_name(left),
+                      operand=type_name(right))  # fmt: skip
+        return result
 
     def _entered(self, type_: TypeDefinition, path: LHPath) -> TypeDefinition:
         """The type at a path of keys and indices."""
@@ -260,6 +238,8 @@ class Types:
             match type_.WhichOneof("defined_type"):
                 case "struct_def_id" | "inline_struct_def" if selector.WhichOneof("selector_type") == "key":
                     type_ = self._field(type_, selector.key)
+                case "inline_array_def" if selector.WhichOneof("selector_type") == "key":
+                    self.fail("the parts of an array have no names", key=selector.key)
                 case "inline_array_def":
                     type_ = type_.inline_array_def.array_type
                 case "inline_map_def":
@@ -279,7 +259,7 @@ class Types:
                 if is_required(content.fields[name]):
                     self.fail(LACKING, field=name)
             elif part.HasField("sub_structure"):
-                if type_name(kind).split()[0] not in _BUILDABLE:
+                if kind_name(kind) not in _BUILDABLE:
                     self.fail(BUILT, field=name, type=type_name(kind), given="STRUCT")
                 self._check_built(kind, part.sub_structure)
             else:
@@ -301,19 +281,24 @@ class Types:
         return content.fields[name].field_type
 
     def _require(self, type_: TypeDefinition, names: tuple[str, ...], problem: str, **values: object) -> None:
-        name = type_name(type_).partition(" ")[0]
-        if name not in (*names, "ANY"):
+        if kind_name(type_) not in (*names, "ANY"):
             self.fail(problem, given=type_name(type_), **values)
 
 
-def _grown(left: TypeDefinition, right: TypeDefinition) -> TypeDefinition:
-    """The type of a value that took in another one: an array or a map takes what is not of its type, too."""
-    match left.WhichOneof("defined_type"):
-        case "inline_array_def" if right not in (left, left.inline_array_def.array_type):
-            return TypeDefinition(inline_array_def={})
-        case "inline_map_def" if right != left:
-            return TypeDefinition(inline_map_def={})
-    return left
+def operand_of(mutation: VariableMutation, node: str) -> VariableAssignment:
+    """The right side of a mutation behind a node, also where an older client gives it in another field."""
+    match mutation.WhichOneof("rhs_value"):
+        case "literal_value":
+            return VariableAssignment(literal_value=mutation.literal_value)
+        case "node_output":
+            output = VariableAssignment(node_output={"node_name": node})
+            match mutation.node_output.WhichOneof("path"):
+                case "jsonpath":
+                    output.json_path = mutation.node_output.jsonpath
+                case "lh_path":
+                    output.lh_path.CopyFrom(mutation.node_output.lh_path)
+            return output
+    return mutation.rhs_assignment
 
 
 def output_of(node: Node) -> VariableAssignment | None:

@@ -14,15 +14,15 @@ from littlehorse.model import (
     ThreadVarDef,
     TypeDefinition,
     VariableAssignment,
-    VariableType,
     WorkflowEventDef,
 )
 
-from millpond.workflows.engine.metadata.assignment_types import BOOL, CONTENT, INPUT_TYPE, LIST, OPEN, Types, output_of
+from millpond.workflows.engine.metadata.assignment_types import CONTENT, INPUT_TYPE, LIST, Types, output_of
 from millpond.workflows.engine.metadata.spec_faults import Check
 from millpond.workflows.engine.threads import INPUT
 from millpond.workflows.engine.values.conversions import assignable, type_name, type_of_def
 from millpond.workflows.engine.values.messages import parts_of
+from millpond.workflows.engine.values.operations import BOOL, OPEN, STR
 from millpond.workflows.engine.variable_scopes import INHERITED
 from millpond.workflows.engine.work import find_spec
 
@@ -30,7 +30,6 @@ __all__ = ("check_returns", "check_types")
 
 _INSTANTS: Final = ("TIMESTAMP", "INT")
 _THREADS: Final = "`threadRunNumber` for WAIT_FOR_THREAD node must resolve to"
-_STR: Final = TypeDefinition(primitive_type=VariableType.STR)
 
 
 def check_types(check: Check, thread: str, name: str, node: Node) -> None:
@@ -42,7 +41,7 @@ def check_types(check: Check, thread: str, name: str, node: Node) -> None:
         if edge.WhichOneof("edge_condition") == "condition":
             types.check("a condition is no BOOL", edge.condition, BOOL)
         for mutation in edge.variable_mutations:
-            types.check_mutation(mutation, types.variable(mutation.lhs_name))
+            types.check_mutation(mutation, types.variable(mutation.lhs_name), name)
     for problem, assignment, names in _operands(node):
         types.check_kind(problem, assignment, names)
     match node.WhichOneof("node"):
@@ -102,7 +101,7 @@ def _operands(node: Node) -> Iterator[tuple[str, VariableAssignment, tuple[str, 
 def _check_task(check: Check, types: Types, task: TaskNode) -> None:
     """Inputs of a task have the types of its definition; the name of one that is computed is a text."""
     if task.WhichOneof("task_to_execute") == "dynamic_task":
-        types.check("the name of a task is a STR", task.dynamic_task, _STR)
+        types.check("the name of a task is a STR", task.dynamic_task, STR)
         return
     definition = check.work.rows.get(TaskDef, (task.task_def_id.name,)) or TaskDef()
     for declared, assignment in zip(definition.input_vars, task.variables, strict=False):
@@ -140,7 +139,7 @@ def _check_child(check: Check, types: Types, node: Node) -> None:
         ("Only STR variables are valid", child.wf_spec_var),
         ("Child WfRun ID must be a STR", child.child_id),
     ):
-        types.check(problem, assignment, _STR)
+        types.check(problem, assignment, STR)
     if child.WhichOneof("wf_spec") == "wf_spec_name" and child.wf_spec_name != check.spec.id.name:
         spec = find_spec(check.work, child.wf_spec_name, child.major_version if child.major_version >= 0 else None)
         if spec is not None:
@@ -175,7 +174,7 @@ def check_returns(check: Check, thread: str, spec: ThreadSpec) -> None:
             nothing = name
             continue
         type_ = check.types(thread, name).of(returned)
-        if first is not None and OPEN not in (first, type_) and type_name(first) != type_name(type_):
+        if first is not None and not (assignable(first, type_) and assignable(type_, first)):
             check.fail("exits of a thread return different types", thread, name, type=type_name(type_),
                        other=type_name(first))  # fmt: skip
         first = type_ if first in (None, OPEN) else first

@@ -22,9 +22,9 @@ from littlehorse.model import (
 )
 
 from millpond.errors import Invalid
-from millpond.workflows.engine.failures import substitution
+from millpond.workflows.engine.failures import NodeFailed, substitution
 from millpond.workflows.engine.limits import VALUE_BYTES_MAX
-from millpond.workflows.engine.values.conversions import fits, is_null, kind_of, type_name, value_type_name
+from millpond.workflows.engine.values.conversions import coerced, is_null, kind_of, type_name, value_type_name
 from millpond.workflows.engine.values.messages import parts_of
 from millpond.workflows.engine.work import Work, copied
 
@@ -125,9 +125,11 @@ class _Settling:
             value = content.fields[name].value
             if is_null(value) and not field.is_nullable:
                 raise substitution(f"the field {name} of the struct {struct} cannot be null")
-            if not fits(value, field.field_type):
+            try:
+                value.CopyFrom(coerced(value, field.field_type))
+            except NodeFailed as failed:
                 other = f"{type_name(field.field_type)}, not {value_type_name(value)}"
-                raise substitution(f"the field {name} of the struct {struct} is of type {other}")
+                raise substitution(f"the field {name} of the struct {struct} is of type {other}") from failed
             content.fields[name].masked = field.field_type.masked
             self.settle(value, field.field_type)
 

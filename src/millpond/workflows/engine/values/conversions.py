@@ -26,6 +26,7 @@ __all__ = (
     "kind_of",
     "is_null",
     "type_of_def",
+    "kind_name",
     "type_name",
     "type_of_value",
     "value_type_name",
@@ -79,22 +80,29 @@ def type_of_def(definition: VariableDef) -> TypeDefinition:
     return TypeDefinition(primitive_type=definition.type, masked=definition.masked_value)
 
 
+def kind_name(type_: TypeDefinition) -> str:
+    """The kind of a type: the name of a primitive type, STRUCT, ARRAY or MAP; ANY for an open type."""
+    field = type_.WhichOneof("defined_type")
+    if field == "primitive_type":
+        return VariableType.Name(type_.primitive_type)
+    return "ANY" if field is None else field.removeprefix("inline_").partition("_")[0].upper()
+
+
 def type_name(type_: TypeDefinition) -> str:
     """The name of a type for messages.
 
-    >>> type_name(TypeDefinition(primitive_type=VariableType.STR))
-    'STR'
+    >>> type_name(TypeDefinition(inline_array_def={"array_type": {"primitive_type": VariableType.STR}}))
+    'ARRAY of STR'
     """
-    field = type_.WhichOneof("defined_type")
-    match field:
-        case None:
-            return "ANY"
-        case "primitive_type":
-            return VariableType.Name(type_.primitive_type)
+    kind = kind_name(type_)
+    match type_.WhichOneof("defined_type"):
         case "struct_def_id":
             return f"STRUCT {type_.struct_def_id.name}"
-        case _:
-            return field.removeprefix("inline_").removesuffix("_def").upper()
+        case "inline_array_def" if type_.inline_array_def.HasField("array_type"):
+            return f"ARRAY of {type_name(type_.inline_array_def.array_type)}"
+        case "inline_map_def":
+            return f"MAP of {type_name(type_.inline_map_def.key_type)} to {type_name(type_.inline_map_def.value_type)}"
+    return kind
 
 
 def value_type_name(value: VariableValue) -> str:
@@ -105,14 +113,16 @@ def value_type_name(value: VariableValue) -> str:
     return VariableType.Name(_PRIMITIVES[kind]) if kind in _PRIMITIVES else kind.upper()
 
 
-def type_of_value(value: VariableValue) -> TypeDefinition:
-    """The type of a value that is not null; what its items are stays open."""
+def type_of_value(value: VariableValue, *, parts: bool = False) -> TypeDefinition:
+    """The type of a value that is not null; what it says of its parts, as its sender may, only with `parts`."""
     kind = kind_of(value)
     if kind in _PRIMITIVES:
         return TypeDefinition(primitive_type=_PRIMITIVES[kind])
     if kind == "struct":
         return TypeDefinition(struct_def_id=value.struct.struct_def_id)
-    return TypeDefinition(inline_array_def={}) if kind == "array" else TypeDefinition(inline_map_def={})
+    if kind == "array":
+        return TypeDefinition(inline_array_def={"array_type": value.array.element_type} if parts else {})
+    return TypeDefinition(inline_map_def=value.map.map_type if parts else {})
 
 
 def is_instant(instant: Timestamp) -> bool:
@@ -181,18 +191,32 @@ def castable(source: TypeDefinition, target: TypeDefinition) -> bool:
 
 
 def coerced(value: VariableValue, type_: TypeDefinition, *, cast: bool = False) -> VariableValue:
-    """A value as a type: the same, or converted as the type permits; `cast` permits more.
+    """A value as a type: the same, or converted as the type permits, at any depth; `cast` permits more of a scalar.
 
     Raises:
         NodeFailed: VAR_SUB_ERROR; the value cannot be converted.
     """
     if fits(value, type_):
         return value
-    if type_.WhichOneof("defined_type") == "primitive_type":
+    kind, field = kind_of(value), type_.WhichOneof("defined_type")
+    if field == "primitive_type":
         converted = _converted(value, type_.primitive_type, cast)
         if converted is not None:
             return converted
+    elif field in ("inline_array_def", "inline_map_def") and _CONTAINERS.get(kind or "") == field:
+        return _with_parts(value, type_)
     raise substitution(f"a value of type {value_type_name(value)} cannot be used as {type_name(type_)}")
+
+
+def _with_parts(value: VariableValue, type_: TypeDefinition) -> VariableValue:
+    """An array or a map with its parts converted."""
+    result = VariableValue()
+    for item in value.array.items:
+        result.array.items.append(coerced(item, type_.inline_array_def.array_type))
+    for entry in value.map.entries:
+        key = coerced(entry.key, type_.inline_map_def.key_type)
+        result.map.entries.add(key=key, value=coerced(entry.value, type_.inline_map_def.value_type))
+    return result
 
 
 def _converted(value: VariableValue, type_: VariableType, cast: bool) -> VariableValue | None:

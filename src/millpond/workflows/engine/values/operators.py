@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
 
-from littlehorse.model import Array, Comparator, VariableMutationType, VariableValue
+from littlehorse.model import Comparator, TypeDefinition, VariableMutationType, VariableValue
 
 from millpond.workflows.engine.failures import substitution
 from millpond.workflows.engine.values.conversions import (
     NULL,
+    assignable,
+    coerced,
     fits,
     integer,
     is_null,
@@ -18,8 +20,10 @@ from millpond.workflows.engine.values.conversions import (
     kind_of,
     plain,
     text_of,
+    type_of_value,
     value_type_name,
 )
+from millpond.workflows.engine.values.operations import operands, result_type
 
 __all__ = (
     "Operator",
@@ -43,10 +47,31 @@ def combined(
     operator = _OPERATORS.get(operation)
     if operator is None:
         raise substitution(f"no operation has the number {operation}")
-    result = operator(left, right)
+    result = operator(left, _operand(operation, left, right))
     if keep_int and kind_of(left) == "int" and kind_of(result) == "double":
         return integer(result.double)
     return result
+
+
+def _operand(operation: VariableMutationType, left: VariableValue, right: VariableValue) -> VariableValue:
+    """The right side of an operation, as the type that it takes; an element that extends an array, as an array."""
+    if is_null(left):
+        return right
+    kind = type_of_value(left, parts=True)
+    if not is_null(right) and result_type(operation, kind, type_of_value(right, parts=True)) is None:
+        raise _unsuitable(VariableMutationType.Name(operation), left, right)
+    types = operands(operation, kind)
+    if len(types) == 2 and _is_element(types[0], right):
+        return VariableValue(array={"items": [coerced(right, types[0])]})
+    return coerced(right, types[-1]) if types else right
+
+
+def _is_element(type_: TypeDefinition, value: VariableValue) -> bool:
+    """True for a value that becomes an element of an array of this type, and is no such array: that would be joined."""
+    if kind_of(value) != "array":
+        return True
+    parts, open_ = value.array.element_type, type_.WhichOneof("defined_type") is None
+    return not open_ and not (parts.ListFields() and assignable(parts, type_)) and fits(value, type_)
 
 
 def _both_numbers(name: str, left: VariableValue, right: VariableValue) -> tuple[float, float, bool]:
@@ -126,22 +151,14 @@ def _extend(left: VariableValue, right: VariableValue) -> VariableValue:
             return VariableValue(json_arr=json_text(plain(left) + plain(right)))
         case ("json_arr", _):
             return VariableValue(json_arr=json_text([*plain(left), plain(right)]))
-        case ("array", _):
-            return _lengthened(left, [right] if _is_element(left.array, right) else right.array.items)
+        case ("array", "array"):
+            return _lengthened(left, right.array.items)
         case ("map", "map"):
             return _merged(left, right)
     raise _unsuitable("EXTEND", left, right)
 
 
-def _is_element(array: Array, value: VariableValue) -> bool:
-    """True for a value that is an element of an array, and not an array of the same type: those are joined."""
-    if kind_of(value) != "array":
-        return True
-    open_type = array.element_type.WhichOneof("defined_type") is None
-    return not open_type and array.element_type != value.array.element_type and fits(value, array.element_type)
-
-
-def _lengthened(left: VariableValue, items: Iterable[VariableValue]) -> VariableValue:
+def _lengthened(left: VariableValue, items: Sequence[VariableValue]) -> VariableValue:
     array = VariableValue()
     array.CopyFrom(left)
     array.array.items.extend(items)
@@ -190,6 +207,8 @@ def _array_without(left: VariableValue, dropped: Callable[[int, VariableValue], 
 
 
 def _remove_key(left: VariableValue, right: VariableValue) -> VariableValue:
+    if is_null(right):
+        raise _unsuitable("REMOVE_KEY", left, right)
     name = text_of(right)
     if kind_of(left) == "json_obj":
         return VariableValue(json_obj=json_text({key: item for key, item in plain(left).items() if key != name}))
