@@ -118,9 +118,10 @@ class Site:
         with self.server.stub() as stub:
             values = [
                 stub.GetCheckpoint(CheckpointId(task_run=task.id, checkpoint_number=number), timeout=SECONDS).value
-                for number in range(1, task.total_checkpoints)
+                for number in range(task.total_checkpoints)
             ]
-        return [found for value in values if (found := json.loads(value.json_obj).get("$driver")) is not None]
+        rows = [json.loads(value.json_obj) for value in values if value.HasField("json_obj")]
+        return [row["$driver"] for row in rows if "$driver" in row]
 
     def loads(self, run: str) -> list[int]:
         """The rows of each load that a run entered; of a void ticket none."""

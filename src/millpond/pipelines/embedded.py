@@ -274,10 +274,11 @@ class EmbeddedRuns:
         if context.log_output:
             report.log_output.CopyFrom(to_variable_value(context.log_output))
         report.time.FromMilliseconds(self._clock.now_ms())
+        # Its next task shares a write with the report.
+        self._engine.workers.wait(Worker((TENANT, STEP), self._id))
         await self.submit(report)
         if planned["kind"] != PARAMETERS or words != "done":
             self._tell(f"{name}: {words}, {self._clock.monotonic() - began:.1f} s")
-        self._engine.workers.wait(Worker((TENANT, STEP), self._id))
 
     async def submit(self, request: Message) -> Message | None:
         """The reply to a request of the worker."""

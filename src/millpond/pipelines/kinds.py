@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import urllib3
 
+from millpond.clock import SystemClock
 from millpond.errors import Invalid, Unavailable
 from millpond.events.event import NewEvent
 from millpond.json_forms import plain, stable_json
@@ -95,7 +96,8 @@ def _parameters(
     zone = zone_of(planned.get("time_zone") or "UTC")  # a run of an earlier release has none
     began = datetime.fromtimestamp(step.context.scheduled_time.timestamp(), zone)  # by the clock of the engine
     at = (instant_of(step.context.wf_run_id.id) or began).astimezone(zone)
-    values: dict[str, Any] = {"run": {"id": step.context.wf_run_id.id, "began": began.astimezone(UTC).isoformat()}}
+    run = {"id": step.context.wf_run_id.id, "began": began.astimezone(UTC).isoformat()}
+    values: dict[str, Any] = {"run": {**run, "key": SystemClock().random_id()}}
     if branch:
         values["run"]["branch"] = branch
     mark = mark_of(values["run"]["id"])

@@ -1,8 +1,9 @@
 """An attempt at a step: its key, its checkpoints, its story, and its failures as workflows understand them.
 
 Invariants:
-* the key of a task run is drawn once, by its first checkpoint, and is the same in all its attempts; that of another run
-  is another, also when a run was deleted and its id is used again;
+* the key of a task run is the same in all its attempts: in a pipeline it is made of the key of the run, which the first
+  step draws; else its first checkpoint draws it. That of another run is another, also when a run was deleted and its id
+  is used again;
 * what a checkpoint holds is not done again by a later attempt;
 * an error that a repetition cannot mend is an exception with the name of its kind, which handlers of the workflow
   catch; any other fails the attempt, and is tried again as the workflow says.
@@ -14,11 +15,11 @@ import asyncio
 import atexit
 import os
 import traceback
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import grpc
 from littlehorse.exceptions import LHTaskException
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
 __all__ = ("Failed", "Step", "attempt", "held", "understood")
 
 _LASTING = (PermissionError, NotADirectoryError, IsADirectoryError, FileExistsError, FileNotFoundError)
+_SHORT_SECONDS = 0.05
+"""The time after which the story of an attempt says that it runs: of a shorter one, its end says so, too."""
 _RUN_CHARS = 48
 """Characters of a run's id in the key; what follows them makes it unique."""
 
@@ -109,36 +112,37 @@ class Step:
 
 
 async def attempt(
-    context: WorkerContext, work: Callable[[Step], Awaitable[dict[str, Any]]], *,
+    context: WorkerContext, work: Callable[[Step], Coroutine[Any, Any, dict[str, Any]]], *,
     log_bytes: int = ATTEMPT_LOG_BYTES_MAX, values: Mapping[str, Any] | None = None,
-    lineage: StepLineage | None = None, **about: str,
+    lineage: StepLineage | None = None, run_key: str = "", **about: str,
 ) -> dict[str, Any]:  # fmt: skip
     """Make an attempt at a step, tell its story and lineage, and keep its log; `about` are facts of all its events.
+
+    A run with a `run_key`, which no other run has, needs no checkpoint for the keys of its steps.
 
     Raises: `LHTaskException` where a repetition cannot help; else an error whose text is one sentence.
     """
     log = AttemptLog(log_bytes, values)
     try:
         with collecting(log):
-            return await _attempt(context, work, log, lineage, about)
+            return await _attempt(context, work, log, lineage, about, run_key)
     finally:
         if text := log.text():
             context.log(text)
 
 
 async def _attempt(
-    context: WorkerContext, work: Callable[[Step], Awaitable[dict[str, Any]]], log: AttemptLog,
-    lineage: StepLineage | None, about: Mapping[str, str],
+    context: WorkerContext, work: Callable[[Step], Coroutine[Any, Any, dict[str, Any]]], log: AttemptLog,
+    lineage: StepLineage | None, about: Mapping[str, str], run_key: str,
 ) -> dict[str, Any]:  # fmt: skip
     pond = os.environ.get("MILLPOND_POND", "pond")
     story: StepReports | None = None
     try:
-        key = await _once(context, lambda: _new_key(context))
+        key, context = await _key_of(context, run_key)
         story = replace(_story(context, key, about, lineage), masked=log.masked)
         if lineage is not None:
             PARENT.set((f"{key}.{context.attempt_number}", lineage.job))
-        await asyncio.to_thread(_with_pond, pond, story.running)
-        result = await work(Step(context, pond, key))
+        result = await _carried_out(work(Step(context, pond, key)), pond, story)
         await asyncio.to_thread(_with_pond, pond, lambda opened: _succeeded(story, opened, result))
     except asyncio.CancelledError:
         stopped = Closed("the step was stopped", kind="step_stopped")
@@ -158,6 +162,20 @@ async def _attempt(
             raise RuntimeError(log.masked(str(error))) from None
         raise LHTaskException(error.kind.replace("_", "-"), log.masked(str(error))) from None
     return result
+
+
+async def _carried_out(work: Coroutine[Any, Any, dict[str, Any]], pond: str, story: StepReports) -> dict[str, Any]:
+    """The result of the work of an attempt, of which the story says that it runs, if it is no short one."""
+    task = asyncio.create_task(work)
+    try:
+        ended, _ = await asyncio.wait({task}, timeout=_SHORT_SECONDS)
+        if not ended:
+            with suppress(MillpondError):  # its end will say so, if it can
+                await asyncio.to_thread(_with_pond, pond, story.running)
+        return await task
+    finally:
+        if task.cancel():  # the attempt was stopped
+            await asyncio.wait({task})
 
 
 def _traced(error: Exception) -> str:
@@ -186,15 +204,46 @@ def _is_retryable(error: MillpondError) -> bool:
     return isinstance(error, Unavailable | Conflict | Closed) and not isinstance(error, Fenced)
 
 
-def _new_key(context: WorkerContext) -> str:
+async def _key_of(context: WorkerContext, run_key: str) -> tuple[str, WorkerContext]:
+    """The key of a task run, and the context in which its checkpoints behind that begin."""
+    if not run_key:
+        return await _checkpoint(context, lambda _: _key(context, SystemClock().random_id())), context
+    key = _key(context, run_key)
+    if not context.attempt_number:
+        return key, context
+    try:
+        first = await _checkpoint(context, _unknown)
+    except _Unknown:
+        return key, context
+    if isinstance(first, str) and first.startswith(_key(context, "")):
+        return first, context  # an attempt by a worker of an earlier release drew it
+    return key, cast("WorkerContext", _Peeked(context, first))
+
+
+def _key(context: WorkerContext, drawn: str) -> str:
     run = run_path(context.wf_run_id)[:_RUN_CHARS]
-    return f"{run}_{context.task_run_id.task_guid}_{SystemClock().random_id()}"
+    return f"{run}_{context.task_run_id.task_guid}_{drawn}"
+
+
+class _Peeked:
+    """The context of a repeated attempt, of which the first checkpoint was read already."""
+
+    def __init__(self, context: WorkerContext, first: object) -> None:
+        self._context, self._first = context, [first]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._context, name)
+
+    async def execute_and_checkpoint(self, work: Callable[..., Any]) -> Any:
+        """The first checkpoint, then those that follow."""
+        return self._first.pop() if self._first else await self._context.execute_and_checkpoint(work)
 
 
 def _story(context: WorkerContext, key: str, about: Mapping[str, str], lineage: StepLineage | None) -> StepReports:
     queue = os.environ.get("LHC_TENANT_ID", "default")
     facts = {"step": context.task_def_name, **about}
-    return StepReports(queue, run_path(context.wf_run_id), key, facts, context.attempt_number, lineage=lineage)
+    began = SystemClock().monotonic()
+    return StepReports(queue, run_path(context.wf_run_id), key, facts, context.attempt_number, began, lineage=lineage)
 
 
 def _succeeded(story: StepReports | None, pond: Pond | RemotePond, result: Mapping[str, Any]) -> None:

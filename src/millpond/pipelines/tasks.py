@@ -24,6 +24,7 @@ from millpond.pipelines.rules import Finding, summary
 from millpond.pipelines.step import Failed, Step, attempt
 from millpond.pipelines.step_lineage import StepLineage
 from millpond.pipelines.tickets import ticket_of, void
+from millpond.workflows.engine.pipeline_starts import PARAMETERS
 from millpond.workflows.tasks.progress import showing
 
 if TYPE_CHECKING:
@@ -108,9 +109,12 @@ async def step(
 
     log_bytes = planned.get("log_bytes", ATTEMPT_LOG_BYTES_MAX)  # a run of an earlier release names none
     lineage = StepLineage(planned, values)
+    # The first step draws the key of the run; the values of a run of an earlier release have none.
+    run_key = "" if planned["kind"] == PARAMETERS else values["run"].get("key", "")
     return await attempt(
-        context, work, log_bytes=log_bytes, values=values, lineage=lineage, pipeline_step=planned["name"]
-    )
+        context, work, log_bytes=log_bytes, values=values, lineage=lineage, run_key=run_key,
+        pipeline_step=planned["name"],
+    )  # fmt: skip
 
 
 async def _job(step: Step, name: str, arguments: dict[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 | kind | when |
 |---|---|
-| `running` | an attempt began; header `attempt` |
+| `running` | an attempt began, and is told with its end if it is short; header `attempt` |
 | `failed` | an attempt failed; `retryable` tells if there may be another |
 | `succeeded` | the step is done: header for each fact of its result |
 
@@ -14,10 +14,11 @@ step's key as source, and positions that grow with the attempts; a late attempt'
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from millpond.clock import SystemClock
 from millpond.events.event import NewEvent
 
 if TYPE_CHECKING:
@@ -32,41 +33,53 @@ _LAST = 1 << 40
 """The position of the end, behind those of all attempts."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class StepReports:
-    """The events of one attempt at a step, whose facts are `masked`."""
+    """The events of one attempt at a step, whose facts are `masked`. It `began` at an instant of `monotonic`."""
 
     queue: str
     job_set: str
     key: str
     about: Mapping[str, str]
     attempt: int
+    began: float
     masked: Callable[[str], str] = str
     lineage: StepLineage | None = None
+    _runs: bool = False
 
     def running(self, pond: Pond | RemotePond) -> None:
-        """Report that the attempt begins."""
-        self._append(pond, "running", 2 * self.attempt + 1, {})
-        self._send(pond, "START")
+        """Report that the attempt has begun; without it, its end reports that, too."""
+        self._append(pond, [])
 
     def failed(self, pond: Pond | RemotePond, error: MillpondError, *, retryable: bool) -> None:
         """Report that the attempt failed."""
         facts = {"error": error.kind, "reason": error.message, "retryable": str(retryable).lower()}
-        self._append(pond, "failed", 2 * self.attempt + 2, facts)
+        self._append(pond, [("failed", 2 * self.attempt + 2, facts)])
         self._send(pond, "FAIL", error=str(error))
 
     def succeeded(self, pond: Pond | RemotePond, result: Mapping[str, object]) -> None:
         """Report that the step is done, with those facts of its result that are small."""
         facts = {name: str(fact) for name, fact in result.items() if isinstance(fact, str | int | float)}
-        self._append(pond, "succeeded", _LAST, facts)
+        self._append(pond, [("succeeded", _LAST, facts)])
         self._send(pond, "COMPLETE", result)
 
     def _send(self, pond: Any, kind: str, result: Mapping[str, Any] | None = None, error: str = "") -> None:
         if self.lineage is not None:
             self.lineage.send(pond, f"{self.key}.{self.attempt}", self.job_set, kind, result, error)
 
-    def _append(self, pond: Pond | RemotePond, kind: str, position: int, facts: Mapping[str, str]) -> None:
-        headers = {"job_id": self.key, "attempt": str(self.attempt), **self.about}
-        headers |= {name: self.masked(fact) for name, fact in facts.items()}
-        event = NewEvent(pond.clock.now_ms(), b"", kind, headers)
-        pond.events.append(self.queue, self.job_set, [event], source=self.key, positions=[position])
+    def _append(self, pond: Pond | RemotePond, ends: Sequence[tuple[str, int, Mapping[str, str]]]) -> None:
+        """Append events by their kinds, positions and facts, behind the beginning of the attempt."""
+        now, headers = pond.clock.now_ms(), {"job_id": self.key, "attempt": str(self.attempt), **self.about}
+        events = [
+            NewEvent(now, b"", kind, headers | {name: self.masked(fact) for name, fact in facts.items()})
+            for kind, _, facts in ends
+        ]
+        positions = [position for _, position, _ in ends]
+        if not self._runs:
+            began_ms = now - round(1000 * (SystemClock().monotonic() - self.began))
+            events.insert(0, NewEvent(began_ms, b"", "running", headers))
+            positions.insert(0, 2 * self.attempt + 1)
+        pond.events.append(self.queue, self.job_set, events, source=self.key, positions=positions)
+        if not self._runs:
+            self._runs = True
+            self._send(pond, "START")
