@@ -3,8 +3,9 @@
 The pond is filled by the cheapest real means: maps by the catalogue, branches in one write, streams by appends of
 many at once. Of each workflow the engine makes a run that ends well and one that fails; all others are the rows of
 those, with another id and time, a second apart, one in a hundred failed. One workflow has as many schedules as there
-are branches. Then `millpond serve` serves it, and pages are asked for in turn, again and again. The goal is 300 ms and
-250 kB: a page that misses it is marked. The first request of a page, which compiles its template, is not counted.
+are branches; maps have as many, of which some differ, and one job set has many events. Then `millpond serve` serves
+it, and pages are asked for in turn, again and again. The goal is 300 ms and 250 kB, the time of the node's processor: a
+page that misses it is marked. The first request of a page, which compiles its template, is not counted.
 
     python bench/console.py            1,000 maps, 10,000 branches, 1,000,000 runs, 1,000,000 streams
     python bench/console.py --quick    as many maps and branches, 100,000 runs and streams
@@ -25,6 +26,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
 
+import psutil
 import urllib3
 from littlehorse.model import (
     NodeRun,
@@ -46,7 +48,7 @@ from millpond.kernel.space import Transaction
 from millpond.maps.loads.load import load_job_set
 from millpond.pond import Pond
 from millpond.stores.memory import MemorySpace
-from millpond.versions.repository import new_branch
+from millpond.versions.repository import Repository, new_branch
 from millpond.versions.staging.branches import BranchRecord
 from millpond.workflows.store.addresses import Kind, address_of
 from millpond.workflows.store.initialization import initialization
@@ -55,8 +57,8 @@ from workflows_size import Store
 
 Rows: TypeAlias = list[tuple[bytes, bytes]]
 
-MAPS, BRANCHES = 1_000, 10_000
-WORKFLOWS = 200
+MAPS, BRANCHES, DIFFERING = 1_000, 10_000, 40
+WORKFLOWS, JOBS = 200, 25_000
 BATCH = 1_000
 YEARLY = "0 3 1 1 *"
 RUN, SECONDS = "f0" * 16, 1_767_225_600
@@ -66,8 +68,13 @@ SECONDS_MAX, BYTES_MAX = 0.3, 250_000
 PAGES = {
     "overview": "/", "maps": "/console/maps", "a map": "/console/maps/map_0500", "repositories": "/console/versions",
     "a repository": "/console/versions/flights", "streams": "/console/events",
-    "streams of a queue": "/console/events?queue=queue-7", "runs": "/console/runs",
+    "streams of a queue": "/console/events?queue=queue-7",
+    "a job set of 100,000 events": "/console/events/stream?queue=large&job_set=night", "runs": "/console/runs",
     "runs of a workflow": "/console/runs?workflow=flow-007", "failed runs": "/console/runs?status=EXCEPTION",
+    "runs by a tag": "/console/runs?workflow=flow-007&tag=count%3D1",
+    "failed runs by a tag": "/console/runs?workflow=flow-007&tag=count%3D9&status=EXCEPTION&since=2020-01-01",
+    "SQL over refs": "/console/sql?q=select+count(*)+from+refs+where+repository%3D'flights'",
+    "SQL over runs": "/console/sql?q=select+status,+count(*)+from+runs+where+workflow%3D'flow-007'+group+by+1",
     "workflows": "/console/workflows", "a workflow": "/console/workflows/workflow?name=flow-007",
     "a workflow with 10,000 schedules": "/console/workflows/workflow?name=flow-009",
     "tasks": "/console/workflows/tasks", "start a run": "/console/runs/start", "jobs": "/console/jobs",
@@ -77,7 +84,7 @@ PAGES = {
 
 def flow(name: str) -> Workflow:
     def thread(wf: WorkflowThread) -> None:
-        count = wf.declare_int("count")
+        count = wf.declare_int("count").searchable()
         with_count = count.is_greater_than(3)
         wf.do_if(with_count, lambda body: body.fail("too-many", "too many"))
 
@@ -98,13 +105,23 @@ def fill_maps(pond: Pond) -> None:
     repository = pond.repositories.create("flights")
     main = repository.branch("main")
     main.put("a.csv", b"a")
-    head = main.commit("first").id
+    main.commit("first")
+    put_branches(repository)
+    for number in range(DIFFERING):
+        with pond.branch(f"a-{number}", source="main") as branch:
+            branch.map(f"map_{number:04}").load([{"key": "x", "value": 2.0}], commit=number % 2 == 0)
+    put_branches(pond.repository("pond"))
 
-    def put_branches(tx: object) -> None:
+
+def put_branches(repository: Repository) -> None:
+    """Make branches at the head of a repository's first branch."""
+    head = repository.ref("main").head().id
+
+    def put(tx: object) -> None:
         for number in range(BRANCHES):
             new_branch(tx, repository.site.uid, f"branch-{number:05}", BranchRecord(head, uuid.uuid4().hex))  # type: ignore[arg-type]
 
-    repository.site.space.write(put_branches)
+    repository.site.space.write(put)
 
 
 def fill_streams(pond: Pond, streams: int) -> None:
@@ -114,6 +131,16 @@ def fill_streams(pond: Pond, streams: int) -> None:
             EventBatch(StreamName(f"queue-{number % 100}", f"set-{number}"), [NewEvent(now_ms, b"{}", "submitted")])
             for number in range(start, min(start + BATCH, streams))
         ])  # fmt: skip
+
+
+def fill_job_set(pond: Pond) -> None:
+    kinds = ("submitted", "leased", "running", "succeeded")
+    for start in range(0, JOBS, BATCH):
+        events = [
+            NewEvent(0, b"{}", kind, {"job_id": f"job-{number}"}) for number in range(start, start + BATCH)
+            for kind in kinds
+        ]  # fmt: skip
+        pond.events.append("large", "night", events)
 
 
 def fill_runs(pond: Pond, runs: int) -> None:
@@ -161,7 +188,7 @@ def rows_of(pond: Pond, run: WfRun) -> Rows:
                 row.end_time.FromSeconds(SECONDS)
             case NodeRun() | Variable():
                 row.id.wf_run_id.id = RUN
-    space, store = MemorySpace(), RunStore("default", log, lambda _: ())
+    space, store = MemorySpace(), RunStore("default", log, lambda _: ("",))
     space.write(lambda tx: [store.replace(tx, address_of(row.id), row) for row in objects])
     with space.read() as tx:
         return list(tx.scan(KeyRange(b"\0", None)))
@@ -188,7 +215,7 @@ def filled(folder: Path, things: int) -> None:
         return
     steps: dict[str, Callable[[Pond], object]] = {
         "maps and branches": fill_maps, "streams": lambda pond: fill_streams(pond, things),
-        "runs": lambda pond: fill_runs(pond, things),
+        "a job set": fill_job_set, "runs": lambda pond: fill_runs(pond, things),
     }  # fmt: skip
     with millpond.open(folder / "pond") as pond:
         for name, step in steps.items():
@@ -206,19 +233,21 @@ def measured(run: Run, folder: Path) -> None:
     try:
         began = json.loads(process.stdout.readline())
         pool = urllib3.PoolManager(headers={"Accept": "text/html"})
-        print("| page | the middle of seven | the slowest | size |\n|---|---|---|---|")
+        node = psutil.Process(process.pid)
+        print("| page | processor, the middle of seven | time that passed | size |\n|---|---|---|---|")
         for page, path in PAGES.items():
-            seconds = []
+            seconds, passed = [], []
             for _ in range(ROUNDS + 1):
-                began_at = time.perf_counter()
+                began_at, worked = time.perf_counter(), sum(node.cpu_times()[:2])
                 answer = pool.request("GET", began["url"] + path, redirect=False)
-                seconds.append(time.perf_counter() - began_at)
+                passed.append(time.perf_counter() - began_at)
+                seconds.append(sum(node.cpu_times()[:2]) - worked)
                 assert answer.status in (200, 303, 404), (path, answer.status, answer.data[:300])
-            del seconds[0]
+            del seconds[0], passed[0]
             run.note(f"page of {page}", "Millpond", seconds)
             run.note(f"page of {page}", "Millpond", len(answer.data), unit="B", size="bytes")
             missed = statistics.median(seconds) > SECONDS_MAX or len(answer.data) > BYTES_MAX
-            middle, most = 1e3 * statistics.median(seconds), 1e3 * max(seconds)
+            middle, most = 1e3 * statistics.median(seconds), 1e3 * statistics.median(passed)
             print(
                 f"| {page} | {middle:.0f} ms{' MISSED' * missed} | {most:.0f} ms | {len(answer.data) / 1e3:.0f} kB |",
                 flush=True,

@@ -461,14 +461,17 @@ class Pond(PondFace, RefsFace):
     def sql(self, text: str, *, known_at: object = None) -> pa.Table:
         """The result of a query in DuckDB's SQL: every map is a table, and `get_state(map, key, at)` a function.
 
-        The table `events` has the events of all streams; where a map is named so, it is `millpond.events`.
+        The tables `events`, `repositories`, `refs`, `commits` and `runs` have what the pond holds beside its maps;
+        where a map is named so, `millpond.events` is the table.
 
         Raises: `Invalid` when the query is not understood; as `Map.scan` for `known_at`, at which all maps are asked.
         """
-        from millpond.event_table import EventTable
         from millpond.maps.sql import query
+        from millpond.tables import EventTable, run_table, runs_in, version_tables
 
-        return query(self, text, [EventTable(lambda: self.events)], known_at=known_at)
+        events, versions = EventTable(lambda: self.events), version_tables(lambda: self.repositories)
+        runs = run_table(lambda: runs_in(self.space, self.folder))
+        return query(self, text, [events, *versions, runs], known_at=known_at)
 
     def verify(self, *, full: bool = False, going: Callable[[], bool] = lambda: True) -> Report:
         """Check every invariant on the stored data; `full` decodes all rows, not only a sample of each map.

@@ -86,6 +86,22 @@ def test_pages_of_hostile_things_escape_them_and_lead_to_pages_that_are_there(se
         assert node.get(link).status in (200, 303), link
 
 
+def test_an_unknown_page_is_a_page_to_browsers_and_data_to_programs(serve: Callable[..., Served]) -> None:
+    node = serve(server_tokens=TOKENS)
+    browser = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+    for path in ("/nothing", f"/{quote(SCRIPT)}", "/v1/nothing", "/console/nothing", "/%zz", "/maps/"):
+        page = page_of(node.get(path, headers=browser), 404)
+        assert "/" in page.links and SCRIPT.encode() not in node.get(path, headers=browser).body
+        for wanted in ("application/json", "*/*") if not path.startswith("/console") else ("application/json",):
+            answer = node.get(path, headers={"Accept": wanted})
+            assert (answer.status, answer.json()["kind"]) == (404, "route_not_found"), path
+    wrong = node.request("DELETE", "/console/maps", headers=browser)
+    assert wrong.status == 405 and wrong.headers["allow"] == "GET, POST"
+    page_of(wrong, 405)
+    listed = node.get("/api/v1/nothing", headers=browser)  # clients of another protocol have its errors
+    assert listed.headers["content-type"] == "application/json"
+
+
 def test_the_same_url_gives_its_data_as_json(serve: Callable[..., Served]) -> None:
     node = serve(events_reports=True)
     fill(node)

@@ -6,19 +6,22 @@ import io
 import json
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import urlencode
 
 import pyarrow as pa
 import pytest
 from pyarrow import csv, parquet
 
 from millpond.console import Span, steps, strip
+from millpond.events.event import NewEvent
 from millpond.nodes.audit import TAIL_BYTES, AuditLog
-from millpond.server.console import previews, sql, versions
+from millpond.server.console import map_branches, previews, sql, streams, versions
 from millpond.server.console.histories import drawn_history
 from tests.nodes.conftest import BEGIN, Served
 from tests.nodes.console_pond import SCRIPT
 from tests.nodes.test_console_actions import TOKENS, Visitor
 
+JSON = {"Accept": "application/json"}
 PNG = b"\x89PNG\r\n\x1a\n" + b"0" * 20
 
 
@@ -157,3 +160,89 @@ def test_the_newest_lines_of_the_audit_are_read_from_its_end(serve: Callable[...
     lines = audit.newest(1_000)
     assert [line["status"] for line in lines] == list(range(299, 299 - len(lines), -1)) and 100 < len(lines) < 300
     audit.close()
+
+
+def test_job_sets_have_their_jobs_by_state(serve: Callable[..., Served], monkeypatch: pytest.MonkeyPatch) -> None:
+    node = serve()
+    jobs = [("a", "submitted"), ("b", "submitted"), ("a", "running"), ("c", "queued"), ("c", "succeeded"), ("x", "y")]
+    events = [NewEvent(BEGIN, b"", kind, {"job_id": job}) for job, kind in jobs]
+    for job_set in (SCRIPT, "z"):
+        node.pond.events.append("etl", job_set, events)
+    monkeypatch.setattr(streams, "EVENTS_COUNTED", 6)
+    counted = {"queued": 1, "running": 1, "succeeded": 1}
+
+    def shown() -> list[Any]:
+        listed = node.get("/console/events?queue=etl", headers=JSON).json()["streams"]
+        return [stream["jobs"] for stream in listed]
+
+    assert shown() == [counted, None]  # the page that follows goes on
+    assert shown() == [counted, counted]
+    page = node.get("/console/events?queue=etl").body.decode()
+    assert page.count("1 running") == 2 and SCRIPT not in page
+    own = f"/console/events/stream?{urlencode({'queue': 'etl', 'job_set': SCRIPT})}"
+    assert node.get(own, headers=JSON).json()["jobs"] == counted
+    assert "1 succeeded" in node.get(own).body.decode()
+
+
+def test_maps_tell_the_branches_that_they_differ_on(
+    serve: Callable[..., Served], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = serve(server_tokens=TOKENS)
+    for name in ("ours", "theirs", "still"):
+        node.pond.create_map(name, kind="state", value="double", store="layers")
+    visitor, loader = Visitor(node, "reader"), Visitor(node, "loader")
+
+    def branches(of: Visitor = visitor) -> dict[str, list[str]]:
+        return {shown["name"]: shown["branches"] for shown in of.data("/console/maps")["maps"]}
+
+    assert branches() == {"ours": [], "theirs": [], "still": []}  # nothing was ever branched
+    for branch, name in (("a", "ours"), ("b", "ours"), ("c", "theirs"), ("d", "ours")):
+        with node.pond.branch(branch, source="main") as opened:
+            opened.map(name).load([{"key": branch, "value": 1.0}])
+            if branch == "d":
+                opened.map("theirs").load([{"key": branch, "value": 1.0}])
+    with node.pond.branch("e", source="main") as staged:
+        staged.map("still").load([{"key": "e", "value": 1.0}], commit=False)
+    node.pond.map("still").load([{"key": "main", "value": 1.0}])  # main alone moves on: no branch differs by that
+    expected = {"ours": ["a", "b", "d"], "theirs": ["c", "d"], "still": ["e"]}
+    assert branches() == expected
+    assert branches(loader) == {"ours": [], "theirs": []}
+    page = node.get("/console/maps", headers=visitor.headers).body
+    assert b"left=main&amp;right=c&amp;map=theirs" in page
+    monkeypatch.setattr(map_branches, "PAGE_ROWS", 2)
+    path, seen = "/console/maps/theirs", list[str]()
+    while path:
+        shown = visitor.data(path)
+        seen += shown["branches"]
+        path = shown["next_branches"]
+    assert seen == ["c", "d"]
+    assert visitor.data("/console/maps")["more_branches"]
+    node.pond.refs.merge("a", "main")
+    assert branches()["ours"] == ["b"]
+
+
+def test_the_first_page_counts_lookups_and_events_by_hour(serve: Callable[..., Served]) -> None:
+    node = serve(server_tokens=TOKENS)
+    node.pond.create_map("ours", kind="state", value="double").load([{"key": "JFK", "value": 1.0}])
+    reader, loader = Visitor(node, "reader"), Visitor(node, "loader")
+    owner = {"Authorization": "Bearer owner"}
+
+    def by_hour() -> list[list[int]]:
+        shown = reader.data("/")
+        return [shown[name][-3:] for name in ("lookups_by_hour", "events_by_hour")]
+
+    assert by_hour() == [[0, 0, 0], [0, 0, 0]]
+    for key in ("JFK", "nothing"):
+        assert node.get(f"/v1/maps/ours/get?key={key}", headers=owner).status == 200
+    assert node.get("/v1/maps/nothing/get?key=a", headers=owner).status == 404
+    body = b"".join(b'{"kind": "submitted", "payload": "a"}\n' for _ in range(3))
+    answer = node.post(
+        "/v1/events?queue=etl&job_set=night", body, headers=owner | {"Content-Type": "application/x-ndjson"}
+    )
+    assert answer.status == 200, answer.body
+    assert by_hour() == [[0, 0, 2], [0, 0, 3]]
+    assert b"2 lookups of the last day" in node.get("/", headers=reader.headers).body
+    node.clock.advance(3_600_000)
+    assert by_hour() == [[0, 2, 0], [0, 3, 0]]
+    shown = loader.data("/")  # totals of all maps are for who may read all of them
+    assert shown["lookups_by_hour"] is None and shown["events_by_hour"] is None

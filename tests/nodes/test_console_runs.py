@@ -5,19 +5,25 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import urlencode
 
 import grpc
 import pytest
+from littlehorse.model import service_pb2_grpc
 
-from millpond.server.console import runs
+import millpond
+from millpond.errors import Unavailable
+from millpond.events.event import NewEvent
+from millpond.nodes.tokens import hash_token
+from millpond.server.console import run_search, runs
 from millpond.server.console.faults import RUNS_SHOWN
-from tests.nodes.conftest import Served
+from tests.nodes.conftest import BEGIN, Served
 from tests.nodes.test_console_actions import SCRIPT, TOKENS, Visitor, went_to
 
 
 def asks(wf: Any) -> None:
     wf.declare_int("count").required()
-    wf.declare_str("api_key").masked()
+    wf.declare_str("api_key").mpairs()
     wf.declare_str("note").with_default("<none>")
     wf.assign_user_task("approve", "anna")
 
@@ -30,7 +36,6 @@ def fails(wf: Any) -> None:
 def serve_runs(serve: Callable[..., Served], **settings: Any) -> Served:
     """A node with a workflow that asks, and one that fails."""
     from littlehorse import model as lh
-    from littlehorse.model import service_pb2_grpc
     from littlehorse.workflow import Workflow
 
     node = serve(server_grpc_port=0, **settings)
@@ -141,7 +146,6 @@ def test_the_first_page_has_the_newest_runs_that_failed(
 
 def test_runs_have_buttons_for_those_who_may_run_them(serve: Callable[..., Served]) -> None:
     from littlehorse import model as lh
-    from littlehorse.model import service_pb2_grpc
 
     node = serve_runs(serve, server_tokens=TOKENS)
     starter, reader = Visitor(node, "starter"), Visitor(node, "reader")
@@ -164,6 +168,111 @@ def test_runs_have_buttons_for_those_who_may_run_them(serve: Callable[..., Serve
         )
     assert starter.forms(run) == {}
     assert starter.send(start, {"secret": secret, "workflow": "asks", "input.count": "3"}).status == 403
+
+
+def labelled(wf: Any) -> None:
+    wf.declare_int("count").required().searchable()
+    wf.declare_str("team").searchable()
+    wf.declare_str("note")
+    wf.fail("over", "over")
+
+
+def test_runs_are_searched_by_tags_status_workflow_and_time_together(
+    serve: Callable[..., Served], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from littlehorse.workflow import Workflow
+
+    node = serve_runs(serve, server_tokens=TOKENS)
+    starter, page = Visitor(node, "starter"), "/console/runs/start"
+    with grpc.insecure_channel(f"127.0.0.1:{node.node.settings.server.grpc_port}") as channel:
+        stub = service_pb2_grpc.LittleHorseStub(channel)
+        stub.PutWfSpec(Workflow("labelled", labelled).compile(), metadata=[("authorization", "owner")])
+    for number in range(5):
+        team = {"input.team": SCRIPT if number % 2 else "b c=d", "input.count": str(number // 3), "id": f"r{number}"}
+        went_to(starter.press(f"{page}?workflow=labelled", f"{page}?tenant=default", **team))
+        node.clock.advance(60_000)
+    went_to(starter.press(f"{page}?workflow=asks", f"{page}?tenant=default", id="other", **{"input.count": "1"}))
+
+    def listed(*tags: str, **conditions: str) -> list[str]:
+        pairs = [*(("tag", tag) for tag in ("", *tags)), *conditions.items()]
+        shown, names = starter.data(f"/console/runs?{urlencode(pairs)}"), []
+        assert shown["problem"] is None and shown["tags"] == list(tags)
+        names += [run["id"] for run in shown["runs"]]
+        return names + (listed_at(shown["next"]) if shown["next"] else [])
+
+    def listed_at(path: str) -> list[str]:
+        shown = starter.data(path)
+        return [run["id"] for run in shown["runs"]] + (listed_at(shown["next"]) if shown["next"] else [])
+
+    minute = [f"2026-01-01T00:0{number}:00Z" for number in range(6)]
+    for rows in (50, 1):
+        monkeypatch.setattr(runs, "PAGE_ROWS", rows)
+        monkeypatch.setattr(run_search, "PAGE_ROWS", rows)
+        assert listed(f"team={SCRIPT}", workflow="labelled") == ["r3", "r1"]
+        assert listed("team=b c=d", "count=0", workflow="labelled") == ["r2", "r0"]
+        assert listed("count=1", workflow="labelled", status="EXCEPTION", since=minute[4]) == ["r4"]
+        assert listed("count=1", workflow="labelled", status="RUNNING") == []
+        assert listed(workflow="labelled", since=minute[1], until=minute[3]) == ["r3", "r2", "r1"]
+        assert listed(status="RUNNING", since=minute[1]) == ["other"]
+    for conditions, hint in (
+        ({"tag": "team=b"}, "name the workflow"), ({"tag": "note=x", "workflow": "labelled"}, "count, team"),
+        ({"tag": SCRIPT, "workflow": "labelled"}, "count, team"), ({"tag": "count=1", "workflow": "asks"}, "has none"),
+        ({"tag": "a=b", "workflow": SCRIPT}, ""), ({"since": "yesterday"}, ""),
+    ):  # fmt: skip
+        path = f"/console/runs?{urlencode(conditions)}"
+        assert hint in (starter.data(path)["problem"]["hint"] or ""), conditions
+        shown = node.get(path, headers=starter.headers)
+        assert shown.status == 200 and SCRIPT.encode() not in shown.body and b'role="alert"' in shown.body
+    refused = Visitor(node, "fixer").data(f"/console/runs?{urlencode({'tag': 'count=1', 'workflow': 'labelled'})}")
+    assert refused["kind"] == "right_missing"
+    monkeypatch.setattr(run_search, "SECONDS_MAX", -1.0)
+    assert starter.data("/console/runs")["kind"] == "question_slow"
+
+
+def test_a_query_has_the_runs_and_the_refs_that_its_caller_may_read(serve: Callable[..., Served]) -> None:
+    rights = {"write": ["tenant:default"], "read": ["ours", "stream:etl/*"]}
+    local = {"name": "local", "sha256": hash_token("local"), "rights": rights}
+    node = serve_runs(serve, server_tokens=[*TOKENS, local])
+    node.pond.create_map("ours", kind="state", value="double")
+    repository = node.pond.repositories.create("flights")
+    repository.branch("main").commit(SCRIPT, allow_empty=True)
+    for queue in ("etl", "other"):
+        node.pond.events.append(queue, SCRIPT, [NewEvent(BEGIN, b"", "submitted", {"job_id": "7"})])
+    owner, reader, own = (Visitor(node, name) for name in ("owner", "reader", "local"))
+    page = "/console/runs/start?workflow=fails"
+    for number in range(3):
+        went_to(own.press(page, "/console/runs/start?tenant=default", id=f"r{number}", **{"input.count": "1"}))
+
+    def answer(visitor: Visitor, query: str) -> list[Any]:
+        shown = visitor.data(f"/console/sql?{urlencode({'q': query})}")
+        assert shown["error"] is None, shown["error"]
+        rows: list[Any] = shown["result"]["rows"]
+        return rows
+
+    runs = "select id, status, workflow from runs where workflow = 'fails' and status = 'ERROR' order by id"
+    rows = [[f"r{number}", "ERROR", "fails"] for number in range(3)]
+    assert answer(owner, runs) == answer(reader, runs) == answer(own, runs) == rows
+    joined = "select count(*) from runs r join events e on e.job = '7', runs s"
+    assert answer(owner, joined) == [[18]] and answer(own, joined) == [[9]]  # of one of two queues
+    for table, seen in (("repositories", 1), ("refs", 1), ("commits where repository = 'flights'", 2)):
+        assert answer(owner, f"select count(*) from {table}") == [[seen]]
+        assert answer(own, f"select count(*) from {table}") == [[0]]
+    file = node.get(f"/console/sql/export?{urlencode({'q': 'select message from commits', 'format': 'csv'})}",
+                    headers=owner.headers)  # fmt: skip
+    assert SCRIPT.encode() in file.body
+    shown = node.get(f"/console/sql?{urlencode({'q': 'select message from commits'})}", headers=owner.headers)
+    assert SCRIPT.encode() not in shown.body and b"&lt;script&gt;" in shown.body
+    with millpond.open(node.url, client_token="owner") as remote:
+        assert remote.sql("select repository, name from refs").to_pylist() == [
+            {"repository": "flights", "name": "main"}
+        ]
+        assert remote.sql("select count(*) as n from commits").to_pylist() == [{"n": 2}]
+        with pytest.raises(Unavailable, match="sends no runs"):
+            remote.sql("from runs")
+    # A folder has the same tables, and the runs of a node that served it.
+    with millpond.open(node.pond.folder) as opened:
+        assert isinstance(opened, millpond.Pond)
+        assert opened.sql("select id from runs where id = 'r1' or id = 'none'").to_pylist() == [{"id": "r1"}]
 
 
 def test_a_node_without_workflows_says_so(serve: Callable[..., Served]) -> None:

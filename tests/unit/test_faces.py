@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import millpond
-from millpond.events.event import NewEvent
+from millpond.events.event import EventBatch, NewEvent
+from millpond.events.names import StreamName
 from millpond.kernel.verify import checked
 from millpond.maps.protocols import MapLike, PondLike
 
@@ -72,6 +73,19 @@ def test_what_a_repository_and_a_stream_answer_is_shown(pond: Pond) -> None:
     assert index is not None
     assert "<caption>&lt;u&gt;/night</caption>" in index._repr_html_()
     assert "<td>2026-01-01</td><td>open</td><td>1</td>" in index._repr_html_()
+    shown = str(pond.events._repr_html_())
+    assert "<tr><td>&lt;u&gt;</td><td>night</td><td>1</td><td>1</td>" in shown
+    pond.events.append_batches([EventBatch(StreamName("q", str(number)), [NewEvent(1, b"")]) for number in range(60)])
+    shown = str(pond.events._repr_html_())
+    assert "<caption>streams of events, the first 50</caption>" in shown and shown.count("<tr>") == 51
+
+
+def test_a_run_of_a_pipeline_is_shown() -> None:
+    pytest.importorskip("littlehorse")
+    from millpond.pipelines.embedded import Ended
+
+    shown = Ended("r1", "COMPLETED", {"count": "<b>"})._repr_html_()
+    assert "<td>COMPLETED</td>" in shown and "&lt;b&gt;" in shown
 
 
 def test_dir_lists_the_interface_and_nothing_that_keeps_it(pond: Pond) -> None:

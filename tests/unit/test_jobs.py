@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
@@ -195,3 +196,42 @@ def test_active_jobs_are_those_of_the_whole_stream(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(active_jobs, "ACTIVE_JOBS_MAX", 5)
     with pytest.raises(Unavailable), ActiveJobs(place.store).of(STREAM):
         pass
+
+
+KINDS = ("submitted", "queued", "leased", "running", "failed", "succeeded", "cancelled", "utilisation")
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(KINDS), st.booleans()), max_size=30),
+    st.integers(0, 30), st.integers(1, 5),
+)  # fmt: skip
+def test_jobs_are_counted_by_state_some_events_at_a_time(
+    pairs: list[tuple[str, str, bool]], seen: int, events_max: int
+) -> None:
+    place = Place()
+    active = ActiveJobs(place.store)
+    events = [
+        NewEvent(BEGIN, b"", kind, {"job_id": name, "retryable": str(again).lower()}) for name, kind, again in pairs
+    ]
+    states: dict[str, str] = {}
+    ended: Counter[str] = Counter()
+    for name, kind, again in pairs:
+        if kind in ("submitted", "queued") or (kind == "failed" and again and name in states):
+            states[name] = "queued"
+        elif name in states and kind in ("succeeded", "cancelled", "failed"):
+            del states[name]
+            ended[kind] += 1
+        elif name in states and kind != "utilisation":
+            states[name] = kind
+    for part in (events[:seen], events[seen:]):
+        if part:
+            place.store.append([EventBatch(STREAM, part)])
+        active.count(STREAM, events_max)
+    for _ in range(len(events) + 1):
+        counts, _read = active.count(STREAM, events_max)
+        if counts is not None:
+            break
+    assert counts == Counter(states.values()) + ended
+    assert active.count(STREAM, 0) == (counts, 0)
+    place.store.append([EventBatch(STREAM, [NewEvent(BEGIN, b"", "queued", {"job_id": "new"})])])
+    assert active.count(STREAM, 0) == (None, 0)

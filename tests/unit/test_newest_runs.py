@@ -17,8 +17,11 @@ NOW = 1_800_000_000_000
 times = st.one_of(st.integers(0, NOW + 5_000), st.integers(NOW - 9 * FIRST_MS, NOW), st.just(NOW - FIRST_MS))
 
 
-@given(began=st.lists(times, max_size=40), limit=st.integers(1, 45), page=st.integers(1, 5))
-def test_the_newest_come_first_and_once(began: list[int], limit: int, page: int) -> None:
+@given(
+    began=st.lists(times, max_size=40), limit=st.integers(1, 45), page=st.integers(1, 5),
+    earliest=st.one_of(st.none(), times),
+)  # fmt: skip
+def test_the_newest_come_first_and_once(began: list[int], limit: int, page: int, earliest: int | None) -> None:
     runs = sorted((at, f"run-{number}") for number, at in enumerate(began))
 
     def call(_method: str, request: SearchWfRunRequest) -> WfRunIdList:
@@ -32,8 +35,11 @@ def test_the_newest_come_first_and_once(began: list[int], limit: int, page: int)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(newest, "PAGE", page)
-        found = newest_runs(call, SearchWfRunRequest(wf_spec_name="nightly"), limit, NOW)
-    assert [run.id for run in found] == [name for _, name in reversed(runs)][:limit]
+        wanted = SearchWfRunRequest(wf_spec_name="nightly")
+        if earliest is not None:
+            wanted.earliest_start.FromMilliseconds(earliest)
+        found = newest_runs(call, wanted, limit, NOW)
+    assert [run.id for run in found] == [name for at, name in reversed(runs) if at >= (earliest or 0)][:limit]
 
 
 def test_few_pages_are_read_however_many_runs_there_are() -> None:

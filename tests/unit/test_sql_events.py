@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 import millpond
 from millpond.clock import ManualClock
 from millpond.errors import Corrupt, Invalid
-from millpond.event_table import EventTable
 from millpond.events.days import DAY_MS
 from millpond.events.event import Event, EventBatch, NewEvent
 from millpond.events.names import StreamName
 from millpond.events.rows import TABLE, read_rows
 from millpond.maps.sql import query
+from millpond.tables.events import EventTable
 
 if TYPE_CHECKING:
     from millpond import Pond

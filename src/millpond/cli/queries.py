@@ -32,7 +32,7 @@ _HERE = "pond"
 )
 def query(
     sql: Annotated[
-        str, typer.Argument(metavar="SQL", help="A query in DuckDB's SQL; maps are tables, and so are events.")
+        str, typer.Argument(metavar="SQL", help="A query in DuckDB's SQL: of maps, events, runs, refs, commits.")
     ],
     out: Out = None,
     known_at: KnownAt = None,
@@ -41,7 +41,7 @@ def query(
     pond: PondPlace = _HERE,
     json: Json = False,
 ) -> None:
-    """Ask in SQL: every map is a table, so are events, and get_state(map, key, at) looks one key up."""
+    """Ask in SQL: every map is a table, so are events and runs, and get_state(map, key, at) looks one key up."""
     with pond_at(pond, branch, ref) as opened:
         table = opened.sql(sql, known_at=known_at)
     _answer(table.schema, table.to_batches(), total=table.num_rows, out=out, as_json=json)

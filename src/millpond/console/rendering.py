@@ -93,13 +93,15 @@ def segment(name: str) -> str:
 
 
 def link(path: str, /, **query: Any) -> str:
-    """A path with a query; parameters without a value are left out.
+    """A path with a query; parameters without a value are left out, and one with several comes again.
 
     >>> link("/console/maps", after="a&b", prefix="")
     '/console/maps?after=a%26b'
+    >>> link("/console/runs", tag=["day=1", "team=b"])
+    '/console/runs?tag=day%3D1&tag=team%3Db'
     """
-    stated = {name: value for name, value in query.items() if value not in (None, "")}
-    return f"{path}?{urlencode(stated)}" if stated else path
+    stated = {name: value for name, value in query.items() if value not in (None, "", [])}
+    return f"{path}?{urlencode(stated, doseq=True)}" if stated else path
 
 
 def _value(shown: Any) -> str:

@@ -12,13 +12,16 @@ from __future__ import annotations
 import glob
 import os
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Self
 
 import pyarrow as pa
 
-from millpond.errors import Invalid, NotFound
+from millpond.error_values import ShownAsTable, html_table
+from millpond.errors import Invalid, MillpondError, NotFound
 from millpond.events.filters import Filters, filter_of
 from millpond.events.rows import TABLE, read_rows
 from millpond.events.selection import named_indexes
@@ -37,12 +40,13 @@ __all__ = ("ROW_GROUP_BYTES", "ROW_GROUP_EVENTS", "Exported", "Exporting")
 ROW_GROUP_BYTES = 16 << 20
 """A row group of an exported file ends at about so many bytes of Arrow columns, or at `ROW_GROUP_EVENTS`."""
 ROW_GROUP_EVENTS = 100_000
+_STREAMS_SHOWN = 50
 _BATCHES_MAX = 256
 """Batches of small streams that are joined to one: each takes memory of its own."""
 
 
 @dataclass(frozen=True, slots=True)
-class Exported:
+class Exported(ShownAsTable):
     """The outcome of an export: streams that were read, events that were written, and the bytes of the file."""
 
     streams: int
@@ -51,7 +55,17 @@ class Exported:
 
 
 class Exporting:
-    """Streams that can be exported."""
+    """Streams that can be exported, and that a notebook shows."""
+
+    def _repr_html_(self: EventsLike) -> str | None:
+        with suppress(MillpondError):
+            shown = list(islice(self.indexes(), _STREAMS_SHOWN + 1))
+            more = f", the first {_STREAMS_SHOWN}" if len(shown) > _STREAMS_SHOWN else ""
+            rows = [
+                (*index.stream, index.count, len(index.days()), index.stored_bytes) for index in shown[:_STREAMS_SHOWN]
+            ]
+            return html_table(f"streams of events{more}", ("queue", "job set", "events", "days", "stored bytes"), rows)
+        return None  # it was closed, or no node answers: a notebook shows the text
 
     def export(
         self: EventsLike, out: str | os.PathLike[str], queue: str | None = None, job_sets: str | Iterable[str] = (), *,

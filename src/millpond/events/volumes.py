@@ -7,6 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
+from millpond.events.ids import id_time_ms
+from millpond.kernel.hours import Hours
+
 if TYPE_CHECKING:
     from millpond.events.event import Appended, EventBatch
 
@@ -26,6 +29,7 @@ class Volume:
     events: int = 0
     bytes: int = 0
     past_retention: int = 0
+    hours: Hours = field(default_factory=Hours, repr=False, compare=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     def __call__(self, batches: Sequence[EventBatch]) -> list[Appended]:
@@ -46,6 +50,9 @@ class Volume:
             self.events += len(payloads)
             self.bytes += size
             self.past_retention += sum(done.past_retention for done in outcomes)
+        for done in outcomes:
+            if done.count:
+                self.hours.add(id_time_ms(done.last_id), done.count)
 
 
 class Volumes:
@@ -54,7 +61,9 @@ class Volumes:
     def __init__(self, append: Append) -> None:
         self._append = append
         self.by_surface: dict[str, Volume] = {}
+        self.hours = Hours()
+        """The events of all surfaces, by the hour in which they were appended."""
 
     def of(self, surface: str) -> Volume:
         """The append of a surface, counted."""
-        return self.by_surface.setdefault(surface, Volume(self._append))
+        return self.by_surface.setdefault(surface, Volume(self._append, hours=self.hours))

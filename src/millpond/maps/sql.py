@@ -7,8 +7,8 @@
 
 * A map's table is read as a stream by the map's own `scan`, wherever it lies: DuckDB hands down the columns and
   conditions it can, and they become reads of just the keys and times they name.
-* What else the pond has as a table, such as its events, is read the same way. A map of that name has it; the table is
-  always there in the schema `millpond`: `millpond.events`.
+* What else the pond has as a table, such as its events (`millpond.tables`), is read the same way. A map of that name
+  has it; the table is always there in the schema `millpond`: `millpond.events`.
 * `get_state` is a lookup in bulk, some thousand rows at a time, in the snapshot as it was when the query began. Its
   answer has the map's own type; the map is named by a literal, so that the type is known before the query runs. A
   third argument asks a layered map as it was known at that time; so may the query as a whole.
@@ -153,9 +153,9 @@ def query(
     if known_at is not None:
         moment = clear_instant(parse_instant(known_at))
         maps = {name: _MapThen(pond_map, moment) for name, pond_map in maps.items()}
-    with duckdb.connect(config=LOCKED) as connection, _bounded(connection, bounds):
+    with duckdb.connect(config=LOCKED) as connection, _bounded(connection, bounds) as late:
         connection.execute("set timezone = 'UTC'")
-        run = _Run(maps, clear_instant(pond.clock.now_ms()))
+        run = _Run(maps, clear_instant(pond.clock.now_ms()), late)
         try:
             kind = _check_statement(connection, text)
             text = run.with_lookups(connection, text)
@@ -170,14 +170,17 @@ def query(
             return table.rename_columns([_as_written(name) for name in table.column_names])
         except duckdb.Error as error:
             # What went wrong within a scan or a lookup is raised as it was, not as DuckDB words it.
-            raise (run.failures[0] if run.failures else _as_ours(error, maps)) from error
+            raise (
+                run.failures[0] if run.failures else _as_ours(error, [*maps, *(own.name for own in tables)])
+            ) from error
 
 
 @contextmanager
-def _bounded(connection: duckdb.DuckDBPyConnection, bounds: Bounds | None) -> Iterator[None]:
-    """Keep a connection to bounds: what it does when its time is over is interrupted."""
+def _bounded(connection: duckdb.DuckDBPyConnection, bounds: Bounds | None) -> Iterator[threading.Event]:
+    """Keep a connection to bounds: what it does when its time is over is interrupted; the event says that it is."""
+    late = threading.Event()
     if bounds is None:
-        yield
+        yield late
         return
     connection.execute(f"set memory_limit = '{bounds.memory_bytes_max}B'")
     ended, seconds_max = threading.Event(), bounds.seconds_max
@@ -185,12 +188,13 @@ def _bounded(connection: duckdb.DuckDBPyConnection, bounds: Bounds | None) -> It
     def interrupt() -> None:
         wait = seconds_max
         while not ended.wait(wait):
+            late.set()
             connection.interrupt()
             wait = 0.1  # once more: nothing may have run at that moment
 
     watching = begin_thread("the bound of a query", interrupt)
     try:
-        yield
+        yield late
     finally:
         ended.set()
         watching.join()  # it must not interrupt a connection that is closed
@@ -209,21 +213,24 @@ def _check_statement(connection: duckdb.DuckDBPyConnection, text: str) -> str:
     return kind
 
 
-def _as_ours(error: duckdb.Error, maps: Mapping[str, QueryableMap]) -> MillpondError:
+def _slow() -> Unavailable:
+    return Unavailable(
+        "the query takes longer than one may", kind="question_slow", hint="ask for less: bound keys or times"
+    )
+
+
+def _as_ours(error: duckdb.Error, tables: Sequence[str]) -> MillpondError:
     lines = [line.strip() for line in str(error).split("\n\nLINE")[0].splitlines() if line.strip()]
     reason = _as_written(" ".join(lines[:3])) or type(error).__name__
     if isinstance(error, duckdb.InterruptException):
-        return Unavailable(
-            "the query takes longer than one may", kind="question_slow", hint="ask for less: bound keys or times"
-        )
+        return _slow()
     if isinstance(error, duckdb.OutOfMemoryException):
         return Unavailable("the query needs more memory than there is", kind="sql_memory", reason=reason)
     if isinstance(error, duckdb.PermissionException | duckdb.IOException):
         return Invalid(
             "a query reads maps, nothing else", kind="sql_not_a_map", reason=reason, hint="load the file into a map"
         )
-    tables = f"maps: {', '.join(maps)}; and events" if maps else "the pond has no maps yet, only the table events"
-    hint = tables if "Table with name" in reason else None
+    hint = f"there is: {', '.join(tables)}" if "Table with name" in reason else None
     return Invalid("the query is not understood", kind="sql", reason=reason, hint=hint)
 
 
@@ -233,6 +240,7 @@ class _Run:
 
     maps: Mapping[str, QueryableMap]
     now: int | str
+    late: threading.Event
     failures: list[BaseException] = field(default_factory=list)
     looks_up: bool = False
 
@@ -249,12 +257,18 @@ class _Run:
                 connection.execute(f'create view {place}.{table.name} as from "the {table.name}"')
 
     def noting(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The same batches; what they raise is noted."""
+        """The same batches, until it is late; what they raise is noted."""
         try:
-            yield from batches
+            for batch in batches:
+                self._check_time()
+                yield batch
         except Exception as error:
             self.failures.append(error)
             raise
+
+    def _check_time(self) -> None:
+        if self.late.is_set():  # a batch without rows gives DuckDB no occasion to end
+            raise _slow()
 
     # -- lookups --------------------------------------------------------------------------------------
 

@@ -33,6 +33,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from millpond.clock import Clock
+from millpond.error_values import shown
 from millpond.errors import AlreadyExists, Corrupt, Denied, Invalid, NotFound, Unavailable
 from millpond.json_forms import FormError, JsonForm, to_json
 from millpond.settings import TokenSetting
@@ -379,6 +380,23 @@ class Tokens:
             hint = way_out if secrets else "there is none yet, or none any more: millpond token add NAME --read '*'"
             raise Denied("this node wants a token", kind="token_missing", hint=hint)
         return self._valid(secrets, token)
+
+    def caller_named(self, name: str) -> Caller:
+        """The caller that a token of this name belongs to, for whoever was signed in elsewhere under it.
+
+        Raises: `Denied`, kind `user_unknown`; `Corrupt` and `Unavailable` as `TokenFile.read`.
+        """
+        if not self.wanted():
+            return ANYBODY
+        now = self._clock.now_ms()
+        for secret in self._current():
+            valid = secret.until_ms is None or now < secret.until_ms
+            if secret.access_key is None and secret.caller.name == name and valid:
+                return secret.caller
+        raise Denied(
+            "no token that is valid has the name of this user", kind="user_unknown", user=shown(name),
+            hint="ask who runs the node for one: millpond token add NAME",
+        )  # fmt: skip
 
     def caller_of_pair(self, access_key: str | None, secret: str) -> Caller:
         """The caller that an access key and its secret belong to.

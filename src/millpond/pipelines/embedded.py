@@ -43,6 +43,7 @@ from littlehorse.utils import extract_value, to_variable_value
 from littlehorse.worker import WorkerContext
 
 from millpond.clock import SystemClock
+from millpond.error_values import ShownAsTable
 from millpond.errors import AlreadyExists, Invalid
 from millpond.nodes.data_starts import DataStarts
 from millpond.pipelines import tasks
@@ -77,7 +78,7 @@ _OVER = (LHStatus.COMPLETED, LHStatus.ERROR, LHStatus.EXCEPTION)
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(ShownAsTable):
     """A run that has ended: its id, its status, and the outputs of its steps by their names."""
 
     run: str

@@ -120,7 +120,7 @@ def make_app(node: Node) -> Application:
         node.settings.server.max_request_memory, queued_max=node.limits.requests_queued_max,
         queue_seconds=node.limits.queue_seconds,
     )  # fmt: skip
-    app.state.metrics = Metrics()
+    app.state.metrics = Metrics(node.clock)
     app.state.metrics.show_memory(app.state.memory)
     app.state.metrics.show_long_polls(app.state)
     app.state.watching = Watching(node.events.store, node.events.watchers, node.settings.events.watchers_max)
@@ -131,7 +131,7 @@ def make_app(node: Node) -> Application:
     own = [route for router in routers for route in router.routes]
     if node.bucket is not None:
         refuse_routes(node.pond.place, own)
-    app.serve([*own, *ROUTES], {f"/api/|{LISTING}": LAKEFS, "/console(/|$)": CONSOLE})
+    app.serve([*own, *ROUTES], {f"/api/|{LISTING}": LAKEFS, "/console(/|$)": CONSOLE}, CONSOLE)
     return app
 
 

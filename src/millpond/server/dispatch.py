@@ -226,10 +226,14 @@ class Application:
         self._lifespan = Router(lifespan=lifespan).lifespan
         self._paths: Paths[Route] = Paths()
         self._dialects: Mapping[str, Dialect] = {}
+        self._for_browsers = OWN
 
-    def serve(self, routes: Iterable[Route], dialects: Mapping[str, Dialect] | None = None) -> None:
-        """Serve these routes; a path that none has is answered in the dialect whose pattern its beginning matches."""
-        self.state.routes, self._dialects = tuple(routes), dialects or {}
+    def serve(
+        self, routes: Iterable[Route], dialects: Mapping[str, Dialect] | None = None, for_browsers: Dialect = OWN
+    ) -> None:
+        """Serve these routes; a path that none has is answered in the dialect whose pattern its beginning matches, and
+        where none does, in a dialect `for_browsers` if the sender takes HTML."""
+        self.state.routes, self._dialects, self._for_browsers = tuple(routes), dialects or {}, for_browsers
         for route in self.state.routes:
             self._paths.at(route.path)[route.method] = route
 
@@ -268,7 +272,7 @@ class Application:
 
     async def _answer(self, request: Request) -> Response:
         route = self.route_of(request.scope)
-        dialect = self._spoken(request.scope["path"]) if route is None else route.dialect
+        dialect = self._spoken(request) if route is None else route.dialect
         try:
             if route is None:
                 return dialect.unrouted(request, self._find(request.scope)[0])
@@ -282,8 +286,10 @@ class Application:
         raw: bytes = scope.get("raw_path") or scope["path"].encode()
         return self._paths.find(raw.decode("latin-1"))
 
-    def _spoken(self, path: str) -> Dialect:
-        return next((dialect for pattern, dialect in self._dialects.items() if re.match(pattern, path)), OWN)
+    def _spoken(self, request: Request) -> Dialect:
+        path = request.scope["path"]
+        otherwise = self._for_browsers if "text/html" in request.headers.get("accept", "") else OWN
+        return next((dialect for pattern, dialect in self._dialects.items() if re.match(pattern, path)), otherwise)
 
 
 def _without_waiting(coroutine: Coroutine[Any, Any, Any]) -> Any:

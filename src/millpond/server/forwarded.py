@@ -12,8 +12,9 @@ from typing import Any, cast
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
-__all__ = ("behind_proxies",)
+__all__ = ("behind_proxies", "peer_of")
 
+_PEER = "millpond.peer"
 _HEADERS = (b"x-forwarded-for", b"x-forwarded-proto")
 
 
@@ -25,7 +26,14 @@ def behind_proxies(app: ASGIApp, trusted: list[str] | str) -> ASGIApp:
         if scope["type"] == "http":
             for name, _ in scope["headers"]:
                 if name in _HEADERS:
+                    scope[_PEER] = scope.get("client")
                     return believing(scope, receive, send)
         return app(scope, receive, send)
 
     return handed_on
+
+
+def peer_of(scope: Scope) -> str | None:
+    """The address from which the connection of a request comes, whatever proxies say of their clients."""
+    peer = scope.get(_PEER, scope.get("client"))
+    return None if peer is None else peer[0]

@@ -68,6 +68,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from millpond.clock import Clock
 from millpond.errors import MillpondError
+from millpond.kernel.hours import Hours
 from millpond.maps.log.log import head_of
 from millpond.maps.model.snapshot_pointer import current_snapshots
 from millpond.maps.snapshots.manifest import load_manifest
@@ -86,13 +87,16 @@ __all__ = ("Metrics", "routes")
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 disable_created_metrics()  # type: ignore[no-untyped-call]  # a series for when another began is of no use to anybody here
+_LOOKUPS = frozenset(("/v1/maps/{name}/get", "/v1/maps/{name}/lookup"))
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 
 
 class Metrics:
     """The counters of one application; several may live in one process."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lookups = Hours()
         self.registry = CollectorRegistry()
         self.requests = Counter(
             "millpond_requests", "Requests answered.", ("route", "method", "status"), registry=self.registry
@@ -117,6 +121,11 @@ class Metrics:
         build.labels(version("millpond")).set(1)
         self._known: dict[tuple[str, str, int | str], tuple[Counter, Histogram]] = {}
         self.readers: Readers | None = None
+
+    def lookups_by_hour(self) -> list[int]:
+        """The lookups that all processes answered in each of the last 24 hours, since they began; a request is one."""
+        others = () if self.readers is None else self.readers.lookups_by_hour()
+        return [sum(counts) for counts in zip(self._lookups.of_day(self._clock.now_ms()), *others, strict=True)]
 
     def show_readers(self, readers: Readers) -> None:
         """Show the reading processes, and what they count, at every scrape."""
@@ -196,6 +205,8 @@ class Metrics:
         requests, duration = self._of(route, method, status)
         requests.inc()
         duration.observe(seconds)
+        if route in _LOOKUPS and status == 200:
+            self._lookups.add(self._clock.now_ms())
 
     def _of(self, route: str, method: str, status: int | str) -> tuple[Counter, Histogram]:
         """The series of one kind of request: finding them by their labels takes longer than counting."""

@@ -139,7 +139,7 @@ def _application(node: Node) -> Application:
         settings.server.max_request_memory, queued_max=node.limits.requests_queued_max,
         queue_seconds=node.limits.queue_seconds,
     )  # fmt: skip
-    app.state.metrics = Metrics()
+    app.state.metrics = Metrics(node.clock)
     app.state.metrics.show_memory(app.state.memory)
     declared = [route for module in (maps, questions) for route in module.routes(node).routes]
     app.serve([route for route in declared if route.needs.at_readers])
@@ -190,7 +190,7 @@ def _obey(channel: Connection, node: _ReadingNode, metrics: Metrics) -> None:
         channel.send("ready")
         while True:
             if channel.poll(CLEAN_SECONDS):
-                channel.send((channel.recv(), list(metrics.registry.collect())))
+                channel.send((channel.recv(), list(metrics.registry.collect()), metrics.lookups_by_hour()))
             else:
                 node.clean()
     except (EOFError, OSError):

@@ -37,6 +37,7 @@ from prometheus_client.registry import Collector
 
 from millpond.clock import SystemClock
 from millpond.errors import Unavailable
+from millpond.kernel.hours import DAY_HOURS
 from millpond.kernel.worker import begin_thread
 from millpond.nodes.limits import LIMITS
 from millpond.nodes.rate_limits import BUCKETS_BYTES
@@ -55,6 +56,7 @@ RESTART_SECONDS = 1.0
 HOLD_SECONDS = 1.0
 """The time for which a reader believes what the board says: a process that hangs says nothing new."""
 TICK_SECONDS = 0.1
+_NONE: tuple[list[Metric], list[int]] = ([], [0] * DAY_HOURS)
 _NUMBERS = struct.Struct("d")
 _LOG = logging.getLogger("millpond.server")
 
@@ -263,23 +265,30 @@ class Readers(Collector):
 
     def metrics(self) -> Iterator[tuple[str, list[Metric]]]:
         """The counters of each reader that tells them, with its name."""
+        yield from ((name, metrics) for name, metrics, _ in self._counts())
+
+    def lookups_by_hour(self) -> Iterator[list[int]]:
+        """The lookups that each reader answered in the hours of the last day."""
+        yield from (lookups for _, _, lookups in self._counts())
+
+    def _counts(self) -> Iterator[tuple[str, list[Metric], list[int]]]:
         for reader in self._readers:
             if reader.lock.acquire(timeout=ANSWER_SECONDS):  # it is held while the process starts
                 try:
                     with suppress(EOFError, OSError):
-                        yield f"reader-{reader.number}", _metrics_of(reader)
+                        yield f"reader-{reader.number}", *_counts_of(reader)
                 finally:
                     reader.lock.release()
 
 
-def _metrics_of(reader: _Reader) -> list[Metric]:
-    """The counters of a reader, none when it does not tell them in time."""
+def _counts_of(reader: _Reader) -> tuple[list[Metric], list[int]]:
+    """The counters of a reader, and its lookups by hour; none when it does not tell them in time."""
     if reader.channel is None or not reader.ready.is_set():
-        return []
+        return _NONE
     reader.requests += 1
     reader.channel.send(reader.requests)
     while reader.channel.poll(ANSWER_SECONDS):
-        number, metrics = reader.channel.recv()
+        number, metrics, lookups = reader.channel.recv()
         if number == reader.requests:  # else an earlier answer came late
-            return list(metrics)
-    return []
+            return metrics, lookups
+    return _NONE

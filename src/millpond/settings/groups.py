@@ -13,7 +13,18 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from millpond.maps.model.beginning import HISTORY_MS
 from millpond.memory_bound import MEMORY_LEAST, MEMORY_MAX
-from millpond.settings.types import Address, Addresses, Duration, FolderName, Intervals, Names, Place, Size, Tokens
+from millpond.settings.types import (
+    Address,
+    Addresses,
+    Duration,
+    FolderName,
+    Intervals,
+    Names,
+    Networks,
+    Place,
+    Size,
+    Tokens,
+)
 from millpond.times.durations import UNITS_MS
 
 __all__ = (
@@ -44,6 +55,13 @@ class Server(_Group):
         "open: never, everybody on this machine may do everything",
     )  # fmt: skip
     tokens: Tokens = Field((), description="tokens that all nodes of the pond take, hashed: name, sha256, rights")
+    user_header: str = Field(
+        "", pattern="^([A-Za-z0-9-]+)?$", description="header in which a reverse proxy names the user that it signed "
+        "in: on the console, the user has the rights of the token of that name; by default there is none"
+    )  # fmt: skip
+    user_proxies: Networks = Field(
+        (), description="addresses or networks of the proxies that are believed so; the header of others is ignored"
+    )  # fmt: skip
     token_requests_per_second: int = Field(
         0, ge=0, description="requests of a token that a node takes in a second, but for administration, and three "
         "times as many at once; 0: any number"
@@ -64,6 +82,14 @@ class Server(_Group):
         "info", pattern="^(debug|info|warning|error)$",
         description="how much is said: debug, with a line for every request; info, warning, error",
     )  # fmt: skip
+
+    @model_validator(mode="after")
+    def _fit_together(self) -> Server:
+        if bool(self.user_header) != bool(self.user_proxies):
+            raise ValueError("server.user_header and server.user_proxies are given together")
+        if self.user_header.lower() in ("authorization", "cookie", "host", "origin"):
+            raise ValueError("server.user_header has a meaning of its own: name another, such as X-Remote-User")
+        return self
 
     @property
     def token_requests_burst(self) -> int:

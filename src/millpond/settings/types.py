@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from ipaddress import ip_network
 from typing import Annotated, NamedTuple
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
@@ -14,8 +15,8 @@ from millpond.sizes import parse_size
 from millpond.times.durations import UNITS_MS, format_duration, is_off, parse_duration
 
 __all__ = (
-    "Address", "Addresses", "Duration", "FolderName", "Intervals", "Names", "Place", "Size", "TokenSetting", "Tokens",
-    "Unit",
+    "Address", "Addresses", "Duration", "FolderName", "Intervals", "Names", "Networks", "Place", "Size", "TokenSetting",
+    "Tokens", "Unit",
     "duration_in_words",
 )  # fmt: skip
 
@@ -95,6 +96,15 @@ def _open_address(address: str) -> str:
     return address
 
 
+def _network(text: str) -> str:
+    """An address of a machine, or a network such as `10.1.0.0/16`."""
+    try:
+        ip_network(text)
+    except ValueError:
+        raise ValueError("write addresses such as 10.1.2.3, or networks such as 10.1.0.0/16") from None
+    return text
+
+
 class Unit(NamedTuple):
     """The unit of a number, for whoever shows it."""
 
@@ -108,6 +118,7 @@ Address = Annotated[str, AfterValidator(_open_address)]
 Addresses = Annotated[tuple[Address, ...], BeforeValidator(_several)]
 FolderName = Annotated[str, AfterValidator(_folder)]
 Names = Annotated[tuple[str, ...], BeforeValidator(_several)]
+Networks = Annotated[tuple[Annotated[str, AfterValidator(_network)], ...], BeforeValidator(_several)]
 Intervals = Annotated[tuple[tuple[str, Duration], ...], BeforeValidator(_intervals)]
 
 

@@ -24,16 +24,17 @@ PAGE = 100
 
 
 def newest_runs(call: Any, request: Any, limit: int, now_ms: int) -> list[Any]:
-    """The ids of the `limit` newest runs that a `SearchWfRunRequest` wants; its `latest_start` is kept to."""
+    """The ids of the `limit` newest runs that a `SearchWfRunRequest` wants; its times are kept to."""
     ids: list[Any] = []
     until = request.latest_start.ToMilliseconds() if request.HasField("latest_start") else None
+    earliest = request.earliest_start.ToMilliseconds() if request.HasField("earliest_start") else 0
     span, since = FIRST_MS, (now_ms if until is None else until) - FIRST_MS
     while True:
-        for window in _windows(call, request, max(0, since), until, now_ms):
+        for window in _windows(call, request, max(earliest, since), until, now_ms):
             ids.extend(reversed(deque(window, maxlen=limit - len(ids))))
             if len(ids) == limit:
                 return ids
-        if since <= 0:
+        if since <= earliest:
             return ids
         span *= LONGER
         since, until = since - span, since - 1

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from millpond.kernel.space import ReadTransaction, Space
     from millpond.workflows.store import Initialization
 
-__all__ = ("check_runs",)
+__all__ = ("check_runs", "tenants_in")
 
 _PAGE = 500
 _REMEDY = "stop the run and resume it, or delete it and start it again"
@@ -34,7 +34,7 @@ def check_runs(space: Space) -> Report:
     """Check the open runs of a space."""
     with space.read() as tx:
         born = initialization(tx)
-        tenants = [] if born is None else list(_tenants(tx))
+        tenants = [] if born is None else list(tenants_in(tx))
     report = Report()
     for tenant in tenants:
         assert born is not None
@@ -42,7 +42,8 @@ def check_runs(space: Space) -> Report:
     return report
 
 
-def _tenants(tx: ReadTransaction) -> Iterator[str]:
+def tenants_in(tx: ReadTransaction) -> Iterator[str]:
+    """The tenants that have runs."""
     rest = TAG.range()
     while key := next(tx.keys(rest), None):
         tenant = str(TAG.unpack(key)[0])

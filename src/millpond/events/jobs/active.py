@@ -4,7 +4,7 @@
                             ◀── lease_returned, lease_expired, a failure that is retried
 
 It is folded from the stream when it is wanted, from where the last one ended, and held for a while. So it never differs
-from the stream, and takes no row of its own.
+from the stream, and takes no row of its own. The jobs that ended are counted by the events that ended them.
 
 Invariants:
 * a change that active jobs decide is appended only while the stream is as it was then: of two that end one job, one
@@ -16,7 +16,7 @@ Invariants:
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -27,6 +27,7 @@ from millpond.error_values import shown
 from millpond.errors import Unavailable
 from millpond.events.event import EventBatch
 from millpond.events.jobs.submissions import JOB_ID
+from millpond.events.protocol import PAGE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -45,6 +46,8 @@ HELD_STREAMS_MAX = 1_000
 CHANGED_AT_ONCE = 20_000
 FENCED_MAX = 1_000
 """So many appends of others in a row, each between a look at the stream and the append of one job's events."""
+EVENT_BYTES = 16
+"""The bytes of an event, where few are to be read: too few, so that a page has not many more."""
 _RETRYABLE = "retryable"
 """The header of a `failed` event that does not end its job: `true`."""
 
@@ -72,14 +75,15 @@ def ends_job(kind: str, headers: Mapping[str, str]) -> bool:
     return kind in _ENDS and not (kind == "failed" and headers.get(_RETRYABLE) == "true")
 
 
-def fold(jobs: dict[str, JobState], events: Iterable[Event]) -> None:
-    """Apply events to the active jobs."""
+def fold(jobs: dict[str, JobState], events: Iterable[Event], ended: Counter[str] | None = None) -> None:
+    """Apply events to the active jobs; those that they end are counted in `ended`."""
     for event in events:
         job_id = event.headers.get(JOB_ID)
         if job_id is None or not (job_id in jobs or event.kind in _BEGINS):
             continue
         if ends_job(event.kind, event.headers):
-            jobs.pop(job_id, None)
+            if jobs.pop(job_id, None) is not None and ended is not None:
+                ended[event.kind] += 1
         elif event.kind in _STATES:
             jobs[job_id] = _STATES[event.kind]
 
@@ -92,6 +96,7 @@ class _Held:
     count: int = 0
     dropped_id: int = 0
     jobs: dict[str, JobState] = field(default_factory=dict)
+    ended: Counter[str] = field(default_factory=Counter)
     lock: threading.Lock = field(default_factory=threading.Lock)
     users: int = 0
 
@@ -103,7 +108,7 @@ class _Held:
 
     def forget(self, dropped_id: int) -> None:
         """Begin anew."""
-        self.after, self.count, self.dropped_id, self.jobs = 0, 0, dropped_id, {}
+        self.after, self.count, self.dropped_id, self.jobs, self.ended = 0, 0, dropped_id, {}, Counter()
 
 
 class ActiveJobs:
@@ -124,6 +129,19 @@ class ActiveJobs:
         """
         with self._now(stream) as held:
             yield held.jobs
+
+    def count(self, stream: StreamName, events_max: int) -> tuple[Counter[str] | None, int]:
+        """The number of jobs in each state, the last of those that ended, too; and of the events that were read.
+
+        None when there are more new events than `events_max`: the next call goes on behind those that were read.
+
+        Raises: as `of`.
+        """
+        with self._held_of(stream) as held:
+            before = held.count
+            whole = self._read_on(stream, held, events_max)
+            states = Counter(state.value for state in held.jobs.values()) + held.ended if whole else None
+            return states, max(0, held.count - before)
 
     def change(
         self, stream: StreamName, chosen: Callable[[Mapping[str, JobState]], Iterable[str]],
@@ -161,35 +179,47 @@ class ActiveJobs:
     @contextmanager
     def _now(self, stream: StreamName) -> Iterator[_Held]:
         """The jobs of a stream and its end, as of now; those who change it in this process take turns inside."""
+        with self._held_of(stream) as held:
+            self._read_on(stream, held)
+            yield held
+
+    @contextmanager
+    def _held_of(self, stream: StreamName) -> Iterator[_Held]:
         with self._lock:
             held = self._held.setdefault(stream, _Held())
             self._held.move_to_end(stream)
             held.users += 1
         try:
             with held.lock:
-                self._read_on(stream, held)
                 yield held
         finally:
             with self._lock:
                 held.users -= 1
                 self._let_go()
 
-    def _read_on(self, stream: StreamName, held: _Held) -> None:
-        """Fold what is new; all anew when days were dropped, or events deleted, since the last time."""
+    def _read_on(self, stream: StreamName, held: _Held, events_max: int | None = None) -> bool:
+        """Fold what is new; all anew when days were dropped, or events deleted, since the last time. True at the end.
+
+        With `events_max` it may end before, about so many events further.
+        """
         index = self._store.index(stream)
         if index is None or index.dropped_id != held.dropped_id:
             held.forget(0 if index is None else index.dropped_id)
-        self._fold_on(stream, held)
+        whole = self._fold_on(stream, held, events_max)
         index = self._store.index(stream)
         if index is not None and not held.is_of(index):
             held.forget(index.dropped_id)
-            self._fold_on(stream, held)
+            whole = self._fold_on(stream, held, events_max)
+        return whole
 
-    def _fold_on(self, stream: StreamName, held: _Held) -> None:
-        page = self._store.read(stream, held.after)
+    def _fold_on(self, stream: StreamName, held: _Held, events_max: int | None) -> bool:
+        bytes_max = PAGE_BYTES if events_max is None else 1 + events_max * EVENT_BYTES
+        page, before = self._store.read(stream, held.after, bytes_max=bytes_max), held.count
         while page.events:
+            if events_max is not None and held.count - before >= events_max:
+                return False
             held.count += len(page.events)
-            fold(held.jobs, page.events)
+            fold(held.jobs, page.events, held.ended)
             held.after = page.after
             if len(held.jobs) > ACTIVE_JOBS_MAX:
                 held.forget(0)
@@ -197,8 +227,9 @@ class ActiveJobs:
                     "the job set has too many active jobs", kind="job_set_large", job_set=stream.job_set,
                     jobs_max=ACTIVE_JOBS_MAX, hint="use several job sets",
                 )  # fmt: skip
-            page = self._store.read(stream, held.after)
+            page = self._store.read(stream, held.after, bytes_max=bytes_max)
         held.after = page.after
+        return True
 
     def _let_go(self) -> None:
         """Forget the streams that were wanted longest ago, while there is too much."""

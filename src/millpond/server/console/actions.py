@@ -7,8 +7,8 @@
 
 Invariants:
 * a page has the button of an action when its route would let the caller in: both ask for the right of the same row;
-* a form counts with the secret that this caller's pages have: nobody can make it without the token, or, on a node
-  that wants none, without what the process drew when it began;
+* a form counts with the secret that this caller's pages have: nobody can make it without the token, or, of a user of a
+  proxy and on a node that wants no token, without what the process drew when it began;
 * each is a line of the audit log, with what it changed.
 """
 
@@ -36,11 +36,13 @@ if TYPE_CHECKING:
     from millpond.nodes.node import Node
 
 __all__ = (
-    "ACTIONS", "COOKIE", "Action", "Form", "action", "actions_of", "allowed", "answer_of", "check_origin",
+    "ACTIONS", "COOKIE", "PROXIED", "Action", "Form", "action", "actions_of", "allowed", "answer_of", "check_origin",
     "check_secret", "secret_of",
 )  # fmt: skip
 
 COOKIE: Final = "millpond_console"
+PROXIED: Final = "millpond.proxied"
+"""In the scope of a request: the name of the user that a proxy signed in."""
 _SECRET = "secret"
 _FIELDS_MAX = 1_000
 Form = Mapping[str, str]
@@ -173,7 +175,9 @@ def secret_of(request: Request) -> str:
     """The secret of the forms that the caller of a request gets."""
     node: Node = request.app.state.node
     token = bearer_of(request) or request.cookies.get(COOKIE, "") if node.tokens.wanted() else ""
-    key: str = token or request.app.state.form_key
+    user = request.scope.get(PROXIED)
+    drawn: str = request.app.state.form_key
+    key = token or drawn if user is None else f"{drawn} {user}"
     return hmac.digest(key.encode(), b"millpond console", "sha256").hex()
 
 

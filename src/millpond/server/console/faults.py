@@ -8,6 +8,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,10 +19,12 @@ from millpond.errors import MillpondError
 from millpond.events.days import DAY_MS
 from millpond.nodes.tokens import Caller
 from millpond.server.console.pages import PAGE_ROWS
-from millpond.server.console.runs import TENANT, calling, failed_runs
+from millpond.server.console.run_search import failed_runs
+from millpond.server.console.runs import TENANT, calling, tenants_of
 from millpond.server.wire import relative
 
 if TYPE_CHECKING:
+    from millpond.clock import Clock
     from millpond.nodes.node import Node
     from millpond.server.rpc.dispatch import Front
 
@@ -33,7 +36,6 @@ DISK_FREE_SHARE: Final = 0.05
 LOADS_SHOWN: Final = 20
 RUNS_SHOWN: Final = 5
 """The failed runs of each tenant; their page has all."""
-TENANTS_MAX: Final = 10
 Fault = Mapping[str, str]
 
 
@@ -45,7 +47,7 @@ def faults(node: Node, request: Request, caller: Caller, loads: Iterable[Mapping
         for load in islice(failed, LOADS_SHOWN)
     ]
     of_node = [] if not caller.may("read") else [*_of_node(node), *_late(request, node), *_of_jobs(node)]
-    return [*of_node, *of_loads, *runs_that_failed(request, caller, node.clock.now_ms())]
+    return [*of_node, *of_loads, *runs_that_failed(request, caller, node.clock)]
 
 
 def _fault(what: str, why: object, path: str) -> Fault:
@@ -95,26 +97,15 @@ def _late(request: Request, node: Node) -> Iterator[Fault]:
         yield _fault("timers", f"schedules and retries are late by {late_ms // 1_000} s", "/console/workflows")
 
 
-def runs_that_failed(request: Request, caller: Caller, now_ms: int) -> Iterator[Fault]:
+def runs_that_failed(request: Request, caller: Caller, clock: Clock) -> Iterator[Fault]:
     """The newest failed runs of a day, of the first tenants that the caller may read."""
-    for tenant in _tenants(request, caller):
-        call = calling(request, caller, tenant)
-        assert call is not None, "there are tenants where there are workflows"
+    calls = calling(request, caller, TENANT)
+    if calls is None:
+        return
+    for tenant in tenants_of(calls):
+        call = replace(calls, tenant=tenant)
         with suppress(MillpondError):  # the access lists keep the runs of this tenant to others
-            for run in failed_runs(call, now_ms, RUNS_SHOWN):
-                if (run["began_ms"] or 0) + (run["took_ms"] or 0) > now_ms - DAY_MS:
+            for run in failed_runs(call, clock, RUNS_SHOWN):
+                if (run["began_ms"] or 0) + (run["took_ms"] or 0) > clock.now_ms() - DAY_MS:
                     page = link("/console/runs/run", id=run["id"], tenant=tenant)
                     yield _fault(f"run of {run['workflow']}", run["error"] or run["status"], page)
-
-
-def _tenants(request: Request, caller: Caller) -> list[str]:
-    """The tenants whose names the caller may know, and of those with a right, the one that all nodes have."""
-    call = calling(request, caller, TENANT)
-    if call is None:
-        return []
-    from littlehorse.model import SearchTenantRequest
-
-    names = [TENANT]
-    with suppress(MillpondError):
-        names += [row.id for row in call("SearchTenant", SearchTenantRequest(limit=TENANTS_MAX)).results]
-    return [*dict.fromkeys(names)][:TENANTS_MAX]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -14,18 +14,16 @@ from millpond.errors import Invalid, NotFound
 from millpond.json_forms import plain
 from millpond.maps.model.definition import Kind
 from millpond.nodes.tokens import Caller
-from millpond.refs.face import POND
 from millpond.server.console.actions import actions_of
 from millpond.server.console.histories import drawn_history, time_span
 from millpond.server.console.loads import by_hour, loads_of
+from millpond.server.console.map_branches import branches_of_maps
 from millpond.server.console.pages import PAGE_ROWS, answered, pages
 from millpond.server.console.tables import shown_rows
-from millpond.server.lakefs.access import may as may_repository
 from millpond.server.routes.table import MONITOR, SCAN_BYTES, On, read
 from millpond.server.wire import relative
 from millpond.settings import all_in_words
 from millpond.times.durations import format_duration
-from millpond.versions.paging import CommonPrefix
 
 if TYPE_CHECKING:
     from millpond.maps.map import Map
@@ -51,14 +49,17 @@ def routes(node: Node) -> Routes:
         page = list(islice(readable, PAGE_ROWS + 1))
         shown, now_ms = page[:PAGE_ROWS], node.clock.now_ms()
         loads = loads_of(node, shown)
+        branches, more_branches = branches_of_maps(node, caller) if shown else ({}, "")
         maps = [
-            _facts(opened) | {"loaded_ms": next((load["time_ms"] for load in loads[name]), None)}
+            _facts(opened) | {"loaded_ms": next((load["time_ms"] for load in loads[name]), None),
+                              "branches": branches.get(name, [])}
             for name in shown if (opened := _opened(node, name)) is not None
         ]  # fmt: skip
         more = link("/console/maps", prefix=prefix, after=shown[-1]) if len(page) > PAGE_ROWS else None
         drawn = {name: bars(by_hour(loads[name], now_ms), f"rows loaded by hour into {name}") for name in shown}
         values = {
-            "maps": maps, "prefix": prefix, "next": more, "actions": actions_of(caller, On.ANY_MAP),
+            "maps": maps, "more_branches": bool(more_branches), "prefix": prefix, "next": more,
+            "actions": actions_of(caller, On.ANY_MAP),
             "kinds": [str(kind) for kind in Kind if kind is not Kind.AGGREGATE],
         }  # fmt: skip
         return answered(request, "maps", values, {"loads": drawn})
@@ -66,7 +67,7 @@ def routes(node: Node) -> Routes:
     @router.get("/maps/{name}", read(On.MAP, memory_bytes=SCAN_BYTES, when_ready=True), summary="A map")
     def show_map(
         request: Request, caller: Caller, name: str, key: str | None = None, at: str | None = None,
-        known_at: str | None = None, where: str | None = None,
+        known_at: str | None = None, where: str | None = None, after_branch: str = "",
     ) -> Response:  # fmt: skip
         """Its facts, loads, layers and branches; with a key its value and history; with a condition, rows."""
         opened = node.pond.map(name)
@@ -77,8 +78,12 @@ def routes(node: Node) -> Routes:
             "rows": None,
             "loads": loads_of(node, [opened.name])[opened.name][:PAGE_ROWS],
             "settings": settings_of(opened.definition), "actions": actions_of(caller, On.MAP, opened.name),
-            "layers": _layers(opened), "branches": _branches(node, caller, opened),
+            "layers": _layers(opened), "branches": [], "next_branches": None,
         }  # fmt: skip
+        if opened.layers is not None:
+            branches, after = branches_of_maps(node, caller, after_branch)
+            values["branches"] = branches.get(opened.name, [])
+            values["next_branches"] = link(request.url.path, after_branch=after) if after else None
         try:
             values |= _answer(node, opened, question)
         except Invalid as error:
@@ -195,20 +200,3 @@ def _layers(opened: Map) -> list[dict[str, Any]]:
         {"layer": layer.index[:12], "groups": layer.groups, "bytes": layer.size, "mode": str(layer.mode.value)}
         for layer in manifest.layers
     ]  # fmt: skip
-
-
-def _branches(node: Node, caller: Caller, opened: Map) -> list[str]:
-    """The branches of the pond's maps, a page of them."""
-    if opened.layers is None or not may_repository(caller, "read", POND):
-        return []
-    return list(_names(node))
-
-
-def _names(node: Node) -> Iterator[str]:
-    try:
-        page = node.pond.repository(POND).branches(amount=PAGE_ROWS)
-    except NotFound:
-        return
-    for branch in page.results:
-        if not isinstance(branch, CommonPrefix) and branch.name != "main":
-            yield branch.name

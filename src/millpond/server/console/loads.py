@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from millpond.events.ids import format_id, id_time_ms, place_before
 from millpond.events.names import OWN_QUEUE, StreamName
+from millpond.kernel.hours import HOUR_MS
 from millpond.maps.loads.load import load_job_set
 
 if TYPE_CHECKING:
@@ -18,9 +19,8 @@ if TYPE_CHECKING:
     from millpond.maps.log.log import Entry
     from millpond.nodes.node import Node
 
-__all__ = ("HOUR_MS", "by_hour", "loads_of", "newest_loads")
+__all__ = ("by_hour", "loads_of", "newest_loads")
 
-HOUR_MS = 3_600_000
 _SPANS_MS = (24 * HOUR_MS, HOUR_MS, HOUR_MS // 12, 0)
 _LOADS_MAX = 2_000
 _ENTRIES_MAX = 500

@@ -17,10 +17,11 @@ from starlette.responses import Response
 
 from millpond.console import bars, rendered
 from millpond.errors import Denied
+from millpond.kernel.hours import HOUR_MS
 from millpond.nodes.tokens import Caller
 from millpond.server.access import share_in
 from millpond.server.console.faults import faults
-from millpond.server.console.loads import HOUR_MS, by_hour, newest_loads
+from millpond.server.console.loads import by_hour, newest_loads
 from millpond.server.console.pages import HEADERS, SIGNED_IN, answered, pages
 from millpond.server.console.runs import COUNTED_MAX, TENANT, calling, runs_by_hour
 from millpond.server.long_polls import polls_of
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 __all__ = ("routes",)
 
 _SHOWN = 20
+_BY_HOUR = {"lookups": "lookups answered", "events": "events appended", "runs": "runs begun"}
 _PAUSE_SECONDS, _ALIVE_SECONDS = 2.0, 8.0
 
 
@@ -70,10 +72,16 @@ def _now(node: Node, request: Request, caller: Caller) -> tuple[dict[str, Any], 
         "node": {name: facts[name] for name in ("role", "ready", "version", "position", "clock_ms")},
         "loads": loads[:_SHOWN], "hours": hours, "loads_of_day": len(today), "rows_of_day": sum(hours),
         "runs_by_hour": _runs(request, caller, now_ms), "runs_counted_max": COUNTED_MAX,
-        "wrong": faults(node, request, caller, today),
+        "lookups_by_hour": None, "events_by_hour": None, "wrong": faults(node, request, caller, today),
     }  # fmt: skip
-    runs = None if values["runs_by_hour"] is None else bars(values["runs_by_hour"], "runs begun by hour")
-    return values, {"hours": bars(hours, "rows loaded by hour"), "runs": runs}
+    if caller.may("read"):
+        values["lookups_by_hour"] = request.app.state.metrics.lookups_by_hour()
+        values["events_by_hour"] = node.events.volumes.hours.of_day(now_ms)
+    drawn: dict[str, Any] = {"hours": bars(hours, "rows loaded by hour")}
+    for name, words in _BY_HOUR.items():
+        counts = values[f"{name}_by_hour"]
+        drawn[name] = None if counts is None else bars(counts, f"{words} by hour")
+    return values, drawn
 
 
 def _runs(request: Request, caller: Caller, now_ms: int) -> list[int] | None:

@@ -1,9 +1,9 @@
 """The dialect of the console: the right comes from a cookie or a token, an answer is a page or its data.
 
-    request ─▶ token of cookie or `Authorization` ─▶ right of the route ─▶ data ─┬─▶ template ─▶ page
-                    │ none, expired                      │ missing              └─▶ JSON, where the sender wants that
-                    ▼                                    ▼
-              page of sign-in                      page of the error
+    request ─▶ token of `Authorization`, user of a proxy, or cookie ─▶ right of the route ─▶ data ─▶ template ─▶ page
+                    │ none, expired                                        │ missing           └─▶ JSON, if wanted
+                    ▼                                                      ▼
+              page of sign-in                                        page of the error
 
 Invariants:
 * the cookie counts for these routes alone; those that change something want the secret of a form (`actions.py`);
@@ -24,7 +24,8 @@ from millpond.console import rendered
 from millpond.json_forms import parse_object, to_json
 from millpond.nodes.tokens import ANYBODY, Caller
 from millpond.server.access import bearer_of, need_right, put_caller, take_turn
-from millpond.server.console.actions import COOKIE, allowed, secret_of
+from millpond.server.console.actions import COOKIE, PROXIED, allowed, secret_of
+from millpond.server.console.proxied import proxied_user
 from millpond.server.dialect import OWN, Dialect
 from millpond.server.dispatch import Routes
 from millpond.server.lakefs.access import need as need_repository
@@ -79,7 +80,7 @@ def _frame(request: Request) -> dict[str, Any]:
     """The frame of a page: the pages that its caller may see."""
     caller: Caller | None = request.scope.get("millpond.caller")
     if caller is None or request.url.path == "/console/sign-in":
-        return {"nav": (), "here": "", "user": None, "secret": ""}
+        return {"nav": (), "here": "", "user": None, "proxied": False, "secret": ""}
     bucket = request.app.state.node.bucket is not None
     shown = [
         (key, path, name) for key, path, name, kind in _PAGES
@@ -87,7 +88,7 @@ def _frame(request: Request) -> dict[str, Any]:
     ]  # fmt: skip
     here = max((path for _, path, _ in shown if request.url.path.startswith(path)), key=len, default="")
     user = None if caller is ANYBODY else caller.name
-    return {"nav": shown, "here": here, "user": user, "secret": secret_of(request)}
+    return {"nav": shown, "here": here, "user": user, "proxied": PROXIED in request.scope, "secret": secret_of(request)}
 
 
 def _admit(request: Request, needs: RouteNeeds) -> None:
@@ -99,7 +100,7 @@ def _admit(request: Request, needs: RouteNeeds) -> None:
         put_caller(request, ANYBODY)
         return
     node: Node = request.app.state.node
-    caller = node.tokens.caller(bearer_of(request) or request.cookies.get(COOKIE))
+    caller = _caller(request, node)
     put_caller(request, caller)
     take_turn(request.scope, caller, node.rate_limits)
     match needs.on:
@@ -121,6 +122,15 @@ def _admit(request: Request, needs: RouteNeeds) -> None:
             need_right(request, caller, needs)
 
 
+def _caller(request: Request, node: Node) -> Caller:
+    token = bearer_of(request)
+    user = proxied_user(request) if token is None else None
+    if user is None:
+        return node.tokens.caller(token or request.cookies.get(COOKIE))
+    request.scope[PROXIED] = user
+    return node.tokens.caller_named(user)
+
+
 def _failed(request: Request, error: BaseException) -> Response:
     """The page of an error; of a caller that is not known, the page of sign-in."""
     return _page_of(request, answer_failure(request, error))
@@ -137,8 +147,9 @@ def _page_of(request: Request, failure: Response) -> Response:
         here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
         return RedirectResponse(f"/console/sign-in?{urlencode({'next': here})}", 303)
     page = answered(request, "error", {"error": parse_object(bytes(failure.body))}, status=failure.status_code)
-    if "retry-after" in failure.headers:
-        page.headers["Retry-After"] = failure.headers["retry-after"]
+    for name in ("Retry-After", "Allow"):
+        if name in failure.headers:
+            page.headers[name] = failure.headers[name]
     return page
 
 

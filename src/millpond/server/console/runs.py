@@ -6,11 +6,12 @@ They call the methods of the service of workflows, with the rights and the acces
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from anyio import from_thread
-from anyio.lowlevel import checkpoint
+from anyio.lowlevel import EventLoopToken, checkpoint, current_token
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -18,11 +19,12 @@ from millpond.console import Span, link, strip
 from millpond.errors import Invalid, MillpondError, NotFound, Unavailable
 from millpond.events.names import StreamName
 from millpond.json_forms import to_json
+from millpond.kernel.hours import HOUR_MS
 from millpond.nodes.tokens import Caller
 from millpond.server.access import caller_in, note_change
 from millpond.server.console.actions import ACTIONS, actions_of
-from millpond.server.console.loads import HOUR_MS
 from millpond.server.console.pages import PAGE_ROWS, SIGNED_IN, answered, pages
+from millpond.server.console.run_search import Search, newest, run_facts, times_of
 from millpond.server.console.spec_graphs import drawings, states_of, threads_of
 from millpond.server.dispatch import Routes
 from millpond.server.routes.table import On
@@ -39,13 +41,14 @@ if TYPE_CHECKING:
     from millpond.workflows.processor import ReadRows
 
 __all__ = (
-    "ABSENT", "INPUT", "TENANT", "Calls", "absent", "bookmark_in", "calling", "calls_of", "failed_runs", "may_press",
-    "routes", "runs_by_hour", "texts_of",
+    "ABSENT", "INPUT", "TENANT", "Calls", "absent", "bookmark_in", "calling", "calls_of", "may_press", "routes",
+    "runs_by_hour", "tenants_of", "texts_of",
 )  # fmt: skip
 
 T = TypeVar("T")
 _STEPS_MAX = 200
 COUNTED_MAX = 1_000
+TENANTS_MAX = 10
 ABSENT = "This node serves no workflows: it has no port for gRPC, or not the extra millpond[workflows]."
 TENANT = "default"
 INPUT = "input."
@@ -59,26 +62,33 @@ def routes(node: Node) -> Routes:
     @router.get("", SIGNED_IN, summary="Runs")
     def list_runs(
         request: Request, caller: Caller, workflow: str = "", status: str = "", tenant: str = TENANT, before: int = 0,
-        skip: int = 0, until: str = "",
+        skip: int = 0, since: str = "", until: str = "", tag: list[str] = [],  # noqa: B006, nobody changes it
     ) -> Response:  # fmt: skip
-        """A page of runs, the newest first; of one workflow, in one state, begun at a time or before it."""
-        call = calling(request, caller, tenant)
+        """A page of runs, the newest first, that meet all conditions; a `tag` is NAME=VALUE of a searchable input."""
+        call, tags = calling(request, caller, tenant), [text for text in tag if text.strip()]
+        conditions = {"workflow": workflow, "status": status, "tag": tags, "since": since, "tenant": tenant}
         values: dict[str, Any] = {
-            "workflow": workflow or None, "status": status or None, "tenant": tenant, "runs": [], "statuses": [],
-            "until": until, "next": None, "absent": ABSENT, "actions": may_press(request, caller, tenant),
+            "workflow": workflow or None, "status": status or None, "tags": tags, "since": since, "until": until,
+            "tenant": tenant, "runs": [], "statuses": [], "next": None, "absent": ABSENT, "problem": None,
+            "actions": may_press(request, caller, tenant),
         }  # fmt: skip
         if call is not None:
             from littlehorse.model import LHStatus
 
-            latest = before or (parse_instant(until) if until else 0)
-            runs = _newest(call, (workflow, status), node.clock.now_ms(), latest, skip)
-            values |= {"runs": runs[:PAGE_ROWS], "absent": None, "statuses": list(LHStatus.keys())}
+            values |= {"absent": None, "statuses": list(LHStatus.keys())}
+            try:
+                latest = before or (parse_instant(until) if until else 0)
+                earliest = parse_instant(since) if since else 0
+                search = Search(workflow, status, tags, earliest, latest)
+                runs = newest(call, search, node.clock, skip=skip)
+            except (Invalid, NotFound) as error:
+                values["problem"] = {"message": error.message, "hint": error.hint}
+                return answered(request, "runs", values)
+            values["runs"] = runs[:PAGE_ROWS]
             if len(runs) > PAGE_ROWS:
                 last = runs[PAGE_ROWS - 1]["began_ms"]
                 same = sum(run["began_ms"] == last for run in runs[:PAGE_ROWS]) + (skip if last == before else 0)
-                values["next"] = link(
-                    "/console/runs", workflow=workflow, status=status, tenant=tenant, before=last, skip=same
-                )
+                values["next"] = link("/console/runs", **conditions, before=last, skip=same)
         return answered(request, "runs", values)
 
     @router.get("/run", SIGNED_IN, summary="A run")
@@ -153,13 +163,19 @@ class Calls:
     caller: Caller
     tenant: str
     service: Service[WorkflowService]
+    token: EventLoopToken | None = None
+    """Names the event loop to a thread that is not that of a page."""
+
+    def anywhere(self) -> Calls:
+        """The same, to be called from any thread while the page is made."""
+        return replace(self, token=from_thread.run_sync(current_token))
 
     def __call__(self, method: str, message: Any) -> Any:
         """The answer of a method.
 
         Raises: as the method.
         """
-        return from_thread.run(self._called, method, message)
+        return from_thread.run(self._called, method, message, token=self.token)
 
     def all(self, method: str, messages: Iterable[Any]) -> list[Any]:
         """The answers of a method to several messages, at one turn; None to what is not there."""
@@ -186,7 +202,7 @@ class Calls:
             await self._admitted(method)
             return await self.service.about.read(self.tenant, act)
 
-        return from_thread.run(read)
+        return from_thread.run(read, token=self.token)
 
     async def _admitted(self, method: str) -> Call[WorkflowService]:
         from millpond.server.rpc.dispatch import Call
@@ -214,36 +230,20 @@ def calling(request: Request, caller: Caller, tenant: str) -> Calls | None:
     return Calls(request, caller, tenant, front.workflows)
 
 
+def tenants_of(call: Calls) -> list[str]:
+    """The tenants whose names a caller may know, and the one that all nodes have."""
+    from littlehorse.model import SearchTenantRequest
+
+    names = [TENANT]
+    with suppress(MillpondError):
+        names += [row.id for row in call("SearchTenant", SearchTenantRequest(limit=TENANTS_MAX)).results]
+    return [*dict.fromkeys(names)][:TENANTS_MAX]
+
+
 def _parsed(output_type: Any, answer: bytes) -> Any:
     from google.protobuf.message_factory import GetMessageClass
 
     return GetMessageClass(output_type).FromString(answer)
-
-
-def _newest(
-    call: Calls, conditions: tuple[str, str], now_ms: int, before: int, skip: int, limit: int = PAGE_ROWS + 1
-) -> list[dict[str, Any]]:  # fmt: skip
-    """The newest runs; one more than a page shows, if there are as many."""
-    from littlehorse.model import LHStatus, SearchWfRunRequest
-
-    from millpond.workflows.newest import newest_runs
-
-    workflow, status = conditions
-    request: Any = SearchWfRunRequest()
-    if workflow:
-        request.wf_spec_name = workflow
-    if status in LHStatus.keys():  # noqa: SIM118, it is no dictionary
-        request.status = LHStatus.Value(status)
-    if before:
-        request.latest_start.FromMilliseconds(before)
-    names = newest_runs(call, request, limit + skip, now_ms)
-    return [_facts(run) for run in call.all("GetWfRun", names[skip:]) if run is not None]
-
-
-def failed_runs(call: Calls, now_ms: int, limit: int) -> list[dict[str, Any]]:
-    """The newest runs that ended with an error or an exception, each with its words."""
-    runs = [run for status in ("ERROR", "EXCEPTION") for run in _newest(call, ("", status), now_ms, 0, 0, limit)]
-    return sorted(runs, key=lambda run: run["began_ms"] or 0, reverse=True)[:limit]
 
 
 def runs_by_hour(call: Calls, now_ms: int) -> list[int]:
@@ -259,23 +259,6 @@ def runs_by_hour(call: Calls, now_ms: int) -> list[int]:
             [:COUNTED_MAX])
         for first, last in hours
     ])  # fmt: skip
-
-
-def _facts(run: Any) -> dict[str, Any]:
-    from littlehorse.model import LHStatus
-
-    from millpond.workflows.engine import run_path
-
-    return {
-        "id": run_path(run.id), "workflow": run.wf_spec_id.name, "status": LHStatus.Name(run.status),
-        "error": run.thread_runs[0].error_message if run.thread_runs else "", **_times(run, "start_time", "end_time"),
-    }  # fmt: skip
-
-
-def _times(row: Any, start: str, end: str) -> dict[str, int | None]:
-    began = getattr(row, start).ToMilliseconds() if row.HasField(start) else None
-    took = getattr(row, end).ToMilliseconds() - began if began is not None and row.HasField(end) else None
-    return {"began_ms": began, "took_ms": took}
 
 
 def _run(call: Calls, id: str, tenant: str, after: str, now_ms: int) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -301,7 +284,7 @@ def _run(call: Calls, id: str, tenant: str, after: str, now_ms: int) -> tuple[di
     steps = [_step(node, attempts) for node in nodes.results]
     children = call("SearchWfRun", SearchWfRunRequest(parent_wf_run_id=name, limit=PAGE_ROWS)).results
     values = {
-        "run": _facts(run), "threads": _threads(run), "children": [run_path(child) for child in children],
+        "run": run_facts(run), "threads": _threads(run), "children": [run_path(child) for child in children],
         "questions": [_question(call, question) for question in questions],
         "variables": {variable.id.name: plain(variable.value) for variable in variables},
         "steps": steps, "next": link("/console/runs/run", id=id, tenant=tenant, after=more) if more else None,
@@ -366,7 +349,7 @@ def _step(node: Any, attempts: dict[str, Iterable[Any]]) -> dict[str, Any]:
     failures = "; ".join(f"{failure.failure_name} {failure.message}".strip() for failure in node.failures)
     return {
         "thread": node.id.thread_run_number, "position": node.id.position, "name": node.node_name,
-        "status": LHStatus.Name(node.status), **_times(node, "arrival_time", "end_time"),
+        "status": LHStatus.Name(node.status), **times_of(node, "arrival_time", "end_time"),
         "error": failures or node.error_message, "attempts": [_attempt(attempt) for attempt in attempts.get(task, ())],
     }  # fmt: skip
 
@@ -386,7 +369,7 @@ def _attempt(attempt: Any) -> dict[str, Any]:
     status = TaskStatus.Name(attempt.status).removeprefix("TASK_")
     log = "" if attempt.status == TaskStatus.TASK_RUNNING else attempt.log_output.str
     return {
-        "status": status, "worker": attempt.task_worker_id, "words": words, "log": log, **_times(attempt, *_ATTEMPT),
+        "status": status, "worker": attempt.task_worker_id, "words": words, "log": log, **times_of(attempt, *_ATTEMPT),
     }  # fmt: skip
 
 

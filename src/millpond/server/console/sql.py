@@ -1,11 +1,19 @@
-"""A query over the maps that the caller may read, as DuckDB tables: it reads, and has a bound in time, rows, memory."""
+"""A query over what the caller may read, as DuckDB tables: it reads, and has a bound in time, rows, memory.
+
+| table | rows |
+|---|---|
+| a map | where the caller may read it |
+| `events` | of the streams that it may read |
+| `repositories`, `refs`, `commits` | of the repositories that it may read |
+| `runs` | of the tenants that it may read, as their access lists allow it to search |
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -14,9 +22,13 @@ from millpond.console import bars
 from millpond.errors import Invalid, MillpondError
 from millpond.json_forms import to_json
 from millpond.nodes.tokens import Caller
+from millpond.server.console.actions import allowed
 from millpond.server.console.pages import HEADERS, answered, pages
+from millpond.server.console.runs import TENANT, calling, tenants_of
 from millpond.server.console.tables import shown_cell, shown_rows
+from millpond.server.lakefs.access import may as may_repository
 from millpond.server.routes.table import On, RouteNeeds, Work
+from millpond.server.stream_rights import may_stream
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,11 +36,15 @@ if TYPE_CHECKING:
 
     from millpond.clock import Clock
     from millpond.maps.map import Map
+    from millpond.maps.sql import QueryableTable
     from millpond.nodes.node import Node
+    from millpond.server.console.runs import Calls
     from millpond.server.dispatch import Routes
+    from millpond.workflows.processor import ReadRows
 
 __all__ = ("routes",)
 
+T = TypeVar("T")
 ROWS_MAX = 500
 EXPORT_ROWS_MAX = 100_000
 SECONDS_MAX = 20.0
@@ -40,10 +56,18 @@ _NEEDS = RouteNeeds("read", On.ANY_MAP, Work.LARGE, memory_bytes=MEMORY_BYTES, w
 
 @dataclass(frozen=True, slots=True)
 class _Readable:
-    """A pond of which only the maps are there that the caller may read."""
+    """A pond of which only that is there which the caller may read."""
 
     node: Node
     caller: Caller
+    calls: Calls | None
+    """The methods of workflows, where there are some, to be called by the threads of DuckDB."""
+
+    @classmethod
+    def of(cls, node: Node, request: Request, caller: Caller) -> _Readable:
+        """As the sender of a request may read it."""
+        calls = calling(request, caller, TENANT)
+        return cls(node, caller, None if calls is None else calls.anywhere())
 
     @property
     def clock(self) -> Clock:
@@ -51,6 +75,33 @@ class _Readable:
 
     def maps(self) -> Sequence[Map]:
         return [opened for opened in self.node.pond.maps() if self.caller.may("read", opened.name)]
+
+    def tables(self) -> list[QueryableTable]:
+        """The tables that are no maps."""
+        from millpond.tables import EventTable, run_table, version_tables
+
+        pond, caller = self.node.pond, self.caller
+        return [
+            EventTable(lambda: self.node.events, lambda stream: may_stream(caller, "read", stream)),
+            *version_tables(lambda: pond.repositories, lambda name: may_repository(caller, "read", name)),
+            run_table(lambda: None if self.calls is None else _Runs(self.calls)),
+        ]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Runs:
+    """The runs that a caller may read."""
+
+    calls: Calls
+
+    def tenants(self) -> list[str]:
+        """Those on which it has the right."""
+        names = tenants_of(self.calls)
+        return [name for name in names if allowed(self.calls.caller, "read", On.TENANT, name)]
+
+    def read(self, tenant: str, act: Callable[[ReadRows], T]) -> T:
+        """The rows that a search reads."""
+        return replace(self.calls, tenant=tenant).rows("SearchWfRun", act)
 
 
 def routes(node: Node) -> Routes:
@@ -60,7 +111,7 @@ def routes(node: Node) -> Routes:
     @router.get("", _NEEDS, summary="A query")
     def show(request: Request, caller: Caller, q: str = "") -> Response:
         """The form, and the rows of its query; the URL has the query, to be shared."""
-        readable = _Readable(node, caller)
+        readable = _Readable.of(node, request, caller)
         values: dict[str, Any] = {
             "query": q, "error": None, "result": None, "bounds": {"rows": ROWS_MAX, "seconds": SECONDS_MAX},
             "example": next((opened.name for opened in readable.maps()), "events"),
@@ -78,7 +129,7 @@ def routes(node: Node) -> Routes:
         if format not in _FORMATS:
             raise Invalid("there is no such format", kind="request_invalid", where="format", reason=format[:80],
                           hint="csv or parquet")  # fmt: skip
-        table = _table_of(_Readable(node, caller), q, EXPORT_ROWS_MAX)
+        table = _table_of(_Readable.of(node, request, caller), q, EXPORT_ROWS_MAX)
         if table.num_rows > EXPORT_ROWS_MAX:
             raise Invalid("a file has more rows than a page exports", kind="export_rows", rows_max=EXPORT_ROWS_MAX,
                           hint="narrow the query, or run it with millpond query")  # fmt: skip
@@ -90,11 +141,9 @@ def routes(node: Node) -> Routes:
 
 def _table_of(readable: _Readable, text: str, rows_max: int) -> pa.Table:
     """The rows of a query, one more than `rows_max` if there are as many."""
-    from millpond.event_table import EventTable
     from millpond.maps.sql import Bounds, query
 
-    tables = [EventTable(lambda: readable.node.pond.events)] if readable.caller.may("read") else []
-    return query(readable, text, tables, Bounds(rows_max + 1, SECONDS_MAX, MEMORY_BYTES))
+    return query(readable, text, readable.tables(), Bounds(rows_max + 1, SECONDS_MAX, MEMORY_BYTES))
 
 
 def _result(readable: _Readable, text: str) -> dict[str, Any]:

@@ -5,7 +5,9 @@ A live stream is Server-Sent Events: each `event` is a row of the table, written
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from functools import cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +20,7 @@ from millpond.errors import MillpondError, NotFound
 from millpond.events.filters import Filters, filter_of
 from millpond.events.ids import format_id
 from millpond.events.index_ndjson import shown_index
+from millpond.events.jobs.active import ActiveJobs
 from millpond.events.names import StreamName
 from millpond.nodes.tokens import Caller
 from millpond.server.console.actions import actions_of
@@ -38,11 +41,14 @@ __all__ = ("routes",)
 
 _ALIVE_SECONDS = 15.0
 _PAYLOAD_MAX = 4_000
+EVENTS_COUNTED = 20_000
+"""The events that are read for the counts of jobs on one page; where there are more, the page that follows goes on."""
 
 
 def routes(node: Node) -> Routes:
     """The routes of streams."""
     router = pages("/console/events")
+    jobs = cache(lambda: ActiveJobs(node.events.store))
 
     @router.get("", read(On.ANY_STREAM), summary="Streams of events")
     def list_streams(
@@ -53,7 +59,7 @@ def routes(node: Node) -> Routes:
         after = StreamName(after_queue, after_job_set).check() if after_queue else None
         page = store.streams(queue or None, after, limit=PAGE_ROWS)
         indexes = (store.index(stream) for stream in page if may_stream(caller, "read", stream))
-        streams = [_summary(index) for index in indexes if index is not None]
+        streams = _with_jobs([_summary(index) for index in indexes if index is not None], jobs, EVENTS_COUNTED)
         more = None
         if len(page) == PAGE_ROWS:
             last = page[-1]
@@ -82,6 +88,7 @@ def routes(node: Node) -> Routes:
             "events": [_shown(event) for event in events[:PAGE_ROWS]], "segments": shown_index(index)["segments"],
             "live": link("/console/events/live", **here), "next": more,
         }  # fmt: skip
+        _with_jobs([values], jobs, EVENTS_COUNTED)
         return answered(request, "stream", values)
 
     @router.get("/live", read(On.STREAM, memory_bytes=EVENTS_BYTES), summary="The events that come")
@@ -135,6 +142,20 @@ def _summary(index: StreamIndex) -> dict[str, Any]:
         "queue": index.stream.queue, "job_set": index.stream.job_set, "events": index.count, "days": len(days),
         "stored_bytes": index.stored_bytes, "last_day": shown["last_day"],
     }  # fmt: skip
+
+
+def _with_jobs(
+    streams: list[dict[str, Any]], active: Callable[[], ActiveJobs], events_max: int
+) -> list[dict[str, Any]]:
+    """The same streams with the jobs of each by state: None while there are more events than are read at once."""
+    left = events_max
+    for stream in streams:
+        stream["jobs"] = None
+        with suppress(MillpondError):  # too many are active, or it is damaged
+            counts, count = active().count(StreamName(stream["queue"], stream["job_set"]), max(0, left))
+            left -= count
+            stream["jobs"] = None if counts is None else dict(sorted(counts.items()))
+    return streams
 
 
 def _shown(event: Event) -> dict[str, Any]:

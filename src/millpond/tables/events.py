@@ -14,8 +14,7 @@ A query reads what its conditions leave, as far as streams and days can tell:
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 from typing import TYPE_CHECKING
 
@@ -25,33 +24,33 @@ from millpond.errors import Invalid
 from millpond.events.filters import ALL, EventFilter, filter_of
 from millpond.events.ids import ID_MAX, is_id, parse_id, place_before
 from millpond.events.rows import TABLE, read_rows
-from millpond.maps.predicates.bounds import Span
 from millpond.maps.predicates.from_arrow import parts_of
 from millpond.maps.predicates.predicate import typed_spans
 from millpond.maps.predicates.tree import Unknown, columns_of
+from millpond.tables.rows import Left
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
 
     from millpond.events.index import Day, StreamIndex
     from millpond.events.interface import EventsLike
+    from millpond.events.names import StreamName
 
 __all__ = ("EventTable",)
 
 STREAMS_NAMED_MAX = 1_000
 """Streams that are looked up by their names; those of more are listed."""
-_EVERYTHING = Span()
 _EPOCH = datetime.date(1970, 1, 1)
 
 
 class EventTable:
-    """The events of a pond, which are opened when the first of them is read."""
+    """The events of a pond, which are opened when the first of them is read; of streams that `may` be read."""
 
     name = "events"
     schema = TABLE
 
-    def __init__(self, events: Callable[[], EventsLike]) -> None:
-        self._events = events
+    def __init__(self, events: Callable[[], EventsLike], may: Callable[[StreamName], bool] = lambda _: True) -> None:
+        self._events, self._may = events, may
 
     def scan(self, where: pc.Expression | None, columns: Sequence[str] | None) -> pa.RecordBatchReader:
         """The events that satisfy a condition, batch by batch.
@@ -66,12 +65,11 @@ class EventTable:
         events, spans = self._events(), {} if where is None else typed_spans(where, TABLE)
         bounds, tested = _Wanted(spans), set() if where is None else _columns(where)
         schema = pa.schema([field for field in TABLE if field.name in tested or field.name in names])
-        for index in bounds.indexes(events):
+        for index in (index for index in bounds.indexes(events) if self._may(index.stream)):
             after, until = bounds.bounds([day for day, _ in index.days()])
             for batch in read_rows(events, index, after, until, schema=schema, matching=bounds.matching):
                 rows = batch if where is None else batch.filter(where)
-                if rows.num_rows:
-                    yield rows.select(names)
+                yield rows.select(names)  # also one without rows: it lets a query end in time
 
 
 def _columns(where: pc.Expression) -> set[str]:
@@ -80,17 +78,13 @@ def _columns(where: pc.Expression) -> set[str]:
     return set(TABLE.names if condition == Unknown(()) else columns_of(condition))
 
 
-@dataclass(frozen=True, slots=True)
-class _Wanted:
-    """The spans that a condition leaves of the columns."""
+class _Wanted(Left):
+    """The spans of the columns of events."""
 
-    spans: Mapping[str, Span]
-
-    def span(self, name: str) -> Span:
-        return self.spans.get(name, _EVERYTHING)
+    __slots__ = ()
 
     def indexes(self, events: EventsLike) -> Iterator[StreamIndex]:
-        if any(span.empty for span in self.spans.values()):
+        if self.nothing:
             return
         queues, job_sets = self.span("queue").points, self.span("job_set").points
         if queues is not None and job_sets is not None and len(queues) * len(job_sets) <= STREAMS_NAMED_MAX:
@@ -99,7 +93,7 @@ class _Wanted:
             return
         for queue in (None,) if queues is None else sorted(queues):
             for index in events.indexes(queue):
-                if all(_holds(self.span(part), name) for part, name in index.stream._asdict().items()):
+                if all(self.holds(part, name) for part, name in index.stream._asdict().items()):
                     yield index
 
     def bounds(self, days: Sequence[Day]) -> tuple[int, int]:
@@ -121,12 +115,6 @@ class _Wanted:
             return filter_of(values)
         except Invalid:  # they are too many: the rows are filtered
             return ALL
-
-
-def _holds(span: Span, text: str) -> bool:
-    if span.points is not None:
-        return text in span.points
-    return (span.lower is None or text >= span.lower) and (span.upper is None or text <= span.upper)
 
 
 def _number(day: datetime.date) -> int:

@@ -1,0 +1,132 @@
+"""Searches for the newest runs that meet conditions, and what lists show of each.
+
+    workflow, status, tags, times ─▶ `SearchWfRun`, window by window of time, the newest first ─▶ runs
+
+Invariants:
+* the workflow, the status and the times are found by an index; so is a tag, for a variable without one is refused;
+* of tags, and of tags together with a status, candidates are read: for so many seconds at most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from millpond.error_values import shown
+from millpond.errors import Invalid, Unavailable
+from millpond.server.console.pages import PAGE_ROWS
+
+if TYPE_CHECKING:
+    from millpond.clock import Clock
+    from millpond.server.console.runs import Calls
+
+__all__ = ("Search", "failed_runs", "newest", "run_facts", "times_of")
+
+SECONDS_MAX = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """The conditions of a search, which a run meets together; those that are empty are none."""
+
+    workflow: str = ""
+    status: str = ""
+    tags: Sequence[str] = ()
+    """`NAME=VALUE` of variables that the workflow declares as searchable."""
+    earliest_ms: int = 0
+    latest_ms: int = 0
+
+
+def newest(
+    call: Calls, search: Search, clock: Clock, *, skip: int = 0, limit: int = PAGE_ROWS + 1
+) -> list[dict[str, Any]]:
+    """The newest runs; one more than a page shows, if there are as many.
+
+    Raises: `Invalid` for a tag by which runs cannot be found; `Unavailable` when that takes too long.
+    """
+    from millpond.workflows.newest import newest_runs
+
+    names = newest_runs(_bounded(call, clock), _request(call, search), limit + skip, clock.now_ms())
+    return [run_facts(run) for run in call.all("GetWfRun", names[skip:]) if run is not None]
+
+
+def failed_runs(call: Calls, clock: Clock, limit: int) -> list[dict[str, Any]]:
+    """The newest runs that ended with an error or an exception, each with its words."""
+    runs = [run for status in ("ERROR", "EXCEPTION") for run in newest(call, Search("", status), clock, limit=limit)]
+    return sorted(runs, key=lambda run: run["began_ms"] or 0, reverse=True)[:limit]
+
+
+def run_facts(run: Any) -> dict[str, Any]:
+    """A run as lists show it."""
+    from littlehorse.model import LHStatus
+
+    from millpond.workflows.engine import run_path
+
+    return {
+        "id": run_path(run.id), "workflow": run.wf_spec_id.name, "status": LHStatus.Name(run.status),
+        "error": run.thread_runs[0].error_message if run.thread_runs else "", **times_of(run, "start_time", "end_time"),
+    }  # fmt: skip
+
+
+def times_of(row: Any, start: str, end: str) -> dict[str, int | None]:
+    """The time at which a thing began, and how long it took."""
+    began = getattr(row, start).ToMilliseconds() if row.HasField(start) else None
+    took = getattr(row, end).ToMilliseconds() - began if began is not None and row.HasField(end) else None
+    return {"began_ms": began, "took_ms": took}
+
+
+def _request(call: Calls, search: Search) -> Any:
+    from littlehorse.model import LHStatus, SearchWfRunRequest
+
+    request: Any = SearchWfRunRequest()
+    if search.workflow:
+        request.wf_spec_name = search.workflow
+    if search.status in LHStatus.keys():  # noqa: SIM118, it is no dictionary
+        request.status = LHStatus.Value(search.status)
+    if search.earliest_ms:
+        request.earliest_start.FromMilliseconds(search.earliest_ms)
+    if search.latest_ms:
+        request.latest_start.FromMilliseconds(search.latest_ms)
+    if search.tags:
+        request.variable_filters.extend(_filters(call, search))
+    return request
+
+
+def _filters(call: Calls, search: Search) -> list[Any]:
+    """The values of variables that the tags of a search name.
+
+    Raises: `Invalid`; `NotFound` for a workflow that is not there.
+    """
+    from littlehorse.model import GetLatestWfSpecRequest, VariableMatch
+
+    from millpond.workflows.engine.start_inputs import value_in
+
+    if not search.workflow:
+        raise Invalid("a tag belongs to a workflow", kind="run_tag", tag=shown(search.tags[0]),
+                      hint="name the workflow, too")  # fmt: skip
+    spec = call("GetLatestWfSpec", GetLatestWfSpecRequest(name=search.workflow))
+    declared = {own.var_def.name: own for own in spec.thread_specs[spec.entrypoint_thread_name].variable_defs}
+    filters = []
+    for tag in search.tags:
+        name, equals, text = (part.strip() for part in tag.partition("="))
+        own = declared.get(name)
+        if not equals or own is None or not own.searchable:
+            names = ", ".join(sorted(other for other, variable in declared.items() if variable.searchable))
+            raise Invalid("runs have no such tag", kind="run_tag", tag=shown(tag),
+                          hint=f"write NAME=VALUE of a searchable variable: {names or 'it has none'}")  # fmt: skip
+        filters.append(VariableMatch(var_name=name, value=value_in(text, own.var_def.type_def.primitive_type)))
+    return filters
+
+
+def _bounded(call: Calls, clock: Clock) -> Callable[[str, Any], Any]:
+    """The same calls, for so many seconds."""
+    due = clock.monotonic() + SECONDS_MAX
+
+    def bounded(method: str, message: Any) -> Any:
+        if clock.monotonic() > due:
+            raise Unavailable("the search takes longer than one may", kind="question_slow",
+                              hint="name the times between which the runs began")  # fmt: skip
+        return call(method, message)
+
+    return bounded
