@@ -148,7 +148,7 @@ def of_every_name(moments: list[str]) -> list[str]:
 
 
 def test_killed_at_one_moment_of_every_step(stored: str, teller: Teller, moments: list[str]) -> None:
-    for number, moment in enumerate(drawn(of_every_name(moments), 4, name="steps")):
+    for number, moment in enumerate(drawn(of_every_name(moments), 2, name="steps")):
         kill_and_go_on(stored, teller, moment, verify=number % 4 == 0)
 
 

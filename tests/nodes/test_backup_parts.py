@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
+import os
 import subprocess
 import sys
 import zipfile
@@ -29,7 +31,9 @@ from millpond.nodes.backups.layout import (
     write_objects,
 )
 from millpond.nodes.backups.prune import check_backup, prune
+from millpond.nodes.backups.source import FolderSource
 from millpond.nodes.backups.stored_parts import fetch_stored_part
+from millpond.nodes.replication.source import ShardFile
 from millpond.pond import open_pond
 from millpond.testing.faults import flip_byte
 from tests.data.make_pond import NOW_MS
@@ -45,6 +49,7 @@ def place(tmp_path: Path) -> Place:
     return Place(tmp_path)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("of", ["node", "folder"])
 def test_a_backup_holds_all_parts(of: str, tmp_path: Path, place: Place, request: pytest.FixtureRequest) -> None:
     """Repositories, streams and runs come back, from a node and from a folder; the next backup sends what is new."""
@@ -140,6 +145,23 @@ def test_the_rules_of_alerts_are_those_of_the_backup(tmp_path: Path, place: Plac
             assert bool(later.alerts.list()) == ("later" in names)
 
 
+def test_files_are_copied_where_scratch_files_lie_on_another_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the temporary files of a machine often do."""
+
+    def no_link(target: Path, source: Path) -> None:
+        raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), source)
+
+    monkeypatch.setattr(Path, "hardlink_to", no_link)
+    with open_pond(tmp_path / "pond", clock=ManualClock(now=NOW_MS)) as pond:
+        made = pond.create_map("m", kind="state", value="long", store="shard")
+        made.load([{"key": "a", "value": 1}])
+        source = FolderSource(pond, pond.clock)
+        fetched = source.fetch(ShardFile(made.definition), tmp_path / "copy")
+    assert fetched.bytes == (tmp_path / "copy").stat().st_size > 0
+
+
 def test_damage_to_a_layer_says_what_to_do(tmp_path: Path, place: Place) -> None:
     with folder_pond(tmp_path / "pond") as (pond, source):
         fill(pond, 1, layered=("owners",))
@@ -151,6 +173,7 @@ def test_damage_to_a_layer_says_what_to_do(tmp_path: Path, place: Place) -> None
         place.restore(backup)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("layered", [False, True], ids=["shard", "layers"])
 def test_a_purge_names_the_backups_that_have_the_rows(layered: bool, tmp_path: Path, place: Place) -> None:
     with folder_pond(tmp_path / "pond") as (pond, source):
@@ -178,6 +201,7 @@ def test_a_backup_says_what_it_leaves_out(tmp_path: Path, place: Place) -> None:
     assert find_backup(place.objects, created.id) == created
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("payload", [300, 30_000], ids=["small", "large"])
 def test_one_event_more_stores_little_anew(payload: int, tmp_path: Path, place: Place) -> None:
     """Pieces are cut by bytes, whether rows are small or large; none is as large as what is there."""
@@ -206,6 +230,7 @@ def test_one_object_more_stores_little_of_the_list_anew(tmp_path: Path) -> None:
     assert len(before) > 3 and len(after - before) == 1
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("number", [1, 2, 4])
 def test_a_backup_of_an_earlier_release_is_restored(tmp_path: Path, place: Place, number: int) -> None:
     with folder_pond(tmp_path / "pond") as (pond, source):

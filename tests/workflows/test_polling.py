@@ -19,11 +19,14 @@ from littlehorse.model import (
 )
 from littlehorse.workflow import Workflow
 
+from millpond.clock import SystemClock
+from millpond.nodes.limits import LIMITS
 from tests.workflows.conftest import SECONDS
 
 if TYPE_CHECKING:
     from tests.workflows.conftest import WorkflowServer
 
+CLOCK = SystemClock()
 ASKS = PollTaskRequest(client_id="worker", task_def_id=TaskDefId(name="work"))
 
 
@@ -75,10 +78,12 @@ def test_case_47_a_stream_ends_with_unavailable_when_the_server_stops(workflow_s
     with workflow_server.stub() as stub:
         stream = stub.PollTask(requests(), timeout=SECONDS)
         assert next(stream).result.attempt_number == 0
+        began = CLOCK.monotonic()
         stop = threading.Thread(target=workflow_server.end)
         stop.start()
         with pytest.raises(grpc.RpcError) as ended:
             next(stream)
+        assert CLOCK.monotonic() - began < LIMITS.shutdown_seconds / 2, "it has no task, and waits for none"
         over.set()
         stop.join()
     assert ended.value.code() == grpc.StatusCode.UNAVAILABLE

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -95,5 +97,10 @@ def _no_part(part_id: str) -> NotFound:
 
 def _linked(copy: Copy, target: Path) -> Fetched:
     with disk_errors(target):
-        target.hardlink_to(copy.file)
+        try:
+            target.hardlink_to(copy.file)
+        except OSError as error:
+            if error.errno != errno.EXDEV:
+                raise
+            shutil.copyfile(copy.file, target)  # the scratch folder lies on another disk than the pond
     return Fetched(target, {name.lower(): value for name, value in copy.headers.items()}, copy.bytes)

@@ -27,7 +27,7 @@ from littlehorse.model import (
     WorkflowEvent,
 )
 
-from millpond.errors import Conflict, Invalid
+from millpond.errors import Conflict, Invalid, Unavailable
 from millpond.kernel.space import Space, WouldBlock
 from millpond.server.workflows.access import Access
 from millpond.server.workflows.data_watch import DataWatch, at_cursor
@@ -93,6 +93,7 @@ class WorkflowService:
         self.access = Access(self, node.clock)
         self._replies: dict[str, asyncio.Future[Message | None]] = {}
         self._handed: dict[Worker, asyncio.Future[Message | None]] = {}
+        self._released = False
         self._thrown: dict[tuple[str, str], set[asyncio.Event]] = {}
 
     async def begin(self) -> Processor:
@@ -153,7 +154,11 @@ class WorkflowService:
         """Take part in what processes share: nothing, here."""
 
     async def leave(self) -> None:
-        """Give back what processes share, before calls that are under way end: nothing, here."""
+        """Give back what processes share, and let workers go that wait for a task, before other calls end."""
+        self._released = True
+        for worker, task in self._handed.items():
+            if self.workers.withdraw(worker) and not task.done():  # else its task is claimed, and comes in a moment
+                task.set_exception(_stopping())
 
     async def end(self) -> None:
         """Let the processor end; commands that wait get an error."""
@@ -208,8 +213,12 @@ class WorkflowService:
     async def task(self, worker: Worker) -> ScheduledTask:
         """The next task for a worker, claimed for it, as soon as there is one.
 
-        Raises: `Internal`, kind `command_failed`: its claim failed.
+        Raises:
+            Internal: kind `command_failed`: its claim failed.
+            Unavailable: the node is stopping.
         """
+        if self._released:
+            raise _stopping()
         if not self.processors:
             await self.begin()
         task: asyncio.Future[Message | None] = asyncio.get_running_loop().create_future()
@@ -300,6 +309,10 @@ def _rocks_space(folder: Path) -> Space:
 def _elsewhere(store: str) -> Conflict:
     return Conflict("the runs of this pond are in another store", kind="workflows_place", store=store,
                     hint=f"set workflows.store to {store}, or serve another folder")  # fmt: skip
+
+
+def _stopping() -> Unavailable:
+    return Unavailable("the node is stopping", kind="node_stopping", hint="send it again in a moment")
 
 
 def _settle(future: asyncio.Future[Message | None] | None, end: Applied) -> None:

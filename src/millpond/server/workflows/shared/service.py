@@ -150,6 +150,7 @@ class SharedWorkflows(WorkflowService):
     async def leave(self) -> None:
         """Give all partitions back, in order: the other processes have them a moment later."""
         await run_sync(self._give_back)
+        await super().leave()
 
     def _give_back(self) -> None:
         self._ownership.stop()
