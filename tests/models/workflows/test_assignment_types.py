@@ -179,7 +179,13 @@ def number_extended(wf: WorkflowThread) -> None:
     wf.declare_int("n").assign(wf.declare_int("m").extend(2))
 
 
+def text_as_an_index(wf: WorkflowThread) -> None:
+    listed = wf.declare_json_arr("list")
+    listed.assign(listed.remove_index(wf.declare_str("s")))
+
+
 REFUSED = [
+    text_as_an_index,
     output_of_a_child, results_of_a_user_task, thread_without_its_input, thread_with_an_unknown_input,
     threads_for_a_number, content_of_a_thrown_event, condition_that_is_none, number_extended, text_to_number,
     literal_text_to_number, output_to_variable, output_to_input, event_to_input, number_to_bool,

@@ -154,7 +154,8 @@ def _on_node(name: str, server: str, tenant: str, of: Callable[[Runs, str, Seque
 def _report(own: Backfill, branch: str | None, merged: str, at: str, *, json: bool) -> None:
     if json:
         of_branch = {} if branch is None else {"branch": branch, "merged": merged}
-        report = {"pipeline": own.pipeline, "done": own.done, "failed": own.failed, "left": own.left(), **of_branch}
+        done, failed = (dict(sorted(ends.items())) for ends in (own.done, own.failed))
+        report = {"pipeline": own.pipeline, "done": done, "failed": failed, "left": own.left(), **of_branch}
         console.print_json(report)
     else:
         for partition, run in own.failed.items():

@@ -50,12 +50,14 @@ __all__ = (
     "BUILT",
     "CAST",
     "CONTENT",
+    "ENTRY",
     "FIELD",
     "INPUT_TYPE",
     "JSON",
     "LACKING",
     "LIST",
     "MUTATION",
+    "OPERAND",
     "Types",
     "is_computed",
     "operand_of",
@@ -75,8 +77,8 @@ INPUT_TYPE: Final = (
 LACKING: Final = "The struct needs the field {field}"
 MUTATION: Final = "Mutation of variable {variable} invalid: cannot use a {given} as a {type}"
 _CHANGED: Final = "Cannot {operation} to a {given}"
-_ENTRY: Final = "An entry of the map expects type {type} but is type {given}"
-_OPERAND: Final = "{operation} to a {given} takes no {operand}"
+ENTRY: Final = "An entry of the map expects type {type} but is type {given}"
+OPERAND: Final = "{operation} to a {given} takes no {operand}"
 _PART: Final = "only JSON is changed in parts"
 
 JSON: Final = ("JSON_OBJ", "JSON_ARR")
@@ -181,8 +183,8 @@ class Types:
             case "map_builder":
                 declared = assignment.map_builder.map_type
                 for entry in assignment.map_builder.entries:
-                    self.check(_ENTRY, entry.key, declared.key_type)
-                    self.check(_ENTRY, entry.value, declared.value_type)
+                    self.check(ENTRY, entry.key, declared.key_type)
+                    self.check(ENTRY, entry.value, declared.value_type)
                 return TypeDefinition(inline_map_def=declared)
         return OPEN
 
@@ -227,7 +229,7 @@ class Types:
             self.fail("no operation has this number", operation=operation)
         result = result_type(operation, left, right)
         if result is None:
-            problem = _OPERAND if result_type(operation, left, OPEN) is not None else _CHANGED
+            problem = OPERAND if result_type(operation, left, OPEN) is not None else _CHANGED
             self.fail(problem, operation=VariableMutationType.Name(operation), given=type_name(left),
                       operand=type_name(right))  # fmt: skip
         return result

@@ -12,10 +12,12 @@ from millpond.workflows.engine.metadata.assignment_types import (
     BUILT,
     CAST,
     CONTENT,
+    ENTRY,
     FIELD,
     INPUT_TYPE,
     LACKING,
     MUTATION,
+    OPERAND,
     Types,
 )
 from millpond.workflows.engine.work import Work
@@ -40,7 +42,9 @@ _WAYS_OUT: Final[dict[str, str]] = {
     "a handler is given no such variable": "require INPUT alone, and only where there is content: errors have none",
     "a handler takes another type than its event has": "declare INPUT with the type of the event",
     CAST: "convert it in a task",
+    ENTRY: "cast the value, or build a map of its type",
     MUTATION: "cast the value, or declare the variable with its type",
+    OPERAND: "cast the value, or change a variable that takes its type",
     CONTENT: "cast the value, or throw an event of another type",
     INPUT_TYPE: "cast the value, or declare the input with its type",
     "exits of a thread return different types": "let every exit return the same type",
