@@ -5,7 +5,7 @@ LEDGER := compare
 UNIT := tests/test_tidy.py tests/unit tests/models tests/contracts tests/simulation tests/cli
 BIN   := $(VENV)/bin
 READY := $(VENV)/.ready
-# Three workers on two cores, for many tests wait; tests/rings/order.py says which tests stay in one of them.
+# Several workers on two cores, for many tests wait; tests/rings/order.py says which tests stay in one of them.
 # A worker that ends by itself fails the run with the name of its test: with another in its place the run would never end.
 PYTEST := $(BIN)/python -m pytest --dist loadscope --no-loadscope-reorder --max-worker-restart=0
 SERVERS := s3 kafka tla postgres redis armada network prometheus browser

@@ -11,15 +11,18 @@ import functools
 import gc
 import itertools
 import os
+import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import psutil
 import pytest
 import typer.testing
 from hypothesis import HealthCheck, Phase, settings
 
 from millpond.stores.objects import ObjectStore, open_objects
+from tests.harness.scratch import memory
 from tests.rings.again import Again
 from tests.rings.ledger import UNIT_SECONDS_MAX, Ledger
 from tests.rings.order import Order
@@ -52,7 +55,7 @@ typer.testing._get_command = functools.cache(typer.testing._get_command)  # type
 _SLOW_IS_FINE = [HealthCheck.too_slow, HealthCheck.data_too_large]
 _FOUND = (Phase.explicit, Phase.reuse, Phase.generate)
 
-settings.register_profile("quick", deadline=None, max_examples=10, suppress_health_check=_SLOW_IS_FINE)
+settings.register_profile("quick", deadline=None, max_examples=6, suppress_health_check=_SLOW_IS_FINE)
 settings.register_profile("ci", settings.get_profile("quick"), derandomize=True)
 settings.register_profile("full", deadline=None, max_examples=150, suppress_health_check=_SLOW_IS_FINE)
 settings.register_profile(
@@ -66,6 +69,8 @@ _RAN = "millpond/unit_ring_ran"
 """In the cache of pytest: tests are held to their time from the second run on, for the first compiles as it goes."""
 _FILES_MIN = 100
 """A run of fewer files of tests is not one of the ring."""
+_MEMORY_BYTES_MIN = 8 << 30
+"""Folders of tests lie in memory where so much is free: a sync of a disk takes 4 ms. In the full ring they do not."""
 _OBJECTS_BETWEEN_COLLECTIONS = 20_000
 """With 700, as Python has it, four fifths of the time in which trees of code are read goes to looking for garbage."""
 
@@ -85,8 +90,15 @@ def _only_units(config: pytest.Config) -> bool:
     return bool(config.getoption("-m") == "unit")
 
 
+def _fits(place: Path) -> bool:
+    return min(shutil.disk_usage(place).free, psutil.virtual_memory().available) >= _MEMORY_BYTES_MIN
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
+    place = None if everything() else memory()
+    if place is not None and _fits(place):
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(place))
     for name, words in RESOURCES.items():
         config.addinivalue_line("markers", f"{name}: {words}; follows from a fixture")
     config.stash[_LEDGER] = Ledger(config.getoption("--ledger"))
@@ -124,7 +136,7 @@ def process() -> None:
 
 @pytest.fixture
 def spark_process() -> None:
-    """The right to start Spark in a process: its JVM is the only one with Spark meanwhile."""
+    """The right to start Spark in a process: such tests run one after another."""
 
 
 @pytest.fixture

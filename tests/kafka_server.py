@@ -62,6 +62,8 @@ def running(folder: Path, *, authority: trustme.CA | None = None) -> Iterator[st
         f"controller.listener.names=CONTROLLER\nlog.dirs={folder / 'data'}\nnum.partitions={PARTITIONS}\n"
         "offsets.topic.replication.factor=1\ntransaction.state.log.replication.factor=1\n"
         "transaction.state.log.min.isr=1\n"
+        # one file for each partition of its own, and no three seconds for whoever else may join a group
+        "offsets.topic.num.partitions=4\ntransaction.state.log.num.partitions=4\ngroup.initial.rebalance.delay.ms=0\n"
     )
     command = [java_command(), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", _class_path()]
     with log.open("wb") as out:

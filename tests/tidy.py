@@ -10,15 +10,15 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
 from tests.reserved import RESERVED
 from tests.tidy_kernel import the_kernel_is_shared
 from tests.tidy_names import variables_name_what_they_hold
+from tests.tidy_sources import HARNESS, Source, read_sources, walked
 
-HARNESS = "tests/harness/"  # held to the taste of what ships
+__all__ = ("Source", "problems", "read_sources")
+
 FUNCTION_LINES_MAX = 60
 MODULE_LINES_MAX = 500
 PUBLIC_METHODS_MAX = 12
@@ -114,43 +114,6 @@ ELSEWHERE = tuple(
         "--index~-url http", "crates~.io",
     )
 )  # fmt: skip
-TEXT_SUFFIXES = frozenset((".py", ".md", ".toml", ".txt", ".lock", ".sql", ".json", ".csv", ".xml", ".cfg", ""))
-SKIPPED_FOLDERS = frozenset(
-    (".git", ".venv", "__pycache__", ".hypothesis", ".mypy_cache",
-     ".ruff_cache", ".pytest_cache", ".import_linter_cache", "spark-warehouse", "artifacts", "metastore_db")
-)  # fmt: skip
-
-SKIPPED_AT_THE_TOP = frozenset(("build", "demo", "dist", "pond"))
-
-
-@dataclass(frozen=True)
-class Source:
-    """One file: its path as the repository sees it, and its text."""
-
-    path: str
-    text: str
-
-    @cached_property
-    def tree(self) -> ast.Module:
-        return ast.parse(self.text)
-
-    @cached_property
-    def nodes(self) -> tuple[ast.AST, ...]:
-        """All nodes of the tree, walked once for all rules."""
-        return tuple(ast.walk(self.tree))
-
-    @property
-    def python(self) -> bool:
-        return self.path.endswith(".py")
-
-    @property
-    def shipped(self) -> bool:
-        return self.python and self.path.startswith("src/")
-
-    @property
-    def styled(self) -> bool:
-        """True for what is held to the whole taste: what ships, and the harness."""
-        return self.shipped or (self.python and self.path.startswith(HARNESS))
 
 
 Rule = Callable[[Source], Iterator[str]]
@@ -158,11 +121,10 @@ Rule = Callable[[Source], Iterator[str]]
 
 def functions_are_short(source: Source) -> Iterator[str]:
     """At most 60 lines, the docstring not counted."""
-    for node in source.nodes:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            lines = _body_lines(node)
-            if lines > FUNCTION_LINES_MAX:
-                yield f"{node.name} has {lines} lines; cut it where it says 'and'"
+    for node in source.of(ast.FunctionDef, ast.AsyncFunctionDef):
+        lines = _body_lines(node)
+        if lines > FUNCTION_LINES_MAX:
+            yield f"{node.name} has {lines} lines; cut it where it says 'and'"
 
 
 def _body_lines(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
@@ -226,9 +188,8 @@ def _public_names(source: Source) -> tuple[set[str], set[str]]:
     """Public functions and classes defined here, and every name that can be reached."""
     defined: set[str] = set()
     reachable: set[str] = set()
-    for node in source.nodes:
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            reachable |= {alias.asname or alias.name for alias in node.names}
+    for node in source.of(ast.Import, ast.ImportFrom):
+        reachable |= {alias.asname or alias.name for alias in node.names}
     for node in source.tree.body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             reachable.add(node.name)
@@ -254,8 +215,8 @@ def clocks_are_passed_in(source: Source) -> Iterator[str]:
     """Nobody asks the machine for the time or sleeps, except through the clock."""
     if source.path.startswith(CLOCK_DOORS):
         return
-    for node in source.nodes:
-        if isinstance(node, ast.Attribute) and node.attr in _CLOCK_NAMES:
+    for node in source.of(ast.Attribute):
+        if node.attr in _CLOCK_NAMES:
             called = ".".join(ast.unparse(node).split(".")[-2:])
             if called in CLOCKS:
                 yield f"line {node.lineno}: {called}; use {CLOCKS[called]}"
@@ -264,7 +225,7 @@ def clocks_are_passed_in(source: Source) -> Iterator[str]:
 def nodes_in_tests_have_manual_clocks(source: Source) -> Iterator[str]:
     """A node that a test runs in its own process lives on a clock that the test moves; exemptions are needed."""
     if source.path.startswith("tests/nodes/"):
-        calls = (ast.unparse(node.func) for node in source.nodes if isinstance(node, ast.Call))
+        calls = map(_called, source.of(ast.Call))
         if ("SystemClock" in calls) is not source.path.endswith(SYSTEM_CLOCKS):
             yield "take the fixture `clock`, which millpond.testing.passing_time moves; see SYSTEM_CLOCKS"
 
@@ -273,17 +234,22 @@ def keyspaces_are_registered(source: Source) -> Iterator[str]:
     """Nothing that ships makes a prefix of keys by hand: it is a registered keyspace, or lies within one."""
     if not source.styled or source.path.startswith(PREFIX_DOORS):
         return
-    for node in source.nodes:
-        if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in ("Prefix", "Keyspace"):
+    for node in source.of(ast.Call):
+        if _called(node) in ("Prefix", "Keyspace"):
             yield f"line {node.lineno}: register a keyspace: REGISTRY.register(part, name, …)"
+
+
+def _called(node: ast.Call) -> str:
+    """The last word of what is called; to write all of it out again would take seconds."""
+    return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
 
 
 def json_has_one_codec(source: Source) -> Iterator[str]:
     """Nothing that ships reads or writes JSON but through the one codec, or for a reason that is listed."""
     if not source.styled or source.path.startswith(tuple(JSON_DOORS)):
         return
-    for node in source.nodes:
-        names = [alias.name for alias in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
+    for node in source.of(ast.Import, ast.ImportFrom):
+        names = [alias.name for alias in node.names]
         module = node.module if isinstance(node, ast.ImportFrom) else None
         by_hand = {"json", "asdict"}.intersection(names) and module in (None, "dataclasses")
         if by_hand or module == "json":
@@ -315,16 +281,16 @@ def _banned_words(name: str) -> Iterator[tuple[str, str]]:
 
 
 def _given_names(source: Source) -> Iterator[tuple[int, str]]:
-    for node in source.nodes:
-        match node:
-            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
-                yield node.lineno, node.name
-            case ast.arg():
-                yield node.lineno, node.arg
-            case ast.Name(ctx=ast.Store()):
-                yield node.lineno, node.id
-            case ast.Attribute(ctx=ast.Store()):
-                yield node.lineno, node.attr
+    for definition in source.of(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef):
+        yield definition.lineno, definition.name
+    for argument in source.of(ast.arg):
+        yield argument.lineno, argument.arg
+    for name in source.of(ast.Name):
+        if isinstance(name.ctx, ast.Store):
+            yield name.lineno, name.id
+    for attribute in source.of(ast.Attribute):
+        if isinstance(attribute.ctx, ast.Store):
+            yield attribute.lineno, attribute.attr
 
 
 def docstrings_name_the_thing(source: Source) -> Iterator[str]:
@@ -338,12 +304,10 @@ def docstrings_name_the_thing(source: Source) -> Iterator[str]:
 
 
 def _docstrings(source: Source) -> Iterator[tuple[int, str]]:
-    for node in source.nodes:
-        body = getattr(node, "body", None)
-        for inner in body if isinstance(body, list) else ():
-            match inner:
-                case ast.Expr(value=ast.Constant(value=str(text))):
-                    yield inner.lineno, text
+    for node in source.of(ast.Expr):
+        match node.value:
+            case ast.Constant(value=str(text)):
+                yield node.lineno, text
 
 
 def phrases_are_plain(source: Source) -> Iterator[str]:
@@ -356,10 +320,10 @@ def phrases_are_plain(source: Source) -> Iterator[str]:
 
 def nothing_points_elsewhere(source: Source) -> Iterator[str]:
     """No path of one machine and no package index is written into the repository."""
-    for number, line in enumerate(source.text.splitlines(), 1):
-        for pattern in ELSEWHERE:
-            if pattern.search(line):
-                yield f"line {number}: {pattern.pattern} belongs to one machine"
+    for pattern in ELSEWHERE:
+        for found in pattern.finditer(source.text):
+            number = source.text.count("\n", 0, found.start()) + 1
+            yield f"line {number}: {pattern.pattern} belongs to one machine"
 
 
 PYTHON_RULES: tuple[Rule, ...] = (
@@ -388,7 +352,7 @@ def classes_are_small(sources: list[Source]) -> Iterator[str]:
     classes = [
         (source.path, node)
         for source in sources if source.styled
-        for node in source.nodes if isinstance(node, ast.ClassDef)
+        for node in source.of(ast.ClassDef)
     ]  # fmt: skip
     known = {node.name: node for _, node in classes}
     for path, node in classes:
@@ -458,7 +422,7 @@ def _used_words(top: ast.stmt) -> Iterator[str]:
     """The names a statement uses. To define one, to import it, to list it in `__all__` or in prose is no use of it."""
     if _is_door(top):
         return
-    nodes = tuple(ast.walk(top))
+    nodes = walked(top)
     unused = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
     for node in nodes:
         match node:
@@ -473,22 +437,6 @@ def _used_words(top: ast.stmt) -> Iterator[str]:
 def _is_door(node: ast.AST) -> bool:
     targets = node.targets if isinstance(node, ast.Assign) else ()
     return any(isinstance(target, ast.Name) and target.id == "__all__" for target in targets)
-
-
-def read_sources(root: Path) -> list[Source]:
-    """Every text file of the repository at `root`."""
-    found: list[Source] = []
-    for path in sorted(root.rglob("*")):
-        inside = path.relative_to(root)
-        skipped = (
-            inside.parts[0] in SKIPPED_AT_THE_TOP
-            or not SKIPPED_FOLDERS.isdisjoint(inside.parts)
-            or any(part.endswith(".egg-info") or part.startswith(".venv") for part in inside.parts)
-        )
-        skipped = skipped or path.stem.endswith("_pb2")  # generated
-        if not skipped and path.suffix in TEXT_SUFFIXES and path.is_file():
-            found.append(Source(inside.as_posix(), path.read_text(errors="replace")))
-    return found
 
 
 def problems(sources: list[Source]) -> list[str]:

@@ -30,8 +30,8 @@ def the_kernel_is_shared(sources: list[Source]) -> Iterator[str]:
         if folder or not source.python or room in ("kernel", "testing"):
             continue
         part = PARTS.get(room, "above")
-        for node in source.nodes:
-            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("millpond.kernel."):
+        for node in source.of(ast.ImportFrom):
+            if (node.module or "").startswith("millpond.kernel."):
                 users.setdefault((node.module or "").removeprefix("millpond.kernel."), set()).add(part)
     for module, parts in sorted(users.items()):
         if len(parts) < 2:

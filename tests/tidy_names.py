@@ -18,7 +18,7 @@ def variables_name_what_they_hold(source: Source) -> Iterator[str]:
     """No parameter or variable of a shipped function is a participle."""
     if not source.python or not source.shipped:
         return
-    functions = (node for node in source.nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    functions = source.of(ast.FunctionDef, ast.AsyncFunctionDef)
     inside = {inner for function in functions for inner in ast.walk(function)}
     names = {(node.lineno, node.arg) for node in inside if isinstance(node, ast.arg)} | {
         (node.lineno, node.id) for node in inside if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)

@@ -124,6 +124,7 @@ def status_of(server: ArmadaServer, method: str, data: bytes, *, streams: bool) 
     return grpc.StatusCode.OK
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("seed", range(4))
 def test_mutated_messages_have_a_documented_status(server: ArmadaServer, seed: int) -> None:
     draw = default_rng(seed)
@@ -146,6 +147,7 @@ def test_what_is_too_large_or_unknown_has_its_status(server: ArmadaServer) -> No
         assert status(server.call, method, Empty(), Empty) is grpc.StatusCode.UNIMPLEMENTED
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     "method", ["api.Event/GetJobSetEvents", "api.Submit/SubmitJobs", "littlehorse.LittleHorse/PutTaskDef", "no/method"]
 )
@@ -158,6 +160,7 @@ def test_compressed_messages_are_refused_before_they_are_unpacked(server: Armada
     assert psutil.Process(server.pid).memory_info().rss - before < 16 << 20
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("method", "code"),
     [
@@ -181,6 +184,7 @@ def test_nothing_waits_for_the_message_of_somebody_without_a_token(
     assert caught.value.code() is code and caught.value.details() != "Deadline Exceeded"
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("method", ["Check", "Watch"])
 def test_health_is_asked_by_small_messages(guarded: ArmadaServer, method: str) -> None:
     """The name of a service that is watched is kept for as long, and nobody needs a token for it."""

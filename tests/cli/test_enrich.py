@@ -73,6 +73,7 @@ def write(suffix: str) -> str:
 
 
 @pytest.mark.usefixtures("processor")
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("suffix", [".csv", ".csv.gz", ".jsonl", ".parquet"])
 @pytest.mark.parametrize("out", ["out.csv", "out.jsonl", "out.parquet", "out/"])
 def test_every_format_goes_in_and_out_without_spark(shell: Shell, suffix: str, out: str) -> None:

@@ -18,6 +18,7 @@ from millpond.cli.terminal.charts import Axis, Bar, bar_chart, step_chart
 from millpond.cli.terminal.history import BARS_MAX, PANELS_MAX, Chartable, charts, history_of
 from tests.cli.conftest import Shell
 from tests.docs.snippets import ROOT
+from tests.rings.sampling import examples
 
 START = datetime.datetime(2013, 2, 8, tzinfo=datetime.UTC)
 HOUR = datetime.timedelta(hours=1)
@@ -82,7 +83,7 @@ RANGES = st.lists(
 
 
 @pytest.mark.usefixtures("processor")
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=examples(8, 25))
 @given(RANGES, st.booleans())
 def test_every_history_is_what_get_answers(rows: list[tuple[int, int, int, int]], timed: bool) -> None:
     from tempfile import TemporaryDirectory
@@ -196,7 +197,7 @@ def test_a_chart_says_which_column_it_lacks(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("processor")
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(15, 60))
 @given(
     st.lists(st.tuples(st.integers(0, 10**9), st.one_of(st.none(), st.floats(width=32))), max_size=8),
     st.integers(1, 10**12),

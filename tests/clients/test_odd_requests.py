@@ -64,6 +64,7 @@ def paths(draw: st.DataObject, repository: str, template: str) -> Iterator[str]:
             yield repository if segment == "{repository}" else draw.draw(st.sampled_from(["main", "main%24", "nope"]))
 
 
+@pytest.mark.sample(20)
 @pytest.mark.parametrize(
     ("method", "template"),
     [

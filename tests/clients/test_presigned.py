@@ -86,6 +86,7 @@ def call(site: Site, method: str, url: str, body: bytes | None = None, **headers
 # -- the wrapper --------------------------------------------------------------------------------------
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("pre_sign", [True, False])
 def test_the_wrapper_reads_and_writes(repository: lakefs.Repository, pre_sign: bool) -> None:
     branch = repository.branch("main")

@@ -70,6 +70,7 @@ def secrets(server: Server) -> dict[Pair, tuple[str, str]]:
     }
 
 
+@pytest.mark.sample(20)
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")
 def test_a_pair_may_what_its_rights_say(
     server: Server, secrets: dict[Pair, tuple[str, str]], route: Route

@@ -112,6 +112,7 @@ def test_a_load_that_brings_again_what_was_collected_is_whole(
         assert other.verify(full=True).ok
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("moment", ["ranges.written", "layers.layer_written", "files.secured"])
 def test_a_collection_between_the_files_of_a_load_and_its_commit(
     url: str, tmp_path: Path, later: Callable[[float], None], moment: str  # noqa: F811

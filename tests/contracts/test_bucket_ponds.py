@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from millpond.pond import Pond
     from tests.s3_server import S3Server
 
-pytestmark = pytest.mark.usefixtures("process")
+pytestmark = [pytest.mark.usefixtures("process"), pytest.mark.sample(10, of="file")]
 
 _NUMBERS = count(1)
 

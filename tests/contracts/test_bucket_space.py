@@ -66,12 +66,14 @@ class TestOverS3(_BehindContract):
         space.close()
 
 
+@pytest.mark.sample(3, of="writers of a folder")
 class TestFolderAtOnce(ConcurrentSpaceContract):
     """Processes overtake each other, and run their writes again."""
 
     driver = FOLDER
 
 
+@pytest.mark.sample(3, of="writers of a bucket")
 class TestS3AtOnce(ConcurrentSpaceContract):
     """The same through a server."""
 

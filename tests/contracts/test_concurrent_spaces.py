@@ -45,6 +45,7 @@ class TestLmdbAtOnce(ConcurrentSpaceContract):
 
 
 @needs_rocksdict
+@pytest.mark.sample(4, of="threads over RocksDB")
 class TestRocksAtOnce(ConcurrentSpaceContract):
     """With its syncs."""
 
@@ -52,6 +53,7 @@ class TestRocksAtOnce(ConcurrentSpaceContract):
 
 
 @needs_psycopg
+@pytest.mark.sample(4, of="threads over PostgreSQL")
 class TestPostgresAtOnce(ConcurrentSpaceContract):
     """Processes overtake each other, and run their writes again."""
 

@@ -25,6 +25,7 @@ from millpond.events.redis.store import RedisStore
 from millpond.events.shared_jobs import JobPlace, JobRows
 from millpond.stores.memory import MemorySpace
 from tests.redis_servers import new_place, server
+from tests.rings.sampling import examples
 
 pytestmark = pytest.mark.usefixtures("process", "redis_server")
 
@@ -60,7 +61,7 @@ PLACES = st.builds(
 
 
 @pytest.mark.parametrize("made", [embedded, redis])
-@settings(max_examples=15)
+@settings(max_examples=examples(5, 15))
 @given(places=st.lists(PLACES, max_size=12), data=st.data())
 def test_they_are_a_dictionary(
     made: Callable[[ManualClock], Store], places: list[JobPlace], data: st.DataObject

@@ -44,7 +44,7 @@ class TestFolderInLayers(PondContract):
 
 
 @pytest.mark.usefixtures("process")
-@pytest.mark.sample(40, of="ponds of a node")
+@pytest.mark.sample(20, of="ponds of a node")
 class TestNode(PondContract):
     clock = ManualClock(BEGIN)
 
@@ -67,7 +67,7 @@ class TestNode(PondContract):
 
 
 @pytest.mark.usefixtures("process")
-@pytest.mark.sample(20, of="ponds in layers of a node")
+@pytest.mark.sample(10, of="ponds in layers of a node")
 class TestNodeInLayers(PondContract):
     clock = ManualClock(BEGIN)
     verified = "snapshot"
@@ -82,7 +82,7 @@ class TestNodeInLayers(PondContract):
 
 
 @pytest.mark.usefixtures("process")
-@pytest.mark.sample(20, of="ponds of three nodes")
+@pytest.mark.sample(10, of="ponds of three nodes")
 class TestCluster(PondContract):
     """Through a node that is not the primary: it names the others."""
 
@@ -108,7 +108,7 @@ class TestCluster(PondContract):
 
 
 @pytest.mark.usefixtures("process")
-@pytest.mark.sample(40, of="ponds in a bucket")
+@pytest.mark.sample(20, of="ponds in a bucket")
 class TestBucket(PondContract):
     """Without a server of ours."""
 
@@ -161,7 +161,7 @@ class Balancer(FaultyProxy):
 
 
 @pytest.mark.usefixtures("process")
-@pytest.mark.sample(80, of="ponds of nodes on a bucket")
+@pytest.mark.sample(24, of="ponds of nodes on a bucket")
 class TestNodesOnABucket(PondContract):
     """Two of them, behind a balancer that cares for nothing."""
 

@@ -61,6 +61,7 @@ class TestRedisStreams(StreamContract):
         site.close()
 
 
+@pytest.mark.sample(24, of="streams of a cluster of Redis")
 @pytest.mark.usefixtures("redis_cluster")
 class TestRedisClusterStreams(StreamContract):
     @pytest.fixture

@@ -26,6 +26,7 @@ class TestFolder(RepositoriesContract):
 
 
 @pytest.mark.usefixtures("process")
+@pytest.mark.sample(14, of="repositories of a node")
 class TestNode(RepositoriesContract):
     @pytest.fixture(scope="class")
     def pond(self, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PondLike]:

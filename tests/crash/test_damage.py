@@ -83,6 +83,7 @@ def _id(part: PartFile) -> str:
     return part.folder.rsplit("-", 2)[1].split("/")[0]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("cut", [False, True])
 @pytest.mark.parametrize("file", PART_FILES)
 def test_a_part_that_is_damaged_while_queued_is_quarantined_with_its_reason(pond: Pond, file: str, cut: bool) -> None:
@@ -211,6 +212,7 @@ def test_a_damaged_space_is_named(tmp_path: Path) -> None:
         millpond.open(tmp_path / "pond")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("pattern", ["manifests/*", "indexes/*", "ranges/*"])
 def test_a_damaged_snapshot_is_quarantined_and_frozen_anew(pond: Pond, pattern: str) -> None:
     target = pond.map("one")

@@ -34,7 +34,7 @@ def test_each_load_begins_one_run_whenever_the_process_is_killed(tmp_path: Path)
     assert_once(tmp_path / "whole")
     assert len(steps) >= 8
     moments = [(name, at) for name in sorted(set(steps)) for at in range(1, steps.count(name) + 1)]
-    for name, at in drawn(moments, 3, name="moments"):
+    for name, at in drawn(moments, 2, name="moments"):
         folder = tmp_path / f"{name}-{at}"
         assert run(folder, **{KILL_AT: f"{name}:{at}"}) == -signal.SIGKILL
         assert run(folder) == 0

@@ -66,7 +66,7 @@ def create(folder: Path) -> None:
 
 def test_killed_at_every_step(tmp_path: Path, whole: tuple[list[tuple[object, ...]], list[str]]) -> None:
     expected, steps = whole
-    for number, step in enumerate(drawn(steps, 2, name="first merge")):
+    for number, step in enumerate(drawn(steps, 1, name="first merge")):
         folder = tmp_path / f"pond{number}"
         create(folder)
         assert load(folder, **{KILL_AT: step}) < 0, step

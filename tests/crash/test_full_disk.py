@@ -84,6 +84,7 @@ def refused(act: Callable[[], object]) -> str:
     return str(caught.value)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("leaving", [0, 64 << 10, 1 << 20, 3 << 20, 5 << 20])
 def test_a_load_that_does_not_fit_is_refused_or_waits_and_nothing_is_lost(pond: Pond, disk: Path, leaving: int) -> None:
     """It runs out of space while the part is written, handed over, or merged, by how much is left."""
@@ -131,6 +132,7 @@ def files_up_to(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("mib", [1, 3, 4, 6])
 def test_files_that_may_not_grow_are_reported_like_a_full_disk(tmp_path: Path, mib: int) -> None:
     """With little room the part cannot be written, with more it cannot be merged."""
@@ -167,6 +169,7 @@ def test_a_snapshot_that_does_not_fit_leaves_the_one_before(pond: Pond, disk: Pa
     assert pond.verify().ok
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("act", ["condense", "retain", "compact"])
 def test_maintenance_that_does_not_fit_changes_nothing_and_works_later(pond: Pond, disk: Path, act: str) -> None:
     target = pond.create_map("t", kind="temporal_state", value="string")

@@ -118,7 +118,7 @@ def test_the_story_takes_every_step(whole: tuple[list[str], dict[str, object]]) 
 
 
 def test_killed_at_one_moment_of_every_step(teller: Teller, whole: tuple[list[str], dict[str, object]]) -> None:
-    for moment in drawn(of_every_name(whole[0]), 6, name="log"):
+    for moment in drawn(of_every_name(whole[0]), 3, name="log"):
         kill_and_go_on(teller, moment, whole[1])
 
 

@@ -67,7 +67,7 @@ def test_killed_at_any_step(steps: tuple[list[str], str], tmp_path: Path) -> Non
     moments, wanted = steps
     chosen = ["ranges.written:1", "ranges.written:3", "ranges.indexed:2", "ranges.one_fetched:3", "ranges.fetched:2"]
     assert set(chosen) <= set(moments)
-    for number, moment in drawn(list(enumerate(chosen)), 3, name="ranges"):
+    for number, moment in drawn(list(enumerate(chosen)), 2, name="ranges"):
         folder = tmp_path / str(number)
         killed = run_child(folder, **{KILL_AT: moment})
         assert killed.returncode == -signal.SIGKILL, (moment, killed.stderr)

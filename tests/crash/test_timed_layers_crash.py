@@ -126,7 +126,7 @@ def test_killed_at_any_step(kind: str, tmp_path: Path) -> None:
     assert {"retain.written", "fold.switched", "collect.history_forgotten"} <= steps
     assert kind == "state" or "condense.written" in steps
     last = 0
-    for number, moment in drawn(list(enumerate(moments)), 3, name=f"timed layers {kind}"):
+    for number, moment in drawn(list(enumerate(moments)), 2, name=f"timed layers {kind}"):
         folder = tmp_path / str(number)
         assert run(folder, kill_at=moment) == -signal.SIGKILL, moment
         seen = opened(folder)

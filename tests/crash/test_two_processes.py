@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from millpond import Pond
     from millpond.testing.models import Row
 
-pytestmark = pytest.mark.sample(3, of="file")
+pytestmark = pytest.mark.sample(2, of="file")
 
 ROOT = Path(__file__).resolve().parents[2]
 LOADS = 12

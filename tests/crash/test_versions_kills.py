@@ -13,6 +13,8 @@ import pytest
 from tests.postgres_server import server
 from tests.rings.sampling import everything
 
+pytestmark = pytest.mark.sample(1, of="file")
+
 PROGRAM = Path(__file__).parent / "versions_killed.py"
 
 

@@ -40,7 +40,8 @@ def said(call: ast.Call) -> str | None:
 def all_hints() -> Iterator[tuple[str, str]]:
     """Every hint that is written at an error, and the module."""
     for path in sorted(SOURCES.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        text = path.read_text(encoding="utf-8")
+        for node in ast.walk(ast.parse(text)) if "hint=" in text else ():
             if isinstance(node, ast.Call) and (hint := said(node)) is not None:
                 yield path.relative_to(SOURCES).as_posix(), hint
     yield from (("cli/terminal/hints.py", re.sub(r"\{setting\}", "condense", hint)) for hint in hints.BY_KIND.values())

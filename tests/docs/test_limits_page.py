@@ -80,6 +80,7 @@ BEYOND = {
 }  # fmt: skip
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("name", BEYOND)
 def test_beyond_a_limit_comes_the_error_that_is_named(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

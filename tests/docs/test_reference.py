@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 PAGES = api_reference.pages()
 PYTHON, SPARK = PAGES["python.md"], PAGES["spark.md"]
 EVERYTHING = "".join(PAGES.values())
+OF_SPARK = (pytest.mark.spark, pytest.mark.sample(1, of="examples of Spark"))
 
 
 def test_the_reference_is_up_to_date(subtests: pytest.Subtests) -> None:
@@ -66,9 +67,7 @@ def test_a_long_signature_is_cut_at_its_parameters() -> None:
     assert inspect.signature(wide).parameters
 
 
-@pytest.mark.parametrize(
-    "page", ["docs/reference/python.md", pytest.param("docs/reference/spark.md", marks=pytest.mark.spark)]
-)
+@pytest.mark.parametrize("page", ["docs/reference/python.md", pytest.param("docs/reference/spark.md", marks=OF_SPARK)])
 def test_the_examples_do_what_they_say(page: str, tmp_path: Path) -> None:
     """In a process of their own: Spark is started there with other settings than in the tests of Spark."""
     code = "\n".join(block.text for block in snippets(page) if block.language == "python")

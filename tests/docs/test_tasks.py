@@ -53,6 +53,7 @@ def of_spark(block: Snippet) -> bool:
     return "spark" in block.text
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("page", COMING_FROM)
 def test_the_page_does_what_it_says(page: str, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     run(page, [block for block in snippets(page) if "armada_client" not in block.text], shell, monkeypatch)
@@ -62,6 +63,7 @@ def test_the_recipes_do_what_they_say(shell: Shell, monkeypatch: pytest.MonkeyPa
     run(COOKBOOK, [block for block in snippets(COOKBOOK) if not of_spark(block)], shell, monkeypatch)
 
 
+@pytest.mark.sample(1, of="examples of Spark")
 @pytest.mark.usefixtures("spark_process")
 def test_the_recipes_of_spark_do_what_they_say(shell: Shell) -> None:
     """In a process of their own: Spark is started there with other settings than in the tests of Spark."""

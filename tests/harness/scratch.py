@@ -14,14 +14,18 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ("scratch_folder",)
+__all__ = ("memory", "scratch_folder")
 
 _MEMORY = Path("/dev/shm")
+
+
+def memory() -> Path | None:
+    """The place for files in memory, where the machine has one."""
+    return _MEMORY if _MEMORY.is_dir() and os.access(_MEMORY, os.W_OK) else None
 
 
 @contextmanager
 def scratch_folder() -> Iterator[Path]:
     """An empty folder, removed with all that is in it."""
-    place = _MEMORY if _MEMORY.is_dir() and os.access(_MEMORY, os.W_OK) else None
-    with tempfile.TemporaryDirectory(prefix="millpond-", dir=place) as folder:
+    with tempfile.TemporaryDirectory(prefix="millpond-", dir=memory()) as folder:
         yield Path(folder)

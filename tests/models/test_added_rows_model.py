@@ -53,7 +53,7 @@ def state(found: list[Any]) -> AddressRows:
     return AddressRows.of(MAP, [pa.RecordBatch.from_arrays(columns, schema=schema)])
 
 
-@settings(max_examples=examples(300, 5000), deadline=None)
+@settings(max_examples=examples(60, 5000), deadline=None)
 @given(events, events, events, events, st.booleans(), st.booleans())
 def test_what_both_sides_did_is_added_up_or_left(
     stay: list[Any], gone: list[Any], mine: list[Any], other: list[Any], reverted: bool, ours_too: bool

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from millpond import Map, Pond
     from millpond.refs.pond import BranchPond
 
-EXAMPLES = examples(12, 150)
+EXAMPLES = examples(5, 150)
 VALUE = (
     "orders long count, units long sum, total double sum, low double min, high double max, "
     "last string latest, first string first, due timestamp max, mean average of total/orders, "

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from millpond import Pond
 
-EXAMPLES = examples(8, 100)
+EXAMPLES = examples(4, 100)
 acts = st.one_of(
     st.tuples(st.just("load"), loads), st.tuples(st.just("load"), loads),
     st.tuples(st.just("cut"), st.lists(loads, min_size=2, max_size=3)),

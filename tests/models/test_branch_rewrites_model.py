@@ -31,7 +31,7 @@ from tests.rings.sampling import examples
 if TYPE_CHECKING:
     from millpond import Map, Pond
 
-EXAMPLES = examples(8, 100)
+EXAMPLES = examples(4, 100)
 Act = tuple[str, int, Any]
 
 
@@ -125,6 +125,7 @@ def merge(pond: Pond, side: int, base: Rows, models: list[Rows]) -> Rows:
     return merged(base, models[side], models[1 - side])
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("kind", KINDS)
 def test_branches_lose_what_a_model_loses(tmp_path_factory: pytest.TempPathFactory, kind: str) -> None:
     with millpond.open(tmp_path_factory.mktemp("branches") / "pond") as pond:

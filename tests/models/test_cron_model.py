@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from millpond.errors import Invalid
 from millpond.workflows.engine.cron import Cron, next_instant, parse_cron
+from tests.rings.sampling import examples
 
 MINUTE = timedelta(minutes=1)
 CHANGES = [
@@ -54,7 +55,7 @@ FIELDS = st.one_of(
 )
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(25, 100))
 @given(change=st.sampled_from(CHANGES), fields=FIELDS, late=st.integers(0, 3 * 24 * 60 * 60 * 1000))
 @example(change=("Europe/Paris", "2026-03-29"), fields=({30}, {2}), late=0)
 @example(change=("Europe/Paris", "2026-10-25"), fields=({30}, {2}), late=24 * 60 * 60 * 1000 + 75 * 60 * 1000)

@@ -26,7 +26,7 @@ COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     "=": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
 }  # fmt: skip
 NUMBERS = st.integers(0, 6)
-EXAMPLES = examples(12, 150)
+EXAMPLES = examples(5, 150)
 
 
 def columns_of(kind: Kind) -> list[str]:
@@ -120,6 +120,7 @@ def run(pond: millpond.Pond, kind: Kind, story: list[tuple[str, Any]]) -> None:
         pond.drop_map(pond_map.name)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("kind", KINDS)
 def test_both_stores_lose_the_rows_that_a_model_loses(tmp_path_factory: pytest.TempPathFactory, kind: str) -> None:
     with millpond.open(tmp_path_factory.mktemp("deletes") / "pond") as pond:

@@ -148,9 +148,9 @@ def definition_of(side: Side, born: MapDefinition) -> MapDefinition:
 
 
 @pytest.mark.usefixtures("processor")
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=examples(25, 100))
+@settings(max_examples=examples(8, 100))
 @given(data=st.data())
 def test_a_merge_shows_what_rows_with_all_fields_would(kind: Kind, data: st.DataObject) -> None:
     born = data.draw(definitions(kind))

@@ -118,7 +118,7 @@ def redefined(
 
 
 @pytest.mark.usefixtures("processor")
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", KINDS)
 @given(data=st.data())
 def test_layers_show_what_rewriting_every_row_would(kind: Kind, data: st.DataObject) -> None:
@@ -172,7 +172,7 @@ def put_late(
 
 
 @pytest.mark.usefixtures("processor", "process")
-@settings(max_examples=examples(6, 15))
+@settings(max_examples=examples(3, 15))
 @given(data=st.data())
 def test_a_map_answers_alike_by_every_reader(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     folder: Path = tmp_path_factory.mktemp("fields") / "pond"

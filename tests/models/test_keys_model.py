@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 import millpond
 from millpond.errors import Invalid
+from tests.rings.sampling import examples
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -140,7 +141,7 @@ def outcome(act: Any) -> Any:
 
 @pytest.mark.usefixtures("processor")
 @pytest.mark.parametrize("keyed", [True, False], ids=["keyed", "ranged"])
-@settings(max_examples=8)
+@settings(max_examples=examples(4, 8))
 @given(data=st.data())
 def test_what_is_stored_is_found_by_the_same_value(pond: Pond, keyed: bool, data: st.DataObject) -> None:
     column = data.draw(st.sampled_from(TAKEN))
@@ -150,7 +151,7 @@ def test_what_is_stored_is_found_by_the_same_value(pond: Pond, keyed: bool, data
 
 
 @pytest.mark.usefixtures("processor")
-@pytest.mark.sample(16)
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("keyed", [True, False], ids=["keyed", "ranged"])
 @pytest.mark.parametrize("column", TAKEN, ids=lambda column: str(column.arrow))
 def test_every_type_that_is_taken(pond: Pond, keyed: bool, column: Column) -> None:

@@ -14,6 +14,7 @@ import millpond
 from millpond.clock import ManualClock
 from millpond.errors import Invalid
 from millpond.maps.layered.maintenance import collect_files, fold_due
+from tests.rings.sampling import examples
 
 if TYPE_CHECKING:
     from millpond import Map
@@ -93,8 +94,9 @@ def act(layered: Map, clock: ManualClock, what: str, rows: list[dict[str, Any]])
     return layered.rows.version > before
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=10, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(4, 10), suppress_health_check=list(HealthCheck))
 @given(acts=ACTS, overwrite=st.booleans())
 def test_every_answer_is_that_of_its_moment(kind: str, acts: list[tuple[str, list[Any]]], overwrite: bool) -> None:
     clock = ManualClock(now=BEGAN)

@@ -9,6 +9,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 from millpond.clock import ManualClock
 from millpond.kernel.lease import Lease, LeaseRow, LeaseWatch
 from millpond.stores.memory import MemorySpace
+from tests.rings.sampling import examples
 
 SECONDS = 10.0
 DAY_MS = 86_400_000
@@ -105,4 +106,4 @@ class Leases(RuleBasedStateMachine):
 
 
 TestLeases = Leases.TestCase
-TestLeases.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestLeases.settings = settings(max_examples=examples(15, 60), stateful_step_count=40, deadline=None)

@@ -14,6 +14,7 @@ from millpond.kernel.space import KEY_BYTES_MAX
 from millpond.stores.lmdb import long_keys
 from millpond.stores.lmdb.long_keys import GROUP_BYTES, PLAIN_KEY_BYTES_MAX, rows_in, with_row, without_row
 from millpond.stores.lmdb.space import LmdbSpace
+from tests.rings.sampling import examples
 
 if TYPE_CHECKING:
     from millpond.kernel.space import Transaction
@@ -34,7 +35,7 @@ ROWS = st.dictionaries(KEYS, st.binary(max_size=3), max_size=30)
 
 @pytest.mark.usefixtures("processor")
 @pytest.mark.parametrize("hash_bits", [0, 1, 128])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(15, 60), deadline=None)
 @given(
     rows=ROWS,
     edits=st.lists(st.tuples(KEYS, st.one_of(st.none(), st.binary(max_size=3))), max_size=10),

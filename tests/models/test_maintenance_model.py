@@ -17,13 +17,14 @@ from millpond.maps.shard.shard import Shard
 from millpond.testing import strategies
 from millpond.testing.models import MapModel, bits_of
 from millpond.testing.rows import canonical_of
+from tests.rings.sampling import examples
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from millpond.testing.models import Row
 
-few = settings(max_examples=12)  # each example syncs a handful of files
+few = settings(max_examples=examples(4, 12))  # each example syncs a handful of files
 TIMED = [kind for kind in PLAIN_KINDS if kind.timed]
 
 
@@ -83,7 +84,7 @@ class Drawn:
 
 
 @pytest.mark.usefixtures("processor")
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", TIMED)
 @few
 @given(data=st.data())
@@ -111,7 +112,7 @@ def test_condensing_does_what_the_model_says(
 
 
 @pytest.mark.usefixtures("processor")
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", TIMED)
 @few
 @given(data=st.data())
@@ -127,7 +128,7 @@ def test_retention_by_effective_time_does_what_the_model_says(
 
 
 @pytest.mark.usefixtures("processor")
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", PLAIN_KINDS)
 @few
 @given(data=st.data())
@@ -146,7 +147,7 @@ def test_retention_by_update_time_does_what_the_model_says(
 
 
 @pytest.mark.usefixtures("processor")
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", PLAIN_KINDS)
 @few
 @given(data=st.data())

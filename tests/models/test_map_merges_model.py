@@ -131,6 +131,7 @@ def check_difference(objects: Objects, definition: MapDefinition, old: State, ne
 
 
 @pytest.mark.usefixtures("processor")
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("kind", PLAIN_KINDS)
 @given(data=st.data())
 def test_states_differ_and_merge_as_their_dictionaries_do(kind: Kind, data: st.DataObject) -> None:

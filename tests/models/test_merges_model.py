@@ -50,7 +50,7 @@ def check_part(definition: MapDefinition, part: Received, rows: list[Row]) -> No
 
 
 @pytest.mark.usefixtures("processor")
-@pytest.mark.sample(4)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("in_one_pass", [False, True], ids=["part by part", "in one pass"])
 @pytest.mark.parametrize("kind", PLAIN_KINDS)
 @given(data=st.data())

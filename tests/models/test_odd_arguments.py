@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 import millpond
 from millpond.errors import MillpondError
 from millpond.maps.model.definition import PLAIN_KINDS, Kind
+from tests.rings.sampling import examples
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -128,7 +129,7 @@ def ours(act: Callable[[], Any]) -> None:
 
 
 @pytest.mark.parametrize("name", KINDS)
-@settings(max_examples=60)
+@settings(max_examples=examples(15, 60))
 @given(key=anything, at=anything)
 def test_get(pond: Pond, name: str, key: Any, at: Any) -> None:
     ours(lambda: pond.map(name).get(key))
@@ -137,7 +138,7 @@ def test_get(pond: Pond, name: str, key: Any, at: Any) -> None:
 
 @pytest.mark.usefixtures("processor")
 @pytest.mark.parametrize("name", KINDS)
-@settings(max_examples=60)
+@settings(max_examples=examples(15, 60))
 @given(keys=anything, at=anything, on_invalid=st.sampled_from(["error", "miss"]))
 def test_lookup(pond: Pond, name: str, keys: Any, at: Any, on_invalid: Any) -> None:
     map = pond.map(name)
@@ -148,7 +149,7 @@ def test_lookup(pond: Pond, name: str, keys: Any, at: Any, on_invalid: Any) -> N
 
 @pytest.mark.usefixtures("processor")
 @pytest.mark.parametrize("name", KINDS)
-@settings(max_examples=40)
+@settings(max_examples=examples(10, 40))
 @given(where=conditions, columns=st.one_of(st.none(), anything))
 def test_scan(pond: Pond, name: str, where: Any, columns: Any) -> None:
     ours(lambda: pond.map(name).scan(where).read_all())
@@ -156,14 +157,14 @@ def test_scan(pond: Pond, name: str, where: Any, columns: Any) -> None:
 
 
 @pytest.mark.parametrize("name", KINDS)
-@settings(max_examples=15)
+@settings(max_examples=examples(5, 15))
 @given(data=rows, zone=st.sampled_from([None, "UTC"]))
 def test_load(pond: Pond, name: str, data: Any, zone: Any) -> None:
     ours(lambda: pond.map(name).load(data, zone=zone))
 
 
 @pytest.mark.parametrize("name", KINDS)
-@settings(max_examples=8)
+@settings(max_examples=examples(4, 8))
 @given(keys=anything, window=anything)
 def test_snapshot(pond: Pond, name: str, keys: Any, window: Any) -> None:
     ours(lambda: pond.map(name).snapshot(keys=keys).close())
@@ -171,7 +172,7 @@ def test_snapshot(pond: Pond, name: str, keys: Any, window: Any) -> None:
 
 
 @pytest.mark.usefixtures("processor")
-@settings(max_examples=30)
+@settings(max_examples=examples(10, 30))
 @given(text=anything, before=anything)
 def test_sql_and_maintenance(pond: Pond, text: Any, before: Any) -> None:
     ours(lambda: pond.sql(text))

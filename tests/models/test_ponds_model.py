@@ -149,7 +149,7 @@ ACTS = ("table", "parts", "parts", "reopen", "condense", "condense", "retain", "
 
 
 @pytest.mark.usefixtures("processor")
-@pytest.mark.sample(4)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("store", Store)
 @pytest.mark.parametrize("kind", PLAIN_KINDS)
 @given(data=st.data())
@@ -180,7 +180,7 @@ def step(both: Both, act: str, data: st.DataObject, pools: Pools) -> None:
 
 
 @pytest.mark.usefixtures("processor")
-@pytest.mark.sample(4)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("store", Store)
 @pytest.mark.parametrize("kind", PLAIN_KINDS)
 @settings(max_examples=settings().max_examples // 3)

@@ -13,6 +13,7 @@ from millpond.events.protocol import Checkable
 from tests.contracts.test_redis_streams import RedisSite
 from tests.harness.contracts.stream_machine import machine_case
 from tests.redis_servers import cluster, new_place, server
+from tests.rings.sampling import examples
 
 pytestmark = pytest.mark.usefixtures("redis_server", "redis_cluster")
 
@@ -36,7 +37,7 @@ def _on_a_cluster() -> RedisSite:
     return CheckedSite(cluster().url(new_place()), redis.RedisCluster("127.0.0.1", cluster().nodes[0].port))
 
 
-TestRedisStreams = machine_case(_on_a_server, max_examples=15, stateful_step_count=30)
+TestRedisStreams = machine_case(_on_a_server, max_examples=examples(5, 15), stateful_step_count=30)
 
 
 @pytest.mark.full

@@ -55,6 +55,7 @@ def batches(draw: st.DrawFn, definition: MapDefinition, rows: list[Row]) -> list
 
 
 @pytest.mark.usefixtures("processor")
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("kind", PLAIN_KINDS)
 @given(data=st.data())
 def test_the_layer_of_the_files_of_tasks_is_that_of_all_their_rows(kind: Kind, data: st.DataObject) -> None:

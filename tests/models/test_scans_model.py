@@ -26,6 +26,7 @@ from millpond.testing import strategies
 from millpond.testing.models import MapModel
 from millpond.testing.rows import canonical_of, presented, presented_rows
 from millpond.testing.strategies import EPOCH
+from tests.rings.sampling import examples
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -156,9 +157,9 @@ def rows_of(definition: MapDefinition, row: Row) -> dict[str, object]:
 
 
 @pytest.mark.usefixtures("processor")
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("kind", PLAIN_KINDS)
-@settings(max_examples=15)
+@settings(max_examples=examples(5, 15))
 @given(data=st.data())
 def test_a_scan_gives_the_rows_a_condition_takes(
     kind: Kind, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory

@@ -116,6 +116,7 @@ def check(snapshot: Snapshot, model: MapModel, questions: list[Question | None],
 
 
 @pytest.mark.usefixtures("processor")
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("kind", PLAIN_KINDS)
 @given(data=st.data())
 def test_lookups_answer_as_the_model(kind: Kind, data: st.DataObject) -> None:

@@ -34,6 +34,7 @@ def pieces(batch: pa.RecordBatch, cuts: list[int]) -> list[pa.RecordBatch]:
 
 
 @pytest.mark.usefixtures("processor")
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("kind", PLAIN_KINDS)
 @given(data=st.data())
 def test_a_freeze_with_runs_on_the_disk_writes_the_same_files(

@@ -15,6 +15,7 @@ from millpond.stores.memory import MemorySpace
 from tests.contracts.test_bucket_streams import BucketSite
 from tests.contracts.test_streams import EmbeddedSite
 from tests.harness.contracts.stream_machine import machine_case
+from tests.rings.sampling import examples
 
 pytestmark = pytest.mark.usefixtures("processor")
 
@@ -58,9 +59,11 @@ class CheckedBucket(BucketSite):
         super().close()
 
 
-TestMemoryStreams = machine_case(lambda: CheckedSite(MemorySpace()), max_examples=60, stateful_step_count=30)
-TestLmdbStreams = machine_case(_in_folder, max_examples=15, stateful_step_count=30)
-TestBucketStreams = machine_case(CheckedBucket, max_examples=8, stateful_step_count=30)
+TestMemoryStreams = machine_case(
+    lambda: CheckedSite(MemorySpace()), max_examples=examples(15, 60), stateful_step_count=30
+)
+TestLmdbStreams = machine_case(_in_folder, max_examples=examples(5, 15), stateful_step_count=30)
+TestBucketStreams = machine_case(CheckedBucket, max_examples=examples(4, 8), stateful_step_count=30)
 
 
 @pytest.mark.full

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 Pair = tuple[str, str | None]
 
-EXAMPLES = examples(40, 1500)
+EXAMPLES = examples(12, 1500)
 DEFINITION = new_map("m", "histogram", None, "i", {}, key="tags", resolution="1 hour")
 good = st.text(st.sampled_from("abé'\"{}] :"), max_size=3)
 bad = st.text(st.sampled_from("a=,\n\x85 "), max_size=2)

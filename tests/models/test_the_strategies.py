@@ -14,6 +14,7 @@ from millpond.maps.model.definition import PLAIN_KINDS, Kind, MapDefinition, Sch
 from millpond.testing import strategies
 from millpond.testing.models import MapModel, bits_of
 from millpond.testing.rows import canonical_of, presented, presented_rows, table_of
+from tests.rings.sampling import examples
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,13 +33,14 @@ CORNERS: dict[str, Callable[[str], bool]] = {
 
 
 @pytest.mark.usefixtures("processor")
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("corner", CORNERS)
 def test_keys_reach_their_corners(corner: str) -> None:
     find(strategies.keys(), CORNERS[corner], settings=settings(max_examples=20_000, database=None))
 
 
 @pytest.mark.usefixtures("processor")
-@pytest.mark.sample(6)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("scheme", Scheme)
 @pytest.mark.parametrize("kind", PLAIN_KINDS)
 def test_every_kind_meets_every_scheme(kind: Kind, scheme: Scheme) -> None:
@@ -50,7 +52,7 @@ def test_every_kind_meets_every_scheme(kind: Kind, scheme: Scheme) -> None:
 
 @pytest.mark.usefixtures("processor")
 @given(st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(15, 60), deadline=None)
 def test_rows_survive_the_way_into_arrow(data: st.DataObject) -> None:
     definition: MapDefinition = data.draw(strategies.definitions())
     if definition.kind.valued and definition.value is None:

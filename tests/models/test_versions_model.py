@@ -23,6 +23,7 @@ from millpond.versions.paging import CommonPrefix
 from millpond.versions.repositories import Repositories
 from millpond.versions.repository import Repository
 from millpond.versions.repository_context import Site
+from tests.rings.sampling import examples
 
 pytestmark = pytest.mark.usefixtures("processor")
 
@@ -368,7 +369,7 @@ class Versions(RuleBasedStateMachine):
             assert state_of(self.repository, f"{name}@") == self.trees[self.heads[name]]
 
 
-Versions.TestCase.settings = settings(max_examples=12, stateful_step_count=25, deadline=None)
+Versions.TestCase.settings = settings(max_examples=examples(4, 12), stateful_step_count=25, deadline=None)
 TestVersions = Versions.TestCase
 
 
@@ -380,7 +381,7 @@ def test_thousands_of_random_merges_are_right_or_refused(seed: int) -> None:
     chance = np.random.default_rng(seed)
     site = new_repository().site
     some = ["a", "b", "c", "d"]
-    for _ in range(250):
+    for _ in range(examples(60, 250)):
         base, ours, theirs = (random_state(chance, some) for _ in range(3))
         trees = [written(site, state) for state in (base, ours, theirs)]
         expected = merged(base, ours, theirs, None)

@@ -215,11 +215,11 @@ class _Death(BaseException):
 
 
 @pytest.mark.usefixtures("processor")
-@pytest.mark.sample(6)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("act", ACTS)
 def test_6_11_an_act_that_dies_at_any_step_was_made_or_was_not(act: str) -> None:
     steps = _steps_of(act)
-    for chosen in drawn(range(len(steps)), 3, name=act):
+    for chosen in drawn(range(len(steps)), 2, name=act):
         space, places = MemorySpace(), dict[str, ObjectStore]()
         repository = prepared(opened(space, places))
         before = states(repository)

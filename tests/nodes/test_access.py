@@ -25,7 +25,7 @@ from millpond.nodes.tokens import ANYBODY, Caller, TokenFile, Tokens, draw_token
 from millpond.settings import TokenSetting
 from tests.nodes.conftest import Served
 
-pytestmark = pytest.mark.sample(11, of="file")
+pytestmark = pytest.mark.sample(5, of="file")
 
 MAPS = ("weather", "weather_hourly", "people")
 SECRETS = {"reader": "r" * 20, "loader": "l" * 20, "boss": "b" * 20}

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from tests.nodes.conftest import ClusterHere, Served
 
-pytestmark = pytest.mark.sample(8, of="file")
+pytestmark = pytest.mark.sample(4, of="file")
 
 
 # -- by the answers alone -----------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from tests.harness.interleaving.stores import PassingClock
 from tests.nodes.holder_clock import HolderLives
 from tests.nodes.test_backups import Place, fill, folder_pond
 
-pytestmark = pytest.mark.sample(3, of="file")
+pytestmark = pytest.mark.sample(2, of="file")
 
 
 @pytest.fixture

@@ -36,7 +36,7 @@ from tests.nodes.backup_child import Story
 if TYPE_CHECKING:
     from tests.nodes.conftest import Served
 
-pytestmark = pytest.mark.sample(3, of="file")
+pytestmark = pytest.mark.sample(2, of="file")
 
 ROOT = Path(__file__).resolve().parents[2]
 MAPS: dict[str, dict[str, Any]] = {

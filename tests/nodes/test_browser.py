@@ -21,6 +21,8 @@ from tests.nodes.test_console_workflows import PAGE as WORKFLOWS
 from tests.nodes.test_console_workflows import define
 from tests.rings.sampling import drawn
 
+pytestmark = pytest.mark.sample(6, of="file")
+
 THEMES = ("light", "dark")
 WIDTHS = (2_560, 1_280, 375)
 
@@ -50,7 +52,7 @@ def test_pages_are_for_everybody_in_both_themes_and_at_every_width(
 ) -> None:
     node = serve(events_reports=True)
     fill(node)
-    views = drawn([(path, theme) for path in [*PATHS, *deep_paths()] for theme in THEMES], 4)
+    views = drawn([(path, theme) for path in [*PATHS, *deep_paths()] for theme in THEMES], 2)
     faults: list[object] = []
     for theme in THEMES:
         with window(browser, node, theme=theme) as shown:
@@ -199,7 +201,7 @@ def test_workflows_are_for_everybody_and_switched_in_pages(browser: Browser, ser
     paths = [WORKFLOWS, f"{WORKFLOWS}/tasks", *(f"{WORKFLOWS}/workflow?name={name}" for name in ("nightly", "hostile"))]
     for theme, width in zip(THEMES, (1_280, 375), strict=True):
         with window(browser, node, width, theme) as shown:
-            for path in drawn(paths, 2, name=theme):
+            for path in drawn(paths, 1, name=theme):
                 shown.page.goto(path)
                 faults += [(path, theme, fault) for fault in shown.faults]
             page = shown.page

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from tests.postgres_server import PostgresServer
     from tests.s3_server import S3Server
 
+pytestmark = pytest.mark.sample(8, of="file")
+
 _NUMBERS = count(1)
 SECRET = "of-no-use-elsewhere"
 SETTINGS = {"nodes_lag_limit": "9000d", "maps_store": "auto", "client_read_timeout": "20s"}

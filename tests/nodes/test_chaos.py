@@ -20,7 +20,7 @@ from tests.harness.chaos.oracle import Oracle, Sight
 from tests.harness.chaos.plan import DESTRUCTIVE, KINDS, NODES, PRIMARY, plan_of
 from tests.harness.chaos.sights import sight_of_answers, sight_of_rows
 
-pytestmark = pytest.mark.sample(6, of="file")
+pytestmark = pytest.mark.sample(3, of="file")
 
 SEED = 5
 FIRST, SECOND = LoadId("state", 0, 1), LoadId("state", 0, 2)

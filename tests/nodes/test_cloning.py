@@ -37,7 +37,7 @@ from tests.harness.scratch import scratch_folder
 if TYPE_CHECKING:
     from tests.nodes.conftest import Served
 
-pytestmark = pytest.mark.sample(4, of="file")
+pytestmark = pytest.mark.sample(2, of="file")
 
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 30.0

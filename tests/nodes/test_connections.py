@@ -15,7 +15,7 @@ import pytest
 from millpond.server.connections import PIPELINED_MAX
 from tests.nodes.conftest import Served
 
-pytestmark = pytest.mark.sample(5, of="file")
+pytestmark = pytest.mark.sample(3, of="file")
 
 KIB = 1 << 10
 HEAD = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n"

@@ -15,6 +15,8 @@ from millpond.errors import NotFound, Unavailable
 from millpond.nodes.lookup_service import arrow_stream
 from tests.nodes.conftest import QUICK, Served
 
+pytestmark = pytest.mark.sample(3, of="file")
+
 ROWS = 200_000
 END_BYTES = 8
 

@@ -14,7 +14,7 @@ from millpond.server.wire import relative
 from tests.nodes.conftest import Served
 from tests.nodes.test_job_routes import damaged
 
-pytestmark = pytest.mark.sample(3, of="file")
+pytestmark = pytest.mark.sample(2, of="file")
 
 TOKENS = [
     {"name": name, "sha256": hash_token(name), "rights": {"read": [pattern]}}

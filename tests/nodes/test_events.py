@@ -19,7 +19,7 @@ from millpond.events.interface import EventsLike
 from millpond.nodes.tokens import hash_token
 from tests.nodes.conftest import BEGIN, Served
 
-pytestmark = pytest.mark.sample(8, of="file")
+pytestmark = pytest.mark.sample(4, of="file")
 
 DAY = 86_400_000
 

@@ -16,6 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from millpond.maps.log.node_list import NodeList
 from millpond.nodes.membership.fence import Fence, Promise, Word
+from tests.rings.sampling import examples
 
 NAMES = ("a", "b", "c", "d", "e")
 Row = tuple[int, NodeList | int]
@@ -309,7 +310,7 @@ class Lists(RuleBasedStateMachine):
 
 
 Lists.TestCase.settings = settings(
-    max_examples=int(os.environ.get("FENCE_EXAMPLES", "400")), stateful_step_count=10, deadline=None,
+    max_examples=int(os.environ.get("FENCE_EXAMPLES", examples(100, 400))), stateful_step_count=10, deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )  # fmt: skip
 TestLists = Lists.TestCase

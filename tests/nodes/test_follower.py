@@ -25,7 +25,7 @@ from tests.ports import free_ports
 if TYPE_CHECKING:
     from tests.nodes.conftest import ClusterHere, Served
 
-pytestmark = pytest.mark.sample(4, of="file")
+pytestmark = pytest.mark.sample(2, of="file")
 
 
 def test_everything_that_happens_to_maps_reaches_all_nodes(cluster: ClusterHere) -> None:

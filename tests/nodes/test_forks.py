@@ -15,7 +15,7 @@ from tests.nodes.following import SECONDS, caught_up, compared, load, served_aga
 if TYPE_CHECKING:
     from tests.nodes.conftest import ClusterHere, Served
 
-pytestmark = pytest.mark.sample(3, of="file")
+pytestmark = pytest.mark.sample(2, of="file")
 
 
 def test_logs_that_diverged_are_reported_and_repaired(

@@ -19,7 +19,7 @@ from millpond.server.memory import SMALL_BYTES, MemoryBudget
 from millpond.server.routes.table import ORDER_BYTES_MAX
 from tests.nodes.conftest import Answer, Served
 
-pytestmark = pytest.mark.sample(2, of="file")
+pytestmark = pytest.mark.sample(1, of="file")
 
 KIB = 1 << 10
 

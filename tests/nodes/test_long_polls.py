@@ -18,7 +18,7 @@ from millpond.server.long_polls import LongPolls
 from millpond.testing.passing_time import while_time_passes
 from tests.nodes.conftest import ClusterHere, Served
 
-pytestmark = pytest.mark.sample(3, of="file")
+pytestmark = pytest.mark.sample(2, of="file")
 
 MANY = 2_000
 THREADS_MORE = 4

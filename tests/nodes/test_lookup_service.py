@@ -33,8 +33,9 @@ from millpond.testing import strategies
 from millpond.testing.models import bits_of
 from millpond.testing.rows import table_of
 from tests.harness.scratch import scratch_folder
+from tests.rings.sampling import examples
 
-pytestmark = pytest.mark.sample(6, of="file")
+pytestmark = pytest.mark.sample(3, of="file")
 
 
 def as_stream(**columns: Any) -> bytes:
@@ -50,7 +51,7 @@ def as_stream(**columns: Any) -> bytes:
 
 @pytest.mark.parametrize("kind", PLAIN_KINDS)
 @given(data=st.data())
-@settings(max_examples=8, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(max_examples=examples(4, 8), suppress_health_check=[HealthCheck.too_slow], deadline=None)
 def test_every_way_to_answer_answers_alike(kind: Kind, data: st.DataObject) -> None:
     definition = data.draw(strategies.definitions(kind=kind))
     pools = data.draw(strategies.pools(definition))

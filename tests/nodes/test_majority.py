@@ -17,7 +17,7 @@ from tests.nodes.following import rows, served_again, ticking, until
 if TYPE_CHECKING:
     from tests.nodes.conftest import ClusterHere, Served
 
-pytestmark = pytest.mark.sample(3, of="file")
+pytestmark = pytest.mark.sample(2, of="file")
 
 Serve = Callable[..., "Served"]
 MAJORITY = {"nodes_write_to": "majority", "nodes_lag_limit": "1500ms"}

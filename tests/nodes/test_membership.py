@@ -22,7 +22,7 @@ from tests.ports import free_ports
 if TYPE_CHECKING:
     from tests.nodes.conftest import Served
 
-pytestmark = pytest.mark.sample(3, of="file")
+pytestmark = pytest.mark.sample(2, of="file")
 
 Serve = Callable[..., "Served"]
 

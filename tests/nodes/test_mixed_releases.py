@@ -17,7 +17,7 @@ from tests.nodes.following import rows, ticking, until
 if TYPE_CHECKING:
     from tests.nodes.conftest import ClusterHere
 
-pytestmark = pytest.mark.sample(2, of="file")
+pytestmark = pytest.mark.sample(1, of="file")
 
 
 @pytest.fixture(autouse=True)

@@ -13,10 +13,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.nodes.conftest import Answer, Served
+from tests.rings.sampling import examples
 
-pytestmark = pytest.mark.sample(2, of="file")
+pytestmark = pytest.mark.sample(1, of="file")
 
-EXAMPLES = 12
+EXAMPLES = examples(4, 12)
 """Of each route. Most defects show in the first few."""
 FINE = 500
 KEYS = ["a", "b", None, "a"]
@@ -41,21 +42,19 @@ def odd(serve: Any) -> Served:
     return node
 
 
-def described(node: Served) -> list[tuple[str, str, dict[str, Any]]]:
-    """Every operation of the OpenAPI description."""
+def described(node: Served) -> list[tuple[str, str, dict[str, Any], list[str]]]:
+    """Every operation of the OpenAPI description, with the fields of its JSON body."""
     document = node.get("/openapi.json").json()
     return [
-        (verb.upper(), path, operation)
+        (verb.upper(), path, operation, body_fields(document["components"]["schemas"], operation))
         for path, verbs in sorted(document["paths"].items())
         for verb, operation in verbs.items()
     ]
 
 
-def body_fields(node: Served, operation: dict[str, Any]) -> list[str]:
-    """The fields of a JSON body."""
+def body_fields(schemas: dict[str, Any], operation: dict[str, Any]) -> list[str]:
     content = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
     reference = content.get("schema", {}).get("$ref", "")
-    schemas = node.get("/openapi.json").json()["components"]["schemas"]
     return list(schemas.get(reference.rpartition("/")[2], {}).get("properties", ()))
 
 
@@ -74,9 +73,9 @@ def sound(node: Served, answer: Answer, request: object) -> None:
 
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck), database=None)
 @given(draw=st.data())
-def everything(node: Served, draw: st.DataObject) -> None:
+def everything(node: Served, operations: list[tuple[str, str, dict[str, Any], list[str]]], draw: st.DataObject) -> None:
     node.post("/v1/nodes/drain", {"draining": False})  # a request of the example before may have drained it
-    for method, template, operation in described(node):
+    for method, template, operation, fields in operations:
         path, query, headers = template, {}, {}
         for parameter in operation.get("parameters", ()):
             value = draw.draw(TEXTS)
@@ -90,7 +89,6 @@ def everything(node: Served, draw: st.DataObject) -> None:
                 headers[parameter["name"]] = value
         body: bytes | None = None
         if "requestBody" in operation:
-            fields = body_fields(node, operation)
             shaped = st.fixed_dictionaries({}, optional=dict.fromkeys(fields, VALUES))
             payload = draw.draw(st.one_of(shaped, VALUES))
             if isinstance(payload, dict) and "timeout" in payload:
@@ -104,7 +102,7 @@ def everything(node: Served, draw: st.DataObject) -> None:
 
 
 def test_no_request_is_answered_with_a_500(odd: Served) -> None:
-    everything(odd)
+    everything(odd, described(odd))
 
 
 @pytest.mark.parametrize("position", [-1, 1 << 63, 1 << 70])
@@ -196,7 +194,7 @@ def test_dictionaries_that_grow_are_read(odd: Served) -> None:
         sound(odd, odd.post("/v1/maps/m/lookup", stream(batch(first), batch(other))), "replaced")
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+@settings(max_examples=examples(15, 60), deadline=None, suppress_health_check=list(HealthCheck), database=None)
 @given(draw=st.data())
 def mutated(node: Served, draw: st.DataObject) -> None:
     words = pa.array(KEYS).dictionary_encode()

@@ -11,7 +11,7 @@ import pytest
 if TYPE_CHECKING:
     from tests.nodes.conftest import Served
 
-pytestmark = pytest.mark.sample(15, of="file")
+pytestmark = pytest.mark.sample(6, of="file")
 
 DEPTHS = (50, 600, 900, 980)
 

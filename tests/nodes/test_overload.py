@@ -28,6 +28,8 @@ from millpond.server.memory import MemoryBudget, Room
 from millpond.server.routes.table import EVENTS_BYTES, SCAN_BYTES
 from tests.nodes.conftest import Served
 
+pytestmark = pytest.mark.sample(7, of="file")
+
 MIB = 1 << 20
 
 

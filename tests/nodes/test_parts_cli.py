@@ -18,7 +18,7 @@ from tests.nodes.conftest import ClusterHere, Served
 from tests.nodes.following import caught_up
 from tests.nodes.test_job_routes import damaged, owner
 
-pytestmark = pytest.mark.sample(6, of="file")
+pytestmark = pytest.mark.sample(3, of="file")
 
 
 @pytest.fixture(autouse=True)

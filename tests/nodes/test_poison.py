@@ -22,6 +22,7 @@ from millpond.maps.model.definition import MapDefinition
 from millpond.maps.parts.part import PartFile
 from millpond.testing import strategies
 from tests.harness.scratch import scratch_folder
+from tests.rings.sampling import examples
 from tests.unit.mutations import Mutation, give_its_id, mutate, mutations, sealed
 
 MAPS: dict[str, dict[str, Any]] = {
@@ -68,8 +69,9 @@ def definition_of(pond: Any, name: str) -> MapDefinition:
     return definition
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", MAPS)
-@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(4, 12), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_a_node_survives_every_upload(pond: Any, name: str, data: st.DataObject) -> None:
     definition = definition_of(pond, name)

@@ -33,7 +33,7 @@ from millpond.settings import Settings, load_settings
 from millpond.testing.faults import STEPS_LOG
 from tests.docs.snippets import snippets
 
-pytestmark = pytest.mark.sample(12, of="file")
+pytestmark = pytest.mark.sample(6, of="file")
 
 KEYS = 50_000
 

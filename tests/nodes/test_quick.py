@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from millpond.nodes.tokens import hash_token
 from tests.nodes.conftest import Served
+from tests.rings.sampling import examples
 
 BURST = 3
 TOKENS: list[dict[str, Any]] = [
@@ -161,7 +162,7 @@ def test_both_ways_are_one_to_the_client_the_audit_and_the_counters(
     cached = ("GET", "/v1/maps/m/get", "key=a", [], "all", "127.0.0.1", "1.1", 0)
     entry = ("GET", f"{FLIGHTS}/refs/main/objects/stat", "path=a", *cached[3:])
 
-    @settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+    @settings(max_examples=examples(20, 80), deadline=None, suppress_health_check=list(HealthCheck), database=None)
     @example(*cached)
     @example(*entry)
     @given(METHODS, PATHS, QUERIES, HEADERS, SECRETS, HOSTS, st.sampled_from(["1.1", "1.0"]), st.integers(0, BURST))

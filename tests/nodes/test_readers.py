@@ -32,7 +32,7 @@ from tests.nodes.conftest import Served
 from tests.nodes.test_limits import Sender
 from tests.nodes.test_route_table import NO_PART, path_of
 
-pytestmark = pytest.mark.sample(3, of="file")
+pytestmark = pytest.mark.sample(2, of="file")
 CLOCK = SystemClock()
 CONNECTIONS = 24
 """So many reach each of two readers, but for one time in millions."""

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from tests.nodes.conftest import ClusterHere, Served
 
-pytestmark = pytest.mark.sample(8, of="file")
+pytestmark = pytest.mark.sample(4, of="file")
 
 QUICK: dict[str, Any] = {"client_synchronise": True}
 

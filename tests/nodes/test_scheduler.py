@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from millpond.clock import ManualClock
 from millpond.errors import Closed, Corrupt, Invalid, NotFound, Unavailable
 from millpond.nodes.jobs.scheduler import Job, Outcome, Scheduler
+from tests.rings.sampling import examples
 
 SECONDS = 20.0
 NOW = 1_700_000_000_000
@@ -302,7 +303,7 @@ ACTS = st.lists(
 )
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=examples(8, 25), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(intervals=st.lists(st.integers(0, 25), min_size=3, max_size=3), acts=ACTS)
 def test_runs_are_those_that_were_due_and_those_requested(
     tmp_path: Path, intervals: list[int], acts: list[tuple[str, int]]

@@ -26,7 +26,7 @@ from millpond.cli.main import app
 from millpond.nodes.tokens import hash_token
 from tests.ports import free_ports
 
-pytestmark = pytest.mark.sample(7, of="file")
+pytestmark = pytest.mark.sample(4, of="file")
 
 
 def environment(variables: Mapping[str, str], *, ours: bool = False) -> dict[str, str]:

@@ -30,7 +30,7 @@ from millpond.statuses import http_status, row_of
 from tests.nodes.conftest import ClusterHere, Served
 from tests.ports import free_ports
 
-pytestmark = pytest.mark.sample(20, of="file")
+pytestmark = pytest.mark.sample(10, of="file")
 
 CLASSES = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, MillpondError)]
 

@@ -19,7 +19,7 @@ from millpond.stores.objects import FolderObjects
 from millpond.testing.faults import KILL_AT, STEPS_LOG, flip_byte, occurrences
 from tests.nodes.staged import KEYS, MINUTE, Stage, value
 
-pytestmark = pytest.mark.sample(6, of="file")
+pytestmark = pytest.mark.sample(3, of="file")
 
 WAIT = 30.0
 

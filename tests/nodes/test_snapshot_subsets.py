@@ -31,7 +31,7 @@ from tests.harness.scratch import scratch_folder
 if TYPE_CHECKING:
     from millpond.testing.strategies import Pools, Question
 
-pytestmark = pytest.mark.sample(6, of="file")
+pytestmark = pytest.mark.sample(3, of="file")
 
 KEEP = 600_000
 

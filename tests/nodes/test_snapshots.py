@@ -14,7 +14,7 @@ from millpond.kernel.steps import listening
 from millpond.testing.passing_time import while_time_passes
 from tests.nodes.staged import KEYS, MINUTE, Stage, settle, value
 
-pytestmark = pytest.mark.sample(10, of="file")
+pytestmark = pytest.mark.sample(5, of="file")
 
 WAIT = 30.0
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from millpond.client.pond import RemotePond
     from tests.nodes.conftest import ClusterHere
 
-pytestmark = pytest.mark.sample(2, of="file")
+pytestmark = pytest.mark.sample(1, of="file")
 
 KEYS = 100_000
 

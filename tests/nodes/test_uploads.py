@@ -27,7 +27,7 @@ from millpond.testing.faults import flip_byte
 from millpond.testing.rows import canonical_of
 from tests.nodes.conftest import Answer, ClusterHere, Served
 
-pytestmark = pytest.mark.sample(9, of="file")
+pytestmark = pytest.mark.sample(4, of="file")
 
 
 def sealed(definition: MapDefinition, folder: Path, first: int = 0, count: int = 50, source: str = "") -> PartFile:

@@ -21,7 +21,7 @@ from millpond.nodes.tokens import hash_token
 from tests.nodes.conftest import Served
 from tests.postgres_server import new_location
 
-pytestmark = pytest.mark.sample(2, of="file")
+pytestmark = pytest.mark.sample(1, of="file")
 
 needs_psycopg = pytest.mark.skipif(find_spec("psycopg") is None, reason="the extra postgres is not installed")
 KEY, SECRET = "AKIAJ00000000000000Q", "secret"

@@ -23,7 +23,7 @@ from millpond.nodes.uploads.receiver import Receiver
 from tests.nodes.conftest import Answer, Served
 from tests.unit.mutations import Mutation, give_its_id, mutate
 
-pytestmark = pytest.mark.sample(7, of="file")
+pytestmark = pytest.mark.sample(4, of="file")
 
 NOW = {"Content-Type": MEDIA_TYPE}
 EARLIER = {"Content-Type": "application/vnd.millpond.parts"}

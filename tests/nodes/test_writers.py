@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from tests.nodes.conftest import ClusterHere, Served
 
-pytestmark = pytest.mark.sample(11, of="file")
+pytestmark = pytest.mark.sample(6, of="file")
 
 DEFINITION = MapDefinition(name="m", kind=Kind.STATE, incarnation="0" * 16)
 

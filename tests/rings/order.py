@@ -1,6 +1,7 @@
-"""The order of a run: the tests of a file stay in one worker, the longest files first; those of Spark are one group.
+"""The order of a run: the tests of a file stay in one worker, the longest files first; those of Spark are two groups.
 
-So a worker starts what a file shares once, one JVM with Spark runs at a time, and no long file is begun last.
+One group shares a session of Spark, and the processes of the other start one each. So a worker starts what a file
+shares once, few JVMs with Spark run at a time, and no long file is begun last.
 """
 
 from __future__ import annotations
@@ -20,22 +21,23 @@ __all__ = ("Order",)
 
 _FIRST = 1e6
 """Seconds of a group that is begun before all others."""
+_SESSION, _PROCESSES = "spark", "processes of spark"
 ROOT = Path(__file__).parents[2]
 
 
 @functools.cache
 def _starts_spark(file: str) -> bool:
-    """True for a file all of whose tests need a JVM with Spark."""
+    """True for a file all of whose tests start a JVM with Spark."""
     text = (ROOT / file).read_text(encoding="utf-8")
-    return (
-        file.startswith("tests/spark/") or re.search(r"^pytestmark = .*spark_process", text, re.MULTILINE) is not None
-    )
+    return re.search(r"^pytestmark = .*spark_process", text, re.MULTILINE) is not None
 
 
 def _group(nodeid: str) -> str:
     """The group of a test; the process that hands out tests knows their ids alone, so one of Spark's is named so."""
     file, _, name = nodeid.partition("::")
-    return "spark" if "spark" in name or _starts_spark(file) else file
+    if file.startswith("tests/spark/"):
+        return _SESSION
+    return _PROCESSES if "spark" in name or _starts_spark(file) else file
 
 
 class _Groups(LoadScopeScheduling):
@@ -58,9 +60,10 @@ class Order:
 
         def weight(item: pytest.Item) -> tuple[float, str]:
             group = _group(item.nodeid)
-            return -_FIRST if group == "spark" else -seconds[group], item.nodeid.partition("::")[0]
+            first = _FIRST if group in (_SESSION, _PROCESSES) else seconds[group]
+            return -first, item.nodeid.partition("::")[0]
 
         for item in items:
-            if item.get_closest_marker("spark") and _group(item.nodeid) != "spark":
+            if item.get_closest_marker("spark") and _group(item.nodeid) not in (_SESSION, _PROCESSES):
                 raise pytest.UsageError(f"{item.nodeid} starts Spark: say so in its name, or in the file's pytestmark")
         items.sort(key=weight)

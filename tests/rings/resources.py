@@ -19,7 +19,7 @@ __all__ = ("RESOURCES", "Resources")
 RESOURCES: dict[str, str] = {
     "process": "starts processes or opens sockets of its own",
     "processor": "takes more processor time than a unit test may",
-    "spark": "one JVM with Spark, for all tests",
+    "spark": "a JVM with Spark",
     "node": "nodes that are served in this process",
     "cluster": "three nodes of one pond",
     "served": "a `millpond serve` process",

@@ -8,7 +8,7 @@ from tests.harness.buckets.simulation import Simulation
 
 
 @pytest.mark.usefixtures("processor")
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("seed", range(6))
 def test_no_write_is_lost_or_doubled(seed: int) -> None:
     Simulation(seed).run(40)

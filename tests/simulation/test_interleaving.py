@@ -8,7 +8,7 @@ from tests.harness.interleaving.simulation import interleave
 
 
 @pytest.mark.usefixtures("processor")
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("seed", range(6))
 def test_no_state_is_seen_that_never_was(seed: int) -> None:
     interleave(seed, operations=120)

@@ -216,6 +216,7 @@ def check(seed: int, acts: int) -> World:
     return world
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("seed", range(25))
 def test_runs_end_and_the_log_makes_the_same_rows(seed: int) -> None:
     check(seed, 60)

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from millpond import Map, Pond
 
+pytestmark = pytest.mark.sample(3, of="file")
+
 BEGAN = 1_704_100_000
 
 

@@ -90,6 +90,7 @@ def test_loads_on_a_branch_that_cannot_be_are_refused_and_leave_nothing(spark: S
     assert list((pond.folder / "writer").iterdir()) == []
 
 
+@pytest.mark.sample(1, of="drivers that are killed")
 def test_a_driver_that_is_killed_leaves_all_of_the_load_or_nothing(tmp_path: Path) -> None:
     def run(folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(

@@ -24,6 +24,7 @@ from millpond.spark.events.source import EventsSource
 from tests.harness.contracts.stream_filters import APPENDS, FILTERS, Filters, picked
 from tests.nodes.conftest import clock as clock
 from tests.nodes.conftest import serve as serve
+from tests.rings.sampling import examples
 from tests.spark.test_event_places import Somewhere
 from tests.spark.test_event_places import place as place
 
@@ -61,7 +62,7 @@ def followed(reader: EventsFollower, events_max: int | None) -> Iterator[list[st
 
 
 @everywhere
-@settings(max_examples=12, suppress_health_check=[*HealthCheck], deadline=None)
+@settings(max_examples=examples(4, 12), suppress_health_check=[*HealthCheck], deadline=None)
 @given(appends=APPENDS, filters=FILTERS, kinds=st.lists(st.sampled_from(("", "a", "b")), max_size=2), data=st.data())
 def test_batches_and_streams_give_what_the_model_picks(
     place: Somewhere, appends: list[list[NewEvent]], filters: Filters, kinds: list[str], data: st.DataObject

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from millpond.maps.layered.share_ranges import ShareRanges, ShareWriter
 
 
+pytestmark = pytest.mark.sample(3, of="file")
+
+
 def counted(spark: SparkSession, first: int, last: int) -> DataFrame:
     return spark.range(first, last, 1, 3).selectExpr("concat('k', id) as key", "id as value")
 

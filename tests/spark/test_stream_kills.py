@@ -98,6 +98,7 @@ def killed_at(scratch: Path, *steps: str) -> None:
         check(pond)
 
 
+@pytest.mark.sample(1, of="drivers that are killed")
 @pytest.mark.parametrize("store", ["shard", "layers"])
 def test_a_query_that_dies_when_an_epoch_is_entered_and_spark_does_not_know(scratch: Path) -> None:
     killed_at(scratch, "load.committed:1")

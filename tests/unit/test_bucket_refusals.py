@@ -61,6 +61,7 @@ def refused(act: str, status: int, code: str) -> MillpondError:
     return error
 
 
+@pytest.mark.sample(20)
 @pytest.mark.parametrize("act", sorted(ACTS.keys() - {"size"}))
 @pytest.mark.parametrize(
     ("status", "code", "class_", "hint"),

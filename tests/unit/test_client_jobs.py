@@ -21,6 +21,7 @@ from millpond.kernel.steps import listening
 from millpond.reports import client_jobs as module
 from millpond.reports.client_jobs import ClientJobs
 from millpond.stores.memory import MemorySpace
+from tests.rings.sampling import examples
 
 pytestmark = pytest.mark.usefixtures("processor")
 
@@ -209,5 +210,5 @@ class LostJobs(RuleBasedStateMachine):
         self.folder.cleanup()
 
 
-LostJobs.TestCase.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+LostJobs.TestCase.settings = settings(max_examples=examples(10, 40), stateful_step_count=25, deadline=None)
 TestLostJobs = LostJobs.TestCase

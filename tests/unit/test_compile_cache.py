@@ -80,7 +80,7 @@ class World:
         return json.loads(done.stdout), done.stderr
 
 
-pytestmark = pytest.mark.sample(2, of="file")
+pytestmark = pytest.mark.sample(1, of="file")
 
 
 @pytest.fixture

@@ -25,6 +25,7 @@ from millpond.testing import temporary_pond
 from millpond.testing.workflows import TENANT, WorkflowRuns
 from millpond.workflows.engine.cron import MISSED, Cron, parse_cron
 from millpond.workflows.engine.data_starts import mark_of
+from tests.rings.sampling import examples
 
 MINUTE = 60
 
@@ -134,7 +135,7 @@ def test_what_was_there_before_begins_nothing_and_a_cursor_stays() -> None:
 STEPS = st.lists(st.sampled_from(["load", "other", "minutes", "down", "restart", "twice"]), max_size=12)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(5, 15), deadline=None)
 @given(missed=st.sampled_from(MISSED), overlap=st.booleans(), steps=STEPS)
 def test_policies_hold_whatever_happens(missed: str, overlap: bool, steps: list[str]) -> None:
     with world(missed=missed, overlap=overlap) as own:

@@ -62,6 +62,7 @@ def settled(definition: MapDefinition, parts: Sequence[Sequence[Row]]) -> list[R
 
 
 @pytest.mark.usefixtures("processor")
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("kind", PLAIN_KINDS)
 @given(data=st.data())
 def test_equal_rows_have_equal_digests(kind: Kind, data: st.DataObject) -> None:
@@ -79,6 +80,7 @@ def test_equal_rows_have_equal_digests(kind: Kind, data: st.DataObject) -> None:
 
 
 @pytest.mark.usefixtures("processor")
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("kind", PLAIN_KINDS)
 @given(data=st.data())
 def test_one_row_more_or_less_is_noticed(kind: Kind, data: st.DataObject) -> None:
@@ -92,6 +94,7 @@ def test_one_row_more_or_less_is_noticed(kind: Kind, data: st.DataObject) -> Non
 
 
 @pytest.mark.usefixtures("processor")
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("kind", [kind for kind in PLAIN_KINDS if kind.valued])
 @given(data=st.data())
 def test_another_value_is_noticed(kind: Kind, data: st.DataObject) -> None:

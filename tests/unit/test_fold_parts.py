@@ -26,6 +26,7 @@ def drawn(chance: np.random.Generator, count: int) -> list[str]:
 
 
 @pytest.mark.usefixtures("processor")
+@pytest.mark.sample(12)
 @pytest.mark.parametrize("seed", range(60))
 def test_parts_that_are_joined_are_the_index_of_the_whole(seed: int) -> None:
     chance = np.random.default_rng(seed)

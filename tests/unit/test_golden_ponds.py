@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     from millpond.pond import Pond
 
+pytestmark = pytest.mark.sample(3, of="file")
+
 STORED = sorted(make_pond.FOLDER.glob("pond-*.zip"))
 PARTS = sorted(make_pond.FOLDER.glob("parts-*.zip"))
 LAYERS = sorted(make_pond.FOLDER.glob("layers-*.zip"))

@@ -34,6 +34,7 @@ from millpond.versions.repository import Repository
 from millpond.versions.repository_context import ProtectedBranches
 from millpond.versions.staging import bulk
 from tests.harness.scratch import scratch_folder
+from tests.rings.sampling import examples
 from tests.s3_server import running
 
 NOW = 1_600_000_000_000
@@ -148,7 +149,7 @@ folders = st.sampled_from(["", "a/", "a-b/", "a/b/"])
 trees = st.sets(st.builds(str.__add__, folders, st.sampled_from(["x", "y", "-", "zz.csv"])), max_size=9)
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(8, 25))
 @given(trees, st.sampled_from(["", "a", "a/", "a/b", "a-", "x", "n/"]))
 def test_a_walk_is_what_sorting_all_names_gives(names: set[str], prefix: str) -> None:
     with scratch_folder() as folder:
@@ -286,7 +287,7 @@ def test_a_table_may_delete(repository: Repository, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("processor")
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(10, 40), deadline=None)
 @given(
     st.lists(st.lists(st.sampled_from("abcd"), max_size=5), min_size=1, max_size=3), st.integers(1, 3), st.booleans()
 )
@@ -320,7 +321,7 @@ placed = st.lists(st.tuples(st.sampled_from(["prefix", "object"]), trees, names)
 
 
 @pytest.mark.usefixtures("processor")
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(10, 40), deadline=None)
 @given(placed, st.sets(names, max_size=5))
 def test_imports_are_what_a_dict_becomes(placed: list[tuple[str, set[str], str]], before: set[str]) -> None:
     repository = new_repositories().create("model")
@@ -461,7 +462,7 @@ def test_an_import_whose_process_died_has_failed(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("processor")
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(10, 40), deadline=None)
 @given(st.lists(st.lists(st.tuples(names, st.booleans()), max_size=6), max_size=6))
 def test_rows_in_any_order_are_what_a_dict_becomes(batches: list[list[tuple[str, bool]]]) -> None:
     repository = new_repositories().create("bulk")

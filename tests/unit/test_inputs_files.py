@@ -22,6 +22,7 @@ from millpond.maps.inputs.formats.readers import Reading, read_piece, split_file
 from millpond.maps.inputs.mapping import ColumnMapping
 from millpond.maps.model.definition import Kind, MapDefinition, parse_value_type
 from millpond.maps.model.one_value import python_value
+from tests.rings.sampling import examples
 
 
 def a_map(kind: Kind = Kind.STATE, value: str | None = "string") -> MapDefinition:
@@ -226,7 +227,7 @@ some_rows = st.lists(st.fixed_dictionaries({"key": cells, "value": cells}), min_
 
 @pytest.mark.usefixtures("processor")
 @given(some_rows, st.integers(1, 40))
-@settings(max_examples=100)
+@settings(max_examples=examples(25, 100))
 def test_splits_of_a_csv_hold_every_record_once(tmp_path_factory: Any, rows: list[dict[str, Any]], size: int) -> None:
     file = write(tmp_path_factory.mktemp("csv"), "r.csv", as_csv(rows))
     (found,) = find_files([file])
@@ -237,7 +238,7 @@ def test_splits_of_a_csv_hold_every_record_once(tmp_path_factory: Any, rows: lis
 
 @pytest.mark.usefixtures("processor")
 @given(some_rows, st.integers(1, 40), st.sets(st.integers(0, 11), max_size=3))
-@settings(max_examples=100)
+@settings(max_examples=examples(25, 100))
 def test_splits_of_json_lines_hold_every_line_once(
     tmp_path_factory: Any, rows: list[dict[str, Any]], size: int, spoilt: set[int]
 ) -> None:

@@ -14,6 +14,7 @@ from millpond.errors import Invalid
 from millpond.maps.inputs.formats import json_lines
 from millpond.maps.inputs.mapping import ColumnMapping
 from millpond.maps.model.definition import Kind
+from tests.rings.sampling import examples
 from tests.unit.test_inputs_files import a_map, read_file, reading, write
 
 
@@ -125,7 +126,7 @@ scalars = st.one_of(
 
 @pytest.mark.usefixtures("processor")
 @given(st.lists(st.tuples(st.text("ab", min_size=1), scalars), min_size=1, max_size=8))
-@settings(max_examples=150)
+@settings(max_examples=examples(40, 150))
 def test_what_was_written_is_read(tmp_path_factory: Any, rows: list[tuple[str, Any]]) -> None:
     text = lines(*({"key": key, "value": value} for key, value in rows))
     file = write(tmp_path_factory.mktemp("jsonl"), "a.jsonl", text)

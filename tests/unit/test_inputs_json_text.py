@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 import millpond
 from millpond.maps.inputs.json_text import json_text
+from tests.rings.sampling import examples
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -120,7 +121,7 @@ def model(value: Any) -> Any:
 
 @pytest.mark.usefixtures("processor")
 @given(st.lists(st.dictionaries(st.text("abc", max_size=2), VALUES, max_size=3), min_size=1, max_size=4))
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(5, 15), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_objects_come_back_the_same_from_every_question(
     tmp_path_factory: pytest.TempPathFactory, objects: list[dict[str, Any]]
 ) -> None:

@@ -20,6 +20,7 @@ from millpond.maps.inputs.formats.readers import Reading, read_piece
 from millpond.maps.inputs.formats.xml import Element, read_elements
 from millpond.maps.model.definition import Kind, MapDefinition, parse_value_type
 from millpond.maps.model.one_value import python_value
+from tests.rings.sampling import examples
 
 MAPS = {
     "site": (Kind.STATE, None),
@@ -334,7 +335,7 @@ texts = st.text(st.characters(exclude_categories=("Cs", "Cc"), include_character
 
 
 @given(st.lists(st.tuples(texts, texts), max_size=10), st.integers(1, 50))
-@settings(max_examples=60)
+@settings(max_examples=examples(15, 60))
 def test_texts_survive_wherever_chunks_end(pairs: list[tuple[str, str]], chunk: int) -> None:
     body = "".join(f"<state><key>{escape(key)}</key><value>{escape(value)}</value></state>" for key, value in pairs)
     parsed = elements(f"<plan-b>{body}</plan-b>", chunk)
@@ -362,7 +363,7 @@ def written(node: Any) -> str:
 
 @pytest.mark.usefixtures("processor")
 @given(trees, st.integers(5, 80))
-@settings(max_examples=150)
+@settings(max_examples=examples(40, 150))
 def test_xml_within_a_value_means_the_same_on_its_own(tree: Any, chunk: int) -> None:
     value = f"<value>{written(tree)}</value>"
     body = f"<plan-b xmlns='n:0' xmlns:p='n:1' xmlns:q='n:2'><state xmlns:r='n:3'>{value}</state></plan-b>"

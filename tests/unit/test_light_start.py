@@ -129,6 +129,7 @@ except millpond.Invalid as error:
 """
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("module", DOORS)
 def test_a_door_names_the_extra_that_is_missing(module: str) -> None:
     extra, door = DOORS[module]

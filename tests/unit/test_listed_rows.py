@@ -16,6 +16,7 @@ from millpond.stores.memory import MemorySpace
 from millpond.stores.objects import MemoryObjects
 from millpond.versions.objects.entries import Entry, batch_of, entries_of
 from millpond.versions.repositories import Repositories
+from tests.rings.sampling import examples
 
 ENTRIES = [
     Entry("a", "data/1", 1, 2, "c", "text/plain", {"é": "\x01", "b": ""}),
@@ -33,7 +34,7 @@ entries = st.lists(
 
 
 @pytest.mark.usefixtures("processor")
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(40, 150), deadline=None)
 @given(entries, st.booleans(), st.integers(0, 2))
 def test_rows_of_any_texts_are_written_as_their_entries_are(found: list[Entry], metadata: bool, skipped: int) -> None:
     place = Repositories(MemorySpace(), ManualClock(0), lambda _: MemoryObjects())

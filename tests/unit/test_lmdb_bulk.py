@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from millpond.stores.lmdb.bulk_write import BulkTable, write_environment
 from millpond.stores.lmdb.probe import MAIN, read_through
+from tests.rings.sampling import examples
 
 
 def table(name: str, rows: dict[bytes, bytes], *, duplicates: bool = False) -> BulkTable:
@@ -48,6 +49,7 @@ SIZES = [0, 1, 2, 60, 500, 20_000]
 
 
 @pytest.mark.usefixtures("process")
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("count", SIZES)
 @pytest.mark.parametrize("key_bytes", [5, 24, 511])
 def test_all_rows_are_read_back_by_lmdb(tmp_path: Path, count: int, key_bytes: int) -> None:
@@ -66,7 +68,7 @@ def test_all_rows_are_read_back_by_lmdb(tmp_path: Path, count: int, key_bytes: i
 
 
 @pytest.mark.usefixtures("process")
-@settings(max_examples=60)
+@settings(max_examples=examples(15, 60))
 @given(
     rows=st.dictionaries(
         st.binary(min_size=1, max_size=511),

@@ -16,6 +16,7 @@ from millpond.errors import Corrupt
 from millpond.stores.lmdb.bulk_read import Piece, Rest, read_from, read_pieces
 from millpond.stores.lmdb.bulk_write import BulkTable, write_environment
 from millpond.stores.lmdb.page_format import PAGE
+from tests.rings.sampling import examples
 
 Rows = list[tuple[bytes, bytes]]
 
@@ -51,7 +52,7 @@ def read(folder: Path, tx: lmdb.Transaction, rows_max: int = 1000) -> tuple[Rows
 
 
 @pytest.mark.usefixtures("processor")
-@settings(max_examples=40)
+@settings(max_examples=examples(10, 40))
 @given(rows=ROWS, removed=st.integers(0, 30), rows_max=st.integers(1, 100))
 def test_what_lmdb_wrote(
     tmp_path_factory: pytest.TempPathFactory, rows: dict[bytes, bytes], removed: int, rows_max: int
@@ -68,7 +69,7 @@ def test_what_lmdb_wrote(
             assert read(folder, tx, rows_max) == (sorted(rows.items())[removed:], None)
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(6, 20))
 @given(rows=ROWS)
 def test_what_was_written_in_one_go(tmp_path_factory: pytest.TempPathFactory, rows: dict[bytes, bytes]) -> None:
     folder = tmp_path_factory.mktemp("bulk")
@@ -186,7 +187,7 @@ def piece_rows(piece: Piece) -> Rows:
 
 
 @pytest.mark.usefixtures("processor")
-@settings(max_examples=60)
+@settings(max_examples=examples(15, 60))
 @given(
     rows=ROWS, many=st.integers(0, 2_000), removed=st.integers(0, 400), first=st.binary(max_size=12),
     rows_max=st.integers(1, 300),

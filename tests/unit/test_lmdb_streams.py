@@ -17,6 +17,7 @@ from millpond.stores.lmdb.bulk_write import LEAF_VALUES_BYTES_MAX
 from millpond.stores.lmdb.page_check import check_file
 from millpond.stores.lmdb.probe import MAIN, read_through
 from millpond.stores.lmdb.stream_write import EnvironmentWriter
+from tests.rings.sampling import examples
 
 Rows = dict[bytes, bytes]
 TABLE = "rows"
@@ -53,7 +54,7 @@ def rows_of(folder: Path, name: str) -> Rows:
 
 
 @pytest.mark.usefixtures("process")
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(15, 60), deadline=None)
 @given(
     rows=st.dictionaries(
         st.binary(min_size=1, max_size=511),

@@ -221,6 +221,7 @@ def test_a_load_may_come_between_two_changes(shard: Shard) -> None:
         assert found == [b"\x07" + value.encode() for value in expected]
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("kind", [Kind.SESSION, Kind.TEMPORAL_STATE])
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("rows_per_change", [2, 3, 4])
@@ -254,6 +255,7 @@ def drawn_rows(kind: Kind, seed: int) -> list[Row]:
     return list(rows.items())
 
 
+@pytest.mark.sample(12)
 @pytest.mark.parametrize("kind", [Kind.TEMPORAL_STATE, Kind.TEMPORAL_RANGED_STATE, Kind.SESSION])
 @pytest.mark.parametrize(
     ("scheme", "hash_bytes", "hash_bits"),

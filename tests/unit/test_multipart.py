@@ -18,6 +18,7 @@ from millpond.versions.multipart import OPEN_MS_MAX
 from millpond.versions.repositories import Repositories
 from millpond.versions.repository import Repository
 from millpond.versions.repository_context import ProtectedBranches
+from tests.rings.sampling import examples
 
 NOW = 1_600_000_000_000
 
@@ -140,7 +141,7 @@ def test_an_upload_streams(repository: Repository) -> None:
 
 
 @pytest.mark.usefixtures("processor")
-@settings(max_examples=30)
+@settings(max_examples=examples(10, 30))
 @given(st.dictionaries(st.integers(1, 10_000), st.binary(max_size=9), min_size=1, max_size=6), st.randoms())
 def test_any_parts_in_any_order_are_their_concatenation(parts: dict[int, bytes], chance: object) -> None:
     main = new_repository(ManualClock(NOW)).branch("main")

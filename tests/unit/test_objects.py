@@ -60,6 +60,7 @@ def failure(act: str, objects: ObjectStore) -> MillpondError:
     return caught.value
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("act", ACTS)
 def test_a_bucket_that_does_not_answer_is_unavailable(s3_server: S3Server, act: str) -> None:
     config = s3_server.config() | {"endpoint": "http://127.0.0.1:9", "retry_config": {"max_retries": 0}}
@@ -70,6 +71,7 @@ def test_a_bucket_that_does_not_answer_is_unavailable(s3_server: S3Server, act: 
     assert error.values["bucket"] == "bucket"
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("act", ACTS)
 def test_wrong_credentials_name_the_bucket_and_the_variables(
     s3_server: S3Server, bucket: ObjectStore, act: str
@@ -93,6 +95,7 @@ def test_no_credentials_are_an_error_of_access(s3_server: S3Server, monkeypatch:
     assert "there are no credentials" in str(error)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("act", sorted(ACTS.keys() - {"size", "delete"}))
 def test_a_missing_bucket_is_named(s3_server: S3Server, act: str) -> None:
     error = failure(act, open_objects("s3://no-such-bucket/x", **s3_server.config()))

@@ -78,6 +78,7 @@ from tests.harness.embedded_log import EmbeddedLog
 from tests.models.workflows.specs import request
 from tests.models.workflows.test_bulk_jobs import job
 from tests.models.workflows.test_spec_migrations import migration
+from tests.rings.sampling import examples
 
 SECONDS = 20
 PARTITIONS = 4
@@ -212,7 +213,7 @@ jumps = st.sampled_from([2 * DAY, -2 * DAY])
 
 
 @pytest.mark.usefixtures("processor")
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(5, 15), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.lists(st.one_of(requests, st.integers(1, 90_000), jumps), max_size=15), st.lists(st.integers(0, 9), max_size=9)
 )

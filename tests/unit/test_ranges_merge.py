@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from millpond import ranges
 from millpond.errors import Invalid, NotFound
 from millpond.ranges import Boundaries, Index
+from tests.rings.sampling import examples
 from tests.unit.range_entries import (
     SMALL,
     Model,
@@ -206,7 +207,7 @@ NUMBERED = batch_of(numbered(1500))
 
 
 @pytest.mark.usefixtures("processor")
-@settings(max_examples=15)
+@settings(max_examples=examples(5, 15))
 @given(st.integers(0, 2**32 - 1), st.integers(1, 40))
 def test_random_edits_cost_what_they_touch(seed: int, edits: int) -> None:
     """Each edit rewrites its range, and at most a few more until the boundaries are in step again."""

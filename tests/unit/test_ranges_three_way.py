@@ -27,7 +27,7 @@ from tests.unit.range_entries import (
     plain,
 )
 
-MERGES = settings(max_examples=examples(20, 500))
+MERGES = settings(max_examples=examples(8, 500))
 ROW = {n: {"hash": n, "rows": [{"at": n, "value": str(n)}] * n, "flag": None, "size": 0.5 * n} for n in range(4)}
 edits = st.dictionaries(keys, st.none() | st.sampled_from(sorted(ROW)), max_size=12)
 spans = st.lists(st.tuples(keys, keys, st.none() | st.sampled_from(sorted(ROW))), max_size=2)

@@ -32,7 +32,7 @@ from tests.unit.range_entries import (
     plain_values,
 )
 
-MODEL: Model = {b"%06d" % n: plain(n) for n in range(2000)}
+MODEL: Model = {b"%06d" % n: plain(n) for n in range(1024)}
 
 
 def written(objects: Objects, model: Model) -> Index:

@@ -56,6 +56,7 @@ def new_map(tmp_path: Path) -> Iterator[Callable[[str, str], Map]]:
 
 
 @pytest.mark.usefixtures("processor")
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("kind", ["state", "temporal_state", "ranged_state"])
 def test_a_small_merge_writes_few_files_and_is_fetched_alone(
     tmp_path: Path, new_map: Callable[[str, str], Map], kind: str

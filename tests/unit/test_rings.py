@@ -10,6 +10,7 @@ import pytest
 
 from tests.rings.again import Again
 from tests.rings.ledger import Cost, grown
+from tests.rings.order import _group
 from tests.rings.sampling import Sampling, drawn
 
 
@@ -66,6 +67,14 @@ def test_of_a_file_some_tests_are_kept_beside_its_unit_tests(
     Sampling().pytest_collection_modifyitems(pytestconfig, left)
     assert len(set(left) & set(items)) == 2
     assert set(units) | set(full) <= set(left)
+
+
+def test_spark_has_a_group_for_its_session_and_one_for_its_processes() -> None:
+    groups = [_group(f"tests/{name}") for name in (
+        "spark/test_reads.py::test_a", "workflows/test_driver.py::test_a", "docs/test_readme.py::test_with_spark",
+        "docs/test_readme.py::test_a",
+    )]  # fmt: skip
+    assert groups == ["spark", "processes of spark", "processes of spark", "tests/docs/test_readme.py"]
 
 
 @pytest.mark.parametrize(("failed", "passes", "exitstatus"), [(1, True, 0), (1, False, 1), (4, True, 1), (0, True, 1)])

@@ -32,6 +32,7 @@ from millpond.testing.workflows import TENANT, WorkflowRuns
 from millpond.workflows.engine.values.masks import MASK
 from millpond.workflows.processor import read_rows
 from millpond.workflows.schedules import switch
+from tests.rings.sampling import examples
 
 SECRET = "hunter22"
 NAMES = ["day", "api_key", "PASSWORD", "size"]
@@ -145,7 +146,7 @@ def model(own: Any, before: Any) -> Any:
     }  # fmt: skip
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(15, 60), deadline=None)
 @given(before=NESTED, after=NESTED)
 def test_a_mask_that_is_sent_back_is_what_it_hid(before: dict[str, Any], after: dict[str, Any]) -> None:
     forget()

@@ -24,6 +24,7 @@ from millpond.workflows.engine.cron import (
     parse_cron,
     run_at,
 )  # fmt: skip
+from tests.rings.sampling import examples
 
 MINUTE = 60_000
 EXPRESSIONS = st.sampled_from([
@@ -34,7 +35,7 @@ EXPRESSIONS = st.sampled_from([
 
 @given(expression=EXPRESSIONS, begin=st.datetimes(datetime(2026, 3, 20), datetime(2026, 4, 2)),
        passed=st.integers(0, 300 * MINUTE))  # fmt: skip
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(10, 40), deadline=None)
 def test_the_last_instant_is_that_of_a_walk(expression: str, begin: datetime, passed: int) -> None:
     at = next_instant(expression, int(begin.replace(tzinfo=UTC).timestamp() * 1000))
     assert at is not None
@@ -90,7 +91,7 @@ def intervals(runs: WorkflowRuns) -> list[tuple[int, int, int]]:
 PAUSES = st.tuples(st.sampled_from(["pass", "down", "put"]), st.integers(1, 15) | st.just(110))
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=examples(4, 8), deadline=None)
 @given(missed=st.sampled_from(MISSED), seconds=st.integers(1, 400), steps=st.lists(PAUSES, min_size=1, max_size=4))
 def test_runs_of_a_schedule_follow_one_another(missed: str, seconds: int, steps: list[tuple[str, int]]) -> None:
     def body(wf: WorkflowThread) -> None:

@@ -33,6 +33,7 @@ from millpond.maps.snapshots.snapshot import Snapshot
 from millpond.maps.snapshots.sorted_runs import SpillTo
 from millpond.stores.objects import FolderObjects
 from millpond.testing.rows import canonical_of
+from tests.rings.sampling import examples
 
 if TYPE_CHECKING:
     from millpond.maps.snapshots.manifest import SnapshotManifest
@@ -92,8 +93,9 @@ def spans(objects: Objects, manifest: SnapshotManifest) -> dict[tuple[int, int],
 
 
 @pytest.mark.usefixtures("processor")
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("kind", RANGED)
-@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=examples(8, 25), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     bytes_max=st.sampled_from([None, 1]),
     first=st.dictionaries(st.tuples(RANGE, KNOWN), st.just(True), max_size=25),

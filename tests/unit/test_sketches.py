@@ -64,7 +64,7 @@ def one(rule: Rule, values: pa.Array) -> pa.Array:
     return united(rule, values, np.array([0]))
 
 
-@settings(max_examples=examples(20, 300), deadline=None)
+@settings(max_examples=examples(8, 300), deadline=None)
 @given(st.sampled_from((0, 1, 7, 8, 9, 200, 384, 385, 1000)), st.integers(1, 5), st.randoms(use_true_random=False))
 def test_the_texts_make_the_bytes_in_any_order_and_parts(count: int, parts: int, chance: Any) -> None:
     texts = [f"text {number}" for number in range(count)]

@@ -122,7 +122,7 @@ def test_a_condition_limits_what_is_read(
 
 
 @pytest.mark.usefixtures("processor")
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=2 * settings().max_examples, deadline=None)
 @given(
     parts=st.lists(
         st.sampled_from(

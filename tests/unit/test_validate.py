@@ -31,6 +31,7 @@ from millpond.testing import strategies
 from millpond.testing.models import Row
 from millpond.testing.rows import canonical_of
 from tests.harness.scratch import scratch_folder
+from tests.rings.sampling import examples
 from tests.unit.mutations import Mutation, give_its_id, mutate, mutations, sealed
 
 pytestmark = pytest.mark.sample(2, of="file")
@@ -45,7 +46,7 @@ def validate(part: PartFile, definition: MapDefinition) -> None:
 
 @pytest.mark.usefixtures("processor")
 @pytest.mark.parametrize("kind", PLAIN_KINDS)
-@settings(max_examples=40)
+@settings(max_examples=examples(10, 40))
 @given(data=st.data())
 def test_what_a_writer_seals_is_sound(kind: Kind, data: st.DataObject) -> None:
     definition = data.draw(strategies.definitions(kind=kind))
@@ -68,6 +69,7 @@ def many_rows(definition: MapDefinition, count: int) -> list[Row]:
     return rows
 
 
+@pytest.mark.sample(10)
 @pytest.mark.parametrize("bits", [64, 3])
 @pytest.mark.parametrize("scheme", Scheme)
 @pytest.mark.parametrize("kind", PLAIN_KINDS)
@@ -149,7 +151,7 @@ KINDS = {"merged", "part_damaged", "part_manifest", "part_rows", "part_other", "
 
 @pytest.mark.usefixtures("process")
 @pytest.mark.parametrize("kind", PLAIN_KINDS)
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(10, 40), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_no_lie_ends_the_process(child: Child, kind: Kind, data: st.DataObject) -> None:
     definition = data.draw(strategies.definitions(kind=kind))

@@ -104,6 +104,7 @@ def test_an_empty_pond_is_sound(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("process")
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("full", [False, True])
 def test_a_sound_pond_is_read_whole(loaded: Pond, full: bool) -> None:
     wait(loaded, "weather")
@@ -117,6 +118,7 @@ def test_a_sound_pond_is_read_whole(loaded: Pond, full: bool) -> None:
 
 
 @pytest.mark.usefixtures("process")
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("file", ["data.mdb", "touched.arrow", "manifest.json"])
 def test_a_damaged_part_is_quarantined_with_its_reason(loaded: Pond, file: str) -> None:
     place = wait(loaded, "weather")
@@ -143,6 +145,7 @@ def test_a_part_that_vanished_is_reported(loaded: Pond) -> None:
 
 
 @pytest.mark.usefixtures("process")
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("content", [b"\x00" * 8192, b"\xff" * 4096], ids=["zeros", "ones"])
 def test_a_damaged_shard_is_named_and_left_as_it_is(loaded: Pond, content: bytes) -> None:
     shard = loaded.map("owner").shard

@@ -74,6 +74,7 @@ def test_a_program_registers_runs_and_reads(workflow_server: WorkflowServer) -> 
         assert pond.verify().ok, "a pond knows the rows of workflows"
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("workflow_server", ["pond", "rocksdb"], indirect=True)
 def test_runs_end_though_the_server_is_killed(workflow_server: WorkflowServer, tmp_path: Path) -> None:
     """Every run completes, and no attempt of a task is executed twice."""

@@ -127,6 +127,7 @@ def gone(driver: SparkDriver) -> subprocess.Popen[bytes]:
     return process
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("worker", ["slow", "gone"])
 def test_a_job_is_taken_over_by_another_worker(driver: SparkDriver, tmp_path: Path, worker: str) -> None:
     assert passed(driver, "before it is taken")
@@ -188,6 +189,7 @@ def enriching(out: str, view: dict[str, Any], sql: str = "select * from rows") -
     return {"pond": "nowhere", "lookups": [{"map": "m", "key": "id"}], "rows": rows, "out": out, "attempt": 0}
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("job", "arguments", "kind", "words"),
     [
@@ -210,6 +212,7 @@ def test_mistakes_are_not_tried_again(
     assert passed(driver, "after a mistake") and driver.process_id == process
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("interruptible", [True, False])
 def test_a_job_that_is_cancelled_ends_within_seconds(driver: SparkDriver, interruptible: bool) -> None:
     assert passed(driver, "before it is cancelled")
@@ -229,6 +232,7 @@ def test_a_job_that_is_cancelled_ends_within_seconds(driver: SparkDriver, interr
     driver.cancel("nobody")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("java", [False, True])
 def test_attempts_at_one_key_are_one_job_and_a_lost_driver_fails_them(
     driver: SparkDriver, tmp_path: Path, java: bool

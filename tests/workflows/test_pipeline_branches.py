@@ -151,11 +151,11 @@ def assert_published_once(folder: Path, moment: str = "", loads: int = 1) -> Non
 
 
 def test_a_run_that_is_killed_at_any_moment_merges_once(folder: Path) -> None:
-    kill_at_moments(folder, "nightly", 3)
+    kill_at_moments(folder, "nightly", 1)
 
 
 def test_a_published_load_is_killed_at_any_moment(folder: Path) -> None:
-    kill_at_moments(folder, "published", 3)
+    kill_at_moments(folder, "published", 1)
 
 
 def test_what_is_published_is_checked_first_and_its_branch_goes(folder: Path) -> None:

@@ -131,6 +131,7 @@ def test_what_a_step_says_steers_no_terminal(folder: Path) -> None:
     assert not {"\x1b", "\x9b"} & set(errors)
 
 
+@pytest.mark.sample(1, of="pipelines that are killed")
 def test_a_run_that_is_killed_after_each_step_goes_on_by_the_same_command(folder: Path) -> None:
     seen: list[str] = []
     for _ in range(12):
@@ -163,6 +164,7 @@ def daily_rows(day: date):
 BACKFILL = ("backfill", "daily.py", "--from", "2026-01-01", "--to", "2026-01-03", "--parallel", "2", "--json")
 
 
+@pytest.mark.sample(1, of="pipelines that are killed")
 def test_a_backfill_that_is_killed_goes_on_by_the_same_command(folder: Path) -> None:
     (folder / "daily.py").write_text(DAILY)
     for steps in (1, 2):
@@ -200,6 +202,7 @@ def loads(day: date):
 """
 
 
+@pytest.mark.sample(1, of="pipelines that are killed")
 def test_a_backfill_on_a_branch_is_merged_when_all_is_done(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "loads.py").write_text(LOADS)
     for day, temp in ((1, 39), (2, 99)):

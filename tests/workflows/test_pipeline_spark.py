@@ -14,6 +14,7 @@ from littlehorse.model import LHStatus, RunWfRequest, WfRunId
 from pyarrow import parquet
 
 import millpond
+from tests.rings.forked import run
 from tests.workflows.conftest import SECONDS, WorkflowServer
 from tests.workflows.heard import Heard
 from tests.workflows.run_events import columns_in, events_of
@@ -91,6 +92,7 @@ def assert_posted(heard: Heard) -> None:
     assert body == {"rows": 4, "map": 3, "text": "1 of 4", "found": {"now": 2}}
 
 
+@pytest.mark.sample(1, of="steps of Spark and a post")
 def test_steps_of_spark_and_a_post_in_one_process(folder: Path, heard: Heard) -> None:
     done = ran(folder, "nightly", f"url={heard.url}/200")
     assert done.returncode == 0, done.stderr
@@ -107,6 +109,7 @@ def test_steps_of_spark_and_a_post_in_one_process(folder: Path, heard: Heard) ->
     assert columns_in(outputs["nightly.joined"]) == {"t": {"temp"}}
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("frame", "words"), [("false", "ValueError: invalid literal"), ("true", "DataFrame")])
 def test_a_function_that_fails_names_its_line_and_is_not_called_again(folder: Path, frame: str, words: str) -> None:
     done = ran(folder, "failing", f"frame={frame}")
@@ -122,12 +125,15 @@ def test_a_post_that_fails_is_sent_again_under_its_key_where_that_helps(folder: 
         ("http://127.0.0.1:1/", "nobody answers", 0), ("ftp://a", "not a place to notify", 0),
     ]:  # fmt: skip
         heard.posts.clear()
-        done = ran(folder, "posted", f"url={url}")
+        command = ["pipeline", "run", "nightly.py", "--pipeline", "posted", f"url={url}", "--pond", "pond"]
+        files = {"MILLPOND_PIPELINE_FILES": str(folder / "files")}
+        done = run(command, cwd=folder, env=os.environ | files, timeout=2 * SECONDS)
         assert done.returncode != 0 and words in done.stderr, done.stderr
         assert len(heard.posts) == posts and len({key for _, key, _ in heard.posts}) == min(posts, 1)
         assert ("attempt 1" in done.stderr) == (url not in (f"{heard.url}/404", "ftp://a"))
 
 
+@pytest.mark.sample(1, of="steps of Spark and a post")
 def test_steps_of_spark_and_a_post_on_a_node(folder: Path, heard: Heard) -> None:
     server = WorkflowServer(folder / "pond")
     server.start()

@@ -229,6 +229,7 @@ def test_a_failing_check_is_an_exception_that_a_handler_catches(site: Site) -> N
     assert [(event.headers["error"], event.headers["retryable"]) for event in failed] == [("check_failed", "false")]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("name", "sql", "failure", "words"),
     [
@@ -269,6 +270,7 @@ def test_a_load_that_fails_leaves_no_map_and_one_into_another_map_is_refused(sit
     assert failure == "pipeline-target" and "value=long target=string" in text
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("ended", ["deleted", "stopped"])
 def test_nothing_of_a_run_that_is_stopped_enters_a_map(site: Site, ended: str) -> None:
     def body(wf: WorkflowThread) -> None:
@@ -287,6 +289,7 @@ def test_nothing_of_a_run_that_is_stopped_enters_a_map(site: Site, ended: str) -
     wait_for(lambda: site.loads(ended) == [0])
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("moment", ["begun", "working"])
 def test_a_driver_goes_on_when_its_worker_is_killed(site: Site, moment: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MILLPOND_WORKFLOWS", f"127.0.0.1:{site.server.grpc_port}")
@@ -304,6 +307,7 @@ def test_a_driver_goes_on_when_its_worker_is_killed(site: Site, moment: str, mon
     assert (entered, len(site.drivers(run))) == ([12], 1), "one load, of one driver"
 
 
+@pytest.mark.sample(1, of="steps of Spark that are stopped")
 def test_a_run_that_is_stopped_ends_a_driver_whose_worker_is_gone(site: Site) -> None:
     run, rows = "orphan", site.rows(STATIONS, ENDLESS)
     site.begin(run, lambda wf: Pipeline(wf).load(run, rows, Target(kind="state", value="long")) and None)
@@ -320,6 +324,7 @@ def test_a_run_that_is_stopped_ends_a_driver_whose_worker_is_gone(site: Site) ->
     site.begin_worker()
 
 
+@pytest.mark.sample(1, of="steps of Spark that are stopped")
 def test_a_run_that_is_resumed_begins_its_step_anew(site: Site) -> None:
     run, rows = "resumed", site.rows(STATIONS, SLOW)
     site.begin(run, lambda wf: Pipeline(wf).load(run, rows, Target(kind="state", value="long")) and None)

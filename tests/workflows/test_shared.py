@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-pytestmark = pytest.mark.sample(1, of="file")
+pytestmark = pytest.mark.sample(1, of="processes that share workflows")
 
 RUNS = 30
 
@@ -184,6 +184,7 @@ def test_correlated_events_are_found_wherever_their_key_is(servers: list[SharedS
         assert [event.key for event in found] == [f"parcel-{number}" for number in range(6)]
 
 
+@pytest.mark.sample(1)
 def test_rows_of_all_partitions_answer_as_those_of_one() -> None:
     one, many = ({name for name in dir(cls) if not name.startswith("_")} for cls in (ReadRows, SharedRows))
     assert one - {"runs", "share"} <= many  # a bulk job asks for runs of its own partition

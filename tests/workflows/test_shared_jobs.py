@@ -39,7 +39,7 @@ from tests.workflows.test_shared import tried, until_all_are_known
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = pytest.mark.sample(1, of="file")
+pytestmark = pytest.mark.sample(1, of="processes that share workflows")
 
 RUNS = 450
 """Each of two partitions has more of them than it takes in two steps."""

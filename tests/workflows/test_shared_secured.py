@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from tests.s3_server import S3Server
 
-pytestmark = pytest.mark.sample(1, of="file")
+pytestmark = pytest.mark.sample(1, of="processes that share workflows")
 
 RUNS = 12
 

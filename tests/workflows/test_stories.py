@@ -14,6 +14,7 @@ from tests.rings.forked import run
 from tests.workflows.conftest import SECONDS, WorkflowServer
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("store", ["pond", "rocksdb"])
 def test_a_run_tells_its_story_once_also_over_a_kill(tmp_path: Path, store: str) -> None:
     server = WorkflowServer(tmp_path / "pond", store)

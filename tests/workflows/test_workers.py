@@ -106,6 +106,7 @@ def seconds_until(condition: Any) -> float:
     return CLOCK.monotonic() - began
 
 
+@pytest.mark.sample(1, of="workers that die")
 def test_a_worker_that_is_killed_is_noticed_though_the_timeout_is_long(site: Site) -> None:
     worker = site.worker()
     site.run("killed", 100)
@@ -119,6 +120,7 @@ def test_a_worker_that_is_killed_is_noticed_though_the_timeout_is_long(site: Sit
     site.delete("killed")  # no worker after this one shall have its next attempt
 
 
+@pytest.mark.sample(1, of="workers that die")
 def test_an_attempt_of_a_worker_that_dies_with_its_server_is_noticed_too(site: Site) -> None:
     worker = site.worker()
     site.run("both", 100)
@@ -136,6 +138,7 @@ def test_an_attempt_of_a_worker_that_dies_with_its_server_is_noticed_too(site: S
     site.delete("both")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_an_idle_worker_that_is_told_to_stop_is_gone_at_once(site: Site, number: signal.Signals) -> None:
     worker = site.worker()
@@ -169,6 +172,7 @@ def test_what_does_not_end_in_time_is_handed_back(site: Site) -> None:
     handed_back, following = site.attempts("long")
     assert handed_back.status == TaskStatus.TASK_FAILED and "told to stop" in handed_back.error.message
     assert following.status == TaskStatus.TASK_SCHEDULED
+    site.delete("long")  # else the next worker has it, and takes its time to end
 
 
 def test_an_attempt_of_a_run_that_is_stopped_or_deleted_is_cancelled(site: Site) -> None:

@@ -16,6 +16,7 @@ from millpond.events.events import Events
 from millpond.events.ids import format_id
 from millpond.events.names import StreamName
 from tests.harness.contracts.stream_site import NOON, TODAY, StreamSite, compress, everything, index_of
+from tests.rings.sampling import examples
 
 if TYPE_CHECKING:
     from millpond.events.interface import EventsLike
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ("APPENDS", "EXAMPLES", "FILTERS", "FilterContract", "Filters", "check_readers", "picked")
 
-EXAMPLES = 40
+EXAMPLES = examples(12, 40)
 TEXTS = ("", "a", "A", "b", "a&b=c", "é ")
 HEADERS = ("job_id", "team", "", "a.b&", "Team")
 

@@ -17,6 +17,7 @@ from millpond.stores.memory import MemorySpace
 from millpond.workflows.keyspaces import DEFINITION, GROUP, QUEUED
 from millpond.workflows.processor import batch as module
 from millpond.workflows.processor.batch import Batch, RecentRows
+from tests.rings.sampling import examples
 
 RUNS = [GROUP["acme"][run][encode(children)] for run in ("a", "b") for children in ((), ("kid",))]
 PLACES = [*RUNS, DEFINITION["acme"][0], QUEUED["acme"]["greet"]]
@@ -71,7 +72,7 @@ class Failed(Exception):
 
 
 @pytest.mark.usefixtures("processor")
-@settings(max_examples=150)
+@settings(max_examples=examples(40, 150))
 @given(WRITES, st.booleans())
 def test_a_batch_is_its_transaction(writes: list[tuple[list[Step], str]], small: bool) -> None:
     patch = pytest.MonkeyPatch()

@@ -53,6 +53,7 @@ from millpond.workflows.store import initialize
 from tests.models.workflows import test_scenarios
 from tests.models.workflows.stage import Stage
 from tests.models.workflows.test_random_commands import RUNS, commands
+from tests.rings.sampling import examples
 
 TENANT = "acme"
 ALL, NONE = OutputTopicConfig.ALL_ENTITY_EVENTS, OutputTopicConfig.NO_ENTITY_EVENTS
@@ -195,7 +196,7 @@ def play(spec: str, script: list[str], level: int) -> OutputStage:
 
 
 @pytest.mark.usefixtures("processor")
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(25, 100), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.sampled_from(sorted(SPECS)), st.lists(commands, max_size=15))
 def test_any_commands_tell_what_they_changed(spec: str, script: list[str]) -> None:
     play(spec, script, ALL)

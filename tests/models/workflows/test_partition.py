@@ -115,6 +115,7 @@ class PartitionStage(Stage):
 
 
 @pytest.mark.usefixtures("processor")
+@pytest.mark.sample(10)
 @pytest.mark.parametrize("file", sorted(test_scenarios.FOLDER.glob("*.txt")), ids=lambda file: file.stem)
 def test_a_scenario_in_a_space(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(test_scenarios, "Stage", partial(PartitionStage, tmp_path))

@@ -20,6 +20,7 @@ from millpond.errors import Conflict, MillpondError
 from millpond.workflows.engine import run_path
 from tests.models.workflows.stage import Stage
 from tests.models.workflows.test_scenarios import perform, prepared
+from tests.rings.sampling import examples
 
 RUNS = {
     "one-task": 'name="x"',
@@ -103,7 +104,7 @@ def play(spec: str, script: list[str]) -> None:
 
 
 @pytest.mark.usefixtures("processor")
-@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(50, 200), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.sampled_from(sorted(RUNS)), st.lists(commands, max_size=15))
 def test_any_commands_lead_to_an_end(spec: str, script: list[str]) -> None:
     play(spec, script)

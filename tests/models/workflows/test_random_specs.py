@@ -33,6 +33,7 @@ from littlehorse.workflow import SpawnedThreads, WfRunVariable, Workflow, Workfl
 from millpond.workflows.engine import Command, apply
 from tests.models.workflows.rows import MemoryRows
 from tests.models.workflows.stage import Stage
+from tests.rings.sampling import examples
 
 
 @dataclass(frozen=True)
@@ -266,7 +267,7 @@ def replay(stage: Stage) -> None:
 
 
 @pytest.mark.usefixtures("processor")
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(25, 100), deadline=None, suppress_health_check=list(HealthCheck))
 @given(programs)
 def test_random_specifications_end_as_the_interpreter_says(program: tuple[object, ...]) -> None:
     check(program)

@@ -31,6 +31,7 @@ from tests.models.workflows.stage import Stage
 from tests.models.workflows.test_known_defects import found_run
 from tests.models.workflows.test_migrations import PLAN, begin, current, moves, new, old, plan
 from tests.models.workflows.test_scenarios import perform, prepared
+from tests.rings.sampling import examples
 
 
 def migration(revision: int = 1, nodes: dict[str, str] = PLAN) -> MigrateWfSpecRequest:
@@ -196,7 +197,7 @@ def _by_hand(stage: Stage) -> None:
 
 
 @pytest.mark.usefixtures("processor")
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(15, 60), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     st.lists(commands, max_size=12), st.lists(commands, max_size=12),
     st.dictionaries(st.sampled_from(sorted(PLAN)), st.sampled_from(sorted({*PLAN.values(), "4-greet-TASK"}))),

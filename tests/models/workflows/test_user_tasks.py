@@ -25,6 +25,7 @@ from tests.models.workflows.people import user_task_request
 from tests.models.workflows.specs import request
 from tests.models.workflows.stage import Stage
 from tests.models.workflows.test_scenarios import prepared
+from tests.rings.sampling import examples
 
 ENDED = (UserTaskRunStatus.DONE, UserTaskRunStatus.CANCELLED)
 STEPS = st.one_of(
@@ -51,7 +52,7 @@ def _check(stage: Stage) -> None:
 
 
 @pytest.mark.usefixtures("processor")
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(10, 40), deadline=None)
 @given(st.sampled_from(["reassigns", "reminds"]), st.lists(STEPS, max_size=12))
 def test_a_user_task_ends_once_and_leaves_nothing_behind(spec: str, steps: list[tuple[str, str]]) -> None:
     stage = prepared()
