@@ -99,7 +99,7 @@ def in_bucket(folder: Path, clock: ManualClock) -> Space:
 
 
 DRIVERS = {"lmdb": in_lmdb, "bucket": in_bucket}
-MOMENTS = {"lmdb": 3, "bucket": 1}
+MOMENTS = {"lmdb": 2, "bucket": 1}
 OF_BUCKETS = {"fold": fold, "collect": collect}
 
 

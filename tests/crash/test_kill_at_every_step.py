@@ -147,11 +147,13 @@ def of_every_name(moments: list[str]) -> list[str]:
     return [moments[(number % 3) * (len(moments) - 1) // 2] for number, moments in enumerate(named.values())]
 
 
+@pytest.mark.sample(1)
 def test_killed_at_one_moment_of_every_step(stored: str, teller: Teller, moments: list[str]) -> None:
     for number, moment in enumerate(drawn(of_every_name(moments), 2, name="steps")):
         kill_and_go_on(stored, teller, moment, verify=number % 4 == 0)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "second", [pytest.param(1, marks=pytest.mark.full), 4, pytest.param(9, marks=pytest.mark.full)]
 )

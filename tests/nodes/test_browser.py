@@ -21,6 +21,8 @@ from tests.nodes.test_console_workflows import PAGE as WORKFLOWS
 from tests.nodes.test_console_workflows import define
 from tests.rings.sampling import drawn
 
+pytestmark = pytest.mark.sample(6, of="file")
+
 THEMES = ("light", "dark")
 WIDTHS = (2_560, 1_280, 375)
 

@@ -13,7 +13,7 @@ from tests.nodes.fault_story import Story, rows_of, running_story
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = pytest.mark.sample(2, of="faults of nodes")
+pytestmark = pytest.mark.sample(1, of="faults of nodes")
 
 HOUR = 3_600_000
 DAY = 24 * HOUR

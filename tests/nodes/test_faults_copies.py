@@ -32,7 +32,7 @@ def trimmed(story: Story) -> bool:
     return all(fetch_json(story.cluster, number, "/v1/log", after=10**9)["first"] > 1 for number in range(3))
 
 
-@pytest.mark.sample(2, of="faults of nodes")
+@pytest.mark.sample(1, of="faults of nodes")
 @pytest.mark.parametrize("act", ["flip", "cut"])
 def test_a_replica_that_begins_anew_does_not_believe_a_damaged_copy(story: Story, act: str) -> None:
     name = f"copy_{act}"

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from tests.harness.cluster import Answer
 
-pytestmark = pytest.mark.sample(2, of="faults of nodes")
+pytestmark = pytest.mark.sample(1, of="faults of nodes")
 
 REPLICA, NEWCOMER = 1, 2
 

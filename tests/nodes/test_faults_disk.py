@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from millpond.testing.models import Row
 
-pytestmark = pytest.mark.sample(2, of="faults of nodes")
+pytestmark = pytest.mark.sample(1, of="faults of nodes")
 
 DISK_BYTES = 160 << 20
 SMALL = 2

@@ -22,7 +22,7 @@ from tests.nodes.test_uploads import checksum_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = pytest.mark.sample(2, of="faults of nodes")
+pytestmark = pytest.mark.sample(1, of="faults of nodes")
 
 MANY = 1_000_000
 

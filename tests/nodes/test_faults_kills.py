@@ -25,7 +25,7 @@ from tests.nodes.fault_story import Story, patient, running_story
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = pytest.mark.sample(2, of="faults of nodes")
+pytestmark = pytest.mark.sample(1, of="faults of nodes")
 
 PRIMARY, REPLICA, NEWCOMER = 0, 1, 2
 SHARES = 6

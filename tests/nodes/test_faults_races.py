@@ -20,7 +20,7 @@ from tests.nodes.fault_story import Story, rows_of, running_story, state_table
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = pytest.mark.sample(2, of="faults of nodes")
+pytestmark = pytest.mark.sample(1, of="faults of nodes")
 
 CHILD = Path(__file__).with_name("loading_child.py")
 LOADS = 50

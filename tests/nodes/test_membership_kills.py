@@ -21,7 +21,7 @@ from tests.harness.cluster_audit import fetch_json
 from tests.nodes.following import rows
 from tests.nodes.traffic import Traffic
 
-pytestmark = pytest.mark.sample(2, of="faults of nodes")
+pytestmark = pytest.mark.sample(1, of="faults of nodes")
 
 SPARE = 3
 SETTINGS = {"client_read_timeout": "5s", "nodes_lag_limit": "2s"}

@@ -103,7 +103,7 @@ class World:
                 assert answer.json()["kind"] in ("node_not_ready", "node_starting"), (answer.json(), self.trace)
 
 
-@pytest.mark.sample(2, of="faults of nodes")
+@pytest.mark.sample(1, of="faults of nodes")
 @pytest.mark.parametrize("seed", [1, 2, *(pytest.param(seed, marks=pytest.mark.full) for seed in range(3, 12))])
 def test_an_answer_is_never_older_than_what_was_acknowledged(
     serve: Callable[..., Served], clock: ManualClock, tmp_path: Path, seed: int

@@ -22,7 +22,7 @@ def _time_passes(clock: ManualClock) -> Iterator[None]:
         yield
 
 
-@pytest.mark.sample(2, of="faults of nodes")
+@pytest.mark.sample(1, of="faults of nodes")
 @pytest.mark.parametrize("write_to", ["all", "majority"])
 def test_a_rolling_restart_loses_nothing_and_answers_nothing_wrong(
     write_to: str, cluster_of: Callable[..., ClusterHere], serve: Callable[..., Served]

@@ -51,7 +51,7 @@ from tests.topic_records import committed
 from tests.workflows.conftest import SECONDS, WorkflowServer, code_of
 from tests.workflows.shared_servers import SharedServer, shared_servers
 
-pytestmark = pytest.mark.sample(1, of="file")
+pytestmark = pytest.mark.sample(1, of="processes that share workflows")
 
 TENANT = "default"
 CONFIG = OutputTopicConfig()
