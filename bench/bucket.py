@@ -39,12 +39,12 @@ from pyarrow import parquet
 import millpond
 from merge_delta import delta_seconds
 from millpond.stores.objects import open_objects
+from millpond.stores.objects.at_once import AT_ONCE_MAX
 from tests.harness.buckets.requests import counted_requests, fetched_bytes
 from tests.s3_server import S3Server, start_server
 
 WRITERS, MAPS_WRITTEN, LOOKUP_KEYS, TRIES, COLD_TRIES = 64, 8, 1_000, 9, 3
 BLOCK = 128 << 10
-AT_ONCE = 32
 PRICES = {"PUT": 5e-6, "LIST": 5e-6, "GET": 0.4e-6, "HEAD": 0.4e-6, "DELETE": 0.0}
 """Dollars a request, as Amazon published them for S3 Standard in us-east-1."""
 MONTH_SECONDS = 30 * 86_400
@@ -154,9 +154,9 @@ def many(url: str, reader: Any, rows: int, counts: Counter[str], sizes: list[int
     say(f"cold lookup of {LOOKUP_KEYS:,} keys", seconds, counts, f"{sum(sizes):,} bytes")
     fetched, objects = list(sizes), open_objects(f"{url}-bare")
     objects.put("large", os.urandom(max(fetched, default=1)))
-    with ThreadPoolExecutor(AT_ONCE) as threads:
+    with ThreadPoolExecutor(AT_ONCE_MAX) as threads:
         side_by_side = timed(lambda: list(threads.map(lambda size: objects.get_range("large", 0, size), fetched)))
-    say(f"{len(fetched):,} bare GET of as many bytes, {AT_ONCE} at once", side_by_side)
+    say(f"{len(fetched):,} bare GET of as many bytes, {AT_ONCE_MAX} at once", side_by_side)
     say(f"cold lookup of {LOOKUP_KEYS:,} keys, again", timed(lambda: reader.lookup(questions)), Counter())
 
 
@@ -212,7 +212,7 @@ def spark_load(url: str, folder: Path, rows: int) -> None:
     frame.limit(1000).write.parquet(str(folder / "warming"))
     written = timed(lambda: frame.write.parquet(str(folder / "output")))
     objects, files = open_objects(f"{url}-parquet"), list((folder / "output").glob("*.parquet"))
-    with ThreadPoolExecutor(AT_ONCE) as threads:
+    with ThreadPoolExecutor(AT_ONCE_MAX) as threads:
         put = timed(lambda: list(threads.map(lambda file: objects.put(file.name, file.read_bytes()), files)))
     say("Spark: Parquet, and its files put", written + put, Counter({"PUT": len(files)}))
     session.stop()

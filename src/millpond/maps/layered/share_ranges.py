@@ -31,6 +31,7 @@ from millpond.maps.snapshots.manifest import Layer, LayerMode
 from millpond.maps.snapshots.sorted_runs import RUNS_HELD, SpillTo
 from millpond.maps.snapshots.sum_reach import with_reach
 from millpond.ranges import FILTER_KEYS_MAX, FoldedPart, Index, RangeWriter
+from millpond.stores.objects import uncopied
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -80,7 +81,7 @@ class ShareWriter:
         spill = SpillTo(Path(self.objects.where), self.spill_bytes)
         # The driver holds the filters of all stretches together.
         filters = sum(file.rows for file in self.files) <= FILTER_KEYS_MAX
-        with RangeWriter(self.objects, schema, bytes_at_once=bytes_at_once(spill), filters=filters) as writer:
+        with RangeWriter(uncopied(self.objects), schema, bytes_at_once=bytes_at_once(spill), filters=filters) as writer:
             for groups in self._groups(stretch, spill):
                 rows += len(groups.column("rows").flatten())
                 writer.append(groups)
