@@ -1,6 +1,6 @@
 """A pond in a bucket of a local S3 server, beside the bare requests of the same sizes: times, and counted requests.
 
-* 64 threads with small loads into 8 maps: loads a second, beside one put after another of as many bytes
+* 64 threads with small loads into 8 maps, and one: loads a second, beside one put after another of as many bytes
 * cold: opening a pond of 100 maps, and a map with its index; then `get` of one key, of an absent one, and a lookup of
   1,000, with the bytes that they fetch; beside bare requests, as many and as large, side by side
 * warm: `get`, and lookups of 1,000 keys from the cache, beside a pond in a folder
@@ -71,12 +71,10 @@ def opened(url: str, cache: Path, **settings: Any) -> Any:
     return millpond.open(url, cache=cache, **settings)
 
 
-def writers(url: str, folder: Path, loads: int) -> Counter[str]:
-    """Small loads by many threads; the requests of one load."""
+def writers(url: str, folder: Path, loads: int, count: int = WRITERS) -> Counter[str]:
+    """Small loads by many threads, or one; the requests of one load."""
     with opened(url, folder / "writers") as pond:
-        maps = [
-            pond.create_map(f"w{number}", kind="state", value="long", exist_ok=True) for number in range(MAPS_WRITTEN)
-        ]
+        maps = [pond.create_map(f"w{count}-{number}", kind="state", value="long") for number in range(MAPS_WRITTEN)]
         taken: list[float] = []
 
         def work(writer: int) -> None:
@@ -84,7 +82,7 @@ def writers(url: str, folder: Path, loads: int) -> Counter[str]:
                 row = {"key": f"k{writer}-{number}", "value": writer}
                 taken.append(timed(lambda row=row: maps[writer % MAPS_WRITTEN].load([row])))
 
-        threads = [threading.Thread(target=work, args=(writer,)) for writer in range(WRITERS)]
+        threads = [threading.Thread(target=work, args=(writer,)) for writer in range(count)]
         with counted_requests() as counts:
             began = time.perf_counter()
             for thread in threads:
@@ -93,9 +91,9 @@ def writers(url: str, folder: Path, loads: int) -> Counter[str]:
                 thread.join()
             elapsed = time.perf_counter() - began
         there = sum(opened_map.info()["rows"] for opened_map in maps)
-        assert there == WRITERS * loads, f"{there} rows of {WRITERS * loads} loads"
+        assert there == count * loads, f"{there} rows of {count * loads} loads"
     one = Counter({verb: round(count / len(taken), 2) for verb, count in counts.items()})
-    say(f"load, {WRITERS} threads, p50", statistics.median(taken), one, f"{len(taken) / elapsed:.0f} loads a second")
+    say(f"load, {count} threads, p50", statistics.median(taken), one, f"{len(taken) / elapsed:.0f} loads a second")
     say("bare PUT of 2,000 bytes", bare(url, 2_000)[0])
     return one
 
@@ -258,14 +256,14 @@ def idle(url: str, folder: Path, seconds: float) -> Counter[str]:
     return Counter({verb: count / seconds for verb, count in counts.items()})
 
 
-def cost(load: Counter[str], reading: Counter[str]) -> None:
-    """The bill of a month."""
+def cost(alone: Counter[str], together: Counter[str], reading: Counter[str]) -> None:
+    """The bill of a month, by the requests of loads one after another, and of many at once."""
     workloads = {
-        "a load each night, one reader an hour a day": (30, 30 * 3600),
-        "a micro-batch every 10 s, four readers": (MONTH_SECONDS // 10, 4 * MONTH_SECONDS),
-        "100 small loads a minute, four readers": (100 * MONTH_SECONDS // 60, 4 * MONTH_SECONDS),
+        "a load each night, one reader an hour a day": (alone, 30, 30 * 3600),
+        "a micro-batch every 10 s, four readers": (alone, MONTH_SECONDS // 10, 4 * MONTH_SECONDS),
+        "100 small loads a minute, four readers": (together, 100 * MONTH_SECONDS // 60, 4 * MONTH_SECONDS),
     }
-    for what, (loads, seconds) in workloads.items():
+    for what, (load, loads, seconds) in workloads.items():
         requests = {verb: load[verb] * loads + reading[verb] * seconds for verb in PRICES}
         dollars = sum(PRICES[verb] * count for verb, count in requests.items())
         shown = ", ".join(f"{count:,.0f} {verb}" for verb, count in requests.items() if count)
@@ -303,10 +301,10 @@ def main() -> None:
         cold(url, folder, rows)
         warm(url, folder, rows)
         reading = idle(url, folder, seconds)
-        one = writers(url, folder, loads)
+        together, alone = writers(url, folder, loads), writers(url, folder, 10 * loads, 1)
         merge(url, folder, rows, given.python)
         spark_load(url, folder, rows)
-        cost(one, reading)
+        cost(alone, together, reading)
 
 
 if __name__ == "__main__":

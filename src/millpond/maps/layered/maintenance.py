@@ -65,7 +65,7 @@ ACT_SECONDS = 600.0
 """The time limit of an act that waits for another one on the same map."""
 LAYERS_AFTER_LOAD = 4
 """A lookup asks each of them; with fewer, small loads would spend their time folding."""
-LAYERS_FAR_AFTER_LOAD = 8
+LAYERS_FAR_AFTER_LOAD = 12
 """The same where files are far away: a fold puts three, and those who ask fetch them; of most keys the filter of a
 layer says that it lacks them.
 """

@@ -267,7 +267,7 @@ class _Heads:
         if there.issuperset(contents):
             return None
         if not there.isdisjoint(contents):
-            raise Conflict("some of its parts came with another load", kind="parts_shared", map=name)
+            raise Conflict("a part was entered meanwhile", kind="head_moved", hint="place the others anew")
         head = self.heads[name]
         manifest = on_top(
             layers.objects, head.manifest, layers.definition, layer, version=head.version + 1, created_ms=self.now_ms,
@@ -288,7 +288,7 @@ def place_layers(loads: Sequence[LayeredLoad], space: Space, now_ms: int) -> Non
     nothing is visible. A layer that is there already, or comes twice, is not put on top again.
 
     Raises: `Corrupt` for a damaged part, or layer; `NotFound`, kind `map_dropped`; `Unavailable`; `Conflict`, kind
-    `parts_shared`, when several loads have some parts in common: place each alone.
+    `head_moved`, when a load has some parts of another: place each alone.
     """
     for load in loads:
         load.convert(space)

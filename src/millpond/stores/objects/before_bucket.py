@@ -124,9 +124,9 @@ def read_parts(objects: Objects, name: str, parts: Sequence[Part]) -> list[bytes
 
 def _sound_parts(objects: Objects, name: str, parts: Sequence[Part]) -> list[bytes | pa.Buffer | None]:
     begin, stop = parts[0].start, parts[-1].stop
-    data = memoryview(objects.get_range(name, begin, stop))
-    pieces = (data[part.start - begin : part.stop - begin] for part in parts)
-    return [bytes(piece) if part.sound(piece) else None for part, piece in zip(parts, pieces, strict=True)]
+    data = pa.py_buffer(objects.get_range(name, begin, stop))
+    pieces = (data[part.start - begin : part.stop - begin] for part in parts)  # nothing is copied
+    return [piece if part.sound(piece) else None for part, piece in zip(parts, pieces, strict=True)]
 
 
 class BlockCopies:
