@@ -11,8 +11,9 @@
 
 Counts carry over to other servers; times are those of this machine.
 
-    python bench/bucket.py            10 M rows
+    python bench/bucket.py            10 M rows, in versitygw
     python bench/bucket.py --short    200,000 rows, 8 maps
+    python bench/bucket.py --server s3proxy    a put of 1 MB takes it four times the processor time
     python bench/bucket.py --python ENVIRONMENT/bin/python    with Delta Lake, see `merge_delta.py`
 """
 
@@ -42,6 +43,7 @@ from millpond.stores.objects import open_objects
 from millpond.stores.objects.at_once import AT_ONCE_MAX
 from tests.harness.buckets.requests import counted_requests, fetched_bytes
 from tests.s3_server import S3Server, start_server
+from tests.versity_server import running
 
 WRITERS, MAPS_WRITTEN, LOOKUP_KEYS, TRIES, COLD_TRIES = 64, 8, 1_000, 9, 3
 BLOCK = 128 << 10
@@ -74,7 +76,7 @@ def opened(url: str, cache: Path, **settings: Any) -> Any:
 def writers(url: str, folder: Path, loads: int, count: int = WRITERS) -> Counter[str]:
     """Small loads by many threads, or one; the requests of one load."""
     with opened(url, folder / "writers") as pond:
-        maps = [pond.create_map(f"w{count}-{number}", kind="state", value="long") for number in range(MAPS_WRITTEN)]
+        maps = [pond.create_map(f"w{count}_{number}", kind="state", value="long") for number in range(MAPS_WRITTEN)]
         taken: list[float] = []
 
         def work(writer: int) -> None:
@@ -286,15 +288,24 @@ def fill(url: str, folder: Path, rows: int, maps: int) -> None:
             say(f"bare GET of {size:,} bytes, a range", get)
 
 
+def started(stack: ExitStack, name: str, folder: Path) -> S3Server:
+    """A local S3 server, which ends with the stack."""
+    if name == "s3proxy":
+        return start_server(stack)
+    (folder / name).mkdir()
+    return stack.enter_context(running(folder / name))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--short", action="store_true")
     parser.add_argument("--python", help="the Python of an environment with the pyspark of Delta Lake")
+    parser.add_argument("--server", choices=("versitygw", "s3proxy"), default="versitygw", help="the S3 server")
     given = parser.parse_args()
     rows, maps, loads, seconds = (200_000, 8, 2, 3.0) if given.short else (10_000_000, 100, 10, 20.0)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        server: S3Server = start_server(stack)
+        server = started(stack, given.server, folder)
         os.environ.update(server.environment)
         url = f"{server.make_bucket('bench')}/pond"
         fill(url, folder, rows, maps)

@@ -109,11 +109,16 @@ class _Placed:
     """A layer on the head of its map; the contents that it is made of; and the manifest that tells its rows."""
 
     layers: Layers
+    layer: Layer
     contents: tuple[str, ...]
     head: Head
     manifest: SnapshotManifest
     loaded: SnapshotManifest
-    alerts: Judged | None
+    alerts: Judged | None = None
+
+    def judged(self) -> _Placed:
+        """The same, judged by the rules of its map, when its manifest is stored."""
+        return replace(self, alerts=judged(self.layers, self.head.manifest, self.manifest, self.layer))
 
 
 @dataclass(slots=True)
@@ -227,6 +232,10 @@ class LayeredLoad:
         self._placed = [layer for layer in placed if layer is not None]
         return self._placed
 
+    def judge(self) -> None:
+        """Judge what was put on heads, whose manifests are stored by now, by the rules of the maps."""
+        self._placed = [placed.judged() for placed in self._placed]
+
     def enter(self, tx: Transaction, entry: Entry) -> None:
         """Let what was placed count, of the maps to which the entry in the log says that something new is brought.
 
@@ -280,7 +289,7 @@ class _Heads:
             loaded = replace(manifest, layers=(alone,), sections=None)
         self.heads[name] = head.moved(manifest)
         self.contents[name].update(contents)
-        return _Placed(layers, contents, head, manifest, loaded, judged(layers, head.manifest, manifest, layer))
+        return _Placed(layers, layer, contents, head, manifest, loaded)
 
 
 def place_layers(loads: Sequence[LayeredLoad], space: Space, now_ms: int) -> None:
@@ -303,4 +312,6 @@ def place_layers(loads: Sequence[LayeredLoad], space: Space, now_ms: int) -> Non
             layer.manifest.id: layer.manifest for layer in of_map
         }
         of_map[0].layers.store(list(manifests.values()))
+    for load in loads:
+        load.judge()
     step("load.layers_placed")
