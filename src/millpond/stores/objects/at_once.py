@@ -14,9 +14,9 @@ __all__ = ("AT_ONCE_MAX", "at_once")
 
 T = TypeVar("T")
 
-AT_ONCE_MAX = 64
-"""The requests that are on their way at once. A bucket answers each after some tens of milliseconds, however many
-there are; with more, the line and this process are what is waited for.
+AT_ONCE_MAX = 32
+"""The requests that are on their way at once. More are no faster for a lookup of a thousand keys: this process is what
+is waited for then.
 """
 
 
