@@ -1,6 +1,6 @@
 """A pond in a bucket of a local S3 server, beside the bare requests of the same sizes: times, and counted requests.
 
-* 64 threads with small loads into 8 maps: loads a second, beside one put after another of as many bytes
+* 64 threads with small loads into 8 maps, and one: loads a second, beside one put after another of as many bytes
 * cold: opening a pond of 100 maps, and a map with its index; then `get` of one key, of an absent one, and a lookup of
   1,000, with the bytes that they fetch; beside bare requests, as many and as large, side by side
 * warm: `get`, and lookups of 1,000 keys from the cache, beside a pond in a folder
@@ -11,8 +11,9 @@
 
 Counts carry over to other servers; times are those of this machine.
 
-    python bench/bucket.py            10 M rows
+    python bench/bucket.py            10 M rows, in versitygw
     python bench/bucket.py --short    200,000 rows, 8 maps
+    python bench/bucket.py --server s3proxy    a put of 1 MB takes it four times the processor time
     python bench/bucket.py --python ENVIRONMENT/bin/python    with Delta Lake, see `merge_delta.py`
 """
 
@@ -39,12 +40,13 @@ from pyarrow import parquet
 import millpond
 from merge_delta import delta_seconds
 from millpond.stores.objects import open_objects
+from millpond.stores.objects.at_once import AT_ONCE_MAX
 from tests.harness.buckets.requests import counted_requests, fetched_bytes
 from tests.s3_server import S3Server, start_server
+from tests.versity_server import running
 
 WRITERS, MAPS_WRITTEN, LOOKUP_KEYS, TRIES, COLD_TRIES = 64, 8, 1_000, 9, 3
 BLOCK = 128 << 10
-AT_ONCE = 32
 PRICES = {"PUT": 5e-6, "LIST": 5e-6, "GET": 0.4e-6, "HEAD": 0.4e-6, "DELETE": 0.0}
 """Dollars a request, as Amazon published them for S3 Standard in us-east-1."""
 MONTH_SECONDS = 30 * 86_400
@@ -71,12 +73,10 @@ def opened(url: str, cache: Path, **settings: Any) -> Any:
     return millpond.open(url, cache=cache, **settings)
 
 
-def writers(url: str, folder: Path, loads: int) -> Counter[str]:
-    """Small loads by many threads; the requests of one load."""
+def writers(url: str, folder: Path, loads: int, count: int = WRITERS) -> Counter[str]:
+    """Small loads by many threads, or one; the requests of one load."""
     with opened(url, folder / "writers") as pond:
-        maps = [
-            pond.create_map(f"w{number}", kind="state", value="long", exist_ok=True) for number in range(MAPS_WRITTEN)
-        ]
+        maps = [pond.create_map(f"w{count}_{number}", kind="state", value="long") for number in range(MAPS_WRITTEN)]
         taken: list[float] = []
 
         def work(writer: int) -> None:
@@ -84,7 +84,7 @@ def writers(url: str, folder: Path, loads: int) -> Counter[str]:
                 row = {"key": f"k{writer}-{number}", "value": writer}
                 taken.append(timed(lambda row=row: maps[writer % MAPS_WRITTEN].load([row])))
 
-        threads = [threading.Thread(target=work, args=(writer,)) for writer in range(WRITERS)]
+        threads = [threading.Thread(target=work, args=(writer,)) for writer in range(count)]
         with counted_requests() as counts:
             began = time.perf_counter()
             for thread in threads:
@@ -93,9 +93,9 @@ def writers(url: str, folder: Path, loads: int) -> Counter[str]:
                 thread.join()
             elapsed = time.perf_counter() - began
         there = sum(opened_map.info()["rows"] for opened_map in maps)
-        assert there == WRITERS * loads, f"{there} rows of {WRITERS * loads} loads"
+        assert there == count * loads, f"{there} rows of {count * loads} loads"
     one = Counter({verb: round(count / len(taken), 2) for verb, count in counts.items()})
-    say(f"load, {WRITERS} threads, p50", statistics.median(taken), one, f"{len(taken) / elapsed:.0f} loads a second")
+    say(f"load, {count} threads, p50", statistics.median(taken), one, f"{len(taken) / elapsed:.0f} loads a second")
     say("bare PUT of 2,000 bytes", bare(url, 2_000)[0])
     return one
 
@@ -154,9 +154,9 @@ def many(url: str, reader: Any, rows: int, counts: Counter[str], sizes: list[int
     say(f"cold lookup of {LOOKUP_KEYS:,} keys", seconds, counts, f"{sum(sizes):,} bytes")
     fetched, objects = list(sizes), open_objects(f"{url}-bare")
     objects.put("large", os.urandom(max(fetched, default=1)))
-    with ThreadPoolExecutor(AT_ONCE) as threads:
+    with ThreadPoolExecutor(AT_ONCE_MAX) as threads:
         side_by_side = timed(lambda: list(threads.map(lambda size: objects.get_range("large", 0, size), fetched)))
-    say(f"{len(fetched):,} bare GET of as many bytes, {AT_ONCE} at once", side_by_side)
+    say(f"{len(fetched):,} bare GET of as many bytes, {AT_ONCE_MAX} at once", side_by_side)
     say(f"cold lookup of {LOOKUP_KEYS:,} keys, again", timed(lambda: reader.lookup(questions)), Counter())
 
 
@@ -212,7 +212,7 @@ def spark_load(url: str, folder: Path, rows: int) -> None:
     frame.limit(1000).write.parquet(str(folder / "warming"))
     written = timed(lambda: frame.write.parquet(str(folder / "output")))
     objects, files = open_objects(f"{url}-parquet"), list((folder / "output").glob("*.parquet"))
-    with ThreadPoolExecutor(AT_ONCE) as threads:
+    with ThreadPoolExecutor(AT_ONCE_MAX) as threads:
         put = timed(lambda: list(threads.map(lambda file: objects.put(file.name, file.read_bytes()), files)))
     say("Spark: Parquet, and its files put", written + put, Counter({"PUT": len(files)}))
     session.stop()
@@ -258,14 +258,14 @@ def idle(url: str, folder: Path, seconds: float) -> Counter[str]:
     return Counter({verb: count / seconds for verb, count in counts.items()})
 
 
-def cost(load: Counter[str], reading: Counter[str]) -> None:
-    """The bill of a month."""
+def cost(alone: Counter[str], together: Counter[str], reading: Counter[str]) -> None:
+    """The bill of a month, by the requests of loads one after another, and of many at once."""
     workloads = {
-        "a load each night, one reader an hour a day": (30, 30 * 3600),
-        "a micro-batch every 10 s, four readers": (MONTH_SECONDS // 10, 4 * MONTH_SECONDS),
-        "100 small loads a minute, four readers": (100 * MONTH_SECONDS // 60, 4 * MONTH_SECONDS),
+        "a load each night, one reader an hour a day": (alone, 30, 30 * 3600),
+        "a micro-batch every 10 s, four readers": (alone, MONTH_SECONDS // 10, 4 * MONTH_SECONDS),
+        "100 small loads a minute, four readers": (together, 100 * MONTH_SECONDS // 60, 4 * MONTH_SECONDS),
     }
-    for what, (loads, seconds) in workloads.items():
+    for what, (load, loads, seconds) in workloads.items():
         requests = {verb: load[verb] * loads + reading[verb] * seconds for verb in PRICES}
         dollars = sum(PRICES[verb] * count for verb, count in requests.items())
         shown = ", ".join(f"{count:,.0f} {verb}" for verb, count in requests.items() if count)
@@ -288,25 +288,34 @@ def fill(url: str, folder: Path, rows: int, maps: int) -> None:
             say(f"bare GET of {size:,} bytes, a range", get)
 
 
+def started(stack: ExitStack, name: str, folder: Path) -> S3Server:
+    """A local S3 server, which ends with the stack."""
+    if name == "s3proxy":
+        return start_server(stack)
+    (folder / name).mkdir()
+    return stack.enter_context(running(folder / name))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--short", action="store_true")
     parser.add_argument("--python", help="the Python of an environment with the pyspark of Delta Lake")
+    parser.add_argument("--server", choices=("versitygw", "s3proxy"), default="versitygw", help="the S3 server")
     given = parser.parse_args()
     rows, maps, loads, seconds = (200_000, 8, 2, 3.0) if given.short else (10_000_000, 100, 10, 20.0)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        server: S3Server = start_server(stack)
+        server = started(stack, given.server, folder)
         os.environ.update(server.environment)
         url = f"{server.make_bucket('bench')}/pond"
         fill(url, folder, rows, maps)
         cold(url, folder, rows)
         warm(url, folder, rows)
         reading = idle(url, folder, seconds)
-        one = writers(url, folder, loads)
+        together, alone = writers(url, folder, loads), writers(url, folder, 10 * loads, 1)
         merge(url, folder, rows, given.python)
         spark_load(url, folder, rows)
-        cost(one, reading)
+        cost(alone, together, reading)
 
 
 if __name__ == "__main__":

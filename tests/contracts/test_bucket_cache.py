@@ -19,7 +19,17 @@ from millpond.errors import Corrupt, Invalid, NotFound
 from millpond.maps.loads.bucket_place import bucket_place
 from millpond.ranges.files import content_id
 from millpond.ranges.verify import check_file
-from millpond.stores.objects import CopiesOf, FolderBeforeBucket, MemoryObjects, Part, forget_copies, read_parts
+from millpond.stores.objects import (
+    CopiesOf,
+    FolderBeforeBucket,
+    MemoryObjects,
+    Part,
+    forget_copies,
+    hold_read,
+    read_once,
+    read_parts,
+    uncopied,
+)
 from tests.contracts.test_bucket_ponds import opened, url  # noqa: F401
 
 if TYPE_CHECKING:
@@ -159,6 +169,35 @@ def test_parts_are_copies_checked_and_bounded(tmp_path: Path) -> None:
     assert objects.local_path("ranges/one.arrow") is None
     forget_copies(objects)
     assert not names_here(objects)
+
+
+def test_what_was_read_is_held_until_copies_are_forgotten(tmp_path: Path) -> None:
+    bucket = CountedObjects()
+    (name, data), (other, _) = filled(bucket, 2)
+    objects = before(tmp_path, bucket, 0)
+
+    def size() -> int:
+        return read_once(objects, name, lambda: objects.get(name), lambda content: int(content.size))
+
+    assert (size(), size(), bucket.reads) == (len(data), len(data), [name])
+    hold_read(objects, other, 7, 1)
+    assert read_once(objects, other, lambda: objects.get(other), lambda content: int(content.size)) == 7
+    forget_copies(objects)
+    assert (size(), bucket.reads) == (len(data), [name, name])
+    objects.rename(name, other)
+    with pytest.raises(NotFound):
+        size()
+    assert read_once(bucket, other, lambda: bucket.get(other), lambda content: content.to_pybytes()) == data
+
+
+def test_what_a_task_puts_has_no_copy_and_is_known(tmp_path: Path) -> None:
+    bucket = CountedObjects()
+    data = b"rows" * 100
+    objects = before(tmp_path, bucket, 1 << 20)
+    uncopied(objects).put(name_of(data), data)
+    assert not names_here(objects) and name_of(data) in objects.known
+    assert objects.get(name_of(data)).to_pybytes() == data and names_here(objects)
+    assert uncopied(bucket) is bucket
 
 
 @contextmanager

@@ -13,15 +13,16 @@ from hypothesis import strategies as st
 
 from millpond.clock import ManualClock
 from millpond.errors import Conflict, Corrupt
+from millpond.maps.layered import share_ranges
 from millpond.maps.layered.head import Layers
 from millpond.maps.layered.row_files import RowFile, RowFileWriter, rows_of_shares
 from millpond.maps.layered.rows import count_layer
-from millpond.maps.layered.share_ranges import ShareRanges, ShareWriter, layer_of_files, stretches
+from millpond.maps.layered.share_ranges import ShareRanges, ShareWriter, layer_of_files, stretches, write_here
 from millpond.maps.layered.writer import loaded_mode
 from millpond.maps.model.definition import PLAIN_KINDS, Kind, MapDefinition, Store, parse_value_type
 from millpond.maps.snapshots.layers import write_layer
 from millpond.stores.memory import MemorySpace
-from millpond.stores.objects import open_objects
+from millpond.stores.objects import MemoryObjects, open_objects
 from millpond.testing import strategies
 from millpond.testing.rows import canonical_of
 
@@ -100,6 +101,32 @@ def test_stretches_hold_all_shares_once_and_about_as_many_rows(tmp_path: Path) -
     assert sum(counts) == 4500
     assert len(cut) == 5
     assert max(counts) < 1100
+
+
+class FarObjects(MemoryObjects):
+    """Objects that behave as in a bucket."""
+
+    in_blocks = True
+
+
+@pytest.mark.usefixtures("processor")
+def test_stretches_that_are_written_side_by_side_make_the_same_layer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tasks = [numbers(30_000), numbers(500)]
+    near, far = layers_in(tmp_path / "map", NUMBERS), FarObjects()
+    files = []
+    for number, file in enumerate(filed(tmp_path, NUMBERS, [[task] for task in tasks])):
+        far.put(f"writer/{number}", Path(file.path).read_bytes())
+        files.append(replace(file, path=f"writer/{number}", lies=far))
+    monkeypatch.setattr(share_ranges, "SORTED_ROWS", 2_000)
+    made = layer_of_files(replace(near, objects=far), files, write_here)
+    expected = write_layer(near.objects, NUMBERS, tasks, loaded_mode(NUMBERS))
+    assert expected is not None
+    assert (made.layer.index, made.rows) == (expected.index, 30_000)
+    far.put("writer/1", b"no rows")
+    with pytest.raises(Corrupt, match="cannot be read"):
+        layer_of_files(replace(near, objects=far), files, write_here)
 
 
 def test_rows_of_another_map_of_the_name_and_files_that_are_gone_are_errors(tmp_path: Path) -> None:

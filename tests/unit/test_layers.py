@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,7 +27,7 @@ from millpond.maps.snapshots.snapshot import Snapshot
 from millpond.maps.snapshots.sorted_runs import SpillTo
 from millpond.maps.snapshots.subset import open_subset
 from millpond.ranges import index_name, load_index, range_name, verify
-from millpond.stores.objects import FolderObjects, open_objects
+from millpond.stores.objects import FolderObjects, MemoryObjects, open_objects
 from millpond.testing.faults import flip_byte
 
 if TYPE_CHECKING:
@@ -80,6 +81,27 @@ def rows_of(objects: Objects, manifest: SnapshotManifest, pieces: list[GroupSpan
             assert not answer.keys() & addresses
             answer.update(zip(addresses, batch.column("value").to_pylist(), strict=True))
     return answer
+
+
+class UnreadObjects(MemoryObjects):
+    """Objects whose ranges nobody may read."""
+
+    def get(self, name: str) -> pa.Buffer:
+        assert not name.startswith("ranges/")
+        return super().get(name)
+
+
+@pytest.mark.parametrize("kind", ["state", "temporal_state"])
+@pytest.mark.parametrize("mode", ["join", "fill"])
+def test_a_load_is_not_read_back_when_it_is_put_on_a_head(kind: str, mode: str) -> None:
+    definition, objects = replace(WEATHER, kind=Kind(kind)), UnreadObjects()
+    schema, manifest = canonical_schema(definition), None
+    for version in (1, 2):
+        columns = {"key": [b"a"], "effective_time": [version], "value": [version]}
+        row = pa.record_batch({name: columns[name] for name in schema.names}, schema=schema)
+        layer = write_layer(objects, definition, [row], LayerMode(mode))
+        manifest = on_top(objects, manifest, definition, layer, version=version, created_ms=version)
+    assert manifest is not None and manifest.layers[-1].mode is LayerMode.WHOLE
 
 
 @pytest.mark.usefixtures("processor")

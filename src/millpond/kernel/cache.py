@@ -67,6 +67,12 @@ class Cache(Generic[K, V]):
         with self._lock:
             return self._take(key)
 
+    def clear(self) -> None:
+        """Hold nothing any more."""
+        with self._lock:
+            self._entries.clear()
+            self._size = 0
+
     def values(self) -> list[V]:
         """All that is held; nothing counts as used."""
         with self._lock:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from functools import lru_cache
 from typing import Any, Literal, TypeAlias
 
 import pyarrow as pa
@@ -83,6 +84,7 @@ def _one_batch(columns: pa.RecordBatch | pa.Table) -> pa.RecordBatch:
     return decoded(columns)
 
 
+@lru_cache(maxsize=256)
 def schema_code(schema: pa.Schema) -> bytes:
     """The schema as bytes: of each field its name, type, nullability and children."""
     return _fields_code(list(bare(schema)))

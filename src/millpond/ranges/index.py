@@ -33,7 +33,7 @@ from millpond.ranges.blocks import FILTERS_BYTES_MAX, BlockTable, checksum_of, f
 from millpond.ranges.cache import CachedObjects
 from millpond.ranges.files import put_content, read_sealed, sealed_bytes
 from millpond.ranges.ids import BLOCKS_FORMAT, FILTERS_FORMAT, FORMAT, ID_BYTES, columns_id, schema_code
-from millpond.stores.objects import settle
+from millpond.stores.objects import hold_read, read_once, settle
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -210,7 +210,9 @@ def store_index(objects: Objects, entries: list[RangeEntry], schema: pa.Schema, 
     settle(objects, "ranges")  # those that lay here already may be the work of one who died before they were durable
     put_content(objects, index_name(id_), data)
     settle(objects, "indexes")
-    return Index(id_, tuple(entries), schema, boundaries)
+    index = Index(id_, tuple(entries), schema, boundaries)
+    hold_read(objects, index_name(id_), index, data.size)
+    return index
 
 
 def _file_of(entries: Sequence[RangeEntry], schema: pa.Schema, boundaries: Boundaries) -> tuple[str, pa.Buffer]:
@@ -284,7 +286,9 @@ def load_index(objects: Source, id_: str) -> Index:
     """
     if isinstance(objects, CachedObjects):
         return objects.opened_index(id_, lambda: load_index(objects.inner, id_))
-    return read_index(index_bytes(objects, id_), id_, objects.where)
+    return read_once(
+        objects, index_name(id_), lambda: index_bytes(objects, id_), lambda data: read_index(data, id_, objects.where)
+    )
 
 
 def read_index(data: pa.Buffer, id_: str, where: str = "") -> Index:

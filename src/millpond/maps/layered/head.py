@@ -30,9 +30,11 @@ from millpond.maps.snapshots.freeze import freeze
 from millpond.maps.snapshots.leases import Lease, Leased, writing
 from millpond.maps.snapshots.manifest import SnapshotManifest, load_manifest, store_manifest
 from millpond.maps.snapshots.sorted_runs import SpillTo
-from millpond.stores.objects import FolderObjects
+from millpond.stores.objects import FolderObjects, at_once
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from millpond.clock import Clock
     from millpond.kernel.space import Space, Transaction
     from millpond.maps.log.log import Entry
@@ -53,6 +55,14 @@ class Head:
     def version(self) -> int:
         """The number of changes."""
         return 0 if self.manifest is None else self.manifest.shard_version
+
+    def moved(self, manifest: SnapshotManifest) -> Head:
+        """The head when a manifest has come to count in its place."""
+        return Head(Pointer(self.pointer.revision + 1, _current(manifest)), manifest)
+
+
+def _current(manifest: SnapshotManifest) -> Current:
+    return Current(manifest.id, manifest.incarnation, manifest.shard_version)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,12 +132,16 @@ class Layers:
 
     def stored(self, manifest: SnapshotManifest) -> SnapshotManifest:
         """Store a manifest that is to count, whose files are there, and stay."""
+        self.store([manifest])
+        return manifest
+
+    def store(self, manifests: Sequence[SnapshotManifest]) -> None:
+        """Store manifests that are to count, one after another, as `stored`."""
         if not self.objects.collected:
             from millpond.maps.layered.secured import secure
 
-            secure(self, manifest)
-        store_manifest(self.objects, manifest)
-        return manifest
+            secure(self, manifests)
+        at_once(self.objects, [partial(store_manifest, self.objects, manifest) for manifest in manifests])
 
     def swap(
         self, tx: Transaction, head: Head, manifest: SnapshotManifest, entry: Entry | None = None, *, loaded: str = ""
@@ -143,8 +157,7 @@ class Layers:
             from millpond.maps.layered.secured import check_secured
 
             check_secured(tx, folder_name(self.definition), manifest.id)
-        current = Current(manifest.id, manifest.incarnation, manifest.shard_version)
-        move_pointer(tx, self.definition.name, current, seen=head.pointer)
+        move_pointer(tx, self.definition.name, _current(manifest), seen=head.pointer)
         if entry is None:
             put_fold(tx, self.definition.name, manifest.shard_version, manifest.id)
         else:

@@ -16,9 +16,10 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from millpond.errors import Conflict, Corrupt, NotFound, Unavailable
 from millpond.kernel.steps import step
@@ -64,7 +65,13 @@ ACT_SECONDS = 600.0
 """The time limit of an act that waits for another one on the same map."""
 LAYERS_AFTER_LOAD = 4
 """A lookup asks each of them; with fewer, small loads would spend their time folding."""
+LAYERS_FAR_AFTER_LOAD = 12
+"""The same where files are far away: a fold puts three, and those who ask fetch them; of most keys the filter of a
+layer says that it lacks them.
+"""
 COLLECT_EVERY_MS = 60_000
+
+Turn: TypeAlias = Callable[[], AbstractContextManager[None]]
 
 
 def fold_loaded(loading: Loading, names: Iterable[str]) -> None:
@@ -73,7 +80,8 @@ def fold_loaded(loading: Loading, names: Iterable[str]) -> None:
         layers = loading.layers_of(name)
         if layers is not None and folds_due(loading, name):
             with suppress(Unavailable, NotFound, Corrupt):
-                if fold_due(layers, wait_seconds=0) and _collecting_due(loading, name):
+                turn = partial(loading.loads.groups.turn, {name})
+                if fold_due(layers, wait_seconds=0, turn=turn) and _collecting_due(loading, name):
                     collect_files(layers)
 
 
@@ -81,8 +89,9 @@ def folds_due(loading: Loading, name: str) -> bool:
     """True when so many layers lie on a map that some are folded after a load; False when that cannot be seen."""
     layers = loading.layers_of(name)
     with suppress(Unavailable, NotFound, Corrupt):
-        head = None if layers is None else layers.head().manifest
-        return head is not None and len(head.layers) > LAYERS_AFTER_LOAD
+        if layers is None or (head := layers.head().manifest) is None:
+            return False
+        return len(head.layers) > (LAYERS_FAR_AFTER_LOAD if layers.objects.in_blocks else LAYERS_AFTER_LOAD)
     return False
 
 
@@ -95,8 +104,11 @@ def _collecting_due(loading: Loading, name: str) -> bool:
     return due
 
 
-def fold_due(layers: Layers, *, everything: bool = False, wait_seconds: float = ACT_SECONDS) -> int:
-    """Fold the layers that are due, or all; how many folds were made.
+def fold_due(
+    layers: Layers, *, everything: bool = False, wait_seconds: float = ACT_SECONDS, turn: Turn = nullcontext
+) -> int:  # fmt: skip
+    """Fold the layers that are due, or all; how many folds were made. In its `turn` no load of this process moves the
+    head of the map, so that none is placed in vain.
 
     Raises: `Unavailable` when the disk is full, or another act keeps at the map; `Corrupt`, naming the file.
     """
@@ -110,7 +122,7 @@ def fold_due(layers: Layers, *, everything: bool = False, wait_seconds: float = 
                 return folds
             done = fold_layers(layers.objects, head.manifest, inputs, spill=layers.spill())
             step("fold.written")
-            with suppress(Conflict):  # another replaced them first: look again what is due
+            with turn(), suppress(Conflict):  # another replaced them first: look again what is due
                 _put_in_place(layers, done)
                 folds += 1
 

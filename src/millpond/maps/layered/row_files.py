@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import numpy as np
 import pyarrow as pa
 
+from millpond.arrays.ahead import ordered_results
 from millpond.arrays.xxh3 import hash_keys
 from millpond.errors import Corrupt, NotFound
 from millpond.kernel.steps import step
@@ -46,6 +47,8 @@ SHARES = 128
 """A share of a hundred million rows can be sorted in memory."""
 BLOCK_BYTES = 64 << 20
 """The bytes of rows that are cut together: with fewer, the batches of a share are small."""
+FETCHED_AHEAD = 4
+"""The stretches of files that are fetched from a bucket at once, of `BLOCK_BYTES` at most."""
 _FILE = "rows.ipc"
 _WORTH = 2
 """Of so many events at least a row must become one: else combining costs more than it saves."""
@@ -182,17 +185,23 @@ def rows_of_shares(
     Raises: `Corrupt` when a file is gone, or is none.
     """
     schema = canonical_schema(definition)
-    for file in files:
-        for begin, end, count in file.spans(start, stop):
-            try:
-                source = pa.BufferReader(_bytes_of(file, begin, end))
-                batches = [pa.ipc.read_record_batch(pa.ipc.read_message(source), schema) for _ in range(count)]
-            except (OSError, EOFError, NotFound, pa.ArrowException) as error:
-                raise Corrupt(
-                    "the rows that a task wrote cannot be read", kind="rows_damaged", file=file.path, map=file.map,
-                    reason=error, hint="load the data again",
-                ) from error  # fmt: skip
-            yield from batches
+
+    def batches(span: tuple[RowFile, int, int, int]) -> list[pa.RecordBatch]:
+        file, begin, end, count = span
+        try:
+            source = pa.BufferReader(_bytes_of(file, begin, end))
+            return [pa.ipc.read_record_batch(pa.ipc.read_message(source), schema) for _ in range(count)]
+        except (OSError, EOFError, NotFound, pa.ArrowException) as error:
+            raise Corrupt(
+                "the rows that a task wrote cannot be read", kind="rows_damaged", file=file.path, map=file.map,
+                reason=error, hint="load the data again",
+            ) from error  # fmt: skip
+
+    spans = ((file, *span) for file in files for span in file.spans(start, stop))
+    # Each request waits for the bucket: the next ones are on their way meanwhile.
+    far = any(file.lies is not None for file in files)
+    for some in ordered_results(batches, spans, FETCHED_AHEAD if far else 1):
+        yield from some
 
 
 def _bytes_of(file: RowFile, begin: int, end: int) -> pa.Buffer:

@@ -32,6 +32,8 @@ from millpond.maps.snapshots.section_list import interval_files
 from millpond.stores.objects import FolderBeforeBucket
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from millpond.clock import Clock
     from millpond.kernel.lease import Lease
     from millpond.kernel.space import ReadTransaction, Space, Transaction
@@ -79,8 +81,8 @@ def begin_term(layers: Layers) -> None:
         layers.objects.known.begin_term(lease.term)
 
 
-def secure(layers: Layers, manifest: SnapshotManifest) -> None:
-    """See that the files of a manifest which is to count are in the bucket, and stay.
+def secure(layers: Layers, manifests: Sequence[SnapshotManifest]) -> None:
+    """See that the files of manifests which are to count are in the bucket, and stay.
 
     Raises: `Unavailable`, kind `files_collected`, for one that was removed and of which there is no copy.
     """
@@ -89,17 +91,21 @@ def secure(layers: Layers, manifest: SnapshotManifest) -> None:
         return
     term = wait_free(layers.space, collecting_lease(folder, layers.clock), layers.clock).term
     objects.known.begin_term(term)
-    objects.known.put_again(sorted(name for name in _new_files(layers, manifest) if name not in objects.known))
-    _secured.put(manifest.id, term)
+    objects.known.put_again(sorted(name for name in _new_files(layers, manifests) if name not in objects.known))
+    for manifest in manifests:
+        _secured.put(manifest.id, term)
     step("files.secured")
 
 
-def _new_files(layers: Layers, manifest: SnapshotManifest) -> set[str]:
-    """The files of a manifest that the head has not: those of the head stay longer than it counts."""
+def _new_files(layers: Layers, manifests: Sequence[SnapshotManifest]) -> set[str]:
+    """The files of manifests that the head has not: those of the head stay longer than it counts."""
     objects, head = layers.objects, layers.head().manifest
     before = set() if head is None else {layer.index for layer in head.layers}
-    fresh = replace(manifest, layers=tuple(layer for layer in manifest.layers if layer.index not in before))
-    names = files_of(objects, [fresh]) - {manifest_name(fresh.id)}
+    fresh = [
+        replace(manifest, layers=tuple(layer for layer in manifest.layers if layer.index not in before))
+        for manifest in manifests
+    ]
+    names = files_of(objects, fresh) - {manifest_name(manifest.id) for manifest in fresh}
     return names if head is None else names - set(interval_files(objects, head))
 
 

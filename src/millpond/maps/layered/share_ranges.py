@@ -12,7 +12,8 @@ until the load is entered.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -31,6 +32,7 @@ from millpond.maps.snapshots.manifest import Layer, LayerMode
 from millpond.maps.snapshots.sorted_runs import RUNS_HELD, SpillTo
 from millpond.maps.snapshots.sum_reach import with_reach
 from millpond.ranges import FILTER_KEYS_MAX, FoldedPart, Index, RangeWriter
+from millpond.stores.objects import uncopied
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,6 +46,8 @@ __all__ = ("ShareRanges", "ShareWriter", "Writes", "layer_of_files", "stretches"
 
 SORTED_ROWS = 1 << 19
 """At most about so many rows are sorted at once: a sort slows down where it outgrows the caches."""
+SIDE_BY_SIDE = 4
+"""The stretches that a process writes at once into a bucket: one fetches rows while others are sorted and put."""
 MAJOR_BYTES = 8
 """The first sort key of each row lies beside the rows."""
 
@@ -80,7 +84,7 @@ class ShareWriter:
         spill = SpillTo(Path(self.objects.where), self.spill_bytes)
         # The driver holds the filters of all stretches together.
         filters = sum(file.rows for file in self.files) <= FILTER_KEYS_MAX
-        with RangeWriter(self.objects, schema, bytes_at_once=bytes_at_once(spill), filters=filters) as writer:
+        with RangeWriter(uncopied(self.objects), schema, bytes_at_once=bytes_at_once(spill), filters=filters) as writer:
             for groups in self._groups(stretch, spill):
                 rows += len(groups.column("rows").flatten())
                 writer.append(groups)
@@ -118,11 +122,17 @@ def stretches(files: Sequence[RowFile], *, rows_max: int, within: Stretch | None
 
 
 def write_here(writer: ShareWriter) -> list[ShareRanges]:
-    """Write all ranges in this process.
+    """Write all ranges in this process; of many rows far away several stretches side by side, as all wait for requests.
 
     Raises: as `ShareWriter.write`.
     """
-    return [writer.write((0, writer.files[0].count))]
+    rows = sum(file.rows for file in writer.files)
+    if not writer.objects.in_blocks or rows <= SORTED_ROWS:
+        return [writer.write((0, writer.files[0].count))]
+    cut = stretches(writer.files, rows_max=max(SORTED_ROWS, -(-rows // SIDE_BY_SIDE)))
+    sharing = replace(writer, spill_bytes=writer.spill_bytes // len(cut))
+    with ThreadPoolExecutor(len(cut), thread_name_prefix="stretches") as threads:
+        return list(threads.map(sharing.write, cut))
 
 
 def layer_of_files(layers: Layers, files: Sequence[RowFile], written: Writes, salt: str = "") -> WrittenLayer:

@@ -28,6 +28,8 @@ __all__ = ("LayerWriter", "WrittenLayer", "layer_id", "layer_of_rows", "loaded_m
 
 QUEUED_MAX = 4
 """The batches that wait to be sorted: reading goes on meanwhile."""
+ROWS_THREADED_MIN = 1 << 12
+"""Fewer rows are sorted in less time than a thread takes to begin."""
 _WAIT_SECONDS = 0.2
 
 
@@ -72,12 +74,14 @@ def layer_id(definition: MapDefinition, layer: Layer, salt: str) -> str:
 class LayerWriter:
     """Takes canonical rows of one map, in their order, and writes them as one layer; as `PartWriter` seals parts.
 
-    A thread sorts what was taken while the next rows are read. Close it when the load is entered, or given up.
+    A thread sorts what was taken while the next rows are read, if they are many. Close it when the load is entered, or
+    given up.
     """
 
     def __init__(self, layers: Layers, *, salt: str = "") -> None:
         self._layers, self._salt = layers, salt
         self._schema = canonical_schema(layers.definition)
+        self._first: list[pa.RecordBatch] = []
         self._batches: Queue[pa.RecordBatch | None] = Queue(QUEUED_MAX)
         self._writing: Future[Layer | None] | None = None
         self._given_up = False
@@ -93,7 +97,15 @@ class LayerWriter:
         if rows.num_rows:
             if self._layers.definition.aggregation is not None:
                 self._digest += digest_of(self._layers.definition, rows)
-            self._put(rows)
+            if self._writing is None:
+                self._first.append(rows)
+                if sum(batch.num_rows for batch in self._first) < ROWS_THREADED_MIN:
+                    return
+                first, self._first = self._first, []
+                for batch in first:
+                    self._put(batch)
+            else:
+                self._put(rows)
 
     def _put(self, rows: pa.RecordBatch | None) -> None:
         if self._writing is None:
@@ -129,13 +141,20 @@ class LayerWriter:
 
         Raises: `Unavailable` when the disk is full.
         """
-        if self._writing is None:
+        if self._writing is not None:
+            self._put(None)
+            layer = self._writing.result()
+        elif self._first:
+            self._held.enter_context(self._layers.writing())
+            layer = layer_of_rows(self._layers, self._first)
+        else:
             return []
-        self._put(None)
-        layer = self._writing.result()
         assert layer is not None, "rows were written"
-        id_ = layer_id(self._layers.definition, layer, digest_salt(self._digest, self._salt))
-        return [WrittenLayer(self._layers, id_, count_layer(self._layers.objects, layer), layer)]
+        definition = self._layers.definition
+        id_ = layer_id(definition, layer, digest_salt(self._digest, self._salt))
+        # A group of rows without a time is one row.
+        rows = count_layer(self._layers.objects, layer) if definition.kind.timed else layer.groups
+        return [WrittenLayer(self._layers, id_, rows, layer)]
 
     def close(self) -> None:
         """Let go of the files: what no manifest names may be collected. Closing twice is harmless."""

@@ -40,7 +40,7 @@ from millpond.maps.parts.part import PartFile, PartManifest
 from millpond.maps.snapshots.layers import on_top
 from millpond.maps.snapshots.manifest import Layer, LayerMode, SnapshotManifest, absorbing
 
-__all__ = ("Brought", "LayerContent", "LayeredLoad", "LayersOf", "layers_of_files", "parts_of")
+__all__ = ("Brought", "LayerContent", "LayeredLoad", "LayersOf", "layers_of_files", "parts_of", "place_layers")
 
 LayersOf: TypeAlias = Callable[[str], Layers | None]
 """The layers of a map, by its name; None for a map in a shard."""
@@ -106,14 +106,19 @@ class LayerContent:
 
 @dataclass(frozen=True, slots=True)
 class _Placed:
-    """A layer on the head of its map, stored; the contents that it is made of; and the manifest that tells its rows."""
+    """A layer on the head of its map; the contents that it is made of; and the manifest that tells its rows."""
 
     layers: Layers
+    layer: Layer
     contents: tuple[str, ...]
     head: Head
     manifest: SnapshotManifest
     loaded: SnapshotManifest
-    alerts: Judged | None
+    alerts: Judged | None = None
+
+    def judged(self) -> _Placed:
+        """The same, judged by the rules of its map, when its manifest is stored."""
+        return replace(self, alerts=judged(self.layers, self.head.manifest, self.manifest, self.layer))
 
 
 @dataclass(slots=True)
@@ -179,17 +184,13 @@ class LayeredLoad:
         """True when a map of its layers has rules of alerts."""
         return any(placed.alerts is not None and placed.alerts.rules for placed in self._placed)
 
-    def place(self, space: Space, now_ms: int) -> None:
-        """Put each layer on the head of its map as it is now: files are stored, and nothing is visible.
+    def convert(self, space: Space) -> None:
+        """Make layers of the parts that are new.
 
-        Raises: `Corrupt` for a damaged part, or layer; `NotFound`, kind `map_dropped`; `Unavailable`.
+        Raises: `Corrupt` for a damaged part; `Unavailable`.
         """
         for name in self._parts:
             self._convert(space, name)
-        with space.read() as tx:
-            now_ms = max(now_ms, head_of(tx).stamp_ms)  # the time of its entry, when that comes next
-        self._placed = [self._on_head(*layer, now_ms) for layer in self._layers.values()]
-        step("load.layers_placed")
 
     def _convert(self, space: Space, name: str) -> None:
         """Make the parts of a map that are new a layer; one that was made of the same parts stays."""
@@ -222,20 +223,18 @@ class LayeredLoad:
                 fresh.setdefault(manifest.id, (manifest, place))
         return tuple(fresh), list(fresh.values())
 
-    @staticmethod
-    def _on_head(layers: Layers, layer: Layer, contents: tuple[str, ...], now_ms: int) -> _Placed:
-        head = layers.head()
-        manifest = on_top(
-            layers.objects, head.manifest, layers.definition, layer, version=head.version + 1, created_ms=now_ms,
-            spill=layers.spill(),
-        )  # fmt: skip
-        manifest = loaded = absorbing(manifest, contents)
-        if head.manifest is not None and not layers.definition.kind.keyed:
-            # What lies on top was put together with the groups under it: the rows of the load are told apart.
-            alone = replace(layer, mode=LayerMode.WHOLE, updated=now_ms if manifest.updates else None)
-            loaded = layers.stored(replace(manifest, layers=(alone,), sections=None))
-        stored = layers.stored(manifest)
-        return _Placed(layers, contents, head, stored, loaded, judged(layers, head.manifest, stored, layer))
+    def put_on(self, heads: _Heads) -> list[_Placed]:
+        """Put each layer on the head of its map, which has it from then on; what is known there is left out.
+
+        Raises: as `place_layers`.
+        """
+        placed = (heads.placed(*layer) for layer in self._layers.values())
+        self._placed = [layer for layer in placed if layer is not None]
+        return self._placed
+
+    def judge(self) -> None:
+        """Judge what was put on heads, whose manifests are stored by now, by the rules of the maps."""
+        self._placed = [placed.judged() for placed in self._placed]
 
     def enter(self, tx: Transaction, entry: Entry) -> None:
         """Let what was placed count, of the maps to which the entry in the log says that something new is brought.
@@ -253,3 +252,66 @@ class LayeredLoad:
             if part.alerts is not None:
                 alerts.append(part.alerts)
         put_alerted(tx, entry, alerts)
+
+
+@dataclass(slots=True)
+class _Heads:
+    """The heads of maps as loads are put on them, one on another, and the contents that they have."""
+
+    space: Space
+    now_ms: int
+    heads: dict[str, Head] = field(default_factory=dict)
+    contents: dict[str, set[str]] = field(default_factory=dict)
+
+    def placed(self, layers: Layers, layer: Layer, contents: tuple[str, ...]) -> _Placed | None:
+        """A layer on the head of its map, which is the outcome from then on; None for one that is there.
+
+        Raises: as `place_layers`.
+        """
+        name = layers.definition.name
+        if name not in self.heads:
+            self.heads[name], self.contents[name] = layers.head(), set()
+        with self.space.read() as tx:
+            there = self.contents[name] | series_of(name).known(tx, contents)
+        if there.issuperset(contents):
+            return None
+        if not there.isdisjoint(contents):
+            raise Conflict("a part was entered meanwhile", kind="head_moved", hint="place the others anew")
+        head = self.heads[name]
+        manifest = on_top(
+            layers.objects, head.manifest, layers.definition, layer, version=head.version + 1, created_ms=self.now_ms,
+            spill=layers.spill(),
+        )  # fmt: skip
+        manifest = loaded = absorbing(manifest, contents)
+        if head.manifest is not None and not layers.definition.kind.keyed:
+            # What lies on top was put together with the groups under it: the rows of the load are told apart.
+            alone = replace(layer, mode=LayerMode.WHOLE, updated=self.now_ms if manifest.updates else None)
+            loaded = replace(manifest, layers=(alone,), sections=None)
+        self.heads[name] = head.moved(manifest)
+        self.contents[name].update(contents)
+        return _Placed(layers, layer, contents, head, manifest, loaded)
+
+
+def place_layers(loads: Sequence[LayeredLoad], space: Space, now_ms: int) -> None:
+    """Put the layers of loads on the heads of their maps as those are now, one on another: files are stored, and
+    nothing is visible. A layer that is there already, or comes twice, is not put on top again.
+
+    Raises: `Corrupt` for a damaged part, or layer; `NotFound`, kind `map_dropped`; `Unavailable`; `Conflict`, kind
+    `head_moved`, when a load has some parts of another: place each alone.
+    """
+    for load in loads:
+        load.convert(space)
+    with space.read() as tx:
+        heads = _Heads(space, max(now_ms, head_of(tx).stamp_ms))  # the time of their entries, when those come next
+    placed: dict[str, list[_Placed]] = {}
+    for load in loads:
+        for layer in load.put_on(heads):
+            placed.setdefault(layer.layers.definition.name, []).append(layer)
+    for of_map in placed.values():
+        manifests = {layer.loaded.id: layer.loaded for layer in of_map} | {
+            layer.manifest.id: layer.manifest for layer in of_map
+        }
+        of_map[0].layers.store(list(manifests.values()))
+    for load in loads:
+        load.judge()
+    step("load.layers_placed")

@@ -103,7 +103,7 @@ def commit_load(
             )  # fmt: skip
         if layered.watched:
             loading.tell_alerts()
-        if wait:
+        if wait and not layered.names.issuperset(committed.rows):  # layers wait for nothing
             _wait_merged(loading, committed)
         if loading.served:
             loading.loads.to_fold |= layered.names

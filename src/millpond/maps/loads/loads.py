@@ -27,7 +27,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -42,8 +42,9 @@ from millpond.kernel.space import ReadTransaction, Space, Transaction
 from millpond.kernel.steps import step
 from millpond.maps.loads.committed import Committed
 from millpond.maps.loads.folders import PartFolders
-from millpond.maps.loads.layered_load import LayerContent, LayeredLoad
-from millpond.maps.loads.outcomes import write_certainly
+from millpond.maps.loads.layered_load import LayerContent, LayeredLoad, place_layers
+from millpond.maps.loads.load_groups import LoadGroups, QueuedLoad, again_when_moved
+from millpond.maps.loads.outcomes import enter_load, write_certainly
 from millpond.maps.loads.part_queue import PartQueue
 from millpond.maps.log.apply import events_alone, follow, load_body, record
 from millpond.maps.log.deduplication import RememberedLoad, check_epoch, check_load_id, remembered
@@ -92,6 +93,7 @@ class Loads:
         self.failures = MergeFailures()
         self.memory_max, self.expired_ms = memory_max, 0
         self._open_reports = open_reports
+        self.groups = LoadGroups(space, clock, self._turn)
 
     @property
     def reports(self) -> JobReports:
@@ -115,6 +117,13 @@ class Loads:
         """
         with alone(self.folder / "loads.lock", seconds, self._busy()):
             yield
+
+    def _turn(self, maps: AbstractSet[str]) -> AbstractContextManager[None]:
+        """Change the heads of layered maps, while other threads of this process change those of others.
+
+        Raises: `Unavailable` when somebody else keeps at it for long.
+        """
+        return self._together({f"map {name}" for name in maps})
 
     @contextmanager
     def _together(self, parts: AbstractSet[str]) -> Iterator[None]:
@@ -172,18 +181,17 @@ class Loads:
             earlier = remembered(tx, load, None)
             return None if earlier is None else Committed.of(earlier)
 
-        while True:
+        def adopted() -> Committed:
             with self._together({*places, *(f"map {name}" for name in (layered.names if layered else ()))}):
-                try:
-                    if layered is not None:
-                        layered.place(self.space, self.clock.now_ms())
-                    moving = {part: places[part] for part in maps}
-                    committed = self._adopted(load, moving, maps, enter, entered, unsynced)
-                except Conflict as error:
-                    if error.kind != "head_moved":
-                        raise
-                    continue  # somebody else changed a map: the load goes on top of that
-            break
+                if layered is not None:
+                    place_layers([layered], self.space, self.clock.now_ms())
+                moving = {part: places[part] for part in maps}
+                return self._adopted(load, moving, maps, enter, entered, unsynced)
+
+        if layered is not None and layered.names and not maps:
+            committed = self.groups.commit(QueuedLoad(load, layered, enter, entered))
+        else:
+            committed = again_when_moved(adopted)
         _remove_parts([places[manifest.id] for manifest in manifests if manifest.id not in maps], self.folder)
         self.announce()
         return committed
@@ -234,7 +242,7 @@ class Loads:
             if moved or loose:
                 self._make_durable(loose)
             step("load.received")
-            result = self._certainly(load, enter, entered)
+            result = enter_load(self.space, load, enter, entered)
         except Uncertain:
             self._uncertain |= places.keys()
             raise  # they may be entered: whoever moved them back would lose them
@@ -271,28 +279,6 @@ class Loads:
         with suppress(Corrupt):
             return definition is not None and self.accepted.verify(place, definition).id == part
         return False
-
-    def _certainly(
-        self, load: str, enter: Callable[[Transaction], T], entered: Callable[[ReadTransaction], T | None]
-    ) -> T:
-        """Enter a load; when the answer is lost, what the space has `entered` of it.
-
-        Raises: `Uncertain` when the space does not answer that either; what `enter` raises.
-        """
-        try:
-            return write_certainly(self.space, enter, entered)
-        except Uncertain as error:
-            raise Uncertain(
-                "the space does not say whether the load is entered", kind="load_uncertain", load=load,
-                reason=error.values.get("reason", error.message),
-                hint="load the same parts again under this load id: what is entered is not entered twice",
-            ) from error  # fmt: skip
-        except Unavailable as error:
-            if error.kind != "write_not_made":
-                raise
-            raise Unavailable(
-                "the load was not entered", kind="load_not_entered", load=load, hint="load it again"
-            ) from error
 
     def _check_maps(self, tx: ReadTransaction, manifests: Sequence[PartManifest | LayerContent]) -> None:
         for manifest in manifests:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from millpond.kernel.space import ReadTransaction, Space, Transaction
 
-__all__ = ("write_certainly",)
+__all__ = ("enter_load", "of_load", "write_certainly")
 
 T = TypeVar("T")
 
@@ -45,3 +45,32 @@ def write_certainly(space: Space, change: Callable[[Transaction], T], made: Call
         if outcome is None:
             raise Unavailable("the write was not made", kind="write_not_made", hint="try again") from lost
         return outcome
+
+
+def enter_load(
+    space: Space, load: str, enter: Callable[[Transaction], T], entered: Callable[[ReadTransaction], T | None]
+) -> T:
+    """Enter a load; when the answer is lost, what the space has `entered` of it.
+
+    Raises: `Uncertain` when the space does not answer that either; what `enter` raises.
+    """
+    try:
+        return write_certainly(space, enter, entered)
+    except Unavailable as error:
+        clearer = of_load(error, load)
+        if clearer is None:
+            raise
+        raise clearer from error
+
+
+def of_load(error: Unavailable, load: str) -> Unavailable | None:
+    """The error of a write that enters a load, as one about the load; None for those that say enough."""
+    if isinstance(error, Uncertain):
+        return Uncertain(
+            "the space does not say whether the load is entered", kind="load_uncertain", load=load,
+            reason=error.values.get("reason", error.message),
+            hint="load the same parts again under this load id: what is entered is not entered twice",
+        )  # fmt: skip
+    if error.kind == "write_not_made":
+        return Unavailable("the load was not entered", kind="load_not_entered", load=load, hint="load it again")
+    return None

@@ -108,7 +108,10 @@ def on_top(
         check_exact(objects, manifest, layer)
         check_sums(objects, manifest, layer)
         settled = _settled(objects, manifest, layer, spill)
-        layers = _grounded(objects, manifest, (settled, *base.layers), spill, base.layers[-1] if base.layers else None)
+        oldest = base.layers[-1] if base.layers else None
+        if oldest is None and layer.mode is not LayerMode.WHOLE:
+            settled = oldest = replace(settled, mode=LayerMode.WHOLE)  # rows that join others are no tombstones
+        layers = _grounded(objects, manifest, (settled, *base.layers), spill, oldest)
         manifest = replace(manifest, layers=layers)
     return _with_sections(objects, head, manifest, layer, spill)
 

@@ -32,9 +32,12 @@ from millpond.maps.model.projection import Projection, former_of, projection
 from millpond.maps.model.rolled_up import is_rolled_up
 from millpond.maps.snapshots.bounds import SnapshotBounds
 from millpond.ranges.files import content_id
+from millpond.stores.objects import hold_read, read_once
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    import pyarrow as pa
 
     from millpond.ranges.index import Index, Source
     from millpond.stores.objects import Objects
@@ -317,7 +320,9 @@ def manifest_name(id_: str) -> str:
 
 def store_manifest(objects: Objects, manifest: SnapshotManifest) -> None:
     """Write a manifest whose files are all there."""
-    objects.put(manifest_name(manifest.id), manifest.to_bytes())
+    data = manifest.to_bytes()
+    objects.put(manifest_name(manifest.id), data)
+    hold_read(objects, manifest_name(manifest.id), manifest, len(data))
 
 
 def load_manifest(objects: Source, id_: str) -> SnapshotManifest:
@@ -326,16 +331,21 @@ def load_manifest(objects: Source, id_: str) -> SnapshotManifest:
     Raises: `NotFound`, `Corrupt`; `Invalid` for a format that is newer than this reader.
     """
     name = manifest_name(id_)
+
+    def read(data: pa.Buffer) -> SnapshotManifest:
+        if content_id(data) != id_:
+            raise Corrupt(
+                "the manifest is not what was written", kind="snapshot_damaged", object=name, where=objects.where
+            )
+        return SnapshotManifest.from_bytes(data.to_pybytes())
+
     try:
-        data = objects.get(name).to_pybytes()
+        return read_once(objects, name, lambda: objects.get(name), read)
     except NotFound as error:
         raise NotFound(
             "there is no such snapshot", kind="snapshot_not_found", object=name, where=objects.where,
             hint="it was replaced: ask for the one that counts now",
         ) from error  # fmt: skip
-    if content_id(data) != id_:
-        raise Corrupt("the manifest is not what was written", kind="snapshot_damaged", object=name, where=objects.where)
-    return SnapshotManifest.from_bytes(data)
 
 
 def list_manifests(objects: Objects) -> Iterator[SnapshotManifest]:

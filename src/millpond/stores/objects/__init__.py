@@ -10,7 +10,16 @@
 from __future__ import annotations
 
 from millpond.stores.objects.at_once import at_once
-from millpond.stores.objects.before_bucket import FolderBeforeBucket, Part, forget_copies, is_whole, read_parts
+from millpond.stores.objects.before_bucket import (
+    FolderBeforeBucket,
+    Part,
+    forget_copies,
+    hold_read,
+    is_whole,
+    read_once,
+    read_parts,
+    uncopied,
+)
 from millpond.stores.objects.below import ObjectsBelow, StoreBelow
 from millpond.stores.objects.copies import CACHE_MAX, CopiesOf
 from millpond.stores.objects.folder import FolderObjects, put_all, read_at_once, settle, sweep_partial
@@ -21,6 +30,6 @@ from millpond.stores.objects.protocol import Beside, Level, ObjectInfo, Objects,
 __all__ = (
     "CACHE_MAX", "Beside", "CopiesOf", "FolderBeforeBucket", "FolderObjects", "Level", "MemoryObjects", "ObjectInfo",
     "ObjectStore", "Objects", "ObjectsBelow", "Part", "StoreBelow", "TaggedObject", "at_once", "can_presign",
-    "forget_copies", "is_whole", "open_objects", "presign", "put_all", "read_at_once", "read_parts", "settle",
-    "sweep_partial",
+    "forget_copies", "hold_read", "is_whole", "open_objects", "presign", "put_all", "read_at_once", "read_once",
+    "read_parts", "settle", "sweep_partial", "uncopied",
 )  # fmt: skip

@@ -15,13 +15,17 @@ Invariants:
 * A copy has the content of its object; its bytes may have another form, in which this machine reads it.
 * Nothing is removed from the bucket here: processes of other machines, whose locks are not seen, may need it.
 * A copy is never a reason not to put an object: what a collection removed may still have one.
+* What was read of manifests and indexes is held like a copy: each load and each fold needs them again.
 """
 
 from __future__ import annotations
 
+import os
 from contextlib import contextmanager, suppress
+from functools import partial
+from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 import xxhash
@@ -29,7 +33,8 @@ import xxhash
 from millpond.errors import NotFound, Unavailable
 from millpond.kernel.cache import Cache
 from millpond.stores.files import disk_errors, unfinished_file
-from millpond.stores.objects.folder import FolderObjects, ready_to_write
+from millpond.stores.objects.at_once import at_once
+from millpond.stores.objects.folder import FolderObjects, partial_folder, ready_to_write
 from millpond.stores.objects.protocol import check_name
 from millpond.stores.verified import verify_once
 
@@ -39,9 +44,16 @@ if TYPE_CHECKING:
     from millpond.stores.objects.copies import CopiesOf
     from millpond.stores.objects.protocol import ObjectInfo, Objects
 
-__all__ = ("BlockCopies", "FolderBeforeBucket", "KnownObjects", "Part", "forget_copies", "is_whole", "read_parts")
+__all__ = (
+    "BlockCopies", "FolderBeforeBucket", "KnownObjects", "Part", "forget_copies", "hold_read", "is_whole", "read_once",
+    "read_parts", "uncopied",
+)  # fmt: skip
+
+T = TypeVar("T")
 
 _BLOCKS = "blocks"
+READ_BYTES_MAX = 16 << 20
+"""The bytes of the objects whose content is held as values, for each map."""
 KNOWN_MAX = 100_000
 """The objects that are known to be in the bucket; of others that are written again, each costs a request."""
 
@@ -52,6 +64,28 @@ def forget_copies(objects: Objects) -> None:
         # File by file: another process may be about to put one into the same folder.
         for copy in objects.copies.below(objects.root):
             copy.file.unlink(missing_ok=True)
+        objects.read.clear()
+
+
+def read_once(objects: object, name: str, fetch: Callable[[], pa.Buffer], read: Callable[[pa.Buffer], T]) -> T:
+    """The content of an object whose name stands for it, as `read` has it of the bytes; held where it lies in a bucket.
+
+    Raises: what `fetch` and `read` raise.
+    """
+    if not isinstance(objects, FolderBeforeBucket):
+        return read(fetch())
+
+    def content() -> tuple[T, int]:
+        data = fetch()
+        return read(data), data.size
+
+    return objects.read.get_or_make(name, content)[0]
+
+
+def hold_read(objects: object, name: str, content: object, size: int) -> None:
+    """Hold the content of an object of so many bytes that was put, as `read_once` does."""
+    if isinstance(objects, FolderBeforeBucket):
+        objects.read.put(name, (content, size))
 
 
 def is_whole(objects: Objects, name: str, size: int) -> bool:
@@ -90,20 +124,19 @@ def read_parts(objects: Objects, name: str, parts: Sequence[Part]) -> list[bytes
 
 def _sound_parts(objects: Objects, name: str, parts: Sequence[Part]) -> list[bytes | pa.Buffer | None]:
     begin, stop = parts[0].start, parts[-1].stop
-    data = memoryview(objects.get_range(name, begin, stop))
-    pieces = (data[part.start - begin : part.stop - begin] for part in parts)
-    return [bytes(piece) if part.sound(piece) else None for part, piece in zip(parts, pieces, strict=True)]
+    data = pa.py_buffer(objects.get_range(name, begin, stop))
+    pieces = (data[part.start - begin : part.stop - begin] for part in parts)  # nothing is copied
+    return [piece if part.sound(piece) else None for part, piece in zip(parts, pieces, strict=True)]
 
 
 class BlockCopies:
     """The copies of parts of objects, each in a file of its own."""
 
     def __init__(
-        self, bucket: Objects, copies: CopiesOf, folder: Path, here: Callable[[str], pa.Buffer],
-        keep: Callable[[str, memoryview], None],
-    ) -> None:  # fmt: skip
-        """`here` maps a copy in the folder, `keep` has one there if there is room."""
-        self._bucket, self._copies, self._folder, self._here, self._keep = bucket, copies, folder, here, keep
+        self, bucket: Objects, copies: CopiesOf, folder: Path, keep: Callable[[str, memoryview], None]
+    ) -> None:
+        """`keep` has a copy in the folder if there is room."""
+        self._bucket, self._copies, self._folder, self._keep = bucket, copies, folder, keep
 
     def get(self, name: str, parts: Sequence[Part]) -> list[bytes | pa.Buffer | None]:
         """As `read_parts`. What is fetched and sound becomes copies.
@@ -120,14 +153,21 @@ class BlockCopies:
             if held[number] is None and data is not None:
                 self._keep(copies[number], memoryview(data))
                 # Without one there was no room, or another process has made some.
-                held[number] = self._sound_copy(copies[number], parts[number]) or data
+                held[number] = self._mapped(copies[number]) or data
         return held
+
+    def _mapped(self, copy: str) -> pa.Buffer | None:
+        """A copy as it is; None when there is none."""
+        try:
+            with pa.memory_map(f"{self._folder}/{copy}") as file:
+                return file.read_buffer()
+        except OSError:
+            return None
 
     def _sound_copy(self, copy: str, part: Part) -> pa.Buffer | None:
         """A copy, mapped; None when there is none, and of one that is damaged, which goes."""
-        try:
-            held = self._here(copy)
-        except NotFound:
+        held = self._mapped(copy)
+        if held is None:
             return None
         if not part.sound(held):
             (self._folder / copy).unlink(missing_ok=True)
@@ -163,17 +203,28 @@ class KnownObjects:
 
         Raises: `Unavailable`, kind `files_collected`, for one without a copy.
         """
-        for name in names:
-            with self.putting(name):
-                if self._bucket.exists(name):
-                    continue
-                copy = self._copy_of(name)
-                if copy is None:
-                    raise Unavailable(
-                        "a file was collected while it was about to be used again", kind="files_collected",
-                        object=name, where=self._bucket.where, hint="do it again",
-                    )  # fmt: skip
-                self._bucket.put(name, copy)
+        at_once(self._bucket, [partial(self._put_again, name) for name in names])
+
+    def _put_again(self, name: str) -> None:
+        with self.putting(name):
+            if self._bucket.exists(name):
+                return
+            copy = self._copy_of(name)
+            if copy is None:
+                raise Unavailable(
+                    "a file was collected while it was about to be used again", kind="files_collected",
+                    object=name, where=self._bucket.where, hint="do it again",
+                )  # fmt: skip
+            self._bucket.put(name, copy)
+
+
+def uncopied(objects: Objects) -> Objects:
+    """The same objects, but what is put among those of a bucket has no copy here: others read what a task writes."""
+    if not isinstance(objects, FolderBeforeBucket):
+        return objects
+    twin = object.__new__(FolderBeforeBucket)
+    twin.__dict__.update(objects.__dict__, copied=False)
+    return twin
 
 
 def _reopened(elsewhere: Callable[[], FolderBeforeBucket]) -> FolderBeforeBucket:
@@ -188,6 +239,8 @@ class FolderBeforeBucket(FolderObjects):
 
     collected = False
     in_blocks = True
+    copied = True
+    """False where what is put has no copy."""
 
     def __init__(
         self, where: str | Path, bucket: Objects, copies: CopiesOf, *,
@@ -196,7 +249,8 @@ class FolderBeforeBucket(FolderObjects):
         super().__init__(where)
         self.bucket, self.copies, self._elsewhere = bucket, copies, elsewhere
         self.known = KnownObjects(bucket, self._to_put)
-        self.blocks = BlockCopies(bucket, copies, self.root, super().get, self._keep)
+        self.read: Cache[str, Any] = Cache(READ_BYTES_MAX, itemgetter(1))
+        self.blocks = BlockCopies(bucket, copies, self.root, self._keep)
 
     def __reduce__(self) -> tuple[object, ...]:
         if self._elsewhere is None:
@@ -207,7 +261,7 @@ class FolderBeforeBucket(FolderObjects):
         return check_name(name).partition("/")[0] in self.copies.own
 
     def put(self, name: str, data: bytes | memoryview | pa.Buffer) -> None:
-        """Store an object in the bucket, and its copy where there is room.
+        """Store an object in the bucket, and its copy, where there is to be one and there is room.
 
         Raises: `Unavailable`, `Denied`.
         """
@@ -216,7 +270,8 @@ class FolderBeforeBucket(FolderObjects):
             return
         with self.known.putting(name):
             self.bucket.put(name, data)
-        self._keep_in_form(name, pa.py_buffer(data))
+        if self.copied:
+            self._keep_in_form(name, pa.py_buffer(data))
 
     def _keep_in_form(self, name: str, data: pa.Buffer) -> None:
         """Have a copy of sound bytes of an object, in the form of this machine."""
@@ -231,12 +286,20 @@ class FolderBeforeBucket(FolderObjects):
         file = self.root / name
         with suppress(Unavailable, FileNotFoundError):  # without room; or the folder goes, of a map that was dropped
             if self.copies.make_room(data.nbytes):
-                self.root.mkdir(parents=True, exist_ok=True)
-                with disk_errors(file), unfinished_file(ready_to_write(self.root, file)) as unfinished:
-                    unfinished.write(data)
-                    unfinished.flush()
-                    Path(unfinished.name).replace(file)
+                with disk_errors(file):
+                    try:
+                        self._write(file, data)
+                    except FileNotFoundError:  # the first, or of a folder that was removed
+                        self.root.mkdir(parents=True, exist_ok=True)
+                        ready_to_write(self.root, file)
+                        self._write(file, data)
                 self.copies.use(file)
+
+    def _write(self, file: Path, data: memoryview) -> None:
+        with unfinished_file(partial_folder(self.root)) as unfinished:
+            unfinished.write(data)
+            unfinished.flush()
+            os.replace(unfinished.name, file)  # noqa: PTH105 - the name of an open file is text
 
     def get(self, name: str) -> pa.Buffer:
         """All bytes of an object; one that is not here is fetched.
@@ -295,6 +358,7 @@ class FolderBeforeBucket(FolderObjects):
             super().rename(name, target)
             return
         self.bucket.rename(name, target)
+        self.read.pop(name)
         self.delete(name)
 
     def list(self, under: str = "", *, prefix: str = "", after: str = "") -> Iterator[ObjectInfo]:

@@ -47,7 +47,7 @@ from millpond.stores.objects.protocol import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-__all__ = ("FolderObjects", "put_all", "read_at_once", "ready_to_write", "settle", "sweep_partial")
+__all__ = ("FolderObjects", "partial_folder", "put_all", "read_at_once", "ready_to_write", "settle", "sweep_partial")
 
 _PARTIAL, _SWAP_LOCK = ".partial", ".swap.lock"
 AT_ONCE_BYTES_MAX = 64 << 10
@@ -268,9 +268,14 @@ def _not_held() -> WouldBlock:
     return WouldBlock("the bytes are not held in memory", hint="read them where waiting is allowed")
 
 
+def partial_folder(root: Path) -> Path:
+    """The folder for partial files."""
+    return root / _PARTIAL
+
+
 def ready_to_write(root: Path, target: Path) -> Path:
-    """The folder for partial files; the one of the target is made, too."""
-    partial = root / _PARTIAL
+    """The folder for partial files, made; the one of the target is, too."""
+    partial = partial_folder(root)
     partial.mkdir(exist_ok=True)
     _make_folder(target.parent, root)
     return partial
@@ -319,7 +324,11 @@ def settle(objects: Objects, under: str) -> None:
     A write does so for its own object. But one that finds an object in its place, put there by a process that died
     before it could make the name durable, must not build on it yet. Other stores show nothing that is not durable.
     """
-    if isinstance(objects, FolderObjects) and (folder := objects.root / check_name(under)).is_dir():
+    if (
+        isinstance(objects, FolderObjects)
+        and objects.collected
+        and (folder := objects.root / check_name(under)).is_dir()
+    ):
         sync(folder)
 
 
