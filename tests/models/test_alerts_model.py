@@ -27,7 +27,7 @@ import millpond
 from millpond.errors import MillpondError
 from millpond.kernel.steps import listening
 from millpond.maps.parts import part
-from millpond.stores.objects import MemoryObjects
+from millpond.stores.objects import open_objects
 from tests.harness.buckets.processes import pond_over
 from tests.rings.sampling import examples
 
@@ -115,7 +115,7 @@ class Story:
 
     folder: Path
     resolution: str
-    bucket: MemoryObjects | None = None
+    bucket: Path | None = None
     store: str = "layers"
     ponds: list[millpond.Pond] = field(default_factory=list)
     rows: list[Row] = field(default_factory=list)
@@ -135,7 +135,8 @@ class Story:
     def opened(self) -> millpond.Pond:
         if self.bucket is None:
             return millpond.open(self.folder)
-        return pond_over(self.bucket, self.folder / f"{next(self.numbers)}")
+        folder = self.folder / f"{next(self.numbers)}"
+        return pond_over(open_objects(self.bucket), folder, address=str(self.bucket))
 
     @property
     def pond(self) -> millpond.Pond:
@@ -239,7 +240,8 @@ def test_alerts_of_a_shard_are_told_by_the_merge_of_each_load(
 def test_alerts_of_a_bucket_are_told_once_whichever_process_loads(
     tmp_path_factory: pytest.TempPathFactory, resolution: str, story: list[tuple[Any, ...]]
 ) -> None:
-    play(Story(tmp_path_factory.mktemp("alerts"), resolution, MemoryObjects()), story)
+    folder = tmp_path_factory.mktemp("alerts")
+    play(Story(folder, resolution, folder / "bucket"), story)
 
 
 def play(tale: Story, story: list[tuple[Any, ...]]) -> None:

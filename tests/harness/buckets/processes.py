@@ -1,4 +1,4 @@
-"""Ponds of one bucket in memory, each opened as by a process of its own."""
+"""Ponds of one bucket, in memory or a folder, each opened as by a process of its own."""
 
 from __future__ import annotations
 
@@ -18,10 +18,13 @@ __all__ = ("pond_over",)
 
 
 def pond_over(
-    objects: ObjectStore, folder: Path, clock: Clock | None = None, retention: Retention = AS_BEFORE
+    objects: ObjectStore, folder: Path, clock: Clock | None = None, retention: Retention = AS_BEFORE,
+    address: str = "memory://",
 ) -> Pond:  # fmt: skip
-    """The pond in a bucket; `folder` is for copies, and of one process alone."""
+    """The pond in a bucket; `folder` is for copies, and of one process alone. Its repositories lie below the address:
+    in memory, each process has its own.
+    """
     clock = clock or SystemClock()
-    place = BucketPlace("memory://", folder, clock, 0.0)
+    place = BucketPlace(address, folder, clock, 0.0)
     object.__setattr__(place, "objects", objects)
     return Pond(place.folder, create=True, clock=clock, retention=retention, store="layers", place=place)
