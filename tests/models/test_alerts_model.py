@@ -26,6 +26,7 @@ from hypothesis import strategies as st
 import millpond
 from millpond.errors import MillpondError
 from millpond.kernel.steps import listening
+from millpond.maps.alerts import merged
 from millpond.maps.parts import part
 from millpond.stores.objects import open_objects
 from tests.harness.buckets.processes import pond_over
@@ -191,6 +192,7 @@ class Story:
         elif what == "load":
             with pytest.MonkeyPatch.context() as patched:
                 patched.setattr(part, "PART_ROWS_MAX", 2)
+                patched.setattr(merged, "SHARE_ROWS", 3)
                 target.load(pa.Table.from_pylist(content, COLUMNS).to_reader(1))
         elif what == "convert":
             pond.alter_map("sales", store="shard" if layered else "layers")

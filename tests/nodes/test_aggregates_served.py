@@ -172,18 +172,21 @@ def test_tables_by_query_and_alerts_of_a_node(serve: Any, tmp_path: Path) -> Non
         assert late.get("a", AT) == {"n": 12, "mean_sum": 30.0, "mean_count": 12, "mean": 2.5}
 
 
+@pytest.mark.parametrize("store", ["layers", "shard"])
 def test_a_load_that_a_node_takes_is_told_once_and_begins_one_run(
-    serve: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    serve: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str
 ) -> None:
     node = serve(server_data=str(tmp_path / "pond"))
     monkeypatch.setattr(part, "PART_ROWS_MAX", 7)  # no part alone reaches the condition
     with millpond.open(node.url) as remote:
-        sales = remote.create_map("sales", kind="aggregate", value="orders long count", resolution="1 hour")
+        made: dict[str, Any] = {"value": "orders long count", "resolution": "1 hour", "store": store}
+        sales = remote.create_map("sales", kind="aggregate", **made)
         sales.alerts.add("orders > 30", name="many")
         world = World(node.pond, on="alerted:sales/many", overlap=True)
         brought = pa.Table.from_pylist([{"key": "a", "time": AT}] * 40)
-        for parts in (1, 0):
-            assert sales.load(brought.to_reader(4)).parts == parts
+        for is_new in (True, False):
+            assert (sales.load(brought.to_reader(4)).parts > 0) == is_new
+            node.until(lambda: [*remote.events.read("millpond", "alerts/sales")])
             world.look(times=2)
         [event] = remote.events.read("millpond", "alerts/sales")
         assert world.began() == [event.id]
