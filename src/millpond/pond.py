@@ -211,7 +211,7 @@ class Pond(PondFace, RefsFace):
 
         return Loads(
             self.space, self.folder, self.clock, keep_ms=self._retention_ms, memory_max=self.loading.memory_max,
-            open_reports=lambda: self.reports,
+            open_reports=lambda: self.reports, tell_alerts=self._tell_alerts,
         )  # fmt: skip
 
     @opened_once

@@ -1,4 +1,5 @@
-"""Alerts are told as brute force tells them: loads, merges, reverts, deletes and folds, cut off anywhere.
+"""Alerts are told as brute force tells them: loads, merges, reverts, deletes and folds, cut off anywhere; in a folder,
+in a bucket by two processes in turn, and in shards, which loads reach in several parts.
 
 Of each change the model looks at all rows, as a scan shows them, before and after.
 """
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -24,9 +26,16 @@ from hypothesis import strategies as st
 import millpond
 from millpond.errors import MillpondError
 from millpond.kernel.steps import listening
+from millpond.maps.alerts import merged
+from millpond.maps.parts import part
+from millpond.stores.objects import open_objects
+from tests.harness.buckets.processes import pond_over
 from tests.rings.sampling import examples
 
 EXAMPLES = examples(8, 150)
+IN_A_BUCKET, IN_A_SHARD = examples(2, 40), examples(6, 120)
+COLUMNS = pa.schema([("key", pa.string()), ("time", pa.timestamp("ms", "UTC")), ("total", pa.int64()),
+                     ("text", pa.string()), ("top", pa.int64())])  # fmt: skip
 VALUE = "orders long count, total long sum, top long max, mean average of total/orders, text string latest"
 HOUR_MS = 3_600_000
 BEGAN = datetime(2024, 10, 26, 20, tzinfo=UTC)
@@ -39,7 +48,8 @@ RULES = {
     "some": ("key != 'b' and (top = 9 or text is null)", 1),
 }
 CUTS = ("layers.layer_written", "load.layers_placed", "load.received", "load.committed", "alerts.appended",
-        "alerts.told", "refs.published")  # fmt: skip
+        "alerts.told", "refs.published", "merge.part_put", "shard.changed_uncommitted", "shard.changed",
+        "merge.dequeued")  # fmt: skip
 
 Row = dict[str, Any]
 Address = tuple[str, int]
@@ -95,13 +105,20 @@ acts = st.one_of(
 )  # fmt: skip
 
 
+converted = st.tuples(st.just("convert"), st.none(), st.none(), st.none())
+
+
 @dataclass
 class Story:
-    """A pond that is opened again for each act, and the alerts that it has to tell."""
+    """A pond that is opened again when it was cut off, and the alerts that it has to tell; of a bucket, as two
+    processes have it, which take turns.
+    """
 
     folder: Path
     resolution: str
-    pond: millpond.Pond = field(init=False)
+    bucket: Path | None = None
+    store: str = "layers"
+    ponds: list[millpond.Pond] = field(default_factory=list)
     rows: list[Row] = field(default_factory=list)
     expected: Counter[tuple[str, str, int]] = field(default_factory=Counter)
     numbers: Iterator[int] = field(default_factory=itertools.count)
@@ -116,10 +133,25 @@ class Story:
     def buckets(self, name: str) -> int:
         return 1 if self.resolution == "none" else RULES[name][1]
 
+    def opened(self) -> millpond.Pond:
+        if self.bucket is None:
+            return millpond.open(self.folder)
+        folder = self.folder / f"{next(self.numbers)}"
+        return pond_over(open_objects(self.bucket), folder, address=str(self.bucket))
+
+    @property
+    def pond(self) -> millpond.Pond:
+        """The pond of the process whose turn it is."""
+        return self.ponds[0]
+
+    def close(self) -> None:
+        for pond in self.ponds:
+            pond.close()
+
     def begin(self) -> None:
-        self.pond = millpond.open(self.folder)
+        self.ponds = [self.opened() for _ in range(1 if self.bucket is None else 2)]
         sales = self.pond.create_map("sales", kind="aggregate", value=VALUE, resolution=self.resolution,
-                                     time_zone=ZONES[self.resolution])  # fmt: skip
+                                     time_zone=ZONES[self.resolution], store=self.store)  # fmt: skip
         for name, (when, _) in RULES.items():
             sales.alerts.add(when, name=name, buckets=self.buckets(name))
         self.pond.branch("fix", source="main")
@@ -132,10 +164,11 @@ class Story:
                 self._do(self.pond, what, branch, content)
         except Cut:
             self.pond.close()
-            self.pond = millpond.open(self.folder)
+            self.ponds[0] = self.opened()
             self._see()  # it was done before the cut, or not; to revert again undoes it
             self._do(self.pond, what, branch, content)
         self._see()
+        self.ponds.reverse()
 
     def _see(self) -> None:
         rows = self.pond.map("sales").scan().read_all().to_pylist()
@@ -150,16 +183,24 @@ class Story:
         millis = event["time"] * step + next(self.numbers)  # no two are the same
         return event | {"time": BEGAN + timedelta(milliseconds=millis), "top": event["total"]}
 
-    @staticmethod
-    def _do(pond: millpond.Pond, what: str, branch: bool | None, content: Any) -> None:
-        target = pond.branch("fix").map("sales") if branch else pond.map("sales")
-        if what == "load":
+    def _do(self, pond: millpond.Pond, what: str, branch: bool | None, content: Any) -> None:
+        layered = pond.map("sales").layers is not None
+        branched = branch and self.store == "layers"  # shards have no branches
+        target = pond.branch("fix").map("sales") if branched else pond.map("sales")
+        if what == "load" and layered:
             target.load(content)
+        elif what == "load":
+            with pytest.MonkeyPatch.context() as patched:
+                patched.setattr(part, "PART_ROWS_MAX", 2)
+                patched.setattr(merged, "SHARE_ROWS", 3)
+                target.load(pa.Table.from_pylist(content, COLUMNS).to_reader(1))
+        elif what == "convert":
+            pond.alter_map("sales", store="shard" if layered else "layers")
         elif what == "delete":
             target.delete([("key", "=", content)])
         elif what == "compact":
             target.compact()
-        else:
+        elif self.store == "layers":
             with suppress(MillpondError):  # what cannot be right is refused, and changes nothing
                 pond.refs.merge("fix", "main") if what == "merge" else pond.refs.revert("main")
 
@@ -177,16 +218,39 @@ def _end(at: str | None, name: str) -> None:
         raise Cut
 
 
+stories = given(st.sampled_from([*ZONES]), st.lists(acts, min_size=1, max_size=8))
+
+
 @settings(max_examples=EXAMPLES, deadline=None)
-@given(st.sampled_from([*ZONES]), st.lists(acts, min_size=1, max_size=8))
+@stories
 def test_alerts_are_told_once_for_each_crossing(
     tmp_path_factory: pytest.TempPathFactory, resolution: str, story: list[tuple[Any, ...]]
 ) -> None:
-    tale = Story(tmp_path_factory.mktemp("alerts") / "pond", resolution)
+    play(Story(tmp_path_factory.mktemp("alerts") / "pond", resolution), story)
+
+
+@settings(max_examples=IN_A_SHARD, deadline=None)
+@given(st.sampled_from([*ZONES]), st.lists(acts | converted, min_size=1, max_size=8))
+def test_alerts_of_a_shard_are_told_by_the_merge_of_each_load(
+    tmp_path_factory: pytest.TempPathFactory, resolution: str, story: list[tuple[Any, ...]]
+) -> None:
+    play(Story(tmp_path_factory.mktemp("alerts") / "pond", resolution, store="shard"), story)
+
+
+@settings(max_examples=IN_A_BUCKET, deadline=None)
+@stories
+def test_alerts_of_a_bucket_are_told_once_whichever_process_loads(
+    tmp_path_factory: pytest.TempPathFactory, resolution: str, story: list[tuple[Any, ...]]
+) -> None:
+    folder = tmp_path_factory.mktemp("alerts")
+    play(Story(folder, resolution, folder / "bucket"), story)
+
+
+def play(tale: Story, story: list[tuple[Any, ...]]) -> None:
     tale.begin()
     try:
         for act in story:
             tale.act(*act)
         tale.check()
     finally:
-        tale.pond.close()
+        tale.close()

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import millpond
+from millpond.clock import ManualClock
 from millpond.errors import Corrupt, Invalid, MillpondError
 from millpond.maps.inputs.normalise import normalise
 from millpond.maps.model.event_digest import digest_salt
@@ -48,9 +49,9 @@ def check_tags(remote: Any) -> None:
     assert caught.value.kind == "resolution_finer"
 
 
-def test_a_node_answers_about_an_aggregate_of_its_folder(serve: Any, tmp_path: Path) -> None:
+def test_a_node_answers_about_an_aggregate_of_its_folder(serve: Any, tmp_path: Path, clock: ManualClock) -> None:
     value = "orders long count, total double sum"
-    with millpond.open(tmp_path / "pond") as pond:
+    with millpond.open(tmp_path / "pond", clock=clock) as pond:
         pond.create_map("sales", kind="aggregate", value=value, resolution="1 hour").load(EVENTS)
         hits = pond.create_map("hits", kind="histogram", key="tags", resolution="1 hour")
         hits.load([{"tags": {"host": host, "dc": "x"}, "time": AT, "value": 2} for host in "abb"])
@@ -71,8 +72,29 @@ def test_a_node_answers_about_an_aggregate_of_its_folder(serve: Any, tmp_path: P
             with pytest.raises(Invalid) as caught:
                 act()
             assert caught.value.kind == "aggregate_unsupported"
-        with pytest.raises(Invalid, match="as it is now"):
-            sales.lookup(["Lyon"], between=(AT, AT), known_at=AT)
+        check_known(clock, sales)
+
+
+def check_known(clock: ManualClock, sales: Any) -> None:
+    """A node combines buckets also as they were known at a moment."""
+    now = clock.now_ms()
+    clock.advance(60_000)
+    sales.load([{"key": "Lyon", "time": AT, "total": 9.0}])
+    span, before = (EVENTS[0]["time"], "2024-03-31T00:00Z"), {"orders": 4, "total": 6.0}
+    assert sales.lookup(["Lyon", "Nice"], between=span, known_at=now).to_pylist() == [before, None]
+    assert sales.get("Lyon", AT, known_at=now, resolution="1 day") == before
+    assert sales.get("Lyon", AT, known_at=now + 3_600_000, resolution="1 day")["orders"] == 5
+    times = [datetime.fromisoformat(time) for time in span]
+    columns = (times[0], [times[1], times[0]])
+    assert sales.lookup(["Lyon", "Lyon"], between=columns, known_at=now).to_pylist() == [before, None]
+    for act in (
+        lambda: sales.lookup(["Lyon"], AT, between=span, known_at=now),
+        lambda: sales.lookup(["Lyon"], AT, between=span, known_at=now, resolution="1 day"),
+        lambda: sales.lookup(["Lyon"], between=AT, known_at=now),
+    ):
+        with pytest.raises(Invalid) as caught:
+            act()
+        assert caught.value.kind == "between"
 
 
 VALUE = "orders long count, total double sum, last string latest, users distinct, size quantiles(0.5)"
@@ -150,18 +172,21 @@ def test_tables_by_query_and_alerts_of_a_node(serve: Any, tmp_path: Path) -> Non
         assert late.get("a", AT) == {"n": 12, "mean_sum": 30.0, "mean_count": 12, "mean": 2.5}
 
 
+@pytest.mark.parametrize("store", ["layers", "shard"])
 def test_a_load_that_a_node_takes_is_told_once_and_begins_one_run(
-    serve: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    serve: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str
 ) -> None:
     node = serve(server_data=str(tmp_path / "pond"))
     monkeypatch.setattr(part, "PART_ROWS_MAX", 7)  # no part alone reaches the condition
     with millpond.open(node.url) as remote:
-        sales = remote.create_map("sales", kind="aggregate", value="orders long count", resolution="1 hour")
+        made: dict[str, Any] = {"value": "orders long count", "resolution": "1 hour", "store": store}
+        sales = remote.create_map("sales", kind="aggregate", **made)
         sales.alerts.add("orders > 30", name="many")
         world = World(node.pond, on="alerted:sales/many", overlap=True)
         brought = pa.Table.from_pylist([{"key": "a", "time": AT}] * 40)
-        for parts in (1, 0):
-            assert sales.load(brought.to_reader(4)).parts == parts
+        for is_new in (True, False):
+            assert (sales.load(brought.to_reader(4)).parts > 0) == is_new
+            node.until(lambda: [*remote.events.read("millpond", "alerts/sales")])
             world.look(times=2)
         [event] = remote.events.read("millpond", "alerts/sales")
         assert world.began() == [event.id]

@@ -10,7 +10,7 @@ import pytest
 
 import millpond
 from millpond.clock import ManualClock
-from millpond.errors import Corrupt, Invalid, MillpondError
+from millpond.errors import Invalid, MillpondError
 from millpond.maps.inputs.mapping import mapping_of
 from millpond.maps.inputs.normalise import normalise
 from millpond.maps.layered.maintenance import fold_due
@@ -220,7 +220,6 @@ def test_a_definition_that_cannot_be_is_refused(pond: Pond, settings: dict[str, 
 @pytest.mark.parametrize(
     "act",
     [
-        lambda pond, sales: (sales.alerts.add("orders > 1"), pond.alter_map("sales", store="shard")),
         lambda pond, _: pond.alter_map("sales", condense="1d"),
         lambda pond, _: pond.alter_map("sales", overwrite=False),
         lambda pond, _: pond.alter_map("sales", add={"gust": "double"}),
@@ -229,7 +228,7 @@ def test_a_definition_that_cannot_be_is_refused(pond: Pond, settings: dict[str, 
         lambda _, sales: sales.condense("2024-01-02T00:00Z"),
         lambda _, sales: sales.snapshot(window=(HOUR, None)),
     ],
-    ids=["shard", "condense", "overwrite", "add", "drop", "extra", "condensed", "window"],
+    ids=["condense", "overwrite", "add", "drop", "extra", "condensed", "window"],
 )
 @pytest.mark.usefixtures("process")
 def test_what_an_aggregate_does_not_do_is_refused_by_name(pond: Pond, sales: Map, act: Any) -> None:
@@ -457,22 +456,6 @@ def test_an_aggregate_is_copied_backed_up_and_opened_again(pond: Pond, sales: Ma
         assert (definition, second.map("sales").get("a", at=HOUR)["orders"]) == (sales.definition, 2)
     pond.drop_map("sales")
     assert pond.verify().ok
-
-
-@pytest.mark.usefixtures("process")
-def test_of_copies_in_quarantine_one_that_is_whole_counts(pond: Pond) -> None:
-    sums = pond.create_map("sums", kind="aggregate", value="total long sum", resolution="none", store="shard")
-    largest = 2**63 - 1
-    sums.load([{"key": "a", "time": 1, "total": largest}])
-    for _ in range(2):  # nothing counted, so the same events may come again
-        with pytest.raises(Corrupt, match="quarantine"):
-            sums.load([{"key": "a", "time": 1, "total": 1}])
-    sums.load([{"key": "a", "time": 1, "total": -10}])
-    first, _ = sorted((pond.folder / "quarantine").iterdir())
-    (first / "data.mdb").write_bytes(b"damaged")
-    pond.parts.retry()
-    assert sums.get("a", at=1) == {"total": largest - 9}
-    assert not pond.parts.list(state="quarantined")
 
 
 def test_files_are_loaded_as_rows_are(pond: Pond, sales: Map, tmp_path: Path) -> None:

@@ -27,7 +27,8 @@ numbers = st.none() | st.integers(-5, 5) | st.sampled_from((0.1, 1e308, -1e308, 
 NOTHING: dict[str, float | None] = dict.fromkeys(RULES)
 rows = st.fixed_dictionaries(dict.fromkeys(RULES, numbers))
 layers = st.lists(st.dictionaries(st.integers(0, 4), rows, min_size=1), min_size=1, max_size=4)
-tests = st.tuples(st.sampled_from([*RULES]), st.sampled_from(["<", "<=", "=", ">=", ">"]), st.integers(-9, 9) | numbers)
+comparisons = st.sampled_from(["<", "<=", "=", ">=", ">", "is null"])
+tests = st.tuples(st.sampled_from([*RULES]), comparisons, st.integers(-9, 9) | numbers)
 
 
 @pytest.fixture(scope="module")
@@ -38,8 +39,8 @@ def definition(tmp_path_factory: pytest.TempPathFactory) -> MapDefinition:
 
 
 def holds(value: float | None, comparison: str, bound: float) -> bool:
-    if value is None:
-        return False
+    if value is None or comparison == "is null":
+        return value is None and comparison == "is null"
     return {"<": value < bound, "<=": value <= bound, "=": value == bound, ">=": value >= bound,
             ">": value > bound}[comparison]  # fmt: skip
 
@@ -66,7 +67,8 @@ def test_no_group_is_left_out_that_a_condition_takes(
 ) -> None:  # fmt: skip
     parts = [(name, comparison, 0 if bound is None else bound) for name, comparison, bound in parts]
     brought, *below = stack
-    condition = predicate(definition, [*parts])
+    condition = predicate(definition, [part for part in parts if part[1] != "is null"])
+    condition = replace(condition, nulls=frozenset(name for name, test, _ in parts if test == "is null"))
     with np.errstate(all="raise", under="ignore"):
         held = replace(SnapshotManifest.empty(definition, created_ms=0), layers=tuple(map(layer_of, below)))
         limits = limits_of(definition, condition, held, layer_of(brought))
@@ -82,10 +84,13 @@ def test_no_group_is_left_out_that_a_condition_takes(
 
 def test_a_rule_is_met_when_it_comes_within_reach(tmp_path: Path) -> None:
     with millpond.open(tmp_path / "pond") as pond:
-        sales = pond.create_map("sales", kind="aggregate", value="orders long count", resolution="none")
-        sales.load([{"key": "a", "time": 1}] * 3)
+        value = "orders long count, total long sum"
+        sales = pond.create_map("sales", kind="aggregate", value=value, resolution="none")
+        sales.load([{"key": "a", "time": 1, "total": 1}] * 3)
         sales.alerts.add("orders > 5", name="many")
-        assert sales.freeze().layers[0].extremes == (("orders", 3.0, 3.0),)
+        sales.alerts.add("orders > 5 and (total is null or total is null and key = 'b')", name="none")
+        assert predicate(sales.definition, sales.alerts.list()[1].when).nulls == {"total"}
+        assert sales.freeze().layers[0].extremes == (("orders", 3.0, 3.0), ("total", 3.0, 3.0))
         for more, keys in ((2, []), (1, ["a"])):
-            sales.load([{"key": "a", "time": 1}] * more)
+            sales.load([{"key": "a", "time": 1, "total": 1}] * more)
             assert [event.headers["key"] for event in pond.events.read("millpond", "alerts/sales")] == keys

@@ -16,6 +16,7 @@ from littlehorse.workflow import Workflow, WorkflowThread
 
 from millpond.clock import ManualClock
 from millpond.errors import Invalid
+from millpond.nodes import data_starts
 from millpond.nodes.data_starts import DataStarts
 from millpond.pipelines import alert, alerted, committed, loaded, pipeline, sql
 from millpond.pipelines.plan import drawn
@@ -218,6 +219,22 @@ def test_each_alert_of_a_rule_begins_one_run_and_others_none() -> None:
         gone = World(pond, on="alerted:nothing")
         gone.look()
         assert gone.began() == []
+
+
+def test_of_more_alerts_than_a_look_reads_the_last_begins_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(data_starts, "LOADS_READ", 2)
+    with temporary_pond() as pond:
+        sales = pond.create_map("sales", kind="aggregate", value="orders long count", resolution="none")
+        sales.alerts.add("orders > 0", name="any")
+        own = World(pond, on="alerted:sales/any", missed="last")
+        own.look()
+        sales.load([{"key": f"k{number}", "time": pond.clock.now_ms()} for number in range(5)])
+        last = list(pond.events.read("millpond", "alerts/sales"))[-1].id
+        starts = DataStarts(pond)
+        looks = [starts.look(own.runs._processor) for _ in range(3)]
+        assert looks[:2] == [[], []]
+        own.runs.send(looks[2][0][1])
+        assert own.began() == [last] and own.cursor() == last
 
 
 @pytest.mark.parametrize(

@@ -17,10 +17,11 @@ reached; what a node answers is final.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote
 
+import numpy as np
 import pyarrow as pa
 
 from millpond.arrays.arrow_streams import stream_of
@@ -30,16 +31,22 @@ from millpond.client.snapshots.reader import SnapshotCache, SnapshotReader, snap
 from millpond.clock import Clock
 from millpond.errors import Invalid
 from millpond.maps.inputs.key_columns import OnInvalid, check_on_invalid, instants_of, keys_of, moments_of
+from millpond.maps.inputs.spans import Between, span_of
 from millpond.maps.model.catalogue import dropped_map
 from millpond.maps.model.columns import INSTANT
 from millpond.maps.model.json_values import python_of
-from millpond.times.instants import clear_instant
+from millpond.times.instants import clear_instant, parse_instant
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from millpond.arrays.radix import I64
     from millpond.client.transport import Connection, Nodes
     from millpond.maps.model.definition import MapDefinition
     from millpond.maps.snapshots.snapshot import Snapshot
     from millpond.settings import Settings
+
+    Mask = npt.NDArray[np.bool_]
 
 __all__ = ("ARROW_STREAM", "REQUEST_ROWS", "Questions", "Via")
 
@@ -88,6 +95,25 @@ class Questions:
             return self._remote(definition, keys, at, on_invalid)
         return self.snapshot(definition).lookup(keys, at, on_invalid=on_invalid)
 
+    def lookup_known(
+        self, definition: MapDefinition, keys: Any, at: Any, known_at: Any, between: Between | None,
+        resolution: str | None, on_invalid: OnInvalid,
+    ) -> pa.Array:  # fmt: skip
+        """The buckets of an aggregate `between` two times, or at a coarser `resolution`, as they were known then.
+
+        Raises: as `lookup`; as `Map.lookup`.
+        """
+        check_on_invalid(on_invalid)
+        keys, query = keys_of(definition, keys, on_invalid), {"known_at": str(clear_instant(parse_instant(known_at)))}
+        bounds = {"at": at}
+        if resolution is not None:
+            query["resolution"] = resolution
+        if between is not None:
+            bounds = dict(zip(("since", "until"), span_of(between), strict=True)) | (bounds if resolution else {})
+        timed = {name: moments_of(bound, len(keys), on_invalid) for name, bound in bounds.items()}
+        wide = {name: (np.resize(times, len(keys)), there) for name, (times, there) in timed.items()}
+        return self._in_pieces(definition, keys, wide, query)
+
     def _few(self, name: str, count: int) -> bool:
         """True when so many keys are few enough to be sent to a node."""
         if self.reader(name).cached:
@@ -99,9 +125,6 @@ class Questions:
     def _remote(
         self, definition: MapDefinition, keys: pa.Array, at: Any, on_invalid: OnInvalid, known_at: Any = None
     ) -> pa.Array:  # fmt: skip
-        # Imported here: a single `get` needs no compiled kernels.
-        from millpond.maps.snapshots.snapshot import answer_type
-
         instants, in_range = instants_of(definition, at, len(keys), on_invalid)
         query: dict[str, str] = {}
         if definition.kind.timed and len(instants) == 1 and not len(in_range):
@@ -113,6 +136,15 @@ class Questions:
                 query["known_at"] = str(clear_instant(int(moments[0])))
             else:
                 timed["known_at"] = moments, there
+        return self._in_pieces(definition, keys, timed, query)
+
+    def _in_pieces(
+        self, definition: MapDefinition, keys: pa.Array, timed: Mapping[str, tuple[I64, Mask]], query: dict[str, str]
+    ) -> pa.Array:  # fmt: skip
+        """The answers of nodes to keys with columns of times, some at once."""
+        # Imported here: a single `get` needs no compiled kernels.
+        from millpond.maps.snapshots.snapshot import answer_type
+
         answers = [pa.array([], answer_type(definition))]
         for start in range(0, len(keys), REQUEST_ROWS):
             columns = {"key": keys.slice(start, REQUEST_ROWS)}

@@ -143,18 +143,22 @@ class RemoteMap(MapFace, MapOperations):
         self, keys: Any, at: Any = None, *, on_invalid: OnInvalid = "error", known_at: Any = None,
         between: Between | None = None, resolution: str | None = None,
     ) -> pa.Array:  # fmt: skip
-        """The values of many keys at their times, see `Map.lookup`; a node answers few keys, a local snapshot many, and
-        those `between` two times.
+        """The values of many keys at their times, see `Map.lookup`; a node answers few keys, and as `known_at`, a local
+        snapshot many, and those `between` two times.
 
         Raises: as `Map.lookup`; `Unavailable` when there is no snapshot and no node can be reached.
         """
         if between is not None or resolution is not None:
-            if known_at is not None or (at is not None and resolution is None):
-                raise Invalid(
-                    "a node combines what lies between two times as it is now", kind="between", map=self.name,
-                    hint="leave out at and known_at",
-                )  # fmt: skip
+            if at is not None and resolution is None:
+                raise Invalid("a lookup is at a time, or between two", kind="between", map=self.name,
+                              hint="leave one out")  # fmt: skip
             at = clear_instant(self.questions.clock.now_ms()) if at is None else at
+            if known_at is not None:
+                return self._of_same_map(
+                    lambda: self.questions.lookup_known(
+                        self.definition, keys, at, known_at, between, resolution, on_invalid
+                    )
+                )
             return lookup_combined(self.snapshot(), keys, at, between, resolution, on_invalid)
         return self._of_same_map(
             lambda: self.questions.lookup(self.definition, keys, at, on_invalid=on_invalid, known_at=known_at)

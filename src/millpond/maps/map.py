@@ -114,14 +114,13 @@ class Map(MapFace):
     def alerts(self) -> MapAlerts:
         """The rules of alerts of an aggregate.
 
-        Raises: `Invalid`, kinds `alerts_unsupported` and `aggregate_unsupported`, for a map that has none.
+        Raises: `Invalid`, kind `alerts_unsupported`, for a map that has none.
         """
         from millpond.maps.alerts.map_alerts import MapAlerts
 
         need_alerts(self.definition)
-        if self.layers is None or not self.objects.collected:
-            raise aggregate_unsupported(self.name, "alerts")
-        return MapAlerts(self.layers, self.loading.writing)
+        loading = self.loading
+        return MapAlerts(self.definition, loading.space, loading.clock, self.layers, loading.writing)
 
     def __repr__(self) -> str:
         return f"Map({self.definition.summary})"
@@ -419,7 +418,7 @@ class Map(MapFace):
 
 def go_over(pond_map: Map, definition: MapDefinition, shard: Shard | None) -> None:
     """Let a handle read from the other store from now on: the shard, or layers."""
-    for name in ("shard", "layers", "snapshots"):
+    for name in ("shard", "layers", "snapshots", "alerts"):
         pond_map.__dict__.pop(name, None)
     pond_map.definition, pond_map.opened_shard = definition, shard
     pond_map.__post_init__()

@@ -64,12 +64,13 @@ class _Mark:
 
 @dataclass(slots=True)
 class _Place:
-    """The place where a schedule was last seen: its cursor, up to where the log, or the stream, holds no news, and the
-    looks to leave out.
+    """The place where a schedule was last seen: its cursor, up to where the log, or the stream, was read, the `last`
+    mark there, and the looks to leave out.
     """
 
     after: str
     position: int
+    last: _Mark | None = None
     retries: int = 0
     pause: int = 0
 
@@ -138,17 +139,16 @@ def _position_of(cron: Cron) -> int:
 
 
 def _news(marks: Iterator[tuple[int, _Mark | None]], place: _Place, *, first: bool) -> list[_Mark]:
-    """The first mark behind a place, or the last one; where there is none, the place moves on."""
-    chosen, empty = list[_Mark](), place.position
+    """The first mark behind a place, or the last one, when all are read; till then the place moves on."""
+    chosen, end, count = place.last, place.position, 0
     for position, mark in islice(marks, LOADS_READ):
-        empty = position
-        if mark is not None:
-            chosen = [mark]
-            if first:
-                break
-    if not chosen:
-        place.position = empty
-    return chosen
+        end, chosen, count = position, mark or chosen, count + 1
+        if chosen is not None and first:
+            break
+    if chosen is not None and (first or count < LOADS_READ):
+        return [chosen]
+    place.position, place.last = end, chosen
+    return []
 
 
 def _loads(pond: Pond, names: str, after: int) -> Iterator[tuple[int, _Mark | None]]:

@@ -94,10 +94,11 @@ class LookupService:
 
     def lookup(
         self, name: str, table: pa.Table, at: str | None = None, bytes_max: int = 1 << 31, *,
-        known_at: str | None = None,
+        known_at: str | None = None, resolution: str | None = None,
     ) -> pa.Array:  # fmt: skip
         """The answers to the column `key`, at the column `at`, or all at one instant, now by default; as known at one,
-        or at the column `known_at`.
+        or at the column `known_at`. Of an aggregate between the columns `since` and `until`, or at a coarser
+        `resolution`, as known at one.
 
         Raises: `NotFound` for a map that is not there, `Invalid` for columns that are no keys or times, and for more
         text in the answer than `bytes_max`; as `Past.lookup`.
@@ -107,6 +108,12 @@ class LookupService:
         times: Any = _column(table, "at") if "at" in table.column_names else None
         if times is None and pond_map.kind.timed:
             times = clear_instant(self.clock.now_ms()) if at is None else _whole(at)
+        if "since" in table.column_names or resolution is not None:
+            bounds = [_column(table, name) for name in ("since", "until") if name in table.column_names]
+            return pond_map.lookup(
+                keys, times if resolution else None, on_invalid="miss", between=tuple(bounds) or None,
+                known_at=known_at and _whole(known_at), resolution=resolution,
+            )  # fmt: skip
         moments = _column(table, "known_at") if "known_at" in table.column_names else None
         if moments is not None or known_at is not None:
             instants: Any = _whole(known_at) if moments is None else moments  # type: ignore[arg-type]
@@ -265,7 +272,7 @@ def expanded_bytes(table: pa.Table) -> int:
     Raises: `Invalid`, kind `key_type`, for types whose rows share bytes in other ways: a few bytes may stand for many.
     """
     expanded = 0
-    for name in set(table.column_names) & {"key", "at", "known_at"}:
+    for name in set(table.column_names) & {"key", "at", "known_at", "since", "until"}:
         for chunk in _column(table, name).chunks:
             if _shares_bytes(chunk.type):
                 raise Invalid(

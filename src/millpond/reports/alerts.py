@@ -6,7 +6,9 @@ headers `rule` and `alerts` how many more a change made.
 
 Invariants:
 * an event is told once, see `maps/alerts/alerted.py`: it is stored with the position of its change as that of a source;
-* work never fails for its alerts: what cannot be told waits for the next change, or the next opening of the pond.
+* several processes may tell the same: it is stored once, whoever is first, and in order;
+* work never fails for its alerts: what cannot be told waits for the next change, the job `events` of a node, or for the
+  next who may write and opens the pond.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from millpond.errors import MillpondError, NotFound
+from millpond.errors import Denied, MillpondError, NotFound
 from millpond.events.event import EventBatch, NewEvent
 from millpond.events.ids import format_id, parse_id
 from millpond.events.names import OWN_QUEUE, StreamName
@@ -61,10 +63,12 @@ def read_alert(events: EventsLike, name: str, id_: str) -> dict[str, Any]:
 def tell_alerts(space: Space, store: Callable[[], Appends]) -> None:
     """Store the events of all that is to be told, in the order of the log."""
     try:
-        while (row := next_alerted(space)) is not None:
-            store().append([_batch(row[1])])
+        while rows := next_alerted(space):
+            store().append([_batch(alerted) for alerted in rows.values()])
             step("alerts.appended")
-            remove_alerted(space, row[0])
+            remove_alerted(space, rows)
+    except Denied:
+        pass  # others tell it
     except MillpondError as error:
         _LOG.warning("alerts could not be told, and wait: %s", reason_of(error))
 

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -24,14 +25,12 @@ from millpond.errors import MillpondError
 from millpond.kernel.space import ReadTransaction
 from millpond.maps.layered.history import manifests_named
 from millpond.maps.layered.named import named_in
-from millpond.maps.loads.bucket_place import BucketPlace
 from millpond.maps.model.beginning import Retention
 from millpond.maps.model.catalogue import list_maps
 from millpond.maps.model.definition import folder_name
 from millpond.maps.model.keyspaces import NAMED
 from millpond.maps.snapshots.freeze import files_of
 from millpond.maps.snapshots.manifest import load_manifest
-from millpond.pond import Pond
 from millpond.stores.bucket_space.space import BucketSpace
 from millpond.stores.objects import (
     Level,
@@ -43,6 +42,10 @@ from millpond.stores.objects import (
     TaggedObject,
 )
 from tests.harness.buckets.model_bucket import Killed
+from tests.harness.buckets.processes import pond_over
+
+if TYPE_CHECKING:
+    from millpond.pond import Pond
 
 __all__ = ("Bucket", "Client", "Collecting", "WorldClock")
 
@@ -216,14 +219,10 @@ class Collecting:
         if process not in self.ponds:
             self.ids += 1
             clock = WorldClock(self, self.random.randrange(-100_000, 100_000))
-            place = BucketPlace("memory://", self.folder / process / f"{self.ids}", clock, 0.0)
             client = Client(self.bucket, self._between)
             client.calm = True
-            object.__setattr__(place, "objects", client)
-            self.ponds[process] = Pond(
-                place.folder, create=True, clock=clock, retention=Retention.of(None, 20_000), store="layers",
-                place=place,
-            )  # fmt: skip
+            folder = self.folder / process / f"{self.ids}"
+            self.ponds[process] = pond_over(client, folder, clock, Retention.of(None, 20_000))
             client.calm = False
         return self.ponds[process]
 

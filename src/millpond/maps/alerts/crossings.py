@@ -19,8 +19,8 @@ Invariants:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +30,7 @@ from millpond.deferred import opened_once
 from millpond.maps.model.columns import INSTANT, askable_schema
 from millpond.maps.model.tags import TAGS, shown_tags
 from millpond.maps.predicates.taken import filtered
+from millpond.maps.snapshots.needed_ranges import KEYS_MAX, NeededRanges
 from millpond.maps.snapshots.snapshot import Snapshot
 from millpond.times.buckets import bucket_ends, bucket_starts
 from millpond.times.instants import INSTANT_MAX, INSTANT_MIN
@@ -39,12 +40,13 @@ if TYPE_CHECKING:
 
     from millpond.maps.model.definition import MapDefinition
     from millpond.maps.predicates.predicate import Predicate
+    from millpond.maps.snapshots.finder import Found
     from millpond.maps.snapshots.manifest import SnapshotManifest
     from millpond.stores.objects import Objects
 
     Mask = npt.NDArray[np.bool_]
 
-__all__ = ("Addresses", "GroupsOf", "crossed")
+__all__ = ("Addresses", "Groups", "GroupsOf", "crossed")
 
 _PLACE = " place"
 """No map has a column of that name."""
@@ -70,57 +72,108 @@ class Addresses:
         return Addresses(self.keys.take(pa.array(places)), self.times[places])
 
 
-class GroupsOf:
-    """The groups of one state of a map, None for one without rows; its files are opened when it is asked first."""
+@dataclass(slots=True)
+class _Looked:
+    """Rows that were looked up, the places of those that are there, and the columns of them that were read."""
 
-    def __init__(self, objects: Objects, definition: MapDefinition, manifest: SnapshotManifest | None) -> None:
-        self._objects, self._definition, self._manifest = objects, definition, manifest
+    snapshot: Snapshot
+    addresses: Addresses
+    matches: Found
+    there: pa.Array
+    columns: dict[str, pa.Array] = field(default_factory=dict)
 
-    @opened_once
-    def _snapshot(self) -> Snapshot | None:
-        if self._manifest is None or not self._manifest.layers:
-            return None
-        return Snapshot.open(self._objects, self._manifest)
+    @classmethod
+    def up(cls, snapshot: Snapshot, addresses: Addresses) -> _Looked:
+        matches = snapshot.find(addresses.keys, pa.array(addresses.times).cast(INSTANT), on_invalid="miss")
+        return cls(snapshot, addresses, matches, pa.array(np.flatnonzero(matches.there())))
 
-    def close(self) -> None:
-        """Close the files."""
-        snapshot = self.__dict__.get("_snapshot")
-        if snapshot is not None:
-            snapshot.close()
+    def column(self, name: str) -> pa.Array:
+        """A column as people see it, with something where there is no row."""
+        if name not in self.columns:
+            self.columns[name] = self._read(name)
+        return self.columns[name]
+
+    def _read(self, name: str) -> pa.Array:
+        keys, times = self.addresses.keys, self.addresses.times
+        if name == "key":
+            return keys.cast(pa.string())
+        if name == TAGS:
+            return shown_tags(keys)
+        return pa.array(times).cast(INSTANT) if name == "time" else self.snapshot.take(self.matches, name)
+
+
+class Groups(Protocol):
+    """The groups of one state of a map."""
 
     def holds(self, condition: Predicate, addresses: Addresses) -> Mask:
         """For each address, whether there is a row, and the condition takes it.
 
         Raises: `Corrupt`, `NotFound`, naming the file.
         """
-        mask = np.zeros(len(addresses), np.bool_)
-        snapshot = self._snapshot
-        if snapshot is None or not len(addresses):
-            return mask
-        times, schema = pa.array(addresses.times).cast(INSTANT), askable_schema(self._definition)
-        matches = snapshot.find(addresses.keys, times, on_invalid="miss")
-        there = np.flatnonzero(matches.there())
-        shown: dict[str, pa.Array] = {}
-        for name in condition.columns:
-            if name == "key":
-                shown[name] = addresses.keys.cast(pa.string())
-            elif name == TAGS:
-                shown[name] = shown_tags(addresses.keys)
-            else:
-                shown[name] = times if name == "time" else snapshot.take(matches, name)
-        batch = pa.RecordBatch.from_arrays(
-            [*shown.values(), pa.array(np.arange(len(addresses)))],
-            schema=pa.schema([*map(schema.field, shown), pa.field(_PLACE, pa.int64())]),
-        )
-        mask[filtered(batch.take(pa.array(there)), condition).column(_PLACE).to_numpy()] = True
-        return mask
 
     def values(self, addresses: Addresses) -> list[dict[str, Any] | None]:
         """The values of rows as people see them, without the bytes of sketches; None where there is no row.
 
         Raises: as `holds`.
         """
-        snapshot = self._snapshot
+
+
+class GroupsOf:
+    """The groups of one state of layers, None for one without rows. Files are opened when it is asked: for few keys
+    those, or of a bucket the pieces, that may have them; to open all takes a look at each key of the map.
+    """
+
+    def __init__(self, objects: Objects, definition: MapDefinition, manifest: SnapshotManifest | None) -> None:
+        self._objects, self._definition, self._manifest = objects, definition, manifest
+        self._last: tuple[Addresses, _Looked | None] = Addresses.none(), None
+
+    def _snapshot(self, addresses: Addresses) -> Snapshot | None:
+        """A snapshot to ask for addresses; None where there is no row."""
+        if self._manifest is None or not self._manifest.layers or not len(addresses):
+            return None
+        if len(addresses) > KEYS_MAX or "_whole" in self.__dict__:
+            return self._whole
+        return self._needed.of_keys(addresses.keys.unique().to_pylist()) or self._whole
+
+    @opened_once
+    def _needed(self) -> NeededRanges:
+        assert self._manifest is not None, "there are rows"
+        return NeededRanges(self._objects, self._manifest)
+
+    @opened_once
+    def _whole(self) -> Snapshot:
+        assert self._manifest is not None, "there are rows"
+        return Snapshot.open(self._objects, self._manifest)
+
+    def close(self) -> None:
+        """Close the files."""
+        if "_whole" in self.__dict__:
+            self._whole.close()
+
+    def holds(self, condition: Predicate, addresses: Addresses) -> Mask:
+        """See `Groups.holds`."""
+        mask = np.zeros(len(addresses), np.bool_)
+        looked = self._looked(addresses)
+        if looked is None:
+            return mask
+        schema, shown = askable_schema(self._definition), {name: looked.column(name) for name in condition.columns}
+        batch = pa.RecordBatch.from_arrays(
+            [*shown.values(), pa.array(np.arange(len(addresses)))],
+            schema=pa.schema([*map(schema.field, shown), pa.field(_PLACE, pa.int64())]),
+        )
+        mask[filtered(batch.take(looked.there), condition).column(_PLACE).to_numpy()] = True
+        return mask
+
+    def _looked(self, addresses: Addresses) -> _Looked | None:
+        """The rows at addresses; of several rules, those before looked the same up."""
+        if self._last[0] is not addresses:
+            snapshot = self._snapshot(addresses)
+            self._last = addresses, None if snapshot is None else _Looked.up(snapshot, addresses)
+        return self._last[1]
+
+    def values(self, addresses: Addresses) -> list[dict[str, Any] | None]:
+        """See `Groups.values`."""
+        snapshot = self._snapshot(addresses)
         if snapshot is None:
             return [None] * len(addresses)
         values = snapshot.lookup(addresses.keys, pa.array(addresses.times).cast(INSTANT), on_invalid="miss")
@@ -130,11 +183,11 @@ class GroupsOf:
 
 
 def crossed(
-    definition: MapDefinition, condition: Predicate, buckets: int, before: GroupsOf, after: GroupsOf, changed: Addresses
+    definition: MapDefinition, condition: Predicate, buckets: int, before: Groups, after: Groups, changed: Addresses
 ) -> Addresses:
     """The crossings that a change of these addresses made: all addresses that changed of each key, or of all, together.
 
-    Raises: as `GroupsOf.holds`.
+    Raises: as `Groups.holds`.
     """
     held = changed.take(np.flatnonzero(after.holds(condition, changed)))
     if not len(held):

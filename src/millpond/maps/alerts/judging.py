@@ -2,7 +2,7 @@
 
 | change | judged |
 |---|---|
-| a load into `main` | the groups of its layer |
+| a load into `main` | the groups of its layer; of a shard, those of its parts, by whoever merges it, see `merged.py` |
 | a merge into `main`, a cherry-pick, a revert, a restore | the groups that differ |
 | a delete, retain | nothing: rows that are left stay what they are; a rule falls back where its rows went |
 | a load or commit on a branch | nothing, until it is merged |
@@ -16,9 +16,9 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -28,7 +28,7 @@ import pyarrow as pa
 
 from millpond import ranges
 from millpond.errors import Conflict
-from millpond.maps.alerts.crossings import Addresses, GroupsOf, crossed
+from millpond.maps.alerts.crossings import Addresses, Groups, GroupsOf, crossed
 from millpond.maps.alerts.limits import Limit, limits_of, within
 from millpond.maps.alerts.rules import rules_of
 from millpond.maps.layered.differences import differences
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from millpond.maps.snapshots.manifest import Layer, SnapshotManifest
     from millpond.stores.objects import Objects
 
-__all__ = ("CROSSINGS_MAX", "Crossing", "Judged", "crossings", "judged")
+__all__ = ("CROSSINGS_MAX", "Crossing", "Judge", "Judged", "Touched", "crossings", "judged", "meet")
 
 CROSSINGS_MAX = 10_000
 """The crossings of one rule that one change tells; it says how many more there were."""
@@ -109,38 +109,46 @@ def crossings(
 
     Raises: as `judged`.
     """
-    judges = [_Judge.of(definition, rule, before, brought) for rule in outcome.rules]
-    judges = [judge for judge in judges if all(limit.of_load() for limit in judge.limits)]
-    counts = dict.fromkeys((judge.rule.name for judge in judges), 0)
+    judges = [Judge(rule, rule.condition(definition)) for rule in outcome.rules]
+    if brought is not None:
+        judges = [replace(judge, limits=limits_of(definition, judge.condition, before, brought)) for judge in judges]
+        judges = [judge for judge in judges if all(limit.of_load() for limit in judge.limits)]
     with closing(GroupsOf(objects, definition, before)) as old, closing(GroupsOf(objects, definition, after)) as new:
-        for touched in _touched(objects, definition, before, after, brought) if judges else ():
-            for judge in judges:
-                rule, changed = judge.rule, touched.within(judge.limits)
-                made = crossed(definition, judge.condition, rule.buckets, old, new, changed)
-                left = max(CROSSINGS_MAX - counts[rule.name], 0)
-                counts[rule.name] += len(made)
-                outcome.crossings += _shown(rule, old, new, Addresses(made.keys[:left], made.times[:left]))
-    outcome.omitted |= {name: count - CROSSINGS_MAX for name, count in counts.items() if count > CROSSINGS_MAX}
+        changed = _touched(objects, definition, before, after, brought) if judges else ()
+        meet(definition, judges, ((touched, old, new) for touched in changed), outcome)
 
 
 @dataclass(frozen=True, slots=True)
-class _Judge:
+class Judge:
     """A rule, ready to use, and the limits that a load sets to its condition."""
 
     rule: AlertRule
     condition: Predicate
-    limits: Sequence[Limit]
+    limits: Sequence[Limit] = ()
 
-    @classmethod
-    def of(
-        cls, definition: MapDefinition, rule: AlertRule, before: SnapshotManifest | None, brought: Layer | None
-    ) -> _Judge:  # fmt: skip
-        condition = rule.condition(definition)
-        return cls(rule, condition, () if brought is None else limits_of(definition, condition, before, brought))
+
+def meet(
+    definition: MapDefinition, judges: Sequence[Judge], changed: Iterable[tuple[Touched, Groups, Groups]],
+    outcome: Judged,
+) -> None:  # fmt: skip
+    """Add the crossings of rules to an outcome: of groups that changed, with the states before and after.
+
+    Raises: as `Groups.holds`.
+    """
+    counts = dict.fromkeys((judge.rule.name for judge in judges), 0)
+    for touched, old, new in changed:
+        addresses = touched.within([judge.limits for judge in judges])  # together, so they are looked up once
+        for judge in judges:
+            rule = judge.rule
+            made = crossed(definition, judge.condition, rule.buckets, old, new, addresses)
+            left = max(CROSSINGS_MAX - counts[rule.name], 0)
+            counts[rule.name] += len(made)
+            outcome.crossings += _shown(rule, old, new, Addresses(made.keys[:left], made.times[:left]))
+    outcome.omitted |= {name: count - CROSSINGS_MAX for name, count in counts.items() if count > CROSSINGS_MAX}
 
 
 @dataclass(frozen=True)
-class _Touched:
+class Touched:
     """Groups that a change touched, all of a key together; `values` are those of a load."""
 
     rows: Callable[[], pa.RecordBatch]
@@ -152,27 +160,27 @@ class _Touched:
         rows = self.rows()
         return Addresses(rows.column("key"), rows.column("time").to_numpy())
 
-    def within(self, limits: Sequence[Limit]) -> Addresses:
-        """The addresses of the groups within limits."""
-        if self.values is None or not limits:
+    def within(self, limits: Sequence[Sequence[Limit]]) -> Addresses:
+        """The addresses of the groups within the limits of one rule or another."""
+        if self.values is None or not all(limits):
             return self.addresses
-        places = np.flatnonzero(within(limits, self.values))
+        places = np.flatnonzero(np.logical_or.reduce([within(those, self.values) for those in limits]))
         return self.addresses.take(places) if len(places) else Addresses.none()
 
 
 def _touched(
     objects: Objects, definition: MapDefinition, before: SnapshotManifest | None, after: SnapshotManifest,
     brought: Layer | None,
-) -> Iterator[_Touched]:  # fmt: skip
+) -> Iterator[Touched]:  # fmt: skip
     if brought is None:
-        yield from (_Touched(difference.address_rows) for difference in differences(objects, before, after))
+        yield from (Touched(difference.address_rows) for difference in differences(objects, before, after))
         return
     for entry in ranges.load_index(objects, brought.index).entries:
         groups = ranges.open_range(objects, entry)
-        yield _Touched(partial(rows_of_groups, definition, groups), GroupRows.of(groups).rows.field("value"))
+        yield Touched(partial(rows_of_groups, definition, groups), GroupRows.of(groups).rows.field("value"))
 
 
-def _shown(rule: AlertRule, old: GroupsOf, new: GroupsOf, made: Addresses) -> Iterator[Crossing]:
+def _shown(rule: AlertRule, old: Groups, new: Groups, made: Addresses) -> Iterator[Crossing]:
     if not len(made):
         return
     places = zip(made.keys.to_pylist(), made.times.tolist(), old.values(made), new.values(made), strict=True)

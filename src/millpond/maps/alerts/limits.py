@@ -5,7 +5,8 @@
                                  LGA 10:00  40      90 and 5                         135    is
 
 Limits follow from the rows of the load, and from the extremes that each layer notes of its fields. A layer older
-than such notes, and a state with rows in wider buckets, leave a field without a limit.
+than such notes, and a state with rows in wider buckets, leave a field without a limit. A number stays one, whatever is
+combined with it: where a condition asks for null, so has the load.
 
 Invariants:
 * a group that the condition takes after the load is within the limits; one that is within them may be refused.
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -34,12 +35,40 @@ if TYPE_CHECKING:
 
 __all__ = ("Limit", "limits_of", "within")
 
+Mask: TypeAlias = "npt.NDArray[np.bool_]"
+
 _ROUNDING = 2.0**-40
 """The share by which a sum of doubles may differ from another of the same numbers, by far."""
 
 
+class Limit(Protocol):
+    """A limit of what groups can hold after a load."""
+
+    def of_load(self) -> bool:
+        """True when a group of the load may be within it."""
+
+    def of_groups(self, values: pa.StructArray) -> Mask:
+        """For each row of a load, whether its group may be within it."""
+
+
 @dataclass(frozen=True, slots=True)
-class Limit:
+class _Null:
+    """A field that has to be null."""
+
+    name: str
+
+    def of_load(self) -> bool:
+        """See `Limit.of_load`."""
+        return True
+
+    def of_groups(self, values: pa.StructArray) -> Mask:
+        """See `Limit.of_groups`."""
+        mask: Mask = values.field(self.name).is_null().to_numpy(zero_copy_only=False)
+        return mask
+
+
+@dataclass(frozen=True, slots=True)
+class _Reach:
     """A span that a field has to reach, and what the layers under a load hold of it: at least `low`, at most `high`, of
     an `added` field all together. `brought` are the extremes of the load.
     """
@@ -52,16 +81,16 @@ class Limit:
     brought: tuple[float, float]
 
     def of_load(self) -> bool:
-        """True when a group of the load may reach the span."""
+        """See `Limit.of_load`."""
         return bool(self._reached(*np.array(self.brought)))
 
-    def of_groups(self, values: pa.StructArray) -> npt.NDArray[np.bool_]:
-        """For each row of a load, whether its group may reach the span."""
+    def of_groups(self, values: pa.StructArray) -> Mask:
+        """See `Limit.of_groups`."""
         column = values.field(self.name).cast(pa.float64(), safe=False)
         numbers = column.fill_null(0.0 if self.added else float("nan")).to_numpy()
         return self._reached(numbers, numbers)
 
-    def _reached(self, low: npt.NDArray[np.float64], high: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
+    def _reached(self, low: npt.NDArray[np.float64], high: npt.NDArray[np.float64]) -> Mask:
         if self.added:
             with np.errstate(over="ignore"):
                 rounding = (np.maximum(np.abs(low), np.abs(high)) + self.high - self.low) * _ROUNDING
@@ -82,11 +111,14 @@ def limits_of(
     """The limits that a load sets to a condition: of the fields for which every layer notes its extremes."""
     aggregation = definition.aggregation
     assert aggregation is not None and definition.value is not None, "an aggregate has both"
+    limits: list[Limit] = [
+        _Null(name) for (name, _), rule in zip(definition.value.parts, aggregation.rules, strict=True)
+        if rule.reduced and name in condition.nulls
+    ]  # fmt: skip
     if below is not None and is_rolled_up(below.aggregation):
-        return []
+        return limits
     layers = () if below is None else below.layers
     noted = [{name: (low, high) for name, low, high in layer.extremes} for layer in (brought, *layers)]
-    limits = []
     for (name, _), rule in zip(definition.value.parts, aggregation.rules, strict=True):
         span = condition.spans.get(name)
         if span is None or not all(name in extremes for extremes in noted):
@@ -98,11 +130,11 @@ def limits_of(
             least, most = min(least, 0.0), max(most, 0.0)
         else:
             low, high = min(lows), max(highs)
-        limits.append(Limit(name, span, rule.additive, low, high, (least, most)))
+        limits.append(_Reach(name, span, rule.additive, low, high, (least, most)))
     return limits
 
 
-def within(limits: Sequence[Limit], values: pa.StructArray) -> npt.NDArray[np.bool_]:
+def within(limits: Sequence[Limit], values: pa.StructArray) -> Mask:
     """The mask of the rows of a load whose groups are within all limits."""
     mask = np.ones(len(values), np.bool_)
     for limit in limits:

@@ -15,15 +15,18 @@ from millpond.maps.alerts.rules import RULES_MAX, AlertRule, checked_rule, put_r
 from millpond.maps.layered.history import changes_of
 from millpond.maps.model.catalogue import same_map
 from millpond.maps.model.keyspaces import ALERTS
+from millpond.maps.model.store_limits import one_state
 from millpond.maps.snapshots.leased import leased
 from millpond.times.durations import parse_duration
 from millpond.times.instants import instant_text
 
 if TYPE_CHECKING:
-    from millpond.kernel.space import ReadTransaction, Transaction
+    from millpond.clock import Clock
+    from millpond.kernel.space import ReadTransaction, Space, Transaction
     from millpond.maps.layered.head import Layers
     from millpond.maps.layered.history import Change
     from millpond.maps.model.definition import MapDefinition
+    from millpond.stores.objects import Objects
 
 __all__ = ("AlertTrial", "MapAlerts", "TrialCrossing")
 
@@ -58,21 +61,22 @@ class AlertTrial:
 
 @dataclass(frozen=True, slots=True)
 class MapAlerts:
-    """The alerts of an aggregate. `writing` is entered by whoever changes the pond."""
+    """The alerts of an aggregate; `layers` are None of one in a shard. `writing` is entered by whoever changes the
+    pond.
+    """
 
-    layers: Layers
+    definition: MapDefinition
+    space: Space
+    clock: Clock
+    layers: Layers | None
     writing: Callable[[], AbstractContextManager[None]]
-
-    @property
-    def _definition(self) -> MapDefinition:
-        return self.layers.definition
 
     def list(self) -> Sequence[AlertRule]:
         """The rules of the map, by name.
 
         Raises: `NotFound`, kind `map_dropped`.
         """
-        with self.layers.space.read() as tx:
+        with self.space.read() as tx:
             return self._rules(tx)
 
     def add(self, when: str, *, name: str = "", buckets: int | str = 1) -> AlertRule:
@@ -82,24 +86,24 @@ class MapAlerts:
         Raises: `Invalid` for a condition that is not understood, naming a column that the map does not have, and for
         more than 100 rules; `AlreadyExists`.
         """
-        now = self.layers.clock.now_ms()
-        checked_rule(self._definition, name or "alert_1", when, buckets)
+        now = self.clock.now_ms()
+        checked_rule(self.definition, name or "alert_1", when, buckets)
 
         def enter(tx: Transaction) -> AlertRule:
             names = {rule.name for rule in self._rules(tx)}
             free = name or next(free for number in count(1) if (free := f"alert_{number}") not in names)
-            rule = checked_rule(self._definition, free, when, buckets, now)
+            rule = checked_rule(self.definition, free, when, buckets, now)
             if rule.name in names:
-                raise AlreadyExists("the map has an alert of that name", kind="alert_exists", map=self._definition.name,
+                raise AlreadyExists("the map has an alert of that name", kind="alert_exists", map=self.definition.name,
                                     alert=rule.name, hint="remove it first, or choose another name")  # fmt: skip
             if len(names) >= RULES_MAX:
-                raise Invalid("the map has too many alerts", kind="alerts_max", map=self._definition.name,
+                raise Invalid("the map has too many alerts", kind="alerts_max", map=self.definition.name,
                               alerts_max=RULES_MAX, hint="remove one, or join conditions by or")  # fmt: skip
-            put_rule(tx, self._definition.name, rule)
+            put_rule(tx, self.definition.name, rule)
             return rule
 
         with self.writing():
-            rule = self.layers.space.write(enter)
+            rule = self.space.write(enter)
         step("alerts.added")
         return rule
 
@@ -112,46 +116,48 @@ class MapAlerts:
         def leave(tx: Transaction) -> None:
             names = [rule.name for rule in self._rules(tx)]
             if name not in names:
-                raise NotFound("the map has no such alert", kind="alert_not_found", map=self._definition.name,
+                raise NotFound("the map has no such alert", kind="alert_not_found", map=self.definition.name,
                                alert=name, hint=f"there is: {', '.join(names) or 'none'}")  # fmt: skip
-            tx.delete(ALERTS.pack(self._definition.name, name))
+            tx.delete(ALERTS.pack(self.definition.name, name))
 
         with self.writing():
-            self.layers.space.write(leave)
+            self.space.write(leave)
 
     def try_(self, when: str, *, buckets: int | str = 1, since: str | int | None = None) -> AlertTrial:
         """Judge the history of the map by a rule, and tell what it would have told `since` an age such as `30d`;
         without one, as far back as changes are kept.
 
-        Raises: as `add`; `Corrupt`, naming a file that is damaged.
+        Raises: as `add`; `Invalid`, kind `known_at_unsupported`, for a map in a shard; `Corrupt`, naming a file that is
+        damaged.
         """
-        layers, rule = self.layers, checked_rule(self._definition, _TRIAL, when, buckets)
-        first_ms = 0 if since is None else layers.clock.now_ms() - parse_duration(since)
-        with layers.space.read() as tx:
+        if self.layers is None:
+            raise one_state(self.definition)
+        rule = checked_rule(self.definition, _TRIAL, when, buckets)
+        first_ms = 0 if since is None else self.clock.now_ms() - parse_duration(since)
+        with self.space.read() as tx:
             self._rules(tx)
-            history = changes_of(tx, self._definition.name)
+            history = changes_of(tx, self.definition.name)
         first = changes = omitted = 0
         alerts: tuple[TrialCrossing, ...] = ()
         for before, change in _steps(history, first_ms):
-            outcome = Judged(self._definition.name, (rule,))
+            outcome = Judged(self.definition.name, (rule,))
             try:
-                self._judge(before, change, outcome)
+                self._judge(self.layers.objects, before, change, outcome)
             except NotFound:
                 continue  # it aged out meanwhile
             first, changes, room = first or change.moment_ms, changes + 1, CROSSINGS_MAX - len(alerts)
             alerts += tuple(_of_trial(change, crossing) for crossing in outcome.crossings[:room])
             omitted += max(len(outcome.crossings) - room, 0) + outcome.omitted.get(rule.name, 0)
         return AlertTrial(
-            map=self._definition.name, when=when, buckets=rule.buckets, since=instant_text(first) if changes else "",
+            map=self.definition.name, when=when, buckets=rule.buckets, since=instant_text(first) if changes else "",
             changes=changes, alerts=alerts, omitted=omitted,
         )  # fmt: skip
 
     def _rules(self, tx: ReadTransaction) -> tuple[AlertRule, ...]:
-        same_map(tx, self._definition)
-        return rules_of(tx, self._definition.name)
+        same_map(tx, self.definition)
+        return rules_of(tx, self.definition.name)
 
-    def _judge(self, before: Change | None, change: Change, outcome: Judged) -> None:
-        objects = self.layers.objects
+    def _judge(self, objects: Objects, before: Change | None, change: Change, outcome: Judged) -> None:
         with ExitStack() as held:
             after, old, loaded = (
                 held.enter_context(leased(objects, name)).manifest if name else None
@@ -159,7 +165,7 @@ class MapAlerts:
             )
             assert after is not None, "a change has a manifest"
             brought = None if loaded is None else loaded.layers[0]
-            crossings(objects, self._definition, old, after, outcome, brought)
+            crossings(objects, self.definition, old, after, outcome, brought)
 
 
 def _steps(history: list[Change], first_ms: int) -> Iterator[tuple[Change | None, Change]]:

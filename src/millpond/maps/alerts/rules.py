@@ -1,11 +1,12 @@
-"""The rules of alerts: rows beside the catalogue, of aggregates in layers alone.
+"""The rules of alerts: rows beside the catalogue, of aggregates.
 
     ("maps", "alerts", map, rule)    the rule, as JSON
 
 Invariants:
 * a condition was read, and met the columns of its map, before it was stored; fields of aggregates never change;
 * rules of a map that is dropped go, and those of one that is renamed or copied come along, in that write;
-* a rule is about what is entered after it: who judges a load reads the rules again where the load is entered.
+* a rule is about what is entered after it: who judges a load reads the rules again where the load is entered. In a
+  shard it is about what is merged after it.
 """
 
 from __future__ import annotations

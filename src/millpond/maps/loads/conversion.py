@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING
 
 from millpond.errors import Conflict
 from millpond.kernel.steps import step
-from millpond.maps.alerts.rules import rules_of
 from millpond.maps.layered.history import put_change
 from millpond.maps.layered.maintenance import ACT_SECONDS, maintaining
 from millpond.maps.layered.rows import batches_of_spans, check_fields
@@ -96,16 +95,14 @@ def _convert(loading: Loading, pond_map: Map, definition: MapDefinition) -> None
     layers = pond_map.layers
     assert layers is not None, "it is not in a shard"
     if definition.aggregation is not None:
-        _need_plain(loading, layers, definition)
+        _need_plain(layers, definition)
     _to_shard(loading, layers, definition)
 
 
-def _need_plain(loading: Loading, layers: Layers, definition: MapDefinition) -> None:
-    """Refuse an aggregate with what only layers have: alerts, and buckets that were rolled up."""
+def _need_plain(layers: Layers, definition: MapDefinition) -> None:
+    """Refuse an aggregate with what only layers have: buckets that were rolled up."""
     manifest = layers.head().manifest
-    with loading.space.read() as tx:
-        watched = bool(rules_of(tx, definition.name))
-    if watched or (manifest is not None and is_rolled_up(manifest.aggregation)):
+    if manifest is not None and is_rolled_up(manifest.aggregation):
         raise aggregate_unsupported(definition.name, "shard")
 
 

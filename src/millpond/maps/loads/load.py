@@ -30,10 +30,11 @@ from millpond.maps.loads.loads import Loads, Quarantined
 from millpond.maps.loads.merge_queue import merge_queued
 from millpond.maps.loads.pond_folder import writer_folder
 from millpond.maps.loads.retention import tidy_up
+from millpond.maps.log.apply import events_alone
 from millpond.maps.log.failures import Failure
 from millpond.maps.log.log import head_of
 from millpond.maps.log.queue import applied_everywhere, applied_position
-from millpond.maps.model.catalogue import check_map
+from millpond.maps.model.catalogue import check_map, known_map
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.parts.part import PartFile, PartWriter
 from millpond.stores.files import remove_tree
@@ -201,8 +202,17 @@ def refuse_quarantined(loads: Loads, position: int, maps: Sequence[str] | None) 
                 part=quarantined.part,
                 folder=str(loads.places.quarantine(quarantined)),
                 reason=quarantined.reason,
-                hint="load the data again",
-            )
+                hint="its other parts count: mend what the reason names, then: millpond parts retry"
+                if _counts_in_part(loads, quarantined) else "load the data again",
+            )  # fmt: skip
+
+
+def _counts_in_part(loads: Loads, quarantined: Quarantined) -> bool:
+    """True when other parts of the same events, of an aggregate, are added."""
+    with loads.space.read() as tx:
+        definition, queued = known_map(tx, quarantined.map), quarantined.queued
+        adds = definition is not None and definition.aggregation is not None
+        return adds and queued is not None and events_alone(tx, queued) is None
 
 
 def _applied(tx: ReadTransaction, maps: Sequence[str] | None) -> int:

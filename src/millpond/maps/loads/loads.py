@@ -40,6 +40,7 @@ from millpond.kernel.segments import Segment
 from millpond.kernel.signal import Signal
 from millpond.kernel.space import ReadTransaction, Space, Transaction
 from millpond.kernel.steps import step
+from millpond.maps.alerts.alerted import Alerted, take_over
 from millpond.maps.loads.committed import Committed
 from millpond.maps.loads.folders import PartFolders
 from millpond.maps.loads.layered_load import LayerContent, LayeredLoad, place_layers
@@ -72,16 +73,15 @@ T = TypeVar("T")
 class Loads:
     """The life of loads: a queue of parts, and the folders that follow it.
 
-    `keep_ms`: so long merged parts are retained. `open_reports` is called when something is reported.
-    `memory_max`: the bytes of memory that one merge may take.
-    `to_fold`: the layered maps whose layers loads made due, for the merger of a served pond; `collected_ms`: when the
-    files of each were collected.
-    `merging`: the ids of the parts that this process merges now; to write that down would cost a sync.
+    `keep_ms`: so long merged parts are retained. `memory_max`: the bytes of memory that one merge may take.
+    `open_reports` is called when something is reported, `tell_alerts` when merges left something to be told. `to_fold`:
+    the layered maps whose layers loads made due, for the merger of a served pond; `collected_ms`: when the files of
+    each were collected. `merging`: the ids of the parts that this process merges now; to write that down costs a sync.
     """
 
     def __init__(
         self, space: Space, folder: Path, clock: Clock, *, keep_ms: int = 0, memory_max: int = MEMORY_MAX,
-        open_reports: Callable[[], JobReports] = lambda: NO_REPORTS,
+        open_reports: Callable[[], JobReports] = lambda: NO_REPORTS, tell_alerts: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
         self.space, self.folder, self.clock, self.keep_ms = space, folder, clock, keep_ms
         self.queue, self.places = PartQueue(space), PartFolders(folder)
@@ -92,7 +92,7 @@ class Loads:
         self.changed = Signal(clock)
         self.failures = MergeFailures()
         self.memory_max, self.expired_ms = memory_max, 0
-        self._open_reports = open_reports
+        self._open_reports, self.tell_alerts = open_reports, tell_alerts
         self.groups = LoadGroups(space, clock, self._turn)
 
     @property
@@ -350,8 +350,8 @@ class Loads:
         step("merge.part_taken")
         return place
 
-    def finish(self, parts: Sequence[Queued]) -> None:
-        """Let merged parts wait no more; then they are retained, or taken off the disk.
+    def finish(self, parts: Sequence[Queued], alerted: Sequence[Alerted] = ()) -> None:
+        """Let merged parts wait no more; then they are retained, or taken off the disk. Their alerts are to be told.
 
         Raises: `Conflict` when the map was dropped meanwhile; as `write_certainly`.
         """
@@ -362,6 +362,7 @@ class Loads:
                 series_of(name).retire(tx, [queued.number for queued in parts if queued.map == name])
             for queued in parts if self.keep else ():
                 put_retained(tx, replace(queued, queued_ms=now, again=False))
+            take_over(tx, alerted)
             return left(tx)
 
         def left(tx: ReadTransaction) -> list[str] | None:

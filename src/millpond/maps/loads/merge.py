@@ -23,6 +23,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import lmdb
@@ -31,18 +32,22 @@ import pyarrow as pa
 from millpond.arrays.longs import unpack_long
 from millpond.errors import Corrupt, Invalid
 from millpond.kernel.steps import step
+from millpond.maps.alerts.alerted import LoadOfShard, leave_alerted
+from millpond.maps.alerts.judging import Judged
+from millpond.maps.alerts.merged import judged_load
+from millpond.maps.alerts.rules import AlertRule
 from millpond.maps.loads.first_merge import BYTES_MIN, ROWS_MIN, combine
 from millpond.maps.model.columns import canonical_schema
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.parts.part import PartManifest, open_part, read_manifest
 from millpond.maps.parts.touched import read_touched
-from millpond.maps.shard.bucket_tables import BucketStore, add_rows, note_added
+from millpond.maps.shard.bucket_tables import BucketStore, add_rows, is_added, note_added
 from millpond.maps.shard.interned_tables import InternedStore
 from millpond.maps.shard.layouts import decode_rows
 from millpond.maps.shard.plain_tables import PlainStore
 from millpond.maps.shard.range_widths import WIDTHS, width_class
 from millpond.maps.shard.row_batches import column_of, gathered
-from millpond.maps.shard.shard import Shard, generation_folder, read_generation
+from millpond.maps.shard.shard import Shard, ShardView, generation_folder, read_generation
 from millpond.maps.shard.tables import OVERFLOW
 from millpond.memory_bound import MEMORY_MAX
 from millpond.stores.files import disk_errors, make_folder, move, remove_tree, sync
@@ -93,26 +98,31 @@ def merge_parts(shard: Shard, parts: Sequence[Received], load: int, now_ms: int)
 
 
 def merge_loads(
-    shard: Shard, loads: Sequence[Arrived], *, keep: bool = False, memory_max: int = MEMORY_MAX
-) -> MergeReport:
+    shard: Shard, loads: Sequence[Arrived], *, keep: bool = False, memory_max: int = MEMORY_MAX,
+    rules: Sequence[AlertRule] = (),
+) -> MergeReport:  # fmt: skip
     """Merge loads of one map, in order, in one transaction. Call it while `shard.exclusive()`.
 
     `keep`: the files of the parts stay as they are. `memory_max`: the bytes of memory that a first merge may take.
+    `rules`: those of the alerts that a load, which is alone, may make: they are left to be told.
 
     Raises:
         Corrupt: a part's file is missing or LMDB refuses it; nothing was merged.
         Unavailable: the disk is full; nothing was merged.
     """
     rows = sum(part.manifest.rows for load in loads for part in load.parts)
-    has = rows_held(shard)
+    has, before = rows_held(shard), shard.position
     due = [load for load in loads if load.again or not has(load.number, load.position)]
     if not due:
         return MergeReport(rows, shard.stats().rows, repeated=True)
     parts = [part for load in due for part in load.parts]
     combined = _combine_first(shard, due, memory_max)
-    keep = keep or due[0].again
+    if rules:
+        give_back_first(shard, parts[0].folder)  # it is read twice
+    outcome = _judged(shard, due, rules) if rules else None
+    keep = keep or due[0].again or bool(rules)
     there = parts if combined else parts[:1] if _adopt_first(shard, parts, keep) else []
-    adopted = bool(there)
+    adopted, position = bool(there), max(before, *(load.position for load in due))
 
     def act(tx: lmdb.Transaction) -> None:
         for part in there:
@@ -122,14 +132,31 @@ def merge_loads(
                 added = load.again and not _is_fresh(tx, shard.store, part, load)
                 if not added and not any(part is merged for merged in there):
                     _merge_part(shard, tx, part, load)
+        if outcome is not None and outcome.crossings:
+            assert isinstance(shard.store, BucketStore), "it has rules"
+            leave_alerted(shard.store, tx, outcome, LoadOfShard(due[0].number, due[0].stamp_ms, position))
 
     touched = None if adopted else _touched(parts)
     longest = max(part.manifest.longest_session for part in parts)
-    shard.change(
-        act, touched, absorbed=max(load.number for load in due), position=max(load.position for load in due),
-        longest=longest,
-    )  # fmt: skip
+    shard.change(act, touched, absorbed=max(load.number for load in due), position=position, longest=longest)
     return MergeReport(rows, shard.stats().rows, repeated=False)
+
+
+def _judged(shard: Shard, loads: Sequence[Arrived], rules: Sequence[AlertRule]) -> Judged:
+    """Judge a load by rules: what is added of it."""
+    [load] = loads
+    with shard.view() as view:
+        parts = [part for part in load.parts if not (load.again and _was_added(view, part, load))]
+        return judged_load(
+            view, shard.definition, rules,
+            lambda: chain.from_iterable(part_rows(shard.definition, part) for part in parts),
+            sum(part.manifest.rows for part in parts), sum(part.manifest.data_bytes for part in parts),
+        )  # fmt: skip
+
+
+def _was_added(view: ShardView, part: Received, load: Arrived) -> bool:
+    store, tx = view.store, view.tx
+    return tx is not None and isinstance(store, BucketStore) and is_added(store, tx, part.manifest.id, load.number)
 
 
 def rows_held(shard: Shard) -> Callable[[int, int], bool]:

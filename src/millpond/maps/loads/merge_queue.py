@@ -2,7 +2,8 @@
 
 Invariants:
 * who works on a map holds its lock from the moment it looks at what waits until that waits no more;
-* several small loads are folded into one change of the shard, with the same result as one after another;
+* several small loads are folded into one change of the shard, with the same result as one after another; those of a
+  map with rules of alerts are not, for each is judged;
 * a part that cannot be merged goes to `quarantine/` with its reason, alone, and never blocks those behind it;
 * a part that ended the process `ATTEMPTS_MAX` times before its rows were in the shard goes there as well
   (`attempts.py`);
@@ -20,6 +21,9 @@ from itertools import groupby
 from typing import Any
 
 from millpond.errors import Conflict, MillpondError, NotFound, Unavailable
+from millpond.kernel.space import ReadTransaction
+from millpond.maps.alerts.alerted import Alerted, left_alerted
+from millpond.maps.alerts.rules import AlertRule, rules_of
 from millpond.maps.loads.attempts import ATTEMPTS_MAX, MergeAttempts
 from millpond.maps.loads.loads import Loads
 from millpond.maps.loads.merge import (
@@ -136,10 +140,15 @@ def _next(loads: Loads, shard: Shard) -> MaintenanceOrder | list[Queued] | None:
         if current is None or current.incarnation != shard.definition.incarnation:
             return None
         order, parts = next(maintenance_orders(tx, name), None), queued_parts(tx, name)
-        attempts = MergeAttempts(shard.folder)
+        attempts, watched = MergeAttempts(shard.folder), bool(_rules(tx, shard))
         suspected = bool(attempts.counts()) and attempts.leave({queued.part for queued in queued_parts(tx, name)})
-        fold = _fold(shard, parts, None if order is None else order.position, alone=suspected)
+        fold = _fold(shard, parts, None if order is None else order.position, alone=suspected or watched)
     return fold or order
+
+
+def _rules(tx: ReadTransaction, shard: Shard) -> Sequence[AlertRule]:
+    definition = shard.definition
+    return () if definition.aggregation is None else rules_of(tx, definition.name)
 
 
 def _fold(shard: Shard, parts: Iterator[Queued], before: int | None, *, alone: bool) -> list[Queued]:
@@ -273,10 +282,22 @@ def _merge_whole(loads: Loads, shard: Shard, parts: Sequence[tuple[Queued, Recei
         arrived.append(
             Arrived(queued.load_number, stamp, overwrite, tuple(received), queued.position, again=queued.again)
         )
+    with loads.space.read() as tx:
+        rules = _rules(tx, shard) if len(arrived) == 1 else ()  # else they came before the first rule
     with _as_set(shard, parts[0][0].settings) as target:
-        report = merge_loads(target, arrived, keep=loads.keep, memory_max=loads.memory_max)
-    loads.finish([queued for queued, _ in parts])
+        report = merge_loads(target, arrived, keep=loads.keep, memory_max=loads.memory_max, rules=rules)
+        alerted = _left_alerted(target, [load.number for load in arrived])
+    loads.finish([queued for queued, _ in parts], alerted)
+    if alerted:
+        loads.tell_alerts()
     return report.rows
+
+
+def _left_alerted(shard: Shard, loads: Sequence[int]) -> list[Alerted]:
+    if shard.definition.aggregation is None:
+        return []
+    with shard.view() as view:
+        return left_alerted(view, loads)
 
 
 def _checked(loads: Loads, shard: Shard, parts: Sequence[Queued], merged: Merged) -> list[tuple[Queued, Received]]:

@@ -43,11 +43,11 @@ def unsupported(name: str, operation: str) -> Invalid:
 AGGREGATE_UNSUPPORTED = {
     "lookup": "say another scheme, or store='layers': interned values would pile up, for each load makes new ones",
     "roll_up": "say store='layers', or leave roll_up out: a shard keeps the buckets of its map",
-    "shard": "give the map as it is to layers: its alerts, or buckets that were rolled up, are of layers alone",
+    "shard": "give the map as it is to layers: buckets that were rolled up are of layers alone",
     "window": "take a snapshot of all times, or of some keys",
     "fields": "make a new map with these fields, and load it again",
     "condense": "leave it out: rows of one bucket are one row anyway",
-    "alerts": "say store='layers', in a folder or at a node that serves one: shards and buckets have no alerts",
+    "alerts": "serve the pond from one node: rules are the primary's, and a node that takes its place has none",
     "changes": "read the map by scan: what a load brings is not what a bucket holds",
 }
 """Operations that aggregates do not have, each with the way out."""

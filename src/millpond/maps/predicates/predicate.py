@@ -47,6 +47,7 @@ from millpond.maps.predicates.tree import (
     OneOf,
     Unknown,
     columns_of,
+    nulls_of,
     spans_of,
     values_count,
 )
@@ -67,11 +68,13 @@ class Predicate:
     """A condition, ready to use: the rows it takes, the columns it looks at, and the spans it leaves.
 
     `expression` None takes every row. A column without a span is not bounded; times in spans are UTC milliseconds.
+    `nulls` are columns that are null in all rows that it takes.
     """
 
     expression: pc.Expression | None
     columns: tuple[str, ...]
     spans: Mapping[str, Span]
+    nulls: frozenset[str] = frozenset()
 
     @property
     def impossible(self) -> bool:
@@ -93,7 +96,7 @@ def predicate(definition: MapDefinition, where: Where) -> Predicate:
     condition = condition_of(definition, where)
     columns = (column if tag_of(column) is None else TAGS for column in columns_of(condition))
     spans = {column: span for column, span in spans_of(condition).items() if column in schema.names}
-    return Predicate(_expression(condition, schema), tuple(dict.fromkeys(columns)), spans)
+    return Predicate(_expression(condition, schema), tuple(dict.fromkeys(columns)), spans, nulls_of(condition))
 
 
 def condition_of(definition: MapDefinition, where: str | pc.Expression | Sequence[Any]) -> Condition:

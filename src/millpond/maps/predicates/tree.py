@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 from millpond.maps.predicates.bounds import Span, both, either, span_of
 
 __all__ = (
-    "All", "Any_", "Compare", "Condition", "Like", "Not", "Null", "OneOf", "Unknown", "columns_of", "spans_of",
-    "values_count",
+    "All", "Any_", "Compare", "Condition", "Like", "Not", "Null", "OneOf", "Unknown", "columns_of", "nulls_of",
+    "spans_of", "values_count",
 )  # fmt: skip
 
 COMPARISONS = ("=", "!=", "<", "<=", ">", ">=")
@@ -104,6 +104,23 @@ def columns_of(condition: Condition) -> Iterator[str]:
             yield from columns
         case _:
             yield condition.column
+
+
+def nulls_of(condition: Condition) -> frozenset[str]:
+    """The columns that are null wherever the condition holds.
+
+    >>> sorted(nulls_of(Any_((Null("a"), All((Null("b"), Null("a")))))))
+    ['a']
+    """
+    match condition:
+        case Null(column):
+            return frozenset({column})
+        case All(parts):
+            return frozenset().union(*map(nulls_of, parts))
+        case Any_(parts) if parts:
+            return frozenset.intersection(*map(nulls_of, parts))
+        case _:
+            return frozenset()
 
 
 def spans_of(condition: Condition) -> dict[str, Span]:

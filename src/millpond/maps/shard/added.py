@@ -8,11 +8,12 @@ import numpy as np
 import pyarrow as pa
 
 from millpond.arrays.byte_columns import bytes_of
+from millpond.maps.model.columns import canonical_schema
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.model.values import decode_values
 from millpond.maps.search.rows_of_buckets import combined_rows
 
-__all__ = ("added_to",)
+__all__ = ("added_to", "held_rows")
 
 
 def added_to(definition: MapDefinition, held: Sequence[bytes | None], rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -20,12 +21,16 @@ def added_to(definition: MapDefinition, held: Sequence[bytes | None], rows: pa.R
 
     Raises: `Invalid`, kind `sum_overflow`.
     """
-    places = np.flatnonzero([value is not None for value in held])
-    if len(places):
-        there = pa.array([value for value in held if value is not None], pa.binary())
-        before = rows.take(pa.array(places))
-        at = before.schema.get_field_index("value")
-        values = decode_values(bytes_of(there), definition.value)
-        before = before.set_column(at, before.schema.field(at), values)
-        rows = pa.concat_batches([before, rows])
-    return combined_rows(definition, rows)
+    before = held_rows(definition, held, rows)
+    return combined_rows(definition, pa.concat_batches([before, rows]) if before.num_rows else rows)
+
+
+def held_rows(definition: MapDefinition, held: Sequence[bytes | None], rows: pa.RecordBatch) -> pa.RecordBatch:
+    """The canonical rows that are held at the addresses of rows: those that are there."""
+    if not any(held):
+        return pa.RecordBatch.from_pylist([], schema=canonical_schema(definition))
+    places = pa.array(np.flatnonzero([value is not None for value in held]))
+    there = pa.array([value for value in held if value is not None], pa.binary())
+    columns = [rows.column(name).take(places) for name in definition.kind.address]
+    values = decode_values(bytes_of(there), definition.value)
+    return pa.RecordBatch.from_arrays([*columns, values], schema=canonical_schema(definition))

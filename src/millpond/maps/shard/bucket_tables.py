@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import lmdb
 
 from millpond.maps.shard.plain_tables import PlainStore
-from millpond.maps.shard.tables import ADDED, DIRECT, LMDB_BYTES_MAX, OVERFLOW, split_seed_value
+from millpond.maps.shard.tables import ADDED, ALERTED, DIRECT, LMDB_BYTES_MAX, OVERFLOW, split_seed_value
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ("BucketStore", "add_rows", "note_added", "value_at")
+__all__ = ("BucketStore", "add_rows", "is_added", "note_added", "value_at", "values_at")
 
 
 class BucketStore(PlainStore):
-    """The row tables of a shard whose rows combine, and the notes of what was added once more."""
+    """The row tables of a shard whose rows combine, and the notes of what was added once more, and of alerts."""
 
     def open_tables(self, env: lmdb.Environment, tx: lmdb.Transaction, create: bool) -> None:
         """Open the tables, with `create` making those that are missing."""
         super().open_tables(env, tx, create)
-        try:
-            self.dbs[ADDED] = env.open_db(ADDED.encode(), txn=tx, create=create)
-        except lmdb.NotFoundError:
-            self.dbs.pop(ADDED, None)
+        for name in (ADDED, ALERTED):
+            try:
+                self.dbs[name] = env.open_db(name.encode(), txn=tx, create=create)
+            except lmdb.NotFoundError:
+                self.dbs.pop(name, None)
 
 
 def value_at(store: BucketStore, tx: lmdb.Transaction, key: bytes, time: int) -> bytes | None:
@@ -40,6 +42,11 @@ def note_added(store: BucketStore, tx: lmdb.Transaction, part: str, load: int) -
     return bool(tx.put(f"{part} {load}".encode(), b"", db=store.dbs[ADDED], overwrite=False))
 
 
+def is_added(store: BucketStore, tx: lmdb.Transaction, part: str, load: int) -> bool:
+    """True when it is noted that a part was added though its load was absorbed."""
+    return ADDED in store.dbs and tx.get(f"{part} {load}".encode(), db=store.dbs[ADDED]) is not None
+
+
 def add_rows(store: BucketStore, tx: lmdb.Transaction, rows: pa.RecordBatch) -> None:
     """Combine rows of buckets, unique by address, with those that are there.
 
@@ -47,10 +54,10 @@ def add_rows(store: BucketStore, tx: lmdb.Transaction, rows: pa.RecordBatch) -> 
     """
     from millpond.maps.shard.added import added_to  # a question needs no arrays
 
-    store.put_rows(tx, added_to(store.definition, _values_at(store, tx, rows), rows), overwrite=True)
+    store.put_rows(tx, added_to(store.definition, values_at(store, tx, rows), rows), overwrite=True)
 
 
-def _values_at(store: BucketStore, tx: lmdb.Transaction, rows: pa.RecordBatch) -> list[bytes | None]:
+def values_at(store: BucketStore, tx: lmdb.Transaction, rows: pa.RecordBatch) -> Sequence[bytes | None]:
     """The values at the addresses of rows."""
     from millpond.arrays.byte_columns import to_list
     from millpond.maps.model.address import address_bytes

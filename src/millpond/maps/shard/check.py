@@ -24,7 +24,7 @@ from millpond.maps.shard.changed_keys import TOUCHED
 from millpond.maps.shard.generation import INFO
 from millpond.maps.shard.range_widths import WIDTHS, width_rows
 from millpond.maps.shard.shard import read_generation
-from millpond.maps.shard.tables import ADDED, row_tables
+from millpond.maps.shard.tables import ADDED, ALERTED, row_tables
 from millpond.maps.shard.update_times import UPDATED
 from millpond.stores.lmdb.probe import MAIN, read_through
 
@@ -67,7 +67,7 @@ def check_shard(shard: Shard, *, last_load: int, full: bool) -> Iterator[Report]
 
 def _known_tables(definition: MapDefinition) -> set[str]:
     rows = _INTERNED if definition.scheme is Scheme.LOOKUP else row_tables(definition)
-    return {INFO.decode(), UPDATED, WIDTHS, TOUCHED, ADDED, *rows}
+    return {INFO.decode(), UPDATED, WIDTHS, TOUCHED, ADDED, ALERTED, *rows}
 
 
 def _wrong(shard: Shard, fault: str) -> Report:

@@ -6,13 +6,15 @@ from millpond.arrays.key_hash import fold32, hash_key
 from millpond.maps.model.definition import Kind, MapDefinition, Scheme
 
 __all__ = (
-    "ADDED", "CLASH_BYTES", "DIRECT", "HASHED", "LMDB_BYTES_MAX", "OVERFLOW", "RANGES", "direct_bytes_max",
+    "ADDED", "ALERTED", "CLASH_BYTES", "DIRECT", "HASHED", "LMDB_BYTES_MAX", "OVERFLOW", "RANGES", "direct_bytes_max",
     "hash_prefix", "plain_longs", "row_tables", "split_seed_value",
 )  # fmt: skip
 
 DIRECT, HASHED, OVERFLOW, RANGES = "direct", "hashed", "overflow", "ranges"
 ADDED = "added"
 """Of aggregates, the parts that were taken out of quarantine and added: a part, and the number of its load."""
+ALERTED = "alerted"
+"""Of aggregates, the alerts that loads left to be told, see `maps/alerts/alerted.py`."""
 LMDB_BYTES_MAX = 511
 AUTO_DIRECT_BYTES_MAX = 128
 CLASH_BYTES = 2

@@ -7,7 +7,7 @@
 | `compact` | rewrites shards of which much is free, folds layers | every node |
 | `snapshot` | freezes maps that moved on since they were last frozen | every node |
 | `cleanup` | removes expired uploads and kept parts, lets go of files nobody asks for | every node |
-| `events` | compresses days of events that are over, drops others, ends jobs of lost clients | every node |
+| `events` | compresses days of events, drops others, ends jobs of lost clients, tells alerts that wait | every node |
 | `orphans` | removes folders that belong to nothing (`orphans.py`) | every node |
 | `replicate` | pulls what the primary entered | replicas; a primary asks whether others know more |
 | `compare` | compares the rows of every map with the primary's, by their digests | replicas |
@@ -386,6 +386,7 @@ def _cleanup(node: JobContext, _stopping: threading.Event) -> Outcome:
 
 def _events(node: JobContext, stopping: threading.Event) -> Outcome:
     settings, events = node.settings, node.events
+    node.pond.loading.tell_alerts()
     rules = MaintenanceRules(settings.events.compress_after, settings.events.retention)
     maintenance = EventMaintenance(events.store, node.clock, rules, StreamRules().forget_ms)
     doubt = events.doubt()

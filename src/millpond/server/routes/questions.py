@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
@@ -116,8 +116,11 @@ def routes(node: Node) -> Routes:
         request: Request, name: str,
         at: Annotated[str | None, Meta(description="one instant for all keys; a column `at` has one for each")] = None,
         known_at: Annotated[str | None, Meta(description="likewise: as a layered map was known then")] = None,
+        resolution: Annotated[str | None, Meta(description="wider buckets of an aggregate")] = None,
     ) -> Response:  # fmt: skip
-        """Columns `key` and, if each has its time, `at`; back comes the column `value`, as long, null where none is."""
+        """Columns `key` and, if each has its time, `at`; back comes the column `value`, as long, null where none is. Of
+        an aggregate, `since` and `until` combine the buckets that begin between them.
+        """
         body = bytearray()  # grows in place: joining pieces would hold them twice
         async for piece in request.stream():
             body += piece
@@ -128,7 +131,8 @@ def routes(node: Node) -> Routes:
         table = await in_large_thread(request, read_arrow_stream, body)
         if expanded := await in_large_thread(request, expanded_bytes, table):
             room.need(needed + expanded)
-        answer = await in_large_thread(request, _looked_up, answers, name, table, (at, known_at), bytes_max // 2)
+        look = partial(answers.lookup, name, table, at, bytes_max // 2, known_at=known_at, resolution=resolution)
+        answer = await in_large_thread(request, _looked_up, look)
         room.need(room.held + 2 * len(answer))  # the values, and their stream
         return Response(answer, media_type=ARROW_STREAM)
 
@@ -188,11 +192,8 @@ def _json(answer: dict[str, Any]) -> Response:
     return Response(to_json(answer), media_type="application/json")
 
 
-def _looked_up(
-    lookups: LookupService, name: str, table: pa.Table, times: tuple[str | None, str | None], bytes_max: int
-) -> memoryview:
-    values = lookups.lookup(name, table, times[0], bytes_max, known_at=times[1])
-    return stream_of(pa.record_batch([values], names=["value"]))
+def _looked_up(look: Callable[[], pa.Array]) -> memoryview:
+    return stream_of(pa.record_batch([look()], names=["value"]))
 
 
 def _begun(lookups: LookupService, name: str, question: Scan) -> tuple[Iterator[bytes], bytes]:

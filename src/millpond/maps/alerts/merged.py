@@ -1,0 +1,148 @@
+"""Judging a load into a shard, before its rows are added: its groups as they are, and as they will be.
+
+    view of the shard     JFK 10:00  90 orders                      before
+    parts of the load     JFK 10:00  12 orders, LGA 10:00  3
+    over one another      JFK 10:00  102 orders, LGA 10:00  3       after; other groups are as before
+
+Invariants:
+* who judges is who merges, alone with the shard: what is judged is what is added, in the transaction that follows;
+* it is about one load: of a map with rules, loads are merged one by one;
+* rows are added in the order in which merging adds them, so doubles are rounded alike;
+* memory does not grow with a load: of a large one, keys are judged by shares of their hashes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millpond.arrays.xxh3 import hash_keys
+from millpond.errors import Invalid
+from millpond.maps.alerts.crossings import Addresses
+from millpond.maps.alerts.judging import Judge, Judged, Touched, meet
+from millpond.maps.model.address import address_bytes
+from millpond.maps.model.columns import canonical_schema, value_arrow
+from millpond.maps.model.display import present
+from millpond.maps.predicates.taken import taken_rows
+from millpond.maps.search.rows_of_buckets import combined_rows
+from millpond.maps.shard.added import held_rows
+from millpond.maps.shard.bucket_tables import BucketStore, values_at
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from millpond.arrays.radix import I64
+    from millpond.maps.alerts.rules import AlertRule
+    from millpond.maps.model.definition import MapDefinition
+    from millpond.maps.predicates.predicate import Predicate
+    from millpond.maps.shard.shard import ShardView
+
+__all__ = ("judged_load",)
+
+RowsOfLoad: TypeAlias = Callable[[], Iterable[pa.RecordBatch]]
+
+SHARE_ROWS = 1 << 20
+SHARE_BYTES = 64 << 20
+"""The rows of a load, and their bytes, that are judged together; one key is never cut."""
+
+
+def judged_load(
+    view: ShardView, definition: MapDefinition, rules: Sequence[AlertRule], rows: RowsOfLoad, count: int, size: int
+) -> Judged:  # fmt: skip
+    """Judge a load by the rules of a map. `rows` are those of its parts, in order, of which there are `count`, of
+    `size` bytes. A load whose sums overflow is not judged: it is not merged.
+
+    Raises: `Corrupt`.
+    """
+    outcome = Judged(definition.name, tuple(rules))
+    judges = [Judge(rule, rule.condition(definition)) for rule in rules]
+    shares = 1 + max(count // SHARE_ROWS, size // SHARE_BYTES)
+    try:
+        meet(definition, judges, (_changed(view, definition, share) for share in _shares(rows, shares)), outcome)
+    except Invalid as error:
+        if error.kind != "sum_overflow":
+            raise
+        return Judged(definition.name, outcome.rules)
+    return outcome
+
+
+def _shares(rows: RowsOfLoad, count: int) -> Iterator[pa.RecordBatch]:
+    """The rows of a load by shares of keys; within a share they are in their order."""
+    for number in range(count):
+        pieces = [_of_share(batch, number, count) for batch in rows()]
+        if pieces:
+            yield pa.concat_batches(pieces)
+
+
+def _of_share(rows: pa.RecordBatch, number: int, count: int) -> pa.RecordBatch:
+    if count == 1:
+        return rows
+    return rows.filter(pa.array(hash_keys(rows.column("key")) % np.uint64(count) == number))
+
+
+def _changed(
+    view: ShardView, definition: MapDefinition, rows: pa.RecordBatch
+) -> tuple[Touched, _ShardGroups, _ShardGroups]:  # fmt: skip
+    """The groups that rows touch, and the states before and after."""
+    addresses = address_bytes(definition, rows).to_arrow().dictionary_encode()
+    firsts = np.unique(addresses.indices.to_numpy(), return_index=True)[1]
+    before = _ShardGroups(view, definition)
+    held = before.rows_at(rows.take(pa.array(firsts)))[1]
+    after = combined_rows(definition, pa.concat_batches([held, rows]))
+    return Touched(lambda: after), before, _ShardGroups(view, definition, after)
+
+
+class _ShardGroups:
+    """The groups of a shard as a view shows it; those of `rows` are as these say."""
+
+    def __init__(self, view: ShardView, definition: MapDefinition, rows: pa.RecordBatch | None = None) -> None:
+        self._view, self._definition, self._rows = view, definition, rows
+        self._addresses = None if rows is None else address_bytes(definition, rows).to_arrow()
+        self._last: tuple[Addresses, tuple[I64, pa.RecordBatch]] | None = None
+
+    def rows_at(self, addresses: pa.RecordBatch) -> tuple[I64, pa.RecordBatch]:
+        """The canonical rows at some addresses, and the place of each among these."""
+        if self._rows is None or self._addresses is None:
+            return self._stored(addresses)
+        numbers = pc.index_in(address_bytes(self._definition, addresses).to_arrow(), self._addresses)
+        own = np.flatnonzero(numbers.is_valid())
+        others = np.flatnonzero(numbers.is_null())
+        places, rows = self._stored(addresses.take(pa.array(others)))
+        return np.append(own, others[places]), pa.concat_batches([self._rows.take(numbers.drop_null()), rows])
+
+    def _stored(self, addresses: pa.RecordBatch) -> tuple[I64, pa.RecordBatch]:
+        tx, store = self._view.tx, self._view.store
+        held: Sequence[bytes | None] = [None] * addresses.num_rows
+        if tx is not None and addresses.num_rows:
+            assert isinstance(store, BucketStore), "it is an aggregate"
+            held = values_at(store, tx, addresses)
+        places = np.flatnonzero([value is not None for value in held])
+        return places, held_rows(self._definition, held, addresses)
+
+    def _at(self, addresses: Addresses) -> tuple[I64, pa.RecordBatch]:
+        """The rows at addresses; of several rules, those before looked the same up."""
+        if self._last is None or self._last[0] is not addresses:
+            schema = pa.schema(map(canonical_schema(self._definition).field, self._definition.kind.address))
+            columns = [addresses.keys, pa.array(addresses.times)]
+            self._last = addresses, self.rows_at(pa.RecordBatch.from_arrays(columns, schema=schema))
+        return self._last[1]
+
+    def holds(self, condition: Predicate, addresses: Addresses) -> npt.NDArray[np.bool_]:
+        """See `Groups.holds`."""
+        mask = np.zeros(len(addresses), np.bool_)
+        places, rows = self._at(addresses)
+        mask[places[taken_rows(self._definition, condition, rows)]] = True
+        return mask
+
+    def values(self, addresses: Addresses) -> list[dict[str, Any] | None]:
+        """See `Groups.values`."""
+        places, rows = self._at(addresses)
+        names = [field.name for field in value_arrow(self._definition.shown) if not pa.types.is_binary(field.type)]
+        values: list[dict[str, Any] | None] = [None] * len(addresses)
+        for place, row in zip(places.tolist(), present(self._definition, rows, names).to_pylist(), strict=True):
+            values[place] = row
+        return values
