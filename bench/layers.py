@@ -3,12 +3,16 @@
     python bench/layers.py                       10 M rows
     python bench/layers.py --rows 1000000        another size
     python bench/layers.py --only merge,changes  some works; what they need is made before them
+    python bench/layers.py --spark ENVIRONMENT/bin/python      beside Delta Lake on Spark, as in `merge_delta.py`
 
 The rows are those of `scale.py`, in Parquet files. The rivals, in the same run:
-* Delta Lake by its own Python package, where it is installed (`pip install deltalake`): it writes the same files as a
-  table, merges by `MERGE`, appends, and opens an older version;
-* DuckDB, for differences: a full join of both states, which it has in memory;
+* Delta Lake on Spark, whose loads and `MERGE` the goals speak of; it has the machine for itself meanwhile;
+* Delta Lake without Spark, in Rust, where it is installed (`pip install deltalake`): it writes the same files as a
+  table, merges by `MERGE`, appends, opens an older version, and answers a `get` by a filter;
+* DuckDB: a `get` by a query over the Parquet files; a difference by a full join of both states, and a merge by one of
+  three, which it has in memory. Neither finds conflicts;
 * one layer, for lookups in what folding leaves.
+What no rival does, the output says.
 
 Spark's loads are in `scale.py --only layers`, questions as known in `known.py`, and enriching in `enrich.py`. Beside
 the seconds stand those of the processor: on a machine that others use they say more.
@@ -33,8 +37,10 @@ import pyarrow as pa
 from pyarrow import dataset, parquet
 
 import millpond
+from _delta_merge import DELTA as DELTA_SPARK
 from _results import Run, version
 from _scale_stages import CHANGED, ROWS_PER_KEY, STEP_MS, input_files, instants, names, rows_of, table_of
+from merge_delta import delta_seconds
 
 try:
     import deltalake
@@ -44,8 +50,15 @@ except ImportError:
 if TYPE_CHECKING:
     from millpond import Map, Pond
 
-QUESTIONS, GETS, SMALL = 1_000_000, 20_000, 10
-DELTA, DUCKDB, ONE_LAYER = "Delta Lake", "DuckDB, full join", "one layer"
+QUESTIONS, GETS, RIVAL_GETS, SMALL = 1_000_000, 20_000, 5, 10
+ON_SPARK, DELTA, DUCKDB, ONE_LAYER = "Delta Lake on Spark", "Delta Lake in Rust", "DuckDB", "one layer"
+LOAD, MERGE = "load in one process", "merge 1 M rows"
+ABSENT = {
+    "make a branch": "Delta Lake has none: a shallow clone of a table is never merged back. lakeFS branches files",
+    "merge of 1 % on both sides": "Delta Lake's MERGE takes rows that somebody kept apart, and knows no base; two sides"
+    " that wrote one file are a conflict for lakeFS. So the rival is a join of three states",
+    "one question of a million": "as-of joins stand in `lookup.py` and `enrich.py`",
+}
 SETTINGS: dict[str, Any] = {"kind": "temporal_state", "value": "double", "store": "layers"}
 
 
@@ -76,9 +89,18 @@ class Figures:
             shown = " | ".join(_shown(self.median(work, way, place)) for place in range(2))
             goal = self.goals.get(work, "") if way == "Millpond" else ""
             print(f"| {work} | {way} | {shown} | {ratio:.2f}× | {goal} |", flush=True)
+        for work, why in ABSENT.items():
+            if any(noted.startswith(work) for noted, _ in self.seconds):
+                print(f"\nno rival by key, {work}: {why}.")
+
+    def note(self, work: str, way: str, seconds: list[float]) -> None:
+        """Note the seconds of another program by the clock: its processor time is not ours to read."""
+        self.seconds.setdefault((work, way), []).extend((took, float("nan")) for took in seconds)
 
 
 def _shown(seconds: float) -> str:
+    if seconds != seconds:
+        return "–"
     for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
         if seconds >= size:
             return f"{seconds / size:.3g} {unit}"
@@ -124,8 +146,8 @@ def _reader(where: Path) -> pa.RecordBatchReader:
 
 def load(figures: Figures, pond: Pond, place: Place) -> None:
     """One process, from Parquet files."""
-    work = "load in one process"
-    figures.goals[work] = "≤ 0.5 of Delta Lake"
+    work = LOAD
+    figures.goals[work] = f"≤ 0.5 of {ON_SPARK}"
     few = parquet.read_table(next(place.input.iterdir())).slice(0, 10_000)
     pond.create_map("warm", **SETTINGS).load(few)
     for number in range(place.rounds):
@@ -140,8 +162,8 @@ def load(figures: Figures, pond: Pond, place: Place) -> None:
 
 def merge(figures: Figures, pond: Pond, place: Place) -> None:
     """A million random rows, changed and new ones."""
-    work = "merge 1 M rows"
-    figures.goals[work] = "≤ 0.6 s; ≥ 20× Delta Lake"
+    work = MERGE
+    figures.goals[work] = f"≤ 0.6 s; ≥ 20× {ON_SPARK}"
     target = place.devices(pond)
     for seed in range(place.rounds):
         changed = rows_of(place.rows * 11 // 10, CHANGED, 1000 + seed)
@@ -180,6 +202,15 @@ def get(figures: Figures, pond: Pond, place: Place) -> None:
     target = place.devices(pond)
     for key in names(random.integers(0, place.rows // ROWS_PER_KEY, GETS)).to_pylist():
         figures.time(work, "Millpond", lambda key=key: target.get(key, at="2024-01-01T00:00:00Z"))
+    some = names(random.integers(0, place.rows // ROWS_PER_KEY, RIVAL_GETS)).to_pylist()
+    with duckdb.connect(config={"threads": 1}) as connection:
+        query = f"select max_by(value, effective_time) from '{place.input}/*.parquet' where key = ?"
+        for key in some:
+            said = figures.time(work, DUCKDB, lambda key=key: connection.execute(query, [key]).fetchone())
+            assert place.rows >= 1_000_000 or said is not None
+    if (table := place.delta()) is not None:
+        for key in some:
+            figures.time(work, DELTA, lambda key=key: table.to_pyarrow_table(filters=[("key", "=", key)]))
 
 
 def refs(figures: Figures, pond: Pond, place: Place) -> None:
@@ -218,27 +249,46 @@ def changes(figures: Figures, pond: Pond, place: Place) -> None:
                 else np.arange(first, first + 2 * count)
             ).reshape(2, count)  # fmt: skip
             name = f"{way.split()[0]}{number}"
+            before = pond.map("devices").scan().read_all() if number == 0 else None
             branch = pond.branch(name, source="main")
             branch.map("devices").load(table_of(sides[0], random.random(count)))
             table = figures.time(diff, "Millpond", lambda name=name: pond.refs.diff("main", name, map="devices"))
             assert len(table) == count
             pond.map("devices").load(table_of(sides[1], random.random(count)))
             pond.refs.commit("main")
-            if number == 0:
-                _by_duckdb(figures, diff, pond.map("devices").scan().read_all(), branch)
+            if before is not None:
+                theirs = branch.map("devices").scan().read_all()
+                _by_duckdb(figures, diff, merged, before, pond.map("devices").scan().read_all(), theirs)
             figures.time(merged, "Millpond", branch.merge)
             pond.refs.delete_branch(name)
 
 
-def _by_duckdb(figures: Figures, work: str, ours: pa.Table, branch: Any) -> None:
-    theirs = branch.map("devices").scan().read_all()
+def _by_duckdb(figures: Figures, diff: str, merged: str, *states: pa.Table) -> None:
+    """Of base, ours and theirs: the difference that theirs made, and what both come to."""
     with duckdb.connect(config={"threads": 2}) as connection:
-        for name, table in (("ours", ours), ("theirs", theirs)):
+        for name, table in zip(("base", "ours", "theirs"), states, strict=True):
             connection.register("given", table)
             connection.execute(f"create table {name} as select * from given")
-        joined = "ours full join theirs using (key, effective_time)"
-        query = f"select * from {joined} where ours.value is distinct from theirs.value"
-        figures.time(work, DUCKDB, lambda: connection.sql(query).to_arrow_table())
+        both = "base full join theirs using (key, effective_time)"
+        query = f"select * from {both} where base.value is distinct from theirs.value"
+        figures.time(diff, DUCKDB, lambda: connection.sql(query).to_arrow_table())
+        outcome = "if(theirs.value is distinct from base.value, theirs.value, ours.value)"
+        three = f"{both} full join ours using (key, effective_time)"
+        query = f"create table merged as select key, effective_time, {outcome} as value from {three}"
+        figures.time(merged, DUCKDB, lambda: connection.execute(query))
+
+
+def on_spark(figures: Figures, place: Place, python: str) -> None:
+    """The load and the `MERGE` of Delta Lake on Spark, in an environment of its own."""
+    changed = place.folder / "changed"
+    changed.mkdir()
+    for seed in range(place.rounds):
+        some = rows_of(place.rows * 11 // 10, CHANGED, 1000 + seed)
+        some = some.group_by(["key", "effective_time"], use_threads=False).aggregate([("value", "last")])
+        parquet.write_table(some.rename_columns(["key", "effective_time", "value"]), changed / f"{seed}.parquet")
+    seconds = delta_seconds(place.folder / "spark", place.input, changed, python)
+    figures.note(LOAD, ON_SPARK, seconds["load"])
+    figures.note(MERGE, ON_SPARK, seconds["merge"])
 
 
 WORKS: dict[str, Callable[[Figures, Pond, Place], None]] = {
@@ -250,6 +300,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=10_000_000)
     parser.add_argument("--only", help=f"works, by commas: {', '.join(WORKS)}")
+    parser.add_argument("--spark", metavar="PYTHON", help="of an environment with the pyspark of Delta Lake")
     parser.add_argument("--folder", type=Path, help="where the input lies; it is kept, and used again")
     given = parser.parse_args()
     wanted = given.only.split(",") if given.only else list(WORKS)
@@ -261,11 +312,14 @@ def main() -> None:
         with millpond.open(Path(folder) / "pond") as pond:
             for work in wanted:
                 WORKS[work](figures, pond, place)
+        if given.spark and {"load", "merge"}.issubset(wanted):
+            on_spark(figures, place, given.spark)
     figures.print_table()
     for (work, way), seconds in figures.seconds.items():
         run.note(work, way, [took[0] for took in seconds], size=size)
     rivals = {"DuckDB": version("duckdb")} | ({} if deltalake is None else {DELTA: version("deltalake")})
-    run.write(rivals, whole=given.only is None and deltalake is not None and given.rows >= 10_000_000)
+    rivals |= {ON_SPARK: DELTA_SPARK.rpartition(":")[2]} if given.spark else {}
+    run.write(rivals, whole=given.only is None and len(rivals) == 3 and given.rows >= 10_000_000)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,9 @@ from millpond.maps.layered.maintenance import collect_files, fold_due
 from tests.rings.sampling import examples
 
 if TYPE_CHECKING:
-    from millpond import Map
+    from collections.abc import Callable
+
+    from millpond import Map, Pond
 
 BEGAN = 1_700_000_000_000
 KINDS = ("state", "temporal_state", "ranged_state", "temporal_ranged_state", "session")
@@ -165,3 +167,78 @@ def check(layered: Map, kind: str, known: list[tuple[int, Any]]) -> None:
 
 def _key(kind: str, number: int) -> Any:
     return number if "ranged" in kind else f"k{number}"
+
+
+REF_ACTS = st.lists(
+    st.tuples(
+        st.sampled_from(["load main", "load fix", "stage fix", "commit fix", "to main", "to fix", "reset fix"]),
+        st.lists(ROW, min_size=1, max_size=3), st.integers(1, 1500),
+    ),
+    min_size=1, max_size=10,
+)  # fmt: skip
+
+
+def act_at_ref(pond: Pond, what: str, rows: list[dict[str, Any]]) -> None:
+    """Do it, if there is something to do."""
+    fix = pond.branch("fix")
+    acts: dict[str, Callable[[], object]] = {
+        "load main": lambda: pond.map("m").load(rows, again=True),
+        "load fix": lambda: fix.map("m").load(rows, again=True),
+        "stage fix": lambda: fix.map("m").load(rows, again=True, commit=False),  # type: ignore[call-arg]
+        "commit fix": fix.commit,
+        "to main": lambda: fix.merge(strategy="source-wins"),
+        "to fix": lambda: pond.refs.merge("main", "fix", strategy="source-wins"),
+        "reset fix": lambda: pond.refs.reset("fix", "fix~1"),
+    }
+    try:
+        acts[what]()
+    except Invalid as error:
+        if error.kind not in ("no_changes", "branch_dirty"):
+            raise
+
+
+@pytest.mark.parametrize("kind", ["temporal_state", "ranged_state"])
+@settings(max_examples=8, suppress_health_check=list(HealthCheck))
+@given(acts=REF_ACTS)
+def test_a_ref_answers_as_its_commits_were(kind: str, acts: list[tuple[str, list[Any], int]]) -> None:
+    """The model: what each head of a branch said while it was the head, along first parents."""
+    clock = ManualClock(now=BEGAN)
+    with tempfile.TemporaryDirectory() as folder, millpond.open(folder, clock=clock) as pond:
+        pond.create_map("m", kind=kind, value="long", store="layers").load([row_of(kind, (1, 1, 1, 0))])
+        pond.branch("fix", source="main")
+        began = (pond.refs.states.resolve("main"), BEGAN, _answers(pond.at("main").map("m"), kind))
+        lines = {"main": [began], "fix": [began]}
+        for what, drawn, step in acts:
+            clock.advance(step)
+            if what == "reset fix" and len(lines["fix"]) == 1:
+                continue  # it would leave the history that is modelled
+            act_at_ref(pond, what, [row_of(kind, row) for row in drawn])
+            for ref, line in lines.items():
+                head = pond.refs.states.resolve(ref)
+                known = [id_ for id_, *_ in line]
+                if head in known:
+                    del line[known.index(head) + 1 :]  # a reset
+                else:
+                    line.append((head, clock.now_ms(), _answers(pond.at(head).map("m"), kind)))
+        moments = sorted({moment + step for line in lines.values() for _, moment, _ in line for step in (-1, 0, 1)})
+        for ref, line in lines.items():
+            for opened in (pond.at(ref), *([pond.branch(ref)] if ref != "main" else [])):
+                check_at_ref(opened.map("m"), kind, line, moments)
+            check_at_ref(pond.at(line[-1][0]).map("m"), kind, line, moments)
+            check_at_ref(pond.at(line[0][0]).map("m"), kind, line[:1], moments)
+
+
+def _answers(at_ref: Map, kind: str, **known: Any) -> list[Any]:
+    keys, times = zip(*((_key(kind, number), time(at)) for number in NUMBERS for at in TIMES), strict=True)
+    answers: list[Any] = at_ref.lookup(list(keys), None if kind == "ranged_state" else list(times), **known).to_pylist()
+    return answers
+
+
+def check_at_ref(at_ref: Map, kind: str, line: list[tuple[str, int, Any]], moments: list[int]) -> None:
+    for moment in moments:
+        said = [answers for _, since, answers in line if since <= moment]
+        if said:
+            assert _answers(at_ref, kind, known_at=moment) == said[-1]
+        else:
+            with pytest.raises(Invalid, match="nothing was known"):
+                _answers(at_ref, kind, known_at=moment)

@@ -8,15 +8,19 @@ import pytest
 
 import millpond
 from millpond import spark as mp
+from millpond.clock import SystemClock
 from millpond.errors import Invalid
 from millpond.maps.loads.pond_folder import FolderPlace
+from millpond.spark.places import POND
 from tests.nodes.conftest import clock as clock
 from tests.nodes.conftest import serve as serve
 from tests.nodes.test_bucket_nodes import SETTINGS
 from tests.nodes.test_bucket_nodes import url as url
+from tests.spark.test_streams import Source
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
@@ -24,6 +28,8 @@ if TYPE_CHECKING:
     from millpond.clock import ManualClock
     from millpond.maps.protocols import PondLike
     from tests.nodes.conftest import Served
+
+pytestmark = pytest.mark.sample(1, of="file")
 
 LATE = 4_000_000_000_000
 """A moment after every load, and after the query is planned."""
@@ -86,8 +92,67 @@ def check(spark: SparkSession, pond: PondLike, holding: Pond) -> None:
     assert [row["numbers"] for row in training] == expected
     assert answers(events.limit(1), known_at="moment") == [None], "a row that comes alone is as any"
     assert answers(events, known_at=moments[0]) == [layered.get("a", known_at=moments[0])] * 6
-    sharded: list[dict[str, Any]] = [{"map": map_.name} for map_ in holding.maps() if map_.name == "sharded"]
-    for named in [*sharded, {"map": "numbers", "partition": "key"}]:
+    shares = mp.enrich(events, pond=pond, map="numbers", key="key", into="value", known_at="moment",
+                       partition="key", partitions=3)  # fmt: skip
+    assert {(row["moment"], row["value"]) for row in shares.collect()} == {
+        (row["moment"], said) for row, said in zip(events.collect(), expected, strict=True)
+    }
+    if any(map_.name == "sharded" for map_ in holding.maps()):
         with pytest.raises(Invalid) as refused:
-            mp.enrich(events, pond=pond, key="key", into="value", known_at="moment", **named)
+            mp.enrich(events, pond=pond, map="sharded", key="key", into="value", known_at="moment")
         assert refused.value.kind == "known_at_unsupported"
+
+
+def test_get_state_asks_as_known(spark: SparkSession, pond: Pond) -> None:
+    loaded(pond, pond)
+    moments = [change.moment_ms for change in pond.map("numbers").rows.past.changes()]
+    spark.conf.set(POND, str(pond.folder))
+    mp.register(spark)
+    try:
+        query = ", ".join(
+            f"get_state('numbers', 'a', current_timestamp(), timestamp_millis({moment})) as v{moment}"
+            for moment in (*dict.fromkeys(moments), LATE)
+        )
+        known = [pond.map("numbers").get("a", known_at=moment) for moment in dict.fromkeys(moments)]
+        assert list(spark.sql(f"select {query}").first() or ()) == [*known, 2]
+    finally:
+        spark.conf.unset(POND)
+
+
+def test_a_branch_answers_as_its_commits_were(spark: SparkSession, pond: Pond) -> None:
+    loaded(pond, pond)
+    fix = pond.branch("fix", source="main")
+    before = SystemClock().now_ms()
+    while SystemClock().now_ms() <= before:
+        pass
+    fix.map("numbers").load([{"key": "a", "value": 7}])
+    events = spark.sql(f"select 'a' as key, timestamp_millis(m) as moment from values ({before}), ({LATE}) as t(m)")
+    options: dict[str, Any] = {"map": "numbers", "key": "key", "into": "value", "known_at": "moment"}
+    for frame in (
+        mp.enrich(events, pond=pond, branch="fix", **options), mp.enrich(events, pond=fix, **options),
+        mp.enrich(events, pond=str(pond.folder), ref="fix", **options),
+    ):  # fmt: skip
+        assert [row["value"] for row in frame.collect()] == [2, 7]
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"partition": "key", "partitions": 2}, {"branch": "fix"}, {"refresh": "never"}],
+    ids=["whole", "shares", "branch", "never"],
+)  # fmt: skip
+def test_each_micro_batch_asks_the_newest_past(
+    spark: SparkSession, pond: Pond, tmp_path: Path, options: dict[str, Any]
+) -> None:
+    loaded(pond, pond)
+    numbers = pond.branch("fix", source="main").map("numbers") if "branch" in options else pond.map("numbers")
+    source, seen, began = Source(spark, tmp_path / "source"), list[Any](), SystemClock().now_ms()
+    events = source.frame("key string, m long").selectExpr("key", "timestamp_millis(m) as moment")
+    enriched = mp.enrich(
+        events, pond=str(pond.folder), map="numbers", key="key", into="value", known_at="moment", **options
+    )
+    for value in (7, 8):
+        numbers.load([{"key": "a", "value": value}])
+        source.add({"key": "a", "m": began}, {"key": "a", "m": LATE}, {"key": "a", "m": 0})
+        started = enriched.writeStream.foreachBatch(lambda rows, _: seen.append([row.value for row in rows.collect()]))
+        started.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True).start().awaitTermination()
+        known = numbers.lookup(["a"] * 3, known_at=[began, LATE, 0]).to_pylist()
+        assert sorted(map(str, seen.pop())) == sorted(map(str, [2, 2, None] if "refresh" in options else known))

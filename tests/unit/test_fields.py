@@ -12,6 +12,7 @@ import millpond
 from millpond.clock import ManualClock
 from millpond.errors import Conflict, Invalid
 from millpond.kernel.steps import listening
+from millpond.maps.inputs.formats import delimited
 from millpond.maps.inputs.mapping import ColumnMapping
 from millpond.testing.rows import canonical_of
 
@@ -217,14 +218,70 @@ def test_fields_are_added_for_columns_that_a_layered_map_lacks(pond: Pond, weath
     assert str(pond.map("weather").definition.value) == "temp long, visib double, gust double, sky string, wet boolean"
     assert weather.get("a") == {"temp": 5, "visib": 1.0, "gust": 1.0, "sky": "-", "wet": True}
     (tmp_path / "a.csv").write_text("key,temp,visib,gust,sky,wet,ice\nb,1,2,3,x,true,4\n")
-    with pytest.raises(Invalid, match="their types are not told") as refused:
-        pond.load_files(tmp_path / "a.csv", "weather", extra="add")
-    assert refused.value.values["columns"] == "ice"
+    pond.load_files(tmp_path / "a.csv", "weather", extra="add")
+    assert pond.map("weather").get("b") == {
+        "temp": 1, "visib": 2.0, "gust": 3.0, "sky": "x", "wet": True, "ice": 4,
+    }  # fmt: skip
     with pytest.raises(Invalid, match="no value that tells its type"):
-        weather.load([{**WIDE[0], "sky": "", "wet": True, "ice": None}], extra="add")
+        weather.load([{**WIDE[0], "sky": "", "wet": True, "ice": 1, "fog": None}], extra="add")
     pond.create_map("owner", kind="state", value="temp long, visib double")
     with pytest.raises(Invalid, match="--store layers"):
         pond.map("owner").load(WIDE, extra="add")
+
+
+TYPED = {
+    "long": ["0", "-12", "123456789012345678"], "double": ["1", "2.5", "-3e7"], "boolean": ["true", "false"],
+    "timestamp": ["2024-01-01T00:00Z", "2024-01-01 00:00:00.5+01:00"],
+    "string": ["007", "1", "x"],
+}  # fmt: skip
+ODD = ("1234567890123456789", "1.", ".5", "+1", "True", "2024-01-01", "2024-01-01T00:00", "nan", "1,5", " 1")
+
+
+@pytest.mark.parametrize("kind", TYPED)
+def test_texts_tell_the_type_of_a_field_that_all_of_them_have(pond: Pond, tmp_path: Path, kind: str) -> None:
+    pond.create_map("m", kind="state", value="a long, b string", store="layers")
+    files = [tmp_path / f"{number}.csv" for number in range(len(TYPED[kind]))]
+    for number, (file, text) in enumerate(zip(files, TYPED[kind], strict=True)):
+        file.write_text(f"key,a,b,new\nk{number},1,x,{text}\nother,1,x,\n")
+    pond.load_files(files, "m", extra="add")
+    assert str(pond.map("m").definition.value) == f"a long, b string, new {kind}"
+    assert pond.map("m").scan("new is not null").read_all().num_rows == len(files)
+
+
+@pytest.mark.parametrize("text", ODD)
+def test_odd_texts_stay_text(pond: Pond, tmp_path: Path, text: str) -> None:
+    pond.create_map("m", kind="state", value="a long, b string", store="layers")
+    (tmp_path / "a.csv").write_text(f'key,a,b,new\nk,1,x,"{text}"\n')
+    pond.load_files(tmp_path / "a.csv", "m", extra="add")
+    assert pond.map("m").get("k") == {"a": 1, "b": "x", "new": text}
+
+
+def test_files_that_add_fields_do_it_together_or_not_at_all(pond: Pond, tmp_path: Path) -> None:
+    before = pond.create_map("m", kind="state", value="a long, b string", store="layers").definition
+    (tmp_path / "a.jsonl").write_text('{"key":"j","a":1,"b":"x","n":1,"on":true,"s":"007"}\n')
+    (tmp_path / "a.csv").write_text("key,a,b,n,on,s\nc,1,x,2.5,,8\n")
+    (tmp_path / "bad.csv").write_text("key,a,b,new,empty\nc,1,x,2.5,\n")
+    with pytest.raises(Invalid, match="no value that tells its type") as refused:
+        pond.load_files(tmp_path / "bad.csv", "m", extra="add")
+    assert (refused.value.values["column"], pond.map("m").definition) == ("empty", before)
+    with pytest.raises(Invalid, match="no place for columns"):
+        pond.load_files(tmp_path / "a.csv", "m")
+    assert pond.load_files(tmp_path / "bad.csv", "m", extra="ignore").rows == 1
+    pond.load_files([tmp_path / "a.jsonl", tmp_path / "a.csv"], "m", extra="add", again=True)
+    assert str(pond.map("m").definition.value) == "a long, b string, n double, on boolean, s string"
+    assert pond.map("m").get("j") == {"a": 1, "b": "x", "n": 1.0, "on": True, "s": "007"}
+    assert pond.map("m").get("c") == {"a": 1, "b": "x", "n": 2.5, "on": None, "s": "8"}
+
+
+def test_what_the_beginning_of_a_file_does_not_tell_is_a_reject(
+    pond: Pond, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delimited, "BLOCK_BYTES", 4096)
+    pond.create_map("m", kind="state", value="a long, b string", store="layers")
+    lines = "".join(f"k{number},1,x,{number}\n" for number in range(1000))
+    (tmp_path / "a.csv").write_text(f"key,a,b,late\n{lines}z,1,x,none\n")
+    result = pond.load_files(tmp_path / "a.csv", "m", extra="add", max_rejects=1)
+    assert (result.rejected, pond.map("m").get("k7")) == (1, {"a": 1, "b": "x", "late": 7})
 
 
 def test_parts_that_were_written_before_a_change_are_taken_as_rows_of_today(pond: Pond, weather: Map) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -15,6 +16,8 @@ from millpond import Lookup
 from millpond.clock import ManualClock
 from millpond.errors import Invalid
 from millpond.maps.layered.maintenance import collect_files
+from millpond.refs.changes import moment_of
+from millpond.versions.graph.commits import Commit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -119,8 +122,8 @@ def test_a_query_asks_all_its_maps_as_known(pond: Pond, weather: Map) -> None:
         with pytest.raises(Invalid) as refused:
             pond.sql(ask, known_at=day(2))
         assert refused.value.kind == "known_at_unsupported"
-    with pond.branch("fix", source="main") as fix, pytest.raises(Invalid, match="at a ref"):
-        fix.sql("select * from weather", known_at=day(2))
+    with pond.branch("fix", source="main") as fix:
+        assert fix.sql("select max(temp) as temp from weather", known_at=day(2)).to_pylist() == [{"temp": 50.0}]
 
 
 def test_moments_that_have_no_answer_say_so(pond: Pond, weather: Map, clock: ManualClock) -> None:
@@ -164,13 +167,44 @@ def test_the_past_is_shown_with_the_fields_of_now(pond: Pond, weather: Map, cloc
     assert scanned == [{"key": "JFK", "degrees": 50.0, "gust": None}]
 
 
-def test_a_branch_has_no_past_of_its_own(pond: Pond, weather: Map) -> None:
-    with pond.branch("fix", source="main") as fix:
-        at_ref = fix.map("weather")
-        with pytest.raises(Invalid, match="at a ref") as refused:
-            at_ref.get("JFK", known_at=day(2))
-        assert refused.value.kind == "ref_unsupported"
-    assert weather.get("JFK") == {"temp": 60.0}
+def test_a_branch_knows_what_was_committed_to_it(pond: Pond, weather: Map, clock: ManualClock) -> None:
+    fix = pond.branch("fix", source="main")
+    mended = fix.map("weather")
+    for number, temp, options in ((6, 70.0, {}), (7, 80.0, {"commit": False})):
+        clock.now = BEGAN + number * DAY + 5
+        mended.load([{"key": "JFK", "effective_time": BEGAN, "temp": temp}], **options)  # type: ignore[arg-type]
+    assert mended.get("JFK") == {"temp": 80.0}
+    assert mended.get("JFK", known_at=day(9)) == {"temp": 70.0}, "what is staged was never committed"
+    moments = [BEGAN, BEGAN + 2 * DAY, BEGAN + 6 * DAY + 4, BEGAN + 6 * DAY + 5]
+    said = [None, {"temp": 50.0}, {"temp": 60.0}, {"temp": 70.0}]
+    events = pa.table({"k": ["JFK"] * 4, "t": pa.array(moments, INSTANT)})
+    for opened in (fix, pond.at("fix")):
+        assert opened.map("weather").lookup(["JFK"] * 4, known_at=events["t"]).to_pylist() == said
+        assert opened.enrich(events, map="weather", key="k", into="w", known_at="t")["w"].to_pylist() == said
+        assert opened.map("weather").scan(columns=["temp"], known_at=moments[2]).read_all().to_pylist() == [said[2]]
+    clock.now = BEGAN + 8 * DAY
+    fix.commit()
+    fix.merge()
+    merged = pond.at("main").map("weather")
+    assert [merged.get("JFK", known_at=day(number)) for number in (7, 8)] == [{"temp": 60.0}, {"temp": 80.0}]
+    assert pond.at("main~1").map("weather").get("JFK", known_at=day(9)) == {"temp": 60.0}
+
+
+def test_a_commit_that_tells_no_moment_counts_from_the_end_of_its_second() -> None:
+    exact = Commit("", "", created=7, metadata={"moment_ms": "7250"})
+    assert [moment_of(commit) for commit in (exact, replace(exact, created=8), replace(exact, metadata={}))] == [
+        7250, 8999, 7999,
+    ]  # fmt: skip
+
+
+def test_a_ref_tells_where_its_history_begins(pond: Pond, weather: Map, clock: ManualClock) -> None:
+    clock.now = BEGAN + 14 * DAY
+    collect_files(weather.rows.snapshots)
+    at_ref = pond.at("main").map("weather")
+    assert at_ref.get("JFK", known_at=day(4)) == {"temp": 60.0}
+    with pytest.raises(Invalid) as refused:
+        at_ref.get("JFK", known_at=day(2))
+    assert refused.value.kind == "history_ended", "the first load was forgotten before a commit told of it"
 
 
 def test_a_definition_with_changed_fields_is_what_json_reads_back(weather: Map, pond: Pond) -> None:

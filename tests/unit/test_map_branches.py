@@ -411,7 +411,7 @@ def test_fields_change_on_a_branch_and_come_by_its_merge(pond: Pond) -> None:
     fix = pond.branch("fix", source="main")
     handle = fix.map("w")
     fix.alter_map("w", add={"gust": "long"}, default={"gust": 7}, drop=["visib"])
-    assert next(pond.refs.log("fix")).message == "Alter w: add, default, drop"
+    assert next(pond.refs.log("fix")).message == "Alter w: drop visib, add gust long default 7"
     assert handle.get("a") == {"temp": 1, "gust": 7}, "a handle takes it on"
     assert weather.get("a") == {"temp": 1, "visib": 1.5}, "others do not see it"
     handle.load([{"key": "b", "temp": 3, "gust": 8}])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from millpond.arrays import radix
 from millpond.arrays.radix import U64, radix_order
 
 COUNT = 5_000
@@ -26,6 +27,17 @@ def numbers(shape: str) -> U64:
         case "repeated":
             return np.tile(spread[:250], COUNT // 250)
     return random.integers(0, 1000, COUNT).astype(np.uint64) * np.uint64(3_600_000)
+
+
+@pytest.mark.parametrize("repeated", [1, 3, 40, 5000])
+@pytest.mark.parametrize("ties", [0, 1, 2])
+def test_many_numbers_in_buckets_are_in_the_order_of_a_stable_sort(repeated: int, ties: int) -> None:
+    """As many of one value as may be moved one by one, and more."""
+    random = np.random.default_rng(5)
+    count = 4 * radix._BUCKETS_MIN
+    few = random.integers(0, 1 << 64, count // repeated + 1, np.uint64, endpoint=False)
+    columns = [random.choice(few, count), *(random.integers(0, 3, count).astype(np.uint64) for _ in range(ties))]
+    assert np.array_equal(radix_order(columns), np.lexsort(columns[::-1]))
 
 
 @pytest.mark.parametrize("shape", ["spread", "upper digits alike", "lower digits tell", "crowds", "repeated", "times"])

@@ -77,10 +77,10 @@ class PondCatalogue:
             store, settings = store_of(settings["store"]), {**settings}
             del settings["store"]
             self._convert(self.find(name), store)
-        if not settings.keys().isdisjoint(("retain", "retain_by")):
-            from millpond.maps.layered.fields import alter_updates
+        if settings and self.find(name).store is Store.LAYERS:
+            from millpond.maps.layered.fields import alter_settings
 
-            alter_updates(self._loading, name, settings)
+            alter_settings(self._loading, name, settings)
 
         def enter(tx: Transaction) -> MapDefinition:
             before, altered = find_map(tx, name), altered_map(tx, name, settings)

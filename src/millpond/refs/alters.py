@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from millpond.errors import Conflict
 from millpond.maps.layered.fields import encoded_default, stored_change
 from millpond.maps.layered.head import Head
+from millpond.maps.model.alteration import alteration
 from millpond.maps.model.catalogue import altered
 from millpond.maps.model.field_changes import CHANGES, FieldChanges, changed_fields
 from millpond.maps.model.snapshot_pointer import Pointer
@@ -30,13 +31,13 @@ def alter_map(states: RefStates, branch: str, name: str, settings: Mapping[str, 
     """
     fields = {change: settings[change] for change in CHANGES if settings.get(change)}
     others = {setting: value for setting, value in settings.items() if setting not in CHANGES}
-    words = Message(f"Alter {name}: {', '.join(sorted({*fields, *others}))}")
     while True:
         state = states.map_at(branch, name)
         before = altered(state.definition, others)
         after = changed_fields(before, FieldChanges.of(fields, encoded_default)) if fields else before
         if after == state.definition:
             return after
+        words = Message(f"Alter {name}: {alteration(state.definition, after)}")
         layers = states.layers_for(state.definition)
         with layers.writing():
             head = Head(Pointer(), manifest_of(layers, state, branch))

@@ -9,7 +9,7 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -34,7 +34,13 @@ if TYPE_CHECKING:
     from millpond.versions.graph.commits import Commit
     from millpond.versions.repository_context import Site
 
-__all__ = ("StateChange", "Tree", "commit_changes", "entry_at_ref", "head_moved", "stage_change", "tree_with")
+__all__ = (
+    "StateChange", "Tree", "commit_changes", "dated", "entry_at_ref", "head_moved", "moment_of", "stage_change",
+    "tree_with",
+)  # fmt: skip
+
+MOMENT = "moment_ms"
+"""The metadata of a commit that tells its moment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +58,19 @@ class Tree:
     site: Site
     address: str
     message: Message = field(default_factory=Message)
+
+
+def dated(words: Message, moment_ms: int) -> Message:
+    """The words of a commit of that moment: its date counts seconds, and a load is never known before its commit."""
+    return replace(words, created=moment_ms // 1000, metadata={**words.metadata, MOMENT: str(moment_ms)})
+
+
+def moment_of(commit: Commit) -> int:
+    """The moment of a commit; of one that does not tell it, the last of its second."""
+    text = commit.metadata.get(MOMENT, "")
+    if text.isdecimal() and int(text) // 1000 == commit.created:
+        return int(text)
+    return commit.created * 1000 + 999
 
 
 def head_moved(name: str) -> Conflict:
@@ -130,7 +149,7 @@ def commit_changes(
         index = rest(index)
         if not allow_empty and same_state(site, moving.head.tree, index):
             raise Invalid("no changes", kind="no_changes", branch=branch, commit=moving.head.id)
-        return Built(tree.message.commit(site, index, parents(moving.head)))
+        return Built(dated(tree.message, site.clock.now_ms()).commit(site, index, parents(moving.head)))
 
     def name(tx: Transaction, commit: Commit) -> None:
         name_manifests(tx, (change.state for change in listed if change.state is not None), mark)

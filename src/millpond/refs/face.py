@@ -62,7 +62,7 @@ class RefsFace:
         return BranchPond(self.refs, name)
 
     def history(self, map: str, ref: str = "main") -> pa.Table:
-        """The commits that changed a map, newest first: time, commit, message, version, rows and source.
+        """The commits that changed a map, newest first: time, commit, message, version, rows, removed, source.
 
         Raises: `NotFound` for the ref.
         """

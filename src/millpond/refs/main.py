@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from millpond.errors import Conflict
@@ -22,7 +22,7 @@ from millpond.kernel.steps import step
 from millpond.maps.alerts.alerted import put_alerted
 from millpond.maps.alerts.judging import Judged, judged
 from millpond.maps.layered.head import Head
-from millpond.maps.layered.history import Change, changes_of
+from millpond.maps.layered.history import changes_of
 from millpond.maps.loads.layered_load import LayerContent
 from millpond.maps.log.apply import load_body, record
 from millpond.maps.model.catalogue import created_map, known_map, list_maps
@@ -33,7 +33,7 @@ from millpond.ranges.files import content_id
 from millpond.refs.changes import StateChange, Tree, commit_changes, head_moved, tree_with
 from millpond.refs.map_entries import MapEntry, maps_of
 from millpond.refs.named import name_manifests
-from millpond.versions.commits import Message
+from millpond.refs.unrecorded import unrecorded
 from millpond.versions.staging.branch_head import Built, Moving, move_head
 
 if TYPE_CHECKING:
@@ -42,13 +42,12 @@ if TYPE_CHECKING:
     from millpond.maps.loads.loading import Loading
     from millpond.maps.model.definition import MapDefinition
     from millpond.maps.snapshots.manifest import SnapshotManifest
+    from millpond.refs.unrecorded import Step
     from millpond.versions.graph.commits import Commit
 
 __all__ = ("MAIN", "LayersFor", "NewHead", "heads_now", "publish", "record_main")
 
 MAIN = "main"
-STEPS_MAX = 100
-"""The commits that are recorded at once."""
 LayersFor = Callable[["MapDefinition"], "Layers"]
 
 
@@ -65,28 +64,6 @@ def heads_now(tx: ReadTransaction) -> dict[str, tuple[MapEntry, Pointer]]:
         else:
             heads[definition.name] = MapEntry(definition, current.manifest, current.shard_version), pointer
     return heads
-
-
-@dataclass(slots=True)
-class _Step:
-    """A change of some maps on `main` that no commit says yet: one entry of the log."""
-
-    seconds: int
-    states: dict[str, MapEntry | None] = field(default_factory=dict)
-    changes: list[Change] = field(default_factory=list)
-
-    def message(self) -> Message:
-        """The words of its commit."""
-        rows = sum(change.rows for change in self.changes)
-        sources = sorted({change.source for change in self.changes if change.source})
-        act = self.changes[0].kind if len({change.kind for change in self.changes}) == 1 else "change"
-        text = f"{act.capitalize()} {', '.join(sorted(self.states))}" + (
-            f" from {', '.join(sources)}" if sources else ""
-        )
-        positions = [change.position for change in self.changes]
-        about = {"rows": str(rows), "position": str(max(positions))} if positions else {}
-        about |= {"source": ", ".join(sources)} if sources else {}
-        return Message(text, metadata=about, created=self.seconds)
 
 
 def record_main(tree: Tree, layers_for: LayersFor) -> Commit:
@@ -119,36 +96,16 @@ def _heads(tree: Tree) -> dict[str, tuple[MapEntry, Pointer]]:
         return heads_now(tx)
 
 
-def _unrecorded(tree: Tree) -> tuple[Commit, list[_Step]]:
+def _unrecorded(tree: Tree) -> tuple[Commit, list[Step]]:
     """The head commit of `main`, and what changed since, the oldest first."""
     with tree.site.space.read() as tx:
         head = tree.site.graph.commit(tx, MAIN)
         heads = {name: entry for name, (entry, _) in heads_now(tx).items()}
         history = {name: changes_of(tx, name) for name in heads}
-    before = maps_of(tree.site, head.id)
-    steps: dict[int, _Step] = {}
-    last = _Step(tree.site.seconds())
-    for name, entry in heads.items():
-        recorded = before.get(name)
-        if entry.same_state(recorded):
-            continue
-        since = recorded.version if recorded is not None and recorded.folder == entry.folder else 0
-        changes = [change for change in history[name] if change.version > since]
-        for change in changes:
-            step_ = steps.setdefault(change.position, _Step(change.moment_ms // 1000))
-            step_.states[name] = MapEntry(entry.definition, change.manifest, change.version)
-            step_.changes.append(change)
-        if not changes or changes[-1].version != entry.version:
-            last.states[name] = entry
-    last.states |= {name: None for name in before if name not in heads}
-    ordered = [step_ for _, step_ in sorted(steps.items())] + ([last] if last.states else [])
-    early, late = ordered[:-STEPS_MAX], ordered[-STEPS_MAX:]
-    for step_ in early:
-        late[0].states = {**step_.states, **late[0].states}
-    return head, late
+    return head, unrecorded(tree, maps_of(tree.site, head.id), heads, history)
 
 
-def _sized(step_: _Step, layers_for: LayersFor) -> _Step:
+def _sized(step_: Step, layers_for: LayersFor) -> Step:
     """The step with the sizes of its manifests, which are there."""
     for name, state in step_.states.items():
         if state is not None and state.manifest:
@@ -159,7 +116,7 @@ def _sized(step_: _Step, layers_for: LayersFor) -> _Step:
     return step_
 
 
-def _recorded(tree: Tree, head: Commit, steps: Sequence[_Step]) -> Commit:
+def _recorded(tree: Tree, head: Commit, steps: Sequence[Step]) -> Commit:
     site, mark = tree.site, tree.site.clock.random_id()
 
     def build(moving: Moving) -> Built:

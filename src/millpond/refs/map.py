@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from millpond.deferred import opened_once
@@ -21,6 +22,7 @@ from millpond.maps.map_rows import LayeredRows
 from millpond.refs.alters import alter_map
 from millpond.refs.layers import RefLayers, ref_unsupported
 from millpond.refs.loads import BranchLoad
+from millpond.refs.past import RefPast
 from millpond.refs.rewrites import delete_rows, maintain_rows
 
 if TYPE_CHECKING:
@@ -42,18 +44,19 @@ __all__ = ("MapAtRef", "RefMap")
 
 @dataclass(frozen=True, slots=True)
 class MapAtRef:
-    """The ref of a map: how its state is read there, and, on a branch, its states."""
+    """The ref of a map: how its state is read there, and all states; on a branch that `changes`."""
 
     ref: str
     state: Callable[[], MapEntry]
-    states: RefStates | None = None
+    states: RefStates
+    changes: bool = False
 
     def branch(self, name: str) -> RefStates:
         """The states, to change the map there.
 
         Raises: `Invalid`, kind `ref_read_only`, at a ref that is no branch.
         """
-        if self.states is None:
+        if not self.changes:
             raise Invalid(
                 "a ref is only read", kind="ref_read_only", map=name, ref=self.ref,
                 hint="change the map on a branch: pond.branch('fix').map(…)",
@@ -98,13 +101,10 @@ class _RefRows(LayeredRows):
         """
         raise ref_unsupported(self.definition.name, "compact")
 
-    @property
+    @cached_property
     def past(self) -> Past:
-        """Refuse.
-
-        Raises: `Invalid`.
-        """
-        raise ref_unsupported(self.definition.name, "known_at")
+        """The past of the map in the commits of the ref."""
+        return RefPast(self.layers, self._at.states, self._at.ref)
 
     def delete(self, where: str, *, now: bool) -> DeleteReport:
         """Delete the rows on the branch, as one commit; `now`: purge the map's files of them.

@@ -75,12 +75,12 @@ class RefPond(PondFace):
         return RefMap(entry.definition, self.refs.states.loading, folder, self._place(entry))
 
     def _place(self, entry: MapEntry) -> MapAtRef:
-        return MapAtRef(self.ref, lambda: entry)  # a commit never changes
+        return MapAtRef(self.ref, lambda: entry, self.refs.states)  # a commit never changes
 
     def sql(self, text: str, *, known_at: object = None) -> pa.Table:
-        """The result of a query in DuckDB's SQL over the maps at the ref, as `Pond.sql`.
+        """The result of a query in DuckDB's SQL over the maps at the ref, as `Pond.sql`; `known_at` counts its commits.
 
-        Raises: `Invalid` when the query is not understood, and for `known_at`, which is of main.
+        Raises: `Invalid` when the query is not understood.
         """
         from millpond.maps.sql import query
 
@@ -109,7 +109,7 @@ class BranchPond(RefPond):
 
     def _place(self, entry: MapEntry) -> MapAtRef:
         name = entry.name
-        return MapAtRef(self.ref, lambda: self.refs.states.map_at(self.ref, name), self.refs.states)
+        return MapAtRef(self.ref, lambda: self.refs.states.map_at(self.ref, name), self.refs.states, changes=True)
 
     def load_files(
         self, files: str | Path | Sequence[str | Path], map: str | None = None, *, commit: bool = True,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from millpond.errors import Conflict, Invalid, NotFound
 from millpond.maps.layered.head import Head
-from millpond.refs.changes import StateChange, commit_changes, tree_with
+from millpond.refs.changes import StateChange, commit_changes, moment_of, tree_with
 from millpond.refs.diffs import difference_table, map_differences
 from millpond.refs.layers import manifest_of
 from millpond.refs.main import MAIN, NewHead, heads_now, publish, record_main
@@ -28,6 +28,7 @@ from millpond.refs.named import release
 from millpond.refs.purges import let_go
 from millpond.refs.repository import reset_main
 from millpond.refs.states import RefStates
+from millpond.refs.unrecorded import RENAMED, rows_in, rows_of
 from millpond.versions.commits import Message, no_changes
 from millpond.versions.graph.commits import get_commit
 from millpond.versions.merges import STRATEGY_NAME, Merging, Resolution, Strategy, common_base, merge_trees, pick
@@ -238,18 +239,23 @@ class Refs:
     def history(self, map: str, ref: str = MAIN, *, limit: int | None = None) -> pa.Table:
         """The commits that changed a map, back from a ref along first parents, the newest first.
 
-        Columns: `time`, `commit`, `message`, `version` of the map, `rows` that were loaded (null: not known), `source`.
+        Columns: `time`, `commit`, `message`, `version` of the map, `rows` that were loaded or changed, those `removed`
+        (null: not known, or none), `source`. A map that was renamed is followed to its old name.
         """
         rows = list(islice(self._changes_of(map, ref), limit))
         return pa.Table.from_pylist([dict(zip(_HISTORY.names, row, strict=True)) for row in rows], _HISTORY)
 
     def _changes_of(self, map: str, ref: str) -> Iterator[tuple[object, ...]]:
-        after: tuple[Commit, MapEntry | None] | None = None
+        later: Commit | None = None
+        shown: MapEntry | None = None
         for commit in self.log(ref, first_parent=True):
             entry = self.states.map(commit.id, map)
-            if after is not None and after[1] is not None and not after[1].same_state(entry):
-                yield _row_of(*after)
-            after = commit, entry
+            if later is not None and shown is not None and not shown.same_state(entry):
+                yield _row_of(later, shown)
+                renamed = later.metadata.get(RENAMED)
+                if entry is None and renamed is not None:
+                    map, entry = renamed, self.states.map(commit.id, renamed)
+            later, shown = commit, entry
 
     # -- merging --------------------------------------------------------------------------------------
 
@@ -323,6 +329,8 @@ class Refs:
         self, branch: str, message: Message, merged: Sequence[MergedMap], heads: Mapping[str, Head],
         more: list[Commit], rest: Callable[[str], str],
     ) -> Commit:  # fmt: skip
+        counts = {change.name: change.changed for change in merged if change.changed is not None}
+        message = replace(message, metadata={**message.metadata, **(rows_in(counts) if counts else {})})
         tree, changes = self.states.tree(message), [_state_change(change) for change in merged]
 
         def parents(head: Commit) -> list[Commit]:
@@ -353,12 +361,14 @@ def _state_change(change: MergedMap) -> StateChange:
 
 
 _HISTORY = pa.schema([
-    ("time", pa.timestamp("s", tz="UTC")), ("commit", pa.string()), ("message", pa.string()), ("version", pa.int64()),
-    ("rows", pa.int64()), ("source", pa.string()),
+    ("time", pa.timestamp("ms", tz="UTC")), ("commit", pa.string()), ("message", pa.string()),
+    ("version", pa.int64()), ("rows", pa.int64()), ("removed", pa.int64()), ("source", pa.string()),
 ])  # fmt: skip
 
 
-def _row_of(commit: Commit, entry: MapEntry | None) -> tuple[object, ...]:
-    rows, version = commit.metadata.get("rows"), 0 if entry is None else entry.version
-    counted = None if rows is None else int(rows)
-    return commit.created, commit.id, commit.message, version, counted, commit.metadata.get("source")
+def _row_of(commit: Commit, entry: MapEntry) -> tuple[object, ...]:
+    removed = commit.metadata.get("rows_removed")
+    return (
+        moment_of(commit), commit.id, commit.message, entry.version, rows_of(commit, entry.name),
+        None if removed is None else int(removed), commit.metadata.get("source"),
+    )  # fmt: skip

@@ -15,7 +15,6 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql.functions import broadcast, col, lit
 from pyspark.sql.types import DataType, StructField, StructType
 
-from millpond.errors import Invalid
 from millpond.maps.enrich import Lookup, check_new, features_of, lookups_of
 from millpond.maps.inputs.key_columns import OnInvalid, check_on_invalid
 from millpond.spark.places import PondLike, opened, place_of
@@ -47,8 +46,9 @@ def enrich(
     pass answers them. A map of structs gives a struct (`select("weather.*")` spreads it); sessions give a struct of
     `start` and `end`. The snapshots are those of the moment of this call, however late Spark runs the query.
     `overwrite=True` replaces an existing column. `known_at`, a column or a time, asks layered maps as they were known
-    then, in a batch and without `partition`; nodes answer that themselves. `branch` or `ref` asks layered maps in a
-    folder as they are on a branch, or at a ref such as `main~3`, a tag, a commit or a time.
+    then; nodes answer that themselves. `branch` or `ref` asks layered maps in a
+    folder as they are on a branch, or at a ref such as `main~3`, a tag, a commit or a time; with `known_at`
+    as the commits of that history tell.
 
     A stream takes the newest snapshots at the begin of each micro-batch, and holds them for that batch. `refresh` may
     be a duration, the age from which a newer one is taken, or `"never"`: those of this call serve for ever.
@@ -70,7 +70,7 @@ def enrich(
     age_ms = refresh_ms(refresh)
     check_partition(partition, partitions)
     lookup_list = lookups_of(lookups, map=map, key=key, at=at, into=into, on_invalid=on_invalid, known_at=known_at)
-    lookup_list = [_with_moments(frame, lookup, partition) for lookup in lookup_list]
+    lookup_list = [_with_moments(frame, lookup) for lookup in lookup_list]
     for lookup in lookup_list:
         check_on_invalid(lookup.on_invalid)
     place = place_of(pond, frame.sparkSession, refs=True).at(branch, ref)
@@ -95,8 +95,8 @@ def enrich(
         frame = by_share(frame, _column(lookup_list[0].key), questions[0], shares)
     chosen = age_ms is not None and frame.isStreaming
     if age_ms is not None and chosen:
-        definitions = [question.definition for question in questions]
-        frame = frame.crossJoin(broadcast(choices(frame.sparkSession, place, definitions, age_ms)))
+        maps = [(question.definition, question.past) for question in questions]
+        frame = frame.crossJoin(broadcast(choices(frame.sparkSession, place, maps, age_ms)))
     return _with_answers(frame, lookup_list, questions, shares, chosen).drop(SHARE, CHOICES)
 
 
@@ -111,20 +111,13 @@ def training_set(
     return enrich(events, features_of(maps, at, known_at, on_invalid), pond=pond)
 
 
-def _with_moments(frame: DataFrame, lookup: Lookup, partition: PartitionBy | None) -> Lookup:
+def _with_moments(frame: DataFrame, lookup: Lookup) -> Lookup:
     """The lookup with the column of its moments, which may be one time.
 
-    Raises: `Invalid` where snapshots are chosen later, or by shares.
+    Raises: `Invalid` for a time that is not understood.
     """
     moment = lookup.known_at
-    if moment is None:
-        return lookup
-    if frame.isStreaming or partition is not None:
-        raise Invalid(
-            "known_at is asked in a batch, of whole maps", kind="known_at_unsupported", map=lookup.map,
-            hint="leave out partition=, and enrich a stream in foreachBatch",
-        )  # fmt: skip
-    if isinstance(moment, Column) or moment in frame.columns:
+    if moment is None or isinstance(moment, Column) or moment in frame.columns:
         return lookup
     return replace(lookup, known_at=lit(_EPOCH + timedelta(milliseconds=parse_instant(moment))))
 

@@ -1,4 +1,4 @@
-"""`get_state(map, key, at)` in Spark SQL: typed as the map is, one function for all maps of the session's pond.
+"""`get_state(map, key, at, known_at)` in Spark SQL: typed as the map is, one function for all maps of the pond.
 
 The type of the answer depends on the map, which SQL names by a text literal. So the function is entered in the
 session's registry as a *builder*: Spark calls it back while it resolves a query, it looks the map up, and answers with
@@ -16,6 +16,7 @@ from pyspark.sql.types import DataType, _parse_datatype_json_string
 
 from millpond.errors import Invalid, MillpondError
 from millpond.spark.places import opened, place_of
+from millpond.spark.planned_past import past_of
 from millpond.spark.private_api import (
     enter_function,
     expression_of,
@@ -58,8 +59,10 @@ class _Builder:
 
     def _question(self, children: Any) -> Question:
         names = children.size()
-        if names not in (2, 3):
-            raise Invalid(f"{NAME} takes a map, a key and a time", kind="function_arguments", given=names)
+        if names not in (2, 3, 4):
+            raise Invalid(
+                f"{NAME} takes a map, a key and a time, and when it was known", kind="function_arguments", given=names
+            )  # fmt: skip
         named = children.apply(0)
         if named.getClass().getSimpleName() != "Literal" or named.value() is None:
             raise Invalid(f"{NAME} takes the map's name as a text literal", kind="function_arguments", given=named)
@@ -69,11 +72,12 @@ class _Builder:
             definition = pond.map(name).definition
             # Types are checked before the map is frozen: a wrong query costs nothing.
             check_key(definition, _type_of(children.apply(1)), children.apply(1).sql())
-            if names == 3:
-                check_time(definition, _type_of(children.apply(2)), children.apply(2).sql())
+            for number in range(2, names):
+                check_time(definition, _type_of(children.apply(number)), children.apply(number).sql())
             question = question_to(pond, place, name)
             return replace(
-                question, key=children.apply(1).sql(), time=children.apply(2).sql() if names == 3 else None
+                question, key=children.apply(1).sql(), time=children.apply(2).sql() if names > 2 else None,
+                past=past_of(pond, place, name, question.shelf) if names > 3 else None,
             )  # fmt: skip
 
     def toString(self) -> str:  # noqa: N802 - Java's name
@@ -92,7 +96,8 @@ def _type_of(expression: Any) -> DataType:
 
 def _ask(question: Question) -> Any:
     def ask(*columns: pa.Array) -> pa.Array:
-        return question.ask(columns[0], columns[1] if len(columns) > 1 else None)
+        at, known_at = (*columns[1:], None, None)[:2]
+        return question.ask(columns[0], at, known_at=known_at)
 
     ask.__name__ = NAME  # what a plan, and a column without a name, call it
     return ask

@@ -63,6 +63,8 @@ class Rights:
 class Place(Protocol):
     """The location of a pond, as it travels to executors; `where` names it in options and settings."""
 
+    def __hash__(self) -> int: ...
+
     @property
     def where(self) -> str: ...
 

@@ -1,12 +1,13 @@
 """The past of a layered map, as a query was planned on it: what its tasks ask as known at the moments of their rows.
 
-In a folder or a bucket the driver names the manifests of the map's history, which each task opens. Nodes answer
-themselves, from theirs; what was known up to a moment is the same at each of them, and at each try.
+In a folder or a bucket the driver names the manifests of the map's history, which each task opens; for a micro-batch of
+a stream the end of that history is chosen, and tasks read it themselves. Nodes answer themselves, from theirs. What was
+known up to there is the same in each task, and at each try.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -14,8 +15,9 @@ import numpy as np
 import pyarrow as pa
 
 from millpond.clock import SystemClock
+from millpond.errors import NotFound
 from millpond.maps.inputs.key_columns import OnInvalid, moments_of
-from millpond.maps.layered.past import History, OpenHistory
+from millpond.maps.layered.past import ATTEMPTS, History, OpenHistory
 from millpond.maps.model.columns import INSTANT
 from millpond.maps.model.definition import MapDefinition, Store
 from millpond.maps.model.store_limits import one_state
@@ -24,7 +26,8 @@ from millpond.spark.planned_snapshot import FolderSnapshots, NodesSnapshots
 
 if TYPE_CHECKING:
     from millpond.client.pond import RemotePond
-    from millpond.maps.map import Map
+    from millpond.maps.layered.past import Past
+    from millpond.maps.snapshots.partition_filter import HashShare
     from millpond.spark.places import OpenPond, Place
     from millpond.spark.planned_snapshot import PlannedSnapshots
 
@@ -37,25 +40,61 @@ PASTS_OPEN = 32
 class PlannedPast(Protocol):
     """The past of one map; it travels to the executors."""
 
-    def lookup(self, keys: pa.Array, at: Any, known_at: pa.Array, on_invalid: OnInvalid) -> pa.Array:
-        """The values of keys at their times, each as it was known at its moment.
+    def lookup(
+        self, keys: pa.Array, at: Any, known_at: pa.Array, on_invalid: OnInvalid, share: HashShare | None = None
+    ) -> pa.Array:  # fmt: skip
+        """The values of keys at their times, each as it was known at its moment; `share`: the keys have its hashes.
 
         Raises: as `Past.lookup`; `NotFound` when a manifest aged out; `Unavailable` when no node answers.
         """
 
+    def mark(self, pond: OpenPond) -> str:
+        """The end of the history as it is now.
+
+        Raises: `NotFound` when the map, or the ref, is gone.
+        """
+
+    def until(self, mark: str, now_ms: int) -> PlannedPast:
+        """The past up to an end that was chosen, at a time."""
+
 
 @dataclass(frozen=True, slots=True)
 class FolderPast:
-    """Of a map in a folder or a bucket; its manifests stay as long as `maps.history` says."""
+    """Of a map in a folder or a bucket; its manifests stay as long as `maps.history` says.
 
+    Without a `history` that the driver read it is read up to `end`, and again where folds took the place of manifests.
+    """
+
+    place: Place
     shelf: FolderSnapshots
     definition: MapDefinition
-    history: History
+    end: str
+    history: History | None
 
-    def lookup(self, keys: pa.Array, at: Any, known_at: pa.Array, on_invalid: OnInvalid) -> pa.Array:
+    def lookup(
+        self, keys: pa.Array, at: Any, known_at: pa.Array, on_invalid: OnInvalid, share: HashShare | None = None
+    ) -> pa.Array:  # fmt: skip
         """The values, from manifests that this process opens."""
         moments, there = moments_of(known_at, len(keys), on_invalid)
-        return _opened(self.shelf, self.definition).lookup(self.history, keys, at, moments, there, on_invalid)
+        opened, name = _opened(self.shelf, self.definition, share), self.definition.name
+        for attempt in range(ATTEMPTS):
+            try:
+                planned = None if attempt else self.history
+                history = _history(self.place, name, self.end) if planned is None else planned
+                return opened.lookup(history, keys, at, moments, there, on_invalid)
+            except NotFound:
+                if attempt == ATTEMPTS - 1:
+                    raise
+                _history.cache_clear()
+        raise AssertionError("the last attempt ends it")
+
+    def mark(self, pond: OpenPond) -> str:
+        """The end of the history."""
+        return _past(self.place, pond, self.definition.name).mark()
+
+    def until(self, mark: str, now_ms: int) -> FolderPast:
+        """The past up to that end, which each process reads."""
+        return replace(self, end=mark, history=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,18 +105,28 @@ class NodesPast:
     definition: MapDefinition
     planned_ms: int
 
-    def lookup(self, keys: pa.Array, at: Any, known_at: pa.Array, on_invalid: OnInvalid) -> pa.Array:
+    def lookup(
+        self, keys: pa.Array, at: Any, known_at: pa.Array, on_invalid: OnInvalid, share: HashShare | None = None
+    ) -> pa.Array:  # fmt: skip
         """The values, as the first node that can be reached answers."""
         moments, there = moments_of(known_at, len(keys), on_invalid)
         until = pa.array(np.minimum(moments, self.planned_ms), INSTANT, mask=~there if len(there) else None)
         questions = _pond(self.place).questions
         return questions.lookup(self.definition, keys, at, on_invalid=on_invalid, known_at=until)
 
+    def mark(self, pond: OpenPond) -> str:
+        """None: the time says where it ends."""
+        return ""
+
+    def until(self, mark: str, now_ms: int) -> NodesPast:
+        """The past up to a time."""
+        return replace(self, planned_ms=now_ms)
+
 
 def past_of(pond: OpenPond, place: Place, name: str, shelf: PlannedSnapshots) -> PlannedPast:
     """The past of a layered map up to now, whose snapshots are on a shelf.
 
-    Raises: `Invalid`, kinds `known_at_unsupported` for a sharded map, `ref_unsupported` at a ref.
+    Raises: `Invalid`, kind `known_at_unsupported`, for a sharded map.
     """
     opened: Any = place.map(pond, name)
     if opened.definition.store is not Store.LAYERS:
@@ -85,14 +134,27 @@ def past_of(pond: OpenPond, place: Place, name: str, shelf: PlannedSnapshots) ->
     if isinstance(shelf, NodesSnapshots):
         return NodesPast(shelf.place, opened.definition, SystemClock().now_ms())
     assert isinstance(shelf, FolderSnapshots), "snapshots are in a folder or on nodes"
-    local: Map = opened
-    return FolderPast(shelf, local.definition, History.of(name, local.rows.past.changes()))
+    past = _past(place, pond, name)
+    end = past.mark()
+    return FolderPast(place, shelf, opened.definition, end, past.history(end))
+
+
+def _past(place: Place, pond: OpenPond, name: str) -> Past:
+    local: Any = place.map(pond, name)
+    past: Past = local.rows.past
+    return past
 
 
 @lru_cache(maxsize=PASTS_OPEN)
-def _opened(shelf: FolderSnapshots, definition: MapDefinition) -> OpenHistory:
+def _history(place: Place, name: str, end: str) -> History:
+    with place.open() as pond:
+        return _past(place, pond, name).history(end)
+
+
+@lru_cache(maxsize=PASTS_OPEN)
+def _opened(shelf: FolderSnapshots, definition: MapDefinition, share: HashShare | None) -> OpenHistory:
     """The history of a map, of which this process opens each manifest once."""
-    return OpenHistory(shelf.objects, definition)
+    return OpenHistory(shelf.objects, definition, share)
 
 
 @lru_cache(maxsize=PASTS_OPEN)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from millpond.maps.model.definition import MapDefinition
     from millpond.spark.places import OpenPond, Place
+    from millpond.spark.planned_past import PlannedPast
 
 __all__ = ("CHOICES", "Chosen", "choices", "parse_choices", "refresh_ms")
 
@@ -32,14 +33,15 @@ CHOICES = "__millpond_choices"
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The snapshot of a map for one micro-batch; `now_ms` is when it was chosen."""
+    """The snapshot of a map for one micro-batch; `now_ms` is when it was chosen, and `past` the end of its past."""
 
     manifest: str
     entry: int
     now_ms: int
+    past: str = ""
 
     def __str__(self) -> str:
-        return f"{self.manifest}:{self.entry}:{self.now_ms}"
+        return f"{self.manifest}:{self.entry}:{self.now_ms}:{self.past}"
 
 
 def refresh_ms(refresh: object) -> int | None:
@@ -50,20 +52,24 @@ def refresh_ms(refresh: object) -> int | None:
     return 0 if refresh == BATCH else optional_duration(refresh)
 
 
-def choices(session: SparkSession, place: Place, definitions: Sequence[MapDefinition], age_ms: int) -> DataFrame:
+def choices(
+    session: SparkSession, place: Place, maps: Sequence[tuple[MapDefinition, PlannedPast | None]], age_ms: int
+) -> DataFrame:  # fmt: skip
     """One row with one text: the snapshots of these maps, at most `age_ms` behind when it is evaluated."""
 
     def choose(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:
             pass
         with place.open() as pond:
-            text = ",".join(str(_choose(place, pond, definition, age_ms)) for definition in definitions)
+            text = ",".join(str(_choose(place, pond, definition, past, age_ms)) for definition, past in maps)
         yield pa.record_batch({CHOICES: [text]})
 
     return session.range(1, numPartitions=1).mapInArrow(choose, f"{CHOICES} string")
 
 
-def _choose(place: Place, pond: OpenPond, definition: MapDefinition, age_ms: int) -> Chosen:
+def _choose(
+    place: Place, pond: OpenPond, definition: MapDefinition, past: PlannedPast | None, age_ms: int
+) -> Chosen:  # fmt: skip
     now_ms = SystemClock().now_ms()
     shelf, manifest = place.pin(pond, definition.name, age_ms)
     if (manifest.kind, manifest.definition.value) != (definition.kind, definition.value):
@@ -71,11 +77,11 @@ def _choose(place: Place, pond: OpenPond, definition: MapDefinition, age_ms: int
             "the map was replaced by one of another kind or type while the query ran", kind="map_replaced",
             map=definition.name, hint="start the query again",
         )  # fmt: skip
-    return Chosen(manifest.id, shelf.entry, now_ms)
+    return Chosen(manifest.id, shelf.entry, now_ms, "" if past is None else past.mark(pond))
 
 
 @lru_cache(maxsize=16)
 def parse_choices(text: str) -> tuple[Chosen, ...]:
     """The snapshots that `choices` named."""
     parts = (choice.split(":") for choice in text.split(","))
-    return tuple(Chosen(manifest, int(entry), int(now_ms)) for manifest, entry, now_ms in parts)
+    return tuple(Chosen(manifest, int(entry), int(now_ms), past) for manifest, entry, now_ms, past in parts)

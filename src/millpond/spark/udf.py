@@ -80,7 +80,9 @@ class Question:
 
     def at(self, chosen: Chosen) -> Question:
         """The same question to a snapshot that was chosen later."""
-        return replace(self, shelf=self.shelf.at_entry(chosen.entry), snapshot=chosen.manifest, now_ms=chosen.now_ms)
+        past = None if self.past is None else self.past.until(chosen.past, chosen.now_ms)
+        shelf = self.shelf.at_entry(chosen.entry)
+        return replace(self, shelf=shelf, snapshot=chosen.manifest, now_ms=chosen.now_ms, past=past)
 
     def ask(
         self, keys: pa.Array, at: pa.Array | None, share: HashShare | None = None, known_at: pa.Array | None = None
@@ -93,25 +95,28 @@ class Question:
         try:
             if known_at is not None:
                 assert self.past is not None, "it was read when the query was planned"
-                answers = self.past.lookup(keys, instant, known_at, self.on_invalid)
+                answers = self.past.lookup(keys, instant, known_at, self.on_invalid, share)
             else:
                 answers = self._opened(share).lookup(keys, instant, on_invalid=self.on_invalid)
         except Invalid as error:
             raise self._placed(error) from error
         return answers if answers.type == self.arrow else answers.cast(self.arrow)
 
-    def ask_shares(self, keys: pa.Array, at: pa.Array | None, shares: npt.NDArray[np.int32], count: int) -> pa.Array:
-        """The answer for each row, whose key has a hash of that of `count` shares."""
+    def ask_shares(
+        self, keys: pa.Array, at: pa.Array | None, known_at: pa.Array | None, shares: npt.NDArray[np.int32], count: int
+    ) -> pa.Array:  # fmt: skip
+        """As `ask`, for rows whose keys have hashes of those of `count` shares."""
         numbers = np.unique(shares).tolist()
         if len(numbers) == 1:
-            return self.ask(keys, at, HashShare(numbers[0], count))
+            return self.ask(keys, at, HashShare(numbers[0], count), known_at)
         rows = [np.flatnonzero(shares == number) for number in numbers]
         answers = [
             self.ask(
-                keys.take(pa.array(some)), None if at is None else at.take(pa.array(some)), HashShare(number, count)
+                keys.take(some), None if at is None else at.take(some), HashShare(number, count),
+                None if known_at is None else known_at.take(some),
             )
-            for number, some in zip(numbers, rows, strict=True)
-        ]
+            for number, some in zip(numbers, map(pa.array, rows), strict=True)
+        ]  # fmt: skip
         back = np.argsort(np.concatenate(rows)) if rows else np.zeros(0, np.int64)
         return pa.concat_arrays(answers).take(pa.array(back)) if answers else pa.nulls(0, self.arrow)
 
@@ -169,16 +174,13 @@ def ask_all(
             if chosen and len(columns[0]):
                 choices = parse_choices(columns[-1 if shares is None else -2][0].as_py())
                 queries = [question.at(choice) for question, choice in zip(queries, choices, strict=True)]
-            answers = [
-                question.ask(
-                    columns[key],
-                    None if at is None else columns[at],
-                    known_at=None if moment is None else columns[moment],
-                )
-                if numbers is None or shares is None
-                else question.ask_shares(columns[key], None if at is None else columns[at], numbers, shares)
-                for question, (_, _, key, at, moment) in zip(queries, questions, strict=True)
-            ]
+            answers = []
+            for question, (_, _, key, *times) in zip(queries, questions, strict=True):
+                at, known_at = (None if place is None else columns[place] for place in times)
+                if numbers is None or shares is None:
+                    answers.append(question.ask(columns[key], at, known_at=known_at))
+                else:
+                    answers.append(question.ask_shares(columns[key], at, known_at, numbers, shares))
             yield answers[0] if alone else pa.StructArray.from_arrays(answers, [name for name, *_ in questions])
 
     answer.__name__ = "enrich"  # what a plan calls it

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -12,12 +12,13 @@ import pyarrow as pa
 from millpond.errors import Invalid
 from millpond.maps.inputs.mapping import ColumnMapping, extra_columns, find_columns, struct_fields
 from millpond.maps.inputs.tables import batches_of
+from millpond.maps.model.definition import ScalarType
 from millpond.maps.model.values import scalar_of
 
 if TYPE_CHECKING:
     from millpond.maps.model.definition import MapDefinition
 
-__all__ = ("AddFields", "missing_fields", "with_fields")
+__all__ = ("AddFields", "joined_types", "missing_fields", "with_fields")
 
 AddFields = Callable[[Mapping[str, str]], "MapDefinition"]
 """Adds fields of these types; the definition with them."""
@@ -48,6 +49,26 @@ def _scalar(definition: MapDefinition, name: str, kind: pa.DataType) -> str:
             hint=f'first: millpond alter {definition.name} --add "{name} double"',
         )  # fmt: skip
     return str(scalar)
+
+
+def joined_types(schemas: Sequence[pa.Schema]) -> pa.Schema:
+    """The columns of several inputs: of several types the one that takes all values, which is text at worst."""
+    kinds: dict[str, list[pa.DataType]] = {}
+    for field in chain.from_iterable(schemas):
+        kinds.setdefault(field.name, []).append(field.type)
+    return pa.schema([(name, _joined(several)) for name, several in kinds.items()])
+
+
+def _joined(kinds: Sequence[pa.DataType]) -> pa.DataType:
+    types = list(dict.fromkeys(kind for kind in kinds if not pa.types.is_null(kind)))
+    if len(types) < 2:
+        return types[0] if types else pa.null()
+    if all(map(pa.types.is_struct, types)):
+        return pa.struct(list(joined_types([pa.schema(list(kind)) for kind in types])))
+    scalars = {scalar_of(kind) for kind in types}
+    if len(scalars) == 1:
+        return types[0]
+    return pa.float64() if scalars == {ScalarType.LONG, ScalarType.DOUBLE} else pa.string()
 
 
 def with_fields(

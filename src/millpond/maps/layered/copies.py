@@ -5,7 +5,8 @@ Files never change, and each folder collects its own names: what one map lets go
 Invariants:
 * a copy is in the catalogue, with its manifest and what the map remembers of its loads, by one write, or not at all;
 * until then its folder is nobody's, and held: who clears the folders of dropped maps lets it be;
-* a map that is renamed is copied with its history and dropped in that write, if no load came in between.
+* a map that is renamed is copied with its history, which tells of it, and dropped in that write, if no load came in
+  between.
 """
 
 from __future__ import annotations
@@ -75,13 +76,13 @@ def _copy(
         head = layers.head()
         manifest = head.manifest or SnapshotManifest.empty(layers.definition, created_ms=layers.clock.now_ms())
         linked = _linked(layers, [manifest, *(_history(layers) if drop else ())], target, after)
-        if not drop:  # a copy begins its own history
-            linked = {manifest.id: replace(linked[manifest.id], shard_version=min(head.version, 1))}
-        for copy in linked.values():
+        version = head.version + 1 if drop else min(head.version, 1)  # a copy begins its own history
+        counted = replace(linked[manifest.id], shard_version=version)
+        for copy in (*(linked.values() if drop else ()), counted):
             store_manifest(target, copy)
         step("copy.stored")
         with suppress(Conflict):  # a load came in between: its files are linked, too
-            return loading.space.write(partial(_enter, loading, before, after, head, linked[manifest.id], linked, drop))
+            return loading.space.write(partial(_enter, loading, before, after, head, counted, linked, drop))
 
 
 def _history(layers: Layers) -> list[SnapshotManifest]:
@@ -125,7 +126,8 @@ def _enter(
         move_pointer(tx, before.name, None, seen=head.pointer)
     shown, now = manifest.definition, loading.clock.now_ms()
     copy = replace(current, name=after.name, incarnation=after.incarnation, value=shown.value, fields=shown.fields)
-    entry = record(tx, "create", (after.name,), {"definition": copy.to_dict()}, now)
+    body = {"definition": copy.to_dict(), "renamed_from" if drop else "copied_from": before.name}
+    entry = record(tx, "create", (after.name,), body, now)
     move_pointer(tx, after.name, Current(manifest.id, manifest.incarnation, manifest.shard_version))
     for key, row in list(tx.scan(ABSORBED[before.name].range())):
         tx.put(ABSORBED.pack(after.name, ABSORBED.unpack(key)[1]), row)
@@ -135,5 +137,5 @@ def _enter(
         for change in changes_of(tx, before.name):
             put_back(tx, after.name, replace(change, manifest=linked[change.manifest].id, loaded=""))
         record(tx, "drop", (before.name,), {"incarnation": before.incarnation}, now)
-    elif manifest.shard_version:
+    if manifest.shard_version:
         put_change(tx, after.name, manifest.shard_version, manifest.id, entry)

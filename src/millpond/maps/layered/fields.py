@@ -1,4 +1,4 @@
-"""Changing the fields of a layered map, or whether it keeps update times: a manifest and a definition that say so, and
+"""Changing the fields of a layered map, or its settings: a manifest and a definition that say so, and
 an entry of the log, in one write.
 
 Invariants:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from millpond.maps.loads.loading import Loading
     from millpond.maps.model.definition import MapDefinition, ScalarType
 
-__all__ = ("alter_fields", "alter_updates", "encoded_default", "stored_change")
+__all__ = ("alter_fields", "alter_settings", "encoded_default", "stored_change")
 
 
 def alter_fields(loading: Loading, name: str, changes: Mapping[str, Any]) -> MapDefinition:
@@ -52,15 +52,15 @@ def alter_fields(loading: Loading, name: str, changes: Mapping[str, Any]) -> Map
     return _alter(loading, name, changed)
 
 
-def alter_updates(loading: Loading, name: str, settings: Mapping[str, Any]) -> None:
-    """Change settings of a layered map where they say that it is to keep update times from now on, or no more.
+def alter_settings(loading: Loading, name: str, settings: Mapping[str, Any]) -> None:
+    """Change settings of a layered map, which its history tells of; of another map none.
 
     Raises: `Invalid` for a setting that is none; `NotFound`.
     """
 
     def changed(before: MapDefinition) -> MapDefinition:
         after = altered(before, settings)
-        return after if before.store is Store.LAYERS and tracks_updates(before) != tracks_updates(after) else before
+        return after if before.store is Store.LAYERS else before
 
     _alter(loading, name, changed)
 
@@ -89,7 +89,8 @@ def _entered(loading: Loading, layers: Layers, before: MapDefinition, after: Map
     def enter(tx: Transaction) -> None:
         if find_map(tx, before.name) != before:
             raise Conflict("the map was altered meanwhile", kind="head_moved", hint="look at it again")
-        entry = record(tx, "alter", (after.name,), {"definition": after.to_dict()}, loading.clock.now_ms())
+        body = {"definition": after.to_dict(), "former": before.to_dict()}
+        entry = record(tx, "alter", (after.name,), body, loading.clock.now_ms())
         layers.swap(tx, head, manifest, entry)
 
     try:

@@ -17,8 +17,8 @@ Invariants:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 from millpond.errors import Corrupt
 from millpond.json_forms import FormError, JsonForm
@@ -49,6 +49,7 @@ class Change:
     """One change of a map: its entry in the log, the rows it brought, and the manifest that counted from then on.
 
     `loaded` is the manifest whose newest layer has those rows; empty where there is none, or it is kept no more.
+    `facts` are what the entry says besides, such as the definition before an alteration, `former`.
     """
 
     version: int
@@ -59,15 +60,19 @@ class Change:
     rows: int
     source: str
     loaded: str = ""
+    facts: dict[str, Any] = field(default_factory=dict)
 
 
+_FACTS = ("former", "where", "rows_removed", "before", "renamed_from", "copied_from")
 _CHANGE = JsonForm(Change)
 
 
 def put_change(tx: Transaction, name: str, version: int, manifest: str, entry: Entry, *, loaded: str = "") -> None:
     """Tell of a change of a map, in the write that moves its head."""
     rows, source = entry.body.get("rows", {}).get(name, 0), entry.body.get("source", "")
-    put_back(tx, name, Change(version, entry.stamp_ms, manifest, entry.position, entry.kind, rows, source, loaded))
+    facts = {fact: entry.body[fact] for fact in _FACTS if fact in entry.body}
+    change = Change(version, entry.stamp_ms, manifest, entry.position, entry.kind, rows, source, loaded, facts)
+    put_back(tx, name, change)
 
 
 def put_back(tx: Transaction, name: str, change: Change) -> None:

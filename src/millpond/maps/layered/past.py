@@ -7,6 +7,8 @@ Invariants:
 * what counts at a moment is the last change up to it: a row is never seen before its commit;
 * a moment before the first change has no answer: null in a column, an error where it is the only one;
 * a moment before what the history tells is an error.
+
+At a ref the same holds of the history of its commits, see `refs/past.py`.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from millpond.maps.model.catalogue import same_map
 from millpond.maps.model.snapshot_pointer import read_pointer
 from millpond.maps.search.gather import ANSWER_BYTES_MAX
 from millpond.maps.search.partial import last_up_to
+from millpond.maps.snapshots.freeze import freeze
 from millpond.maps.snapshots.leases import Lease, Leased
 from millpond.maps.snapshots.manifest import load_manifest
 from millpond.maps.snapshots.moments import Moments
@@ -40,16 +43,20 @@ if TYPE_CHECKING:
     from millpond.maps.inputs.key_columns import OnInvalid
     from millpond.maps.layered.head import Layers
     from millpond.maps.model.definition import MapDefinition
+    from millpond.maps.snapshots.partition_filter import HashShare
     from millpond.stores.objects import Objects
 
-__all__ = ("History", "OpenHistory", "Past")
+__all__ = ("ATTEMPTS", "History", "OpenHistory", "Past")
 
 ATTEMPTS = 3
 """A manifest may age out between the reading of its name and its opening: then the history is read again."""
 
 
 class History(NamedTuple):
-    """The moments from which manifests of a map were known, ascending; `whole`: nothing was known before the first."""
+    """The moments from which manifests of a map were known, ascending; `whole`: nothing was known before the first.
+
+    A manifest without a name has no rows: the map was not there.
+    """
 
     map: str
     moments: I64
@@ -92,10 +99,10 @@ class History(NamedTuple):
 
 
 class OpenHistory:
-    """The manifests of a history that were asked for, open together."""
+    """The manifests of a history that were asked for, open together; of a `share` the files alone that it needs."""
 
-    def __init__(self, objects: Objects, definition: MapDefinition) -> None:
-        self._objects, self._definition = objects, definition
+    def __init__(self, objects: Objects, definition: MapDefinition, share: HashShare | None = None) -> None:
+        self._objects, self._definition, self._share = objects, definition, share
         self._open: Moments | None = None
 
     def lookup(
@@ -107,7 +114,8 @@ class OpenHistory:
         Raises: as `Past.lookup`; `NotFound` when a manifest aged out.
         """
         numbers = history.numbers(moments, there)
-        needed = np.flatnonzero(np.bincount(numbers + 1)[1:]).tolist()
+        numbered = np.flatnonzero(np.bincount(numbers + 1)[1:]).tolist()
+        needed = [number for number in numbered if history.manifests[number]]
         opened = self._opened(history, [history.manifests[number] for number in needed])
         places = np.full(len(history.manifests) + 1, -1, np.int64)  # the last is that of -1
         for number in needed:
@@ -124,7 +132,7 @@ class OpenHistory:
             manifests = at_once(
                 self._objects, [partial(load_manifest, self._objects, id_) for id_ in dict.fromkeys([*ids, *needed])]
             )
-            opened = self._open = Moments(self._objects, self._definition, manifests)
+            opened = self._open = Moments(self._objects, self._definition, manifests, self._share)
         return opened
 
 
@@ -156,7 +164,7 @@ class Past:
         moments, there = moments_of(known_at, len(array), on_invalid)
         for attempt in range(ATTEMPTS):
             try:
-                return self._open.lookup(self._current(), array, at, moments, there, on_invalid, bytes_max)
+                return self._open.lookup(self.history(), array, at, moments, there, on_invalid, bytes_max)
             except NotFound:
                 if attempt == ATTEMPTS - 1:
                     raise
@@ -176,14 +184,14 @@ class Past:
 
         Raises: `Invalid`, kinds `history_ended` and `nothing_known`.
         """
-        history = self._current()
+        layers, history = self._layers, self.history()
         (number,) = history.numbers(moments_of(known_at, 1)[0])
-        if number < 0:
-            return self._layers.current()
-        id_ = history.manifests[number]
-        lease = Lease(self._layers.objects, id_)
+        id_ = "" if number < 0 else history.manifests[number]
+        if not id_:
+            id_ = freeze(layers.objects, layers.definition, (), shard_version=0, created_ms=0).id
+        lease = Lease(layers.objects, id_)
         try:
-            return Leased(load_manifest(self._layers.objects, id_), lease)
+            return Leased(load_manifest(layers.objects, id_), lease)
         except BaseException:
             lease.release()
             raise
@@ -201,8 +209,24 @@ class Past:
 
         return partial(candidate_rows, layers.objects, layers.definition, shown)
 
-    def _current(self) -> History:
-        """The history as it is now; the manifest of the last change is the head, which says the same."""
+    def mark(self) -> str:
+        """The end of the history as it is now, by which `history` finds it again.
+
+        Raises: as `changes`.
+        """
+        changes = self.changes()
+        return str(changes[-1].version if changes else 0)
+
+    def history(self, until: str | None = None) -> History:
+        """The history as it is now, or up to its end of before; the manifest of the last change is the head, which
+        says the same.
+
+        Raises: as `changes`.
+        """
+        if until is not None:
+            return History.of(
+                self._layers.definition.name, [change for change in self.changes() if change.version <= int(until)]
+            )
         name = self._layers.definition.name
         with self._layers.space.read() as tx:
             same_map(tx, self._layers.definition)

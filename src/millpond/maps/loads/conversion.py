@@ -108,8 +108,9 @@ def _need_plain(layers: Layers, definition: MapDefinition) -> None:
 
 def _switch(tx: Transaction, loading: Loading, before: MapDefinition, store: Store) -> Entry:
     """Enter the other store into the log, with the settings that the map has now."""
-    after = replace(same_map(tx, before), store=store)
-    body = {"definition": after.to_dict(), "converted": True}
+    former = same_map(tx, before)
+    after = replace(former, store=store)
+    body = {"definition": after.to_dict(), "former": former.to_dict(), "converted": True}
     return record(tx, "alter", (after.name,), body, loading.clock.now_ms())
 
 

@@ -12,11 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.errors import Invalid
-from millpond.maps.inputs.formats.columnar import columns_of
 from millpond.maps.inputs.formats.files import InputFile, Piece, find_files
-from millpond.maps.inputs.formats.readers import Reading, read_piece
+from millpond.maps.inputs.formats.readers import Reading, read_piece, types_in
 from millpond.maps.inputs.mapping import ColumnMapping, mapping_of
-from millpond.maps.inputs.missing_fields import missing_fields
+from millpond.maps.inputs.missing_fields import joined_types, missing_fields
 from millpond.maps.inputs.rejects import RejectWriter
 from millpond.maps.inputs.zones import time_form
 from millpond.maps.layered.fields import alter_fields
@@ -75,17 +74,16 @@ def file_reading(
 def with_file_fields(
     reading: Reading, files: Sequence[InputFile], alter: Callable[[str, Mapping[str, Any]], MapDefinition]
 ) -> Reading:  # fmt: skip
-    """The context with the fields that the files bring, where the load says to add those; of formats that tell types.
+    """The context with the fields that the files bring, where the load says to add those.
 
-    Raises: `Invalid` for a column whose type no field can have.
+    Raises: `Invalid` for a column whose type no field can have, or that has no value which tells it.
     """
     if reading.map is None or reading.columns is None or reading.columns.extra != "add":
         return reading
     definition = reading.target("")
-    for file in files:
-        schema = columns_of(file)
-        missing = {} if schema is None else missing_fields(schema, definition, reading.columns)
-        definition = alter(definition.name, {"add": missing}) if missing else definition
+    types = joined_types([schema for file in files if (schema := types_in(file, reading.null)) is not None])
+    missing = missing_fields(types, definition, reading.columns)
+    definition = alter(definition.name, {"add": missing}) if missing else definition
     return replace(reading, maps={**reading.maps, definition.name: definition})
 
 

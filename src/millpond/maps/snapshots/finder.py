@@ -226,6 +226,8 @@ class Finder:
         if pa.types.is_dictionary(keys.type):
             keys = keys.dictionary_decode()
         hashes = hash_keys(keys, bits=self.definition.hash_bits)
+        if self.share is not None:
+            self._check_share(self.share, keys, hashes)
         bits = min(order_bits(len(keys), len(self.groups)), (len(keys) // (BLOCK * (len(parts) + 1))).bit_length())
         places = numbers + 1
         if bits:

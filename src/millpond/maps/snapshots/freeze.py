@@ -200,9 +200,7 @@ def open_layers(
     Raises: `NotFound`, `Corrupt`, naming the file.
     """
     indexes = shown_layers(objects, [(manifest, layer) for layer in manifest.layers])
-    if span is not None:
-        indexes = [_within(index, span) for index in indexes]
-    return open_indexes(objects, manifest.definition, indexes, verify=verify)
+    return open_indexes(objects, manifest.definition, indexes, verify=verify, span=span)
 
 
 def _within(index: ranges.Index, span: GroupSpan) -> ranges.Index:
@@ -216,12 +214,15 @@ def _within(index: ranges.Index, span: GroupSpan) -> ranges.Index:
 
 
 def open_indexes(
-    objects: Objects, definition: MapDefinition, indexes: Sequence[ranges.Index], *, verify: bool = False
-) -> Groups:
+    objects: Objects, definition: MapDefinition, indexes: Sequence[ranges.Index], *, verify: bool = False,
+    span: GroupSpan | None = None,
+) -> Groups:  # fmt: skip
     """The layers with these indexes, mapped as `open_layers` does.
 
     Raises: as `open_layers`.
     """
+    if span is not None:
+        indexes = [_within(index, span) for index in indexes]
     files = [(index, entry) for index in indexes for entry in index.entries]
     names = [ranges.range_name(entry.id) for _, entry in files]
     # Files that are read whole, to be verified, are read side by side: checksums are worked out without Python's lock.

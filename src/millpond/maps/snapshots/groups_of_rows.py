@@ -36,7 +36,7 @@ import pyarrow.compute as pc
 from millpond.arrays.ahead import ordered_results
 from millpond.arrays.byte_columns import Bytes, bytes_of, to_list
 from millpond.arrays.compiled import kernel
-from millpond.arrays.memory import copy_bytes, prefetch, store_u64, swap_u64
+from millpond.arrays.memory import copy_bytes, prefetch, same_bytes, store_u64, swap_u64
 from millpond.arrays.radix import I64, U64, ordered_u64, radix_order
 from millpond.arrays.xxh3 import hash_keys
 from millpond.maps.model.columns import UPDATED, value_arrow
@@ -70,6 +70,8 @@ LARGE_BLOCKS = 2
 """A block that has come out so many times as large as wanted is one key, or nearly so."""
 BLOCKS_ROWS_MIN = 500_000
 """As many rows are worth a block of their own, which another thread sorts."""
+
+_NO_TIMES = np.zeros(0, np.uint64)
 
 COVER = pa.list_(pa.field("item", pa.struct([pa.field("from", pa.int64()), pa.field("row", pa.int32())]), False))
 
@@ -259,19 +261,17 @@ def _times(definition: MapDefinition, batch: pa.RecordBatch | None, extra: int) 
     ]
 
 
-def _that_count(order: I64, first: Mask, times: list[U64], gone: int, repeats: Repeats | None) -> Mask:
-    """Mask of what, in order, is a row: no mark of a touched key, and of one address the row that counts.
+def _that_count(order: I64, first: Mask, times: list[U64], gone: int, repeats: Repeats | None) -> tuple[I64, I64]:
+    """The rows in order, without marks of touched keys, and of one address the row that counts; and the place among
+    them where each group starts, and where the last one stops.
 
     Rows of one address lie in the order in which they came, for they are sorted stably.
     """
-    real: Mask = order < (len(order) - gone)
-    if repeats is not None and len(order):
-        rows, group = order[real], np.cumsum(first)[real]
-        again = group[1:] == group[:-1]
-        for column in times:
-            again &= column[rows[1:]] == column[rows[:-1]]
-        real[real] = ~np.append(False, again) if repeats == "first" else ~np.append(again, False)
-    return real
+    rows, starts = np.empty(len(order), np.int64), np.empty(np.count_nonzero(first) + 1, np.int64)
+    earliest, latest = (times[0], times[-1]) if times else (_NO_TIMES, _NO_TIMES)
+    once, keep_first = repeats is not None, repeats == "first"
+    count = _counted_rows(order, first, earliest, latest, len(order) - gone, once, keep_first, rows, starts)
+    return rows[:count], starts
 
 
 def _keyed_group(
@@ -281,18 +281,18 @@ def _keyed_group(
     keys = bytes_of(pa.concat_arrays([column.cast(pa.large_binary()) for column in key_columns]))
     times = _times(definition, batch, len(gone))
     order = _keyed_order(hashes, keys, times, len(gone))
-    clash = _group_starts(order, hashes, keys.offsets, keys.data, first := np.ones(len(order), np.bool_))
+    address = keys.data.ctypes.data
+    clash = _group_starts(order, hashes, keys.offsets, address, first := np.ones(len(order), np.bool_))
     if clash:
         order = _order_clashes(order, hashes, keys)
-        _group_starts(order, hashes, keys.offsets, keys.data, first)
-    real = _that_count(order, first, times, len(gone), repeats)
-    starts = np.concatenate([[0], np.cumsum(real)])[np.append(np.flatnonzero(first), len(order))].astype(np.int64)
+        _group_starts(order, hashes, keys.offsets, address, first)
+    chosen, starts = _that_count(order, first, times, len(gone), repeats)
     heads = order[first]
     offsets = np.zeros(len(heads) + 1, np.int64)
     np.cumsum(keys.lengths[heads] + 8, out=offsets[1:])
     data = np.empty(int(offsets[-1]), np.uint8)
-    _put_keys(data.ctypes.data, offsets, hashes, keys.offsets, keys.data.ctypes.data, heads)
-    return _Grouped(Bytes(offsets, data), hashes[heads], starts, order[real])
+    _put_keys(data.ctypes.data, offsets, hashes, keys.offsets, address, heads)
+    return _Grouped(Bytes(offsets, data), hashes[heads], starts, chosen)
 
 
 def _keyed_order(hashes: U64, keys: Bytes, times: list[U64], gone: int) -> I64:
@@ -310,6 +310,34 @@ def _keyed_order(hashes: U64, keys: Bytes, times: list[U64], gone: int) -> I64:
             if _expanded(by_hash, runs, hashes, times[0], times[-1], len(hashes) - gone, order):
                 return order
     return radix_order([hashes, *times])
+
+
+@kernel
+def _counted_rows(order, first, earliest, latest, real, once, keep_first, rows, starts):  # type: ignore[no-untyped-def]
+    """Fill in the rows that count, and where groups start; how many. `real`: rows from there on mark touched keys.
+
+    With `once` there is but one row of an address: the first, or the last.
+    """
+    timed, count, group = len(earliest) > 0, 0, 0
+    for i in range(len(order)):
+        if timed and i + AHEAD < len(order):
+            prefetch(earliest.ctypes.data + 8 * order[i + AHEAD])
+        if first[i]:
+            starts[group] = count
+            group += 1
+        row = order[i]
+        if row >= real:
+            continue
+        if once and count > starts[group - 1]:
+            other = rows[count - 1]
+            if not timed or (earliest[other] == earliest[row] and latest[other] == latest[row]):
+                if not keep_first:
+                    rows[count - 1] = row
+                continue
+        rows[count] = row
+        count += 1
+    starts[group] = count
+    return count
 
 
 @kernel
@@ -355,20 +383,20 @@ def _expanded(by_hash, starts, hashes, first, second, real, order):  # type: ign
 
 @kernel
 def _group_starts(order, hashes, offsets, data, first):  # type: ignore[no-untyped-def]
-    """Mark where a new key begins; whether any hash belongs to two keys."""
+    """Mark where a new key begins; whether any hash belongs to two keys. `data` is an address."""
     clash = False
     for i in range(1, len(order)):
+        if i + 2 * AHEAD < len(order):
+            later = order[i + 2 * AHEAD]
+            prefetch(hashes.ctypes.data + 8 * later)
+            prefetch(offsets.ctypes.data + 8 * later)
+            prefetch(data + offsets[order[i + AHEAD]])
         a, b = order[i - 1], order[i]
         first[i] = hashes[a] != hashes[b]
         if first[i]:
             continue
         length = offsets[a + 1] - offsets[a]
-        same = length == offsets[b + 1] - offsets[b]
-        k = 0
-        while same and k < length:
-            same = data[offsets[a] + k] == data[offsets[b] + k]
-            k += 1
-        if not same:
+        if length != offsets[b + 1] - offsets[b] or not same_bytes(data + offsets[a], data + offsets[b], length):
             first[i] = True
             clash = True
     return clash
@@ -410,11 +438,10 @@ def _ranged_group(
     sorted_starts, sorted_ends = starts[order], ends[order]
     first = np.ones(len(order), np.bool_)
     first[1:] = (sorted_starts[1:] != sorted_starts[:-1]) | (sorted_ends[1:] != sorted_ends[:-1])
-    real = _that_count(order, first, times, len(gone), repeats)
-    spans = np.concatenate([[0], np.cumsum(real)])[np.append(np.flatnonzero(first), len(order))].astype(np.int64)
+    chosen, spans = _that_count(order, first, times, len(gone), repeats)
     raw = np.stack([sorted_starts[first], sorted_ends[first]], axis=1).astype(">u8").reshape(-1).view(np.uint8)
     offsets = np.arange(0, len(raw) + 1, 16, dtype=np.int64)
-    return _Grouped(Bytes(offsets, raw), None, spans, order[real])
+    return _Grouped(Bytes(offsets, raw), None, spans, chosen)
 
 
 # -- batches of groups --------------------------------------------------------------------------------

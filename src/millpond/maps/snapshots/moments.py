@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from millpond.maps.search.groups import Groups
     from millpond.maps.search.sections import OpenSections
     from millpond.maps.snapshots.manifest import SnapshotManifest
+    from millpond.maps.snapshots.partition_filter import HashShare
     from millpond.stores.objects import Objects
 
 __all__ = ("Moments",)
@@ -43,14 +44,19 @@ class Moments:
     Raises: `NotFound` when one was collected; `Corrupt`, naming the file that is damaged.
     """
 
-    def __init__(self, objects: Objects, definition: MapDefinition, manifests: Sequence[SnapshotManifest]) -> None:
+    def __init__(
+        self, objects: Objects, definition: MapDefinition, manifests: Sequence[SnapshotManifest],
+        share: HashShare | None = None,
+    ) -> None:  # fmt: skip
+        """Of a `share` the files alone that it needs, to look up keys whose hashes it has."""
         shown = [manifest.shown_as(definition) for manifest in manifests]
         layers = {layer.index: (manifest, layer) for manifest in shown for layer in manifest.layers}
         numbers = {index: number for number, index in enumerate(layers)}
-        groups = open_indexes(objects, definition, shown_layers(objects, layers.values()))
+        span = None if share is None else share.groups
+        groups = open_indexes(objects, definition, shown_layers(objects, layers.values()), span=span)
         self.definition = definition
         self.number_of = {manifest.id: number for number, manifest in enumerate(manifests)}
-        self._all = finder_class(definition)(definition, groups, _no_sections)
+        self._all = finder_class(definition)(definition, groups, _no_sections, share=share)
         self._parts = LayerParts.of(
             [[(numbers[layer.index], layer.mode) for layer in manifest.layers] for manifest in shown],
             [manifest.aggregation for manifest in shown if manifest.aggregation is not None],

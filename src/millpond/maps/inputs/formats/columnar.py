@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from millpond.maps.model.definition import MapDefinition
 
-__all__ = ("columns_of", "damaged", "meant_schema", "open_parquet", "read_arrow", "read_parquet", "split_parquet")
+__all__ = ("column_types", "damaged", "meant_schema", "open_parquet", "read_arrow", "read_parquet", "split_parquet")
 
 _SPARK, _SPARK_LEGACY = b"org.apache.spark.version", b"org.apache.spark.legacyINT96"
 """Names in the metadata of the files that Spark writes."""
@@ -48,8 +48,8 @@ def read_parquet(piece: Piece, definition: MapDefinition, mapping: ColumnMapping
         yield from _counted(piece.file, batches, rows)
 
 
-def columns_of(file: InputFile) -> pa.Schema | None:
-    """The columns of a file whose format tells their types; None for others.
+def column_types(file: InputFile) -> pa.Schema:
+    """The columns of a file, with their types.
 
     Raises: `Invalid` when it is damaged.
     """
@@ -57,9 +57,10 @@ def columns_of(file: InputFile) -> pa.Schema | None:
         with open_parquet(file) as opened:
             return meant_schema(opened)
     try:
-        return next(_arrow_batches(file)) if file.format is Format.ARROW else None
+        schema: pa.Schema = next(_arrow_batches(file))
     except (pa.ArrowInvalid, OSError) as error:
         raise damaged(file, error) from error
+    return schema
 
 
 def open_parquet(file: InputFile) -> parquet.ParquetFile:

@@ -1,8 +1,10 @@
 """CSV as text columns: nothing is guessed, so keys such as `007` stay what they are.
 
-What a column holds is for the map to say: `normalise` reads numbers and times from text. An empty cell is null, a
-quoted empty cell (`""`) is empty text. The first record names the columns; the delimiter is the one of `,;|` and tab
-that the first record holds most of.
+What a column holds is for the map to say: `normalise` reads numbers and times from text. Where a load adds fields for
+columns, the texts in the beginning of the file tell their types, as strictly: `007` stays text.
+
+An empty cell is null, a quoted empty cell (`""`) is empty text. The first record names the columns; the delimiter is
+the one of `,;|` and tab that the first record holds most of.
 
 A record with another number of cells than the first is rejected; the others are read on.
 """
@@ -16,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import csv as arrow_csv
 
 from millpond.errors import Invalid
@@ -23,6 +26,7 @@ from millpond.maps.inputs.formats.arrived import Arrived, rejects_of
 from millpond.maps.inputs.formats.files import InputFile, Piece, open_stream, read_chunks
 from millpond.maps.inputs.formats.long_records import find_long_record
 from millpond.maps.inputs.mapping import ColumnMapping, find_columns
+from millpond.maps.model.columns import INSTANT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,12 +35,19 @@ if TYPE_CHECKING:
 
     from millpond.maps.model.definition import MapDefinition
 
-__all__ = ("CsvForm", "csv_form", "holds_long_records", "read_csv", "read_texts", "split_csv")
+__all__ = ("CsvForm", "csv_form", "csv_types", "holds_long_records", "read_csv", "read_texts", "split_csv")
 
 BLOCK_BYTES = 8 << 20
 HEADER_BYTES_MAX = 1 << 20
 _DELIMITERS = (",", ";", "\t", "|")
 _TEXT_SHOWN_MAX = 500
+_WRITTEN = (
+    (pa.int64(), r"^-?(0|[1-9][0-9]{0,17})$"),
+    (pa.float64(), r"^-?(0|[1-9][0-9]{0,14})(\.[0-9]+)?([eE][-+]?[0-9]{1,2})?$"),
+    (pa.bool_(), r"^(true|false)$"),
+    (INSTANT, r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]+)?)?(Z|[-+][0-9]{2}:?[0-9]{2})$"),
+)
+"""The ways to write values of a type, where text alone says what they are: as a program would write them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +76,28 @@ def read_texts(piece: Piece, form: CsvForm, *, null: str = "") -> Iterator[Arriv
     Raises: `Invalid` when the file is not UTF-8 or no CSV.
     """
     yield from _Reading(piece, form, list(form.names), null).batches()
+
+
+def csv_types(file: InputFile, null: str) -> pa.Schema:
+    """The columns of a file with the types that all their values in its beginning have; text where they differ.
+
+    Raises: as `read_texts`.
+    """
+    form = csv_form(file)
+    arrived = next(read_texts(Piece(file), form, null=null), None)
+    if arrived is None or arrived.rows is None:
+        return pa.schema([(name, pa.null()) for name in form.names])
+    return pa.schema([(name, _type_of(arrived.rows.column(name))) for name in arrived.rows.schema.names])
+
+
+def _type_of(texts: pa.Array) -> pa.DataType:
+    texts = texts.drop_null().unique()
+    if not len(texts):
+        return pa.null()
+    for kind, pattern in _WRITTEN:
+        if pc.all(pc.match_substring_regex(texts, pattern)).as_py():
+            return kind
+    return pa.string()
 
 
 def csv_form(file: InputFile) -> CsvForm:

@@ -11,6 +11,7 @@ that a line leaves out is null there.
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
     from millpond.maps.model.definition import MapDefinition
 
-__all__ = ("read_json_lines", "split_json_lines")
+__all__ = ("json_types", "read_json_lines", "split_json_lines")
 
 BLOCK_BYTES = 8 << 20
 ARRAY_BYTES_MAX = 256 << 20
@@ -219,14 +220,33 @@ def _decode(line: bytes) -> Any:
     return record
 
 
+def json_types(file: InputFile) -> pa.Schema:
+    """The columns of a file with the types of their values in its beginning; of no type where those differ, or nest.
+
+    Raises: `Invalid` when the file is an array too large to be read whole.
+    """
+    block = next(_blocks(Piece(file)), b"").removeprefix(_MARK)
+    records = (record for _, record in _array(file)) if block.lstrip()[:1] == b"[" else _decoded(block.split(b"\n"))
+    return pa.schema(list(_types(records).items()))
+
+
+def _decoded(lines: Iterable[bytes]) -> Iterator[Any]:
+    """The values of those lines that are JSON."""
+    for line in lines:
+        with suppress(ValueError):
+            yield _decode(line)
+
+
 def _sampled_types(block: bytes) -> dict[str, pa.DataType]:
     """The Arrow types of the scalar columns of the first lines, as far as they agree."""
+    types = _types(_decoded(block.split(b"\n", _SAMPLE_LINES)[:_SAMPLE_LINES]))
+    return {name: kind for name, kind in types.items() if not pa.types.is_null(kind)}
+
+
+def _types(records: Iterable[Any]) -> dict[str, pa.DataType]:
+    """The Arrow types of the columns of records."""
     kinds_of: dict[str, set[type]] = {}
-    for line in block.split(b"\n", _SAMPLE_LINES)[:_SAMPLE_LINES]:
-        try:
-            record = _decode(line)
-        except ValueError:
-            continue
+    for record in records:
         if isinstance(record, dict):
             for name, value in record.items():
                 kinds_of.setdefault(name, set()).add(type(value))
@@ -235,9 +255,7 @@ def _sampled_types(block: bytes) -> dict[str, pa.DataType]:
         sampled = kinds - {type(None)}
         if sampled == {int, float}:
             sampled = {float}
-        kind = _ARROW_TYPES.get(sampled.pop()) if len(sampled) == 1 else None
-        if kind is not None:
-            types[name] = kind
+        types[name] = _ARROW_TYPES.get(sampled.pop(), pa.null()) if len(sampled) == 1 else pa.null()
     return types
 
 

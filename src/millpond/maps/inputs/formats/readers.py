@@ -15,10 +15,10 @@ import pyarrow as pa
 from millpond.errors import Invalid, NotFound
 from millpond.maps.inputs.faults import REJECTED
 from millpond.maps.inputs.formats.arrived import Arrived, Positions
-from millpond.maps.inputs.formats.columnar import read_arrow, read_parquet, split_parquet
-from millpond.maps.inputs.formats.delimited import read_csv, split_csv
+from millpond.maps.inputs.formats.columnar import column_types, read_arrow, read_parquet, split_parquet
+from millpond.maps.inputs.formats.delimited import csv_types, read_csv, split_csv
 from millpond.maps.inputs.formats.files import Format, InputFile, Piece
-from millpond.maps.inputs.formats.json_lines import read_json_lines, split_json_lines
+from millpond.maps.inputs.formats.json_lines import json_types, read_json_lines, split_json_lines
 from millpond.maps.inputs.formats.references import read_references
 from millpond.maps.inputs.mapping import ColumnMapping
 from millpond.maps.inputs.normalise import normalise
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from millpond.maps.model.definition import MapDefinition
 
-__all__ = ("Read", "Reading", "read_piece", "split_file")
+__all__ = ("Read", "Reading", "read_piece", "split_file", "types_in")
 
 _READERS = {
     Format.PARQUET: read_parquet, Format.JSON_LINES: read_json_lines, Format.ARROW: read_arrow,
@@ -130,6 +130,22 @@ def _placed(rejected: pa.RecordBatch, positions: Positions) -> pa.RecordBatch:
     indices = rejected.column("row").to_numpy()
     placed = positions + indices if isinstance(positions, int) else np.asarray(positions, np.int64)[indices]
     return rejected.set_column(0, REJECTED.field("row"), pa.array(placed, pa.int64()))
+
+
+def types_in(file: InputFile, null: str) -> pa.Schema | None:
+    """The columns of a file, with the types that it tells, or its beginning; None for XML.
+
+    Raises: `Invalid` when the file is damaged.
+    """
+    match file.format:
+        case Format.XML:
+            return None
+        case Format.CSV:
+            return csv_types(file, null)
+        case Format.JSON_LINES:
+            return json_types(file)
+        case _:
+            return column_types(file)
 
 
 def split_file(file: InputFile, bytes_max: int) -> list[Piece]:
