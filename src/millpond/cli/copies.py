@@ -16,9 +16,7 @@ from millpond.cli.verbs import verb
 
 __all__ = ("copy",)
 
-_Place = Annotated[
-    str, typer.Argument(show_default=False, help="A map; or a pond: ./folder, a bucket, a node.")
-]
+_Place = Annotated[str, typer.Argument(show_default=False, help="A map; or a pond: ./folder, a bucket, a node.")]
 
 
 @verb(
