@@ -14,7 +14,6 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +48,6 @@ from millpond.migrations import migrate
 from millpond.refs.face import POND, RefsFace
 from millpond.stores.lmdb.space import LmdbSpace
 from millpond.times.durations import is_off
-from millpond.workflows.keyspaces import INITIALIZED, OWNER
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -481,22 +479,8 @@ class Pond(PondFace, RefsFace):
         """
         from millpond.events.place import check_place
         from millpond.maps.verify import verify_maps
+        from millpond.workflows.verify_pond import check_pond_runs
 
         maps = verify_maps(self.loads, self.maps(), self.folder, full=full, going=going)
-        return _with_runs(maps + check_place(self.space, self.events.store), self)
-
-
-def _with_runs(report: Report, pond: Pond) -> Report:
-    """A report, and what is found of runs of workflows, where there are some and their extras are installed."""
-    with pond.space.read() as tx:
-        here, in_bucket = tx.get(INITIALIZED.pack()) is not None, tx.get(OWNER.pack()) is not None
-    if find_spec("littlehorse") is None or not (here or (in_bucket and find_spec("rocksdict"))):
-        return report
-    from millpond.workflows.verify import check_runs
-
-    beside = pond.place.beside("workflows")
-    if beside is None:
-        return report + check_runs(pond.space)
-    from millpond.workflows.partitions.bucket import check_bucket
-
-    return report + check_bucket(beside.objects, pond.clock, check_runs)
+        runs = check_pond_runs(self.space, self.place.beside("workflows"), self.clock)
+        return maps + check_place(self.space, self.events.store) + runs

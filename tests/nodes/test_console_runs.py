@@ -23,7 +23,7 @@ from tests.nodes.test_console_actions import SCRIPT, TOKENS, Visitor, went_to
 
 def asks(wf: Any) -> None:
     wf.declare_int("count").required()
-    wf.declare_str("api_key").mpairs()
+    wf.declare_str("api_key").masked()
     wf.declare_str("note").with_default("<none>")
     wf.assign_user_task("approve", "anna")
 

@@ -175,7 +175,7 @@ def test_a_whole_number_is_milliseconds(pond: Pond) -> None:
 def test_a_map_that_is_not_there_is_named_with_those_that_are(pond: Pond) -> None:
     with pytest.raises(NotFound, match="there is: countries, flights, planes, weather"):
         pond.sql("select get_state('wether', 'JFK')")
-    with pytest.raises(Invalid, match="maps: countries, flights, planes, weather"):
+    with pytest.raises(Invalid, match="there is: countries, flights, planes, weather"):
         pond.sql("select * from wether")
 
 
