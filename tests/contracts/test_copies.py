@@ -191,6 +191,17 @@ def test_a_collection_that_came_between_sends_what_it_took_once_more(url: str, t
         assert said(pond) == expected
 
 
+def test_a_target_that_holds_only_events_is_not_written_over(tmp_path: Path) -> None:
+    with opened(tmp_path / "one") as pond:
+        fill(pond)
+    with opened(tmp_path / "two") as pond:
+        pond.events.append("queue", "jobs", [b"its own"])
+    with pytest.raises(Conflict, match="there is another pond"):
+        millpond.copy(tmp_path / "one", tmp_path / "two")
+    with opened(tmp_path / "two") as pond:
+        assert [event.payload for event in pond.events.read("queue", "jobs")] == [b"its own"]
+
+
 def test_maps_by_name_go_into_a_pond_that_has_others(tmp_path: Path) -> None:
     with opened(tmp_path / "one") as pond:
         fill(pond)

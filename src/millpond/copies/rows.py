@@ -111,7 +111,8 @@ class WholePond:
     def _check(self, tx: ReadTransaction, target: Pond) -> None:
         mark, where = tx.get(COPIED.packed), target.place.address
         if mark in (None, COPY_BEGUN):
-            if head_of(tx).position or next(tx.keys(REPOSITORY.range()), None) is not None:
+            repository, stream = next(tx.keys(REPOSITORY.range()), None), next(state_of_streams(tx), None)
+            if head_of(tx).position or repository is not None or stream is not None:
                 raise Conflict("there is another pond", kind="copy_target", pond=where,
                                hint="name an empty place, or copy maps by name: maps=['NAME']")  # fmt: skip
         elif tx.get(POND_ID.packed) != self.tx.get(POND_ID.packed) or mark != _state(tx):

@@ -120,6 +120,13 @@ class EmbeddedRuns:
         self._id = f"embedded-{os.getpid()}{BEATING}"
         self._reason = ""
         self._engine = open_engine(pond, self._clock, self._pass_on)
+        try:
+            self._report_lost()
+        except BaseException:
+            self._engine.stop()
+            raise
+
+    def _report_lost(self) -> None:
         for attempt in [attempt for processor in self._engine.processors() for attempt in running_attempts(processor)]:
             lost = attempt.lost("the process that worked on it is gone", self._clock.now_ms())
             self._engine.submit(attempt.tenant, lost).result()

@@ -153,7 +153,8 @@ class _BucketEngine:
 
     def processors(self) -> Sequence[Processor]:
         assert self._ownership is not None, "begun"
-        return [self._ownership.owned[number] for number in sorted(self._ownership.owned)]
+        owned = dict(self._ownership.owned)  # another thread takes some away
+        return [owned[number] for number in sorted(owned)]
 
     def submit(self, tenant: str, request: Request) -> Future[Message | None]:
         whole = completed(request, lambda: self._clock.random_id() + self._clock.random_id())

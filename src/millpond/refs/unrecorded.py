@@ -116,7 +116,7 @@ def unrecorded(
     last.acts += [("drop", name) for name in gone]
     ordered = [step for _, step in sorted(steps.items())] + ([last] if last.states else [])
     early, late = ordered[:-STEPS_MAX], ordered[-STEPS_MAX:]
-    for step in early:
+    for step in reversed(early):  # what a later one says goes before
         late[0].states = {**step.states, **late[0].states}
     return late
 
@@ -126,7 +126,7 @@ def _add(
     before: Mapping[str, MapEntry],
 ) -> bool:  # fmt: skip
     """Add the changes of a map since it was recorded; False when they do not tell all."""
-    old = next((str(change.facts[RENAMED]) for change in reversed(changes) if RENAMED in change.facts), "")
+    old = next((str(change.facts[RENAMED]) for change in reversed(changes) if change.facts.get(RENAMED) in before), "")
     renamed = recorded is None and old in before
     if renamed:
         recorded = before[old]

@@ -35,6 +35,8 @@ T = TypeVar("T")
 
 TRIES_TOGETHER = 3
 """The tries of a group: one that is overtaken again and again, or has a load twice, is entered load by load."""
+_OF_ONE = ("disk_full", "files_collected")
+"""The kinds of `Unavailable` that one load has, and others may be spared."""
 
 
 @dataclass(slots=True, eq=False)
@@ -100,6 +102,7 @@ class LoadGroups:
         return load.committed
 
     def _lead(self, names: frozenset[str], queue: _Queue) -> None:
+        group: list[QueuedLoad] = []
         try:
             with self.turn(names):
                 with self._lock:
@@ -108,6 +111,7 @@ class LoadGroups:
         finally:
             with self._lock:
                 queue.led = False
+                queue.loads = [load for load in group if not load.done] + queue.loads  # the leader was interrupted
                 if not queue.loads:
                     self._queues.pop(names, None)
                 queue.changed.notify_all()
@@ -116,12 +120,10 @@ class LoadGroups:
         """Enter loads in one write; where one fails, each in its own."""
         try:
             outcomes = self._entered(group)
-        except Unavailable as error:
-            for load in group:
-                load.error = of_load(error, load.load) or error
         except Exception as error:
-            if len(group) == 1:
-                group[0].error = error
+            if len(group) == 1 or (isinstance(error, Unavailable) and error.kind not in _OF_ONE):
+                for load in group:
+                    load.error = (of_load(error, load.load) if isinstance(error, Unavailable) else None) or error
                 return
             for load in group:
                 self._enter([load])

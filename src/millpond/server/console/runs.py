@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 __all__ = (
     "ABSENT", "INPUT", "TENANT", "Calls", "absent", "bookmark_in", "calling", "calls_of", "may_press", "routes",
-    "runs_by_hour", "tenants_of", "texts_of",
+    "all_tenants", "runs_by_hour", "tenants_of", "texts_of",
 )  # fmt: skip
 
 T = TypeVar("T")
@@ -238,6 +238,21 @@ def tenants_of(call: Calls) -> list[str]:
     with suppress(MillpondError):
         names += [row.id for row in call("SearchTenant", SearchTenantRequest(limit=TENANTS_MAX)).results]
     return [*dict.fromkeys(names)][:TENANTS_MAX]
+
+
+def all_tenants(call: Calls) -> list[str]:
+    """As `tenants_of`, however many there are."""
+    from littlehorse.model import SearchTenantRequest
+
+    names, request = [TENANT], SearchTenantRequest()
+    with suppress(MillpondError):
+        while True:
+            page = call("SearchTenant", request)
+            names += [row.id for row in page.results]
+            if not page.HasField("bookmark"):
+                break
+            request.bookmark = page.bookmark
+    return names
 
 
 def _parsed(output_type: Any, answer: bytes) -> Any:

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-__all__ = ("WorkflowService", "changes_cluster")
+__all__ = ("WorkflowService", "changes_cluster", "stopping")
 
 OWN = 0
 """The number of the partition of a pond that shares nothing."""
@@ -158,7 +158,7 @@ class WorkflowService:
         self._released = True
         for worker, task in self._handed.items():
             if self.workers.withdraw(worker) and not task.done():  # else its task is claimed, and comes in a moment
-                task.set_exception(_stopping())
+                task.set_exception(stopping())
 
     async def end(self) -> None:
         """Let the processor end; commands that wait get an error."""
@@ -218,7 +218,7 @@ class WorkflowService:
             Unavailable: the node is stopping.
         """
         if self._released:
-            raise _stopping()
+            raise stopping()
         if not self.processors:
             await self.begin()
         task: asyncio.Future[Message | None] = asyncio.get_running_loop().create_future()
@@ -311,7 +311,8 @@ def _elsewhere(store: str) -> Conflict:
                     hint=f"set workflows.store to {store}, or serve another folder")  # fmt: skip
 
 
-def _stopping() -> Unavailable:
+def stopping() -> Unavailable:
+    """The error of what came while the node ends."""
     return Unavailable("the node is stopping", kind="node_stopping", hint="send it again in a moment")
 
 

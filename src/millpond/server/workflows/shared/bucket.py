@@ -19,6 +19,7 @@ from millpond.errors import MillpondError
 from millpond.kernel.keys import encode
 from millpond.server.workflows.access import EVERY_TENANT
 from millpond.server.workflows.looking import Looking
+from millpond.server.workflows.service import stopping
 from millpond.server.workflows.shared.peers import Elsewhere
 from millpond.server.workflows.shared.service import SharedParts, SharedWorkflows
 from millpond.server.workflows.shared.wire import parts_of
@@ -84,6 +85,8 @@ class BucketWorkflows(SharedWorkflows):
         """
         async with self._beginning:
             if not self._begun:
+                if self._released:
+                    raise stopping()
                 await super().join()
                 self._begun = True
                 self._telling.begin()
@@ -93,6 +96,8 @@ class BucketWorkflows(SharedWorkflows):
         async with self._beginning:
             if self._begun:
                 await super().leave()
+            else:
+                self._released = True
 
     async def end(self) -> None:
         """End the calls to other nodes."""

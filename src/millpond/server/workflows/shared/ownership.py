@@ -133,9 +133,9 @@ class Ownership:
             _LOG.warning("partition %s is behind its log: it is opened anew", number)
             if number in self.owned:
                 self._lose(number)
-            if number == METADATA:
+            if number in self._open:
                 self._close(number)
-                self.metadata = self._opened(number)
+        self.metadata = self._opened(METADATA)  # also after a round in which it could not be opened
 
     def _lose(self, number: int) -> None:
         follower = self.owned.pop(number)
@@ -148,11 +148,12 @@ class Ownership:
         opened = self._open.get(number)
         if opened is not None:
             return opened[0]
+        saved = max(self._checkpoints.positions(number), default=0)
         space = open_store(self._folder, number, self._log, self._checkpoints)
         follower = Follower(self._log, number, space, *self._for_followers, stories=self._append is not None)
         follower.start()
         self._open[number] = follower, space
-        self._saved[number] = self._clock.monotonic(), max(self._checkpoints.positions(number), default=0)
+        self._saved[number] = self._clock.monotonic(), saved
         return follower
 
     def _stop_telling(self, number: int) -> None:
