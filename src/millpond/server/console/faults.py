@@ -20,7 +20,7 @@ from millpond.events.days import DAY_MS
 from millpond.nodes.tokens import Caller
 from millpond.server.console.pages import PAGE_ROWS
 from millpond.server.console.run_search import failed_runs
-from millpond.server.console.runs import TENANT, calling, tenants_of
+from millpond.server.console.runs import TENANT, TENANTS_MAX, calling, tenants_of
 from millpond.server.wire import relative
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def runs_that_failed(request: Request, caller: Caller, clock: Clock) -> Iterator
     calls = calling(request, caller, TENANT)
     if calls is None:
         return
-    for tenant in tenants_of(calls):
+    for tenant in islice(tenants_of(calls), TENANTS_MAX):
         call = replace(calls, tenant=tenant)
         with suppress(MillpondError):  # the access lists keep the runs of this tenant to others
             for run in failed_runs(call, clock, RUNS_SHOWN):

@@ -5,7 +5,7 @@ They call the methods of the service of workflows, with the rights and the acces
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from millpond.workflows.processor import ReadRows
 
 __all__ = (
-    "ABSENT", "INPUT", "TENANT", "Calls", "absent", "bookmark_in", "calling", "calls_of", "may_press", "routes",
-    "all_tenants", "runs_by_hour", "tenants_of", "texts_of",
+    "ABSENT", "INPUT", "TENANT", "TENANTS_MAX", "Calls", "absent", "bookmark_in", "calling", "calls_of", "may_press",
+    "routes", "runs_by_hour", "tenants_of", "texts_of",
 )  # fmt: skip
 
 T = TypeVar("T")
@@ -230,29 +230,17 @@ def calling(request: Request, caller: Caller, tenant: str) -> Calls | None:
     return Calls(request, caller, tenant, front.workflows)
 
 
-def tenants_of(call: Calls) -> list[str]:
-    """The tenants whose names a caller may know, and the one that all nodes have."""
+def tenants_of(call: Calls) -> Iterator[str]:
+    """The tenants whose names a caller may know, after the one that all nodes have; read page by page."""
     from littlehorse.model import SearchTenantRequest
 
-    names = [TENANT]
+    yield TENANT
+    request, more = SearchTenantRequest(), True
     with suppress(MillpondError):
-        names += [row.id for row in call("SearchTenant", SearchTenantRequest(limit=TENANTS_MAX)).results]
-    return [*dict.fromkeys(names)][:TENANTS_MAX]
-
-
-def all_tenants(call: Calls) -> list[str]:
-    """As `tenants_of`, however many there are."""
-    from littlehorse.model import SearchTenantRequest
-
-    names, request = [TENANT], SearchTenantRequest()
-    with suppress(MillpondError):
-        while True:
+        while more:
             page = call("SearchTenant", request)
-            names += [row.id for row in page.results]
-            if not page.HasField("bookmark"):
-                break
-            request.bookmark = page.bookmark
-    return names
+            yield from (row.id for row in page.results if row.id != TENANT)
+            request.bookmark, more = page.bookmark, page.HasField("bookmark")
 
 
 def _parsed(output_type: Any, answer: bytes) -> Any:

@@ -24,7 +24,7 @@ from millpond.json_forms import to_json
 from millpond.nodes.tokens import Caller
 from millpond.server.console.actions import allowed
 from millpond.server.console.pages import HEADERS, answered, pages
-from millpond.server.console.runs import TENANT, all_tenants, calling
+from millpond.server.console.runs import TENANT, calling, tenants_of
 from millpond.server.console.tables import shown_cell, shown_rows
 from millpond.server.lakefs.access import may as may_repository
 from millpond.server.routes.table import On, RouteNeeds, Work
@@ -98,7 +98,7 @@ class _Runs:
         """Those on which it has the right: also those that a token names, whose caller may not search for tenants."""
         caller = self.calls.caller
         named = [name for name in caller.patterns("read", "tenant") if not set(name) & set("*?[")]
-        names = dict.fromkeys([*all_tenants(self.calls), *named])
+        names = dict.fromkeys([*tenants_of(self.calls), *named])
         return [name for name in names if allowed(caller, "read", On.TENANT, name)]
 
     def read(self, tenant: str, act: Callable[[ReadRows], T]) -> T:
