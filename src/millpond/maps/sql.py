@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -32,10 +32,11 @@ import pyarrow.compute as pc
 import pyarrow.dataset as pads
 
 from millpond.error_values import shown
-from millpond.errors import Invalid, MillpondError, NotFound, Unavailable
+from millpond.errors import Invalid, MillpondError, Unavailable
 from millpond.kernel.worker import begin_thread
 from millpond.maps.inputs.key_columns import is_utf8
 from millpond.maps.inputs.spans import coarser
+from millpond.maps.model.catalogue import near_names, no_such_map
 from millpond.maps.model.columns import INSTANT, MOMENT, askable_schema
 from millpond.maps.model.table_query import LOCKED
 from millpond.maps.snapshots.snapshot import answer_type
@@ -57,6 +58,8 @@ _TOKEN = re.compile(
       | (?P<wide>\bat_resolution\s*\(\s*'(?P<of>(?:[^']|'')*)'\s*,\s*'(?P<width>(?:[^']|'')*)'\s*\))""",
     re.VERBOSE | re.DOTALL | re.IGNORECASE,
 )
+_LISTS = re.compile(r"\b(show|information_schema|(duckdb|pg|sqlite|pragma)_\w+)\b", re.IGNORECASE)
+"""What may tell of tables that a query does not name."""
 _READS = frozenset(("SELECT", "EXPLAIN", "MULTI"))  # PIVOT is a statement of several
 
 
@@ -159,7 +162,7 @@ def query(
         try:
             kind = _check_statement(connection, text)
             text = run.with_lookups(connection, text)
-            run.add_tables(connection, tables)
+            run.add_tables(connection, text, tables)
             connection.execute("set lock_configuration = true")
             if kind == "SELECT" and run.looks_up:
                 check_plan(connection, text, run.definition)
@@ -230,7 +233,8 @@ def _as_ours(error: duckdb.Error, tables: Sequence[str]) -> MillpondError:
         return Invalid(
             "a query reads maps, nothing else", kind="sql_not_a_map", reason=reason, hint="load the file into a map"
         )
-    hint = f"there is: {', '.join(tables)}" if "Table with name" in reason else None
+    unknown = re.search(r"Table with name (\S+)", reason)
+    hint = f"there is: {', '.join(near_names(unknown[1].lower(), tables))}" if unknown else None
     return Invalid("the query is not understood", kind="sql", reason=reason, hint=hint)
 
 
@@ -246,15 +250,28 @@ class _Run:
 
     # -- tables ---------------------------------------------------------------------------------------
 
-    def add_tables(self, connection: duckdb.DuckDBPyConnection, tables: Sequence[QueryableTable]) -> None:
-        """Make every map a table, and the others in their own schema; there too where no map has the name."""
-        for pond_map in self.maps.values():
+    def add_tables(self, connection: duckdb.DuckDBPyConnection, text: str, tables: Sequence[QueryableTable]) -> None:
+        """Make the maps of a query tables, and the others in their own schema; there too where no map has the name."""
+        for pond_map in self._asked(connection, text, [table.name for table in tables]):
             connection.register(pond_map.name, _Table(self, askable_schema(pond_map.definition), pond_map.scan))
         connection.execute("create schema millpond")
         for table in tables:
             connection.register(f"the {table.name}", _Table(self, table.schema, table.scan))  # no map is named so
             for place in ("millpond", *(() if table.name in self.maps else ("main",))):
                 connection.execute(f'create view {place}.{table.name} as from "the {table.name}"')
+
+    def _asked(
+        self, connection: duckdb.DuckDBPyConnection, text: str, others: Sequence[str]
+    ) -> Iterable[QueryableMap]:  # fmt: skip
+        """The maps that a query names, as a table each takes a millisecond; all where it may be about others."""
+        try:
+            names = {name.lower() for name in connection.get_table_names(text)}
+        except duckdb.Error:
+            names = set()
+        known = names <= {*self.maps, *others}  # where it is not, DuckDB knows a name that is like it
+        if not names or not known or _LISTS.search(text):
+            return self.maps.values()
+        return [self.maps[name] for name in sorted(names & self.maps.keys())]
 
     def noting(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The same batches, until it is late; what they raise is noted."""
@@ -300,8 +317,7 @@ class _Run:
         """The map that a literal of SQL names."""
         name = literal.replace("''", "'").lower()
         if name not in self.maps:
-            names_of_maps = ", ".join(self.maps) or "none yet"
-            raise NotFound("no such map", kind="map_not_found", map=literal, hint=f"there is: {names_of_maps}")
+            raise no_such_map(name, list(self.maps))
         return self.maps[name]
 
     def _add_wide(self, connection: Any, pond_map: QueryableMap, resolution: str) -> str:

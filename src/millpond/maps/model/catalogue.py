@@ -7,7 +7,7 @@ handles of the first say so (`same_map`) instead of showing the second, or nothi
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -58,10 +58,19 @@ def find_map(tx: ReadTransaction, name: str) -> MapDefinition:
     similar = known_map(tx, lowered) if lowered else None
     if similar is not None:
         return similar
-    names = [definition.name for definition in list_maps(tx)]
-    near = difflib.get_close_matches(lowered, names, n=3) or names[:5]
+    raise no_such_map(name, map_names(tx))
+
+
+def no_such_map(name: str, names: Sequence[str]) -> NotFound:
+    """The refusal of a name that none of the maps has."""
+    near = near_names(name.lower(), names)
     hint = f"there is: {', '.join(near)}" if near else "the pond has no maps yet: create one first"
-    raise NotFound("no such map", kind="map_not_found", map=name, hint=hint)
+    return NotFound("no such map", kind="map_not_found", map=name, hint=hint)
+
+
+def near_names(name: str, names: Sequence[str]) -> Sequence[str]:
+    """The names that are like one, or the first few."""
+    return difflib.get_close_matches(name, names, n=3) or names[:5]
 
 
 @lru_cache(maxsize=1024)
