@@ -12,7 +12,6 @@ import pytest
 from littlehorse.model import service_pb2_grpc
 
 import millpond
-from millpond.errors import Unavailable
 from millpond.events.event import NewEvent
 from millpond.nodes.tokens import hash_token
 from millpond.server.console import run_search, runs
@@ -267,8 +266,13 @@ def test_a_query_has_the_runs_and_the_refs_that_its_caller_may_read(serve: Calla
             {"repository": "flights", "name": "main"}
         ]
         assert remote.sql("select count(*) as n from commits").to_pylist() == [{"n": 2}]
-        with pytest.raises(Unavailable, match="sends no runs"):
-            remote.sql("from runs")
+        assert [tuple(row.values()) for row in remote.sql(runs).to_pylist()] == [tuple(row) for row in rows]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("millpond.tables.runs.PAGE", 2)
+            assert remote.sql("select count(*) as n from runs where workflow = 'fails'").to_pylist() == [{"n": 3}]
+        assert remote.sql("select id from runs where id in ('r1', 'none')").to_pylist() == [{"id": "r1"}]
+    with millpond.open(node.url, client_token="local") as remote:
+        assert remote.sql("select count(*) as n from runs").to_pylist() == [{"n": 3}]
     # A folder has the same tables, and the runs of a node that served it.
     with millpond.open(node.pond.folder) as opened:
         assert isinstance(opened, millpond.Pond)
@@ -277,5 +281,7 @@ def test_a_query_has_the_runs_and_the_refs_that_its_caller_may_read(serve: Calla
 
 def test_a_node_without_workflows_says_so(serve: Callable[..., Served]) -> None:
     visitor = Visitor(serve())
+    with millpond.open(visitor.node.url) as remote:
+        assert remote.sql("from runs").num_rows == 0
     assert visitor.data("/console/runs")["actions"] == []
     assert visitor.node.get("/console/runs/start").status == 503

@@ -25,7 +25,7 @@ from millpond.client.transport import Connection, Nodes
 from millpond.client.upload import Advance
 from millpond.client.versions.repositories import RemoteRepositories
 from millpond.clock import Clock, SystemClock
-from millpond.errors import Denied, Unavailable
+from millpond.errors import Denied
 from millpond.json_forms import JsonForm
 from millpond.kernel.job_reports import NO_REPORTS, JobReports
 from millpond.kernel.verify import Report, problem
@@ -233,13 +233,19 @@ class RemotePond(PondFace):
     def sql(self, text: str, *, known_at: object = None) -> pa.Table:
         """The result of a query, see `Pond.sql`: DuckDB runs on this machine and reads the rows it needs.
 
-        Raises: as `Pond.sql`; `Unavailable` when no node can be reached, and for `runs`, which a node does not send.
+        Raises: as `Pond.sql`; `Unavailable` when no node can be reached; `Denied` for what the token may not read.
         """
+        from millpond.client.runs import RemoteRuns
         from millpond.maps.sql import query
         from millpond.tables import EventTable, run_table, version_tables
 
         events, versions = EventTable(lambda: self.events), version_tables(lambda: self.repositories)
-        return query(_QueryablePond(self), text, [events, *versions, run_table(_no_runs)], known_at=known_at)
+        return query(
+            _QueryablePond(self),
+            text,
+            [events, *versions, run_table(lambda: RemoteRuns(self.nodes))],
+            known_at=known_at,
+        )
 
     def verify(self, *, full: bool = False) -> Report:
         """Check every invariant on every node, see `Pond.verify`; a node that cannot be reached is a problem.
@@ -273,11 +279,6 @@ def _report_of(node: str, report: Report) -> Report:
     return replace(
         report, problems=tuple(replace(problem, place=f"{node} {problem.place}") for problem in report.problems)
     )
-
-
-def _no_runs() -> None:
-    raise Unavailable("a node sends no runs to queries of its clients", kind="runs_elsewhere",
-                      hint="ask on the page SQL of its console, or by millpond runs")  # fmt: skip
 
 
 class _QueryablePond:

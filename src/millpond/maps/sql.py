@@ -59,7 +59,7 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL | re.IGNORECASE,
 )
 _LISTS = re.compile(r"\b(show|information_schema|(duckdb|pg|sqlite|pragma)_\w+)\b", re.IGNORECASE)
-"""What may tell of tables that a query does not name."""
+"""Words of queries that may tell of tables which they do not name."""
 _READS = frozenset(("SELECT", "EXPLAIN", "MULTI"))  # PIVOT is a statement of several
 
 
@@ -252,7 +252,7 @@ class _Run:
 
     def add_tables(self, connection: duckdb.DuckDBPyConnection, text: str, tables: Sequence[QueryableTable]) -> None:
         """Make the maps of a query tables, and the others in their own schema; there too where no map has the name."""
-        for pond_map in self._asked(connection, text, [table.name for table in tables]):
+        for pond_map in self._named(connection, text, [table.name for table in tables]):
             connection.register(pond_map.name, _Table(self, askable_schema(pond_map.definition), pond_map.scan))
         connection.execute("create schema millpond")
         for table in tables:
@@ -260,7 +260,7 @@ class _Run:
             for place in ("millpond", *(() if table.name in self.maps else ("main",))):
                 connection.execute(f'create view {place}.{table.name} as from "the {table.name}"')
 
-    def _asked(
+    def _named(
         self, connection: duckdb.DuckDBPyConnection, text: str, others: Sequence[str]
     ) -> Iterable[QueryableMap]:  # fmt: skip
         """The maps that a query names, as a table each takes a millisecond; all where it may be about others."""
@@ -268,8 +268,8 @@ class _Run:
             names = {name.lower() for name in connection.get_table_names(text)}
         except duckdb.Error:
             names = set()
-        known = names <= {*self.maps, *others}  # where it is not, DuckDB knows a name that is like it
-        if not names or not known or _LISTS.search(text):
+        all_there = names <= {*self.maps, *others}  # where it is not, DuckDB knows a name that is like it
+        if not names or not all_there or _LISTS.search(text):
             return self.maps.values()
         return [self.maps[name] for name in sorted(names & self.maps.keys())]
 

@@ -99,6 +99,18 @@ class Caller:
         if not self.patterns(right, kind):
             raise self.denied(right, f"any {kind}")
 
+    def may_tenant(self, right: str, tenant: str) -> bool:
+        """True for a right on a tenant of workflows."""
+        return any(fnmatchcase(tenant, pattern) for pattern in self.patterns(right, "tenant"))
+
+    def need_tenant(self, right: str, tenant: str) -> None:
+        """Insist on a right on a tenant of workflows.
+
+        Raises: `Denied`.
+        """
+        if not self.may_tenant(right, tenant):
+            raise self.denied(right, f"tenant:{tenant}")
+
     def patterns(self, right: str, kind: str) -> list[str]:
         """The patterns of this right on things of a kind, and of the rights that imply it.
 

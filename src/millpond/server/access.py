@@ -86,6 +86,10 @@ def need_right(request: Request, caller: Caller, needs: RouteNeeds) -> None:
             caller.need("admin")
         case On.HEADER_MAP if "upload-map" in request.headers:
             caller.need(needs.right, request.headers["upload-map"])
+        case On.TENANT:
+            caller.need_tenant(needs.right, request.query_params.get("tenant", "default"))
+        case On.ANY_TENANT:
+            caller.need_somewhere(needs.right, "tenant")
         case On.ANY_STREAM:
             caller.need_somewhere(needs.right, "stream")
         case _:

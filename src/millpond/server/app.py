@@ -54,6 +54,7 @@ from millpond.server.routes import (
     nodes,
     oauth,
     questions,
+    run_rows,
     snapshots,
     uploads,
 )
@@ -93,6 +94,7 @@ _ROUTES = (
     backfills,
     workflows,
     sql,
+    run_rows,
 )
 
 

@@ -10,14 +10,18 @@ Invariant: runs are read page by page, each page of one moment, so commands go o
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import pyarrow as pa
 
 from millpond.errors import Unavailable
+from millpond.kernel.page import pages
 from millpond.tables.rows import TIME, Left, Row, RowTable
 from millpond.workflows.keyspaces import INITIALIZED
 
@@ -27,17 +31,28 @@ if TYPE_CHECKING:
     from millpond.kernel.space import Space
     from millpond.workflows.processor import ReadRows
 
-__all__ = ("RunReading", "run_table", "runs_in")
+__all__ = ("RUNS", "RunReading", "RunRows", "RunSearch", "run_table", "runs_in")
 
 T = TypeVar("T")
 PAGE = 500
 PARTS_MAX = 100
 """Pairs of a workflow and a status that are searched one by one; where there are more, all runs are read."""
 _TEXT = pa.string()
-_RUNS = pa.schema([
+RUNS = pa.schema([
     ("tenant", _TEXT), ("id", _TEXT), ("workflow", _TEXT), ("version", pa.int64()), ("revision", pa.int64()),
     ("status", _TEXT), ("began", TIME), ("ended", TIME), ("error", _TEXT),
 ])  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class RunSearch:
+    """Conditions on runs; the empty one leaves all."""
+
+    workflow: str | None = None
+    status: str | None = None
+    start_ms: int | None = None
+    stop_ms: int | None = None
+    """Runs that began at `start_ms` or later, and not later than `stop_ms`."""
 
 
 class RunReading(Protocol):
@@ -46,8 +61,43 @@ class RunReading(Protocol):
     def tenants(self) -> Sequence[str]:
         """The tenants whose runs may be read."""
 
+    def named(self, tenant: str, ids: Sequence[str]) -> list[Row]:
+        """The runs of some ids."""
+
+    def page(self, tenant: str, search: RunSearch, bookmark: bytes) -> tuple[list[Row], bytes | None]:
+        """The next runs that a search leaves, and the bookmark of those after them; None at the end."""
+
+
+class RunRows(ABC):
+    """Runs that are read as they are stored."""
+
+    @abstractmethod
     def read(self, tenant: str, act: Callable[[ReadRows], T]) -> T:
         """The result of a function that reads the rows of a tenant."""
+
+    def named(self, tenant: str, ids: Sequence[str]) -> list[Row]:
+        """The runs of some ids."""
+        return self.read(tenant, lambda rows: _rows(rows, tenant, ids))
+
+    def page(self, tenant: str, search: RunSearch, bookmark: bytes) -> tuple[list[Row], bytes | None]:
+        """The next runs that a search leaves, and the bookmark of those after them; None at the end."""
+        from littlehorse.model import LHStatus
+
+        from millpond.workflows.store import Wanted
+
+        if search.status is not None and search.status not in LHStatus.keys():  # noqa: SIM118, it is no dictionary
+            return [], None
+        code = None if search.status is None else int(LHStatus.Value(search.status))
+        conditions = replace(
+            Wanted.runs(status=code, spec=search.workflow), start_ms=_bound(search.start_ms),
+            stop_ms=_bound(search.stop_ms),
+        )  # fmt: skip
+
+        def page(rows: ReadRows) -> tuple[list[Row], bytes | None]:
+            listed = rows.search(conditions, limit=PAGE, bookmark=bookmark)
+            return _rows(rows, tenant, ["_".join(address.run) for address in listed.rows]), listed.bookmark
+
+        return self.read(tenant, page)
 
 
 def run_table(reading: Callable[[], RunReading | None]) -> RowTable:
@@ -62,7 +112,7 @@ def run_table(reading: Callable[[], RunReading | None]) -> RowTable:
             if left.holds("tenant", tenant):
                 yield from _pages(runs, tenant, left)  # type: ignore[arg-type]
 
-    return RowTable("runs", _RUNS, read)
+    return RowTable("runs", RUNS, read)
 
 
 def runs_in(space: Space, folder: Path) -> RunReading | None:
@@ -80,7 +130,7 @@ def runs_in(space: Space, folder: Path) -> RunReading | None:
     return _InSpace(space)
 
 
-class _InSpace:
+class _InSpace(RunRows):
     """Runs that lie in a space."""
 
     def __init__(self, space: Space) -> None:
@@ -104,36 +154,22 @@ class _InSpace:
 
 
 def _pages(runs: RunReading, tenant: str, left: Left) -> Iterator[list[Row]]:
-    from littlehorse.model import LHStatus
-
-    from millpond.workflows.store import Wanted
-
     if (ids := left.points("id")) is not None:
-        yield runs.read(tenant, lambda rows: _rows(rows, tenant, ids))
+        yield runs.named(tenant, ids)
         return
     specs, statuses = left.points("workflow") or [None], left.points("status") or [None]
     if len(specs) * len(statuses) > PARTS_MAX:
         specs, statuses = [None], [None]
     began = left.span("began")
     for spec, status in product(specs, statuses):
-        if status is not None and status not in LHStatus.keys():  # noqa: SIM118, it is no dictionary
-            continue
-        code = None if status is None else int(LHStatus.Value(status))
-        search = replace(Wanted.runs(status=code, spec=spec), start_ms=_bound(began.lower), stop_ms=_bound(began.upper))
-        bookmark: bytes | None = b""
-        while bookmark is not None:
-            page, bookmark = runs.read(tenant, lambda rows, at=bookmark, of=search: _page(rows, tenant, of, at))  # type: ignore[misc]
-            yield page
+        search = RunSearch(spec, status, began.lower, began.upper)
+        for rows, _ in pages(partial(runs.page, tenant, search), b"", itemgetter(1)):
+            yield rows
 
 
 def _bound(ms: int | None) -> int | None:
     """A time as the index has it, where there are none before 1970."""
     return None if ms is None else max(0, ms)
-
-
-def _page(rows: ReadRows, tenant: str, search: Any, bookmark: bytes) -> tuple[list[Row], bytes | None]:
-    page = rows.search(search, limit=PAGE, bookmark=bookmark)
-    return _rows(rows, tenant, ["_".join(address.run) for address in page.rows]), page.bookmark
 
 
 def _rows(rows: ReadRows, tenant: str, paths: Sequence[str]) -> list[Row]:

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = (
     "ALTERABLE", "altered", "altered_map", "check_map", "as_stored", "created_map", "dropped_map", "find_map",
-    "in_store", "known_map", "list_maps", "map_key", "map_names", "put_map", "remove_map", "same_map",
+    "in_store", "known_map", "list_maps", "map_key", "map_names", "near_names", "no_such_map", "put_map", "remove_map",
+    "same_map",
 )  # fmt: skip
 
 ALTERABLE = ("overwrite", "condense", "retain", "retain_by", "roll_up", "maintenance_suspended")
@@ -64,8 +65,9 @@ def find_map(tx: ReadTransaction, name: str) -> MapDefinition:
 def no_such_map(name: str, names: Sequence[str]) -> NotFound:
     """The refusal of a name that none of the maps has."""
     near = near_names(name.lower(), names)
-    hint = f"there is: {', '.join(near)}" if near else "the pond has no maps yet: create one first"
-    return NotFound("no such map", kind="map_not_found", map=name, hint=hint)
+    if near:
+        return NotFound("no such map", kind="map_not_found", map=name, hint=f"there is: {', '.join(near)}")
+    return NotFound("no such map", kind="map_not_found", map=name, hint="the pond has no maps yet: create one first")
 
 
 def near_names(name: str, names: Sequence[str]) -> Sequence[str]:

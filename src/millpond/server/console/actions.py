@@ -132,7 +132,7 @@ def allowed(caller: Caller, right: str, on: On, name: str) -> bool:
         case On.POND:
             return caller.may(right)
         case On.TENANT:
-            return any(fnmatchcase(name, pattern) for pattern in caller.patterns(right, "tenant"))
+            return caller.may_tenant(right, name)
         case On.REPOSITORY:
             return may_repository(caller, right, name)
         case On.BODY_BRANCH:

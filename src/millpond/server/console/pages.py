@@ -114,10 +114,6 @@ def _admit(request: Request, needs: RouteNeeds) -> None:
             repository = request.path_params["repository"]
             if not allowed(caller, needs.right, On.BODY_BRANCH, repository):
                 raise caller.denied(needs.right, f"repo:{repository}")
-        case On.TENANT:
-            tenant = request.query_params.get("tenant", "default")
-            if not allowed(caller, needs.right, On.TENANT, tenant):
-                raise caller.denied(needs.right, f"tenant:{tenant}")
         case _:
             need_right(request, caller, needs)
 

@@ -10,8 +10,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -22,11 +22,11 @@ from millpond.console import bars
 from millpond.errors import Invalid, MillpondError
 from millpond.json_forms import to_json
 from millpond.nodes.tokens import Caller
-from millpond.server.console.actions import allowed
 from millpond.server.console.pages import HEADERS, answered, pages
-from millpond.server.console.runs import TENANT, calling, tenants_of
+from millpond.server.console.runs import TENANT, calling
 from millpond.server.console.tables import shown_cell, shown_rows
 from millpond.server.lakefs.access import may as may_repository
+from millpond.server.routes.run_rows import RunsOf
 from millpond.server.routes.table import On, RouteNeeds, Work
 from millpond.server.stream_rights import may_stream
 
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from millpond.nodes.node import Node
     from millpond.server.console.runs import Calls
     from millpond.server.dispatch import Routes
-    from millpond.workflows.processor import ReadRows
 
 __all__ = ("routes",)
 
@@ -84,26 +83,8 @@ class _Readable:
         return [
             EventTable(lambda: self.node.events, lambda stream: may_stream(caller, "read", stream)),
             *version_tables(lambda: pond.repositories, lambda name: may_repository(caller, "read", name)),
-            run_table(lambda: None if self.calls is None else _Runs(self.calls)),
+            run_table(lambda: None if self.calls is None else RunsOf(self.calls)),
         ]  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class _Runs:
-    """The runs that a caller may read."""
-
-    calls: Calls
-
-    def tenants(self) -> list[str]:
-        """Those on which it has the right: also those that a token names, whose caller may not search for tenants."""
-        caller = self.calls.caller
-        named = [name for name in caller.patterns("read", "tenant") if not set(name) & set("*?[")]
-        names = dict.fromkeys([*tenants_of(self.calls), *named])
-        return [name for name in names if allowed(caller, "read", On.TENANT, name)]
-
-    def read(self, tenant: str, act: Callable[[ReadRows], T]) -> T:
-        """The rows that a search reads."""
-        return replace(self.calls, tenant=tenant).rows("SearchWfRun", act)
 
 
 def routes(node: Node) -> Routes:

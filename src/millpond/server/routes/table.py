@@ -77,7 +77,9 @@ class On(StrEnum):
     BODY_REPOSITORY = "the repository in the body"
     """The right on the repository that the body names; on one at least, before the body is read."""
     TENANT = "the tenant"
-    """The tenant of workflows that `tenant` of the query names."""
+    """The tenant of workflows that `tenant` of the query names; without one, `default`."""
+    ANY_TENANT = "any tenant"
+    """The right on one tenant at least. The answer has only what the caller may read."""
     OWN_PART = "the part's map"
     """The right on the map of the part that the path names; on one map at least, before the part is looked for."""
 

@@ -26,7 +26,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from functools import cache
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -129,9 +128,9 @@ def need_tenant(caller: Caller, right: str, tenant: str) -> None:
 
     Raises: `Denied`.
     """
-    patterns = caller.patterns(right, "tenant")
-    if not ("*" in patterns or (tenant != EVERY_TENANT and any(fnmatchcase(tenant, name) for name in patterns))):
+    if tenant == EVERY_TENANT and "*" not in caller.patterns(right, "tenant"):
         raise caller.denied(right, f"tenant:{tenant}")
+    caller.need_tenant(right, tenant)
 
 
 async def admit(call: Call[WorkflowService]) -> None:
