@@ -110,7 +110,7 @@ class Place(Protocol):
     def alter(self, pond: OpenPond, name: str, **settings: Any) -> MapLike:
         """Change the fields of a map for a load.
 
-        Raises: `Invalid`, kind `ref_unsupported`, on a branch; as `Pond.alter_map`.
+        Raises: as `Pond.alter_map`.
         """
 
     def pin(self, pond: OpenPond, name: str, age_ms: int = 0) -> tuple[PlannedSnapshots, SnapshotManifest]:
@@ -198,11 +198,9 @@ class FolderPlace:
         return cast("Pond", pond).branch(self.branch).maps() if self.branch else pond.maps()
 
     def alter(self, pond: OpenPond, name: str, **settings: Any) -> MapLike:
-        """Change the fields of a map on `main`."""
+        """Change the fields of a map, on the branch by a commit of its own."""
         if self.branch:
-            from millpond.refs.layers import ref_unsupported
-
-            raise ref_unsupported(name, "extra=add")
+            return cast("Pond", pond).branch(self.branch).alter_map(name, **settings)
         return pond.alter_map(name, **settings)
 
     def pin(self, pond: OpenPond, name: str, age_ms: int = 0) -> tuple[PlannedSnapshots, SnapshotManifest]:

@@ -217,7 +217,7 @@ def load(
     `load_id` is for work that may be repeated: a load of this id that was entered before is answered as then, and adds
     nothing. Its rows count as new, also where an earlier load had the same.
 
-    On a `branch` the load is one commit; it has no epochs, and adds no fields.
+    On a `branch` the load is one commit, after one that adds fields; it has no epochs.
 
     Raises: `Invalid` for columns or rows that cannot be stored, and as `Pond.commit_load`.
     """
