@@ -353,9 +353,13 @@ def test_a_drained_node_answers_nothing_at_any_reader(serve: Callable[..., Serve
             assert node.get("/v1/nodes/drain").json()["safe"]
             node.post("/v1/nodes/drain", {"draining": False})
             assert {ask(connection, "/v1/maps/weather/get?key=a")[0] for connection in reached} == {200}
-        readers_of(node).board.put_running(1, 1)
         node.post("/v1/nodes/drain", {"draining": True})
-        assert not node.get("/v1/nodes/drain").json()["safe"], "a reader is at work"
+
+        def seen_at_work() -> bool:
+            readers_of(node).board.put_running(1, 1)  # until the reader has written down that its last answer is sent
+            return not node.get("/v1/nodes/drain").json()["safe"]
+
+        wait_until(seen_at_work)
         readers_of(node).board.put_running(1, 0)
 
 
