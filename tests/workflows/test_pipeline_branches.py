@@ -93,7 +93,7 @@ def merges(pond: millpond.Pond) -> int:
 def test_a_branch_is_loaded_checked_and_merged_and_left_when_a_check_fails(folder: Path) -> None:
     done = ran(folder, "nightly", "file=hot.csv")
     assert done.returncode != 0
-    assert "check: the check finds rows: {'key': 'JFK', 'temp': 99.0}; the branch nightly stays" in done.stderr
+    assert 'check: the check finds rows: {"key":"JFK","temp":99.0}; the branch nightly stays' in done.stderr
     assert "attempt" not in done.stderr, "it is not tried again"
     with millpond.open(folder / "pond") as pond:
         assert (temps(pond), temps(pond.branch("nightly"))) == ([1.0, None], [99.0, 0.5])

@@ -112,7 +112,7 @@ def test_a_pipeline_runs_without_a_server_and_is_not_run_again(folder: Path) -> 
     code, again, errors = ended(folder, "day=2026-01-01")
     assert (code, again) == (0, output) and "has ended" in errors and ": done" not in errors
     code, _, errors = ended(folder, "day=2026-01-01", "most=10")
-    assert code != 0 and "check: the check finds rows: {'key': 'JFK', 'temp': 39.0}" in errors
+    assert code != 0 and 'check: the check finds rows: {"key":"JFK","temp":39.0}' in errors
     with millpond.open(folder / "pond") as pond:
         (failed,) = pond.events.read("etl", "failed")
     assert json.loads(failed.payload) == {"step": "check"}

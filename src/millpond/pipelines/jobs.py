@@ -27,7 +27,7 @@ from millpond.errors import Closed, Invalid, NotFound
 from millpond.json_forms import plain
 from millpond.pipelines.branches import branch_to_load
 from millpond.pipelines.programs import call_function
-from millpond.pipelines.queries import bound, is_table
+from millpond.pipelines.queries import bound, is_table, row_text
 from millpond.pipelines.requests import (
     KeyRule,
     Rows,
@@ -130,7 +130,7 @@ def _query(session: SparkSession, arguments: Mapping[str, Any]) -> dict[str, Any
     parameters = {name: value for name, value in inputs.items() if not is_table(value)}
     frame = session.sql(bound(arguments["query"], inputs, ":{}".format), args=parameters)
     if arguments["first_rows"]:
-        return {"first": [str(row.asDict()) for row in frame.take(arguments["first_rows"])]}
+        return {"first": [row_text(row.asDict(recursive=True)) for row in frame.take(arguments["first_rows"])]}
     whole = Path(arguments["out"]).absolute() / arguments["key"]
     staging = whole.with_name(f".{whole.name}-{arguments['attempt']}")
     whole.parent.mkdir(parents=True, exist_ok=True)

@@ -21,7 +21,7 @@ from millpond.pipelines.attempt_logs import current_log
 from millpond.pipelines.branches import begin_branch, checked_head, exceeded, load_on, merge_branch, on_branch, stays
 from millpond.pipelines.declare import COMPUTED, notified
 from millpond.pipelines.programs import call_function
-from millpond.pipelines.queries import is_table, query_rows, write_rows
+from millpond.pipelines.queries import is_table, query_rows, row_text, write_rows
 from millpond.pipelines.reads import commit_of, map_of, maps_among, pinned
 from millpond.pipelines.requests import Target
 from millpond.pipelines.step import Failed, Step
@@ -167,7 +167,7 @@ async def _check(step: Step, planned: dict[str, Any], inputs: dict[str, Any]) ->
     def first(reader: pa.RecordBatchReader) -> list[str]:
         rows: list[str] = []
         for batch in reader:
-            rows += [str(row) for row in batch.slice(0, _ROWS_SHOWN - len(rows)).to_pylist()]
+            rows += [row_text(row) for row in batch.slice(0, _ROWS_SHOWN - len(rows)).to_pylist()]
             if len(rows) >= _ROWS_SHOWN:
                 break
         return rows

@@ -8,6 +8,8 @@ from datetime import date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from millpond.errors import Invalid
 from millpond.pipelines.reads import map_of
 
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     from millpond.client.pond import RemotePond
     from millpond.pond import Pond
 
-__all__ = ("bound", "is_table", "query_rows", "write_rows")
+__all__ = ("bound", "is_table", "query_rows", "row_text", "write_rows")
 
 _PLACE = re.compile(r"\{([A-Za-z_]\w*)\}")
 _BATCH_ROWS = 100_000
@@ -75,6 +77,18 @@ def write_rows(reader: pa.RecordBatchReader, file: Path) -> int:
             rows += batch.num_rows
     staging.rename(file)
     return rows
+
+
+def row_text(row: Mapping[str, Any]) -> str:
+    """A row of a query to look at: its JSON, with other values as their text.
+
+    >>> row_text({"key": "JFK", "day": date(2013, 1, 1), "temp": 39.0})
+    '{"key":"JFK","day":"2013-01-01","temp":39.0}'
+    """
+    try:
+        return msgspec.json.encode(row, enc_hook=str).decode()
+    except TypeError:  # a map whose keys have no JSON
+        return str(row)
 
 
 def _view(connection: duckdb.DuckDBPyConnection, pond: Pond | RemotePond, name: str, value: Mapping[str, Any]) -> None:
