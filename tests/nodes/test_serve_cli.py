@@ -233,8 +233,8 @@ def test_settings_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     settings_shown = [json.loads(line) for line in changed.stdout.splitlines()]
     assert [(setting["name"], setting["value"], setting["origin"]) for setting in settings_shown] == [
         ("server.port", 8000, "MILLPOND_SERVER_PORT"),
-        ("client.token", "********", "millpond.toml"),
         ("server.readers", 3, "command line"),
+        ("client.token", "********", "millpond.toml"),
     ]
     (tmp_path / "millpond.toml").write_text("server.prot = 1\n")
     assert "did you mean server.port?" in run("config").stderr
