@@ -15,7 +15,6 @@ PROGRAM = Path(__file__).parent / "streams_killed.py"
 ACTS = {"append", "compress", "expire", "delete", "erase"}
 
 
-@pytest.mark.timeout(1_800)
 @pytest.mark.parametrize(("driver", "acts"), [("lmdb", ACTS), ("bucket", {*ACTS, "fold", "collect"})])
 def test_a_process_that_is_killed_at_any_step_leaves_a_readable_stream(
     tmp_path: Path, driver: str, acts: set[str]

@@ -72,7 +72,6 @@ def kill_at(own: Site, run: str, seconds: float, applications: Path) -> None:
     own.begin_worker()
 
 
-@pytest.mark.timeout(1_800)
 def test_one_application_and_one_load_on_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rng, applications = np.random.default_rng(SEED), logging_applications(tmp_path, monkeypatch)
     with site(tmp_path) as own:
