@@ -269,7 +269,7 @@ def test_a_node_that_is_not_there_is_a_sentence_that_names_it() -> None:
 
 @pytest.mark.usefixtures("typed")
 def test_a_folder_is_made_by_init_and_a_node_by_serve(node: Served) -> None:
-    assert "folder" in said("init", "--pond", node.url, code=5)
+    assert "millpond serve --data FOLDER" in said("init", "--pond", node.url, code=5)
     with existing_pond(node.url) as pond:
         assert pond.maps() == []
 
