@@ -251,9 +251,8 @@ def test_what_routes_answer_is_what_they_say(node: Served) -> None:
     pond_map = node.pond.map("m")
     check(pond_map.definition.to_dict() | pond_map.info(), "MapResponse")
     assert set(schemas["MapResponse"]["properties"]) - set(schemas["MapResponse"]["required"]) == {
-        "aggregation",
-        "fields",
-    }
+        "aggregation", "fields", "query", "roll_up",
+    }  # fmt: skip
     check(node.get("/v1/node").json(), "NodeResponse")
 
 

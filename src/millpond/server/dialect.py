@@ -77,6 +77,7 @@ OWN = Dialect(
         "snapshots": "Frozen maps, to be fetched and asked elsewhere.",
         "parts": "Parts that wait, were merged, or were quarantined.",
         "events": "Streams of events.",
+        "runs": "Runs of workflows as rows.",
         "jobs": "What the node does by itself, and maintenance.",
         "nodes": "What nodes ask each other.",
         "health": "How the node stands.",
