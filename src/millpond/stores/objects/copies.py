@@ -34,6 +34,7 @@ CACHE_MAX = 16 << 30
 """The bytes of copies on a machine where nobody says otherwise."""
 SLACK = 16
 """A process looks at the folder again when it has added this part of the bound."""
+_ROOM_SECONDS = 10.0
 _EMPTIED = 0.9
 """The share of the bound to which copies are removed, so that the folder is not looked at for each that comes."""
 
@@ -93,15 +94,19 @@ class CopiesOf:
         if size > self.bytes_max:
             return False
         with self._lock:
-            first = self._added is None
-            self._added = size + (self._added or 0)
-            if not first and self._added <= self.bytes_max // SLACK:
+            first, added = self._added is None, size + (self._added or 0)
+            if not first and added <= self.bytes_max // SLACK:
+                self._added = added
                 return True
             self._added = size
         busy = Unavailable("another process makes room", kind="map_busy", file=self.folder, hint="try again")
-        # Who makes room makes it for all.
-        with suppress(Unavailable), alone(self.folder / "room.lock", 0, busy):
-            self._remove(size)
+        # Who makes room at this moment may have looked at the folder before these bytes came.
+        try:
+            with alone(self.folder / "room.lock", _ROOM_SECONDS, busy):
+                self._remove(size)
+        except Unavailable:
+            with self._lock:
+                self._added += added  # so the next copy looks again
         return True
 
     def _remove(self, size: int) -> None:
