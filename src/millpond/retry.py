@@ -20,7 +20,7 @@ from typing import TypeAlias, TypeVar
 
 from millpond.clock import Clock
 
-__all__ = ("Backoff", "Policy", "retry")
+__all__ = ("Backoff", "Policy", "only", "retry")
 
 T = TypeVar("T")
 
@@ -47,6 +47,11 @@ class Backoff:
             return None
         full = min(self.seconds_max, self.first_seconds * 2.0 ** min(failures - 1, DOUBLINGS_MAX))
         return full * (1 - self.jitter * chance)
+
+
+def only(kind: type[Exception], policy: Policy) -> Policy:
+    """A policy for the errors of one class; all others are final."""
+    return lambda error, failures, chance: policy(error, failures, chance) if isinstance(error, kind) else None
 
 
 def retry(

@@ -242,8 +242,13 @@ def test_a_move_whose_database_was_lost_is_made_again_to_another_one() -> None:
             head.move(before, f"{server().url()}#{before.id}-lost")
         after = head.move(before, f"{server().url()}#{before.id}-other")
         assert kind_of(lambda: opened(bucket, before), Fenced) == "head_moved"
+        with closing(opened(bucket, after)) as moved:
+            assert moved.write(counted) == 2
+        # What the first move copied is old by now, and the rows are where they were.
+        back = f"{server().url()}#{before.id}-lost"
+        assert kind_of(lambda: head.move(after, back), Invalid) == "head_other"
     with closing(opened(bucket, after)) as moved:
-        assert moved.write(counted) == 2
+        assert moved.write(counted) == 3
 
 
 def test_no_write_is_under_way_when_a_move_reads() -> None:

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 import millpond
-from millpond.errors import Conflict, Denied, Invalid, MillpondError, NotFound
+from millpond.errors import Conflict, Denied, Invalid, MillpondError, NotFound, Unavailable, Uncertain
 from millpond.maps.loads.bucket_place import BucketPlace, bucket_place
 from millpond.maps.loads.pond_folder import HeadNote, marker_of
 from millpond.stores.objects import ObjectStore, open_objects
+from tests.harness.interleaving.stores import PassingClock
+from tests.harness.lossy_objects import LossyObjects
 from tests.rings.forked import run_python
 
 if TYPE_CHECKING:
@@ -231,6 +233,24 @@ def test_a_bucket_without_conditional_writes_is_refused(tmp_path: Path, url: str
     with pytest.raises(Invalid) as late:
         moved.open_space().write(lambda tx: tx.put(b"key", b"value"))
     assert late.value.kind == "bucket_unfit" and not list(objects.list("space"))
+
+
+@pytest.mark.parametrize("lost", [2, 99])
+def test_an_answer_that_is_lost_before_the_first_write_is_not_one_of_the_write(
+    tmp_path: Path, url: str, lost: int
+) -> None:  # fmt: skip
+    objects = LossyObjects()
+    place = BucketPlace("s3://bucket/pond", tmp_path / "cache", PassingClock())
+    object.__setattr__(place, "objects", objects)
+    place.check(create=True)
+    space, objects.outcomes = place.open_space(), (False,) * lost
+    if lost == 2:
+        space.write(lambda tx: tx.put(b"key", b"value"))
+        assert len(list(objects.list("space"))) == 1
+    else:
+        with pytest.raises(Unavailable, match="nothing was changed") as caught:
+            space.write(lambda tx: tx.put(b"key", b"value"))
+        assert not isinstance(caught.value, Uncertain) and not list(objects.list("space"))
 
 
 def test_a_bucket_that_is_tried_keeps_the_address_of_its_database(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from millpond.clock import ManualClock, SystemClock
-from millpond.errors import Corrupt, Invalid, Uncertain
+from millpond.errors import Corrupt, Invalid, Unavailable, Uncertain
 from millpond.json_forms import parse_object
 from millpond.kernel.keys import EVERYTHING
 from millpond.kernel.space import WouldBlock, moment_of
@@ -27,6 +27,8 @@ from tests.rings.servers import shared
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    import pyarrow as pa
 
     from millpond.kernel.space import Space, Transaction
     from tests.s3_server import S3Server
@@ -180,6 +182,51 @@ def test_a_damaged_batch_is_named_and_never_skipped(damage: str) -> None:
     with pytest.raises(Corrupt) as caught:
         BucketSpace(objects, ManualClock() if damage != "gone" else SystemClock())
     assert (caught.value.kind, caught.value.values["object"]) == ("space_damaged", name)
+
+
+def test_a_checkpoint_that_is_gone_with_its_batches_is_named() -> None:
+    objects, clock = MemoryObjects(), ManualClock()
+    space = BucketSpace(objects, clock, checkpoint_batches=4, follower_ms=1_000)
+    late = BucketSpace(objects, clock, max_staleness=0)
+    for _ in range(16):
+        space.write(_counted)
+        clock.advance(400)
+    objects.delete("checkpoint")
+    for act in (lambda: BucketSpace(objects, clock), late.follow):
+        with pytest.raises(Corrupt) as caught:
+            act()
+        assert (caught.value.kind, caught.value.values["object"]) == ("space_damaged", "checkpoint")
+    space.write_checkpoint()  # of one that had all rows
+    with BucketSpace(objects, clock).read() as tx:
+        assert tx.get(b"count") == b"16"
+
+
+class _Away(MemoryObjects):
+    """Objects of which one cannot be read."""
+
+    name = ""
+
+    def get(self, name: str) -> pa.Buffer:
+        if name == self.name:
+            raise Unavailable("the bucket does not answer", kind="objects_unavailable")
+        return super().get(name)
+
+
+def test_a_write_that_was_overtaken_makes_no_old_rows_fresh() -> None:
+    objects, clock = _Away(), ManualClock()
+    other, space = BucketSpace(objects, clock), BucketSpace(objects, clock)
+    space.follow()
+    clock.advance(10_000)
+    for _ in range(2):
+        other.write(_counted)
+    clock.advance(5_000)
+    objects.name = batch_name(2)
+    with pytest.raises(Unavailable):
+        space.write(_counted)  # batch 1 is another's, and what came behind it cannot be read
+    with pytest.raises(Unavailable), space.read():
+        pass
+    objects.name = ""
+    assert space.write(_counted) == 3
 
 
 def test_a_newer_format_is_told_from_damage(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from millpond.errors import AlreadyExists, Conflict, Corrupt, Invalid, NotFound
 from millpond.events.keyspaces import COLLECTING, PLACE
 from millpond.kernel.lease import LeaseRow, LeaseWatch
 from millpond.kernel.steps import listening
+from millpond.maps.loads.bucket_place import BucketPlace
 from millpond.testing.faults import KILL_AT, STEPS_LOG, occurrences
 from tests.clients.conftest import serving
 from tests.rings.forked import run_python
@@ -168,6 +169,62 @@ def test_what_a_copy_brought_is_no_garbage_before_it_is_named(url: str, tmp_path
     with opened(url) as pond:
         assert said(pond) == expected
         assert pond.collect_garbage(grace="1m", dry_run=True).busy == []
+
+
+def test_what_a_copy_that_was_given_up_left_goes_when_the_pond_is_used(tmp_path: Path) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    with opened(one) as pond:
+        pond.create_map("m", kind="state", value="long", store="layers").load([{"key": "a", "value": 1}])
+    killed = run_python("-c", CHILD, str(one), str(two), **{KILL_AT: "copy.files_sent"})
+    assert killed.returncode < 0, killed.stderr
+    opened(two).close()
+    assert list(two.glob("snapshots/m.*/ranges/*")), "the copy may be gone on with"
+    with opened(two) as pond:
+        pond.create_map("own", kind="state", value="long", store="layers")
+        assert pond.collect_garbage().busy == []
+    opened(two).close()
+    assert not list(two.glob("snapshots/m.*/ranges/*"))
+
+
+@pytest.mark.parametrize("maps", [(), ("new",)], ids=["again", "by name"])
+def test_who_opens_the_target_while_files_come_removes_none(tmp_path: Path, maps: tuple[str, ...]) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    with opened(one) as pond:
+        pond.create_map("m", kind="state", value="long", store="layers").load([{"key": "a", "value": 1}])
+    millpond.copy(one, two)
+    with opened(one) as pond:
+        pond.create_map("new", kind="state", value="long", store="layers").load([{"key": "a", "value": 2}])
+    with listening(lambda name: opened(two).close() if name == "copy.files_sent" else None):
+        millpond.copy(one, two, maps=maps)
+    with opened(two) as pond:
+        assert (pond.map("m").get("a"), pond.map("new").get("a")) == (1, 2)
+
+
+def test_files_that_a_collection_took_while_others_came_are_sent_once_more(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    with opened(tmp_path / "one") as pond:
+        weather = pond.create_map("weather", kind="state", value="long", store="layers")
+        weather.load([{"key": "a", "value": 1}])
+    millpond.copy(tmp_path / "one", url)
+    with opened(tmp_path / "one") as pond:
+        pond.map("weather").load([{"key": "b", "value": 2}])
+    killed = run_python("-c", CHILD, str(tmp_path / "one"), url, **{KILL_AT: "ranges.fetched"})
+    assert killed.returncode < 0, killed.stderr
+    now_ms = BucketPlace.now_ms
+    monkeypatch.setattr(BucketPlace, "now_ms", lambda place: now_ms(place) + 2 * 24 * 3_600_000)
+    collected: list[int] = []
+
+    def collect(name: str) -> None:
+        if name == "ranges.fetched" and not collected:  # the range that was there is taken for one that stays
+            with opened(url) as pond:
+                collected.append(pond.collect_garbage().files)
+
+    with listening(collect):
+        millpond.copy(tmp_path / "one", url)
+    assert collected[0] > 0
+    with opened(url) as pond:
+        assert pond.map("weather").get("b") == 2
 
 
 def test_a_collection_that_came_between_sends_what_it_took_once_more(url: str, tmp_path: Path) -> None:

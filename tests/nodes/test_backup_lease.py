@@ -13,6 +13,7 @@ from millpond.nodes.backups.create import create_backup
 from millpond.nodes.backups.layout import list_backups
 from millpond.nodes.backups.lease import LEASE_SECONDS, leased
 from tests.harness.interleaving.stores import PassingClock
+from tests.harness.lossy_objects import LossyObjects
 from tests.nodes.holder_clock import HolderLives
 from tests.nodes.test_backups import Place, fill, folder_pond
 
@@ -79,6 +80,24 @@ def test_a_dead_holder_of_another_time_blocks_nobody_for_longer_than_its_lease(p
     with leased(place.objects, place.clock):
         pass
     assert place.clock.monotonic() - begun < LEASE_SECONDS + 1, "who gave it back is not waited for"
+
+
+@pytest.mark.parametrize("outcomes", [(True,), (False,), (False, True), (True, False)], ids=str)
+def test_an_answer_that_was_lost_is_not_taken_for_another_holder(place: Place, outcomes: tuple[bool, ...]) -> None:
+    objects = LossyObjects()
+    objects.outcomes = outcomes
+    with leased(objects, place.clock) as lease:
+        objects.outcomes = outcomes
+        lease.confirm()
+        lease.confirm()
+        objects.outcomes = outcomes
+    begun = place.clock.monotonic()
+    with leased(objects, place.clock) as lease:
+        assert place.clock.monotonic() - begun < LEASE_SECONDS, "it was given back"
+        objects.put("current.json", b"{}")
+        objects.outcomes = (False,)
+        with pytest.raises(Fenced):
+            lease.confirm()
 
 
 def test_the_lease_of_an_earlier_release_is_read(place: Place) -> None:

@@ -18,7 +18,11 @@ import pytest
 
 from millpond.errors import Denied, Invalid, MillpondError, NotFound, Unavailable, Uncertain
 from millpond.stores.files import unfinished_file
+from millpond.stores.memory import MemorySpace
 from millpond.stores.objects import FolderObjects, MemoryObjects, ObjectStore, open_objects, presign, sweep_partial
+from millpond.versions.repositories import Repositories
+from tests.harness.interleaving.stores import PassingClock
+from tests.harness.lossy_objects import LossyObjects
 from tests.s3_server import S3Server
 
 
@@ -35,6 +39,18 @@ def test_what_cannot_be_opened_is_said() -> None:
         open_objects("s3://bucket", no_such_setting="x")
     with pytest.raises(Invalid, match=r"without encryption.*endpoint=http://127.0.0.1:9 .*AWS_ALLOW_HTTP"):
         open_objects("s3://bucket", endpoint="http://127.0.0.1:9")
+
+
+@pytest.mark.parametrize("outcomes", [(True,), (False,), (False, True), (True, False)], ids=str)
+def test_a_mark_of_a_repository_whose_answer_was_lost_is_its_own(outcomes: tuple[bool, ...]) -> None:
+    objects = LossyObjects()
+    repositories = Repositories(MemorySpace(), PassingClock(), lambda _: objects)
+    objects.outcomes = outcomes
+    repositories.create("files", "local://files")
+    objects.outcomes = outcomes
+    with pytest.raises(Invalid) as caught:  # another's stays another's
+        Repositories(MemorySpace(), PassingClock(ids=100), lambda _: objects).create("files", "local://files")
+    assert caught.value.kind == "namespace_used"
 
 
 # -- buckets ------------------------------------------------------------------------------------------

@@ -7,7 +7,8 @@ The target says then what the source said when the copy began: of a whole pond i
 tags and repositories, its events and its log; of maps by name their `main`, with its history.
 
 Invariants:
-* Files go before the rows that name them, and all rows go in one write: nobody sees half a copy.
+* Files go before the rows that name them, and all rows go in one write: nobody sees half a copy. Until then the lock of
+  whoever writes keeps them; of a bucket the rows go in the term in which it was looked what is there, else it is again.
 * Files have the names of their content, so a copy that was cut short is gone on with, and one that is made again sends
   what is new. Each file that comes is checked against its name.
 * A target that was changed since the last copy is refused: nothing is written over.
@@ -21,13 +22,13 @@ from typing import TYPE_CHECKING
 
 from millpond.client.location import FolderLocation, NodesLocation, parse_location
 from millpond.clock import SystemClock
-from millpond.copies.files import Sent, copy_snapshots, held_files
+from millpond.copies.files import Secured, Sent, copy_snapshots, held_files
 from millpond.copies.maps import MapsByName
 from millpond.copies.nodes import copy_node
 from millpond.copies.rows import WholePond
 from millpond.errors import Corrupt, Invalid
 from millpond.kernel.steps import step
-from millpond.maps.model.definition import Store
+from millpond.maps.model.definition import Store, folder_name
 from millpond.refs.face import POND
 from millpond.versions.keyspaces import REPOSITORY
 
@@ -106,18 +107,23 @@ def _copied(
         definitions = [source.catalogue.find(name) for name in names] or list(source.catalogue.list())
         _refuse_shards(definitions, source)
         for definition in definitions:  # what they name now stays until it is copied
-            held.enter_context(held_files(source, definition))
+            held.enter_context(held_files(source, folder_name(definition)))
         _record_main(source)
         tx = held.enter_context(source.space.read())
         rows = MapsByName(tx, definitions) if names else WholePond(tx, source)
         rows.check(target)
         rows.begin(target)
-        sent = Sent(advance)
-        for folder, manifests in rows.manifests().items():
-            copy_snapshots(source, target, folder, manifests, sent)
-        rows.bring(target, sent)
-        step("copy.files_sent")
-        rows.enter(target, sent)
+        sent, manifests = Sent(advance), rows.manifests()
+        for folder in manifests:  # what comes is nobody's until the rows are there
+            held.enter_context(held_files(target, folder))
+        while True:
+            secured = Secured.of(target, manifests)
+            for folder, ids in manifests.items():
+                copy_snapshots(source, target, folder, ids, secured.named.get(folder, set()), sent)
+            rows.bring(target, sent)
+            step("copy.files_sent")
+            if rows.enter(target, secured):
+                break
         step("copy.rows_entered")
         target.loading.loads.announce()
     maps = tuple(sorted(definition.name for definition in definitions))

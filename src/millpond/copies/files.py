@@ -4,24 +4,29 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
+from millpond.kernel.lease import LeaseRow
 from millpond.kernel.steps import step
+from millpond.maps.layered.history import manifests_named
+from millpond.maps.layered.secured import collecting_lease, wait_free
+from millpond.maps.model.catalogue import list_maps
 from millpond.maps.model.definition import folder_name
+from millpond.maps.model.keyspaces import COLLECTING, NAMED, UNNAMED
 from millpond.maps.snapshots.leases import writing
-from millpond.maps.snapshots.manifest import load_manifest, manifest_name
+from millpond.maps.snapshots.manifest import load_manifest
 from millpond.maps.snapshots.published import copy_snapshot, damage_of
 from millpond.nodes.backups.layout import object_chunks
 from millpond.stores.objects import FolderBeforeBucket, open_objects
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Container, Iterable, Iterator
 
-    from millpond.maps.model.definition import MapDefinition
+    from millpond.kernel.space import ReadTransaction, Transaction
     from millpond.pond import Pond
     from millpond.stores.objects import FolderObjects, Objects
 
-__all__ = ("Sent", "copy_objects", "copy_snapshots", "held_files")
+__all__ = ("Secured", "Sent", "copy_objects", "copy_snapshots", "held_files", "named_manifests")
 
 _WAY_OUT = "restore the source from a copy; 'millpond verify' names all that is damaged"
 
@@ -43,10 +48,46 @@ class Sent:
         self.advance(size)
 
 
+@dataclass(frozen=True, slots=True)
+class Secured:
+    """The files of maps that stay in a target: those of the manifests that its rows `named`, and what is put, or seen,
+    in the `terms` of those who collect the files of a folder.
+    """
+
+    terms: dict[str, int]
+    named: dict[str, set[str]]
+
+    @classmethod
+    def of(cls, target: Pond, folders: Iterable[str]) -> Self:
+        """Those of now, when nobody collects in these folders."""
+        space, clock = target.space, target.clock
+        terms = {folder: wait_free(space, collecting_lease(folder, clock), clock).term for folder in folders}
+        with space.read() as tx:
+            return cls(terms, named_manifests(tx))
+
+    def stay(self, tx: Transaction) -> bool:
+        """True when nobody has begun to collect since; what is about to be named was seen unnamed by nobody then."""
+        leases = [(LeaseRow.state(tx.get(COLLECTING.pack(folder))), term) for folder, term in self.terms.items()]
+        if any(lease.holder or lease.term != term for lease, term in leases):
+            return False
+        for folder in self.terms:
+            tx.delete_range(UNNAMED[folder].range())
+        return True
+
+
+def named_manifests(tx: ReadTransaction) -> dict[str, set[str]]:
+    """The ids of the manifests that the rows of a pond name, by the folder of their map."""
+    named = {folder_name(map_): set(manifests_named(tx, map_)) for map_ in list_maps(tx)}
+    for key in tx.keys(NAMED.range()):  # some are of maps that were dropped
+        folder, manifest = map(str, NAMED.unpack(key))
+        named.setdefault(folder, set()).add(manifest)
+    return named
+
+
 @contextmanager
-def held_files(pond: Pond, definition: MapDefinition) -> Iterator[None]:
+def held_files(pond: Pond, folder: str) -> Iterator[None]:
     """Keep all files of a map from those who collect."""
-    with writing(_files(pond, folder_name(definition))):
+    with writing(_files(pond, folder)):
         yield
 
 
@@ -59,18 +100,18 @@ def _originals(objects: FolderObjects) -> Objects:
     return objects.bucket if isinstance(objects, FolderBeforeBucket) else objects
 
 
-def copy_snapshots(source: Pond, target: Pond, folder: str, manifests: Iterable[str], sent: Sent) -> None:
-    """Bring snapshots of one map, and all their files; a manifest that is there has its files.
+def copy_snapshots(
+    source: Pond, target: Pond, folder: str, manifests: Iterable[str], named: Container[str], sent: Sent
+) -> None:  # fmt: skip
+    """Bring snapshots of one map, and all their files; those of manifests that are `named` in the target are there.
 
     Raises: `Corrupt`, `NotFound`, naming a file of the source; `Unavailable`, `Denied`.
     """
-    files = _files(target, folder)
-    here, there = _originals(files), _originals(_files(source, folder))
-    manifests_held = {named.name for named in here.list("manifests")}
+    here, there = _originals(_files(target, folder)), _originals(_files(source, folder))
     held: set[str] = set()
-    with writing(files), damage_of(there.where, _WAY_OUT):
+    with damage_of(there.where, _WAY_OUT):
         for id_ in sorted(manifests):
-            if manifest_name(id_) in manifests_held:
+            if id_ in named:
                 sent.add(0, 0, reused=1)
                 continue
             report = copy_snapshot(there, here, load_manifest(there, id_), held)

@@ -16,7 +16,7 @@ from millpond.maps.model.snapshot_pointer import move_pointer, read_pointer
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from millpond.copies.files import Sent
+    from millpond.copies.files import Secured, Sent
     from millpond.kernel.space import ReadTransaction, Transaction
     from millpond.maps.model.definition import MapDefinition
     from millpond.pond import Pond
@@ -67,19 +67,22 @@ class MapsByName:
     def bring(self, target: Pond, sent: Sent) -> None:
         """Nothing: maps have files alone."""
 
-    def enter(self, target: Pond, sent: Sent) -> None:
-        """Create the maps, anew if they are there, in one write.
+    def enter(self, target: Pond, secured: Secured) -> bool:
+        """Create the maps, anew if they are there, in one write; False when files may have gone meanwhile.
 
         Raises: as `check`.
         """
 
-        def act(tx: Transaction) -> None:
+        def act(tx: Transaction) -> bool:
+            if not secured.stay(tx):
+                return False
             for definition in self.maps:
                 self._check(tx, definition)
                 self._enter(tx, definition, target.clock.now_ms())
+            return True
 
         with target.loading.writing():
-            target.space.write(act)
+            return target.space.write(act)
 
     def _enter(self, tx: Transaction, definition: MapDefinition, now_ms: int) -> None:
         name = definition.name

@@ -8,16 +8,13 @@ from hashlib import blake2b
 from itertools import chain, islice
 from typing import TYPE_CHECKING
 
-from millpond.copies.files import Sent, copy_objects
+from millpond.copies.files import Secured, Sent, copy_objects, named_manifests
 from millpond.copies.streams import Streams, state_of_streams
 from millpond.errors import Conflict, Invalid
 from millpond.events.keyspaces import PLACE as EVENTS_PLACE
 from millpond.kernel.keyspace import REGISTRY, Scope
 from millpond.kernel.scans import put_rows
-from millpond.maps.layered.history import manifests_named
 from millpond.maps.log.log import head_of
-from millpond.maps.model.catalogue import list_maps
-from millpond.maps.model.definition import folder_name
 from millpond.maps.model.keyspaces import (
     ALERTS,
     CATALOGUE,
@@ -50,7 +47,7 @@ if TYPE_CHECKING:
     from millpond.kernel.space import ReadTransaction, Transaction
     from millpond.pond import Pond
 
-__all__ = ("WholePond", "named_manifests")
+__all__ = ("WholePond",)
 
 _VERSIONS = (BRANCH, CLEARED, COMMIT, DELETED, DROPPED, REPOSITORY, SETTING, SIGNING_KEY, STAGED, TAG)
 _TAKEN = (
@@ -60,15 +57,6 @@ _TAKEN = (
 _STATE = (ALERTS, CATALOGUE, LOG, BRANCH, REPOSITORY, STAGED, TAG)
 """The rows of which every change of a pond by its users changes some; what maintenance does changes others."""
 _ROWS_AT_ONCE = 8192
-
-
-def named_manifests(tx: ReadTransaction) -> dict[str, set[str]]:
-    """The ids of the manifests that the rows of a pond name, by the folder of their map."""
-    named = {folder_name(map_): set(manifests_named(tx, map_)) for map_ in list_maps(tx)}
-    for key in tx.keys(NAMED.range()):  # some are of maps that were dropped
-        folder, manifest = map(str, NAMED.unpack(key))
-        named.setdefault(folder, set()).add(manifest)
-    return named
 
 
 def _state(tx: ReadTransaction) -> bytes:
@@ -138,15 +126,15 @@ class WholePond:
             copy_objects(self.source, target, sent)
         self._streams.bring(target, sent)
 
-    def enter(self, target: Pond, sent: Sent) -> None:
-        """Put all rows in place of those of the target, in one write.
+    def enter(self, target: Pond, secured: Secured) -> bool:
+        """Put all rows in place of those of the target, in one write; False when files may have gone meanwhile.
 
         Raises: as `check`, when the target was changed meanwhile.
         """
 
         def act(tx: Transaction) -> bool:
             self._check(tx, target)
-            if not self._streams.are_there(tx):
+            if not (secured.stay(tx) and self._streams.are_there(tx)):
                 return False
             for keyspace in _TAKEN:
                 tx.delete_range(keyspace.range())
@@ -157,5 +145,4 @@ class WholePond:
             tx.put(COPIED.packed, _state(tx))
             return True
 
-        while not target.space.write(act):
-            self._streams.bring(target, sent)
+        return target.space.write(act)

@@ -15,20 +15,28 @@ from typing import TYPE_CHECKING, Any
 
 from millpond.errors import Conflict, Unavailable
 from millpond.kernel.steps import step
+from millpond.maps.log.log import head_of
 from millpond.maps.model.catalogue import altered_map, created_map, find_map, known_map, list_maps
 from millpond.maps.model.definition import MapDefinition, Store, folder_name, store_of
 from millpond.maps.model.field_changes import CHANGES
-from millpond.maps.model.keyspaces import COPIED
+from millpond.maps.model.keyspaces import COPIED, COPY_BEGUN
 from millpond.maps.model.store_limits import tracks_updates
 from millpond.maps.open_maps import OpenMaps
 from millpond.stores.files import remove_tree
 
 if TYPE_CHECKING:
-    from millpond.kernel.space import Transaction
+    from millpond.kernel.space import ReadTransaction, Transaction
     from millpond.maps.loads.loading import Loading
     from millpond.maps.log.log import Entry
 
-__all__ = ("PondCatalogue",)
+__all__ = ("PondCatalogue", "copy_begun")
+
+
+def copy_begun(tx: ReadTransaction) -> bool:
+    """True while the files of a copy come, see `copies/copy.py`, whose rows will name them. One that was given up is
+    gone on with as long as the pond has no entries of its own.
+    """
+    return tx.get(COPIED.packed) == COPY_BEGUN and not head_of(tx).position
 
 
 class PondCatalogue:
@@ -173,8 +181,8 @@ class PondCatalogue:
         """Remove what a crash, or those who read its snapshots, left of maps that were dropped or converted."""
         folder = self._loading.folder
         with self._loading.space.read() as tx:
-            if tx.get(COPIED.packed) == b"begun":
-                return  # files of maps that are not yet entered, see `copies/copy.py`
+            if copy_begun(tx):
+                return
         there = [place for parent in ("shards", "snapshots") for place in (folder / parent).glob("[!.]*")]
         stores = {folder_name(definition): definition.store for definition in self.list()}
         for place in there:

@@ -87,14 +87,15 @@ class RefsFace:
         told what a map needs; `Conflict` when a node serves the pond.
         """
         from millpond.maps.loads.garbage import MapGarbage, collect_garbage
-        from millpond.maps.model.keyspaces import COPIED, COPY_BEGUN, NAMED
+        from millpond.maps.model.keyspaces import NAMED
+        from millpond.maps.pond_catalogue import copy_begun
         from millpond.times.durations import parse_duration
 
         grace_ms = grace if isinstance(grace, int) else parse_duration(grace)
         with self.loading.writing():
             with self.loading.space.read() as tx:
                 branched = next(tx.keys(NAMED.range()), None) is not None
-                if tx.get(COPIED.packed) == COPY_BEGUN:  # its files come before the rows that name them
+                if copy_begun(tx):
                     return MapGarbage(dry_run, busy=["copy"])
             if branched and not dry_run:  # what commits let go of is garbage, too
                 self.refs.states.repository.collect(grace_ms=grace_ms)  # type: ignore[attr-defined]

@@ -28,6 +28,7 @@ from millpond.kernel.space import WouldBlock
 from millpond.kernel.steps import step
 from millpond.ranges import DEFAULT_BOUNDARIES, Boundaries, CachedObjects
 from millpond.ranges.cache import RANGES_BYTES_MAX
+from millpond.stores.objects.settled import settled_swap
 from millpond.stores.objects.sources import open_source
 from millpond.versions.compaction import compact
 from millpond.versions.entry_lookups import EntryLookups, EntryName
@@ -187,9 +188,10 @@ class Repositories:
         return self._open_repository(site, record)
 
     def _mark(self, record: RepositoryRecord) -> None:
-        ranges = self._store(record.namespace)[1].inner
+        ranges = cast("ObjectStore", self._store(record.namespace)[1].inner)
+        mark = to_json({"repository": record.name, "uid": record.uid})
         try:
-            ranges.swap(_MARK, to_json({"repository": record.name, "uid": record.uid}), None)  # type: ignore[attr-defined]
+            settled_swap(ranges, _MARK, mark, None, self.clock)
         except Conflict as error:
             raise _used(record.namespace) from error
 

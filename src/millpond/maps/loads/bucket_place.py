@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from millpond.clock import SystemClock
-from millpond.errors import Conflict, Denied, Invalid, NotFound, Unavailable
+from millpond.errors import Conflict, Denied, Invalid, NotFound, Unavailable, Uncertain
 from millpond.maps.loads.pond_folder import (
     FOLDERS,
     MARKER,
@@ -41,6 +41,7 @@ from millpond.maps.loads.pond_folder import (
 )
 from millpond.ranges.files import in_form
 from millpond.ranges.verify import check_file
+from millpond.retry import Backoff, only, retry
 from millpond.sizes import parse_size
 from millpond.stores.bucket_space.space import MAX_STALENESS, BucketSpace
 from millpond.stores.objects import (
@@ -78,6 +79,7 @@ MARKER_NAME = "pond.json"
 _SCHEME = "s3://"
 _OWN = ("leases", "pins", "scratch", "subsets", "writing.lock")
 _RACERS = 4
+_PAUSES = Backoff(first_seconds=0.1, seconds_max=5.0, attempts_max=8)
 _CACHE_MAX = "MILLPOND_BUCKET_CACHE_MAX"
 
 
@@ -269,14 +271,21 @@ class BucketPlace:
     def _try_put(self) -> None:
         """See that this process may put, and that a put of what is there is refused.
 
-        Raises: `Denied`, naming the verb; `Invalid`, kind `bucket_unfit`.
+        Raises: `Denied`, naming the verb; `Invalid`, kind `bucket_unfit`; `Unavailable` when it does not answer.
         """
         with self._needing("s3:PutObject"):
             try:
                 # A bucket that does not keep to conditions puts it: then it says what it said.
-                self.objects.swap(MARKER_NAME, marker_of(self.note), None)
+                retry(
+                    lambda: self.objects.swap(MARKER_NAME, marker_of(self.note), None), only(Uncertain, _PAUSES),
+                    self.clock,
+                )  # fmt: skip
             except Conflict:
                 return
+            except Uncertain as error:  # not of what is to be written
+                raise Unavailable("the bucket takes no writes; nothing was changed", kind="objects_unavailable",
+                                  pond=self.address, reason=error.values.get("reason", error.message),
+                                  hint="check AWS_ENDPOINT_URL and the network, then try again") from error  # fmt: skip
         raise self._unfit()
 
     def _unfit(self) -> Invalid:

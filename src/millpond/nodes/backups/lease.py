@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from millpond.errors import Conflict, Fenced, NotFound
 from millpond.json_forms import FormError
 from millpond.kernel.lease import LEASE, Lease, LeaseWatch
+from millpond.stores.objects.settled import settled_swap
 
 if TYPE_CHECKING:
     from millpond.clock import Clock
@@ -58,7 +59,7 @@ class PlaceLease:
 
     def _swap(self, lease: Lease) -> None:
         try:
-            self._tag = self._place.swap(_NAME, LEASE.encode(lease), self._tag)
+            self._tag = settled_swap(self._place, _NAME, LEASE.encode(lease), self._tag, self._clock)
         except Conflict as error:
             raise Fenced(
                 "another one changes this place for backups now", kind="backup_fenced", place=self._place.where,
@@ -92,7 +93,7 @@ def leased(place: ObjectStore, clock: Clock) -> Iterator[PlaceLease]:
         raise _busy(place)
     lease = free.taken(clock.random_id(), clock)
     try:
-        tag = place.swap(_NAME, LEASE.encode(lease), tag)
+        tag = settled_swap(place, _NAME, LEASE.encode(lease), tag, clock)
     except Conflict as error:
         raise _busy(place) from error
     held = PlaceLease(place, clock, tag, lease)

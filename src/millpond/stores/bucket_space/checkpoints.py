@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from millpond.clock import Clock
     from millpond.stores.bucket_space.batch_log import LogObjects
 
-__all__ = ("Checkpoint", "Checkpoints", "Former", "Replaced")
+__all__ = ("CHECKPOINT", "Checkpoint", "Checkpoints", "Former", "Replaced")
 
-NAME = "checkpoint"
+CHECKPOINT = "checkpoint"
 PIECE_BYTES_MIN, PIECE_BYTES_MAX = 64 << 10, 1 << 20
 _CUT_MASK = 0xFF
 """Behind the least size one of 256 keys ends a piece."""
@@ -80,16 +80,16 @@ class Checkpoints:
         Raises: `Corrupt`, `Invalid`; `Denied`, `Unavailable`.
         """
         try:
-            tagged = self._objects.get_tagged(NAME)
+            tagged = self._objects.get_tagged(CHECKPOINT)
         except NotFound as error:
             if error.kind != "object_not_found":
                 raise
             return Checkpoint(), None
-        content = unframed(_CHECKPOINT, tagged.data.to_pybytes(), NAME, self._objects.where)
+        content = unframed(_CHECKPOINT, tagged.data.to_pybytes(), CHECKPOINT, self._objects.where)
         try:
             return _FORM.decode(content), tagged.tag
         except FormError as error:
-            raise damaged(NAME, self._objects.where, str(error)) from error
+            raise damaged(CHECKPOINT, self._objects.where, str(error)) from error
 
     def rows(self, checkpoint: Checkpoint) -> Iterator[tuple[bytes, bytes]]:
         """The rows of a checkpoint, in the order of their keys.
@@ -138,7 +138,7 @@ class Checkpoints:
         with ThreadPoolExecutor(FETCHES_MAX, thread_name_prefix="pieces") as threads:
             list(threads.map(lambda item: self._objects.put(*item), new.items()))
         whole = Checkpoint(made.number, made.time_ms, made.chain, made.trimmed, tuple(pieces), made.former)
-        self._objects.swap(NAME, framed(_CHECKPOINT, _FORM.encode(whole)), tag)
+        self._objects.swap(CHECKPOINT, framed(_CHECKPOINT, _FORM.encode(whole)), tag)
         self._sweep(whole, base)
         return whole
 

@@ -28,8 +28,8 @@ from millpond.kernel.space import ReadTransaction, Transaction, WouldBlock, alre
 from millpond.kernel.steps import step
 from millpond.retry import Backoff
 from millpond.stores.bucket_space.batch_log import BatchLog
-from millpond.stores.bucket_space.checkpoints import Checkpoint, Checkpoints, Former, Replaced
-from millpond.stores.bucket_space.forms import Batch, Change, Trimmed, row_bytes
+from millpond.stores.bucket_space.checkpoints import CHECKPOINT, Checkpoint, Checkpoints, Former, Replaced
+from millpond.stores.bucket_space.forms import Batch, Change, Trimmed, damaged, row_bytes
 from millpond.stores.memory import Rows
 
 if TYPE_CHECKING:
@@ -237,7 +237,11 @@ class BucketSpace:
         self._copy = copy.after(batch, chain, copy.newest_at)
 
     def _opened(self) -> _Copy:
-        """The copy at the checkpoint and after all batches since."""
+        """The copy at the checkpoint and after all batches since.
+
+        Raises: `Corrupt`, naming the object; `Denied`, `Unavailable`.
+        """
+        before: Checkpoint | None = None
         while True:
             checkpoint, _ = self._checkpoints.current()
             try:
@@ -249,12 +253,17 @@ class BucketSpace:
             last = self._log.last_listed(copy.number)
             for content in self._log.read_listed(copy.number + 1, last):
                 if isinstance(content, Trimmed):
-                    break  # a newer checkpoint has come
+                    if checkpoint == before:  # no newer one has come
+                        raise damaged(
+                            CHECKPOINT, self.objects.where, f"batch {content.number} is gone, and it does not have it"
+                        )
+                    break
                 if content[0].before != copy.chain:
                     raise self._log.misplaced(content[0])
                 copy = copy.after(*content, NEVER)
             else:
                 return copy
+            before = checkpoint
 
     # -- writing --------------------------------------------------------------------------------------
 
@@ -376,11 +385,12 @@ class BucketSpace:
             raise
         self._wrote = True
         step("bucket.batch_put")
+        ours = not isinstance(content, Trimmed) and content[0].write_id == write_id
         with self._following:
             if self._copy.number == copy.number and not isinstance(content, Trimmed):
                 self._take_in(*content)
-                self._copy = replace(self._copy, newest_at=put_at)
-            ours = not isinstance(content, Trimmed) and content[0].write_id == write_id
+                if ours:  # behind another's there may have been more by then
+                    self._copy = replace(self._copy, newest_at=put_at)
             if not ours:
                 self._follow()
         return ours

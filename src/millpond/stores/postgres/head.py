@@ -301,9 +301,10 @@ def move(before: Home, url: str) -> Home:
             row, empty = tx.get(_HOME), next(tx.keys(EVERYTHING), None) is None
         if not empty and row not in (_ROW.encode(copying), _ROW.encode(after)):
             raise _taken(after)
-        source.write_alone(partial(_leave_home, before, after))
+        copied = row == _ROW.encode(after)
+        source.write_alone(partial(_leave_home, before, after, copied))
         step("head.fenced")
-        if row != _ROW.encode(after):
+        if not copied:
             target.write(partial(_begin_copy, copying))
             with source.read() as tx:
                 for rows in _batches(tx.scan(EVERYTHING)):
@@ -314,8 +315,10 @@ def move(before: Home, url: str) -> Home:
     return after
 
 
-def _leave_home(before: Home, after: Home, tx: Transaction) -> None:
+def _leave_home(before: Home, after: Home, copied: bool, tx: Transaction) -> None:
     row = tx.get(_HOME)
+    if copied and row != _ROW.encode(after):  # by an earlier move, which another one came after: the copy is old
+        raise _taken(after)
     with suppress(Fenced):  # an earlier move was interrupted: nobody wrote where pond.json does not point
         _check(before, _ROW.encode(before), row)
     tx.put(_HOME, _ROW.encode(after))

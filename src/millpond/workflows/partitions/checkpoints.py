@@ -74,6 +74,7 @@ class Checkpoints:
             except (Corrupt, NotFound) as error:
                 _LOG.warning("checkpoint %s of partition %s is not used: %s", position, number, error)
                 damaged = damaged or (error if isinstance(error, Corrupt) else None)
+                space.write(lambda tx: tx.delete_range(EVERYTHING))  # it may have gone after some rows had come
             else:
                 return position
         if damaged is not None:
