@@ -286,3 +286,26 @@ def test_the_first_page_counts_lookups_and_events_by_hour(serve: Callable[..., S
     assert by_hour() == [[0, 2, 0], [0, 3, 0]]
     shown = loader.data("/")  # totals of all maps are for who may read all of them
     assert shown["lookups_by_hour"] is None and shown["events_by_hour"] is None
+
+
+def test_what_a_writer_says_of_an_object_adds_no_header(serve: Callable[..., Served]) -> None:
+    """Its bytes come from the place that serves the console: a header more would make a page of them."""
+    node = serve()
+    node.pond.repositories.create("files")
+    main, objects = node.pond.repository("files").branch("main"), "/api/v1/repositories/files/refs/main/objects?path="
+    kinds = {
+        "split": f"text/plain;\r\nContent-Type: text/html\r\n\r\n{SCRIPT}", "arrow": "text/→", "line": "text/plain\n",
+        "plain": 'text/plain; charset="utf-8"',
+    }  # fmt: skip
+    for path, kind in kinds.items():
+        main.put(path, b"hello", content_type=kind)
+        for answer in (node.get(objects + path), node.request("HEAD", objects + path)):
+            said = kind if path == "plain" else "application/octet-stream"
+            assert (answer.status, answer.headers["content-type"]) == (200, said), path
+            assert answer.body in (b"hello", b"")
+        assert node.get(objects + path).headers["content-disposition"] == (
+            "inline" if path == "plain" else "attachment"
+        )
+    sent = {"physical_address": "data/x", "checksum": "x", "size_bytes": 0, "mtime": 1 << 60}
+    assert node.request("PUT", "/api/v1/repositories/files/branches/main/objects?path=old", body=sent).status < 500
+    assert node.request("HEAD", f"{objects}old").status in (200, 404)
