@@ -78,7 +78,7 @@ def _bounded(cell: Any) -> Any:
     return f"{text[:_CELL_CHARACTERS]}…" if isinstance(text, str) and len(text) > _CELL_CHARACTERS else cell
 
 
-def main() -> None:
+def _main() -> None:
     """Read a file from the input, within the bounds; its rows are the output."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
@@ -91,4 +91,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    _main()

@@ -165,7 +165,7 @@ class Front:
 
         async def polling(requests: AsyncIterator[bytes], context: _Context) -> None:
             async def act(call: Call[S]) -> None:
-                await self._send_all(call, context, handler(call, self._asked(call, row, requests)))
+                await self._send_all(call, context, handler(call, self._requests(call, row, requests)))
 
             await self._through(service, name, context, act)
 
@@ -276,7 +276,9 @@ class Front:
             raise Invalid("the call has no message", kind="request_invalid", hint="send the message of this method")
         return cast(bytes, request)
 
-    async def _asked(self, call: Call[Any], row: Row[Any, Any], requests: AsyncIterator[bytes]) -> AsyncIterator[Any]:
+    async def _requests(
+        self, call: Call[Any], row: Row[Any, Any], requests: AsyncIterator[bytes]
+    ) -> AsyncIterator[Any]:
         async for request in requests:
             self._need_caller(call)
             yield _parsed(row, request)
