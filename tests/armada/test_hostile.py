@@ -265,6 +265,20 @@ def test_what_lasts_begins_with_a_small_message(guarded: ArmadaServer, method: s
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT and "too long" in caught.value.details()
 
 
+def test_a_watch_ends_with_its_token(guarded: ArmadaServer) -> None:
+    file, queue = TokenFile(guarded.folder), guarded.queue()
+    file.add("watcher", "secret", {"admin": ("*",)})
+    guarded.append(queue, "set", event("queued"))
+    shown = (("authorization", "Bearer secret"),)
+    watch = guarded.stream("api.Event/Watch", pb.WatchRequest(queue=queue, job_set_id="set"), metadata=shown)
+    next(watch)
+    file.revoke("watcher")
+    guarded.append(queue, "set", event("leased"))
+    with pytest.raises(grpc.RpcError) as caught:
+        next(watch)
+    assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
+
+
 def test_one_watcher_too_many_is_refused_over_grpc_and_http(limited: ArmadaServer) -> None:
     queue = limited.queue()
     limited.append(queue, "set", event("queued"))

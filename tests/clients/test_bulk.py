@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 
 import pyarrow as pa
 import pytest
@@ -91,6 +92,17 @@ def test_a_branch_that_takes_no_rows(server: Server, repository: str) -> None:
     assert stage(server, repository, body, ARROW, "nope").status == 404
     server.call("PUT", f"/repositories/{repository}/settings/branch_protection", [{"pattern": "main"}])
     assert stage(server, repository, body, ARROW).status == 403
+
+
+def test_a_stream_that_contradicts_itself_is_refused(server: Server, repository: str) -> None:
+    """Offsets that lead out of its buffers would be read wherever they lead to."""
+    body = stream(rows("a", "b", "c", checksum=["x" * 73] * 3))
+    offsets = struct.pack("<4i", 0, 73, 146, 219)
+    assert body.count(offsets) == 1
+    for wild in (2_000, 2_000_000_000, -1):
+        answer = stage(server, repository, body.replace(offsets, struct.pack("<4i", 0, wild, 146, 219)), ARROW)
+        assert answer.status == 400, answer.body
+    assert listed(server, repository) == []
 
 
 def test_many_rows_in_any_order_stream(server: Server, repository: str) -> None:

@@ -10,11 +10,13 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 import pytest
+from starlette.requests import ClientDisconnect
 
 from millpond.console.charts import lanes
 from millpond.console.rendering import asset
 from millpond.errors import Unavailable
 from millpond.events.event import NewEvent
+from millpond.kernel.patience import patient
 from millpond.maps.sql import Bounds, query
 from millpond.server.console.pages import CONSOLE, COOKIE, PAGE_ROWS
 from millpond.server.console.sql import ROWS_MAX
@@ -278,6 +280,14 @@ def test_a_query_has_a_bound_in_time_rows_and_memory(serve: Callable[..., Served
     node = serve()
     bounds = Bounds(3, 0.3, 64 << 20)
     assert query(node.pond, "select * from range(1000000000000)", (), bounds).num_rows == 3
+    groups = "pivot (select range % 2 as a, range as b from range(1000)) on a using count(*) group by b"
+    assert query(node.pond, groups, (), bounds).num_rows == 3
+
+    def gone() -> None:
+        raise ClientDisconnect
+
+    with patient(gone), pytest.raises(Unavailable, match="longer than one may"):
+        query(node.pond, "select sum(range * range) from range(100000000000000)", (), Bounds(3, 600, 64 << 20))
     with pytest.raises(Unavailable, match="longer than one may"):
         query(node.pond, "select sum(range * range) from range(100000000000000)", (), bounds)
     with pytest.raises(Unavailable, match="more memory than there is"):
@@ -298,7 +308,7 @@ def test_files_are_what_their_licences_say() -> None:
         assert digest in line
     sent = (asset(name) for name in ("console.css", "console.js", "icon.svg", *(line[0] for line in vendored)))
     assert sum(len(data[0]) for data in sent if data is not None) < 100_000
-    assert asset("../rendering.py") is None and asset("nothing.js") is None
+    assert asset("../rendering.py") is None and asset("nothing.js") is None and asset(f"{'a' * 300}.js") is None
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,8 @@ from millpond.events.event import NewEvent
 from millpond.nodes.audit import TAIL_BYTES, AuditLog
 from millpond.server.console import map_branches, previews, sql, streams, versions
 from millpond.server.console.histories import drawn_history
+from millpond.server.console.object_rows import first_rows
+from millpond.server.console.tables import shown_rows
 from tests.nodes.conftest import BEGIN, Served
 from tests.nodes.console_pond import SCRIPT
 from tests.nodes.test_console_actions import TOKENS, Visitor
@@ -34,10 +36,8 @@ def test_objects_show_their_beginning(serve: Callable[..., Served], monkeypatch:
     node.pond.repositories.create("files")
     main = node.pond.repository("files").branch("main")
     table = pa.table({SCRIPT: list(range(200)), "n": [f"{number}" for number in range(200)]})
-    packed = io.BytesIO()
-    parquet.write_table(table, packed)
     contents = {
-        "t.parquet": packed.getvalue(), "t.csv": b"a,b\n1,x\n2,y\n", "t.jsonl": b'{"a": 1}\n{"a": 2}\n',
+        "t.parquet": packed(table), "t.csv": b"a,b\n1,x\n2,y\n", "t.jsonl": b'{"a": 1}\n{"a": 2}\n',
         "text": SCRIPT.encode() + "é".encode(), "bytes": b"\0\xff", "logo.png": PNG, "page.png": SCRIPT.encode(),
         "bad.parquet": b"PAR1", "bad.csv": b'a,b\n"1,2\n', "empty": b"", "riff": b"RIFF0000AVI ",
     }  # fmt: skip
@@ -51,7 +51,7 @@ def test_objects_show_their_beginning(serve: Callable[..., Served], monkeypatch:
     for path in ("bytes", "riff", "logo.png"):
         assert shown[path]["rows"] is None and (shown[path]["image"] is not None) is (path == "logo.png"), path
     assert shown["page.png"]["image"] is None and shown["bad.parquet"]["rows"] is None
-    for path in contents:
+    for path in ("t.parquet", "text", "page.png", "logo.png", "riff", "bytes", "empty"):
         page = node.get(f"/console/versions/files/object?ref=main&path={path}")
         assert page.status == 200 and SCRIPT.encode() not in page.body, path
     sent = node.get(shown["logo.png"]["image"])
@@ -59,10 +59,46 @@ def test_objects_show_their_beginning(serve: Callable[..., Served], monkeypatch:
     assert sent.headers["x-content-type-options"] == "nosniff"
     for path in ("page.png", "text", "nothing"):
         assert node.get(f"/console/versions/files/image?ref=main&path={path}").status == 404, path
-    monkeypatch.setattr(previews, "UNPACKED_BYTES_MAX", 10)
-    assert object_page(node, "t.parquet")["rows"] is None
     monkeypatch.setattr(previews, "ROWS_BYTES", 10)
     assert object_page(node, "t.csv")["rows"]["rows"] == [[1, "x"]]
+
+
+def packed(table: pa.Table) -> bytes:
+    file = io.BytesIO()
+    parquet.write_table(table, file, compression="zstd")
+    return file.getvalue()
+
+
+def test_a_hostile_object_has_no_rows() -> None:
+    """Each would end the node: by nesting, by columns, by what it unpacks to."""
+    deep = 100_000
+    assert first_rows("json", b'{"a":' + b"[" * deep + b"]" * deep + b"}\n", 50) is None
+    assert first_rows("parquet", b"PAR1" + b"\xff" * 50 + b"\x30\0\0\0PAR1", 50) is None
+    values = packed(pa.table({"a": ["x" * (8 << 20)] * 60}))
+    assert len(values) < 4_000 and first_rows("parquet", values, 50) is None
+
+
+@pytest.mark.full
+def test_an_object_of_many_columns_has_no_rows() -> None:
+    assert first_rows("csv", b"," * 1_000_000 + b"\n", 50) is None
+    shown = first_rows("csv", b",".join(b"%d" % column for column in range(500)) + b"\n" + b"," * 499 + b"\n", 50)
+    assert shown is not None and len(shown["columns"]) == 100 == len(shown["rows"][0])
+
+
+def test_cells_that_python_has_not_are_shown() -> None:
+    text = pa.Array.from_buffers(pa.string(), 2, pa.array([b"\xff", b"b"]).buffers())
+    columns = {
+        "day": pa.array([2**23, 1], pa.date32()), "at": pa.array([2**60, 0], pa.timestamp("us")), "text": text,
+        "list": pa.array([[2**60], [0]], pa.list_(pa.timestamp("us"))),
+    }  # fmt: skip
+    first, second = shown_rows(pa.table(columns), 50)["rows"]
+    assert first == [
+        "24937-03-25",
+        "<value out of range: 1152921504606846976>",
+        "�",
+        "a value of list<item: timestamp[us]>",
+    ]
+    assert second == ["1970-01-02", "1970-01-01T00:00:00", "b", ["1970-01-01T00:00:00"]]
 
 
 def test_a_branch_shows_what_is_not_committed(serve: Callable[..., Served], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,7 +160,11 @@ def test_a_query_is_saved_as_a_file(serve: Callable[..., Served], monkeypatch: p
     assert parquet.read_table(io.BytesIO(packed.body)).num_rows == 3
     page = node.get(f"/console/sql?{ask}").body
     assert b"/console/sql/export?" in page and b'aria-label="value by row"' in page
-    for wrong in (f"{ask}&format=exe", "q=drop+table+m", "q=select"):
+    day = node.get("/console/sql?q=select+date+'20000-01-01'", headers=JSON).json()["result"]["rows"]
+    assert day == [["20000-01-01"]]
+    span = "q=select+timestamp+'2020-01-02'+-+timestamp+'2020-01-01'+as+span"
+    assert node.get(f"/console/sql/export?{span}").body == b'"span"\n"[0,1,0]"\n'
+    for wrong in (f"{ask}&format=exe", "q=drop+table+m", "q=select", f"{span}&format=parquet"):
         assert node.get(f"/console/sql/export?{wrong}").status == 400, wrong
     monkeypatch.setattr(sql, "EXPORT_ROWS_MAX", 2)
     assert (
@@ -246,3 +286,26 @@ def test_the_first_page_counts_lookups_and_events_by_hour(serve: Callable[..., S
     assert by_hour() == [[0, 2, 0], [0, 3, 0]]
     shown = loader.data("/")  # totals of all maps are for who may read all of them
     assert shown["lookups_by_hour"] is None and shown["events_by_hour"] is None
+
+
+def test_what_a_writer_says_of_an_object_adds_no_header(serve: Callable[..., Served]) -> None:
+    """Its bytes come from the place that serves the console: a header more would make a page of them."""
+    node = serve()
+    node.pond.repositories.create("files")
+    main, objects = node.pond.repository("files").branch("main"), "/api/v1/repositories/files/refs/main/objects?path="
+    kinds = {
+        "split": f"text/plain;\r\nContent-Type: text/html\r\n\r\n{SCRIPT}", "arrow": "text/→", "line": "text/plain\n",
+        "plain": 'text/plain; charset="utf-8"',
+    }  # fmt: skip
+    for path, kind in kinds.items():
+        main.put(path, b"hello", content_type=kind)
+        for answer in (node.get(objects + path), node.request("HEAD", objects + path)):
+            said = kind if path == "plain" else "application/octet-stream"
+            assert (answer.status, answer.headers["content-type"]) == (200, said), path
+            assert answer.body in (b"hello", b"")
+        assert node.get(objects + path).headers["content-disposition"] == (
+            "inline" if path == "plain" else "attachment"
+        )
+    sent = {"physical_address": "data/x", "checksum": "x", "size_bytes": 0, "mtime": 1 << 60}
+    assert node.request("PUT", "/api/v1/repositories/files/branches/main/objects?path=old", body=sent).status < 500
+    assert node.request("HEAD", f"{objects}old").status in (200, 404)

@@ -222,6 +222,8 @@ def test_runs_are_searched_by_tags_status_workflow_and_time_together(
         assert hint in (starter.data(path)["problem"]["hint"] or ""), conditions
         shown = node.get(path, headers=starter.headers)
         assert shown.status == 200 and SCRIPT.encode() not in shown.body and b'role="alert"' in shown.body
+    for out in ("before=1000000000000000", "before=-1", "skip=1000000000"):
+        assert starter.data(f"/console/runs?{out}")["kind"] == "request_invalid", out
     refused = Visitor(node, "fixer").data(f"/console/runs?{urlencode({'tag': 'count=1', 'workflow': 'labelled'})}")
     assert refused["kind"] == "right_missing"
     monkeypatch.setattr(run_search, "SECONDS_MAX", -1.0)

@@ -72,3 +72,17 @@ def test_what_the_routes_take_is_written_down(node: Served) -> None:
     paths = node.get("/openapi.json").json()["paths"]
     for path in ("/v1/log", "/v1/log/replication", "/v1/maps/{name}/shard", "/v1/parts/{part_id}/stream", "/v1/repair"):
         assert all(operation["summary"] for operation in paths[path].values())
+
+
+ORIGINS = [token("one", read=["copy", "moved"]), token("both", read=["copy", "moved", "first"])]
+
+
+@pytest.mark.settings(server_tokens=ORIGINS)
+def test_a_copy_names_its_origin_to_whoever_may_read_it(node: Served) -> None:
+    node.pond.create_map("first", kind="state", value="double", store="layers").load([{"key": "a", "value": 1.0}])
+    node.pond.catalogue.copy("first", "copy")
+    node.pond.catalogue.rename("first", "moved")
+    for name, part in (("copy", "copied_from"), ("moved", "renamed_from")):
+        for who, origin in (("both", "first"), ("one", None)):
+            shown = node.get(f"/v1/log?map={name}", headers={"Authorization": f"Bearer {who}"}).json()
+            assert shown["entries"][0]["body"].get(part) == origin, who

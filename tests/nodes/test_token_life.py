@@ -6,8 +6,10 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import urlencode
 
 import pytest
+import urllib3
 from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
@@ -16,6 +18,8 @@ import millpond
 from millpond.cli.main import app
 from millpond.clock import ManualClock
 from millpond.errors import Denied, NotFound
+from millpond.events.event import NewEvent
+from millpond.events.names import StreamName
 from millpond.nodes.audit import AuditLog
 from millpond.nodes.rate_limits import RateLimits
 from millpond.nodes.tokens import TokenFile, Tokens, hash_token
@@ -266,3 +270,50 @@ def test_commands_that_change_tokens_are_in_the_audit_log(tmp_path: Path) -> Non
     ]
     assert "secret" not in text
     assert "sha256" not in text
+
+
+# -- answers that last --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/v1/events?queue=etl&job_set=a&after=newest&follow=true"),
+        ("GET", "/console/events/live?queue=etl&job_set=a"),
+        ("POST", "/v1/job-set/etl/a"),
+    ],
+)
+def test_a_watch_ends_with_its_token(node: Served, method: str, path: str) -> None:
+    file, here = TokenFile(node.pond.folder), "/v1/events?queue=etl&job_set=a"
+    file.add("watcher", "w", {"read": ["stream:etl/*"]})
+    file.add("writer", "x", {"write": ["stream:etl/*"]})
+    assert node.request("POST", here, body=b'{"kind": "old"}\n', headers=shown("x")).status == 200
+    headers = {**shown("w"), "Content-Type": "application/json", "Millpond-Watch": "all"}
+    body = b'{"watch": true}' if method == "POST" else None
+    watch = node.pool.request(method, node.url + path, body=body, headers=headers, preload_content=False)
+    assert watch.status == 200 and watch.readline()
+    file.revoke("watcher")
+    assert node.request("POST", here, body=b'{"kind": "secret"}\n', headers=shown("x")).status == 200
+    came = b""
+    with pytest.raises(urllib3.exceptions.HTTPError):
+        while line := watch.readline():
+            came += line
+        raise urllib3.exceptions.ProtocolError  # a reader may not be told that the end is none
+    assert b"secret" not in came
+
+
+def test_a_list_of_streams_names_none_of_others(node: Served) -> None:
+    file = TokenFile(node.pond.folder)
+    file.add("reader", "r", {"read": ["stream:m/ours*"]})
+    ours, theirs = [StreamName("m", f"ours{number}") for number in range(3)], ["a", "m", "z"]
+    for stream in (*ours, *(StreamName(queue, "theirs") for queue in theirs), StreamName("m", "oursz")):
+        node.pond.events.append(*stream, [NewEvent(0, b"", "new", {})])
+    after: dict[str, str] | None = {}
+    listed: list[str] = []
+    while after is not None:
+        query = urlencode({"limit": 2, **{f"after_{name}": text for name, text in after.items()}})
+        answer = node.get(f"/v1/events/streams?{query}", headers=shown("r"))
+        assert b"theirs" not in answer.body
+        listed += [stream["job_set"] for stream in answer.json()["streams"]]
+        after = answer.json()["next"]
+    assert sorted(listed) == ["ours0", "ours1", "ours2", "oursz"]

@@ -115,6 +115,8 @@ def test_get_state_within_strings_and_comments_is_left_alone(pond: Pond) -> None
     assert rows(pond, "select 'get_state(x)' /* get_state(y) */ as \"get_state(z)\" -- get_state(w)") == [
         ("get_state(x)",)
     ]
+    dollars = "select 1 as a$b$, $$get_state(x)$$ as €$c$, get_state('planes', 'N1') as d$b$, 2 as e$c$"
+    assert rows(pond, dollars) == [(1, "get_state(x)", "150", 2)], "a dollar within a name begins no string"
     named = pond.sql("select get_state('planes', 'N1')")
     assert named.column_names == ["get_state('planes', 'N1')"]
 

@@ -21,6 +21,8 @@ from millpond.json_forms import to_json
 from millpond.sizes import human_bytes, human_count, human_time
 
 if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
+
     from jinja2 import Environment
 
 __all__ = ("asset", "link", "rendered", "segment")
@@ -40,11 +42,17 @@ def rendered(template: str, values: Mapping[str, Any]) -> str:
 def asset(name: str) -> tuple[bytes, str, str] | None:
     """A file of the console, its media type, and its hash; None for a name that it has not."""
     ending = name.rpartition(".")[2]
-    file = files("millpond.console") / "static" / name
-    if ending not in _TYPES or "/" in name or not file.is_file():
+    file = _files().get(name)
+    if ending not in _TYPES or file is None:
         return None
     data = file.read_bytes()
     return data, _TYPES[ending], hashlib.sha256(data).hexdigest()[:16]
+
+
+@cache
+def _files() -> Mapping[str, Traversable]:
+    """The files of the console by their names: no other name is looked for on the disk."""
+    return {file.name: file for file in (files("millpond.console") / "static").iterdir()}
 
 
 def _hash_of(name: str) -> str:

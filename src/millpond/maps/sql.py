@@ -22,6 +22,7 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import copy_context
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
@@ -33,6 +34,7 @@ import pyarrow.dataset as pads
 
 from millpond.error_values import shown
 from millpond.errors import Invalid, MillpondError, Unavailable
+from millpond.kernel.patience import check_patience
 from millpond.kernel.worker import begin_thread
 from millpond.maps.inputs.key_columns import is_utf8
 from millpond.maps.inputs.spans import coarser
@@ -51,15 +53,17 @@ if TYPE_CHECKING:
 __all__ = ("Bounds", "QueryablePond", "QueryableMap", "QueryableTable", "Lookups", "query")
 
 # Whatever may hide a name (strings, quoted names, comments), calls of get_state with the map they name, and tables at a
-# resolution.
+# resolution. A dollar within a name begins no string: each would be looked for to the end of the query.
 _TOKEN = re.compile(
-    r"""[eE]'(?:[^'\\]|\\.|'')*' | '(?:[^']|'')*' | "(?:[^"]|"")*" | --[^\n]* | /\*.*?\*/ | (\$\w*\$).*?\1
+    r"""[eE]'(?:[^'\\]|\\.|'')*' | '(?:[^']|'')*' | "(?:[^"]|"")*" | --[^\n]* | /\*.*?\*/
+      | (?<![\w$\u0080-\U0010ffff])(\$\w*\$).*?\1
       | (?P<call>\bget_state\s*\(\s*(?:'(?P<map>(?:[^']|'')*)'\s*(?:,\s*|(?=\))))?)
       | (?P<wide>\bat_resolution\s*\(\s*'(?P<of>(?:[^']|'')*)'\s*,\s*'(?P<width>(?:[^']|'')*)'\s*\))""",
     re.VERBOSE | re.DOTALL | re.IGNORECASE,
 )
 _LISTS = re.compile(r"\b(show|information_schema|(duckdb|pg|sqlite|pragma)_\w+)\b", re.IGNORECASE)
 """Words of queries that may tell of tables which they do not name."""
+_LOOK_SECONDS = 0.1
 _READS = frozenset(("SELECT", "EXPLAIN", "MULTI"))  # PIVOT is a statement of several
 
 
@@ -167,7 +171,7 @@ def query(
             if kind == "SELECT" and run.looks_up:
                 check_plan(connection, text, run.definition)
             relation = connection.sql(text)
-            if bounds is not None and kind == "SELECT":
+            if bounds is not None:
                 relation = relation.limit(bounds.rows_max)
             table = relation.to_arrow_table()
             return table.rename_columns([_as_written(name) for name in table.column_names])
@@ -178,22 +182,32 @@ def query(
             ) from error
 
 
+def _is_patient() -> bool:
+    try:
+        check_patience()
+    except Exception:  # whoever asked has gone away, or has no time left
+        return False
+    return True
+
+
 @contextmanager
 def _bounded(connection: duckdb.DuckDBPyConnection, bounds: Bounds | None) -> Iterator[threading.Event]:
-    """Keep a connection to bounds: what it does when its time is over is interrupted; the event says that it is."""
+    """Keep a connection to bounds: what it does when its time or the patience of its caller is over is interrupted; the
+    event says that it is."""
     late = threading.Event()
     if bounds is None:
         yield late
         return
     connection.execute(f"set memory_limit = '{bounds.memory_bytes_max}B'")
-    ended, seconds_max = threading.Event(), bounds.seconds_max
+    ended, context = threading.Event(), copy_context()
 
     def interrupt() -> None:
-        wait = seconds_max
-        while not ended.wait(wait):
-            late.set()
-            connection.interrupt()
-            wait = 0.1  # once more: nothing may have run at that moment
+        passed = 0.0
+        while not ended.wait(_LOOK_SECONDS):
+            passed += _LOOK_SECONDS
+            if passed >= bounds.seconds_max or not context.run(_is_patient):
+                late.set()
+                connection.interrupt()  # again and again: nothing may have run at that moment
 
     watching = begin_thread("the bound of a query", interrupt)
     try:

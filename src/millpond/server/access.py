@@ -8,6 +8,8 @@ what the caller may read. On a node without tokens it is `ANYBODY`.
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
@@ -34,6 +36,7 @@ __all__ = (
     "share_in",
     "share_of",
     "take_turn",
+    "while_admitted",
 )
 
 _CALLER, _COUNTED, _NOTES = "millpond.caller", "millpond.counted", "millpond.notes"
@@ -110,6 +113,18 @@ def take_turn(scope: Scope, caller: Caller, limits: RateLimits) -> None:
 def put_caller(request: Request, caller: Caller) -> None:
     """Note the caller of a request, for its endpoint and for the audit log."""
     request.scope[_CALLER] = caller
+
+
+async def while_admitted(request: Request, pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+    """The pieces of an answer that lasts, as long as its sender would be let in.
+
+    Raises: as the route's `admit`, such as `Denied` once the token was revoked or has expired.
+    """
+    route = request.scope["route"]
+    async with aclosing(pieces):
+        async for piece in pieces:
+            route.dialect.admit(request, route.needs)
+            yield piece
 
 
 def share_of(caller: Caller) -> str | None:

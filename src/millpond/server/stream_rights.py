@@ -9,18 +9,27 @@
 Invariants:
 * a pattern of another kind, or of none, opens no stream, except `*`: a right on the maps `weather*`, or on workflows
   of the tenant `weather`, is none on a queue `weather`;
-* queue and job set are compared one by one: no queue with a slash in its name is taken for another.
+* queue and job set are compared one by one: no queue with a slash in its name is taken for another;
+* a page of a list goes on after a stream of its reader: the names of others are for theirs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
+from itertools import islice
+from typing import TYPE_CHECKING
 
 from millpond.events.names import StreamName
+from millpond.kernel.page import all_behind
 from millpond.nodes.tokens import Caller, split_place
 
-__all__ = ("may_see_queue", "may_stream", "need_queue", "need_stream")
+if TYPE_CHECKING:
+    from millpond.events.protocol import StreamStore
+
+__all__ = ("may_see_queue", "may_stream", "need_queue", "need_stream", "readable_streams")
+
+_READ_MIN = 100
 
 
 def may_stream(caller: Caller, right: str, stream: StreamName) -> bool:
@@ -44,6 +53,15 @@ def need_stream(caller: Caller, right: str, stream: StreamName) -> None:
     """
     if not may_stream(caller, right, stream):
         raise caller.denied(right, f"stream:{stream}")
+
+
+def readable_streams(
+    store: StreamStore, caller: Caller, queue: str | None, after: StreamName | None, limit: int
+) -> tuple[list[StreamName], StreamName | None]:
+    """A page of the streams that a caller may read, of one queue or of all, and the one after which the next begins."""
+    streams = all_behind(lambda place: store.streams(queue, place, limit=max(limit + 1, _READ_MIN)), after)
+    page = list(islice((stream for stream in streams if may_stream(caller, "read", stream)), limit + 1))
+    return page[:limit], page[limit - 1] if len(page) > limit else None
 
 
 def may_see_queue(caller: Caller, queue: str) -> bool:

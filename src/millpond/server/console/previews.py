@@ -10,23 +10,19 @@ Invariants:
 
 from __future__ import annotations
 
-import io
 from contextlib import suppress
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from millpond.console import link, segment
-from millpond.errors import Invalid, NotFound
+from millpond.errors import NotFound
+from millpond.server.console.object_rows import ENDINGS, MEMORY_BYTES, first_rows
 from millpond.server.console.pages import HEADERS, PAGE_ROWS, answered, pages
-from millpond.server.console.tables import shown_rows
-from millpond.server.routes.table import SCAN_BYTES, On, read
+from millpond.server.routes.table import On, read
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from millpond.nodes.node import Node
     from millpond.server.dispatch import Routes
     from millpond.versions.reference import Reference
@@ -37,7 +33,6 @@ TEXT_BYTES: Final = 64 << 10
 ROWS_BYTES: Final = 1 << 20
 WHOLE_BYTES_MAX: Final = 16 << 20
 """The largest object of Parquet whose rows are shown, and the largest picture."""
-UNPACKED_BYTES_MAX: Final = 256 << 20
 _SIGNATURES: Final = {
     b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif", b"RIFF": "image/webp",
 }  # fmt: skip
@@ -47,7 +42,7 @@ def routes(node: Node) -> Routes:
     """The routes of objects."""
     router = pages("/console/versions")
 
-    @router.get("/{repository}/object", read(On.REPOSITORY, memory_bytes=SCAN_BYTES), summary="An object")
+    @router.get("/{repository}/object", read(On.REPOSITORY, memory_bytes=MEMORY_BYTES), summary="An object")
     def show_object(request: Request, repository: str, ref: str, path: str) -> Response:
         """The facts about it, and the beginning of it."""
         at = node.pond.repository(repository).ref(ref)
@@ -61,7 +56,7 @@ def routes(node: Node) -> Routes:
         if _image_type(begin) is not None and entry.size <= WHOLE_BYTES_MAX:
             values["image"] = link(f"/console/versions/{segment(repository)}/image", ref=ref, path=path)
         elif (rows := _rows(at, path, entry.size)) is not None:
-            values["rows"] = shown_rows(rows, PAGE_ROWS)
+            values["rows"] = rows
         else:
             values["text"] = _text(begin)
         return answered(request, "object", values)
@@ -95,41 +90,14 @@ def _text(begin: bytes) -> str | None:
     return None
 
 
-def _rows(at: Reference, path: str, size: int) -> pa.Table | None:
+def _rows(at: Reference, path: str, size: int) -> dict[str, Any] | None:
     """The first rows of an object of a known format; None of another, or of one that is damaged or too large."""
-    import pyarrow as pa
-
     ending = path.rpartition(".")[2].lower()
-    reading = {"parquet": _parquet, "csv": _csv, "json": _json, "jsonl": _json, "ndjson": _json}.get(ending)
-    if reading is None or (ending == "parquet" and size > WHOLE_BYTES_MAX):
+    if ending not in ENDINGS:
         return None
-    with suppress(pa.ArrowException, Invalid):
-        return reading(_begin(at, path, size if ending == "parquet" else min(size, ROWS_BYTES)))
-    return None
-
-
-def _parquet(data: bytes) -> pa.Table:
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    file = parquet.ParquetFile(io.BytesIO(data))
-    groups = file.metadata.num_row_groups
-    if sum(file.metadata.row_group(group).total_byte_size for group in range(groups)) > UNPACKED_BYTES_MAX:
-        raise Invalid("the object is too large when it is unpacked", kind="request_invalid", where="path")
-    batches = islice(file.iter_batches(PAGE_ROWS + 1), 1)
-    return pa.Table.from_batches(list(batches), file.schema_arrow)
-
-
-def _csv(data: bytes) -> pa.Table:
-    from pyarrow import csv
-
-    return csv.read_csv(io.BytesIO(_whole_lines(data)))
-
-
-def _json(data: bytes) -> pa.Table:
-    from pyarrow import json
-
-    return json.read_json(io.BytesIO(_whole_lines(data)))
+    if ending == "parquet":
+        return first_rows(ending, _begin(at, path, size), PAGE_ROWS) if size <= WHOLE_BYTES_MAX else None
+    return first_rows(ending, _whole_lines(_begin(at, path, min(size, ROWS_BYTES))), PAGE_ROWS)
 
 
 def _whole_lines(data: bytes) -> bytes:

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from anyio import from_thread
 from anyio.lowlevel import EventLoopToken, checkpoint, current_token
+from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -47,6 +48,10 @@ __all__ = (
 
 T = TypeVar("T")
 _STEPS_MAX = 200
+_BEFORE_MAX = 253_402_300_799_999
+"""The last millisecond of the year 9999."""
+_SKIP_MAX = 10_000
+"""The runs of one millisecond that a page may begin behind."""
 COUNTED_MAX = 1_000
 TENANTS_MAX = 10
 ABSENT = "This node serves no workflows: it has no port for gRPC, or not the extra millpond[workflows]."
@@ -61,8 +66,9 @@ def routes(node: Node) -> Routes:
 
     @router.get("", SIGNED_IN, summary="Runs")
     def list_runs(
-        request: Request, caller: Caller, workflow: str = "", status: str = "", tenant: str = TENANT, before: int = 0,
-        skip: int = 0, since: str = "", until: str = "", tag: list[str] = [],  # noqa: B006, nobody changes it
+        request: Request, caller: Caller, workflow: str = "", status: str = "", tenant: str = TENANT,
+        before: Annotated[int, Meta(ge=0, le=_BEFORE_MAX)] = 0, skip: Annotated[int, Meta(ge=0, le=_SKIP_MAX)] = 0,
+        since: str = "", until: str = "", tag: list[str] = [],  # noqa: B006, nobody changes it
     ) -> Response:  # fmt: skip
         """A page of runs, the newest first, that meet all conditions; a `tag` is NAME=VALUE of a searchable input."""
         call, tags = calling(request, caller, tenant), [text for text in tag if text.strip()]

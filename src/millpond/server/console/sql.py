@@ -24,7 +24,7 @@ from millpond.json_forms import to_json
 from millpond.nodes.tokens import Caller
 from millpond.server.console.pages import HEADERS, answered, pages
 from millpond.server.console.runs import TENANT, calling
-from millpond.server.console.tables import shown_cell, shown_rows
+from millpond.server.console.tables import cells_of, shown_cell, shown_rows
 from millpond.server.lakefs.access import may as may_repository
 from millpond.server.routes.run_rows import RunsOf
 from millpond.server.routes.table import On, RouteNeeds, Work
@@ -150,10 +150,14 @@ def _file(table: pa.Table, format: str) -> bytes:
     import pyarrow.parquet
 
     sink = pa.BufferOutputStream()
-    if format == "parquet":
-        pa.parquet.write_table(table, sink)
-    else:
-        pa.csv.write_csv(pa.table([_flat(column) for column in table.columns], table.column_names), sink)
+    try:
+        if format == "parquet":
+            pa.parquet.write_table(table, sink)
+        else:
+            pa.csv.write_csv(pa.table([_flat(column) for column in table.columns], table.column_names), sink)
+    except pa.ArrowNotImplementedError as error:
+        raise Invalid("a file of this format has no such column", kind="request_invalid", where="format",
+                      reason=error, hint="cast it to text in the query") from error  # fmt: skip
     return bytes(sink.getvalue())
 
 
@@ -162,9 +166,10 @@ def _flat(column: pa.ChunkedArray[Any]) -> pa.ChunkedArray[Any] | pa.Array[Any]:
     import pyarrow as pa
 
     kind = column.type
-    if not (pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind)):
+    interval = pa.types.is_interval(kind)
+    if not (interval or pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind)):
         return column
-    cells = (shown_cell(cell) for cell in column.to_pylist())
+    cells = map(shown_cell, cells_of(column))
     return pa.array(
         [None if cell is None else cell if isinstance(cell, str) else to_json(cell).decode() for cell in cells],
         pa.string(),

@@ -29,7 +29,7 @@ from millpond.server.dispatch import Routes
 from millpond.server.memory import room_of
 from millpond.server.routes.events import Watched, entered, place_after
 from millpond.server.routes.table import EVENTS_BYTES, On, read
-from millpond.server.stream_rights import may_stream
+from millpond.server.stream_rights import readable_streams
 
 if TYPE_CHECKING:
     from millpond.events.event import Event
@@ -57,12 +57,11 @@ def routes(node: Node) -> Routes:
         """A page of the streams that the caller may read, of one queue or of all."""
         store = node.events.store
         after = StreamName(after_queue, after_job_set).check() if after_queue else None
-        page = store.streams(queue or None, after, limit=PAGE_ROWS)
-        indexes = (store.index(stream) for stream in page if may_stream(caller, "read", stream))
+        page, last = readable_streams(store, caller, queue or None, after, PAGE_ROWS)
+        indexes = map(store.index, page)
         streams = _with_jobs([_summary(index) for index in indexes if index is not None], jobs, EVENTS_COUNTED)
         more = None
-        if len(page) == PAGE_ROWS:
-            last = page[-1]
+        if last is not None:
             more = link("/console/events", queue=queue, after_queue=last.queue, after_job_set=last.job_set)
         return answered(request, "streams", {
             "streams": streams, "queue": queue or None, "next": more, "actions": actions_of(caller, On.POND),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ("shown_cell", "shown_rows")
+__all__ = ("cells_of", "shown_cell", "shown_rows")
 
 
 def shown_rows(rows: pa.RecordBatchReader | pa.Table, limit: int) -> dict[str, Any]:
@@ -16,13 +16,36 @@ def shown_rows(rows: pa.RecordBatchReader | pa.Table, limit: int) -> dict[str, A
     batches = rows.to_batches() if hasattr(rows, "to_batches") else rows
     shown: list[list[Any]] = []
     for batch in batches:
-        columns = [column.slice(0, limit + 1 - len(shown)).to_pylist() for column in batch.columns]
+        columns = [cells_of(column.slice(0, limit + 1 - len(shown))) for column in batch.columns]
         shown.extend([shown_cell(cell) for cell in row] for row in zip(*columns, strict=True))
         if len(shown) > limit:
             break
     if hasattr(rows, "close"):
         rows.close()
     return {"columns": list(rows.schema.names), "rows": shown[:limit], "more": len(shown) > limit}
+
+
+def cells_of(column: pa.Array[Any] | pa.ChunkedArray[Any]) -> list[Any]:
+    """The values of a column as Python has them."""
+    try:
+        return column.to_pylist()
+    except (OverflowError, ValueError):
+        return list(map(_cell_of, column))
+
+
+def _cell_of(scalar: pa.Scalar[Any]) -> Any:
+    """A value as Python has it; as text where it has none: of a year above 9999, of text that is no UTF-8."""
+    import pyarrow as pa
+
+    try:
+        return scalar.as_py()
+    except UnicodeDecodeError as error:
+        return error.object.decode(errors="replace")
+    except (OverflowError, ValueError):
+        try:
+            return scalar.cast(pa.string()).as_py()
+        except pa.ArrowException:
+            return f"a value of {scalar.type}"
 
 
 def shown_cell(cell: Any) -> Any:

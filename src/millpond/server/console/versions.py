@@ -15,7 +15,7 @@ from millpond.refs.face import POND
 from millpond.server.console.actions import actions_of
 from millpond.server.console.pages import PAGE_ROWS, answered, pages
 from millpond.server.console.tables import shown_rows
-from millpond.server.lakefs.access import may as may_repository
+from millpond.server.lakefs.routes.repositories import readable_repositories
 from millpond.server.routes.table import SCAN_BYTES, On, read
 from millpond.versions.paging import CommonPrefix
 
@@ -43,13 +43,13 @@ def _add_lists(router: Routes, node: Node) -> None:
     @router.get("", read(On.ANY_REPOSITORY), summary="Repositories")
     def list_repositories(request: Request, caller: Caller, after: str = "") -> Response:
         """A page of the repositories that the caller may read."""
-        page = node.pond.repositories.list(after=after, amount=PAGE_ROWS)
+        page, has_more = readable_repositories(node, caller, "", after, PAGE_ROWS)
         shown = [
             {"name": item.name, "default_branch": item.default_branch, "created": item.created,
              "namespace": item.namespace}
-            for item in page.results if not isinstance(item, CommonPrefix) and may_repository(caller, "read", item.name)
+            for item in page
         ]  # fmt: skip
-        more = link("/console/versions", after=page.next_offset) if page.has_more else None
+        more = link("/console/versions", after=page[-1].name) if has_more else None
         return answered(request, "repositories", {"repositories": shown, "next": more})
 
     @router.get("/{repository}", read(On.REPOSITORY, memory_bytes=SCAN_BYTES), summary="A repository")

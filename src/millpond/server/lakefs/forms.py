@@ -49,6 +49,7 @@ class FormContent:
         """
         self.content_type, self.file_name = DEFAULT_CONTENT_TYPE, ""
         self._texts: dict[str, bytes] = {}
+        self._texts_bytes = 0
         self._field = ""
         self._chunks = chunks
         self._held: deque[bytes] = deque()
@@ -128,9 +129,10 @@ class FormContent:
         if self._inside:
             self._held.append(data[start:end])
         elif not self._seen and self._field:
-            self._texts[self._field] = self._texts.get(self._field, b"") + data[start:end]
-            if sum(map(len, self._texts.values())) + sum(map(len, self._texts)) > _FIELDS_BYTES_MAX:
+            self._texts_bytes += end - start + (0 if self._field in self._texts else len(self._field))
+            if self._texts_bytes > _FIELDS_BYTES_MAX:
                 raise ApiError(400, f'request body has an error: the fields before "{_FIELD}" are too long')
+            self._texts[self._field] = self._texts.get(self._field, b"") + data[start:end]
 
     def _end_part(self) -> None:
         self._inside = False

@@ -11,7 +11,7 @@ import pyarrow as pa
 from msgspec import UNSET, UnsetType
 
 from millpond.json_forms import to_json
-from millpond.versions.objects.entries import read_metadata
+from millpond.versions.objects.entries import DEFAULT_CONTENT_TYPE, read_metadata
 from millpond.versions.objects.uploads import physical_address, physical_addresses
 from millpond.versions.paging import CommonPrefix
 
@@ -20,13 +20,15 @@ if TYPE_CHECKING:
     from millpond.versions.objects.entries import Entry
     from millpond.versions.repository_context import Site
 
-__all__ = ("ObjectStats", "byte_headers", "listed_model", "listed_rows", "stats_model")
+__all__ = ("ObjectStats", "byte_headers", "listed_model", "listed_rows", "media_type", "stats_model")
 
 _INLINE = frozenset((
     "application/json", "application/pdf", "audio/mpeg", "audio/ogg", "image/avif", "image/bmp", "image/gif",
     "image/jpeg", "image/png", "image/webp", "text/csv", "text/plain", "video/mp4", "video/webm",
 ))  # fmt: skip
 """Media types that a browser may show where it found them: none of them runs a script."""
+_MTIME_MAX = 253_402_300_799
+"""The last second of the year 9999: a header has no later one."""
 
 
 class ObjectStats(msgspec.Struct):
@@ -120,11 +122,17 @@ def _has_escapes(column: pa.Array) -> bool:
 
 def byte_headers(entry: Entry) -> dict[str, str]:
     """The headers of an object's bytes."""
-    media = entry.content_type.partition(";")[0].strip().lower()
+    media, mtime = media_type(entry).partition(";")[0].strip().lower(), min(max(0, entry.mtime), _MTIME_MAX)
     return {
-        "ETag": f'"{_header_text(entry.checksum)}"', "Last-Modified": formatdate(max(0, entry.mtime), usegmt=True),
+        "ETag": f'"{_header_text(entry.checksum)}"', "Last-Modified": formatdate(mtime, usegmt=True),
         "X-Content-Type-Options": "nosniff", "Content-Disposition": "inline" if media in _INLINE else "attachment",
     }  # fmt: skip
+
+
+def media_type(entry: Entry) -> str:
+    """The media type of an object as a header may have it: one that its writer made of other letters says nothing."""
+    said = entry.content_type
+    return said if said.isascii() and said.isprintable() else DEFAULT_CONTENT_TYPE
 
 
 def _header_text(text: str) -> str:

@@ -43,12 +43,12 @@ from millpond.events.ndjson import batch_of_lines, line_of_event, line_of_stream
 from millpond.events.starts import start_place
 from millpond.json_forms import plain, to_json
 from millpond.nodes.tokens import Caller
-from millpond.server.access import note_change, share_in
+from millpond.server.access import note_change, share_in, while_admitted
 from millpond.server.armada.watching import HTTP
 from millpond.server.dispatch import Routes
 from millpond.server.memory import room_of
 from millpond.server.routes.table import EVENTS_BYTES, JSON_BYTES_MAX, On, order, read, write
-from millpond.server.stream_rights import may_stream, need_stream
+from millpond.server.stream_rights import need_stream, readable_streams
 from millpond.server.thread_limits import in_thread
 from millpond.server.wire import RequestBody, shown_to
 
@@ -365,6 +365,7 @@ class Watched(StreamingResponse):
         self._begun = begun
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.body_iterator = while_admitted(Request(scope), self.body_iterator)  # type: ignore[arg-type]
         with self._begun:  # lines that never began do not close their watch
             await super().__call__(scope, receive, send)
 
@@ -395,12 +396,13 @@ def _add_lists(router: Routes, node: Node) -> None:
         limit: Annotated[int, Meta(ge=1, le=STREAMS_MAX)] = 100, indexes: bool = False,
     ) -> dict[str, Any]:  # fmt: skip
         after = None if after_queue is None else StreamName(after_queue, after_job_set).check()
-        page = node.events.store.streams(queue, after, limit=limit)
-        last = page[-1]._asdict() if len(page) == limit else None
-        readable = [stream for stream in page if may_stream(caller, "read", stream)]
+        readable, last = readable_streams(node.events.store, caller, queue, after, limit)
         listed = [shown(stream, indexes=indexes) for stream in readable]
         # A stream that was forgotten meanwhile has no index, and is in the list no more.
-        return {"streams": [entry for entry in listed if "index" in entry or not indexes], "next": last}
+        return {
+            "streams": [entry for entry in listed if "index" in entry or not indexes],
+            "next": None if last is None else last._asdict(),
+        }
 
 
 def _add_maintenance(router: Routes, node: Node) -> None:

@@ -20,6 +20,7 @@ from starlette.responses import Response, StreamingResponse
 from millpond.errors import MillpondError
 from millpond.events.names import StreamName
 from millpond.nodes.tokens import Caller
+from millpond.server.access import while_admitted
 from millpond.server.armada.events_api import WATCH_ALL, JobSetQuery, find_place, messages
 from millpond.server.armada.ndjson import ALL_LINES, LINES, NDJSON, error_line
 from millpond.server.armada.watching import HTTP
@@ -62,7 +63,8 @@ def routes(_node: Node) -> Routes:
         place = await find_place(means, caller, query)
         forms = ALL_LINES if millpond_watch == WATCH_ALL else LINES
         means.watching.check_room(place.share)
-        return StreamingResponse(_lines(request, means, place, forms, watch=job_set.watch), media_type=NDJSON)
+        lines = while_admitted(request, _lines(request, means, place, forms, watch=job_set.watch))
+        return StreamingResponse(lines, media_type=NDJSON)
 
     return router
 

@@ -39,6 +39,7 @@ from millpond.nodes.folder_content import objects_folder, own_objects
 from millpond.nodes.replication.copies import Copy
 from millpond.nodes.replication.source import SpaceFile
 from millpond.nodes.tokens import Caller
+from millpond.server.access import caller_in
 from millpond.server.byte_ranges import file_chunks, ranged, tag_wanted
 from millpond.server.dispatch import Routes
 from millpond.server.long_polls import map_reached, polls_of, until
@@ -136,7 +137,7 @@ def _add_log(router: Routes, node: Node) -> None:
             await in_thread(request, node.need_ready)
         if wait:
             await until(request, node.pond.log.position, lambda last: last[0] > after or node.stopping, wait)
-        return await in_thread(request, _log, node, after, limit, map)
+        return await in_thread(request, _log, node, caller_in(request), after, limit, map)
 
     @router.post(
         "/log/replication", RouteNeeds("write", On.BODY_MAPS, Work.ADMINISTRATION, JSON_BYTES_MAX),
@@ -183,9 +184,9 @@ def _add_acknowledgement(router: Routes, node: Node) -> None:
         return {"position": acknowledged.position}
 
 
-def _log(node: Node, after: int, limit: int, name: str | None) -> dict[str, Any]:
+def _log(node: Node, caller: Caller, after: int, limit: int, name: str | None) -> dict[str, Any]:
     nodes = node.follower.members.current  # before the entries: they may show a later list, never an earlier one
-    page = _page(node, after, limit, name)
+    page = _page(node, caller, after, limit, name)
     position, chain = node.pond.log.position()
     page |= {
         "last": {"position": position, "chain": chain}, "first": _first(node), "epoch": nodes.epoch,
@@ -239,7 +240,7 @@ def _first(node: Node) -> int:
         return first_position(tx)
 
 
-def _page(node: Node, after: int, limit: int, name: str | None) -> dict[str, Any]:
+def _page(node: Node, caller: Caller, after: int, limit: int, name: str | None) -> dict[str, Any]:
     entries: list[Entry] = []
     while page := node.pond.log.entries(after, limit):
         about = page if name is None else [entry for entry in page if name.lower() in entry.maps]
@@ -249,13 +250,14 @@ def _page(node: Node, after: int, limit: int, name: str | None) -> dict[str, Any
         after = page[-1].position if len(about) <= room else entries[-1].position
         if len(entries) >= limit or len(page) < limit or name is None:
             break
-    entries_ = [entry.to_dict() if name is None else _only(entry, name.lower()) for entry in entries]
+    entries_ = [entry.to_dict() if name is None else _only(entry, name.lower(), caller) for entry in entries]
     return {"entries": entries_, "next": after}
 
 
-def _only(entry: Entry, name: str) -> dict[str, Any]:
-    """An entry with nothing of other maps in it: a reader of one map learns of no other."""
-    body = dict(entry.body)
+def _only(entry: Entry, name: str, caller: Caller) -> dict[str, Any]:
+    """An entry with nothing of other maps in it: a reader of one map learns of none that it may not read."""
+    origins = {part for part in ("copied_from", "renamed_from") if not caller.may("read", entry.body.get(part, name))}
+    body = {part: value for part, value in entry.body.items() if part not in origins}
     for part in ("rows", "maps"):
         if part in body:
             body[part] = {other: value for other, value in body[part].items() if other == name}

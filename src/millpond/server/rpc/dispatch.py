@@ -159,13 +159,13 @@ class Front:
         async def streaming(_requests: AsyncIterator[bytes], context: _Context) -> None:
             async def act(call: Call[S]) -> None:
                 request = await self._received(call, context)
-                await self._send_all(context, handler(call, _parsed(row, request)))
+                await self._send_all(call, context, handler(call, _parsed(row, request)))
 
             await self._through(service, name, context, act)
 
         async def polling(requests: AsyncIterator[bytes], context: _Context) -> None:
             async def act(call: Call[S]) -> None:
-                await self._send_all(context, handler(call, (_parsed(row, request) async for request in requests)))
+                await self._send_all(call, context, handler(call, self._requests(call, row, requests)))
 
             await self._through(service, name, context, act)
 
@@ -276,10 +276,27 @@ class Front:
             raise Invalid("the call has no message", kind="request_invalid", hint="send the message of this method")
         return cast(bytes, request)
 
-    async def _send_all(self, context: _Context, responses: AsyncGenerator[Sequence[bytes], None]) -> None:
+    async def _requests(
+        self, call: Call[Any], row: Row[Any, Any], requests: AsyncIterator[bytes]
+    ) -> AsyncIterator[Any]:
+        async for request in requests:
+            self._need_caller(call)
+            yield _parsed(row, request)
+
+    async def _send_all(
+        self, call: Call[Any], context: _Context, responses: AsyncGenerator[Sequence[bytes], None]
+    ) -> None:
         async with aclosing(responses):
             async for group in responses:
+                self._need_caller(call)
                 await self._send(context, group)
+
+    def _need_caller(self, call: Call[Any]) -> None:
+        """Insist that the token of a call that lasts was not revoked, and has not expired.
+
+        Raises: `Denied`.
+        """
+        _caller_in(self.node, call.metadata.get("authorization", ""))
 
     async def _send(self, context: _Context, responses: Sequence[bytes]) -> None:
         """Send messages to a client. One that takes nothing for `client.read_timeout` is disconnected; it may come

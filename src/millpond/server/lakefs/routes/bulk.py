@@ -76,7 +76,9 @@ async def _stage(call: Call, *, force: bool = False) -> Staged:
 def _arrow_batches(file: io.BufferedIOBase) -> Iterator[pa.RecordBatch]:
     try:
         with pa.ipc.open_stream(file) as reader:
-            yield from reader
+            for batch in reader:
+                batch.validate(full=True)  # kernels read it by its addresses
+                yield batch
     except (pa.ArrowException, OSError) as error:
         raise Invalid(
             "the stream is not Arrow", kind="stage_stream", reason=str(error).partition("\n")[0],

@@ -20,7 +20,7 @@ from millpond.server.lakefs.dialect import operations
 from millpond.server.lakefs.errors import HEADERS, ApiError
 from millpond.server.lakefs.models import AMOUNT, Amount, Listing, Text, listed, page_size
 from millpond.server.lakefs.needs import REPOSITORY, read
-from millpond.server.lakefs.stats import ObjectStats, byte_headers, listed_model, listed_rows, stats_model
+from millpond.server.lakefs.stats import ObjectStats, byte_headers, listed_model, listed_rows, media_type, stats_model
 from millpond.server.lakefs.urls import Urls
 from millpond.server.transfers import can_be_continued
 from millpond.stores.objects import read_at_once
@@ -62,7 +62,7 @@ def bytes_answer(call: Call, site: Site, entry: Entry, *, at_once: bool = False)
             place.size(name)  # nothing was read, so nothing said whether it is there
     except Exception as error:
         raise _described(error, headers) from error
-    headers |= {"Content-Type": entry.content_type, "Content-Length": str(stop - start)}
+    headers |= {"Content-Type": media_type(entry), "Content-Length": str(stop - start)}
     if span is not None:
         headers["Content-Range"] = f"bytes {start}-{stop - 1}/{entry.size}"
     status = 200 if span is None else 206
@@ -113,7 +113,7 @@ async def _head(call: Call, path: Text) -> Response:
     byte_fields = byte_headers(entry)
     headers = {
         "ETag": byte_fields["ETag"], "Last-Modified": byte_fields["Last-Modified"], "Accept-Ranges": "bytes",
-        "Content-Type": entry.content_type,
+        "Content-Type": media_type(entry),
     }  # fmt: skip
     span = parse_range(call.request.headers.get("range"), entry.size)
     if span is not None:

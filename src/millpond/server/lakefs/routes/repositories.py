@@ -29,9 +29,14 @@ from millpond.server.parameters import typed
 from millpond.server.routes.table import On
 
 if TYPE_CHECKING:
+    from millpond.nodes.node import Node
+    from millpond.nodes.tokens import Caller
     from millpond.versions.repository_context import RepositoryRecord
 
-__all__ = ("Alteration", "RepositoryCreation", "RepositoryMetadataKeys", "RepositoryMetadataSet", "routes")
+__all__ = (
+    "Alteration", "RepositoryCreation", "RepositoryMetadataKeys", "RepositoryMetadataSet",
+    "readable_repositories", "routes",
+)  # fmt: skip
 
 routes = operations("repositories")
 
@@ -75,19 +80,25 @@ class RepositoryMetadataKeys(msgspec.Struct):
     keys: list[str] = []
 
 
+def readable_repositories(
+    node: Node, caller: Caller, prefix: str, after: str, size: int, search: str = ""
+) -> tuple[list[RepositoryRecord], bool]:
+    """A page of the repositories that a caller may read; True when there are more."""
+    records: list[RepositoryRecord] = []
+    more = True
+    while more and len(records) <= size:
+        page = node.pond.repositories.list(prefix, after=after, amount=size)
+        more, after = page.has_more, page.next_offset
+        records += [record for record in items(page) if search in record.name and may(caller, "read", record.name)]
+    return records[:size], len(records) > size
+
+
 @routes.get("/repositories", read(On.ANY_REPOSITORY))
 def _list_repositories(
     call: Call, prefix: str = "", after: str = "", amount: Amount = AMOUNT, search: str = ""
 ) -> Listing[Repository]:  # fmt: skip
     """Those that the caller may read."""
-    size = page_size(amount)
-    records: list[RepositoryRecord] = []
-    more = True
-    while more and len(records) <= size:
-        page = call.node.pond.repositories.list(prefix, after=after, amount=size)
-        more, after = page.has_more, page.next_offset
-        records += [record for record in items(page) if search in record.name and may(call.caller, "read", record.name)]
-    shown, has_more = records[:size], len(records) > size
+    shown, has_more = readable_repositories(call.node, call.caller, prefix, after, page_size(amount), search)
     results = [repository_model(record, own=call.own) for record in shown]
     return listing(results, has_more=has_more, next_offset=shown[-1].name if has_more else "")
 
