@@ -78,3 +78,14 @@ def test_what_both_sides_did_is_added_up_or_left(
     assert merged["total"] == pytest.approx(expected["total"])
     compared = [name for name in expected if name != "total" and not name.endswith("_time")]
     assert {name: merged[name] for name in compared} == {name: expected[name] for name in compared}
+
+
+def test_a_sum_that_64_bits_do_not_hold_is_left() -> None:
+    large = (1 << 62) - 1024
+    base, less = [(0, large, 0, 0.5, None)], (0, -2 * large, 0, 0.5, None)
+    keys = pa.array([b"a"], pa.binary())
+    difference = difference_of(ChangedKeys(keys, state(base), state([*base, less])))
+    assert with_sums(difference, state([*base, less])) is difference, "-3 * large would be a number above 0"
+    added = with_sums(difference, state([*base, (0, large, 0, 0.5, None)]))
+    merged = added.new.rows.slice(int(added.new_places[0]), 1).to_pylist()[0]["value"]
+    assert merged["units"] == 0

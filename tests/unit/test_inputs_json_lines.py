@@ -41,6 +41,22 @@ def test_a_number_that_no_double_holds_is_not_rounded(tmp_path: Path) -> None:
     assert [row["key"] for row in read_file(file)[0]] == [b"9223372036854775808", b"9007199254740993"]
 
 
+@pytest.mark.parametrize("fields", [{}, {"fields": True}])
+def test_whole_numbers_beside_others_stay_what_they_are(tmp_path: Path, fields: dict[str, bool]) -> None:
+    texts = ["1.5", "9007199254740993", "10000000000", "1e400"]
+    file = write(tmp_path, "a.jsonl", lines(*(f'{{"key": "{text}", "value": {text}}}' for text in texts)))
+
+    def read(value: str) -> tuple[list[Any], list[tuple[int, str]]]:
+        rows, rejects = read_file(file, reading(a_map(value=f"value {value}" if fields else value)))
+        return [row["value"]["value"] if fields else row["value"] for row in rows], rejects
+
+    numbers, rejects = read("double")
+    assert numbers == [1.5, 1e10]
+    assert [row for row, _ in rejects] == [2, 4]
+    assert "is not exact as a double" in rejects[0][1] and "is too large for a double" in rejects[1][1]
+    assert read("string")[0] == texts[:3]
+
+
 def test_bad_lines_are_rejected_where_they_stand(tmp_path: Path) -> None:
     text = lines(
         {"key": "a", "value": "1"}, "", "{", '{"key": "b"}{"key": "c"}', [1], '"text"', {"key": "d", "value": "2"},

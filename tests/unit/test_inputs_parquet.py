@@ -26,11 +26,12 @@ NOON = datetime(2013, 2, 8, 12, 0, 0, 123456, tzinfo=UTC)
 FOR_EVER = datetime(9999, 12, 31, tzinfo=UTC)
 FIELDS = "temp double, seats long, price double, ok boolean, note string, day string, seen timestamp, code string"
 ROW: dict[str, Any] = {
-    "temp": 1.5, "seats": 7, "price": 1.25, "ok": True, "note": "é", "day": "2013-02-08", "seen": NOON, "code": "a",
+    "temp": 1.5, "seats": 7, "price": 65492907.8, "ok": True, "note": "é", "day": "2013-02-08", "seen": NOON,
+    "code": "a",
 }  # fmt: skip
 COLUMNS = {
     "key": ["JFK", "LGA"], "effective_time": [NOON, NOON], "temp": [1.5, None], "seats": [7, None],
-    "price": [Decimal("1.25"), None], "ok": [True, None], "note": ["é", None], "day": [date(2013, 2, 8), None],
+    "price": [Decimal("65492907.8"), None], "ok": [True, None], "note": ["é", None], "day": [date(2013, 2, 8), None],
     "seen": [NOON, FOR_EVER], "code": ["a", None],
 }  # fmt: skip
 

@@ -11,7 +11,7 @@ from millpond.clock import ManualClock
 from millpond.errors import AlreadyExists, Corrupt, Denied, Invalid, NotFound
 from millpond.maps.layered.maintenance import collect_files, fold_due
 from millpond.maps.layered.named import named_in
-from millpond.refs.merges import MapMergeConflict
+from millpond.refs.merges import KeyResolution, MapMergeConflict
 from millpond.refs.named import HISTORY_DAYS, release
 from millpond.versions.merges import Resolution, Take
 
@@ -75,6 +75,13 @@ def test_staged_loads_of_several_maps_are_one_commit(pond: Pond) -> None:
     assert [entry.kind for entry in pond.log.entries(0)].count("load") == 1, "one entry for all maps"
 
 
+def test_a_resolution_of_a_range_by_no_number_fits_nothing(pond: Pond) -> None:
+    ranged = pond.create_map("r", kind="ranged_state", value="long", store="layers").definition
+    for key, fits in (("5", True), ("-5", False), ("--5", False), ("²", False), ("9" * 5000, False), ("x", False)):
+        resolution = KeyResolution.of(Resolution(Take.SOURCE, path=f"maps/r/{key}"))
+        assert resolution is not None and resolution.fits(ranged, {"key_start": 1, "key_end": 9}) is fits, key
+
+
 def test_refs_name_states(pond: Pond, clock: ManualClock) -> None:
     put(pond.map("m"), 1, "a")
     pond.refs.states.record()
@@ -86,6 +93,10 @@ def test_refs_name_states(pond: Pond, clock: ManualClock) -> None:
     put(pond.map("m"), 3, "a")
     for ref, value in (("main", 3), ("main~1", 2), ("main~2", 1), ("v1", 1), ("2023-11-16T00:00Z", 2)):
         assert values(pond.at(ref).map("m"), "a") == [value], ref
+    clock.advance(700)
+    put(pond.map("m"), 4, "a")
+    for ref, value in (("2023-11-16T22:13:20.699Z", 3), ("2023-11-16T22:13:20.700Z", 4)):
+        assert values(pond.at(ref).map("m"), "a") == [value], "not before its commit, which was in the same second"
     for ref in ("main~9", "nothing", "feature/x", "2001-01-01T00:00Z"):
         with pytest.raises(NotFound):
             pond.at(ref)

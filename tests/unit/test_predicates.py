@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import doctest
+import math
+import operator
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +30,7 @@ WEATHER = MapDefinition(
 )  # fmt: skip
 IPS = MapDefinition(name="ips", kind=Kind.RANGED_STATE, incarnation="0")
 DAY_MS = 86_400_000
+INSTANTS = pa.array([DAY_MS], INSTANT)
 
 
 def rows(**columns: Any) -> pa.RecordBatch:
@@ -59,6 +62,9 @@ def rows(**columns: Any) -> pa.RecordBatch:
         ("raw = x'00ff'", [True, False, False]),
         ("seats between 2 and 3.5", [False, True, False]),
         ('"seats" < +3', [True, False, False]),
+        ("seats in (9007199254740993, 2.5, 1e300, 3.0)", [False, True, False]),
+        ("temp in (81, 9007199254740993)", [False, True, False]),
+        ("temp < 9007199254740993", [True, True, False]),
     ],
 )
 def test_a_condition_takes_rows(text: str, taken: list[bool]) -> None:
@@ -101,10 +107,24 @@ def test_a_condition_takes_rows(text: str, taken: list[bool]) -> None:
         (pc.starts_with(pc.field("key"), "ab"), {"key": Span("ab", "ac")}),
         (pc.utf8_lower(pc.field("key")) == "a", {}),
         (~(pc.field("key") == "a"), {}),
+        (pc.field("effective_time") >= pa.scalar(date(1970, 1, 2)), {}),
+        ((pc.field("effective_time") >= pa.scalar(date(1970, 1, 2))) & (pc.field("effective_time") < INSTANTS[0]), {}),
+        ((pc.field("key") == b"a") & (pc.field("key") > "a"), {}),
     ],
 )
 def test_a_condition_bounds_columns(where: Any, bounds: dict[str, Span]) -> None:
     assert predicate(WEATHER, where).spans == bounds
+
+
+@pytest.mark.parametrize("comparison", ["=", "!=", "<", "<=", ">", ">="])
+def test_whole_numbers_compare_with_any_number(comparison: str) -> None:
+    seats = [-(2**63), -2, -1, 0, 1, 2, 20_000_001, 2**53 + 1, 2**63 - 1]
+    table = rows(seats=[*seats, None])
+    compare = {"=": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt,
+               ">=": operator.ge}[comparison]  # fmt: skip
+    for number in (0.5, -1.5, 1.0, 2.0**53, 2.0**63, -(2.0**63), 1e300, -1e300, math.inf, -math.inf, math.nan):
+        taken = table.filter(predicate(WEATHER, [("seats", comparison, number)]).expression)
+        assert taken.column("seats").to_pylist() == [count for count in seats if compare(count, number)], number
 
 
 def test_what_cannot_be_is_known_to_be_empty() -> None:

@@ -13,6 +13,7 @@ Of each map: a side that is as base is takes the other's; where both changed it,
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = ("KeyResolution", "MapMergeConflict", "MergedMap", "Sides", "merge_maps")
 
+_NUMBER = re.compile(r"-?\d{1,19}")
 _EPOCH, _TIMES = datetime(1970, 1, 1, tzinfo=UTC), ("effective_time", "start", "end", "time")
 _CHOICES = {
     Take.SOURCE: Choice.THEIRS, Take.DESTINATION: Choice.OURS, Take.BASE: Choice.BASE, Take.DELETE: Choice.NONE,
@@ -89,7 +91,7 @@ class KeyResolution:
             return (self.key is None or key == self.key) and (self.prefix is None or key.startswith(self.prefix))
         if self.key is None:
             return not self.prefix
-        return self.key.lstrip("-").isdigit() and address["key_start"] <= int(self.key) <= address["key_end"]
+        return bool(_NUMBER.fullmatch(self.key)) and address["key_start"] <= int(self.key) <= address["key_end"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from millpond.errors import AlreadyExists, Invalid, NotFound
 from millpond.maps.layered.head import Layers
 from millpond.maps.model.definition import MapDefinition, folder_name
-from millpond.refs.changes import StateChange, Tree, commit_changes, entry_at_ref, stage_change
+from millpond.refs.changes import StateChange, Tree, commit_changes, entry_at_ref, moment_of, stage_change
 from millpond.refs.face import POND
 from millpond.refs.main import MAIN, record_main
 from millpond.refs.map_entries import MapEntry, maps_of
@@ -107,13 +107,13 @@ class RefStates:
             self.record()
         site = self.repository.site
         if _is_instant(ref):
-            return self._at_instant(parse_instant(ref) // 1000, ref)
+            return self._at_instant(parse_instant(ref), ref)
         with site.space.read() as tx:
             return site.graph.commit(tx, ref).id
 
-    def _at_instant(self, seconds: int, ref: str) -> str:
+    def _at_instant(self, instant: int, ref: str) -> str:
         for commit in self.log(MAIN, first_parent=True):
-            if commit.created <= seconds and commit.parents:
+            if moment_of(commit) <= instant and commit.parents:
                 return commit.id
         raise NotFound("there was no commit yet", kind="ref_not_found", ref=ref, hint="ask of a later time")
 

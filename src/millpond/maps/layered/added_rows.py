@@ -134,7 +134,8 @@ def _sum(field: Field, base: pa.Array, ours: pa.Array, theirs: pa.Array) -> tupl
         total, more = _two_sum(both, -before)
         certain = np.isfinite(total) & (lost == 0) & (more == 0)
     else:
-        certain = np.maximum.reduce([np.abs(side.astype(np.float64)) for side in (before, mine, other)]) < _SAFE
+        # What goes over in between comes back, as long as the outcome fits.
+        certain = np.abs(mine.astype(np.float64) + other.astype(np.float64) - before.astype(np.float64)) < _SAFE
         total = mine + other - before
     # Of a sum that one side lost it is not told if nothing is left, or values that add up to nothing.
     certain &= ~(there[0] & ((~there[1] & (other == before)) | (~there[2] & (mine == before))))

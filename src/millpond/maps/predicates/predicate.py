@@ -13,9 +13,11 @@ Text is read by `predicate_text.py`. A time without a zone is UTC here: a condit
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
+from decimal import Decimal
 from functools import reduce
 from operator import and_, or_
 from typing import Any, TypeAlias
@@ -179,14 +181,18 @@ def _stored_key(definition: MapDefinition, column: str, value: Any) -> str | int
 
 def typed_spans(where: pc.Expression, schema: pa.Schema) -> dict[str, Span]:
     """The spans that an expression of pyarrow's leaves of the columns of a schema, as far as it is understood."""
-    return {name: span for name, span in spans_of(parts_of(where)).items() if _of_its_type(span, schema, name)}
+    try:
+        spans = spans_of(parts_of(where))
+    except TypeError:  # bounds of one column that differ in type, such as a date and an instant
+        return {}
+    return {name: span for name, span in spans.items() if _of_its_type(span, schema, name)}
 
 
 def _of_its_type(span: Span, schema: pa.Schema, name: str) -> bool:
     """True when the bounds can be compared with the column: Arrow's own expressions compare anything with anything."""
     bounds = [bound for bound in (span.lower, span.upper, *(span.points or ())) if bound is not None]
     text = name in schema.names and pa.types.is_string(schema.field(name).type)
-    return all(isinstance(bound, str) == text for bound in bounds)
+    return all(isinstance(bound, str if text else int | float | Decimal) for bound in bounds)
 
 
 def _of_tuples(parts: Sequence[Any]) -> Condition:
@@ -229,12 +235,37 @@ def _typed(condition: Condition, schema: pa.Schema) -> Condition:
         case Not(part):
             return Not(_typed(part, schema))
         case Compare(column, comparison, value):
-            return Compare(column, comparison, _value(column, type_of(schema, column), value))
+            kind = type_of(schema, column)
+            typed = _value(column, kind, value)
+            if isinstance(typed, float) and pa.types.is_integer(kind):
+                return _with_whole(column, comparison, typed)
+            return Compare(column, comparison, typed)
         case OneOf(column, values):
-            return OneOf(column, tuple(_value(column, type_of(schema, column), value) for value in values))
+            kind = type_of(schema, column)
+            options = (_value(column, kind, value) for value in values)
+            if pa.types.is_integer(kind):  # no whole number equals another one, and each is itself
+                whole = (int(option) for option in options if isinstance(option, int) or option.is_integer())
+                options = (option for option in whole if _is_held(option))
+            return OneOf(column, tuple(options))
         case Like(column, pattern):
             _value(column, type_of(schema, column), pattern, type_=pa.types.is_string)
     return condition
+
+
+def _with_whole(column: str, comparison: str, number: float) -> Condition:
+    """A comparison of whole numbers with any number as one with a whole number: Arrow would make all of them floats,
+    perhaps of 32 bits, and fail where they do not fit.
+    """
+    holds = comparison == "!="
+    if LONG_MIN <= number <= LONG_MAX:
+        if comparison not in ("=", "!="):
+            whole = math.floor(number) if comparison in (">", "<=") else math.ceil(number)
+            return Compare(column, comparison, whole)
+        if number.is_integer():
+            return Compare(column, comparison, int(number))
+    elif comparison not in ("=", "!="):
+        holds = number == number and comparison.startswith("<") == (number > 0)
+    return Not(OneOf(column, ())) if holds else OneOf(column, ())
 
 
 def type_of(schema: pa.Schema, column: str) -> pa.DataType:
@@ -256,7 +287,7 @@ def _value(column: str, kind: pa.DataType, value: Any, type_: Any = None) -> Any
         or (isinstance(value, int | float) and not isinstance(value, bool) and _is_number(kind) and _is_held(value))
     )
     if fits and (type_ is None or type_(kind)):
-        return value
+        return float(value) if pa.types.is_floating(kind) else value
     raise Invalid(
         "value does not go with the column", kind="condition_value", column=column, type=kind, value=shown(value),
         hint="text is written in quotes, numbers are not, and have 64 bits; for no value, say: is null",

@@ -2,7 +2,8 @@
 
 Arrow's parser reads blocks of lines where that cannot change a value: each column it is asked for has one scalar type,
 given to the parser, so that text which looks like a time stays text and no number becomes another. A block that is not
-like that (types that differ, nested values, a line that is no JSON) is read line by line.
+like that (types that differ, nested values, whole numbers that a double may not hold, a line that is no JSON) is read
+line by line.
 
 A line that is no object, or nests deeper than `nesting.NESTING_MAX`, is rejected; the others are read on. A column
 that a line leaves out is null there.
@@ -11,17 +12,20 @@ that a line leaves out is null there.
 from __future__ import annotations
 
 import json
+import math
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import json as arrow_json
 
 from millpond.errors import Invalid
 from millpond.maps.inputs.formats.arrived import Arrived, Positions, rejects_of
 from millpond.maps.inputs.formats.files import InputFile, Piece, read_chunks
-from millpond.maps.inputs.mapping import ColumnMapping, find_columns, nested_columns
+from millpond.maps.inputs.mapping import ColumnMapping, Columns, find_columns, nested_columns
 from millpond.maps.inputs.nesting import decode_json, lines_are_shallow
 from millpond.maps.inputs.tables import batch_of_dicts
 from millpond.maps.model.definition import ScalarType
@@ -38,8 +42,11 @@ BLOCK_BYTES = 8 << 20
 ARRAY_BYTES_MAX = 256 << 20
 _SAMPLE_LINES = 50
 _TEXT_SHOWN_MAX = 500
+_NUMBER_SHOWN_MAX = 40
 _MARK = b"\xef\xbb\xbf"
 """With which some programs begin UTF-8."""
+_EXACT_FLOAT = 2.0**53
+"""Below it each whole number is a double of its own."""
 _ARROW_TYPES = {bool: pa.bool_(), int: pa.int64(), float: pa.float64(), str: pa.string()}
 
 
@@ -99,7 +106,7 @@ def _array(file: InputFile) -> list[tuple[int, Any]]:
                 hint="write one object a line, such as: jq -c '.[]' array.json > rows.jsonl",
             )  # fmt: skip
     try:
-        return list(enumerate(decode_json(b"".join(text).removeprefix(_MARK)), 1))
+        return list(enumerate(decode_json(b"".join(text).removeprefix(_MARK), _loads), 1))
     except ValueError as error:
         raise Invalid(
             "the file begins like a JSON array and is none", kind="input_damaged", path=file.path, reason=error,
@@ -117,8 +124,6 @@ class _Reading:
         self.fields_seen: dict[str, dict[str, None]] = {}
         """The fields of each column's objects."""
         value = definition.value
-        # A map without a value type keeps 1 and 1.0 apart.
-        self.mixed = definition.kind.valued and value is None
         self.json = value is not None and ScalarType.JSON in (value.scalar, *(scalar for _, scalar in value.fields))
         self.form_of = nested_columns(definition, mapping)
 
@@ -144,14 +149,25 @@ class _Reading:
             return None
         if table.num_rows != _line_count(block):
             return None
-        needed = self._needed_names(table.schema.names)
-        for name in needed.intersection(table.schema.names):
+        columns = self._columns(table.schema.names)
+        as_written = self._as_written(columns)
+        for name in columns.read.intersection(table.schema.names):
             kind = table.schema.field(name).type
             inferred = name not in types and not pa.types.is_null(kind)
-            if inferred or (self.mixed and pa.types.is_floating(kind)):
+            if inferred or (
+                pa.types.is_floating(kind) and (name in as_written or _may_be_rounded(table.column(name)))
+            ):  # fmt: skip
                 return None
         batches = table.combine_chunks().to_batches()
         return batches[0] if len(batches) == 1 else None
+
+    def _as_written(self, columns: Columns) -> set[str | None]:
+        """The columns in which whole numbers and others stay apart: they become text, or tell their own type."""
+        value = self.definition.value
+        if value is None or value.scalar is ScalarType.STRING:
+            return {columns.value}
+        types = dict(value.fields)
+        return {column for field, column in columns.fields if types.get(field) is ScalarType.STRING}
 
     def _by_line(self, block: bytes, position: int) -> Arrived:
         good: list[tuple[int, Any]] = []
@@ -176,7 +192,7 @@ class _Reading:
         rejected = rejects_of(sorted(bad, key=lambda reject: reject[0]))
         if not rows:
             return Arrived(None, rejected=rejected)
-        names = self._needed_names(dict.fromkeys(name for _, row in rows for name in row))
+        names = self._columns(dict.fromkeys(name for _, row in rows for name in row)).read
         dicts = [{name: self._cell(name, row.get(name)) for name in names} for _, row in rows]
         for name in names:
             if self.form_of(name) != TAGS:
@@ -201,20 +217,36 @@ class _Reading:
             seen |= dict.fromkeys(field for row in objects for field in row[name])
             objects[0][name] = dict.fromkeys(seen) | objects[0][name]
 
-    def _needed_names(self, names: Iterable[str]) -> frozenset[str]:
+    def _columns(self, names: Iterable[str]) -> Columns:
+        """The columns that the map needs, of all that were seen."""
         self.seen |= dict.fromkeys(names)
-        return find_columns(list(self.seen), self.definition, self.mapping).read
+        return find_columns(list(self.seen), self.definition, self.mapping)
 
     def _needed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The columns that the map needs: those not in this block are null."""
-        names = sorted(find_columns(list(self.seen), self.definition, self.mapping).read)
+        names = sorted(self._columns(()).read)
         there = set(batch.schema.names)
         columns = [batch.column(name) if name in there else pa.nulls(batch.num_rows) for name in names]
         return pa.RecordBatch.from_arrays(columns, names=names)
 
 
+def _may_be_rounded(numbers: pa.ChunkedArray) -> bool:
+    """True when a whole number that no double holds may be among those that Arrow read as doubles, or one too large."""
+    return bool(pc.any(pc.greater_equal(pc.abs(numbers), _EXACT_FLOAT)).as_py())
+
+
+def _double(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError(f"{text[:_NUMBER_SHOWN_MAX]} is too large for a double")
+    return number
+
+
+_loads = partial(json.loads, parse_float=_double)
+
+
 def _decode(line: bytes) -> Any:
-    record = decode_json(line)
+    record = decode_json(line, _loads)
     if b"\\u" in line:
         json.dumps(record, ensure_ascii=False).encode()  # half a surrogate pair is no text
     return record
