@@ -8,6 +8,7 @@ from datetime import date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from millpond.clock import SystemClock
 from millpond.errors import Invalid
 from millpond.pipelines.reads import map_of
 
@@ -67,13 +68,16 @@ def write_rows(reader: pa.RecordBatchReader, file: Path) -> int:
     from pyarrow import parquet
 
     file.parent.mkdir(parents=True, exist_ok=True)
-    staging = file.with_name(f".{file.name}")
+    staging = file.with_name(f".{file.name}.{SystemClock().random_id()}")  # an attempt that is over may write still
     rows = 0
-    with parquet.ParquetWriter(staging, reader.schema, compression="zstd") as writer:
-        for batch in reader:
-            writer.write_batch(batch)
-            rows += batch.num_rows
-    staging.rename(file)
+    try:
+        with parquet.ParquetWriter(staging, reader.schema, compression="zstd") as writer:
+            for batch in reader:
+                writer.write_batch(batch)
+                rows += batch.num_rows
+        staging.rename(file)
+    finally:
+        staging.unlink(missing_ok=True)
     return rows
 
 
