@@ -421,6 +421,7 @@ class Pond(PondFace, RefsFace):
         rejects: str | Path | None = None, effective_time: str | None = None, zone: str | None = None,
         time_unit: str | None = None, null: str = "", source: str = "", again: bool = False,
         advance: Advance | None = None, sent: Advance | None = None, extra: str | None = None,
+        load_id: str | None = None,
     ) -> LoadResult:  # fmt: skip
         """Load files, folders or patterns as one load: Parquet, CSV, JSON lines, Arrow, or XML for one map or many.
 
@@ -428,7 +429,7 @@ class Pond(PondFace, RefsFace):
         that have none. Times that name no zone are in `zone` (`UTC`, `Europe/Berlin`), or refused; times that
         are numbers count in `time_unit` (`s`, `ms`, `us`, `ns`). `null` is what CSV writes where there is no value,
         besides nothing. `advance` is called with rows and bytes as they are read; `sent`, with bytes
-        that are uploaded, is for ponds on nodes. The rest is as in `Map.load`.
+        that are uploaded, is for ponds on nodes. Under a `load_id` they are entered once. The rest is as in `Map.load`.
 
         Raises: `NotFound` for files or a map that do not exist; else as `Map.load`.
         """
@@ -441,7 +442,7 @@ class Pond(PondFace, RefsFace):
         )  # fmt: skip
         return load_files(
             self.loading, reading, [files] if isinstance(files, str | Path) else files, written=written,
-            max_rejects=max_rejects, rejects=rejects, source=source, again=again, advance=advance,
+            max_rejects=max_rejects, rejects=rejects, source=source, again=again, advance=advance, load_id=load_id,
         )  # fmt: skip
 
     def merge(self) -> Merged:

@@ -77,3 +77,17 @@ def test_the_logs_of_a_run_have_a_limit_together() -> None:
 def test_parameters_whose_names_say_that_they_are_secrets_are_masked() -> None:
     log = AttemptLog(values={"api_token": "hunter22", "day": "2026-01-01", "password": 12, "secret": "abc"})
     assert log.masked("hunter22 on 2026-01-01: abc 12") == "*** on 2026-01-01: abc 12"
+
+
+def test_secrets_of_many_lines_within_values_and_at_a_cut_are_masked() -> None:
+    key = "-----BEGIN KEY-----\nMIIEvQIBADANBg\nabc\n-----END KEY-----"
+    log = AttemptLog(values={
+        "private_key": key, "tokens": ["first-one", 12345678], "auth": {"password": "hunter22", "user": "annabel"},
+        "count_tokens": {"path": "/files/a.parquet", "rows": 1234567},
+    })  # fmt: skip
+    log.write(f"{key} first-one 12345678 hunter22 annabel /files/a.parquet 1234567\n")
+    assert log.text() == "***\n***\nabc\n*** *** *** *** annabel /files/a.parquet 1234567\n"
+    cut = AttemptLog(1_000_000, {"token": "sesame-open-now"})
+    for part in ("x" * 65_530, "sesame-", "open-now", "y" * 70_000, "sesame-open", "-now\n"):
+        cut.write(part)
+    assert cut.text() == "x" * 65_530 + "***" + "y" * 70_000 + "***\n"

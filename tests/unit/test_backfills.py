@@ -85,10 +85,20 @@ def test_partitions_are_those_of_the_calendar(start: date, days: int) -> None:
         assert partitions(str(start), str(stop), "month") == [str(day) for day in whole if day.day == 1]
 
 
+def test_a_run_that_is_deleted_begins_again() -> None:
+    runs = FewRuns({})
+    own = Backfill(runs, "nightly", "day", DAYS[:2], {"most": "1"}, 2)
+    own.advance()
+    del runs.looks[IDS[0]]
+    assert sum(own.advance() for _ in range(9)) < 9
+    assert runs.begun == [*DAYS[:2], DAYS[0]] and own.left() == []
+
+
 def test_hours_are_times() -> None:
     assert partitions("2026-01-01T22:00", "2026-01-02T00:30", "hour") == [
         "2026-01-01T22:00:00", "2026-01-01T23:00:00", "2026-01-02T00:00:00",
     ]  # fmt: skip
+    assert partitions("9999-12-30", "9999-12-31", "day") == ["9999-12-30", "9999-12-31"]
 
 
 @pytest.mark.parametrize(
@@ -99,6 +109,7 @@ def test_hours_are_times() -> None:
         ("yesterday", "2026-01-01", "day", "not a time"),
         ("2026-01-02", "2026-03-01", "month", "first day"),
         ("2026-01-01", "2026-03-01", "year", "no such step"),
+        ("2026-01-01T00:00Z", "2026-01-01T05:00", "hour", "names an offset"),
     ],
 )
 def test_a_backfill_without_sense_is_refused(first: str, last: str, every: str, words: str) -> None:

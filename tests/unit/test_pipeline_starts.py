@@ -73,7 +73,8 @@ def test_a_pipeline_has_the_name_of_its_function_and_looks_at_parameters_when_it
     ("kind", "value"),
     [
         ("int", True), ("int", "1.5"), ("float", "nan"), ("float", float("inf")), ("bool", "yes"), ("bool", 1),
-        ("list", "{}"), ("list", "["), ("dict", "[1]"), ("datetime", "now"), ("str", 3), ("date", None),
+        ("list", "{}"), ("list", "["), ("list", "[1],[2]"), ("dict", "[1]"), ("datetime", "now"), ("str", 3),
+        ("date", None),
     ],
 )  # fmt: skip
 def test_values_of_another_type_are_refused(kind: str, value: Any) -> None:
@@ -110,6 +111,8 @@ def test_two_pipelines_of_a_file_have_two_names(tmp_path: Path) -> None:
         ('{"day":"2026-01-01","api_key":"k-123456"}', '{"day":"2026-01-01","api_key":"*****"}'),
         ('{"load":{"rows":3,"password":7,"secrets":{"token":"t"}},"a":[{"TOKEN":"t"}]}',
          '{"load":{"rows":3,"password":"*****","secrets":{"token":"*****"}},"a":[{"TOKEN":"*****"}]}'),
+        ('{"tokens":["a",1],"secrets":{"db":"b"},"count_tokens":{"path":"c","rows":1}}',
+         '{"tokens":["*****","*****"],"secrets":{"db":"*****"},"count_tokens":{"path":"c","rows":1}}'),
         ('{"text":"the token is lost"}', '{"text":"the token is lost"}'),
         ('["token"]', '["token"]'),
     ],

@@ -13,6 +13,8 @@ import pytest
 import millpond
 from millpond.errors import Invalid
 from millpond.pipelines import branch, check, load, merge, pipeline, publish, sql
+from millpond.pipelines.branches import merge_branch, whole_branch
+from millpond.pipelines.reads import head_of
 from millpond.testing.faults import KILL_AT, STEPS_LOG, occurrences
 from tests.rings.forked import run_python
 from tests.rings.sampling import drawn
@@ -171,6 +173,26 @@ def test_what_is_published_is_checked_first_and_its_branch_goes(folder: Path) ->
     assert_published_once(folder, loads=2)
     with millpond.open(folder / "pond") as pond:
         assert [own.name for own in pond.refs.states.repository.branches().results] == ["main"]
+
+
+@pytest.mark.parametrize("into", ["main", "release"])
+def test_what_cannot_be_merged_is_refused_and_its_branch_stays(folder: Path, into: str) -> None:
+    with millpond.open(folder / "pond") as pond:
+        for name in ("own", "release"):
+            pond.refs.create_branch(name)
+        pond.branch("own").load_files(folder / "good.csv", "weather", load_id="load")
+        head = head_of(pond.refs, "own").id
+        pond.repositories.get("pond").branch(into).put("staged.txt", b"somebody's")
+        with pytest.raises(Invalid, match=r"uncommitted|staged") as refused:
+            merge_branch(pond, "own", head, into, strategy="", keep=False)
+        assert refused.value.kind == "branch_dirty" and head_of(pond.refs, "own").id == head
+        if into == "main":
+            with pytest.raises(Invalid):
+                whole_branch(pond, "own", merged=True)
+        pond.refs.reset(into)
+        for _ in range(2):  # also when the first one was cut off before it was told
+            done = merge_branch(pond, "own", head, into, strategy="", keep=False)
+        assert done["commit"] == head_of(pond.refs, into).id and temps(pond.at(into)) == [39.0, 0.5]
 
 
 # -- declared -----------------------------------------------------------------------------------------

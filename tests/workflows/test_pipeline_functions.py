@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 from xml.etree import ElementTree
 
 import pytest
-from littlehorse.model import LHStatus, WfRunId
+from littlehorse.model import LHStatus, StopWfRunRequest, WfRunId
 from littlehorse.workflow import Workflow
 from pyarrow import parquet
 from typer.testing import CliRunner
@@ -19,6 +19,7 @@ from millpond.cli.main import app
 from millpond.cli.workflows.server import connected
 from millpond.errors import Invalid, MillpondError
 from millpond.pipelines import check, item, load, notify, pipeline, python, retain, shell, sql
+from millpond.pipelines.embedded import embedded
 from millpond.pipelines.plan import drawn, drawn_svg
 from millpond.pipelines.programs import pipelines_of, read_program
 from millpond.pipelines.values import filled, template_of
@@ -129,6 +130,59 @@ def test_what_a_step_says_steers_no_terminal(folder: Path) -> None:
     code, _, errors = ended(folder)
     assert code != 0 and "reason=ValueError: \\x1b[2J\\x9b31m" in errors
     assert not {"\x1b", "\x9b"} & set(errors)
+
+
+OWN = """
+from millpond.pipelines import pipeline, python
+
+
+def one():
+    return 1
+
+
+@pipeline
+def own():
+    python(one)
+"""
+
+
+@pytest.mark.usefixtures("process")
+def test_a_step_that_is_out_of_time_is_tried_as_often_as_it_says(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(
+        "from millpond.pipelines import pipeline, shell\n\n\n@pipeline\ndef own():\n"
+        "    shell(['sleep', '1000'], timeout=1.1, retries=0)\n"
+    )
+    program, said = read_program(tmp_path / "own.py"), list[str]()
+    with millpond.open(tmp_path / "pond") as pond, embedded(pond, "here", said.append) as runs:
+        with pytest.raises(Invalid, match=r"its timeout is over after 1\.1 s"):
+            runs.run(pipelines_of(program)["own"], program, {}, "r")
+        assert [line.partition(":")[0] for line in said] == ["shell"]
+
+
+def test_a_run_that_was_stopped_goes_on_by_the_same_command(folder: Path) -> None:
+    (folder / "own.py").write_text(OWN)
+    program = read_program(folder / "own.py")
+    own = pipelines_of(program)["own"]
+    with millpond.open(folder / "pond") as pond, embedded(pond, "here", str) as runs:
+        runs.define(own, program)
+        runs.begin("own", "r", {})
+        runs._send(StopWfRunRequest(wf_run_id=WfRunId(id="r")))
+        assert runs.status("r") == "HALTED"
+        assert runs.run(own, program, {}, "r").values["one"] == {"value": 1}
+
+
+def test_what_a_run_has_come_to_is_said_without_secrets(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(
+        "from millpond.pipelines import pipeline, sql\n\n\n@pipeline\ndef own(tokens: list, n: int = 1):\n"
+        "    sql('select {tokens} as tokens', tokens=tokens, name='rows')\n"
+    )
+    words = ["pipeline", "run", str(tmp_path / "own.py"), 'tokens=["hunter22"]', "--pond", str(tmp_path / "pond")]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("MILLPOND_PIPELINE_FILES", str(tmp_path / "files"))
+        result = CliRunner().invoke(app, [*words, "--json"])
+    assert result.exit_code == 0 and "hunter22" not in result.output
+    values = json.loads(result.stdout)["values"]
+    assert (values["tokens"], values["n"], values["rows"]["rows"]) == (["*****"], 1, 1)
 
 
 @pytest.mark.sample(1, of="pipelines that are killed")
@@ -340,6 +394,10 @@ def declared(body: Any) -> Any:
     return pipeline(body, name="declared")
 
 
+def of_no_number(most: int = cast("int", "much")) -> None:
+    python(template_of, most)
+
+
 def later(value: Any) -> None:
     sql("select {a} as a", a=value)
 
@@ -364,6 +422,13 @@ def later(value: Any) -> None:
         (lambda: check("select 1") and None, "not there yet"),
         (lambda: shell(["a", object()]), "type=object"),
         (lambda: sql("select {a} as a", a=template_of), "type=function"),
+        (lambda: python(template_of, item), "an item is there"),
+        (lambda: python(template_of, item, over=[1], when=item > 0), "when is looked at once"),
+        (lambda: python(template_of, needs=["a"]), "not the output of a step"),
+        (lambda: python(template_of, retries=1.5), "retries are 0 or more"),
+        (lambda: notify("stream:a/b", text=f"{sql('select 1')}".upper()), "changed as text"),
+        (lambda: notify("stream:a/b", text=f"{sql('select 1')}"[:5]), "write it whole"),
+        (of_no_number, "parameter=most type=int value=much"),
     ],
 )
 def test_what_cannot_work_is_refused_when_it_is_declared(body: Any, words: str) -> None:
@@ -418,9 +483,15 @@ def test_a_file_that_does_not_import_names_its_line(tmp_path: Path) -> None:
 def test_values_stand_in_templates_as_what_they_are() -> None:
     values = {"step": {"rows": 3, "path": "a b"}, "day": "2026-01-01", "off": {"$skipped": True}}
     assert filled({"$value": ["step", "rows"]}, values) == 3
+    for text, said in ((f"{item!r}", "4"), (f"{[item]}", "[4]"), (f"{item > 3}", "True"), (str(item), "4")):
+        assert filled(template_of(text), {"item": 4}) == said
+    for template in (template_of(f"{item:%Y}"), template_of(f"{item:d}"), template_of(item > 3)):
+        with pytest.raises(Invalid, match=r"no such format|no order"):
+            filled(template, {"item": "tomorrow"})
     assert filled(template_of([f"{item}"]), {"item": 4}) == ["4"]
     assert filled({"$text": ["x", {"$value": ["day"], "format": "%d"}]}, values) == "x01"
-    with pytest.raises(Invalid, match="step=off"):
-        filled({"$value": ["off", "rows"]}, values)
+    for path in (["off", "rows"], ["off"]):
+        with pytest.raises(Invalid, match="step=off"):
+            filled({"$value": path}, values)
     with pytest.raises(Invalid, match=r"value=step\.size"):
         filled({"$value": ["step", "size"]}, values)

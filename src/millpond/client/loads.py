@@ -116,7 +116,7 @@ class RemoteLoading:
     def load_files(
         self, reading: Reading, targets: Sequence[str | Path], *, written: str | None = None, max_rejects: int = 0,
         rejects: str | Path | None = None, source: str = "", again: bool = False,
-        advance: file_loads.Advance | None = None, sent: Advance | None = None,
+        advance: file_loads.Advance | None = None, sent: Advance | None = None, load_id: str | None = None,
     ) -> LoadResult:  # fmt: skip
         """Load files, see `Pond.load_files`; `sent` is called with the bytes that are uploaded."""
         began = self.clock.monotonic()
@@ -127,7 +127,9 @@ class RemoteLoading:
             sealed = seal_files(
                 files, reading, intake, max_rejects=max_rejects, rejects=rejects, advance=advance
             )  # fmt: skip
-            result = self.commit(parts_of(sealed.parts), source=source, rejected=sealed.rejected, advance=sent)
+            result = self.commit(
+                parts_of(sealed.parts), source=source, rejected=sealed.rejected, load_id=load_id, advance=sent
+            )
         return replace(result, seconds=self.clock.monotonic() - began, empty=sealed.empty)
 
     def _salt(self, again: bool) -> str:

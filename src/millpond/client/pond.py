@@ -201,7 +201,7 @@ class RemotePond(PondFace):
         rejects: str | Path | None = None, effective_time: str | None = None, zone: str | None = None,
         time_unit: str | None = None, null: str = "",
         source: str = "", again: bool = False, advance: file_loads.Advance | None = None,
-        sent: Advance | None = None, extra: str | None = None,
+        sent: Advance | None = None, extra: str | None = None, load_id: str | None = None,
     ) -> LoadResult:  # fmt: skip
         """Load files as one load, see `Pond.load_files`; this machine reads them. `sent` is called with bytes uploaded.
 
@@ -215,7 +215,7 @@ class RemotePond(PondFace):
         )  # fmt: skip
         return self.loading.load_files(
             reading, [files] if isinstance(files, str | Path) else files, written=written, max_rejects=max_rejects,
-            rejects=rejects, source=source, again=again, advance=advance, sent=sent,
+            rejects=rejects, source=source, again=again, advance=advance, sent=sent, load_id=load_id,
         )  # fmt: skip
 
     def merge(self) -> None:

@@ -174,6 +174,7 @@ class PondLike(CatalogueLike, Protocol):
         rejects: str | Path | None = None, effective_time: str | None = None, zone: str | None = None,
         time_unit: str | None = None, null: str = "", source: str = "", again: bool = False,
         advance: Advance | None = None, sent: Advance | None = None, extra: str | None = None,
+        load_id: str | None = None,
     ) -> LoadResult: ...  # fmt: skip
 
     def enrich(

@@ -23,7 +23,7 @@ from contextvars import ContextVar
 from functools import cache
 from typing import Any, Final
 
-from millpond.workflows.engine.pipeline_starts import NAME_OF_SECRET
+from millpond.workflows.engine.pipeline_starts import hides_within
 
 __all__ = ("ATTEMPT_LOG_BYTES_MAX", "RUN_LOG_BYTES_MAX", "AttemptLog", "attempt_bytes", "collecting", "current_log")
 
@@ -58,6 +58,7 @@ class AttemptLog:
     def __init__(self, limit: int = ATTEMPT_LOG_BYTES_MAX, values: Mapping[str, Any] | None = None) -> None:
         """A log; of `values`, those whose names say that they are secrets are masked."""
         self._secrets = (*_secrets_of(values or {}), *_secrets())
+        self._longest = max(map(len, self._secrets), default=0)
         self._half = max(0, limit - _NOTE_BYTES) // 2
         self._first = bytearray()
         self._last: deque[bytes] = deque()
@@ -71,9 +72,11 @@ class AttemptLog:
             *lines, self._open = (self._open + text).split("\n")
             for line in lines:
                 self._add(f"{line}\n")
-            if len(self._open) > _LINE_CHARACTERS:
-                self._add(self._open)
-                self._open = ""
+            if len(self._open) > _LINE_CHARACTERS:  # what may be the beginning of a secret waits for the rest of it
+                whole = self.masked(self._open)
+                cut = max(0, len(whole) - self._longest)
+                self._add(whole[:cut])
+                self._open = whole[cut:]
 
     def text(self) -> str:
         """The lines that are kept, with a note of what is left out."""
@@ -118,8 +121,22 @@ def _secrets() -> tuple[str, ...]:
 
 
 def _secrets_of(values: Mapping[str, Any]) -> tuple[str, ...]:
-    texts = {value for name, value in values.items() if isinstance(value, str) and NAME_OF_SECRET.search(name)}
-    return tuple(sorted((own for own in texts if len(own) >= _SECRET_CHARACTERS_MIN), key=len, reverse=True))
+    texts = set(_secret_texts(values, hides=False))
+    own = {part for text in texts for part in (text, *text.splitlines())}  # a log has lines
+    return tuple(sorted((part for part in own if len(part) >= _SECRET_CHARACTERS_MIN), key=len, reverse=True))
+
+
+def _secret_texts(value: Any, *, hides: bool) -> Iterator[str]:
+    """The texts and numbers of a value that are secrets, by their names, or those of what they are in."""
+    match value:
+        case Mapping():
+            for name, own in value.items():
+                yield from _secret_texts(own, hides=hides_within(str(name), value, hides=hides))
+        case list():
+            for own in value:
+                yield from _secret_texts(own, hides=hides)
+        case str() | int() | float() if hides:
+            yield str(value)
 
 
 _CURRENT: ContextVar[AttemptLog | None] = ContextVar("attempt_log", default=None)

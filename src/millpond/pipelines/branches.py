@@ -82,7 +82,7 @@ def branch_to_load(pond: Pond | RemotePond, name: str, map: str) -> BranchPond:
     with suppress(AlreadyExists):
         refs.create_branch(name)
     if not _unmerged(refs, name, MAIN):
-        _without_news(lambda: refs.merge(MAIN, name))
+        _without_news(lambda: refs.merge(MAIN, name), "branch_dirty")  # what is staged goes first
     return cast("Pond", pond).branch(name)
 
 
@@ -115,12 +115,12 @@ def _refuse_sharded(pond: Pond, name: str) -> None:
                           hint=f"millpond alter {name} --store layers")  # fmt: skip
 
 
-def _without_news(merge: Any) -> Commit | None:
-    """The commit of a merge; None when it brings nothing, or something is staged, which goes first."""
+def _without_news(merge: Any, *kinds: str) -> Commit | None:
+    """The commit of a merge; None when it brings nothing, or is refused as one of some kinds."""
     try:
         return cast("Commit", merge())
     except Invalid as error:
-        if error.kind not in ("no_changes", "branch_dirty"):
+        if error.kind not in ("no_changes", *kinds):
             raise
     return None
 

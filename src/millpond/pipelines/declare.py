@@ -27,6 +27,7 @@ from typing import Any, get_type_hints
 from millpond.errors import Invalid
 from millpond.pipelines.plan import ALERTED, Parameter, Plan, PlannedStep, check_plan
 from millpond.pipelines.values import Value, step_of, template_of
+from millpond.workflows.engine.pipeline_starts import checked_parameters
 
 __all__ = (
     "Declared", "OnBranch", "alert", "alerted", "arrived", "branch", "check", "committed", "condense", "enrich", "item",
@@ -106,7 +107,9 @@ class _Recording:
         if options:
             raise Invalid("a step has no such option", kind="pipeline_plan", step=name, option=next(iter(options)),
                           hint="name, needs, when, over, retries, backoff, timeout")  # fmt: skip
-        if planned.retries < 0 or planned.timeout_ms < 1000:
+        retries: Any = planned.retries
+        is_number = isinstance(retries, int) and retries >= 0
+        if not is_number or planned.timeout_ms < 1000 or planned.backoff_ms < 0:
             raise Invalid("retries are 0 or more, and a timeout is a second or more", kind="pipeline_plan", step=name,
                           retries=planned.retries, timeout=planned.timeout_ms / 1000)  # fmt: skip
         self.steps.append(planned)
@@ -241,7 +244,10 @@ def _parameters(function: Callable[..., Any]) -> list[Parameter]:
                               kind="pipeline_plan", parameter=name, default=word)  # fmt: skip
             parameters.append(Parameter(name=name, type=kind, required=False, default=word, computed=True))
         else:
-            parameters.append(Parameter(name=name, type=kind, required=False, default=template_of(own.default)))
+            default = template_of(own.default)
+            if default is not None:
+                default = checked_parameters([{"name": name, "type": kind, "required": True}], {name: default})[name]
+            parameters.append(Parameter(name=name, type=kind, required=False, default=default))
     return parameters
 
 

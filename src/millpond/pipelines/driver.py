@@ -107,6 +107,7 @@ class SparkDriver:
             going, mine = self._going.get(key), Future[dict[str, Any]]()
             if going is None:
                 self._going[key] = mine
+                self._taken.pop(key, None)  # what another worker took has come back
         if going is not None:
             return going.result()
         try:

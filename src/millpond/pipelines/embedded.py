@@ -26,6 +26,7 @@ from littlehorse.model import (
     LHStatus,
     LHTaskError,
     ReportTaskRun,
+    ResumeWfRunRequest,
     RunWfRequest,
     ScheduledTask,
     ScheduledWfRun,
@@ -55,6 +56,7 @@ from millpond.server.workflows.data_watch import LOOK_SECONDS, at_cursor
 from millpond.workflows.engine import key_of
 from millpond.workflows.engine.cron import parse_cron
 from millpond.workflows.engine.pipeline_starts import PARAMETERS, STEP, spec_name
+from millpond.workflows.engine.values.masks import shown
 from millpond.workflows.processor import Applied
 from millpond.workflows.processor.running import running_attempts
 from millpond.workflows.tasks.queues import BEATING, Worker
@@ -79,7 +81,7 @@ _OVER = (LHStatus.COMPLETED, LHStatus.ERROR, LHStatus.EXCEPTION)
 
 @dataclass(frozen=True, slots=True)
 class Ended(ShownAsTable):
-    """A run that has ended: its id, its status, and the outputs of its steps by their names."""
+    """A run that has ended: its id, its status, and the outputs of its steps by their names, secrets masked."""
 
     run: str
     status: str
@@ -136,16 +138,18 @@ class EmbeddedRuns:
         self._engine.stop()
 
     def run(self, declared: Declared, program: Program, inputs: Mapping[str, Any], run: str) -> Ended:
-        """Run a pipeline to its end, or go on with the run of this id.
+        """Run a pipeline to its end, or go on with the run of this id, also with one that was stopped.
 
         Raises: `Invalid`, kind `pipeline_failed`, with the step that failed; as the engine.
         """
         self.define(declared, program)
         self.begin(declared.plan.name, run, inputs)
+        if self.status(run) in ("HALTING", "HALTED"):
+            self._send(ResumeWfRunRequest(wf_run_id=WfRunId(id=run)))
         self.work(lambda: not self.is_over(run))
         row = self._row(WfRun, WfRunId(id=run))
         variable = self._row(Variable, VariableId(wf_run_id=WfRunId(id=run), thread_run_number=0, name="values"))
-        values = extract_value(variable.value) if variable is not None else {}
+        values = extract_value(shown(variable).value) if variable is not None else {}
         if row.status != LHStatus.COMPLETED:
             failure = row.thread_runs[0].error_message
             raise Invalid("the run failed", kind="pipeline_failed", run=run, reason=self._reason or failure,
@@ -255,8 +259,9 @@ class EmbeddedRuns:
         name = f"{planned['name']}" + (f" attempt {scheduled.attempt_number}" if scheduled.attempt_number else "")
         began = self._clock.monotonic()
         report = ReportTaskRun(task_run_id=scheduled.task_run_id, attempt_number=scheduled.attempt_number)
+        seconds = planned.get("timeout_ms", 60_000) / 1000  # the step that finds the parameters has none
         try:
-            async with asyncio.timeout(planned.get("timeout_ms", 60_000) / 1000):
+            async with asyncio.timeout(seconds):
                 output = await tasks.step(planned, values, program, context)
         except LHTaskException as thrown:
             words = f"failed: {thrown.message}"
@@ -266,8 +271,8 @@ class EmbeddedRuns:
             )  # fmt: skip
             report.exception.CopyFrom(thrown_exception)
         except TimeoutError:
-            words = f"its timeout is over after {planned['timeout_ms'] / 1000:g} s (timeout=… at the step raises it)"
-            report.status = TaskStatus.TASK_TIMEOUT
+            words = f"its timeout is over after {seconds:g} s (timeout=… at the step raises it)"
+            report.status = TaskStatus.TASK_FAILED  # a report of a timeout is that of a worker that is gone
             report.error.CopyFrom(LHTaskError(type=LHErrorType.TIMEOUT, message=words))
         except Exception as error:
             words = f"failed: {error}"

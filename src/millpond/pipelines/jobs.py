@@ -23,7 +23,7 @@ from pyspark.sql.types import NumericType, StructType
 from millpond import spark
 from millpond.client.location import parse_location
 from millpond.clock import SystemClock
-from millpond.errors import Closed, Invalid, NotFound
+from millpond.errors import Invalid, NotFound
 from millpond.json_forms import plain
 from millpond.pipelines.branches import branch_to_load
 from millpond.pipelines.programs import call_function
@@ -39,7 +39,7 @@ from millpond.pipelines.requests import (
 )
 from millpond.pipelines.rules import ColumnMeasure, Measures, judge
 from millpond.pipelines.targets import map_for_load
-from millpond.pipelines.tickets import earlier_load, is_void, ticket_of
+from millpond.pipelines.tickets import earlier_load, refuse_void, ticket_of
 from millpond.spark.failures import is_of_spark
 from millpond.stores.files import remove_tree
 
@@ -62,8 +62,7 @@ def _load(session: SparkSession, arguments: Mapping[str, Any]) -> dict[str, Any]
                 frame, pond, name, load_id=ticket_of(key, attempt), max_rejects=target.max_rejects, source=key,
                 synchronise=True, branch=target.branch or None,
             )  # fmt: skip
-        if not result.rows and is_void(pond, ticket_of(key, attempt), result.position):
-            raise Closed("the step was stopped", kind="step_stopped")  # or another worker took it over, too late
+            refuse_void(pond, ticket_of(key, attempt), result)
     on = {"branch": target.branch, "commit": result.commit} if target.branch else {}
     return {"load": result.load, "rows": result.rows, "rejected": result.rejected, "position": result.position, **on}
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
+import signal
 import subprocess
+from codecs import getincrementaldecoder
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
+from io import IncrementalNewlineDecoder
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import urllib3
 
@@ -26,13 +31,16 @@ from millpond.pipelines.reads import commit_of, map_of, maps_among, pinned
 from millpond.pipelines.requests import Target
 from millpond.pipelines.step import Failed, Step
 from millpond.pipelines.targets import map_for_load
-from millpond.pipelines.values import filled
+from millpond.pipelines.tickets import earlier_load, refuse_void, ticket_of, void
+from millpond.pipelines.values import filled, without_skipped
 from millpond.reports.alerts import read_alert
 from millpond.workflows.engine.cron import instant_of, zone_of
 from millpond.workflows.engine.data_starts import mark_of
 from millpond.workflows.engine.pipeline_starts import BRANCH, PARAMETERS, checked_parameters
 
 if TYPE_CHECKING:
+    from io import BufferedReader
+
     import pyarrow as pa
 
     from millpond.client.pond import RemotePond
@@ -44,8 +52,10 @@ CHECK_FAILED = "check-failed"
 """The exception of a check whose rules do not all hold, or whose query finds rows."""
 ITEMS_MAX = 10_000
 _ROWS_SHOWN = 5
-_OUTPUT_CHARACTERS = 10_000
+_OUTPUT_CHARACTERS, _READ_BYTES = 10_000, 65_536
 _SKIPPED = {"$skipped": True}
+_LISTS = {"maps", "loads", "seen"}
+"""Inputs that are lists of outputs, of which some may be of steps that were skipped."""
 
 Job = Callable[[Step, str, dict[str, Any]], Awaitable[dict[str, Any]]]
 Kind = Callable[[Step, dict[str, Any], dict[str, Any]], Awaitable[dict[str, Any]]]
@@ -70,7 +80,12 @@ async def carried_out(
     branch = values["run"].get("branch", "")
 
     def inputs_of(own: dict[str, Any]) -> dict[str, Any]:
-        inputs: dict[str, Any] = filled(planned["inputs"], own)
+        templates = dict(planned["inputs"])
+        for name in _LISTS & set(templates):
+            templates[name] = without_skipped(templates[name], own)
+        if templates.get("maps") != planned["inputs"].get("maps"):  # what is checked is there, or the check says why
+            templates["maps"] = templates["maps"] or planned["inputs"]["maps"]
+        inputs: dict[str, Any] = filled(templates, own)
         return on_branch(planned["kind"], inputs, branch) if branch else inputs
 
     if planned["over"] is None:
@@ -131,19 +146,29 @@ def _branch_of(branch: Any) -> str:
 
 
 async def _load(step: Step, planned: dict[str, Any], inputs: dict[str, Any]) -> dict[str, Any]:
+    attempt = step.context.attempt_number
+    ticket = ticket_of(step.key, attempt)
+
     def work(pond: Pond | RemotePond) -> dict[str, Any]:
         name, files = inputs["map"], inputs["files"]
+        if (entered := earlier_load(pond, step.key, attempt)) is not None:
+            return {"map": name, **entered}
         if "branch" in inputs:
-            return load_on(pond, _branch_of(inputs["branch"]), step.key, inputs)
+            return load_on(pond, _branch_of(inputs["branch"]), ticket, inputs)
         with map_for_load(pond, name, Target(kind=inputs["kind"], value=inputs["value"])):
             result = pond.load_files(
                 files if isinstance(files, list) else [files], name, columns=inputs.get("columns"),
-                written=inputs.get("format"), max_rejects=inputs["max_rejects"], source=step.key,
+                written=inputs.get("format"), max_rejects=inputs["max_rejects"], source=step.key, load_id=ticket,
             )  # fmt: skip
+            refuse_void(pond, ticket, result)
         return {"map": name, "load": result.load, "rows": result.rows, "rejected": result.rejected,
                 "position": result.position}  # fmt: skip
 
-    output: dict[str, Any] = await step.of_pond(work)
+    try:
+        output: dict[str, Any] = await step.of_pond(work)
+    except asyncio.CancelledError:  # the run was stopped, or the timeout is over, and its thread goes on
+        await step.outside(lambda pond: void(pond, ticket))
+        raise
     return output
 
 
@@ -257,23 +282,43 @@ async def _spark(step: Step, planned: dict[str, Any], inputs: dict[str, Any]) ->
 
 
 async def _shell(step: Step, planned: dict[str, Any], inputs: dict[str, Any]) -> dict[str, Any]:
-    def work() -> dict[str, Any]:
-        words = [str(word) for word in inputs["command"]]
-        environment = {**os.environ, **{name: str(value) for name, value in inputs["env"].items()}}
-        done = subprocess.run(
-            words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
-            timeout=planned["timeout_ms"] / 1000,
-        )  # fmt: skip
-        if (log := current_log()) is not None:
-            log.write(done.stdout)
-        output = done.stdout[-_OUTPUT_CHARACTERS:]
-        if done.returncode:
-            last = next((line for line in reversed(output.splitlines()) if line.strip()), "")
-            raise Unavailable("a program failed", kind="pipeline_program_failed", program=words[0],
-                              status=done.returncode, line=last)  # fmt: skip
-        return {"status": 0, "output": output}
+    output: dict[str, Any] | None = await step.retained()
+    if output is None:
+        output = await _program_run([str(word) for word in inputs["command"]], inputs["env"])
+        await step.keep(output)
+    return output
 
-    output: dict[str, Any] = await step.once(work)
+
+async def _program_run(words: list[str], variables: Mapping[str, Any]) -> dict[str, Any]:
+    """The output of a program, which ends, with those that it began, when the attempt is over."""
+    process = subprocess.Popen(
+        words, env={**os.environ, **{name: str(value) for name, value in variables.items()}}, start_new_session=True,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    try:
+        output = await asyncio.to_thread(_said, process)
+    finally:
+        if process.poll() is None:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+    if process.returncode:
+        last = next((line for line in reversed(output.splitlines()) if line.strip()), "")
+        raise Unavailable("a program failed", kind="pipeline_program_failed", program=words[0],
+                          status=process.returncode, line=last)  # fmt: skip
+    return {"status": 0, "output": output}
+
+
+def _said(process: subprocess.Popen[bytes]) -> str:
+    """The last characters of what a program writes until it has ended; all of it is in the log of the attempt."""
+    log, output, data = current_log(), "", b"-"
+    decoder = IncrementalNewlineDecoder(getincrementaldecoder("utf-8")("replace"), translate=True)
+    with process, cast("BufferedReader", process.stdout) as written:
+        while data:
+            data = written.read1(_READ_BYTES)
+            text = decoder.decode(data, final=not data)
+            if log is not None:
+                log.write(text)
+            output = (output + text)[-_OUTPUT_CHARACTERS:]
     return output
 
 
@@ -293,7 +338,7 @@ async def _notify(step: Step, planned: dict[str, Any], inputs: dict[str, Any]) -
             raise Unavailable("nobody answers there", kind="pipeline_notify", place=place, reason=error) from None
         if answer.status >= 500 or answer.status == 429:
             raise Unavailable("it could not be told", kind="pipeline_notify", place=place, status=answer.status)
-        if answer.status >= 400:
+        if answer.status >= 300:  # where it is elsewhere, nobody was told
             raise Invalid("it is refused there", kind="pipeline_notify", place=place, status=answer.status)
         return {"status": answer.status}
 

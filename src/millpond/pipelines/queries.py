@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from millpond.clock import SystemClock
 from millpond.errors import Invalid
 from millpond.pipelines.reads import map_of
 
@@ -69,13 +70,16 @@ def write_rows(reader: pa.RecordBatchReader, file: Path) -> int:
     from pyarrow import parquet
 
     file.parent.mkdir(parents=True, exist_ok=True)
-    staging = file.with_name(f".{file.name}")
+    staging = file.with_name(f".{file.name}.{SystemClock().random_id()}")  # an attempt that is over may write still
     rows = 0
-    with parquet.ParquetWriter(staging, reader.schema, compression="zstd") as writer:
-        for batch in reader:
-            writer.write_batch(batch)
-            rows += batch.num_rows
-    staging.rename(file)
+    try:
+        with parquet.ParquetWriter(staging, reader.schema, compression="zstd") as writer:
+            for batch in reader:
+                writer.write_batch(batch)
+                rows += batch.num_rows
+        staging.rename(file)
+    finally:
+        staging.unlink(missing_ok=True)
     return rows
 
 

@@ -150,10 +150,11 @@ async def _done_by(
         if await asyncio.to_thread(driver.cancel, ticket) and name == "load":
             await step.outside(lambda pond: void(pond, ticket))
         raise
+    else:
+        await step.keep(result)  # whoever leaves a driver lets it forget
+        await asyncio.to_thread(driver.forget, ticket)
     finally:
         _drivers().left(driver)
-    await step.keep(result)
-    await asyncio.to_thread(driver.forget, ticket)
     return result
 
 

@@ -13,11 +13,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from millpond.errors import Closed
+
 if TYPE_CHECKING:
     from millpond.client.pond import RemotePond
+    from millpond.maps.loads.load import LoadResult
     from millpond.pond import Pond
 
-__all__ = ("earlier_load", "is_void", "ticket_of", "void")
+__all__ = ("earlier_load", "refuse_void", "ticket_of", "void")
 
 
 def ticket_of(key: str, attempt: int) -> str:
@@ -55,10 +58,14 @@ def void(pond: Pond | RemotePond, ticket: str) -> dict[str, Any] | None:
     return {"load": ticket, "rows": rows, "rejected": body["rejected"], "position": result.position, **on}
 
 
-def is_void(pond: Pond | RemotePond, ticket: str, position: int) -> bool:
-    """True when a load without rows, which ended at a position of the log, was that of a void ticket."""
-    body = _entered(pond, ticket, position)
-    return bool(body) and not body["parts"]
+def refuse_void(pond: Pond | RemotePond, ticket: str, result: LoadResult) -> None:
+    """Refuse the result of a load whose ticket was void.
+
+    Raises: `Closed`: the step was stopped, or another worker took it over, and this one is too late.
+    """
+    body = {} if result.rows else _entered(pond, ticket, result.position)
+    if body and not body["parts"]:
+        raise Closed("the step was stopped", kind="step_stopped")
 
 
 def _entered(pond: Pond | RemotePond, ticket: str, position: int) -> dict[str, Any]:

@@ -55,7 +55,7 @@ class StepReports:
         """Report that the attempt failed."""
         facts = {"error": error.kind, "reason": error.message, "retryable": str(retryable).lower()}
         self._append(pond, [("failed", 2 * self.attempt + 2, facts)])
-        self._send(pond, "FAIL", error=str(error))
+        self._send(pond, "FAIL", error=self.masked(str(error)))
 
     def succeeded(self, pond: Pond | RemotePond, result: Mapping[str, object]) -> None:
         """Report that the step is done, with those facts of its result that are small."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from typing import Any, Final, Protocol
@@ -92,10 +93,14 @@ def partitions(first: str, last: str, every: str) -> list[str]:
         raise Invalid("a backfill has no such step", kind="backfill", every=every, hint=f"one of: {', '.join(EVERY)}")
     of_time = every == "hour"
     at, stop = (_parsed(text, of_time=of_time) for text in (first, last))
+    if (at.tzinfo is None) is not (stop.tzinfo is None):
+        raise Invalid("one time of a backfill names an offset, and the other none", kind="backfill", first=first,
+                      last=last, hint="give both one, as in 2026-01-31T06:00+01:00, or neither")  # fmt: skip
     texts: list[str] = []
-    while at <= stop and len(texts) <= PARTITIONS_MAX:
-        texts.append((at if of_time else at.date()).isoformat())
-        at = _next_month(at) if every == "month" else at + _STEPS[every]
+    with suppress(OverflowError):  # the calendar ends
+        while at <= stop and len(texts) <= PARTITIONS_MAX:
+            texts.append((at if of_time else at.date()).isoformat())
+            at = _next_month(at) if every == "month" else at + _STEPS[every]
     if not texts or len(texts) > PARTITIONS_MAX:
         raise Invalid("a backfill has some partitions, and not too many", kind="backfill", first=first, last=last,
                       every=every, limit=PARTITIONS_MAX)  # fmt: skip
@@ -142,7 +147,10 @@ class Backfill:
     def advance(self) -> bool:
         """Look at the runs, and begin those that may begin; False when all have ended."""
         for partition, run in tuple(self.going.items()):
-            self._note(partition, self.runs.status(run))
+            if status := self.runs.status(run):
+                self._note(partition, status)
+            else:  # it was deleted: the partition has had no run
+                del self.going[partition]
         for partition in self.partitions:
             if len(self.going) >= self.parallel:
                 break

@@ -17,6 +17,7 @@ import asyncio
 import signal
 import traceback
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, NamedTuple, get_type_hints
 
@@ -56,6 +57,8 @@ END_SECONDS = 30.0
 _CALL_SECONDS = 30.0
 _REPORTS_MAX = 15
 _REPORT_RETRY_SECONDS = 2.0
+_THREADS_MAX = 1_000
+"""Threads for attempts, of which many wait: also when they do, one is left to end an attempt that nobody wants."""
 _STOPPED = "the worker was told to stop"
 
 Function = Callable[..., Awaitable[Any]]
@@ -89,6 +92,7 @@ class TaskWorker:
     async def run(self, ready: Callable[[], object]) -> None:
         """Work on the tasks until it is told to stop; `ready` is called once it can be told."""
         loop = asyncio.get_running_loop()
+        loop.set_default_executor(ThreadPoolExecutor(_THREADS_MAX))
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
         ready()

@@ -154,7 +154,7 @@ class Intake:
 def load_files(
     loading: Loading, reading: Reading, targets: Sequence[str | Path], *, written: str | None = None,
     max_rejects: int = 0, rejects: str | Path | None = None, source: str = "", again: bool = False,
-    advance: Advance | None = None,
+    advance: Advance | None = None, load_id: str | None = None,
 ) -> LoadResult:  # fmt: skip
     """Load files, see `Pond.load_files`."""
     began = loading.clock.monotonic()
@@ -172,7 +172,7 @@ def load_files(
                 advance=_reporting(job, advance or _quiet),
             )  # fmt: skip
             loading.loads.accepted.note_sealed(parts_of(sealed.parts))
-            result = commit_load(loading, sealed.parts, source=source, rejected=sealed.rejected)
+            result = commit_load(loading, sealed.parts, source=source, rejected=sealed.rejected, load_id=load_id)
         finally:
             intake.close()
             remove_tree(folder)

@@ -20,7 +20,7 @@ from millpond.errors import Invalid
 from millpond.json_forms import parse_list, parse_object
 
 __all__ = ("BRANCH", "NAME_OF_SECRET", "PARAMETERS", "STEP", "VALUES", "check_start", "checked_parameters",
-           "parameters_in", "pipeline_name", "spec_name")  # fmt: skip
+           "hides_within", "parameters_in", "pipeline_name", "spec_name")  # fmt: skip
 
 PARAMETERS = "parameters"
 """The kind of the first step of each run: it finds the values of parameters. And the variable that gives them."""
@@ -32,6 +32,16 @@ BRANCH = "@branch"
 """The parameter that each pipeline has: the branch that a run has instead of `main`."""
 NAME_OF_SECRET = re.compile(r"SECRET|TOKEN|PASSW|CREDENTIAL|PRIVATE_KEY|ACCESS_KEY|API_?KEY", re.IGNORECASE)
 """Parameters and variables whose values nobody is shown."""
+
+
+def hides_within(name: str, values: Mapping[str, Any], *, hides: bool) -> bool:
+    """True when a value of this name among others is a secret, by its name, or as they are within one.
+
+    >>> hides_within("API_token", {}, hides=False), hides_within("rows", {"path": "a", "rows": 1}, hides=True)
+    (True, False)
+    """
+    is_table = "path" in values or "map" in values  # of a step that is called so
+    return NAME_OF_SECRET.search(name) is not None or (hides and not is_table)
 
 
 def spec_name(pipeline: str) -> str:
@@ -97,7 +107,8 @@ def checked_parameters(declared: list[dict[str, Any]], inputs: Mapping[str, Any]
 
 
 def _json(text: str) -> Any:
-    return parse_list(f"[{text}]")[0]
+    (value,) = parse_list(f"[{text}]")
+    return value
 
 
 _READ: dict[str, Callable[[str], Any]] = {

@@ -11,7 +11,7 @@ from typing import Any, Final
 from littlehorse.model import NodeRun, TaskRun, Variable, VariableValue
 
 from millpond.json_forms import FormError, parse_object, to_json
-from millpond.workflows.engine.pipeline_starts import NAME_OF_SECRET, PARAMETERS, STEP, VALUES
+from millpond.workflows.engine.pipeline_starts import NAME_OF_SECRET, PARAMETERS, STEP, VALUES, hides_within
 from millpond.workflows.engine.work import M, copied
 
 __all__ = (
@@ -68,13 +68,16 @@ def _mask_secrets(value: VariableValue) -> None:
             value.json_obj = to_json(_without_secrets(parse_object(value.json_obj))).decode()
 
 
-def _without_secrets(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {
-            name: MASK if isinstance(own, str | int | float) and NAME_OF_SECRET.search(name) else _without_secrets(own)
-            for name, own in value.items()
-        }
-    return [_without_secrets(own) for own in value] if isinstance(value, list) else value
+def _without_secrets(value: Any, *, hides: bool = False) -> Any:
+    match value:
+        case dict():
+            return {name: _without_secrets(own, hides=hides_within(name, value, hides=hides))
+                    for name, own in value.items()}  # fmt: skip
+        case list():
+            return [_without_secrets(own, hides=hides) for own in value]
+        case str() | int() | float() if hides:
+            return MASK
+    return value
 
 
 def _mask_fields(value: VariableValue) -> None:

@@ -1,0 +1,322 @@
+"""Steps of pipelines as they are carried out: stopped, tried again, answered, and their programs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any, cast
+
+import pyarrow as pa
+import pytest
+
+pytest.importorskip("littlehorse")
+
+from littlehorse.config import LHConfig
+from littlehorse.exceptions import LHTaskException
+
+import millpond
+from millpond.cli.workflows.task_worker import TaskWorker
+from millpond.client.wire_errors import to_wire
+from millpond.errors import Closed, Invalid, Unavailable
+from millpond.kernel.steps import listening
+from millpond.pipelines import tasks
+from millpond.pipelines.attempt_logs import AttemptLog
+from millpond.pipelines.driver import SparkDriver, _Line, _Process, began_of
+from millpond.pipelines.queries import write_rows
+from millpond.pipelines.step import held
+from millpond.pipelines.step_lineage import StepLineage
+from millpond.pond import Pond
+from millpond.reports.steps import StepReports
+from tests.unit.test_step_keys import Attempts
+
+VALUES: dict[str, Any] = {"run": {"id": "r", "key": "run"}}
+
+
+@pytest.fixture
+def pond(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pond]:
+    monkeypatch.setenv("MILLPOND_POND", "here")
+    monkeypatch.setenv("MILLPOND_PIPELINE_FILES", str(tmp_path / "files"))
+    with millpond.open(tmp_path / "pond", create=True) as opened, held("here", opened):
+        yield opened
+
+
+def done(attempts: Attempts, kind: str, inputs: dict[str, Any], **values: Any) -> Any:
+    """An attempt at a step, not begun yet."""
+    planned = {"name": "own", "kind": kind, "pipeline": "p", "inputs": inputs, "when": None, "over": None}
+    return tasks.step(planned, VALUES | values, {}, attempts.next())
+
+
+def load(file: Path, **more: Any) -> dict[str, Any]:
+    return {"files": str(file), "map": "weather", "kind": "state", "value": "temp double", "max_rejects": 0} | more
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    made = tmp_path / "rows.csv"
+    made.write_text("key,temp\nJFK,39.0\n")
+    return made
+
+
+def loads(pond: Pond) -> int:
+    return sum(entry.kind == "load" and bool(entry.body["rows"]) for entry in pond.log.entries(0))
+
+
+@pytest.mark.parametrize("branch", [{}, {"branch": "own"}], ids=["main", "branch"])
+def test_a_load_whose_attempt_is_stopped_does_not_enter_afterwards(
+    pond: Pond, file: Path, branch: dict[str, str]
+) -> None:
+    here, go = threading.Event(), threading.Event()
+
+    def wait(name: str) -> None:
+        if name == "layers.layer_written" and not here.is_set():
+            here.set()
+            assert go.wait(20)
+
+    attempts = Attempts()
+
+    async def stopped() -> None:
+        task = asyncio.create_task(done(attempts, "load", load(file, **branch)))
+        await asyncio.to_thread(here.wait, 20)
+        task.cancel()
+        await asyncio.wait({task}, timeout=20)
+        assert task.cancelled()
+        go.set()
+        await asyncio.get_running_loop().shutdown_default_executor()  # the thread of the load has ended
+
+    with listening(wait):
+        asyncio.run(stopped())
+    assert loads(pond) == 0
+    assert asyncio.run(done(attempts, "load", load(file, **branch)))["rows"] == 1
+    assert loads(pond) == 1
+
+
+def test_a_load_that_was_entered_before_its_worker_was_lost_is_the_result_of_the_next_attempt(
+    pond: Pond, file: Path
+) -> None:
+    class Lost(Attempts):
+        async def execute_and_checkpoint(self, work: Callable[[object], Any]) -> Any:
+            if self.attempt_number == 0 and loads(pond):
+                raise ConnectionError("the worker is gone")
+            return await super().execute_and_checkpoint(work)
+
+    attempts = Lost()
+    with pytest.raises(RuntimeError):
+        asyncio.run(done(attempts, "load", load(file)))
+    file.write_text("key,temp\nJFK,39.0\nLGA,1.0\n")  # it goes on growing
+    output = asyncio.run(done(attempts, "load", load(file)))
+    assert (output["map"], output["rows"], loads(pond)) == ("weather", 1, 1)
+
+
+def test_tables_of_two_attempts_at_once_are_whole(tmp_path: Path) -> None:
+    schema, file = pa.schema([("a", pa.int64())]), tmp_path / "own.parquet"
+
+    def batches(values: range, besides: Callable[[], object] = lambda: None) -> pa.RecordBatchReader:
+        def made() -> Iterator[pa.RecordBatch]:
+            yield pa.record_batch([pa.array(values)], schema=schema)
+            besides()
+            yield pa.record_batch([pa.array(values)], schema=schema)
+
+        return pa.RecordBatchReader.from_batches(schema, made())
+
+    # The first one is over, and its thread goes on while the second one writes.
+    second = batches(range(3), lambda: None)
+    assert write_rows(batches(range(1000), lambda: write_rows(second, file)), file) == 2000
+    from pyarrow import parquet
+
+    assert parquet.read_table(file)["a"].to_pylist() == [*range(1000), *range(1000)]
+    assert [own.name for own in tmp_path.iterdir()] == ["own.parquet"]
+
+
+# -- programs -----------------------------------------------------------------------------------------
+
+
+def program(*words: str) -> dict[str, Any]:
+    return {"command": list(words), "env": {}}
+
+
+@pytest.mark.usefixtures("process", "pond")
+def test_a_program_may_write_any_bytes_and_the_last_characters_are_its_output() -> None:
+    output = asyncio.run(done(Attempts(), "shell", program("printf", r"caf\351\r\nend")))
+    assert output == {"status": 0, "output": "caf\ufffd\nend"}
+    output = asyncio.run(done(Attempts(), "shell", program("sh", "-c", "seq 20000; cat")))
+    assert len(output["output"]) == 10_000 and output["output"].endswith("19999\n20000\n")
+    with pytest.raises(RuntimeError, match="status=3 line=so"):
+        asyncio.run(done(Attempts(), "shell", program("sh", "-c", "echo so; exit 3")))
+    with pytest.raises(LHTaskException, match="the system refused"):
+        asyncio.run(done(Attempts(), "shell", program("no-such-program")))
+
+
+@pytest.mark.usefixtures("process", "pond")
+def test_a_program_ends_with_all_that_it_began_when_its_attempt_is_stopped(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+
+    async def stopped() -> None:
+        task = asyncio.create_task(done(Attempts(), "shell", program("sh", "-c", f"sleep 1000 > {pipe}; true")))
+        held_open = await asyncio.to_thread(pipe.open)  # it is there when the inner program has opened it
+        task.cancel()
+        await asyncio.wait({task}, timeout=20)
+        assert task.cancelled()
+        assert await asyncio.wait_for(asyncio.to_thread(held_open.read), 20) == ""
+        held_open.close()
+
+    asyncio.run(stopped())
+
+
+# -- what is told, and what is not --------------------------------------------------------------------
+
+
+def test_who_is_told_elsewhere_was_not_told(pond: Pond) -> None:
+    class Elsewhere(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.send_response(301)
+            self.send_header("Location", "https://elsewhere.example/")
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None: ...
+
+    server = HTTPServer(("127.0.0.1", 0), Elsewhere)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        place = f"http://127.0.0.1:{server.server_port}/"
+        with pytest.raises(LHTaskException, match=r"it is refused there.*status=301"):
+            asyncio.run(done(Attempts(), "notify", {"place": place, "fields": {"a": 1}}))
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def test_a_check_that_fails_tells_no_secret(pond: Pond) -> None:
+    inputs = {"query": "select {api_token} as token", "inputs": {"api_token": {"$value": ["api_token"]}},
+              "engine": "local", "finds_nothing": True, "maps": [], "limits": {}}  # fmt: skip
+    with pytest.raises(LHTaskException) as failed:
+        asyncio.run(done(Attempts(), "check", inputs, api_token="hunter2222"))
+    assert "'token': '***'" in failed.value.message and "hunter2222" not in failed.value.message
+    assert json.loads(failed.value.content.json_obj)["first"] == ["{'token': '***'}"]
+
+
+def test_lineage_of_a_failure_tells_no_secret(pond: Pond) -> None:
+    class Lineage:
+        def send(self, *about: Any) -> None:
+            heard.append(str(about))
+
+    heard: list[str] = []
+    log = AttemptLog(values={"api_token": "hunter2222"})
+    reports = StepReports("q", "j", "k", {}, 0, 0.0, log.masked, cast("StepLineage", Lineage()))
+    reports.failed(pond, Invalid("hunter2222 is refused"), retryable=False)
+    assert "*** is refused" in heard[-1] and "hunter2222" not in "".join(heard)
+
+
+def test_a_skipped_output_is_refused_and_left_out_where_there_are_several(pond: Pond, file: Path) -> None:
+    skipped = {"off": {"$skipped": True}}
+    with pytest.raises(LHTaskException, match=r"the step was skipped.*step=off"):
+        asyncio.run(done(Attempts(), "python", {"arguments": [{"$value": ["off"]}]}, **skipped))
+    asyncio.run(done(Attempts(), "load", load(file)))
+    check = {"query": "", "engine": "local", "inputs": {}, "finds_nothing": True, "limits": {"rows_min": 1},
+             "maps": [{"$value": ["off"]}, {"$value": ["on"]}]}  # fmt: skip
+    on = {"map": "weather", "rows": 1}
+    assert asyncio.run(done(Attempts(), "check", check, on=on, **skipped))["passed"]
+    with pytest.raises(LHTaskException, match="the step was skipped"):
+        asyncio.run(done(Attempts(), "check", check | {"maps": [{"$value": ["off"]}]}, **skipped))
+
+
+# -- drivers ------------------------------------------------------------------------------------------
+
+
+def test_a_result_is_kept_before_its_driver_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    acts: list[str] = []
+
+    class Driver:
+        def run(self, *_: Any, **__: Any) -> dict[str, Any]:
+            return {"n": 1}
+
+        def status(self, _: str) -> dict[str, Any]:
+            return {}
+
+        def forget(self, _: str) -> None:
+            acts.append("forgotten")
+
+        def left(self, _: object) -> None:
+            acts.append("left")
+
+    class Own:
+        context, pond, key = Attempts().next(), "here", "k"
+
+        def watched(self) -> None:
+            return None
+
+        async def keep(self, _: object) -> None:
+            acts.append("kept")
+
+    driver = Driver()
+    monkeypatch.setattr(tasks, "_drivers", lambda: driver)
+    place = {"ticket": "k", "attempt": 0}
+    asyncio.run(tasks._done_by(cast("SparkDriver", driver), place, cast("Any", Own()), "query", {}))
+    assert acts == ["kept", "forgotten", "left"]
+
+
+def test_a_job_that_came_back_from_another_worker_is_cancelled(tmp_path: Path) -> None:
+    own, other = socket.socketpair()
+    arrived = threading.Event()
+
+    def answer() -> None:
+        requests = 0
+        for line in other.makefile("rb"):
+            row, answer = json.loads(line), None
+            if "job" in row:
+                requests += 1
+                answer = {"key": row["key"], "taken": True} if requests == 1 else None
+                if requests == 2:
+                    arrived.set()
+            elif "cancel" in row:
+                stopped = to_wire(Closed("the step was stopped", kind="step_stopped"))
+                answer = {"key": row["cancel"], "error": stopped, "usable": True}
+            if answer is not None:
+                other.sendall(json.dumps(answer).encode() + b"\n")
+
+    with closing(own), closing(other), ThreadPoolExecutor() as pool:
+        pool.submit(answer)
+        driver, process = SparkDriver("local"), _Process(os.getpid(), began_of(os.getpid()))
+        driver._line = _Line(tmp_path, process, own, own.makefile("rb"))
+        with pytest.raises(Unavailable, match="another worker has taken"):
+            driver.run("k", "load", {})
+        running = pool.submit(driver.run, "k", "load", {}, again=True)
+        assert arrived.wait(20)
+        is_ours = driver.cancel("k")
+        other.shutdown(socket.SHUT_RDWR)  # whatever it says: nobody waits for ever
+        assert is_ours
+        with pytest.raises(Closed, match="was stopped"):
+            running.result()
+
+
+def test_attempts_that_wait_leave_a_worker_a_thread_to_stop_one() -> None:
+    go = threading.Event()
+
+    async def attempts(loop: asyncio.AbstractEventLoop) -> None:
+        blocked = [loop.run_in_executor(None, go.wait, 20) for _ in range(100)]
+        await asyncio.wait_for(asyncio.to_thread(int), 10)
+        go.set()
+        await asyncio.gather(*blocked)
+
+    async def worked() -> None:
+        loop, own = asyncio.get_running_loop(), TaskWorker({}, LHConfig(), str)
+
+        def ready() -> None:
+            tried.append(loop.create_task(attempts(loop)))
+            tried[0].add_done_callback(lambda _: own.stop())
+
+        tried: list[asyncio.Task[None]] = []
+        await own.run(ready)
+        go.set()
+        await tried[0]
+
+    asyncio.run(worked())
