@@ -73,7 +73,6 @@ def test_a_frame_and_files_are_loaded_on_a_branch(spark: SparkSession, pond: Pon
 
 
 def test_loads_on_a_branch_that_cannot_be_are_refused_and_leave_nothing(spark: SparkSession, pond: Pond) -> None:
-    pond.create_map("fields", kind="state", value="n long", store="layers")
     pond.branch("fix", source="main")
     frame = counted(spark, 0, 9)
     with pytest.raises(NotFound, match="branch"):
@@ -82,8 +81,6 @@ def test_loads_on_a_branch_that_cannot_be_are_refused_and_leave_nothing(spark: S
         mp.load(frame, pond.at("main"), "numbers")
     with pytest.raises(Invalid, match="epochs are of main"):
         mp.load(frame, pond, "numbers", branch="fix", epoch=3)
-    with pytest.raises(Invalid, match="extra=add"):
-        mp.load(frame.selectExpr("key", "value as n", "1 as more"), pond, "fields", extra="add", branch="fix")
     with pytest.raises(PySparkException, match="no number"):
         mp.load(frame.selectExpr("key", "value + raise_error('no number') as value"), pond, "numbers", branch="fix")
     assert len(list(pond.refs.log("fix"))) == len(list(pond.refs.log("main")))
