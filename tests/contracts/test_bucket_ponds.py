@@ -77,8 +77,9 @@ def test_events_are_those_of_a_folder(url: str, tmp_path: Path) -> None:
         assert pond.sql("select count(*) as n from events where queue = 'etl'").to_pylist() == [{"n": 3}]
         watch.close()
         assert pond.verify(full=True).ok
-        with pytest.raises(Invalid, match="not copied"):
-            millpond.copy(url, tmp_path / "copied")
+        millpond.copy(url, tmp_path / "copied")
+        with millpond.open(tmp_path / "copied") as copied:
+            assert [event.payload[:3] for event in copied.events.read("etl", "nightly")] == [b"one", b"xxx", b"two"]
         assert pond.events.delete("etl", "nightly") == 3
         assert pond.collect_garbage().retained >= 1
         assert other.collect_garbage(dry_run=True, grace="1m").files == 0
