@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from millpond.errors import Conflict, Unavailable
 from millpond.kernel.steps import step
-from millpond.maps.log.log import head_of
 from millpond.maps.model.catalogue import altered_map, created_map, find_map, known_map, list_maps
 from millpond.maps.model.definition import MapDefinition, Store, folder_name, store_of
 from millpond.maps.model.field_changes import CHANGES
@@ -36,7 +35,11 @@ def copy_begun(tx: ReadTransaction) -> bool:
     """True while the files of a copy come, see `copies/copy.py`, whose rows will name them. One that was given up is
     gone on with as long as the pond has no entries of its own.
     """
-    return tx.get(COPIED.packed) == COPY_BEGUN and not head_of(tx).position
+    if tx.get(COPIED.packed) != COPY_BEGUN:
+        return False
+    from millpond.maps.log.log import head_of
+
+    return not head_of(tx).position
 
 
 class PondCatalogue:

@@ -191,8 +191,9 @@ def typed_spans(where: pc.Expression, schema: pa.Schema) -> dict[str, Span]:
 def _of_its_type(span: Span, schema: pa.Schema, name: str) -> bool:
     """True when the bounds can be compared with the column: Arrow's own expressions compare anything with anything."""
     bounds = [bound for bound in (span.lower, span.upper, *(span.points or ())) if bound is not None]
-    text = name in schema.names and pa.types.is_string(schema.field(name).type)
-    return all(isinstance(bound, str if text else int | float | Decimal) for bound in bounds)
+    kind = schema.field(name).type if name in schema.names else pa.null()
+    form: Any = str if pa.types.is_string(kind) else date if pa.types.is_date(kind) else int | float | Decimal
+    return all(isinstance(bound, form) for bound in bounds)
 
 
 def _of_tuples(parts: Sequence[Any]) -> Condition:
