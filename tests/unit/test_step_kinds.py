@@ -43,6 +43,7 @@ VALUES: dict[str, Any] = {"run": {"id": "r", "key": "run"}}
 @pytest.fixture
 def pond(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pond]:
     monkeypatch.setenv("MILLPOND_POND", "here")
+    monkeypatch.setenv("MILLPOND_MAPS_STORE", "layers")
     monkeypatch.setenv("MILLPOND_PIPELINE_FILES", str(tmp_path / "files"))
     with millpond.open(tmp_path / "pond", create=True) as opened, held("here", opened):
         yield opened
@@ -174,6 +175,7 @@ def test_a_program_ends_with_all_that_it_began_when_its_attempt_is_stopped(tmp_p
 # -- what is told, and what is not --------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("process")
 def test_who_is_told_elsewhere_was_not_told(pond: Pond) -> None:
     class Elsewhere(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -200,8 +202,8 @@ def test_a_check_that_fails_tells_no_secret(pond: Pond) -> None:
               "engine": "local", "finds_nothing": True, "maps": [], "limits": {}}  # fmt: skip
     with pytest.raises(LHTaskException) as failed:
         asyncio.run(done(Attempts(), "check", inputs, api_token="hunter2222"))
-    assert "'token': '***'" in failed.value.message and "hunter2222" not in failed.value.message
-    assert json.loads(failed.value.content.json_obj)["first"] == ["{'token': '***'}"]
+    assert '"token":"***"' in failed.value.message and "hunter2222" not in failed.value.message
+    assert json.loads(failed.value.content.json_obj)["first"] == ['{"token":"***"}']
 
 
 def test_lineage_of_a_failure_tells_no_secret(pond: Pond) -> None:

@@ -301,6 +301,7 @@ async def _program_run(words: list[str], variables: Mapping[str, Any]) -> dict[s
         if process.poll() is None:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
     if process.returncode:
         last = next((line for line in reversed(output.splitlines()) if line.strip()), "")
         raise Unavailable("a program failed", kind="pipeline_program_failed", program=words[0],

@@ -124,7 +124,7 @@ def check_plan(plan: Plan) -> Plan:
         inner, outer = ("item" in names_in(template) for template in (step.inputs, [step.when, step.over]))
         if outer or (inner and step.over is None):
             raise Invalid("an item is there in the inputs of a step with over", kind="pipeline_plan", step=step.name,
-                          hint="say over, with a list; the step's when is looked at once, before the first item")  # fmt: skip
+                          hint="say over, with a list; when is looked at once, before the first item")  # fmt: skip
         for name in step.takes():
             if name not in there:
                 raise Invalid("a step takes what comes after it, or nowhere", kind="pipeline_plan", step=step.name,

@@ -120,10 +120,11 @@ async def while_admitted(request: Request, pieces: AsyncGenerator[bytes, None]) 
 
     Raises: as the route's `admit`, such as `Denied` once the token was revoked or has expired.
     """
-    route = request.scope["route"]
+    route = request.scope.get("route")
     async with aclosing(pieces):
         async for piece in pieces:
-            route.dialect.admit(request, route.needs)
+            if route is not None:
+                route.dialect.admit(request, route.needs)
             yield piece
 
 

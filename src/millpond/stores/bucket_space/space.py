@@ -55,6 +55,7 @@ FOLLOWED_SECONDS = 60.0
 """A write on an older copy follows first: what it would put may be a number that was trimmed long ago."""
 RUNS_MAX = 100
 NEVER = float("-inf")
+_LOOKS_MAX = 8
 RUNS_AT_ONCE = 8
 """The runs without a pause: whoever pauses comes back to a log that has gone on, and loses again."""
 CONTENDED_SECONDS = 10.0
@@ -242,8 +243,10 @@ class BucketSpace:
         Raises: `Corrupt`, naming the object; `Denied`, `Unavailable`.
         """
         before: Checkpoint | None = None
+        looks = 0
         while True:
             checkpoint, _ = self._checkpoints.current()
+            looks = looks + 1 if checkpoint == before else 1
             try:
                 rows = Rows.of(self._checkpoints.rows(checkpoint))
             except Replaced:
@@ -253,7 +256,7 @@ class BucketSpace:
             last = self._log.last_listed(copy.number)
             for content in self._log.read_listed(copy.number + 1, last):
                 if isinstance(content, Trimmed):
-                    if checkpoint == before:  # no newer one has come
+                    if looks == _LOOKS_MAX:  # no newer one has come, and no bucket is wrong so often
                         raise damaged(
                             CHECKPOINT, self.objects.where, f"batch {content.number} is gone, and it does not have it"
                         )
