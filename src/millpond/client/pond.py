@@ -240,12 +240,8 @@ class RemotePond(PondFace):
         from millpond.tables import EventTable, run_table, version_tables
 
         events, versions = EventTable(lambda: self.events), version_tables(lambda: self.repositories)
-        return query(
-            _QueryablePond(self),
-            text,
-            [events, *versions, run_table(lambda: RemoteRuns(self.nodes))],
-            known_at=known_at,
-        )
+        runs = run_table(lambda: RemoteRuns(self.nodes))
+        return query(_QueryablePond(self), text, [events, *versions, runs], known_at=known_at)
 
     def verify(self, *, full: bool = False) -> Report:
         """Check every invariant on every node, see `Pond.verify`; a node that cannot be reached is a problem.

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from millpond.errors import Unavailable
-from millpond.tables.runs import RUNS
+from millpond.tables.runs import IDS_MAX, RUNS
 
 if TYPE_CHECKING:
     from millpond.client.transport import Nodes
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 __all__ = ("RemoteRuns",)
 
 _PATH = "/v1/runs"
-_IDS = 100
 
 
 class RemoteRuns:
@@ -37,7 +36,7 @@ class RemoteRuns:
 
     def named(self, tenant: str, ids: Sequence[str]) -> list[Row]:
         """The runs of some ids."""
-        chunks = (ids[start : start + _IDS] for start in range(0, len(ids), _IDS))
+        chunks = (ids[start : start + IDS_MAX] for start in range(0, len(ids), IDS_MAX))
         return [row for some in chunks for row in _rows(self._ask(_PATH, {"tenant": tenant, "id": list(some)}))]
 
     def page(self, tenant: str, search: RunSearch, bookmark: bytes) -> tuple[list[Row], bytes | None]:

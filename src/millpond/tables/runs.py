@@ -31,10 +31,12 @@ if TYPE_CHECKING:
     from millpond.kernel.space import Space
     from millpond.workflows.processor import ReadRows
 
-__all__ = ("RUNS", "RunReading", "RunRows", "RunSearch", "run_table", "runs_in")
+__all__ = ("IDS_MAX", "RUNS", "RunReading", "RunRows", "RunSearch", "run_table", "runs_in")
 
 T = TypeVar("T")
 PAGE = 500
+IDS_MAX = 100
+"""The ids that one request to a node asks for."""
 PARTS_MAX = 100
 """Pairs of a workflow and a status that are searched one by one; where there are more, all runs are read."""
 _TEXT = pa.string()

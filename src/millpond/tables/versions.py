@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from millpond.errors import NotFound
 from millpond.tables.rows import TIME, Left, Row, RowTable
+from millpond.times.instants import INSTANT_MAX
 from millpond.versions.paging import CommonPrefix
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ("version_tables",)
 
 PAGE = 500
-_SECONDS_MAX = 253_402_300_799
+_SECONDS_MAX = INSTANT_MAX // 1000
 """The last second of the year 9999: a commit may say anything, and DuckDB shows no other time."""
 _TEXT = pa.string()
 _REPOSITORIES = pa.schema(

@@ -30,7 +30,7 @@ from millpond.server.console.spec_graphs import drawings, states_of, threads_of
 from millpond.server.dispatch import Routes
 from millpond.server.routes.table import On
 from millpond.server.stream_rights import may_stream
-from millpond.times.instants import parse_instant
+from millpond.times.instants import INSTANT_MAX, parse_instant
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -48,8 +48,6 @@ __all__ = (
 
 T = TypeVar("T")
 _STEPS_MAX = 200
-_BEFORE_MAX = 253_402_300_799_999
-"""The last millisecond of the year 9999."""
 _SKIP_MAX = 10_000
 """The runs of one millisecond that a page may begin behind."""
 COUNTED_MAX = 1_000
@@ -67,7 +65,7 @@ def routes(node: Node) -> Routes:
     @router.get("", SIGNED_IN, summary="Runs")
     def list_runs(
         request: Request, caller: Caller, workflow: str = "", status: str = "", tenant: str = TENANT,
-        before: Annotated[int, Meta(ge=0, le=_BEFORE_MAX)] = 0, skip: Annotated[int, Meta(ge=0, le=_SKIP_MAX)] = 0,
+        before: Annotated[int, Meta(ge=0, le=INSTANT_MAX)] = 0, skip: Annotated[int, Meta(ge=0, le=_SKIP_MAX)] = 0,
         since: str = "", until: str = "", tag: list[str] = [],  # noqa: B006, nobody changes it
     ) -> Response:  # fmt: skip
         """A page of runs, the newest first, that meet all conditions; a `tag` is NAME=VALUE of a searchable input."""

@@ -11,6 +11,7 @@ import pyarrow as pa
 from msgspec import UNSET, UnsetType
 
 from millpond.json_forms import to_json
+from millpond.times.instants import INSTANT_MAX
 from millpond.versions.objects.entries import DEFAULT_CONTENT_TYPE, read_metadata
 from millpond.versions.objects.uploads import physical_address, physical_addresses
 from millpond.versions.paging import CommonPrefix
@@ -27,7 +28,7 @@ _INLINE = frozenset((
     "image/jpeg", "image/png", "image/webp", "text/csv", "text/plain", "video/mp4", "video/webm",
 ))  # fmt: skip
 """Media types that a browser may show where it found them: none of them runs a script."""
-_MTIME_MAX = 253_402_300_799
+_MTIME_MAX = INSTANT_MAX // 1000
 """The last second of the year 9999: a header has no later one."""
 
 

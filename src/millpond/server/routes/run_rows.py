@@ -18,11 +18,10 @@ from starlette.requests import Request
 
 from millpond.errors import Invalid
 from millpond.nodes.tokens import Caller
-from millpond.server.console.actions import allowed
 from millpond.server.console.runs import TENANT, absent, bookmark_in, calling, tenants_of
 from millpond.server.dispatch import Routes
 from millpond.server.routes.table import On, read
-from millpond.tables.runs import RUNS, RunRows, RunSearch
+from millpond.tables.runs import IDS_MAX, RUNS, RunRows, RunSearch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,10 +30,9 @@ if TYPE_CHECKING:
     from millpond.server.console.runs import Calls
     from millpond.workflows.processor import ReadRows
 
-__all__ = ("IDS_MAX", "RunResponse", "RunsOf", "RunsResponse", "TenantsResponse", "routes")
+__all__ = ("RunResponse", "RunsOf", "RunsResponse", "TenantsResponse", "routes")
 
 T = TypeVar("T")
-IDS_MAX = 100
 
 
 class RunResponse(msgspec.Struct):
@@ -75,7 +73,7 @@ class RunsOf(RunRows):
         caller = self.calls.caller
         named = [name for name in caller.patterns("read", "tenant") if not set(name) & set("*?[")]
         names = dict.fromkeys([*tenants_of(self.calls), *named])
-        return [name for name in names if allowed(caller, "read", On.TENANT, name)]
+        return [name for name in names if caller.may_tenant("read", name)]
 
     def read(self, tenant: str, act: Callable[[ReadRows], T]) -> T:
         """The rows that a search reads."""
