@@ -17,7 +17,7 @@ from tests.ports import free_ports
 from tests.rings.forked import script
 from tests.rings.servers import shared
 
-PORTS = ("7433", "7434", "7435")
+PORTS = ("7433", "7434", "7435", "7443", "7453")
 
 
 class Shell:
@@ -25,7 +25,7 @@ class Shell:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.ports = dict(zip(PORTS, map(str, free_ports(3)), strict=True))
+        self.ports = dict(zip(PORTS, map(str, free_ports(len(PORTS))), strict=True))
         self.jobs: dict[int, subprocess.Popen[bytes]] = {}
         self.starting: list[str] = []
         programs = folder / ".bin"

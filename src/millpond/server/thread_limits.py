@@ -9,10 +9,12 @@ away, or when it has taken `NodeLimits.question_seconds`: loops over rows look f
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import anyio
+import anyio.from_thread
 import anyio.to_thread
 from starlette.requests import ClientDisconnect, Request
 
@@ -26,7 +28,7 @@ from millpond.server.shares import Shares, Turns
 if TYPE_CHECKING:
     from millpond.nodes.node import Node
 
-__all__ = ("WAITERS_MAX", "FairThreads", "in_large_thread", "in_short_thread", "in_thread", "in_thread_of")
+__all__ = ("WAITERS_MAX", "FairThreads", "in_large_thread", "in_short_thread", "in_thread", "in_thread_of", "on_loop")
 
 WAITERS_MAX = 256
 
@@ -89,6 +91,16 @@ async def in_thread_of(request: Request, needs: RouteNeeds, act: Callable[[], An
     if needs.work is Work.LARGE:
         return await in_large_thread(request, act)
     return await (in_short_thread(request, act) if needs.right is not None else anyio.to_thread.run_sync(act))
+
+
+def on_loop(act: Callable[Params, Coroutine[Any, Any, Answer]], *args: Params.args, **options: Params.kwargs) -> Answer:
+    """Do something on the event loop, from a thread of a request, outside the scope of that request.
+
+    `anyio.from_thread.run` does it within: once the sender has gone, what waits there waits for a cancellation
+    that does not come.
+    """
+    loop = anyio.from_thread.run_sync(asyncio.get_running_loop)
+    return asyncio.run_coroutine_threadsafe(act(*args, **options), loop).result()
 
 
 def _check(request: Request) -> Callable[[], None]:

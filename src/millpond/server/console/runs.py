@@ -5,7 +5,7 @@ They call the methods of the service of workflows, with the rights and the acces
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -30,6 +30,7 @@ from millpond.server.console.spec_graphs import drawings, states_of, threads_of
 from millpond.server.dispatch import Routes
 from millpond.server.routes.table import On
 from millpond.server.stream_rights import may_stream
+from millpond.server.thread_limits import on_loop
 from millpond.times.instants import INSTANT_MAX, parse_instant
 
 if TYPE_CHECKING:
@@ -143,7 +144,7 @@ def may_press(request: Request, caller: Caller, tenant: str) -> list[str]:
     from millpond.server.workflows.access import need_of
 
     access = front.workflows.about.access
-    return [name for name in names if from_thread.run(access.may, caller, need_of(ACTIONS[name].method), tenant)]
+    return [name for name in names if on_loop(access.may, caller, need_of(ACTIONS[name].method), tenant)]
 
 
 def calls_of(request: Request, **noted: object) -> tuple[Calls, str]:
@@ -179,7 +180,7 @@ class Calls:
 
         Raises: as the method.
         """
-        return from_thread.run(self._called, method, message, token=self.token)
+        return self._run(self._called, method, message)
 
     def all(self, method: str, messages: Iterable[Any]) -> list[Any]:
         """The answers of a method to several messages, at one turn; None to what is not there."""
@@ -194,7 +195,7 @@ class Calls:
                 await checkpoint()
             return answers
 
-        return from_thread.run(called)
+        return on_loop(called)
 
     def rows(self, method: str, act: Callable[[ReadRows], T]) -> T:
         """The result of a function that reads rows as they are stored, for a caller that may call a method.
@@ -206,7 +207,10 @@ class Calls:
             await self._admitted(method)
             return await self.service.about.read(self.tenant, act)
 
-        return from_thread.run(read, token=self.token)
+        return self._run(read)
+
+    def _run(self, act: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> T:
+        return on_loop(act, *args) if self.token is None else from_thread.run(act, *args, token=self.token)
 
     async def _admitted(self, method: str) -> Call[WorkflowService]:
         from millpond.server.rpc.dispatch import Call

@@ -17,10 +17,10 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-import anyio.from_thread
 from starlette.requests import ClientDisconnect
 
 from millpond.errors import MillpondError
+from millpond.server.thread_limits import on_loop
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -90,7 +90,7 @@ class BodyStream:
         while piece or not self._ended:
             if piece:
                 yield piece
-            piece = anyio.from_thread.run(self._piece) if not self._ended else b""
+            piece = on_loop(self._piece) if not self._ended else b""
 
 
 @contextmanager
