@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from millpond.errors import Invalid
 from millpond.server.lakefs.addresses import check_source
+from millpond.server.lakefs.byte_ranges import parse_range
 from millpond.server.lakefs.call import Call
 from millpond.server.lakefs.dialect import operations
 from millpond.server.lakefs.errors import ApiError
@@ -96,15 +97,16 @@ class SignedPart(msgspec.Struct):
 
 
 class CopySource(msgspec.Struct):
-    """An object to copy."""
+    """An object to copy; `range`: the part of its bytes, as a header has it."""
 
     repository: str
     ref: str
     path: str
+    range: str | None = None
 
 
 class UploadPartCopyFrom(Address):
-    """A part with the bytes of an object."""
+    """A part with bytes of an object."""
 
     copy_source: CopySource
 
@@ -208,11 +210,12 @@ def _sign_part(call: Call, path: Text, address: Address) -> SignedPart:
 
 @routes.put(f"{_PART}/copy", write(), status=204)
 def _copy_part(call: Call, path: Text, copy: UploadPartCopyFrom) -> Response:
-    """A part with the bytes of an object."""
+    """A part with bytes of an object."""
     upload, _ = _upload(call, path, copy.physical_address)
     call.need("read", copy.copy_source.repository)
     source = call.node.pond.repository(copy.copy_source.repository).ref(copy.copy_source.ref)
     entry = source.stat(copy.copy_source.path)
+    start, stop = parse_range(copy.copy_source.range, entry.size) or (0, entry.size)
     place, name = source.site.place(entry.address)
-    part = call.branch.uploads.put_part(upload.id, _number(call), read_bytes(place, name, 0, entry.size))
+    part = call.branch.uploads.put_part(upload.id, _number(call), read_bytes(place, name, start, stop))
     return Response(status_code=204, headers={"ETag": f'"{part.checksum}"'})
