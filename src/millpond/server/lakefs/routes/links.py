@@ -35,8 +35,6 @@ __all__ = (
 _STAGING = f"{BRANCH}/staging"
 _UPLOAD = f"{_STAGING}/pmpu/{{uploadId}}"
 _PART = f"{_UPLOAD}/parts/{{partNumber}}"
-URLS_MAX = 1_000
-"""Parts whose URLs are signed with the beginning of an upload; others are signed one by one."""
 routes = operations("links")
 
 
@@ -51,7 +49,7 @@ class StagingLocation(msgspec.Struct):
 class Address(msgspec.Struct):
     """An address that was given out."""
 
-    physical_address: str
+    physical_address: Text
 
 
 class StagingMetadata(msgspec.Struct):
@@ -67,11 +65,11 @@ class StagingMetadata(msgspec.Struct):
 
 
 class PresignMultipartUpload(msgspec.Struct):
-    """An upload in parts that was begun."""
+    """An upload in parts that was begun, with the URLs that were asked for."""
 
     upload_id: str
     physical_address: str
-    presigned_urls: list[str]
+    presigned_urls: list[str] | UnsetType = UNSET
 
 
 class UploadPart(msgspec.Struct):
@@ -84,7 +82,7 @@ class UploadPart(msgspec.Struct):
 class CompletePresignMultipartUpload(Address):
     """The parts of an upload, and the entry that they become."""
 
-    parts: list[UploadPart]
+    parts: Annotated[list[UploadPart], Meta(min_length=1)]
     user_metadata: dict[str, str] = {}
     content_type: str | None = None
 
@@ -155,13 +153,13 @@ def _link_backing(call: Call, path: Text, metadata: StagingMetadata) -> ObjectSt
 
 @routes.post(f"{_STAGING}/pmpu", write(0), status=201)
 def _create_upload(
-    call: Call, path: Text, parts: Annotated[int, Meta(ge=0, le=URLS_MAX)] = 0
+    call: Call, path: Text, parts: Annotated[int, Meta(ge=0, le=PARTS_MAX)] = 0
 ) -> PresignMultipartUpload:  # fmt: skip
     branch = call.branch
     upload = branch.uploads.create(path)
     urls = Urls(call.request, branch.site)
     signed = [urls.writing(upload.part_name(number + 1), path, UPLOAD_SECONDS)[0] for number in range(parts)]
-    return PresignMultipartUpload(upload.id, physical_address(branch.site.namespace, upload.address), signed)
+    return PresignMultipartUpload(upload.id, physical_address(branch.site.namespace, upload.address), signed or UNSET)
 
 
 def _upload(call: Call, path: str, address: str) -> tuple[OpenUpload, Site]:
