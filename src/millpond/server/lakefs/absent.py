@@ -2,7 +2,7 @@
 
     GET /auth/users     501: users, groups and policies are not offered: …
 
-A path that is no route of lakeFS either is 404. Pairs are not checked: the answer is the same for all.
+A path with an empty name is 400, one that is no route of lakeFS either 404. Pairs are not checked: the answer is the same for all.
 """
 
 from __future__ import annotations
@@ -69,8 +69,10 @@ for _template, (_methods, _reason) in NOT_OFFERED.items():
 def not_offered(method: str, path: str) -> ApiError:
     """The error for a request that no route takes; its path is that below the prefix.
 
-    >>> not_offered("GET", "/auth/users").status, not_offered("GET", "/nothing").status
-    (501, 404)
+    >>> [not_offered("GET", path).status for path in ("/auth/users", "/repositories//branches", "/nothing")]
+    [501, 400, 404]
     """
+    if "//" in path:
+        return ApiError(400, "a name in the path is empty: validation error")
     reason = _PATHS.find(path)[0].get(method)
     return ApiError(404, "invalid API endpoint") if reason is None else ApiError(501, reason)
