@@ -2,7 +2,8 @@
 
     GET /auth/users     501: users, groups and policies are not offered: …
 
-A path with an empty name is 400, one that is no route of lakeFS either 404. Pairs are not checked: the answer is the same for all.
+A path with an empty name is 400, one that is no route of lakeFS either 404. Pairs are not checked: the answer is the
+same for all.
 """
 
 from __future__ import annotations
