@@ -52,7 +52,7 @@ KINDS = {
     "failed_precondition": KindRow(Conflict, grpc="FAILED_PRECONDITION"),
     "setting_changed": KindRow(Conflict, lakefs=412), "precondition_failed": KindRow(Conflict, lakefs=412),
     "branch_moved": KindRow(Conflict, lakefs=429), "branch_busy": KindRow(Unavailable, lakefs=429),
-    "namespace_used": KindRow(Invalid, lakefs=400), "data_missing": KindRow(NotFound, lakefs=410),
+    "namespace_used": KindRow(Invalid, lakefs=400), "repository_used": KindRow(Conflict, lakefs=400), "data_missing": KindRow(NotFound, lakefs=410),
     "wait_over": KindRow(Unavailable, grpc="DEADLINE_EXCEEDED"),
     "rate_limited": _full(passes=True, http=429), "quota_exceeded": _full(passes=True, refused=True),
     "calls_full": _full(passes=True, refused=True), "commands_full": _full(passes=True, refused=True),
