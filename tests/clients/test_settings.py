@@ -131,6 +131,14 @@ def test_the_installation_is_set_up(sdk: LakeFSClient) -> None:
     assert sdk.internal_api.get_usage_report_summary()
 
 
+@pytest.mark.parametrize(
+    ("event", "status"), [({}, 204), ({"class": ""}, 400), ({"name": ""}, 400), ({"count": -1}, 400)]
+)
+def test_statistics_of_clients_are_taken(server: Server, event: dict[str, object], status: int) -> None:
+    reported = {"events": [{"class": "lakectl", "name": "fs_ls", "count": 1} | event]}
+    assert server.call("POST", "/statistics", reported).status == status
+
+
 def test_there_are_no_runs_of_actions(sdk: LakeFSClient, repository: str) -> None:
     assert sdk.actions_api.list_repository_runs(repository).results == []
     with pytest.raises(NotFoundException):
