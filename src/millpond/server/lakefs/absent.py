@@ -19,7 +19,6 @@ _USERS = (
 )
 _EXTERNAL = "login by another service is not offered: `POST /auth/login` takes an access key and its secret"
 _PULLS = "pull requests are not offered: compare with `GET …/refs/{left}/diff/{right}`, and merge"
-_PROTECTION = "this route is not offered: use `…/settings/branch_protection`"
 _REPOSITORY = "repositories/{}"
 _PULL = f"{_REPOSITORY}/pulls/{{}}"
 _USER, _GROUP, _POLICY = "auth/users/{}", "auth/groups/{}", "auth/policies/{}"
@@ -52,8 +51,6 @@ NOT_OFFERED: dict[str, tuple[str, str]] = {
     f"{_REPOSITORY}/pulls": ("GET POST", _PULLS),
     _PULL: ("GET PATCH", _PULLS),
     f"{_PULL}/merge": ("PUT", _PULLS),
-    f"{_REPOSITORY}/branch_protection": ("GET POST DELETE", _PROTECTION),
-    f"{_REPOSITORY}/branch_protection/set_allowed": ("GET", _PROTECTION),
     f"{_REPOSITORY}/commits": (
         "POST", "records of commits are not written one by one: `…/refs/restore` takes those of a dump",
     ),
