@@ -290,3 +290,9 @@ def test_a_head_is_moved(sdk: LakeFSClient, repository: str, main: Branch) -> No
     assert refused(lambda: sdk.experimental_api.hard_reset_branch(repository, "main", ref="nope")) == (
         404, "hard-reset main to nope: not found",
     )  # fmt: skip
+    main.put("b", b"2")
+    assert refused(lambda: sdk.experimental_api.hard_reset_branch(repository, "main", ref=first)) == (
+        400, "uncommitted changes (dirty branch)",
+    )  # fmt: skip
+    sdk.experimental_api.hard_reset_branch(repository, "main", ref=first, force=True)
+    assert sdk.branches_api.diff_branch(repository, "main").results == []

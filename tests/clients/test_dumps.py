@@ -63,7 +63,30 @@ def test_refs_come_back_in_a_copy(
     assert server.branch(target).get("a") == b"\x02"
     with pytest.raises(ApiException) as used:
         restore(sdk, target, wanted)
-    assert used.value.status == 409
+    assert (used.value.status, "can only restore into a bare repository" in used.value.body) == (400, True)
+
+
+def test_refs_come_back_where_they_were(server: Server, sdk: LakeFSClient, repository: str) -> None:
+    main = server.branch(repository)
+    main.put("a", b"1")
+    main.commit("one")
+    log = list(main.log())
+    refs = sdk.internal_api.dump_refs(repository)
+    made = lakefs_sdk.RepositoryCreation(name=repository, storage_namespace=f"local://{repository}")
+    with pytest.raises(ApiException) as lives:
+        sdk.repositories_api.create_repository(made, bare=True)
+    assert lives.value.status == 409
+    sdk.repositories_api.delete_repository(repository)
+    other = lakefs_sdk.RepositoryCreation(name=f"{repository}-other", storage_namespace=made.storage_namespace)
+    for creation, bare in ((made, False), (other, True)):
+        with pytest.raises(ApiException) as used:
+            sdk.repositories_api.create_repository(creation, bare=bare)
+        assert (used.value.status, "already in use" in used.value.body) == (400, True)
+    sdk.repositories_api.create_repository(made, bare=True)
+    assert sdk.branches_api.list_branches(repository).results == []
+    _restore(sdk, repository, lakefs_sdk.RefsRestore(**refs.to_dict()))
+    main = server.branch(repository)
+    assert (list(main.log()), main.get("a")) == (log, b"1")
 
 
 def test_what_is_no_dump_is_refused(

@@ -77,6 +77,12 @@ def test_what_is_no_route_is_404(server: Server, method: str, path: str) -> None
     assert (found.status, found.json()) == (404, {"message": "invalid API endpoint"})
 
 
+@pytest.mark.parametrize("path", ["/repositories//refs/main/objects/ls", "/repositories/flights/branches//commits"])
+def test_an_empty_name_is_400(server: Server, path: str) -> None:
+    found = server.call("GET", path)
+    assert (found.status, found.json()) == (400, {"message": "a name in the path is empty: validation error"})
+
+
 @pytest.mark.parametrize(
     "path",
     [

@@ -195,6 +195,17 @@ def test_statistics_and_metadata(
             sdk.objects_api.stat_object(repository, ref, path)
 
 
+def test_what_lakectl_says_of_files_is_metadata(server: Server, repository: str, put: Callable[..., Answer]) -> None:
+    """`lakectl local` compares files by it, and `fs upload` writes it; names of headers hold no colons."""
+    permissions = '{"UID":1000,"GID":1000,"Mode":420}'
+    headers = {"X_Lakefs_Internal_Client_Mtime": "1700000000", "x_lakefs_internal_POSIX_permissions": permissions}
+    put("file", x_lakefs_meta_k="v", **headers)
+    wanted = {"k": "v", "::lakefs::client-mtime": "1700000000", "::lakefs::posix-permissions": permissions}
+    where = f"/repositories/{repository}/refs/main/objects"
+    assert server.call("GET", f"{where}/stat?path=file").json()["metadata"] == wanted
+    assert server.call("GET", f"{where}/ls").json()["results"][0]["metadata"] == wanted
+
+
 def test_listings(server: Server, sdk: LakeFSClient, repository: str, put: Callable[..., Answer]) -> None:
     for path in ("a", "b", "bar/a", "bar/b", "c", "foo/x"):
         put(path)

@@ -31,6 +31,8 @@ def test_ranges_and_indexes_are_where_they_are_said_to_be(server: Server, sdk: L
     ranges = main.site.ranges
     (entry,) = load_index(ranges, tree).entries
     assert open_range(ranges, entry).num_rows == 1
+    located = server.call("GET", f"/repositories/{repository}/metadata/range/{entry.id}")
+    assert located.headers["Location"] == located.json()["location"]
     index = stored(server, sdk.metadata_api.get_meta_range(repository, tree).location)
     data = stored(server, sdk.metadata_api.get_range(repository, entry.id).location)
     assert sdk.internal_api.get_metadata_object(repository=repository, type="meta_range", object_id=tree) == index

@@ -245,6 +245,46 @@ def test_an_upload_in_parts(site: Site, repository: lakefs.Repository) -> None:
     assert site.server.call("DELETE", f"{base}/{other['upload_id']}?path=big", dropped).status == 204
 
 
+def test_an_upload_in_parts_has_the_urls_that_it_asks_for(site: Site, repository: lakefs.Repository) -> None:
+    base = f"/repositories/{repository.id}/branches/main/staging/pmpu"
+    begun = {count: site.server.call("POST", f"{base}?path=big&parts={count}") for count in (0, 1, 10_000, 10_001, -1)}
+    assert [answer.status for answer in begun.values()] == [201, 201, 201, 400, 400]
+    assert "presigned_urls" not in begun[0].json()
+    assert len(set(begun[10_000].json()["presigned_urls"])) == 10_000
+
+
+def test_an_upload_in_parts_is_ended_by_its_address_and_parts(site: Site, repository: lakefs.Repository) -> None:
+    base = f"/repositories/{repository.id}/branches/main/staging/pmpu/none?path=big"
+    part = {"part_number": 1, "etag": "x"}
+    assert site.server.call("DELETE", base, {"physical_address": ""}).status == 400
+    assert site.server.call("PUT", base, {"physical_address": "", "parts": [part]}).status == 400
+    assert site.server.call("PUT", base, {"physical_address": "data/1", "parts": []}).status == 400
+    assert site.server.call("PUT", base, {"physical_address": "data/1", "parts": [part]}).status == 404
+
+
+@pytest.mark.parametrize(
+    ("range_", "status", "bytes_"),
+    [
+        ("bytes=1-3", 204, b"ive"), ("bytes=3-", 204, b"e!"), ("bytes=-2", 204, b"e!"), (None, 204, b"five!"),
+        ("bytes=9-", 416, b""), ("lines=1-2", 400, b""),
+    ],
+)  # fmt: skip
+def test_a_part_is_copied_from_a_range(
+    site: Site, repository: lakefs.Repository, range_: str | None, status: int, bytes_: bytes
+) -> None:
+    base = f"/repositories/{repository.id}/branches/main/staging/pmpu"
+    site.server.call("POST", f"/repositories/{repository.id}/branches/main/objects?path=source", b"five!")
+    upload = site.server.call("POST", f"{base}?path=copied").json()
+    address, where = {"physical_address": upload["physical_address"]}, f"{base}/{upload['upload_id']}"
+    source = {"repository": repository.id, "ref": "main", "path": "source", "range": range_}
+    copied = site.server.call("PUT", f"{where}/parts/1/copy?path=copied", {**address, "copy_source": source})
+    assert copied.status == status, copied.body
+    if status == 204:
+        parts = [{"part_number": 1, "etag": copied.headers["etag"]}]
+        assert site.server.call("PUT", f"{where}?path=copied", {**address, "parts": parts}).status == 200
+        assert repository.branch("main").object("copied").reader(mode="rb").read() == bytes_
+
+
 # -- imports ------------------------------------------------------------------------------------------
 
 

@@ -131,6 +131,33 @@ def test_the_installation_is_set_up(sdk: LakeFSClient) -> None:
     assert sdk.internal_api.get_usage_report_summary()
 
 
+def test_older_clients_protect_one_pattern_at_a_time(server: Server, repository: str) -> None:
+    where = f"/repositories/{repository}/branch_protection"
+
+    def patterns() -> list[str]:
+        listed = server.call("GET", where).json()
+        assert listed == server.call("GET", f"/repositories/{repository}/settings/branch_protection").json()
+        return [rule["pattern"] for rule in listed]
+
+    for pattern in ("main", "release-*", "main"):
+        assert server.call("POST", where, {"pattern": pattern}).status == 204
+    assert patterns() == ["main", "release-*"]
+    deleted = [server.call("DELETE", where, {"pattern": pattern}).status for pattern in ("main", "main", "other")]
+    assert (deleted, patterns()) == ([204, 404, 404], ["release-*"])
+    reader = server.add_pair(f"{repository}-reader", read=(f"{repository}/*",))
+    for pair, allowed in ((None, 204), (reader, 401)):
+        assert server.call("GET", f"{where}/set_allowed", pair=pair).status == allowed
+    assert server.call("POST", where, {"pattern": "x"}, pair=reader).status == 401
+
+
+@pytest.mark.parametrize(
+    ("event", "status"), [({}, 204), ({"class": ""}, 400), ({"name": ""}, 400), ({"count": -1}, 400)]
+)
+def test_statistics_of_clients_are_taken(server: Server, event: dict[str, object], status: int) -> None:
+    reported = {"events": [{"class": "lakectl", "name": "fs_ls", "count": 1} | event]}
+    assert server.call("POST", "/statistics", reported).status == status
+
+
 def test_there_are_no_runs_of_actions(sdk: LakeFSClient, repository: str) -> None:
     assert sdk.actions_api.list_repository_runs(repository).results == []
     with pytest.raises(NotFoundException):

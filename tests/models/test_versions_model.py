@@ -293,10 +293,10 @@ class Versions(RuleBasedStateMachine):
             act()
             self.moved(name, expected)
 
-    @rule(name=branches, other=branches)
-    def reset_hard(self, name: str, other: str) -> None:
-        if self.clean(name):
-            self.branch(name).staging.reset_hard(f"{other}@")
+    @rule(name=branches, other=branches, force=st.booleans())
+    def reset_hard(self, name: str, other: str, *, force: bool) -> None:
+        if force or self.clean(name):
+            self.branch(name).staging.reset_hard(f"{other}@", force=force)
             self.moved(name, self.trees[self.heads[other]])
         else:
             with pytest.raises(Invalid, match="dirty"):

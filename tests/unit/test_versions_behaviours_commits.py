@@ -315,6 +315,13 @@ def test_45_resets_take_back_an_object_a_prefix_or_all() -> None:
     put(main, {"x": "1"})
     with pytest.raises(Invalid, match="dirty"):
         main.staging.reset_hard(first.id)
+    main.staging.reset_hard(first.id, force=True)
+    assert (state(repository, "main"), staged(main)) == (committed, {})
+    main.staging.delete_prefix("a/")
+    main.staging.compact()
+    put(main, {"y": "1"})
+    main.staging.reset_hard(second.id, force=True)
+    assert (main.head(), staged(main)) == (second, {})
 
 
 def test_45a_merges_with_strategies_and_listings_after_them() -> None:

@@ -93,6 +93,22 @@ def test_an_upload_on_its_way_is_not_lost_by_a_short_grace_time(repository: Repo
 
 
 @pytest.mark.usefixtures("processor")
+def test_nothing_is_deleted_of_a_bare_repository(clock: ManualClock, tmp_path: Path) -> None:
+    objects = FolderObjects(tmp_path)
+    repositories = Repositories(MemorySpace(), clock, lambda where: objects, boundaries=TINY)
+    repository = repositories.create("garbage")
+    repository.branch("main").put("a", b"bytes")
+    repository.branch("main").commit("one")
+    dump = list(repository.dump())
+    repositories.delete("garbage")
+    bare = repositories.create("garbage", repository.site.namespace, bare=True)
+    clock.advance(2 * GRACE_MS)
+    for _ in range(2):
+        assert (bare.collect().objects, bare.collect().ranges) == (0, 0)
+    repositories.restore("garbage", dump)
+    assert repositories.get("garbage").branch("main").get("a") == b"bytes"
+
+
 def test_a_frozen_state_is_read_for_the_grace_time_whatever_takes_its_place(
     repository: Repository, clock: ManualClock
 ) -> None:

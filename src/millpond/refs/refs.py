@@ -192,8 +192,9 @@ class Refs:
         site = self.states.repository.site
         if ref is not None and branch == MAIN:
             raise reset_main(ref)
-        reset_all(site, branch, force=True)
-        if ref is not None:
+        if ref is None:
+            reset_all(site, branch, force=True)
+        else:
             reset_hard(site, branch, self.states.resolve(ref), force=True)
         release(site)
 

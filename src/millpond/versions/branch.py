@@ -292,7 +292,7 @@ class Staging:
         return restore_prefix(self.site, self.name, prefix, ref, force=force)
 
     def reset_hard(self, ref: str, *, force: bool = False) -> Commit:
-        """Move the head to another commit; nothing may be staged.
+        """Move the head to another commit; nothing may be staged, or with `force` it is forgotten.
 
         Raises: `Invalid`, kind `branch_dirty`.
         """

@@ -204,6 +204,8 @@ def collect(
     state, active, needed = steadily(lambda: _mark(site, work))
     garbage = Garbage(dry_run, len(active), len(state.commits) - len(active))
     step("collect.marked")
+    if not state.branches:  # a bare repository, which waits for a restore of what lies in its namespace
+        return garbage
     work.sweep(before, state.uploads, garbage)
     if not state.importing:
         _collect_ranges(site, state, needed, garbage, grace_ms if readers_ms is None else readers_ms)

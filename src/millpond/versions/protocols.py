@@ -117,7 +117,7 @@ class StagingOperations(Protocol):
 
     @operation("PUT", f"{_BRANCH}/hard_reset", query=("ref", "force"))
     def reset_hard(self, ref: str, *, force: bool = False) -> Commit:
-        """Move the head to another commit; nothing may be staged.
+        """Move the head to another commit; nothing may be staged, or with `force` it is forgotten.
 
         Raises: `Invalid`, kind `branch_dirty`.
         """

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from millpond.errors import AlreadyExists, Conflict, Denied, Invalid, MillpondError, NotFound
 from millpond.json_forms import parse_object, to_json
@@ -153,9 +153,12 @@ class Repositories:
 
     def create(
         self, name: str, namespace: str | None = None, *, default_branch: str = "main", read_only: bool = False,
-        metadata: Mapping[str, str] | None = None,
+        metadata: Mapping[str, str] | None = None, bare: bool = False,
     ) -> Repository:  # fmt: skip
         """A new repository with one branch and one commit; without a namespace its bytes lie beside the pond's.
+
+        A `bare` one whose namespace is that of a repository of this name which is gone has no branch: a dump that is
+        stored there brings them back.
 
         Raises: `AlreadyExists`; `Invalid` for names, and kind `namespace_used` for a namespace of another repository.
         """
@@ -166,6 +169,10 @@ class Repositories:
             name, uid, namespace or self._namespace(f"{name}-{uid}"), default_branch, self.clock.now_ms() // 1000,
             read_only, dict(metadata or {}),
         )  # fmt: skip
+        marked = self._marked(record.namespace) if bare else {}
+        if marked.get("repository") == name:
+            self._make_bare(replace(record, uid=marked["uid"]))
+            return self.get(name)
         with self.space.read() as tx:  # before a place is marked for ever
             _check_absent(tx, name)
             _check_apart(tx, record.namespace)
@@ -194,6 +201,13 @@ class Repositories:
             settled_swap(ranges, _MARK, mark, None, self.clock)
         except Conflict as error:
             raise _used(record.namespace) from error
+
+    def _marked(self, namespace: str) -> dict[str, Any]:
+        """The name and the uid of the repository that has a namespace, or had it."""
+        try:
+            return parse_object(bytes(self._store(namespace)[1].inner.get(_MARK)))
+        except NotFound:
+            return {}
 
     def _check_above(self, namespace: str) -> None:
         """Refuse a namespace inside one that a repository has or had, of this pond or of another.
@@ -333,11 +347,7 @@ class Repositories:
         Raises: `Conflict`; `Invalid` for a namespace that is not its own.
         """
         self.sweep()
-        try:
-            mark = self._store(record.namespace)[1].inner.get(_MARK)
-        except NotFound:
-            mark = None
-        if mark is None or parse_object(bytes(mark)).get("uid") != record.uid:
+        if self._marked(record.namespace).get("uid") != record.uid:
             raise Invalid(
                 "the namespace is not that of the dump's repository", kind="dump_incomplete",
                 namespace=record.namespace, repository=record.name,

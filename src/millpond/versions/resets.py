@@ -146,7 +146,7 @@ def _insert(site: Site, branch: str, moving: Moving, segment: Layer, count: int)
 
 
 def reset_hard(site: Site, branch: str, ref: str, *, force: bool = False) -> Commit:
-    """Move the head of a branch, on which nothing is staged, to another commit.
+    """Move the head of a branch to another commit; what is staged is forgotten with `force`, and refused without.
 
     Raises: `Invalid` for a branch that is not clean; `NotFound`; `Denied` for a protected branch.
     """
@@ -157,4 +157,4 @@ def reset_hard(site: Site, branch: str, ref: str, *, force: bool = False) -> Com
 
     with site.space.read() as tx:
         site.graph.commit(tx, ref)
-    return move_head(site, branch, "commit to", build, clean=True, force=force)
+    return move_head(site, branch, "commit to", build, clean=not force, force=force)

@@ -2,7 +2,8 @@
 
     GET /auth/users     501: users, groups and policies are not offered: …
 
-A path that is no route of lakeFS either is 404. Pairs are not checked: the answer is the same for all.
+A path with an empty name is 400, one that is no route of lakeFS either 404. Pairs are not checked: the answer is the
+same for all.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ _USERS = (
 )
 _EXTERNAL = "login by another service is not offered: `POST /auth/login` takes an access key and its secret"
 _PULLS = "pull requests are not offered: compare with `GET …/refs/{left}/diff/{right}`, and merge"
-_PROTECTION = "this route is not offered: use `…/settings/branch_protection`"
 _REPOSITORY = "repositories/{}"
 _PULL = f"{_REPOSITORY}/pulls/{{}}"
 _USER, _GROUP, _POLICY = "auth/users/{}", "auth/groups/{}", "auth/policies/{}"
@@ -51,8 +51,6 @@ NOT_OFFERED: dict[str, tuple[str, str]] = {
     f"{_REPOSITORY}/pulls": ("GET POST", _PULLS),
     _PULL: ("GET PATCH", _PULLS),
     f"{_PULL}/merge": ("PUT", _PULLS),
-    f"{_REPOSITORY}/branch_protection": ("GET POST DELETE", _PROTECTION),
-    f"{_REPOSITORY}/branch_protection/set_allowed": ("GET", _PROTECTION),
     f"{_REPOSITORY}/commits": (
         "POST", "records of commits are not written one by one: `…/refs/restore` takes those of a dump",
     ),
@@ -69,8 +67,10 @@ for _template, (_methods, _reason) in NOT_OFFERED.items():
 def not_offered(method: str, path: str) -> ApiError:
     """The error for a request that no route takes; its path is that below the prefix.
 
-    >>> not_offered("GET", "/auth/users").status, not_offered("GET", "/nothing").status
-    (501, 404)
+    >>> [not_offered("GET", path).status for path in ("/auth/users", "/repositories//branches", "/nothing")]
+    [501, 400, 404]
     """
+    if "//" in path:
+        return ApiError(400, "a name in the path is empty: validation error")
     reason = _PATHS.find(path)[0].get(method)
     return ApiError(404, "invalid API endpoint") if reason is None else ApiError(501, reason)

@@ -66,6 +66,7 @@ _MESSAGES = {
     "repository_exists": "error creating repository: not unique",
     "repository_name": "argument repository: invalid value: validation error",
     "namespace_used": "failed to create repository: storage namespace already in use",
+    "repository_used": "can only restore into a bare repository",
     "namespace_place": "failed to create repository: {place} is no place for one: name local://NAME or s3://bucket/prefix",
     "namespace_denied": "failed to create repository: {place} is not in versions.namespaces of the node",
     "source_denied": "{address} is not in versions.sources of the node",

@@ -6,20 +6,31 @@ A login gives a token that is shown as `Authorization: Bearer …` until it expi
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import msgspec
+from msgspec import Meta
 
 from millpond.errors import Denied
 from millpond.server.lakefs.access import login_token
 from millpond.server.lakefs.call import Call
 from millpond.server.lakefs.dialect import operations
 from millpond.server.lakefs.errors import ApiError
-from millpond.server.lakefs.models import AMOUNT, Amount, Listing, listing
+from millpond.server.lakefs.models import AMOUNT, Amount, Listing, Text, listing
 from millpond.server.lakefs.needs import ANYBODY, PAIR, REPOSITORY, read
 from millpond.server.routes.table import ORDER_BYTES_MAX
 
-__all__ = ("AuthenticationToken", "CurrentUser", "LoginInformation", "SetupState", "UsageReport", "User", "routes")
+__all__ = (
+    "AuthenticationToken",
+    "CurrentUser",
+    "LoginInformation",
+    "SetupState",
+    "Statistics",
+    "StatisticsEvent",
+    "UsageReport",
+    "User",
+    "routes",
+)
 
 _LOGIN_MS = 12 * 3_600_000
 _RUNS = f"{REPOSITORY}/actions/runs"
@@ -70,6 +81,20 @@ class UsageReport(msgspec.Struct):
     reports: list[dict[str, Any]]
 
 
+class StatisticsEvent(msgspec.Struct, rename={"class_": "class"}):
+    """A use of a client."""
+
+    class_: Text
+    name: Text
+    count: Annotated[int, Meta(ge=0)]
+
+
+class Statistics(msgspec.Struct):
+    """Uses of a client."""
+
+    events: list[StatisticsEvent]
+
+
 @routes.get("/user", PAIR)
 def _get_user(call: Call) -> CurrentUser:
     return CurrentUser(User(call.committer(), 0, call.committer()))
@@ -105,7 +130,7 @@ def _get_usage(call: Call) -> UsageReport:
 
 
 @routes.post("/statistics", replace(PAIR, body_bytes_max=ORDER_BYTES_MAX), status=204)
-async def _take_statistics() -> None:
+async def _take_statistics(reported: Statistics) -> None:
     """Clients report what they are used for; nothing is stored."""
 
 

@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from millpond.errors import Invalid
 from millpond.server.lakefs.addresses import check_source
+from millpond.server.lakefs.byte_ranges import parse_range
 from millpond.server.lakefs.call import Call
 from millpond.server.lakefs.dialect import operations
 from millpond.server.lakefs.errors import ApiError
@@ -34,8 +35,6 @@ __all__ = (
 _STAGING = f"{BRANCH}/staging"
 _UPLOAD = f"{_STAGING}/pmpu/{{uploadId}}"
 _PART = f"{_UPLOAD}/parts/{{partNumber}}"
-URLS_MAX = 1_000
-"""Parts whose URLs are signed with the beginning of an upload; others are signed one by one."""
 routes = operations("links")
 
 
@@ -50,7 +49,7 @@ class StagingLocation(msgspec.Struct):
 class Address(msgspec.Struct):
     """An address that was given out."""
 
-    physical_address: str
+    physical_address: Text
 
 
 class StagingMetadata(msgspec.Struct):
@@ -66,11 +65,11 @@ class StagingMetadata(msgspec.Struct):
 
 
 class PresignMultipartUpload(msgspec.Struct):
-    """An upload in parts that was begun."""
+    """An upload in parts that was begun, with the URLs that were asked for."""
 
     upload_id: str
     physical_address: str
-    presigned_urls: list[str]
+    presigned_urls: list[str] | UnsetType = UNSET
 
 
 class UploadPart(msgspec.Struct):
@@ -83,7 +82,7 @@ class UploadPart(msgspec.Struct):
 class CompletePresignMultipartUpload(Address):
     """The parts of an upload, and the entry that they become."""
 
-    parts: list[UploadPart]
+    parts: Annotated[list[UploadPart], Meta(min_length=1)]
     user_metadata: dict[str, str] = {}
     content_type: str | None = None
 
@@ -96,15 +95,16 @@ class SignedPart(msgspec.Struct):
 
 
 class CopySource(msgspec.Struct):
-    """An object to copy."""
+    """An object to copy; `range`: the part of its bytes, as a header has it."""
 
     repository: str
     ref: str
     path: str
+    range: str | None = None
 
 
 class UploadPartCopyFrom(Address):
-    """A part with the bytes of an object."""
+    """A part with bytes of an object."""
 
     copy_source: CopySource
 
@@ -153,13 +153,13 @@ def _link_backing(call: Call, path: Text, metadata: StagingMetadata) -> ObjectSt
 
 @routes.post(f"{_STAGING}/pmpu", write(0), status=201)
 def _create_upload(
-    call: Call, path: Text, parts: Annotated[int, Meta(ge=0, le=URLS_MAX)] = 0
+    call: Call, path: Text, parts: Annotated[int, Meta(ge=0, le=PARTS_MAX)] = 0
 ) -> PresignMultipartUpload:  # fmt: skip
     branch = call.branch
     upload = branch.uploads.create(path)
     urls = Urls(call.request, branch.site)
     signed = [urls.writing(upload.part_name(number + 1), path, UPLOAD_SECONDS)[0] for number in range(parts)]
-    return PresignMultipartUpload(upload.id, physical_address(branch.site.namespace, upload.address), signed)
+    return PresignMultipartUpload(upload.id, physical_address(branch.site.namespace, upload.address), signed or UNSET)
 
 
 def _upload(call: Call, path: str, address: str) -> tuple[OpenUpload, Site]:
@@ -208,11 +208,12 @@ def _sign_part(call: Call, path: Text, address: Address) -> SignedPart:
 
 @routes.put(f"{_PART}/copy", write(), status=204)
 def _copy_part(call: Call, path: Text, copy: UploadPartCopyFrom) -> Response:
-    """A part with the bytes of an object."""
+    """A part with bytes of an object."""
     upload, _ = _upload(call, path, copy.physical_address)
     call.need("read", copy.copy_source.repository)
     source = call.node.pond.repository(copy.copy_source.repository).ref(copy.copy_source.ref)
     entry = source.stat(copy.copy_source.path)
+    start, stop = parse_range(copy.copy_source.range, entry.size) or (0, entry.size)
     place, name = source.site.place(entry.address)
-    part = call.branch.uploads.put_part(upload.id, _number(call), read_bytes(place, name, 0, entry.size))
+    part = call.branch.uploads.put_part(upload.id, _number(call), read_bytes(place, name, start, stop))
     return Response(status_code=204, headers={"ETag": f'"{part.checksum}"'})

@@ -41,7 +41,8 @@ _OBJECTS = f"{BRANCH}/objects"
 PATHS_MAX = 1_000
 PATHS_BYTES_MAX = 8 << 20
 """A thousand paths, each letter escaped."""
-_METADATA = "x-lakefs-meta-"
+_METADATA = {"x-lakefs-meta-": "", "x-lakefs-internal-": "::lakefs::"}
+"""Beginnings of headers that carry user metadata, and what their names begin with instead: no header holds a colon."""
 _ENTRY = "x-millpond-entry"
 """The media type and the user metadata of an upload, as JSON: names as they are, any text."""
 _UPLOAD_WORDS = {
@@ -218,7 +219,12 @@ def _about(headers: Mapping[str, str]) -> UploadedEntry:
     """
     if _ENTRY in headers:
         return typed_json("header", headers[_ENTRY], UploadedEntry)
-    metadata = {name[len(_METADATA) :]: value for name, value in headers.items() if name.startswith(_METADATA)}
+    metadata = {
+        f"{begins}{name.removeprefix(header)}": value
+        for name, value in headers.items()
+        for header, begins in _METADATA.items()
+        if name.startswith(header)
+    }
     return UploadedEntry(headers.get("content-type") or DEFAULT_CONTENT_TYPE, metadata)
 
 

@@ -17,7 +17,7 @@ from millpond.errors import NotFound
 from millpond.ranges import index_name, range_name
 from millpond.server.lakefs.call import Call
 from millpond.server.lakefs.dialect import operations
-from millpond.server.lakefs.errors import HEADERS, ApiError
+from millpond.server.lakefs.errors import HEADERS, ApiError, json_answer
 from millpond.server.lakefs.models import Started, Text
 from millpond.server.lakefs.needs import PAIR, REPOSITORY, administer, change, read
 from millpond.server.lakefs.routes.objects import BYTES
@@ -81,14 +81,19 @@ class PreparedUncommitted(msgspec.Struct):
 # -- ranges and indexes -------------------------------------------------------------------------------
 
 
-@routes.get(f"{REPOSITORY}/metadata/meta_range/{{meta_range}}", read())
-def _get_meta_range(call: Call) -> FileLocation:
-    return FileLocation(_location(call, _file(call, "meta_range", call.names["meta_range"])))
+@routes.get(f"{REPOSITORY}/metadata/meta_range/{{meta_range}}", read(), answer=FileLocation)
+def _get_meta_range(call: Call) -> Response:
+    return _located(call, _file(call, "meta_range", call.names["meta_range"]))
 
 
-@routes.get(f"{REPOSITORY}/metadata/range/{{range}}", read())
-def _get_range(call: Call) -> FileLocation:
-    return FileLocation(_location(call, _file(call, "range", call.names["range"])))
+@routes.get(f"{REPOSITORY}/metadata/range/{{range}}", read(), answer=FileLocation)
+def _get_range(call: Call) -> Response:
+    return _located(call, _file(call, "range", call.names["range"]))
+
+
+def _located(call: Call, name: str) -> Response:
+    location = _location(call, name)
+    return json_answer(FileLocation(location), headers={"Location": location})
 
 
 @routes.get(f"{REPOSITORY}/metadata/object/{{type}}/{{object_id}}", read(large=True), responses=BYTES)

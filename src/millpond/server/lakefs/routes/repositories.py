@@ -104,7 +104,8 @@ def _list_repositories(
 
 
 @routes.post("/repositories", change("admin", On.BODY_REPOSITORY), status=201)
-def _create_repository(call: Call, creation: RepositoryCreation) -> Repository:
+def _create_repository(call: Call, creation: RepositoryCreation, *, bare: bool = False) -> Repository:
+    """A new one; a bare one takes the namespace that it had before, for a restore of its dump."""
     if not call.own:
         typed("body", msgspec.to_builtins(creation), _OfLakefs)
         if creation.storage_id:
@@ -116,7 +117,7 @@ def _create_repository(call: Call, creation: RepositoryCreation) -> Repository:
     with wording({"branch_name": "argument default_branch: branch id: invalid value: validation error"}):
         made = call.node.pond.repositories.create(
             creation.name, creation.storage_namespace or None, default_branch=creation.default_branch or "main",
-            read_only=creation.read_only, metadata=creation.metadata,
+            read_only=creation.read_only, metadata=creation.metadata, bare=bare,
         )  # fmt: skip
     return repository_model(made.record, own=call.own)
 

@@ -26,6 +26,8 @@ _PROTECTION = f"{REPOSITORY}/settings/branch_protection"
 _RETENTION = f"{REPOSITORY}/settings/gc_rules"
 _OLD = f"{REPOSITORY}/gc/rules"
 """The path of the rules of retention in older clients."""
+_OLD_PROTECTION = f"{REPOSITORY}/branch_protection"
+"""The path of protected branches in older clients, which add and remove one pattern."""
 _COMPACTION = f"{REPOSITORY}/settings/compaction"
 _SET = change("admin", On.REPOSITORY)
 _DELETE = change("admin", On.REPOSITORY, 0)
@@ -71,6 +73,7 @@ def _set(call: Call, value: object) -> Response:
 
 
 @routes.get(_PROTECTION, read(), answer=list[BranchProtectionRule])
+@routes.get(_OLD_PROTECTION, read(), answer=list[BranchProtectionRule])
 def _get_protection(call: Call) -> Response:
     rules, tag = call.repository.setting(stored.ProtectedBranches)
     patterns = () if rules is None else rules.patterns
@@ -85,6 +88,22 @@ def _set_protection(call: Call, rules: list[BranchProtectionRule]) -> Response:
 @routes.delete(_PROTECTION, _DELETE, status=204)
 def _delete_protection(call: Call) -> None:
     call.repository.clear(stored.ProtectedBranches)
+
+
+@routes.post(_OLD_PROTECTION, _SET, status=204)
+def _protect(call: Call, rule: BranchProtectionRule) -> None:
+    rules, tag = call.repository.setting(stored.ProtectedBranches)
+    patterns = dict.fromkeys((*(rules.patterns if rules else ()), rule.pattern))
+    call.repository.set(stored.ProtectedBranches(tuple(patterns)), expected=tag)
+
+
+@routes.delete(_OLD_PROTECTION, _SET, status=204)
+def _unprotect(call: Call, rule: BranchProtectionRule) -> None:
+    rules, tag = call.repository.setting(stored.ProtectedBranches)
+    if rules is None or rule.pattern not in rules.patterns:
+        raise NotFound("not found", kind="setting_not_found", repository=call.repository.name)
+    left = tuple(pattern for pattern in rules.patterns if pattern != rule.pattern)
+    call.repository.set(stored.ProtectedBranches(left), expected=tag)
 
 
 # -- retention ----------------------------------------------------------------------------------------
@@ -114,6 +133,7 @@ def _delete_retention(call: Call) -> None:
 
 
 @routes.get(f"{_OLD}/set_allowed", administer(), status=204)
+@routes.get(f"{_OLD_PROTECTION}/set_allowed", administer(), status=204)
 def _may_set(call: Call) -> None:
     """204 for a caller who may change the settings: the route needs that right."""
     call.check_repository()
