@@ -57,8 +57,21 @@ def test_case_32_a_child_shares_the_variables_that_it_inherits() -> None:
         stage.do(RunWfRequest(wf_spec_name="child", id="c", parent_wf_run_id=WfRunId(id=name)))
         shared = stage.rows.get(Variable, (name, 0, "shared"))
         assert shared is not None and shared.value.int == 2
-    with pytest.raises(AlreadyExists):
+    with pytest.raises(AlreadyExists, match="WfRun with id c already exists!"):
         stage.do(orphan)
+
+
+def test_a_parent_exists_in_some_version_and_its_newest_shares_what_a_child_inherits() -> None:
+    stage = Stage()
+    for inherits in (with_parent, lambda wf: wf.sleep(1)):
+        with pytest.raises(Invalid, match=r"the parent specification does not exist.*parent=parent"):
+            stage.do(Workflow("child", inherits, parent_wf="parent").compile())
+    stage.do(Workflow("parent", lambda wf: wf.sleep(1)).compile())
+    with pytest.raises(Invalid, match="shares no such variable"):
+        stage.do(Workflow("child", with_parent, parent_wf="parent").compile())
+    newest = stage.do(Workflow("parent", lambda wf: wf.declare_int("shared", 1).as_public() and None).compile())
+    assert isinstance(newest, WfSpec) and newest.id.major_version == 1
+    stage.do(Workflow("child", with_parent, parent_wf="parent").compile())
 
 
 def family(body: str) -> Stage:

@@ -93,7 +93,7 @@ def define_struct(stage: Stage, struct: str, evolved: bool = False, **fields: Ty
     )
 
 
-# -- numbers, arrays, structs, paths -----------------------------------------------------------------------
+# -- numbers, arrays, structs ------------------------------------------------------------------------------
 
 
 def test_a_value_that_cannot_be_computed_is_a_substitution_error() -> None:
@@ -198,34 +198,6 @@ def test_a_struct_is_built_with_a_struct_inside() -> None:
     assert made.struct_def_id == StructDefId(name="person", version=0)
     inside = made.struct.fields["address"].value.struct
     assert (inside.struct_def_id.name, inside.struct.fields["street"].value.str) == ("address", "Long Lane")
-
-
-@pytest.mark.parametrize(("given", "found"), [('{"a":{"b":1}}', 1), ('{"a":{}}', None)])
-def test_a_path_may_end_where_nothing_is(given: str, found: object) -> None:
-    stage = Stage()
-    stage.do(Workflow("reads", reads).compile())
-    stage.run("reads", "r", {"object": VariableValue(json_obj=given)})
-    assert plain(value(stage, "r", "found")) == found
-    assert plain(value(stage, "r", "object"))["a"]["c"] == 2
-
-
-@pytest.mark.parametrize("given", ["{}", '{"a":null}'])
-def test_a_path_that_goes_on_behind_nothing_is_an_error(given: str) -> None:
-    stage = Stage()
-    for name, body in (("reads", reads), ("writes", writes)):
-        stage.do(Workflow(name, body).compile())
-        stage.run(name, name, {"object": VariableValue(json_obj=given)})
-        assert failure(stage, name).startswith("VAR_SUB_ERROR: Missing property in path '$.a.b'")
-
-
-def reads(wf: WorkflowThread) -> None:
-    found, part = wf.declare_int("found"), wf.declare_json_obj("object")
-    found.assign(part.with_json_path("$.a.b"))
-    part.with_json_path("$.a.c").assign(2)
-
-
-def writes(wf: WorkflowThread) -> None:
-    wf.declare_json_obj("object").with_json_path("$.a.b").assign(2)
 
 
 # -- conditions --------------------------------------------------------------------------------------------

@@ -87,7 +87,7 @@ def run_workflow(work: Work, request: RunWfRequest) -> WfRun:
         raise Invalid("runs nested too deep", kind="run_depth", limit=RUN_DEPTH_MAX)
     _check_parent(work, spec, request)
     if work.rows.get(WfRun, (run_path(name),)) is not None:
-        raise AlreadyExists("a run has this id", kind="workflow_run", run=run_path(name))
+        raise AlreadyExists(f"WfRun with id {name.id} already exists!", kind="workflow_run", run=run_path(name))
     check_start(spec, request.variables)
     run = Run(work, WfRun(id=name, wf_spec_id=spec.id, status=LHStatus.RUNNING, start_time=work.instant()), spec)
     try:

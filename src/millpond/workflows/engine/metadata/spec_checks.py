@@ -43,13 +43,25 @@ def check_spec(work: Work, spec: WfSpec) -> None:
     check = Check(work, spec)
     if spec.entrypoint_thread_name not in spec.thread_specs:
         check.fail("the entrypoint thread does not exist", spec.entrypoint_thread_name)
-    _check_variables(check)
+    _check_variables(check, _parent(check))
     for name in sorted(spec.thread_specs):
         _check_thread(check, name, spec.thread_specs[name])
     _check_interrupts(check)
 
 
-def _check_variables(check: Check) -> None:
+def _parent(check: Check) -> WfSpec | None:
+    """The specification of which a run is given as the parent of each run; its newest version unless one is named."""
+    if not check.spec.HasField("parent_wf_spec"):
+        return None
+    named = check.spec.parent_wf_spec
+    parent = find_spec(check.work, named.wf_spec_name, named.wf_spec_major_version or None)
+    if parent is None:
+        check.fail("the parent specification does not exist", check.spec.entrypoint_thread_name,
+                   parent=named.wf_spec_name)  # fmt: skip
+    return parent
+
+
+def _check_variables(check: Check, parent: WfSpec | None) -> None:
     """Names are unique over all threads but for INPUT; inherited ones exist in the parent's specification."""
     names: Counter[str] = Counter()
     for thread in sorted(check.spec.thread_specs):
@@ -61,7 +73,7 @@ def _check_variables(check: Check) -> None:
                 check.fail("the variable is declared twice", thread, variable=name)
             own.add(name)
             if variable.access_level == INHERITED:
-                _check_inherited(check, thread, name)
+                _check_inherited(check, parent, thread, name)
             if variable.var_def.HasField("default_value"):
                 _check_default(check, thread, variable.var_def)
 
@@ -78,14 +90,9 @@ def _check_default(check: Check, thread: str, declared: VariableDef) -> None:
         check.fail("the default is no value of its type", thread, variable=declared.name, reason=failed.message)
 
 
-def _check_inherited(check: Check, thread: str, name: str) -> None:
-    if not check.spec.HasField("parent_wf_spec"):
-        check.fail("only a specification with a parent inherits variables", thread, variable=name)
-    parent = find_spec(
-        check.work, check.spec.parent_wf_spec.wf_spec_name, check.spec.parent_wf_spec.wf_spec_major_version
-    )
+def _check_inherited(check: Check, parent: WfSpec | None, thread: str, name: str) -> None:
     if parent is None:
-        check.fail("the parent specification does not exist", thread, parent=check.spec.parent_wf_spec.wf_spec_name)
+        check.fail("only a specification with a parent inherits variables", thread, variable=name)
     declared = parent.thread_specs[parent.entrypoint_thread_name].variable_defs
     if not any(v.var_def.name == name and v.access_level != PRIVATE for v in declared):
         check.fail("the parent specification shares no such variable", thread, variable=name)

@@ -1,4 +1,5 @@
 """JSON paths, in Jayway's syntax as far as they name one place: `$.a.b`, `$['a b']`, `$.list[-1]`, `$.list.length()`.
+`$.` may be left out at the beginning.
 
 A path whose last place is missing gives None; one that goes on behind a missing place, or behind null, is an error,
 for reading and for writing alike. Wildcards, filters and recursive descent name many places
@@ -46,7 +47,7 @@ def steps_of(path: str) -> tuple[str | int | _Length, ...]:
     ('a', 'b c', 0)
     """
     if not path.startswith("$"):
-        raise substitution(f"a JSON path begins with $: {path[:80]!r}")
+        path = f"${path}" if path.startswith("[") else f"$.{path}"
     steps: list[str | int | _Length] = []
     position = 1
     while position < len(path):
