@@ -234,9 +234,10 @@ def delete_run(work: Work, request: DeleteWfRunRequest) -> Empty:
 
 
 def report_task(work: Work, request: ReportTaskRun) -> Empty:
-    """End an attempt with its worker's report. A late, stale or repeated report is no error and changes nothing."""
-    if work.rows.get(TaskRun, key_of(request.task_run_id)) is None:
-        raise NotFound("no task run with this id", kind="task_run", task=request.task_run_id.task_guid)
+    """End an attempt with its worker's report.
+
+    A late, stale or repeated report, also of a task run that was deleted, is no error and changes nothing.
+    """
     if request.status not in REPORTABLE:
         raise Invalid("not a status of an ended attempt", kind="task_status", status=request.status)
     task = attempts.running(work, key_of(request.task_run_id), request.attempt_number)

@@ -62,7 +62,7 @@ def wait_done(run: Run, thread: ThreadRun, node: Node, row: NodeRun) -> bool:
     """True when a wait is over.
 
     Raises:
-        NodeFailed: CHILD_FAILURE, or the exception of a child that nobody handled.
+        NodeFailed: CHILD_FAILURE, or the exception of a child that nobody handled, or of its handler.
     """
     before = row.SerializeToString(deterministic=True)
     for waited in row.wait_for_threads.threads:
@@ -176,9 +176,11 @@ def _excuse(thread: ThreadRun, child: int) -> None:
 
 
 def _child_failure(run: Run, waited: WaitForThreadsRun.WaitForThread) -> NodeFailed:
-    """The failure of a child as its parent's."""
-    child = run.thread(waited.thread_run_number)
-    failure = failure_of(run, child)
-    if child.status == LHStatus.EXCEPTION:
+    """The failure of a child as its parent's: that of its handler, if there was one and it failed."""
+    number = waited.thread_run_number
+    handled = waited.HasField("failure_handler_thread_run_id")
+    failed = run.thread(waited.failure_handler_thread_run_id if handled else number)
+    failure = failure_of(run, failed)
+    if failed.status == LHStatus.EXCEPTION:
         return failure
-    return NodeFailed("CHILD_FAILURE", f"Child thread {child.number} failed with {failure.name}: {failure.message}")
+    return NodeFailed("CHILD_FAILURE", f"Child thread {number} failed with {failure.name}: {failure.message}")

@@ -175,7 +175,8 @@ class FollowedPartition(Partition):
         if applied.error is not None:
             _LOG.warning("command %s of partition %s failed: %s", entry.command.id, entry.source, applied.error)
             note_failed(tx, entry.command, (self._position, 0), applied.error)
-        return [Ended(applied)]
+        # Its caller waits for the command itself, until all copies are in their logs: the end of a copy has no id.
+        return [Ended(replace(applied, command=replace(entry.command, id="")))]
 
     def _applied(self, tx: Batch, command: LoggedCommand, now: int) -> Applied:
         """Apply a command, with what it causes here."""

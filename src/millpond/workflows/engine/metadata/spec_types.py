@@ -175,8 +175,8 @@ def check_returns(check: Check, thread: str, spec: ThreadSpec) -> None:
             continue
         type_ = check.types(thread, name).of(returned)
         if first is not None and not (assignable(first, type_) and assignable(type_, first)):
-            check.fail("exits of a thread return different types", thread, name, type=type_name(type_),
+            check.fail("the exits of a thread returned different output types", thread, name, type=type_name(type_),
                        other=type_name(first))  # fmt: skip
         first = type_ if first in (None, OPEN) else first
     if nothing and first is not None:
-        check.fail("exits of a thread return a value and none", thread, nothing)
+        check.fail("one exit of a thread returns void, and another returns non-void", thread, nothing)

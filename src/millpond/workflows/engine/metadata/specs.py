@@ -152,6 +152,6 @@ def _interface(work: Work, spec: WfSpec) -> tuple[frozenset[str], frozenset[str]
 
 def _check_allowed(request: PutWfSpecRequest, *, breaking: bool) -> None:
     if request.allowed_updates == AllowedUpdateType.NO_UPDATES:
-        raise AlreadyExists("WfSpec already exists, and may not change", kind="spec_update", spec=request.name)
+        raise AlreadyExists("WfSpec already exists", kind="spec_update", spec=request.name)
     if breaking and request.allowed_updates == AllowedUpdateType.MINOR_REVISION_UPDATES:
         raise Conflict("The resulting WfSpec has a breaking change", kind="failed_precondition", spec=request.name)

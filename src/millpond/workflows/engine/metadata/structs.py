@@ -148,23 +148,32 @@ def _settle_struct(work: Work, struct: str, name: str, named: StructDefId) -> No
 
 def _check_change(request: PutStructDefRequest, old: InlineStructDef, new: InlineStructDef) -> None:
     """Raise Invalid for a change of fields that the request does not allow."""
-    if old == new:
-        return
-    if request.allowed_updates != COMPATIBLE:
-        changed = min(name for name in {*old.fields, *new.fields} if _field(old, name) != _field(new, name))
+    if request.allowed_updates == COMPATIBLE:
+        kind = "FULLY_COMPATIBLE_SCHEMA_UPDATES"
+        reasons = {name: _breach(old, new, name) for name in sorted(_required(old) | _required(new))}
+        hint = "leave required fields and their types, give new ones a default, or define another struct"
+    else:
+        kind = "NO_SCHEMA_UPDATES"
+        changed = (name for name in sorted({*old.fields, *new.fields}) if _field(old, name) != _field(new, name))
+        reasons = dict.fromkeys(changed, "it may not change")
         hint = "allow FULLY_COMPATIBLE_SCHEMA_UPDATES, or define another struct"
-        _fail(f"StructDef [{request.name}] already exists and cannot be updated so", request.name, changed, hint)
-    for name in sorted(_required(old) | _required(new)):
-        before, after = _field(old, name), _field(new, name)
-        problem = f"Incompatible schema evolution on field(s): [{name}]"
-        if after is None:
-            _fail(f"{problem}: it is required and gone", request.name, name, "leave it, or define another struct")
-        if before is None or (name in _required(new) and name not in _required(old)):
-            _fail(f"{problem}: it is new and has no default", request.name, name, "give it a default")
-        if before.field_type != after.field_type:
-            old_type, new_type = type_name(before.field_type), type_name(after.field_type)
-            hint = "leave its type, or define another field"
-            _fail(f"{problem}: it has another type", request.name, name, hint, earlier=old_type, given=new_type)
+    broken = [name for name, reason in reasons.items() if reason]
+    if broken:
+        names = ", ".join(broken)
+        problem = f"Incompatible StructDef evolution on field(s): [{names}] using {kind} compatibility type"
+        _fail(problem, request.name, broken[0], hint, reason=reasons[broken[0]])
+
+
+def _breach(old: InlineStructDef, new: InlineStructDef, name: str) -> str:
+    """The reason why values of one version are none of the other, for a field; empty when they are."""
+    before, after = _field(old, name), _field(new, name)
+    if after is None:
+        return "it is required and gone"
+    if before is None or (name in _required(new) and name not in _required(old)):
+        return "it is new and has no default"
+    if before.field_type != after.field_type:
+        return f"it was {type_name(before.field_type)}, and is {type_name(after.field_type)}"
+    return ""
 
 
 def _field(struct: InlineStructDef, name: str) -> StructFieldDef | None:
