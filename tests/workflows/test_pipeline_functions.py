@@ -426,8 +426,9 @@ def later(value: Any) -> None:
         (lambda: python(template_of, item, over=[1], when=item > 0), "when is looked at once"),
         (lambda: python(template_of, needs=["a"]), "not the output of a step"),
         (lambda: python(template_of, retries=1.5), "retries are 0 or more"),
-        (lambda: notify("stream:a/b", text=f"{sql('select 1')}".upper()), "changed as text"),
-        (lambda: notify("stream:a/b", text=f"{sql('select 1')}"[:5]), "write it whole"),
+        (lambda: notify("stream:a/b", text=f"a{sql('select 1')}".upper()), "changed as text"),
+        (lambda: notify("stream:a/b", text=sql("select 1").row), r"value=sql\.row fields=path, rows"),
+        (lambda: notify("stream:a/b", text={"$text": 1}), r"name=\$text"),
         (of_no_number, "parameter=most type=int value=much"),
     ],
 )
@@ -483,7 +484,7 @@ def test_a_file_that_does_not_import_names_its_line(tmp_path: Path) -> None:
 def test_values_stand_in_templates_as_what_they_are() -> None:
     values = {"step": {"rows": 3, "path": "a b"}, "day": "2026-01-01", "off": {"$skipped": True}}
     assert filled({"$value": ["step", "rows"]}, values) == 3
-    for text, said in ((f"{item!r}", "4"), (f"{[item]}", "[4]"), (f"{item > 3}", "True"), (str(item), "4")):
+    for text, said in ((f"{item!r}", "4"), (f"{[item]}", "[4]"), (f"{item > 3}", "True"), (f"{item:>3}", "  4")):
         assert filled(template_of(text), {"item": 4}) == said
     for template in (template_of(f"{item:%Y}"), template_of(f"{item:d}"), template_of(item > 3)):
         with pytest.raises(Invalid, match=r"no such format|no order"):

@@ -25,14 +25,15 @@ from datetime import date, datetime, timedelta
 from typing import Any, get_type_hints
 
 from millpond.errors import Invalid
+from millpond.pipelines.placeholders import refused_acts
 from millpond.pipelines.plan import ALERTED, Parameter, Plan, PlannedStep, check_plan
-from millpond.pipelines.values import Value, step_of, template_of
+from millpond.pipelines.values import Value, holds_value, step_of, template_of
 from millpond.workflows.engine.pipeline_starts import checked_parameters
 
 __all__ = (
-    "Declared", "OnBranch", "alert", "alerted", "arrived", "branch", "check", "committed", "condense", "enrich", "item",
-    "load", "loaded", "merge", "notified", "notify", "pipeline", "publish", "python", "retain", "shell", "spark", "sql",
-    "today", "yesterday",
+    "Declared", "OnBranch", "alert", "alerted", "arrived", "branch", "check", "committed", "condense", "enrich",
+    "is_declaring", "is_output", "item", "load", "loaded", "merge", "notified", "notify", "pipeline", "publish",
+    "python", "retain", "shell", "spark", "sql", "today", "yesterday",
 )  # fmt: skip
 
 TYPES: dict[type, str] = {str: "str", int: "int", float: "float", bool: "bool", date: "date", datetime: "datetime",
@@ -88,7 +89,8 @@ COMPUTED: dict[str, Callable[[datetime], date | str]] = {
 class _Recording:
     """The steps that a function has called so far, and the functions that steps of Python call."""
 
-    def __init__(self) -> None:
+    def __init__(self, before: Sequence[PlannedStep] = ()) -> None:
+        self.before = before
         self.steps: list[PlannedStep] = []
         self.functions: dict[str, Callable[..., Any]] = {}
         self.prefix = ""
@@ -147,7 +149,7 @@ class _Recording:
         ]  # fmt: skip
 
     def free_name(self, kind: str) -> str:
-        taken = {step.name for step in self.steps}
+        taken = {step.name for step in (*self.before, *self.steps)}
         names = (f"{kind}{number}" if number > 1 else kind for number in range(1, len(taken) + 2))
         return next(name for name in names if self.prefix + name not in taken)
 
@@ -164,8 +166,9 @@ class Declared:
     ) -> None:  # fmt: skip
         self.function = function
         parameters = tuple(_parameters(function))
-        recording, failed = _Recording(), _Recording()
+        recording = _Recording()
         _recorded(recording, function, **{parameter.name: Value((parameter.name,)) for parameter in parameters})
+        failed = _Recording(recording.steps)
         if on_failure is not None:
             _recorded(failed, on_failure, Value(("failure",)))
         self.functions = recording.functions | failed.functions
@@ -214,7 +217,8 @@ def pipeline(function: Callable[..., Any] | None = None, /, **options: Any) -> A
 def _recorded(recording: _Recording, function: Callable[..., Any], *inputs: Any, **named: Any) -> None:
     token = _RECORDING.set(recording)
     try:
-        function(*inputs, **named)
+        with refused_acts():
+            function(*inputs, **named)
     finally:
         _RECORDING.reset(token)
 
@@ -225,6 +229,18 @@ def _recording(what: str) -> _Recording:
         raise Invalid("a step stands in the function of a pipeline", kind="pipeline_plan", step=what,
                       hint="write it in a function with @pipeline above")  # fmt: skip
     return recording
+
+
+def is_declaring() -> bool:
+    """True while the function of a pipeline is called."""
+    return _RECORDING.get() is not None
+
+
+def is_output(value: object) -> bool:
+    """True for the whole output of a step, which is no parameter and is never None."""
+    recording = _RECORDING.get()
+    whole = template_of(value)["$value"] if recording is not None and isinstance(value, Value) else []
+    return len(whole) == 1 and recording is not None and any(step.name == whole[0] for step in recording.steps)
 
 
 def _parameters(function: Callable[..., Any]) -> list[Parameter]:
@@ -312,7 +328,8 @@ def publish(
     """
     recording = _recording("publish")
     name = options.pop("name", None) or recording.free_name("publish")
-    own = {"name": branch or f"{Value(('run', 'id'))}-{name}", "from": into, "anew": anew, "free": not branch}
+    named = holds_value(branch) or bool(branch)
+    own = {"name": branch if named else f"{Value(('run', 'id'))}-{name}", "from": into, "anew": anew, "free": not named}
     made = recording.branch_before(loads, f"{name}_branch", own)
     steps = [
         check(query, name=f"{name}_check{number if number > 1 else ''}") if isinstance(query, str) else query
@@ -343,12 +360,12 @@ def check(
     """
     limits = {"rows_min": rows_min, "rows_max": rows_max, "changes_max": changes_max}
     limits = {name: limit for name, limit in limits.items() if limit is not None}
-    if isinstance(map, str) and not query:
+    if isinstance(map, str) and not holds_value(query) and not query:
         map, query = "", map
-    if not query and not limits:
+    if not holds_value(query) and not query and not limits:
         raise Invalid("a check has a query, or limits", kind="pipeline_plan", step="check",
                       hint="check(map, 'select …'), or rows_min=, rows_max=, changes_max=")  # fmt: skip
-    maps = [map] if isinstance(map, Value) or map else []
+    maps = [map] if holds_value(map) or map else []
     return _query("check", query, engine, inputs, finds_nothing=finds_nothing, maps=maps, limits=limits)
 
 
@@ -384,8 +401,10 @@ def notify(place: str | Value, /, **fields: Any) -> Value:
     The POST has the header `Idempotency-Key`: an attempt whose answer was lost may send it again.
     """
     options = {name: fields.pop(name) for name in _OPTIONS if name in fields}
-    if isinstance(place, str) and not place.startswith("\x02"):
-        notified(place)
+    start = template_of(place)
+    start = start["$text"][0] if isinstance(start, dict) and "$text" in start else start
+    if not isinstance(start, dict):
+        notified(start)
     return _recording("notify").add("notify", {"place": place, "fields": fields}, options)
 
 
@@ -417,7 +436,7 @@ _PLACE = re.compile(r"\{([A-Za-z_]\w*)\}")
 def _query(kind: str, query: str, engine: str, inputs: dict[str, Any], **more: Any) -> Value:
     options = {name: inputs.pop(name) for name in _OPTIONS if name in inputs}
     recording = _recording(kind)
-    if "\x02" in query:
+    if holds_value(query):
         raise Invalid("a value of the run stands in SQL as {name}, and is given by that name", kind="pipeline_sql",
                       hint="write {name} in it, without f before the text, and give the value so named")  # fmt: skip
     if engine not in ("local", "spark"):
@@ -446,12 +465,13 @@ def _parse(query: str) -> None:
 
 
 def _call(kind: str, function: Callable[..., Any], arguments: Sequence[Any], options: dict[str, Any]) -> Value:
-    if not callable(function):
+    if holds_value(function) or not callable(function):
         raise Invalid("a step calls a function", kind="pipeline_plan", step=kind, type=type(function).__name__,
                       hint=f"{kind}(function, …): it is called when the step runs, and not here")  # fmt: skip
     recording = _recording(kind)
-    if "name" not in options and function.__name__.isidentifier():
-        options["name"] = None if function.__name__ == "<lambda>" else recording.free_name(function.__name__)
+    named = getattr(function, "__name__", "")  # a partial has none
+    if "name" not in options and named.isidentifier():
+        options["name"] = recording.free_name(named)
     step = recording.add(kind, {"arguments": list(arguments)}, options)
     recording.functions[step_of(step)] = function
     return step

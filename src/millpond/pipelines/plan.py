@@ -13,13 +13,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from millpond.errors import Invalid
-from millpond.pipelines.values import names_in
+from millpond.pipelines.values import leaves_in, names_in
 from millpond.workflows.engine.cron import MISSED, Cron, is_data, next_instant, parse_cron, zone_of
 
 __all__ = ("ALERTED", "Parameter", "Plan", "PlannedStep", "check_plan", "cron_words", "drawn", "drawn_svg")
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,60}")
 RESERVED = ("run", "failure")
+_ON = {"branch", "commit"}
+_OUTPUTS = {
+    "load": {"map", "load", "rows", "rejected", "position", *_ON}, "sql": {"path", "rows"},
+    "check": {"passed", "rows", *_ON}, "enrich": {"path", "rows", "found"}, "shell": {"status", "output"},
+    "notify": {"place"}, "branch": _ON, "merge": {"into", "merged", "map", "rows", *_ON},
+}  # fmt: skip
+"""The fields that the outputs of steps may have, by their kinds; those of functions, and reports, have any."""
 ALERTED = "alerted:"
 """The `when` of a pipeline that alerts of a map begin: the map, and perhaps a rule, come behind it."""
 
@@ -129,8 +136,24 @@ def check_plan(plan: Plan) -> Plan:
             if name not in there:
                 raise Invalid("a step takes what comes after it, or nowhere", kind="pipeline_plan", step=step.name,
                               takes=name, hint=f"before it there are: {', '.join(there[2:]) or 'none'}")  # fmt: skip
+        _check_fields(plan, step)
         there.append(step.name)
     return plan
+
+
+def _check_fields(plan: Plan, step: PlannedStep) -> None:
+    """Refuse fields that a value will not have."""
+    fields: dict[str, set[str] | None] = {"run": {"id", "began", "key", "branch"}, "failure": {"step"}}
+    fields |= {own.name: None if own.type == "dict" else set() for own in plan.parameters}
+    for own in (*plan.steps, *plan.on_failure):
+        fields[own.name] = _OUTPUTS.get(own.kind) if own.over is None else {"items", "count"}
+    for leaf in leaves_in([step.inputs, step.when, step.over]):
+        name, *inner = leaf["$value"]
+        there = fields.get(name)
+        if inner and there is not None and inner[0] not in there:
+            raise Invalid("a value has no such field", kind="pipeline_value", step=step.name,
+                          value=".".join(leaf["$value"]), fields=", ".join(sorted(there)) or "none",
+                          hint='take it whole, as f"{day:%Y}", or compute with it in a step: python(…)')  # fmt: skip
 
 
 # -- drawings -----------------------------------------------------------------------------------------

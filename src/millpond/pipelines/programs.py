@@ -18,6 +18,8 @@ from typing import Any, TypedDict
 from millpond.errors import Internal, Invalid, MillpondError, Unavailable
 from millpond.json_forms import plain
 from millpond.pipelines.declare import Declared
+from millpond.pipelines.values import readable
+from millpond.pipelines.watched import WATCHES, watched_code
 
 __all__ = ("Program", "call_function", "pipelines_of", "read_program")
 
@@ -90,13 +92,14 @@ def _pipelines(file: str, source: str) -> dict[str, Declared]:
     module.__file__ = file
     sys.modules[name] = module  # functions of it may be pickled, and find their types
     try:
-        exec(compile(source, file, "exec"), module.__dict__)
+        module.__dict__.update(WATCHES)
+        exec(watched_code(source, file), module.__dict__)
     except MillpondError:
         raise
     except Exception as error:
         line = next((frame for frame in _lines(error) if frame[0] == file), (file, getattr(error, "lineno", None) or 0))
         raise Invalid("the file of the pipeline does not import", kind="pipeline_program", file=file, line=line[1],
-                      reason=f"{type(error).__name__}: {error}") from None  # fmt: skip
+                      reason=readable(f"{type(error).__name__}: {error}")) from None  # fmt: skip
     pipelines: dict[str, Declared] = {}
     for own in vars(module).values():
         if isinstance(own, Declared) and pipelines.setdefault(own.plan.name, own) is not own:

@@ -17,63 +17,42 @@ from __future__ import annotations
 
 import operator
 import re
+import string
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime
-from typing import Any, NoReturn
+from typing import Any
 
 from millpond.errors import Invalid
-from millpond.json_forms import FormError, parse_object, to_json
+from millpond.json_forms import parse_object, to_json
+from millpond.pipelines.placeholders import Placeholder, not_yet, refusing
 
-__all__ = ("Comparison", "Value", "filled", "leaves_in", "names_in", "step_of", "template_of",
-           "without_skipped")  # fmt: skip
+__all__ = ("Comparison", "Text", "Value", "filled", "holds_value", "leaves_in", "names_in", "readable", "step_of",
+           "template_of", "without_skipped")  # fmt: skip
 
-_MARK, _MARKS = re.compile("\x02([^\x02\x03]*)\x03"), frozenset("\x02\x03")
+_TOKEN = "millpond_value_of_run"
+_CHECK = f"{_TOKEN}{string.printable}"
+"""Behind each value in text: what changes text changes some of it."""
+_MARK = re.compile(f"\x1f\x02([^\x02\x03]*)\x02([0-9]+){re.escape(_CHECK)}\x03\x1f")
+_PATH = re.compile(r"value\W+:\s*\[([^\]]*)", re.IGNORECASE)
+"""Of a value in text that was changed, its names."""
 _TESTS: dict[str, Callable[[Any, Any], bool]] = {
     "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
 }  # fmt: skip
+_INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d.*")
+_TAKEN = frozenset({"$value", "$text", "$test", "$skipped"})
+_PLAIN = (
+    "__new__", "__init__", "__class__", "__doc__", "__getattribute__", "__setattr__", "__delattr__",
+    "__init_subclass__", "__subclasshook__", "__dir__", "__sizeof__", "__reduce__", "__reduce_ex__",
+)  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Comparison:
-    """A comparison of values, for `when`."""
+class _Compared(Placeholder):
+    """A value, or text, that the run compares with others."""
 
-    template: Any
-
-    def __repr__(self) -> str:
-        return _marked(self.template)
-
-    def __bool__(self) -> NoReturn:
-        raise _not_yet()
-
-
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Value:
-    """A value that the run will have: a parameter, an output of a step, or a field of one."""
-
-    _path: tuple[str, ...]
-    """No name that an output may have."""
-
-    def __getattr__(self, name: str) -> Value:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        return Value((*self._path, name))
-
-    def __getitem__(self, name: str) -> Value:
-        return Value((*self._path, str(name)))
-
-    def __format__(self, form: str) -> str:
-        return _marked({"$value": list(self._path), "format": form})
-
-    def __repr__(self) -> str:  # also within the text of a list
-        return format(self, "")
-
-    def __bool__(self) -> NoReturn:
-        raise _not_yet()
-
-    def __iter__(self) -> NoReturn:
-        raise _not_yet()
+    __slots__ = ()
 
     def __eq__(self, other: object) -> Comparison:  # type: ignore[override]
         return _test("==", self, other)
@@ -93,7 +72,93 @@ class Value:
     def __ge__(self, other: object) -> Comparison:
         return _test(">=", self, other)
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = Placeholder.__hash__
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Comparison(Placeholder):
+    """A comparison of values, for `when`."""
+
+    template: Any
+    __eq__ = __ne__ = refusing("==")
+    __hash__ = Placeholder.__hash__
+
+    def __named__(self) -> str:
+        """See `Placeholder`."""
+        return _named(self.template)
+
+    def __format__(self, form: str) -> str:
+        if form:
+            raise not_yet(self, "format")
+        return Text(_marked(self.template))
+
+    def __repr__(self) -> str:
+        return _marked(self.template)
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Value(_Compared):
+    """A value that the run will have: a parameter, an output of a step, or a field of one."""
+
+    _path: tuple[str, ...]
+    """No name that an output may have."""
+
+    def __named__(self) -> str:
+        """See `Placeholder`."""
+        return ".".join(self._path)
+
+    def __getattr__(self, name: str) -> Value:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return Value((*self._path, name))
+
+    def __getitem__(self, name: str) -> Value:
+        if type(name) is not str:
+            raise not_yet(self, "getitem")
+        return Value((*self._path, name))
+
+    def __format__(self, form: str) -> str:
+        if holds_value(form):
+            raise not_yet(self, "format")
+        return Text(_marked({"$value": list(self._path), "format": form}))
+
+    def __repr__(self) -> str:  # also within the text of a list
+        return _marked({"$value": list(self._path), "repr": True})
+
+
+class Text(_Compared, str):  # type: ignore[misc]
+    """Text that holds values of the run."""
+
+    __slots__ = ()
+
+    def __named__(self) -> str:
+        """See `Placeholder`."""
+        return _named(_text(str.__str__(self)))
+
+    def __add__(self, other: str | Value) -> Text:
+        if isinstance(other, Value):
+            raise not_yet(other, "add")
+        return Text(str.__add__(self, other))
+
+    def __radd__(self, other: str) -> Text:
+        return Text(str.__add__(other, self))
+
+    def __format__(self, form: str) -> str:
+        if form:
+            raise not_yet(self, "format")
+        return str.__str__(self)
+
+    def __repr__(self) -> str:  # with quotes or without, who can say
+        return f"\x02{self.__named__()}\x03"
+
+
+for _name in {*dir(str)} - {*vars(Text), *vars(_Compared)} - {*_PLAIN}:
+    setattr(Text, _name, refusing(_name.strip("_")))
+
+
+def holds_value(text: object) -> bool:
+    """True for what stands for a value of the run, and for text with one in it."""
+    return isinstance(text, Placeholder) or (isinstance(text, str) and "\x02" in text)
 
 
 def step_of(value: Value) -> str:
@@ -111,11 +176,6 @@ def _test(sign: str, left: object, right: object) -> Comparison:
     return Comparison({"$test": [sign, template_of(left), template_of(right)]})
 
 
-def _not_yet() -> Invalid:
-    return Invalid("a value of the run is not there yet when the pipeline is declared", kind="pipeline_value",
-                   hint="a condition is the option when of a step, and a list its option over")  # fmt: skip
-
-
 def template_of(value: Any) -> Any:
     """A value as a plan holds it.
 
@@ -127,12 +187,15 @@ def template_of(value: Any) -> Any:
         case Comparison():
             return value.template
         case str():
-            return _text(value)
+            return _text(str.__str__(value))
         case datetime() | date():
             return value.isoformat()
         case None | bool() | int() | float():
             return value
         case Mapping():
+            if taken := _TAKEN & set(value):
+                raise Invalid("a name that plans have for values of the run", kind="pipeline_input",
+                              name=min(taken), hint="give it another, or as JSON in text")  # fmt: skip
             return {str(name): template_of(inner) for name, inner in value.items()}
         case list() | tuple():
             return [template_of(inner) for inner in value]
@@ -140,21 +203,38 @@ def template_of(value: Any) -> Any:
                   hint="give text, a number, a date, a list, a dictionary, or the output of a step")  # fmt: skip
 
 
+def readable(text: str) -> str:
+    """Text with the names of values where it has places for them.
+
+    >>> readable(f"raw/{Value(('day',))}")
+    'raw/{day}'
+    """
+    return _MARK.sub(lambda mark: f"{{{_named(parse_object(mark[1].encode()))}}}", text)
+
+
+def _named(template: Any) -> str:
+    return ", ".join(dict.fromkeys(".".join(leaf["$value"]) for leaf in leaves_in(template)))
+
+
 def _marked(template: Any) -> str:
     """A template as a place in text."""
-    return f"\x02{to_json(template).decode()}\x03"
+    text = to_json(template)
+    return f"\x1f\x02{text.decode()}\x02{zlib.crc32(text)}{_CHECK}\x03\x1f"
 
 
 def _text(text: str) -> Any:
-    pieces = _MARK.split(text)
-    parts: list[Any] = list(pieces)
-    with suppress(FormError):
-        parts[1::2] = [parse_object(piece.encode()) for piece in pieces[1::2]]
-    odd = [part for part in parts[1::2] if not {"$value", "$test"} & set(part)]
-    if odd or any(set(part) & _MARKS for part in parts[::2]):
-        raise Invalid("a value of the run was changed as text, before it is there", kind="pipeline_value",
+    parts: list[Any] = []
+    end, whole = 0, True
+    for mark in _MARK.finditer(text):
+        whole = whole and zlib.crc32(mark[1].encode()) == int(mark[2])
+        parts += [text[end : mark.start()], parse_object(mark[1].encode()) if whole else ""]
+        end = mark.end()
+    parts.append(text[end:])
+    if not whole or any("\x02" in part or "\x03" in part or _TOKEN in part.lower() for part in parts[::2]):
+        names = ".".join(re.findall(r"[A-Za-z]\w*", "".join(_PATH.findall(text)))) or readable(text)
+        raise Invalid("a value of the run was changed as text, before it is there", kind="pipeline_value", value=names,
                       hint='write it whole, as in f"{day:%Y}", and change it by a function: python(…)')  # fmt: skip
-    return text if len(pieces) == 1 else {"$text": [part for part in parts if part != ""]}
+    return text if len(parts) == 1 else {"$text": [part for part in parts if part != ""]}
 
 
 def names_in(template: Any) -> Iterator[str]:
@@ -187,6 +267,8 @@ def filled(template: Any, values: Mapping[str, Any]) -> Any:
     match template:
         case {"$value": path, **more}:
             value = _at(path, values)
+            if "repr" in more:
+                return repr(value)
             return _formatted(value, str(more["format"])) if "format" in more else value
         case {"$text": parts}:
             return "".join(part if isinstance(part, str) else str(filled(part, values)) for part in parts)
@@ -238,9 +320,17 @@ def _formatted(value: Any, form: str) -> str:
                       hint='days and times take "%Y-%m-%d", numbers ",.2f"') from None  # fmt: skip
 
 
+def _instants(left: Any, right: Any) -> tuple[Any, Any]:
+    """Two values to compare; times as times, for their texts may have other offsets and digits."""
+    if all(isinstance(own, str) and _INSTANT.fullmatch(own) for own in (left, right)):
+        with suppress(ValueError):
+            return datetime.fromisoformat(left), datetime.fromisoformat(right)
+    return left, right
+
+
 def _compared(sign: str, left: Any, right: Any) -> bool:
     try:
-        return _TESTS[sign](left, right)
+        return _TESTS[sign](*_instants(left, right))
     except TypeError:
         kinds = " and ".join(type(own).__name__ for own in (left, right))
         raise Invalid("values of these types have no order", kind="pipeline_value", test=sign, types=kinds,

@@ -1,0 +1,140 @@
+"""Values of a run in Python: the run computes, or it is refused where the pipeline is declared."""
+
+from __future__ import annotations
+
+import json
+import urllib.parse
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+pytest.importorskip("littlehorse")
+
+from millpond.errors import Invalid
+from millpond.pipelines import notify, pipeline, python
+from millpond.pipelines.programs import pipelines_of, read_program
+from millpond.pipelines.values import Value, filled, template_of
+
+HERE = "not there yet when the pipeline is declared. value=day"
+FILE = """
+import os, re
+from millpond.pipelines import load, notify, pipeline, python
+
+def place(day):
+    return f"raw/{day}"
+
+def tell(failure):
+    notify("stream:etl/failed", step=failure.step)
+
+@pipeline(on_failure=tell)
+def nightly(day: str):
+    first = python(place, day)
+    assert first is not None
+    notify("stream:etl/a", text=%s)
+"""
+
+
+def declared_with(act: Callable[[Any], object]) -> None:
+    def nightly(day: str) -> None:
+        python(template_of, day)
+        act(day)
+
+    pipeline(nightly)
+
+
+def number_or_none(value: Any) -> int | None:
+    try:
+        return int(value)
+    except ValueError:  # which a refusal is, too
+        return None
+
+
+ACTS: list[Callable[[Any], object]] = [
+    lambda day: f"{day}".replace("-", "/"), lambda day: len(f"{day}"), lambda day: f"{day}"[:4],
+    lambda day: day[:4], lambda day: day[0], lambda day: "a" in f"{day}", lambda day: "a" in day,
+    lambda day: day.upper(), lambda day: f"{day}".split("-"), lambda day: int(day), lambda day: float(f"{day}"),
+    lambda day: f"{f'{day}':>5}", lambda day: f"{day!s:>5}", lambda day: "%5s".__mod__(day), lambda day: f"{day:{day}}",
+    lambda day: f"{day}" % 5, lambda day: day + 1, lambda day: 1 - day, lambda day: -day,
+    lambda day: {day: 1}, lambda day: {f"{day}"}, lambda day: list(f"{day}"), lambda day: [*day],
+    lambda day: f"{day}" * 2, lambda day: range(day), lambda day: sorted([day, day]), lambda day: round(day),
+    lambda day: 1 if f"{day}" == "a" else 2, lambda day: 1 < day < 3, lambda day: (day > 1) == (day > 2),
+    lambda day: f"{day > 1:>5}", lambda day: (day > 1) and 3, lambda day: not day, number_or_none,
+    lambda day: f"{day}".join("ab"), lambda day: str(day), lambda day: print(day),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("number", range(len(ACTS)))
+def test_what_is_asked_of_a_value_that_is_not_there_is_refused(number: int) -> None:
+    with pytest.raises(Invalid, match=HERE):
+        declared_with(ACTS[number])
+
+
+CHANGES: list[Callable[[str], Any]] = [
+    lambda text: text.replace("-", "/"), str.upper, str.strip, lambda text: text.split("-")[-1],
+    lambda text: text.replace("day", "DAY"), lambda text: text[:-1], json.dumps, repr, urllib.parse.quote,
+    lambda text: text.translate({ord("1"): None}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("number", range(len(CHANGES)))
+def test_plain_text_that_was_changed_is_found_where_it_arrives(number: int) -> None:
+    with pytest.raises(Invalid, match=r"changed as text, before it is there\. value="):
+        declared_with(lambda day: notify("stream:a/b", text=CHANGES[number](f"raw/{day}")))
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        'f"raw/{day}".replace("2", "3")', 'len(f"raw/{day}")', '"2" in f"raw/{day}"', 'f"{day}" in "raw/2"',
+        "1 if day is None else 2", "isinstance(day, str)", 'os.path.exists(f"raw/{day}")', 'open(f"raw/{day}")',
+        '"raw/2".startswith(f"{day}")', "place(day)[:3]", '"/".join(["a", place(day)]).upper()',
+        '"{}".format(day).upper()', '("a" + place(day)).lower()', 're.match("raw", place(day)) and 1',
+        "[own for own in place(day)]", 'dict(a=f"x{day}")["a"].title()', '1 if place(day) == "raw/2" else 2',
+    ],
+)  # fmt: skip
+def test_functions_of_a_file_ask_nothing_of_text_with_values(act: str, tmp_path: Path) -> None:
+    file = tmp_path / "nightly.py"
+    file.write_text(FILE % act)
+    with pytest.raises(Invalid, match=HERE):
+        pipelines_of(read_program(file))
+
+
+def test_text_of_a_file_is_put_together_as_ever(tmp_path: Path) -> None:
+    file = tmp_path / "nightly.py"
+    text = '"/".join(["a", place(day), "{:>3}".format(day), f"{day:%d}" + f"{first.value}{[1]}"])'
+    file.write_text(FILE % text)
+    declared = pipelines_of(read_program(file))["nightly"]
+    fields = filled(declared.plan.steps[1].inputs["fields"], {"day": "2026-01-02", "place": {"value": "x"}})
+    assert fields == {"text": "a/raw/2026-01-02/2026-01-02/02x[1]"}
+    assert declared.functions["place"]("7") == "raw/7"  # when its step runs
+
+
+DAY = Value(("day",))
+PLAIN = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\x02\x03"), max_size=5)
+SPECS = st.sampled_from(["", ">5", "<3", "^4", ".2"])
+
+
+@given(st.lists(PLAIN | SPECS.map(lambda spec: ("day", spec)), max_size=6), PLAIN, st.booleans())
+def test_the_run_makes_the_text_that_python_would(pieces: list[Any], value: str, joined: bool) -> None:
+    def text(day: Any) -> str:
+        parts = [piece if isinstance(piece, str) else f"{day:{piece[1]}}" for piece in pieces]
+        if joined:
+            return "".join(parts)
+        whole = ""
+        for part in parts:
+            whole = whole + part
+        return whole
+
+    assert filled(template_of(text(DAY)), {"day": value}) == text(value)
+
+
+def test_times_are_compared_as_times() -> None:
+    at = template_of(DAY > "2026-01-01T05:00:00+00:00")
+    assert not filled(at, {"day": "2026-01-01T06:00:00+02:00"})
+    assert filled(at, {"day": "2026-01-01T06:00:00.5+00:00"})
+    with pytest.raises(Invalid, match="no order"):
+        filled(at, {"day": "2026-01-01T06:00:00"})
