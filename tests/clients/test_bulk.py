@@ -105,6 +105,22 @@ def test_a_stream_that_contradicts_itself_is_refused(server: Server, repository:
     assert listed(server, repository) == []
 
 
+@pytest.mark.parametrize("form", ["compressed", "dictionary", "nulls"])
+def test_little_that_decodes_to_much_is_refused(server: Server, repository: str, form: str) -> None:
+    path, rows = pa.array(["x" * 1_000_000]), pa.array([0] * 4_000, pa.int32())
+    column = {
+        "compressed": lambda: path.take(rows[:300]), "nulls": lambda: pa.nulls(1 << 23),
+        "dictionary": lambda: pa.DictionaryArray.from_arrays(rows, path),
+    }[form]()  # fmt: skip
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    with pa.ipc.new_stream(sink, pa.schema([("path", column.type)]), options=options) as writer:
+        writer.write_batch(pa.record_batch([column], names=["path"]))
+    answer = stage(server, repository, sink.getvalue().to_pybytes(), ARROW)
+    assert answer.status == 400, answer.body
+    assert "a batch of the stream is too large" in answer.json()["message"]
+
+
 def test_many_rows_in_any_order_stream(server: Server, repository: str) -> None:
     """Half a million rows, whose batches come backwards."""
     sink = pa.BufferOutputStream()

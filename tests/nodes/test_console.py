@@ -18,6 +18,7 @@ from millpond.errors import Unavailable
 from millpond.events.event import NewEvent
 from millpond.kernel.patience import patient
 from millpond.maps.sql import Bounds, query
+from millpond.nodes.tokens import hash_token
 from millpond.server.console.pages import CONSOLE, COOKIE, PAGE_ROWS
 from millpond.server.console.sql import ROWS_MAX
 from tests.nodes.conftest import BEGIN, Answer, Served
@@ -192,6 +193,20 @@ def test_a_page_shows_what_its_token_may_see(serve: Callable[..., Served]) -> No
         if route.needs.right is not None:
             assert node.request(route.method, path, headers=JSON).status == 401, path
             assert route.needs.audited is (route.method != "GET"), path
+
+
+def test_keys_of_maps_that_a_token_may_not_read_take_no_place_in_a_page(serve: Callable[..., Served]) -> None:
+    rights = {"read": ["ours", "repo:pond"]}
+    node = serve(server_tokens=[{"name": "some", "sha256": hash_token("some"), "rights": rights}])
+    for name in ("before", "ours"):
+        node.pond.create_map(name, kind="state", store="layers")
+    with node.pond.branch("fix", source="main") as branch:
+        branch.map("before").load([{"key": f"{number}", "value": "x"} for number in range(300)])
+        branch.map("ours").load([{"key": key, "value": "x"} for key in "abc"])
+    page = node.get(
+        "/console/versions/pond/diff?left=main&right=fix", headers={"Cookie": f"{COOKIE}=some", **JSON}
+    ).json()["keys"]
+    assert ([row[:1] for row in page["rows"]], page["more"]) == ([["ours"]] * 3, False)
 
 
 def test_the_box_finds_names_keys_paths_commits_and_job_sets(serve: Callable[..., Served]) -> None:

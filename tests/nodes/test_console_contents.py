@@ -172,6 +172,21 @@ def test_a_query_is_saved_as_a_file(serve: Callable[..., Served], monkeypatch: p
     )
 
 
+def test_a_saved_file_has_no_formulas(serve: Callable[..., Served]) -> None:
+    node = serve()
+    ours = node.pond.create_map("m", kind="state", value="string")
+    texts = ["=1+1", "+a", "-a", "-1+a", "@a", "\t=a", "\r=a", "a=b", "", "-2.5e3", "+7"]
+    ours.load([{"key": str(number), "value": text} for number, text in enumerate(texts)])
+    ask = "q=select+value+as+%22=a%22,+-1+as+n,+['=']+as+l,+{'-':-2}+as+s+from+m+order+by+key::int"
+    saved = csv.read_csv(
+        io.BytesIO(node.get(f"/console/sql/export?{ask}").body),
+        parse_options=csv.ParseOptions(newlines_in_values=True),
+        convert_options=csv.ConvertOptions(column_types={"'=a": pa.string()}, strings_can_be_null=False),
+    )
+    quoted = [f"'{text}" for text in texts[:7]]
+    assert saved.to_pydict() == {"'=a": quoted + texts[7:], "n": [-1] * 11, "l": ['["="]'] * 11, "s": ['{"-":-2}'] * 11}
+
+
 def test_owners_see_tokens_without_secrets_and_who_did_what(serve: Callable[..., Served]) -> None:
     node = serve(server_tokens=TOKENS)
     node.pond.create_map("ours", kind="state")

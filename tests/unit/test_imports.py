@@ -210,6 +210,8 @@ def test_objects_and_prefixes_together(repository: Repository, tmp_path: Path) -
 
 def test_an_import_that_cannot_read_fails_before_anything(repository: Repository, tmp_path: Path) -> None:
     where = make_files(tmp_path, "d/a", "text.parquet")
+    with pa.ipc.new_file(tmp_path / "nulls", pa.schema([("path", pa.null())])) as sink:
+        sink.write_batch(pa.record_batch([pa.nulls(1 << 23)], names=["path"]))
     main = repository.branch("main")
     head = main.head()
     wrong: list[tuple[Location, str]] = [
@@ -217,6 +219,7 @@ def test_an_import_that_cannot_read_fails_before_anything(repository: Repository
         (ObjectLocation(f"{where}/d", "x"), "object_not_found"),
         (ObjectLocation(f"{where}/d/a", ""), "path_invalid"), (PrefixLocation("nope://x", "x"), "address_invalid"),
         (TableLocation(f"{where}/text.parquet"), "import_table"), (TableLocation(f"{where}/none"), "object_not_found"),
+        (TableLocation(f"{where}/nulls"), "arrow_batch_large"),
     ]  # fmt: skip
     for location, kind in wrong:
         for act in (main.imports.commit, main.imports.stage):
@@ -255,11 +258,9 @@ def test_a_sorted_table_becomes_ranges(repository: Repository, tmp_path: Path, w
     if written == "parquet":
         pq.write_table(table(names), file, row_group_size=100)
     else:
-        schema = table(names).schema
-        opened = pa.ipc.new_stream(file, schema) if written == "stream" else pa.ipc.new_file(file, schema)
-        with opened as sink:
-            for batch in table(names).to_batches(max_chunksize=70):
-                sink.write_batch(batch)
+        begin = pa.ipc.new_stream if written == "stream" else pa.ipc.new_file
+        with begin(file, table(names).schema) as sink:
+            sink.write_table(table(names), max_chunksize=70)
     main = repository.branch("main")
     main.put("t/0007", b"staged")
     main.put("t/x", b"staged")

@@ -12,22 +12,35 @@ Invariants:
 * every buffer lies within its message's body, else the stream is refused;
 * `decoded` is what Arrow allocates while it reads the stream, `elements` the sum of the lengths of all columns and of
   their children, in all batches and dictionaries.
+
+A stream that is too long to be held, `bounded_stream` measures message by message.
 """
 
 from __future__ import annotations
 
+import io
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import BinaryIO
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from millpond.errors import Invalid
 
-__all__ = ("DeclaredSizes", "declared_sizes", "not_an_arrow_stream")
+__all__ = ("DeclaredSizes", "bounded_stream", "declared_sizes", "expanded_bytes", "not_an_arrow_stream")
 
+BATCH_BYTES_MAX = 256 << 20
+"""One batch of a stream with its dictionaries: decompressed, and each row with a value of its own."""
+BATCH_ELEMENTS_MAX = 1 << 22
+"""The elements of all columns of one batch, and of its dictionaries."""
+METADATA_BYTES_MAX = 1 << 20
+_CONTINUES = b"\xff" * 4
 _HEADER_TYPE, _HEADER, _BODY_LENGTH = 1, 2, 3  # fields of a Message
 _LENGTH, _NODES, _BUFFERS, _COMPRESSION = 0, 1, 2, 3  # fields of a RecordBatch
-_DATA = 1  # field of a DictionaryBatch
+_ID, _DATA, _IS_DELTA = 0, 1, 2  # fields of a DictionaryBatch
 _DICTIONARY_BATCH, _RECORD_BATCH = 2, 3
 _PAIR_BYTES = 16
 _LENGTH_BYTES = 8
@@ -74,6 +87,102 @@ def not_an_arrow_stream(reason: Exception) -> Invalid:
         "the body is no Arrow stream", kind="arrow_stream", reason=str(reason).partition("\n")[0],
         hint="send record batches as application/vnd.apache.arrow.stream",
     )  # fmt: skip
+
+
+def bounded_stream(file: BinaryIO | io.BufferedIOBase, bytes_max: int = BATCH_BYTES_MAX) -> pa.RecordBatchReader:
+    """The batches of a stream as it comes, measured before they are read, and checked to their last offset after.
+
+    Raises: also while it is read, `Invalid`, kind `arrow_batch_large`; `pa.ArrowInvalid` when it is no Arrow stream, or
+    contradicts itself.
+    """
+    reader = pa.ipc.open_stream(_Measured(file, bytes_max))
+    return pa.RecordBatchReader.from_batches(reader.schema, _checked(reader, bytes_max))
+
+
+def _checked(reader: pa.RecordBatchReader, bytes_max: int) -> Iterator[pa.RecordBatch]:
+    with reader:
+        for batch in reader:
+            batch.validate(full=True)  # kernels read it by its addresses
+            _check_size(bytes_max, sum(map(expanded_bytes, batch.columns)))
+            yield batch
+
+
+def expanded_bytes(array: pa.Array) -> int:
+    """The bytes of rows that share theirs, in a dictionary or as views, once each has its own."""
+    if isinstance(array, pa.ExtensionArray):
+        return expanded_bytes(array.storage)
+    if array.type in (pa.string_view(), pa.binary_view()):
+        lengths = np.frombuffer(array.buffers()[1] or b"", np.int32)[::4]  # of 16 bytes a view the first 4
+        return int(np.maximum(lengths[array.offset : array.offset + len(array)], 0).sum(dtype=np.int64))
+    if not pa.types.is_dictionary(array.type):
+        return 0
+    values = array.dictionary
+    if not (pa.types.is_string(values.type) or pa.types.is_binary(values.type)
+            or pa.types.is_large_string(values.type) or pa.types.is_large_binary(values.type)):  # fmt: skip
+        return len(array) * 32
+    return int(pc.sum(pc.binary_length(values).take(array.indices)).as_py() or 0)
+
+
+def _check_size(bytes_max: int, size: int, elements: int = 0) -> None:
+    if size > bytes_max or elements > BATCH_ELEMENTS_MAX:
+        raise Invalid(
+            "a batch of the stream is too large", kind="arrow_batch_large", bytes=size, bytes_max=bytes_max,
+            elements=elements, elements_max=BATCH_ELEMENTS_MAX,
+            hint="write smaller batches, such as writer.write_table(table, max_chunksize=65536)",
+        )  # fmt: skip
+
+
+class _Measured(io.RawIOBase):
+    """A stream, of which Arrow is given a message when that was measured, with the dictionaries before it."""
+
+    def __init__(self, file: BinaryIO | io.BufferedIOBase, bytes_max: int) -> None:
+        super().__init__()
+        self._file, self._bytes_max = file, bytes_max
+        self._left = memoryview(b"")
+        self._dictionaries: dict[int, DeclaredSizes] = {}
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Bytes of one message: Arrow asks for its parts one by one."""
+        if not self._left:
+            self._left = memoryview(self._message())
+        stop = len(self._left) if size is None or size < 0 else size
+        data, self._left = bytes(self._left[:stop]), self._left[stop:]
+        return data
+
+    def _message(self) -> bytes:
+        """The next message; no bytes, or an end of the stream, behind the last."""
+        head = self._file.read(4)
+        if head == _CONTINUES:
+            head += self._file.read(4)  # streams of earlier releases of Arrow begin with the length
+        length = int.from_bytes(head[-4:], "little") if len(head) % 4 == 0 else 0
+        if length == 0:
+            return head
+        if length > METADATA_BYTES_MAX:
+            raise pa.ArrowInvalid(f"the metadata of a message has {length} bytes")
+        metadata = self._file.read(length)
+        try:
+            body_bytes = _Table.root(memoryview(metadata)).number(_BODY_LENGTH, "<q")
+            _check_size(self._bytes_max, body_bytes)
+            message = b"".join((head, metadata, self._file.read(max(body_bytes, 0))))
+            self._measure(pa.ipc.read_message(pa.py_buffer(message)))
+        except struct.error as error:
+            raise pa.ArrowInvalid(str(error)) from error
+        return message
+
+    def _measure(self, message: pa.Message) -> None:
+        sizes = _of_message(message)
+        table = _Table.root(memoryview(message.metadata))
+        if table.number(_HEADER_TYPE, "<B") == _DICTIONARY_BATCH and (batch := table.table(_HEADER)) is not None:
+            name, before = batch.number(_ID, "<q"), DeclaredSizes()
+            if batch.number(_IS_DELTA, "<B"):
+                before = self._dictionaries.get(name, before)
+            self._dictionaries[name] = before + sizes
+            sizes = DeclaredSizes()
+        whole = sum(self._dictionaries.values(), sizes)
+        _check_size(self._bytes_max, whole.buffers, whole.elements)
 
 
 def _of_message(message: pa.Message) -> DeclaredSizes:

@@ -22,9 +22,8 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from millpond.arrays.arrow_sizes import DeclaredSizes, not_an_arrow_stream
+from millpond.arrays.arrow_sizes import DeclaredSizes, expanded_bytes, not_an_arrow_stream
 from millpond.arrays.arrow_streams import stream_pieces
 from millpond.clock import Clock
 from millpond.errors import Invalid
@@ -46,7 +45,7 @@ if TYPE_CHECKING:
     from millpond.maps.snapshots.snapshot import Snapshot
     from millpond.pond import Pond
 
-__all__ = ("LookupService", "arrow_stream", "expanded_bytes", "lookup_bytes", "read_arrow_stream", "single_question")
+__all__ = ("LookupService", "arrow_stream", "expanded_columns", "lookup_bytes", "read_arrow_stream", "single_question")
 
 SHARD_KEYS_MAX = 256
 """So many keys are read from a shard in about the time that it takes to lay one merge over a snapshot."""
@@ -266,7 +265,7 @@ def lookup_bytes(body: int, sizes: DeclaredSizes, bytes_max: int) -> int:
     return needed
 
 
-def expanded_bytes(table: pa.Table) -> int:
+def expanded_columns(table: pa.Table) -> int:
     """The bytes of dictionary-encoded keys and times once each row has its own value.
 
     Raises: `Invalid`, kind `key_type`, for types whose rows share bytes in other ways: a few bytes may stand for many.
@@ -279,8 +278,7 @@ def expanded_bytes(table: pa.Table) -> int:
                     "the keys cannot be read", kind="key_type", column=name, type=chunk.type,
                     hint="cast them to a plain type first",
                 )  # fmt: skip
-            if pa.types.is_dictionary(chunk.type):
-                expanded += _expanded(chunk)
+            expanded += expanded_bytes(chunk)
     return expanded
 
 
@@ -288,14 +286,6 @@ def _shares_bytes(kind: pa.DataType) -> bool:
     if pa.types.is_dictionary(kind):
         return _shares_bytes(kind.value_type) or pa.types.is_dictionary(kind.value_type)
     return pa.types.is_run_end_encoded(kind) or kind in (pa.string_view(), pa.binary_view())
-
-
-def _expanded(chunk: pa.DictionaryArray) -> int:
-    values = chunk.dictionary
-    if not (pa.types.is_string(values.type) or pa.types.is_binary(values.type)
-            or pa.types.is_large_string(values.type) or pa.types.is_large_binary(values.type)):  # fmt: skip
-        return len(chunk) * 32
-    return int(pc.sum(pc.binary_length(values).take(chunk.indices)).as_py() or 0)
 
 
 def _column(table: pa.Table, name: str) -> pa.ChunkedArray:

@@ -211,12 +211,12 @@ class Refs:
 
     def diff(
         self, left: str, right: str | None = None, *, map: str | None = None, three_dots: bool = False,
-        limit: int | None = None,
+        limit: int | None = None, only_of: Callable[[str], bool] = lambda name: True,
     ) -> pa.Table:  # fmt: skip
         """The addresses that differ between two refs, see `diffs.py`; with a `map` of it alone, in its own types.
 
         `three_dots`: what `right` changed since both parted. Without `right`: what is staged on the branch `left`.
-        `limit`: at most so many.
+        `limit`: at most so many. `only_of`: says of the name of a map if its addresses count.
 
         Raises: `Invalid`, kind `maps_differ`; `NotFound` for a map that is at neither.
         """
@@ -234,7 +234,8 @@ class Refs:
             if entry is None:
                 raise NotFound("the map is not there", kind="map_not_found", map=map, left=left, right=right)
             only = entry.definition
-            old, new = ({name: state for name, state in side.items() if name == map} for side in (old, new))
+        names = {name for name in {*old, *new} if (map is None or name == map) and only_of(name)}
+        old, new = ({name: state for name, state in side.items() if name in names} for side in (old, new))
         return difference_table(map_differences(old, new, states.layers_for), only, limit)
 
     def history(self, map: str, ref: str = MAIN, *, limit: int | None = None) -> pa.Table:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ("RemoteBranch", "RemoteStaging")
 
+_BATCH_ROWS = 1 << 15
 _ARROW = "application/vnd.apache.arrow.stream"
 
 
@@ -117,6 +118,13 @@ def _picking(
     }  # fmt: skip
 
 
+def _small(batches: Iterable[pa.Table | pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows in batches that a node takes."""
+    for batch in batches:
+        table = batch if isinstance(batch, pa.Table) else pa.Table.from_batches([batch])
+        yield from table.to_batches(max_chunksize=_BATCH_ROWS)
+
+
 def _conditions(if_absent: bool, if_match: str | None) -> dict[str, str]:
     absent = {"If-None-Match": "*"} if if_absent else {}
     return absent if if_match is None else absent | {"If-Match": f'"{if_match}"'}
@@ -162,7 +170,7 @@ class RemoteStaging(StagingOperations):
             return 0
         answer = self._api.change(
             "POST", self._branch("stage"), query={"force": force}, headers={"Content-Type": _ARROW},
-            body=stream_pieces(first.schema, chain([first], batches)),
+            body=stream_pieces(first.schema, _small(chain([first], batches))),
         )  # fmt: skip
         return int(answer.json()["staged"])
 

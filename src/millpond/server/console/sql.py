@@ -50,6 +50,7 @@ SECONDS_MAX = 20.0
 MEMORY_BYTES = 256 << 20
 _CHARTS = 3
 _FORMATS = {"csv": "text/csv; charset=utf-8", "parquet": "application/vnd.apache.parquet"}
+_NUMBER = r"\A[-+][0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?\z"
 _NEEDS = RouteNeeds("read", On.ANY_MAP, Work.LARGE, memory_bytes=MEMORY_BYTES, when_ready=True)
 
 
@@ -154,7 +155,8 @@ def _file(table: pa.Table, format: str) -> bytes:
         if format == "parquet":
             pa.parquet.write_table(table, sink)
         else:
-            pa.csv.write_csv(pa.table([_flat(column) for column in table.columns], table.column_names), sink)
+            names = _no_formulas(pa.array(table.column_names)).to_pylist()
+            pa.csv.write_csv(pa.table([_flat(column) for column in table.columns], names), sink)
     except pa.ArrowNotImplementedError as error:
         raise Invalid("a file of this format has no such column", kind="request_invalid", where="format",
                       reason=error, hint="cast it to text in the query") from error  # fmt: skip
@@ -166,11 +168,21 @@ def _flat(column: pa.ChunkedArray[Any]) -> pa.ChunkedArray[Any] | pa.Array[Any]:
     import pyarrow as pa
 
     kind = column.type
+    if pa.types.is_dictionary(kind):
+        return _flat(column.cast(kind.value_type))
+    if kind in (pa.string(), pa.large_string(), pa.string_view()):
+        return _no_formulas(column.cast(pa.string()))
     interval = pa.types.is_interval(kind)
     if not (interval or pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind)):
         return column
     cells = map(shown_cell, cells_of(column))
-    return pa.array(
-        [None if cell is None else cell if isinstance(cell, str) else to_json(cell).decode() for cell in cells],
-        pa.string(),
-    )
+    texts = [None if cell is None else cell if isinstance(cell, str) else to_json(cell).decode() for cell in cells]
+    return _no_formulas(pa.array(texts, pa.string()))
+
+
+def _no_formulas(texts: pa.ChunkedArray[Any] | pa.Array[Any]) -> pa.ChunkedArray[Any] | pa.Array[Any]:
+    """Texts behind an apostrophe where a spreadsheet would run them; it takes numbers for what they are."""
+    import pyarrow.compute as pc
+
+    quoted = pc.replace_substring_regex(texts, r"\A([-=+@\t\r])", r"'\1")
+    return pc.if_else(pc.match_substring_regex(texts, _NUMBER), texts, quoted)

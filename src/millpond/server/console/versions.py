@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -128,11 +129,8 @@ def _key_differences(node: Node, caller: Caller, left: str, right: str, map: str
     """
     if map:
         caller.need("read", map)
-    differing = shown_rows(node.pond.refs.diff(left, right, map=map or None, limit=_PATHS + 1), _PATHS)
-    if not map:
-        place = differing["columns"].index("map")
-        differing["rows"] = [row for row in differing["rows"] if caller.may("read", row[place])]
-    return differing
+    readable = partial(caller.may, "read")
+    return shown_rows(node.pond.refs.diff(left, right, map=map or None, limit=_PATHS + 1, only_of=readable), _PATHS)
 
 
 def _uncommitted(opened: Repository, branch: str) -> list[dict[str, str]]:

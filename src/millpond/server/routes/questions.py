@@ -29,7 +29,7 @@ from millpond.client.lookup import ARROW_STREAM
 from millpond.errors import Invalid
 from millpond.json_forms import to_json
 from millpond.nodes.fast_get import FastGet
-from millpond.nodes.lookup_service import LookupService, arrow_stream, expanded_bytes, lookup_bytes, read_arrow_stream
+from millpond.nodes.lookup_service import LookupService, arrow_stream, expanded_columns, lookup_bytes, read_arrow_stream
 from millpond.server.dispatch import Routes
 from millpond.server.incarnation_guard import incarnation_of
 from millpond.server.limits import parameter_unknown
@@ -129,7 +129,7 @@ def routes(node: Node) -> Routes:
         needed = lookup_bytes(len(body), await in_large_thread(request, declared_sizes, body), bytes_max)
         room.need(needed)
         table = await in_large_thread(request, read_arrow_stream, body)
-        if expanded := await in_large_thread(request, expanded_bytes, table):
+        if expanded := await in_large_thread(request, expanded_columns, table):
             room.need(needed + expanded)
         look = partial(answers.lookup, name, table, at, bytes_max // 2, known_at=known_at, resolution=resolution)
         answer = await in_large_thread(request, _looked_up, look)

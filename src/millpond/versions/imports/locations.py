@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from millpond.arrays.arrow_sizes import bounded_stream
 from millpond.errors import Invalid
 from millpond.kernel.keys import KeyRange, starting
 from millpond.ranges.key_columns import first_unordered, key_column
@@ -235,9 +236,8 @@ class _Table:
                 batch for group in groups for batch in parquet.iter_batches(TABLE_ROWS, row_groups=[group])
             )
         if magic[:6] == b"ARROW1":
-            file = pa.ipc.open_file(self._file)
-            return file.schema, (file.get_batch(number) for number in range(file.num_record_batches))
-        stream = pa.ipc.open_stream(self._file)
+            self._file.read(8)  # a stream follows
+        stream = bounded_stream(self._file)
         return stream.schema, iter(stream)
 
     def batches(self) -> Iterator[pa.RecordBatch]:

@@ -15,6 +15,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millpond.arrays.arrow_sizes import bounded_stream
 from millpond.errors import Invalid
 from millpond.json_forms import FormError, parse_object
 from millpond.server.lakefs.addresses import checked_column
@@ -75,10 +76,7 @@ async def _stage(call: Call, *, force: bool = False) -> Staged:
 
 def _arrow_batches(file: io.BufferedIOBase) -> Iterator[pa.RecordBatch]:
     try:
-        with pa.ipc.open_stream(file) as reader:
-            for batch in reader:
-                batch.validate(full=True)  # kernels read it by its addresses
-                yield batch
+        yield from bounded_stream(file)
     except (pa.ArrowException, OSError) as error:
         raise Invalid(
             "the stream is not Arrow", kind="stage_stream", reason=str(error).partition("\n")[0],
