@@ -1,6 +1,6 @@
-"""The first rows of an object, read by a process of its own.
+"""The first rows of an object, read by a confined process.
 
-    bytes ─▶ process, which has so much memory and so many seconds ─▶ JSON of the first rows
+    bytes ─▶ process ─▶ JSON of the first rows
                   └─ it ends early, whatever ends it ─▶ none
 
 Objects are what strangers wrote. Kilobytes of them unpack to gigabytes, or are nested so deeply that a parser in C++
@@ -10,23 +10,19 @@ ends the process it runs in: here that is not the node.
 from __future__ import annotations
 
 import io
-import os
-import resource
-import subprocess
-import sys
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from millpond.json_forms import FormError, parse_object, to_json
+import pyarrow as pa
+
+from millpond.json_forms import parse_object, to_json
+from millpond.server.confined import Ask, Confines, EndedEarly, OutOfTime, confined
 from millpond.server.console.tables import shown_rows
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 __all__ = ("ENDINGS", "MEMORY_BYTES", "first_rows")
 
 MEMORY_BYTES: Final = 256 << 20
-_CPU_SECONDS, _WAIT_SECONDS = 10, 60
+SECONDS_MAX: Final = 10
 _COLUMNS_MAX = 100
 _CELL_CHARACTERS = 4_000
 
@@ -36,19 +32,14 @@ def first_rows(ending: str, data: bytes, limit: int) -> dict[str, Any] | None:
 
     None for a file that is damaged, or that takes more memory or time than a preview has.
     """
-    command = [sys.executable, "-m", __name__, ending, str(limit)]
-    alone = {**os.environ, "ARROW_DEFAULT_MEMORY_POOL": "system", "OMP_NUM_THREADS": "1"}  # others reserve ahead
     try:
-        ended = subprocess.run(
-            command, input=data, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=_WAIT_SECONDS, env=alone,
-        )  # fmt: skip
-        return None if ended.returncode else parse_object(ended.stdout)
-    except (subprocess.TimeoutExpired, FormError):
+        rows = confined(Confines(MEMORY_BYTES, SECONDS_MAX), bytes, _rows, ending, data, limit)
+    except (EndedEarly, OutOfTime):
         return None
+    return parse_object(rows) if rows else None
 
 
 def _parquet(data: bytes, limit: int) -> pa.Table:
-    import pyarrow as pa
     from pyarrow import parquet
 
     file = parquet.ParquetFile(io.BytesIO(data))
@@ -78,17 +69,12 @@ def _bounded(cell: Any) -> Any:
     return f"{text[:_CELL_CHARACTERS]}…" if isinstance(text, str) and len(text) > _CELL_CHARACTERS else cell
 
 
-def _main() -> None:
-    """Read a file from the input, within the bounds; its rows are the output."""
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
-    resource.setrlimit(resource.RLIMIT_CPU, (_CPU_SECONDS, _CPU_SECONDS))
-    ending, limit = sys.argv[1:]
-    table = ENDINGS[ending](sys.stdin.buffer.read(), int(limit))
-    rows = shown_rows(table.select(range(min(table.num_columns, _COLUMNS_MAX))), int(limit))
+def _rows(_ask: Ask, ending: str, data: bytes, limit: int) -> bytes:
+    """Read a file, in a process of its own; nothing is known of a damaged one."""
+    try:
+        table = ENDINGS[ending](data, limit)
+    except (pa.ArrowException, OSError, ValueError):
+        return b""
+    rows = shown_rows(table.select(range(min(table.num_columns, _COLUMNS_MAX))), limit)
     rows["rows"] = [[_bounded(cell) for cell in row] for row in rows["rows"]]
-    sys.stdout.buffer.write(to_json(rows))
-
-
-if __name__ == "__main__":
-    _main()
+    return to_json(rows)

@@ -1,0 +1,281 @@
+"""Work in a process of its own, which has so much memory and so much time: for what strangers write.
+
+    thread of a request ── a work, its arguments ──▶ child ── questions ──▶ that thread, with the rights of its request
+                        ◀── answer, or it ends early ──┘  ◀── answers ──┘
+
+A child is forked in milliseconds from a server of forks, a process that has imported what works need and has nothing
+else of ours: no pond, no connection, no secret of a request.
+
+Invariants:
+* what comes from a child is bytes, in frames of at most `FRAME_BYTES_MAX`, and is never unpickled;
+* no child outlives the call: it is killed when its time is over, and when nobody waits for it any more;
+* a child writes no file.
+"""
+
+from __future__ import annotations
+
+import logging
+import mmap
+import os
+import resource
+import signal
+import socket
+import struct
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from contextvars import copy_context
+from dataclasses import dataclass
+from multiprocessing import forkserver
+from multiprocessing.connection import wait
+from multiprocessing.reduction import ForkingPickler
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeAlias
+
+from millpond.client.wire_errors import from_wire, to_wire
+from millpond.clock import SystemClock
+from millpond.errors import Invalid, MillpondError
+from millpond.json_forms import to_json
+from millpond.kernel.patience import check_patience, patient
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+__all__ = ("FRAME_BYTES_MAX", "THREADS", "Ask", "Confines", "EndedEarly", "OutOfTime", "confined", "prepare")
+
+Params = ParamSpec("Params")
+Ask: TypeAlias = Callable[[bytes], bytes]
+"""Asks the thread of the request; called by any thread of a child."""
+
+FRAME_BYTES_MAX: Final = 64 << 20
+THREADS: Final = 2
+"""Threads that a work may keep busy."""
+_FILES_MAX = 64
+_LOOK_SECONDS = 0.1
+_ENDING_SECONDS = 2.0
+_TRACE_BYTES = 4_000
+_IMPORTED = ["millpond.server.confined_imports"]
+_HEAD = struct.Struct("<cQ")
+_QUESTION, _ANSWER, _ERROR, _FAULT = b"?", b"=", b"!", b"x"
+_LOG = logging.getLogger("millpond.server")
+_CLOCK = SystemClock()
+
+
+class EndedEarly(Exception):
+    """A child ended without an answer: it needed more memory than it had, or broke. `how`: its signal or exit code."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__(how)
+        self.how = how
+
+
+class OutOfTime(Exception):
+    """A work took longer than it may."""
+
+
+@dataclass(frozen=True, slots=True)
+class Confines:
+    """The bytes of memory that a child may take beside those of its start, and the seconds until it is killed."""
+
+    memory: int
+    seconds: int
+
+    def enter(self) -> None:
+        """Keep this process in them, for good."""
+        cpu = self.seconds * THREADS  # it ends also a child that nobody is left to kill
+        memory = _data_bytes() + self.memory
+        for limit, soft, hard in (
+            (resource.RLIMIT_CORE, 0, 0), (resource.RLIMIT_FSIZE, 0, 0), (resource.RLIMIT_DATA, memory, memory),
+            (resource.RLIMIT_NOFILE, _FILES_MAX, _FILES_MAX), (resource.RLIMIT_CPU, cpu, cpu + 1),
+        ):  # fmt: skip
+            resource.setrlimit(limit, (soft, hard))
+
+
+def _data_bytes() -> int:
+    """The memory that this process has as its own; 0 where the system does not tell."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[5]) * mmap.PAGESIZE
+    except OSError:
+        return 0
+
+
+def prepare() -> None:
+    """Let the server of forks begin to import: a work that comes later does not wait for that."""
+    forkserver.set_forkserver_preload(_IMPORTED)
+    forkserver.ensure_running()
+
+
+def confined(
+    confines: Confines, answer: Callable[[bytes], Buffer], work: Callable[Concatenate[Ask, Params], Buffer],
+    *args: Params.args, **options: Params.kwargs,
+) -> bytes:  # fmt: skip
+    """The bytes that `work(ask, *args)` returns in a child; `ask(question)` there is `answer(question)` in this thread.
+
+    `work` is a function at the top of a module, and the arguments can be pickled.
+
+    Raises: an error of ours that `work` raises; `EndedEarly`; `OutOfTime`; what `answer` raises, but for errors of
+    ours, which `ask` raises; as `check_patience`.
+    """
+    with _child(_Work(confines, work, args, options)) as end:
+        due, outer = _CLOCK.monotonic() + confines.seconds, copy_context()
+
+        def look() -> None:
+            outer.run(check_patience)
+            if _CLOCK.monotonic() >= due:
+                raise OutOfTime
+
+        line = _Line(end, look, FRAME_BYTES_MAX)
+        with patient(look):
+            while True:
+                mark, data = line.receive()
+                if mark != _QUESTION:
+                    return _result(mark, data)
+                try:
+                    line.send(_ANSWER, answer(data))
+                except MillpondError as error:
+                    line.send(_ERROR, to_json(to_wire(error)))
+
+
+def _result(mark: bytes, data: bytes) -> bytes:
+    """The answer that the last frame of a child is.
+
+    Raises: the error that it is.
+    """
+    if mark == _ERROR:
+        raise _raised(data)
+    if mark == _ANSWER:
+        return data
+    _LOG.error("a confined work failed: %s", data[:_TRACE_BYTES].decode(errors="replace"))
+    raise EndedEarly("an error")
+
+
+@contextmanager
+def _child(work: _Work) -> Iterator[socket.socket]:
+    """The line to a child at work, which has ended afterwards."""
+    prepare()
+    ours, theirs = socket.socketpair()
+    with ours:
+        with theirs:
+            status, start = forkserver.connect_to_new_process([theirs.fileno()])
+        ours.settimeout(_LOOK_SECONDS)
+        pid = None
+        try:
+            with os.fdopen(start, "wb") as file:
+                pid = forkserver.read_signed(status)
+                # Two pickles, as every child of the server reads them: how to prepare, and what to do.
+                file.write(ForkingPickler.dumps({"sys_path": sys.path}))
+                file.write(ForkingPickler.dumps(work))
+            yield ours
+        except (EOFError, ConnectionError) as error:
+            code = 0 if pid is None else _ended(pid, status, _ENDING_SECONDS)
+            if code == -signal.SIGXCPU:
+                raise OutOfTime from error
+            raise EndedEarly(signal.Signals(-code).name if code < 0 else f"exit code {code}") from error
+        finally:
+            if pid is not None:
+                _ended(pid, status)
+            os.close(status)
+
+
+def _ended(pid: int, status: int, seconds: float = 0.0) -> int:
+    """The exit code of a child, which is killed if it has not ended in so many seconds."""
+    if not wait([status], seconds):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    try:
+        return forkserver.read_signed(status)
+    except EOFError:  # the code was read before, or the server of forks has ended
+        return -signal.SIGKILL
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """A work, as it is handed to its child."""
+
+    confines: Confines
+    work: Callable[..., Buffer]
+    args: tuple[Any, ...]
+    options: dict[str, Any]
+
+    def _bootstrap(self, _parent: int) -> int:
+        """Do it, in the child; the exit code."""
+        [end] = forkserver.get_inherited_fds() or []
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # libraries complain there of what strangers wrote
+        line, turn = _Line(socket.socket(fileno=end), bool, sys.maxsize), threading.Lock()
+
+        def ask(question: bytes) -> bytes:
+            with turn:
+                line.send(_QUESTION, question)
+                mark, data = line.receive()
+            if mark == _ERROR:
+                raise _raised(data)
+            return data
+
+        try:
+            self.confines.enter()
+            line.send(_ANSWER, _sendable(self.work(ask, *self.args, **self.options)))
+        except MillpondError as error:
+            line.send(_ERROR, to_json(to_wire(error)))
+        except MemoryError:
+            return 1
+        except Exception:
+            line.send(_FAULT, traceback.format_exc()[-_TRACE_BYTES:].encode())
+        return 0
+
+
+def _sendable(answer: Buffer) -> Buffer:
+    if (size := memoryview(answer).nbytes) > FRAME_BYTES_MAX:
+        raise Invalid("the answer is larger than one may be", kind="answer_too_large", bytes=size,
+                      bytes_max=FRAME_BYTES_MAX, hint="ask for less")  # fmt: skip
+    return answer
+
+
+def _raised(data: bytes) -> MillpondError:
+    error = from_wire("", 500, data)
+    assert error is not None
+    return error
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """Frames over a socket: a mark, a length, bytes. `look` is called again and again while it waits."""
+
+    end: socket.socket
+    look: Callable[[], object]
+    bytes_max: int
+
+    def send(self, mark: bytes, data: Buffer) -> None:
+        """Send a frame.
+
+        Raises: `ConnectionError` when the other end has gone.
+        """
+        content = memoryview(data).cast("B")
+        for rest in (memoryview(_HEAD.pack(mark, len(content))), content):
+            while rest:
+                self.look()
+                with suppress(TimeoutError):
+                    rest = rest[self.end.send(rest) :]
+
+    def receive(self) -> tuple[bytes, bytes]:
+        """The next frame.
+
+        Raises: `EOFError` when the other end has gone, or sends more than it may.
+        """
+        mark, size = _HEAD.unpack(self._read(_HEAD.size))
+        if size > self.bytes_max:
+            raise EOFError
+        return mark, self._read(size)
+
+    def _read(self, size: int) -> bytes:
+        data = bytearray(size)
+        rest = memoryview(data)
+        while rest:
+            self.look()
+            with suppress(TimeoutError):
+                count = self.end.recv_into(rest)
+                if not count:
+                    raise EOFError
+                rest = rest[count:]
+        return bytes(data)

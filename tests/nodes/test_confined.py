@@ -1,0 +1,159 @@
+"""Work in a process of its own: it answers, or ends within its confines, whatever it does."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from millpond.errors import Internal, Invalid, NotFound
+from millpond.kernel.patience import check_patience, patient
+from millpond.server.confined import FRAME_BYTES_MAX, Confines, EndedEarly, OutOfTime, confined, prepare
+from tests.nodes import confined_work
+
+pytestmark = pytest.mark.usefixtures("process")
+SMALL = Confines(64 << 20, 30)
+BRIEF = Confines(64 << 20, 1)
+
+
+def done(work: Callable[..., bytes], *args: Any, confines: Confines = SMALL, **options: Any) -> bytes:
+    return bytes(confined(confines, bytes, work, *args, **options))
+
+
+def is_gone(pid: int) -> bool:
+    """True when there is no process, and no zombie."""
+    return not Path(f"/proc/{pid}").exists()
+
+
+def test_a_work_asks_and_answers() -> None:
+    prepare()
+    assert done(confined_work.repeat, "a", times=3) == b"aaa"
+    large = "é" * (1 << 20)
+    assert done(confined_work.repeat, large, times=2) == large.encode() * 2
+    threads: list[threading.Thread] = []
+
+    def answer(_question: Any) -> bytes:
+        threads.append(threading.current_thread())
+        return b"b"
+
+    assert confined(SMALL, answer, confined_work.repeat, "a", times=1) == b"b"
+    assert threads == [threading.current_thread()]
+
+
+def test_errors_of_ours_are_raised_on_the_other_side() -> None:
+    with pytest.raises(NotFound, match=r"there is no such map\. map=m \(name another\)") as raised:
+        done(confined_work.wrong)
+    assert raised.value.kind == "map_not_found"
+
+    def answer(_question: Any) -> bytes:
+        raise NotFound("no", kind="map_not_found", map="m")
+
+    assert confined(SMALL, answer, confined_work.refused) == b"map_not_found m"
+
+    def fail(_question: Any) -> bytes:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        confined(SMALL, fail, confined_work.refused)
+
+
+def test_a_work_that_breaks_ends_early_and_the_log_says_why(caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(EndedEarly, match="an error"):
+        done(confined_work.broken)
+    assert "a mistake of ours" in caplog.text
+    with pytest.raises(EndedEarly, match="SIGABRT"):
+        done(confined_work.abort)
+
+
+def test_memory_is_confined() -> None:
+    assert done(confined_work.take, 48 << 20) == b"taken"
+    for size in (80 << 20, 1 << 40):
+        with pytest.raises(EndedEarly):
+            done(confined_work.take, size)
+
+
+def test_time_is_confined() -> None:
+    with pytest.raises(OutOfTime):
+        done(confined_work.burn, confines=BRIEF)
+    with pytest.raises(OutOfTime):
+        done(confined_work.over_its_processor_time)
+    never = threading.Event()
+
+    def answer(_question: Any) -> bytes:
+        while not never.wait(0.01):
+            check_patience()
+        return b""
+
+    with pytest.raises(OutOfTime):
+        confined(BRIEF, answer, confined_work.refused)
+
+
+@pytest.mark.parametrize(
+    ("data", "ends"),
+    [
+        (confined_work.head(b"=", FRAME_BYTES_MAX + 1), EndedEarly),
+        (confined_work.head(b"=", 1 << 63), EndedEarly),
+        (confined_work.head(b"%", 0), EndedEarly),
+        (confined_work.head(b"!", 3) + b"no!", Internal),
+        (confined_work.head(b"=", 9)[:-1], OutOfTime),
+        (confined_work.head(b"=", 9) + b"part", OutOfTime),
+    ],
+)
+def test_what_a_hostile_work_sends_is_bounded(data: bytes, ends: type[Exception]) -> None:
+    with pytest.raises(ends):
+        done(confined_work.send, data, confines=BRIEF)
+
+
+def test_an_answer_has_a_limit() -> None:
+    with pytest.raises(Invalid) as raised:
+        done(confined_work.repeat, "x" * 1024, times=(FRAME_BYTES_MAX >> 10) + 1, confines=Confines(256 << 20, 30))
+    assert raised.value.kind == "answer_too_large"
+
+
+def test_a_work_writes_no_files_and_has_none_of_the_node(tmp_path: Path) -> None:
+    file = tmp_path / "written"
+    assert done(confined_work.write, file).decode() == f"{os.strerror(errno.EFBIG)}; {os.strerror(errno.EMFILE)}"
+    assert not file.stat().st_size
+    with file.open():
+        held = done(confined_work.own).decode()
+    assert held.count("socket:") == 1 and str(file) not in held
+
+
+@pytest.mark.parametrize("end", [KeyboardInterrupt, OutOfTime])
+def test_a_child_ends_when_nobody_waits_for_it(end: type[BaseException]) -> None:
+    pids: list[int] = []
+
+    def answer(question: Any) -> bytes:
+        pids.append(int(question))
+        return b""
+
+    def gone() -> None:
+        if pids and end is KeyboardInterrupt:
+            raise end
+
+    with patient(gone), pytest.raises(end):
+        confined(BRIEF if end is OutOfTime else SMALL, answer, confined_work.tell_and_wait)
+    assert is_gone(pids[0])
+
+
+def test_many_works_go_on_at_once_and_none_is_left() -> None:
+    together, pids = threading.Barrier(6, timeout=60), set[int]()
+
+    def answer(question: Any) -> bytes:
+        pids.add(int(question))
+        together.wait()
+        raise ZeroDivisionError
+
+    def go_on(_number: int) -> None:
+        with pytest.raises(ZeroDivisionError):
+            confined(SMALL, answer, confined_work.tell_and_wait)
+
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(go_on, range(6)))
+    assert len(pids) == 6 and all(map(is_gone, pids))
