@@ -21,18 +21,18 @@ async def answer(value: int) -> int:
 
 @pytest.mark.parametrize("gone", [False, True], ids=["there", "gone"])
 def test_a_thread_has_its_answer(gone: bool) -> None:
-    asked = threading.Event()
+    goes_on = threading.Event()
     answers: list[int] = []
 
     def work() -> None:
-        assert asked.wait(60)
+        assert goes_on.wait(60)
         answers.append(on_loop(answer, 7))
 
     async def request() -> None:
         with anyio.CancelScope() as scope:
             loop = asyncio.get_running_loop()
             loop.call_later(0.1, scope.cancel if gone else bool)  # when the thread works
-            loop.call_later(0.2, asked.set)
+            loop.call_later(0.2, goes_on.set)
             await anyio.to_thread.run_sync(work)
 
     asyncio.run(request())
