@@ -19,6 +19,9 @@ _USERS = (
 )
 _EXTERNAL = "login by another service is not offered: `POST /auth/login` takes an access key and its secret"
 _PULLS = "pull requests are not offered: compare with `GET …/refs/{left}/diff/{right}`, and merge"
+_ASYNC = (
+    "commits and merges in the background are not offered: leave out `/async`, and they are done when they are answered"
+)
 _REPOSITORY = "repositories/{}"
 _PULL = f"{_REPOSITORY}/pulls/{{}}"
 _USER, _GROUP, _POLICY = "auth/users/{}", "auth/groups/{}", "auth/policies/{}"
@@ -51,6 +54,10 @@ NOT_OFFERED: dict[str, tuple[str, str]] = {
     f"{_REPOSITORY}/pulls": ("GET POST", _PULLS),
     _PULL: ("GET PATCH", _PULLS),
     f"{_PULL}/merge": ("PUT", _PULLS),
+    f"{_REPOSITORY}/branches/{{}}/commits/async": ("POST", _ASYNC),
+    f"{_REPOSITORY}/branches/{{}}/commits/async/{{}}/status": ("GET", _ASYNC),
+    f"{_REPOSITORY}/refs/{{}}/merge/{{}}/async": ("POST", _ASYNC),
+    f"{_REPOSITORY}/refs/{{}}/merge/{{}}/async/{{}}/status": ("GET", _ASYNC),
     f"{_REPOSITORY}/commits": (
         "POST", "records of commits are not written one by one: `…/refs/restore` takes those of a dump",
     ),
