@@ -411,6 +411,12 @@ def later(value: Any) -> None:
         (lambda: sql("select * from {b}"), "input=b"),
         (lambda: sql("select 1", a=1), "input=a"),
         (lambda: sql(f"select {item}"), "stands in SQL"),
+        (lambda: sql("select * from t where day = '{day}'", day=1), "in quotes.*input=day.*without quotes"),
+        (lambda: check("select 'it''s {a}' as b", a=1), "in quotes.*input=a"),
+        (lambda: sql("select e'\\'{a}' as b", a=1), "in quotes.*input=a "),
+        (lambda: sql("select $x${a}$x$ as b", a=1), "in quotes.*input=a.*"),
+        (lambda: sql('select "{a}" from b', a=1), "in quotes.*input=a."),
+        (lambda: sql("select '\\'{a}'", a=1, engine="spark"), "in quotes.*input=a.."),
         (lambda: (sql("select 1", name="a"), sql("select 2", name="a")), "step=a"),
         (lambda: sql("select 1", name="run"), "step=run"),
         (lambda: sql("select 1", retry=3), "input=retry"),
@@ -435,6 +441,11 @@ def later(value: Any) -> None:
 def test_what_cannot_work_is_refused_when_it_is_declared(body: Any, words: str) -> None:
     with pytest.raises(Invalid, match=words):
         declared(body)
+
+
+def test_quotes_end() -> None:
+    declared(lambda: sql("select '{', {a}, '}', \"b c\", 1 -- it's\n, {a} /* don't */, {a}, $${$$", a=1))
+    declared(lambda: sql("select '\\'', {a}, '' || {a} || '{3}'", a=1, engine="spark"))
 
 
 def test_a_step_takes_values_of_steps_before_it_alone() -> None:

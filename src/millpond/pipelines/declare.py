@@ -431,6 +431,12 @@ def retain(map: Any, /, *, before: Any = "", **options: Any) -> Value:
 
 _OPTIONS = ("name", "needs", "when", "over", "retries", "backoff", "timeout")
 _PLACE = re.compile(r"\{([A-Za-z_]\w*)\}")
+_NOTES = r"--[^\n]*|/\*.*?\*/"
+"""Comments: an apostrophe of theirs begins nothing."""
+_QUOTED = {
+    "local": re.compile(rf"""{_NOTES}|((?:\b[eE]'(?:\\.|[^'\\])*'|'[^']*'|"[^"]*"|\$(\w*)\$.*?\$\2\$)+)""", re.DOTALL),
+    "spark": re.compile(rf"""{_NOTES}|((?:'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|`[^`]*`)+)""", re.DOTALL),
+}  # fmt: skip
 
 
 def _query(kind: str, query: str, engine: str, inputs: dict[str, Any], **more: Any) -> Value:
@@ -441,6 +447,10 @@ def _query(kind: str, query: str, engine: str, inputs: dict[str, Any], **more: A
                       hint="write {name} in it, without f before the text, and give the value so named")  # fmt: skip
     if engine not in ("local", "spark"):
         raise Invalid("no such engine", kind="pipeline_plan", engine=engine, hint="local or spark")
+    literals = " ".join(match[1] or "" for match in _QUOTED[engine].finditer(query))
+    if quoted := _PLACE.search(literals):
+        raise Invalid("an input of a query stands in quotes", kind="pipeline_sql", input=quoted[1],
+                      hint=f"write {quoted[0]} without quotes; text with braces is an input of its own")  # fmt: skip
     places = set(_PLACE.findall(query))
     if places != set(inputs):
         odd = min(places ^ set(inputs))
