@@ -136,6 +136,49 @@ def test_objects_come_back_the_same_from_every_question(
             assert [json.loads(answer) for answer in answers] == wanted
 
 
+NUMBERS = st.from_regex(r"\A-?(0|[1-9][0-9]{0,40})(\.[0-9]{1,40})?([eE][-+]?[0-9]{1,2})?\Z") | st.sampled_from(
+    ["12345678901234567890.123", "-0.0", "1.50", "1e16", "1E+2", "5e-324", "1e-400", "9" * 400, "0.1"]
+)
+
+
+def digits(text: str) -> Any:
+    """JSON with its numbers as they are written."""
+    return json.loads(text, parse_float=lambda number: Decimal(number).as_tuple())
+
+
+@pytest.mark.usefixtures("processor")
+@given(st.lists(NUMBERS, min_size=1, max_size=4), st.floats(allow_nan=False, allow_infinity=False))
+@settings(max_examples=examples(20, 150), deadline=None)
+def test_numbers_of_json_lines_keep_their_digits(
+    tmp_path_factory: pytest.TempPathFactory, numbers: list[str], beside: float
+) -> None:
+    folder = tmp_path_factory.mktemp("digits")
+    document = f'{{"a": {numbers[0]}, "b": [[{", ".join(numbers)}], {{"c": {numbers[-1]}}}]}}'
+    fields = f'"n": {Decimal(beside):.60e}, "doc": {document}'
+    (folder / "spread.jsonl").write_text(f'{{"key": "k", {fields}}}\n')
+    (folder / "objects.jsonl").write_text(f'{{"key": "k", "value": {{{fields}}}}}\n')
+    (folder / "single.json").write_text(f'[{{"key": "k", "value": {document}}}]')
+    with millpond.open(folder / "pond") as pond:
+        for name, value in (("spread", "n double, doc json"), ("objects", "n double, doc json"), ("single", "json")):
+            made = pond.create_map(name, kind="state", value=value)
+            pond.load_files(next(folder.glob(f"{name}.*")), name)
+            found = made.get("k")
+            if name != "single":
+                assert found["n"] == beside
+                found = found["doc"]
+            assert digits(found) == digits(document)
+
+
+@pytest.mark.parametrize("constant", ["NaN", "Infinity", "-Infinity"])
+def test_what_is_no_number_of_json_is_rejected(tmp_path: Path, constant: str) -> None:
+    file, rejects = tmp_path / "a.jsonl", tmp_path / "rejects.jsonl"
+    file.write_text(f'{{"key": "a", "value": [{constant}]}}\n{{"key": "b", "value": [1.5]}}\n')
+    with millpond.open(tmp_path / "pond") as pond:
+        made = pond.create_map("m", kind="state", value="json")
+        pond.load_files(file, "m", max_rejects=1, rejects=rejects)
+        assert (made.get("a"), made.get("b")) == (None, "[1.5]")
+
+
 @given(st.timedeltas())
 def test_durations_say_every_microsecond(lasting: timedelta) -> None:
     text = json.loads(json_text(lasting))

@@ -3,7 +3,7 @@
 Arrow's parser reads blocks of lines where that cannot change a value: each column it is asked for has one scalar type,
 given to the parser, so that text which looks like a time stays text and no number becomes another. A block that is not
 like that (types that differ, nested values, whole numbers that a double may not hold, a line that is no JSON) is read
-line by line.
+line by line. What is kept as JSON keeps the digits of its numbers; others are the nearest double.
 
 A line that is no object, or nests deeper than `nesting.NESTING_MAX`, is rejected; the others are read on. A column
 that a line leaves out is null there.
@@ -15,9 +15,11 @@ import json
 import math
 from contextlib import suppress
 from dataclasses import replace
+from decimal import Decimal, InvalidOperation
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import json as arrow_json
@@ -32,7 +34,7 @@ from millpond.maps.model.definition import ScalarType
 from millpond.maps.model.tags import TAGS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from millpond.maps.model.definition import MapDefinition
 
@@ -62,7 +64,7 @@ def read_json_lines(piece: Piece, definition: MapDefinition, mapping: ColumnMapp
         if position == 1:
             block = block.removeprefix(_MARK)
             if piece.start == 0 and block.lstrip()[:1] == b"[":
-                yield reading.values(_array(piece.file))
+                yield reading.values(_array(piece.file, reading.loads))
                 return
         arrived = reading.block(block, position)
         position += _line_count(block)
@@ -94,7 +96,7 @@ def _chunks(piece: Piece) -> Iterable[bytes]:
     return (whole[at : at + BLOCK_BYTES].to_pybytes() for at in range(0, whole.size, BLOCK_BYTES))
 
 
-def _array(file: InputFile) -> list[tuple[int, Any]]:
+def _array(file: InputFile, loads: Callable[[Any], Any]) -> list[tuple[int, Any]]:
     """The values of a file that is one array, counted from 1."""
     text, size = [], 0
     for chunk in read_chunks(file, BLOCK_BYTES):
@@ -106,7 +108,7 @@ def _array(file: InputFile) -> list[tuple[int, Any]]:
                 hint="write one object a line, such as: jq -c '.[]' array.json > rows.jsonl",
             )  # fmt: skip
     try:
-        return list(enumerate(decode_json(b"".join(text).removeprefix(_MARK), _loads), 1))
+        return list(enumerate(decode_json(b"".join(text).removeprefix(_MARK), loads), 1))
     except ValueError as error:
         raise Invalid(
             "the file begins like a JSON array and is none", kind="input_damaged", path=file.path, reason=error,
@@ -125,6 +127,7 @@ class _Reading:
         """The fields of each column's objects."""
         value = definition.value
         self.json = value is not None and ScalarType.JSON in (value.scalar, *(scalar for _, scalar in value.fields))
+        self.loads = _loads_exactly if self.json else _loads
         self.form_of = nested_columns(definition, mapping)
 
     def block(self, block: bytes, position: int) -> Arrived:
@@ -176,7 +179,7 @@ class _Reading:
             if not line.strip():
                 continue
             try:
-                good.append((number, _decode(line)))
+                good.append((number, _decode(line, self.loads)))
             except ValueError as error:
                 reason = f"line is no JSON: {error}"
                 bad.append((number, reason, line[:_TEXT_SHOWN_MAX].decode(errors="replace")))
@@ -192,18 +195,32 @@ class _Reading:
         rejected = rejects_of(sorted(bad, key=lambda reject: reject[0]))
         if not rows:
             return Arrived(None, rejected=rejected)
-        names = self._columns(dict.fromkeys(name for _, row in rows for name in row)).read
-        dicts = [{name: self._cell(name, row.get(name)) for name in names} for _, row in rows]
+        columns = self._columns(dict.fromkeys(name for _, row in rows for name in row))
+        names, fields = columns.read, {columns.value, *(column for _, column in columns.fields)}
+        dicts = [{name: self._cell(name, row.get(name), name in fields) for name in names} for _, row in rows]
         for name in names:
             if self.form_of(name) != TAGS:
                 self._complete(name, dicts)
         positions: Positions = [position for position, _ in rows]
         return Arrived(self._needed(batch_of_dicts(dicts, form_of=self._tags_of)), positions, rejected=rejected)
 
-    def _cell(self, name: str, value: Any) -> Any:
-        if value is not None and not isinstance(value, str) and self.form_of(name) == "json":
-            return json.dumps(value, ensure_ascii=False)
-        return value
+    def _cell(self, name: str, value: Any, of_value: bool) -> Any:
+        """`of_value`: it is the value of the map, or a field of one."""
+        form = self.form_of(name)
+        if of_value and isinstance(value, dict) and not form:
+            return {field: self._field(field, inner) for field, inner in value.items()}
+        if of_value or form != "json" or value is None or isinstance(value, str):
+            return self._field(name, value)
+        return json.dumps(_rounded(value), ensure_ascii=False)
+
+    def _field(self, name: str, value: Any) -> Any:
+        """The value of a map, or a field of one: as text where it is kept as JSON."""
+        if self.form_of(name) != "json" or value is None or isinstance(value, str):
+            return _rounded(value)
+        text = _WRITER.encode(value)
+        with suppress(msgspec.DecodeError):  # NaN and infinity are no JSON: the row tells so later
+            text = msgspec.json.format(text, indent=0)
+        return text.decode()
 
     def _tags_of(self, name: str) -> str:
         """The form of columns of tags; JSON is text by now."""
@@ -242,13 +259,36 @@ def _double(text: str) -> float:
     return number
 
 
+def _as_written(text: str) -> float | Decimal:
+    """The double, unless it would be written otherwise."""
+    number = _double(text)
+    try:
+        return number if repr(number) == text else Decimal(text)
+    except InvalidOperation:
+        raise ValueError(f"{text[:_NUMBER_SHOWN_MAX]} has an exponent that no number has") from None
+
+
+def _rounded(value: Any) -> Any:
+    """The value with the doubles nearest to its numbers."""
+    match value:
+        case Decimal():
+            return float(value)
+        case dict():
+            return {name: _rounded(inner) for name, inner in value.items()}
+        case list():
+            return [_rounded(inner) for inner in value]
+    return value
+
+
 _loads = partial(json.loads, parse_float=_double)
+_loads_exactly = partial(json.loads, parse_float=_as_written, parse_constant=Decimal)
+_WRITER = msgspec.json.Encoder(decimal_format="number")
 
 
-def _decode(line: bytes) -> Any:
-    record = decode_json(line, _loads)
+def _decode(line: bytes, loads: Callable[[Any], Any] = _loads) -> Any:
+    record = decode_json(line, loads)
     if b"\\u" in line:
-        json.dumps(record, ensure_ascii=False).encode()  # half a surrogate pair is no text
+        json.dumps(record, ensure_ascii=False, default=str).encode()  # half a surrogate pair is no text
     return record
 
 
@@ -258,7 +298,9 @@ def json_types(file: InputFile) -> pa.Schema:
     Raises: `Invalid` when the file is an array too large to be read whole.
     """
     block = next(_blocks(Piece(file)), b"").removeprefix(_MARK)
-    records = (record for _, record in _array(file)) if block.lstrip()[:1] == b"[" else _decoded(block.split(b"\n"))
+    records = (
+        (record for _, record in _array(file, _loads)) if block.lstrip()[:1] == b"[" else _decoded(block.split(b"\n"))
+    )
     return pa.schema(list(_types(records).items()))
 
 
