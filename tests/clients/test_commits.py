@@ -256,6 +256,8 @@ def test_a_commit_is_picked(sdk: LakeFSClient, forked: str, server: Server) -> N
     assert (answer.status, answer.json()["message"]) == (409, "update branch: conflict found")
     merged = merge(sdk, forked, "dev", strategy="source-wins")
     creation = lakefs_sdk.CherryPickCreation(ref=merged)
+    none = lakefs_sdk.CherryPickCreation(ref=picked.id, parent_number=0)
+    assert refused(lambda: sdk.branches_api.cherry_pick(forked, "main", none))[0] == 400
     assert refused(lambda: sdk.branches_api.cherry_pick(forked, "dev", creation)) == (
         400, "must specify 1-based parent number for cherry-picking merge commit",
     )  # fmt: skip

@@ -79,7 +79,7 @@ class CherryPickCreation(msgspec.Struct):
     """The commit to pick."""
 
     ref: str
-    parent_number: Long = 0
+    parent_number: Long | None = None
     commit_overrides: CommitOverrides = _AS_IT_IS
     force: bool = False
     committer: str | None = None
@@ -157,7 +157,7 @@ def _cherry_pick(call: Call, creation: CherryPickCreation) -> Commit:
     overrides = creation.commit_overrides
     with wording(_ABSENT):
         made = call.branch.cherry_pick(
-            creation.ref, parent_number=creation.parent_number or None,
+            creation.ref, parent_number=creation.parent_number,
             committer=call.committer(creation.committer), message=overrides.message or None,
             metadata=overrides.metadata, force=creation.force,
         )  # fmt: skip
