@@ -13,6 +13,7 @@ from millpond.server.lakefs.access import need, pair_of
 from millpond.server.lakefs.errors import speaks_own
 from millpond.server.thread_limits import in_thread_of
 from millpond.versions.entry_lookups import EntryName
+from millpond.versions.graph.names import check_branch
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -93,9 +94,9 @@ class Call:
     def branch(self) -> Branch:
         """The branch that the path names; it is looked up when it is used.
 
-        Raises: `NotFound` for the repository.
+        Raises: `NotFound` for the repository; `Invalid` for a name that no branch has.
         """
-        return self.repository.branch(self.names["branch"])
+        return self.repository.branch(check_branch(self.names["branch"]))
 
     def committer(self, named: str | None = None) -> str:
         """The name that a commit of this caller has: that of the pair; on a node without any, the one that is named,

@@ -87,7 +87,10 @@ class CherryPickCreation(msgspec.Struct):
 
 @routes.post(f"{BRANCH}/commits", change("write", On.BRANCH), status=201)
 def _commit(call: Call, creation: CommitCreation, source_metarange: str = "") -> Commit:
-    with wording({"no_changes": "commit: no changes"}):
+    words = {"no_changes": "commit: no changes"}
+    if source_metarange:
+        words["branch_dirty"] = "cannot use source MetaRange on a branch with uncommitted changes"
+    with wording(words):
         made = call.branch.commit(
             creation.message, committer=call.committer(creation.committer), metadata=creation.metadata,
             created=creation.date, allow_empty=creation.allow_empty, force=creation.force, prefixes=creation.prefixes,
