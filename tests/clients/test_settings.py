@@ -127,6 +127,7 @@ def test_the_installation_is_set_up(sdk: LakeFSClient) -> None:
     assert refused(lambda: sdk.internal_api.setup(lakefs_sdk.Setup(username="again"))) == (
         409, "lakeFS already initialized",
     )  # fmt: skip
+    assert refused(lambda: sdk.internal_api.setup(lakefs_sdk.Setup(username="")))[0] == 400
     assert sdk.auth_api.get_current_user().user.id == "esti"
     assert sdk.internal_api.get_usage_report_summary()
 
@@ -159,7 +160,8 @@ def test_statistics_of_clients_are_taken(server: Server, event: dict[str, object
 
 
 def test_there_are_no_runs_of_actions(sdk: LakeFSClient, repository: str) -> None:
-    assert sdk.actions_api.list_repository_runs(repository).results == []
+    assert sdk.actions_api.list_repository_runs(repository, after="x", branch="main").results == []
+    assert refused(lambda: sdk.actions_api.list_repository_runs(repository, branch="main", commit="x"))[0] == 400
     with pytest.raises(NotFoundException):
         sdk.actions_api.get_run(repository, "nope")
     with pytest.raises(NotFoundException):
