@@ -7,6 +7,7 @@ import pytest
 from lakefs_sdk.client import LakeFSClient
 from lakefs_sdk.exceptions import ApiException, ForbiddenException, NotFoundException
 
+from millpond.server.lakefs.errors import OWN
 from tests.clients.conftest import Server
 from tests.clients.test_branches import create
 from tests.clients.test_commits import refused
@@ -149,6 +150,22 @@ def test_older_clients_protect_one_pattern_at_a_time(server: Server, repository:
     for pair, allowed in ((None, 204), (reader, 401)):
         assert server.call("GET", f"{where}/set_allowed", pair=pair).status == allowed
     assert server.call("POST", where, {"pattern": "x"}, pair=reader).status == 401
+
+
+def test_settings_of_a_read_only_repository_stay(server: Server, repository: str) -> None:
+    own = {"Accept": OWN, "Content-Type": "application/json"}
+    where, body = f"/repositories/{repository}", {"read_only": True}
+    assert server.call("PATCH", where, body, headers=own).status == 200
+    rules = {"default_retention_days": 5, "branches": []}
+    for method, path, sent in (
+        ("PUT", "settings/branch_protection", [{"pattern": "main"}]), ("PUT", "settings/gc_rules", rules),
+        ("POST", "branch_protection", {"pattern": "main"}), ("DELETE", "branch_protection", {"pattern": "main"}),
+        ("POST", "gc/prepare_commits", {}), ("POST", "gc/prepare_uncommited", {}),
+        ("DELETE", "settings/gc_rules", None),
+    ):  # fmt: skip
+        answer = server.call(method, f"{where}/{path}", sent)
+        assert (answer.status, answer.json()) == (403, {"message": "read-only repository"}), path
+    assert server.call("PUT", f"{where}/settings/gc_rules", rules, headers=own).status == 204
 
 
 @pytest.mark.parametrize(

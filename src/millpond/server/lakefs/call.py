@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
+from millpond.errors import Denied
 from millpond.kernel.space import WouldBlock
 from millpond.nodes.tokens import ANYBODY
 from millpond.server.access import caller_in, note_change
@@ -89,6 +90,15 @@ class Call:
         Raises: `NotFound`.
         """
         _ = self.repository
+
+    def check_writable(self) -> None:
+        """Refuse a client of lakeFS that changes what is set for a read-only repository, or prepares its collection.
+
+        Raises: `NotFound`; `Denied`, kind `repository_read_only`.
+        """
+        record = self.repository.record
+        if record.read_only and not self.own:
+            raise Denied("read-only repository", kind="repository_read_only", repository=record.name)
 
     @property
     def branch(self) -> Branch:
