@@ -61,11 +61,22 @@ def test_a_branch_that_cannot_be_made(
     assert said in message(refused.value)
 
 
-def test_no_branch_is_named_like_a_commit(sdk: LakeFSClient, repository: str) -> None:
+def test_no_ref_is_named_like_another(sdk: LakeFSClient, repository: str) -> None:
     commit = head(sdk, repository)
-    with pytest.raises(ApiException) as refused:
-        create(sdk, repository, commit)
-    assert (refused.value.status, message(refused.value)) == (409, f"commit ID {commit}: conflict found")
+
+    def tag(name: str) -> object:
+        return sdk.tags_api.create_tag(repository, lakefs_sdk.TagCreation(id=name, ref="main"))
+
+    tag("v1")
+    for act, said in (
+        (lambda: create(sdk, repository, commit), f"commit ID {commit}"),
+        (lambda: create(sdk, repository, "v1"), "tag ID v1"),
+        (lambda: tag(commit), f"commit ID {commit}"),
+        (lambda: tag("main"), "branch name main"),
+    ):
+        with pytest.raises(ApiException) as refused:
+            act()
+        assert (refused.value.status, message(refused.value)) == (409, f"{said}: conflict found")
 
 
 def test_the_default_branch_stays(sdk: LakeFSClient, repository: str) -> None:

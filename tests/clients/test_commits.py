@@ -207,6 +207,14 @@ def test_resolutions_decide_by_path(server: Server, forked: str) -> None:
 
 def test_a_merge_that_cannot_be_made(sdk: LakeFSClient, forked: str, server: Server) -> None:
     assert refused(lambda: merge(sdk, forked, "main")) == (400, "update branch main: no changes")
+    assert merge(sdk, forked, "main", force=True) == head(sdk, forked)
+    for target in ("main$", "main@"):
+        assert refused(lambda target=target: merge(sdk, forked, "dev", target)) == (  # type: ignore[misc]
+            400, "argument destination: branch id: invalid value: validation error",
+        )  # fmt: skip
+    assert refused(lambda: head(sdk, forked, "main$")) == (
+        400, "argument branch: branch id: invalid value: validation error",
+    )  # fmt: skip
     assert refused(lambda: merge(sdk, forked, "nope")) == (404, "update branch main: get commit by ref nope: not found")
     assert refused(lambda: merge(sdk, forked, "dev", strategy="mine")) == (
         400, "argument strategy: invalid value: validation error",
@@ -214,6 +222,11 @@ def test_a_merge_that_cannot_be_made(sdk: LakeFSClient, forked: str, server: Ser
     assert refused(lambda: merge(sdk, forked, "dev", "nope")) == (404, "branch not found")
     server.branch(forked).put("dirty", b"1")
     assert refused(lambda: merge(sdk, forked, "dev")) == (400, "uncommitted changes (dirty branch)")
+    tree = sdk.commits_api.get_commit(forked, "dev").meta_range_id
+    taken = lakefs_sdk.CommitCreation(message="taken")
+    assert refused(lambda: sdk.commits_api.commit(forked, "main", taken, source_metarange=tree)) == (
+        400, "cannot use source MetaRange on a branch with uncommitted changes",
+    )  # fmt: skip
 
 
 def test_the_merge_base_is_not_swapped(sdk: LakeFSClient, forked: str) -> None:
@@ -256,6 +269,8 @@ def test_a_commit_is_picked(sdk: LakeFSClient, forked: str, server: Server) -> N
     assert (answer.status, answer.json()["message"]) == (409, "update branch: conflict found")
     merged = merge(sdk, forked, "dev", strategy="source-wins")
     creation = lakefs_sdk.CherryPickCreation(ref=merged)
+    none = lakefs_sdk.CherryPickCreation(ref=picked.id, parent_number=0)
+    assert refused(lambda: sdk.branches_api.cherry_pick(forked, "main", none))[0] == 400
     assert refused(lambda: sdk.branches_api.cherry_pick(forked, "dev", creation)) == (
         400, "must specify 1-based parent number for cherry-picking merge commit",
     )  # fmt: skip

@@ -72,6 +72,7 @@ def test_staged_addresses_are_listed_from_every_layer(server: Server, sdk: LakeF
     main = server.branch(repository)
     main.put("committed", b"0")
     main.commit("one")
+    assert sdk.internal_api.prepare_garbage_collection_uncommitted(repository).gc_uncommitted_location == ""
     named = [main.put("compacted", b"1").address]
     main.staging.compact()
     named.append(main.put("segment", b"2").address)

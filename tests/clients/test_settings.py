@@ -7,6 +7,7 @@ import pytest
 from lakefs_sdk.client import LakeFSClient
 from lakefs_sdk.exceptions import ApiException, ForbiddenException, NotFoundException
 
+from millpond.server.lakefs.errors import OWN
 from tests.clients.conftest import Server
 from tests.clients.test_branches import create
 from tests.clients.test_commits import refused
@@ -127,6 +128,7 @@ def test_the_installation_is_set_up(sdk: LakeFSClient) -> None:
     assert refused(lambda: sdk.internal_api.setup(lakefs_sdk.Setup(username="again"))) == (
         409, "lakeFS already initialized",
     )  # fmt: skip
+    assert refused(lambda: sdk.internal_api.setup(lakefs_sdk.Setup(username="")))[0] == 400
     assert sdk.auth_api.get_current_user().user.id == "esti"
     assert sdk.internal_api.get_usage_report_summary()
 
@@ -150,6 +152,22 @@ def test_older_clients_protect_one_pattern_at_a_time(server: Server, repository:
     assert server.call("POST", where, {"pattern": "x"}, pair=reader).status == 401
 
 
+def test_settings_of_a_read_only_repository_stay(server: Server, repository: str) -> None:
+    own = {"Accept": OWN, "Content-Type": "application/json"}
+    where, body = f"/repositories/{repository}", {"read_only": True}
+    assert server.call("PATCH", where, body, headers=own).status == 200
+    rules = {"default_retention_days": 5, "branches": []}
+    for method, path, sent in (
+        ("PUT", "settings/branch_protection", [{"pattern": "main"}]), ("PUT", "settings/gc_rules", rules),
+        ("POST", "branch_protection", {"pattern": "main"}), ("DELETE", "branch_protection", {"pattern": "main"}),
+        ("POST", "gc/prepare_commits", {}), ("POST", "gc/prepare_uncommited", {}),
+        ("DELETE", "settings/gc_rules", None),
+    ):  # fmt: skip
+        answer = server.call(method, f"{where}/{path}", sent)
+        assert (answer.status, answer.json()) == (403, {"message": "read-only repository"}), path
+    assert server.call("PUT", f"{where}/settings/gc_rules", rules, headers=own).status == 204
+
+
 @pytest.mark.parametrize(
     ("event", "status"), [({}, 204), ({"class": ""}, 400), ({"name": ""}, 400), ({"count": -1}, 400)]
 )
@@ -159,7 +177,8 @@ def test_statistics_of_clients_are_taken(server: Server, event: dict[str, object
 
 
 def test_there_are_no_runs_of_actions(sdk: LakeFSClient, repository: str) -> None:
-    assert sdk.actions_api.list_repository_runs(repository).results == []
+    assert sdk.actions_api.list_repository_runs(repository, after="x", branch="main").results == []
+    assert refused(lambda: sdk.actions_api.list_repository_runs(repository, branch="main", commit="x"))[0] == 400
     with pytest.raises(NotFoundException):
         sdk.actions_api.get_run(repository, "nope")
     with pytest.raises(NotFoundException):

@@ -60,20 +60,22 @@ def list_commits(site: Site) -> str:
     return run_id
 
 
-def list_staged(site: Site) -> str:
-    """Write the addresses of what is staged on all branches; the id of the run.
+def list_staged(site: Site) -> tuple[str, int]:
+    """Write the addresses of what is staged on all branches; the id of the run, and their number: of none is no file.
 
     Raises: `Unavailable` when the place is full.
     """
-    run_id = _run_id(site)
+    run_id, count = _run_id(site), 0
     with tempfile.SpooledTemporaryFile(max_size=_MEMORY_BYTES) as file:
         with pq.ParquetWriter(file, _SCHEMA, compression="gzip") as writer:
             for addresses in _staged(site):
                 names = [name for name in addresses.to_pylist() if name and not is_full_address(name)]
                 times = [(time_of(name) or 0) // 1000 for name in names]
                 writer.write_batch(pa.record_batch([names, times], schema=_SCHEMA))
-        _store(site, f"{run_folder(run_id)}/{STAGED}", file)
-    return run_id
+                count += len(names)
+        if count:
+            _store(site, f"{run_folder(run_id)}/{STAGED}", file)
+    return run_id, count
 
 
 def _staged(site: Site) -> Iterator[pa.Array]:

@@ -42,7 +42,7 @@ from millpond.versions.staging.reads import at, head_view
 
 if TYPE_CHECKING:
     from millpond.kernel.keyspace import Keyspace
-    from millpond.kernel.space import Transaction
+    from millpond.kernel.space import ReadTransaction, Transaction
 
 __all__ = ("Named", "Repository", "new_branch")
 
@@ -105,15 +105,16 @@ class Repository:
     def create_branch(self, name: str, source: str, *, hidden: bool = False, force: bool = False) -> Branch:
         """A new branch at the commit of a ref; what is staged elsewhere stays there.
 
-        Raises: `AlreadyExists`; `Invalid` for a name; `Conflict` for a name that is a commit's id; `NotFound`.
+        Raises: `AlreadyExists`; `Invalid` for a name; `Conflict` for that of a tag or a commit; `NotFound`.
         """
         check_branch(name)
         token = self.site.clock.random_id()
 
         def create(tx: Transaction) -> None:
             self.site.check_writable(tx, None, "create", force=force)
-            if is_commit_id(name) and find_commit(tx, self.site.graph.commits, name) is not None:
-                raise Conflict(f"commit ID {name}: conflict found", kind="branch_named_commit", branch=name)
+            self._check_no_commit(tx, name)
+            if tx.get(TAG[self.site.uid].pack(name)) is not None:
+                raise Conflict(f"tag ID {name}: conflict found", kind="branch_named_tag", branch=name)
             if find_branch(tx, self.site.uid, name) is not None:
                 raise AlreadyExists("branch already exists", kind="branch_exists", branch=name)
             commit = self.site.graph.commit(tx, source)
@@ -121,6 +122,14 @@ class Repository:
 
         self.site.space.write(create)
         return self.branch(name)
+
+    def _check_no_commit(self, tx: ReadTransaction, name: str) -> None:
+        """Refuse the name of a ref that is a commit's id.
+
+        Raises: `Conflict`.
+        """
+        if is_commit_id(name) and find_commit(tx, self.site.graph.commits, name) is not None:
+            raise Conflict(f"commit ID {name}: conflict found", kind="branch_named_commit", ref=name)
 
     def delete_branch(self, name: str, *, force: bool = False) -> None:
         """Delete a branch with what is staged on it. Its commits stay.
@@ -144,7 +153,8 @@ class Repository:
     def create_tag(self, name: str, ref: str, *, force: bool = False) -> Commit:
         """Name the commit of a ref.
 
-        Raises: `AlreadyExists`; `Invalid` for a name, or a ref with `$`; `NotFound`.
+        Raises: `AlreadyExists`; `Invalid` for a name, or a ref with `$`; `Conflict` for that of a branch or a commit;
+        `NotFound`.
         """
         check_tag(name)
 
@@ -153,6 +163,9 @@ class Repository:
             key = TAG[self.site.uid].pack(name)
             if tx.get(key) is not None:
                 raise AlreadyExists("tag already exists", kind="tag_exists", tag=name)
+            self._check_no_commit(tx, name)
+            if find_branch(tx, self.site.uid, name) is not None:
+                raise Conflict(f"branch name {name}: conflict found", kind="tag_named_branch", tag=name)
             commit = self.site.graph.commit(tx, ref)
             tx.put(key, commit.id.encode())
             return commit

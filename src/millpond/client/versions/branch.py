@@ -92,7 +92,7 @@ class RemoteBranch(RemoteReference, BranchOperations):
         Raises: `MergeConflict`; `Invalid`, kinds `branch_dirty`, `no_changes`, `parent_number`; `Conflict`, kind
         `revert_parent`.
         """
-        body = _picking(ref, parent_number, committer, message, metadata, force) | {"allow_empty": allow_empty}
+        body = _picking(ref, parent_number or 0, committer, message, metadata, force) | {"allow_empty": allow_empty}
         return commit_of(self._api.change("POST", self._branch("revert"), body).json())
 
     def cherry_pick(
@@ -113,7 +113,7 @@ def _picking(
 ) -> dict[str, Any]:  # fmt: skip
     """The body of a revert or a cherry-pick."""
     return {
-        "ref": ref, "parent_number": parent_number or 0, "committer": committer, "force": force,
+        "ref": ref, "parent_number": parent_number, "committer": committer, "force": force,
         "commit_overrides": {"message": message, "metadata": None if metadata is None else dict(metadata)},
     }  # fmt: skip
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
+from millpond.errors import Denied
 from millpond.kernel.space import WouldBlock
 from millpond.nodes.tokens import ANYBODY
 from millpond.server.access import caller_in, note_change
@@ -13,6 +14,7 @@ from millpond.server.lakefs.access import need, pair_of
 from millpond.server.lakefs.errors import speaks_own
 from millpond.server.thread_limits import in_thread_of
 from millpond.versions.entry_lookups import EntryName
+from millpond.versions.graph.names import check_branch
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -89,13 +91,22 @@ class Call:
         """
         _ = self.repository
 
+    def check_writable(self) -> None:
+        """Refuse a client of lakeFS that changes what is set for a read-only repository, or prepares its collection.
+
+        Raises: `NotFound`; `Denied`, kind `repository_read_only`.
+        """
+        record = self.repository.record
+        if record.read_only and not self.own:
+            raise Denied("read-only repository", kind="repository_read_only", repository=record.name)
+
     @property
     def branch(self) -> Branch:
         """The branch that the path names; it is looked up when it is used.
 
-        Raises: `NotFound` for the repository.
+        Raises: `NotFound` for the repository; `Invalid` for a name that no branch has.
         """
-        return self.repository.branch(self.names["branch"])
+        return self.repository.branch(check_branch(self.names["branch"]))
 
     def committer(self, named: str | None = None) -> str:
         """The name that a commit of this caller has: that of the pair; on a node without any, the one that is named,

@@ -21,16 +21,9 @@ from millpond.server.lakefs.needs import ANYBODY, PAIR, REPOSITORY, read
 from millpond.server.routes.table import ORDER_BYTES_MAX
 
 __all__ = (
-    "AuthenticationToken",
-    "CurrentUser",
-    "LoginInformation",
-    "SetupState",
-    "Statistics",
-    "StatisticsEvent",
-    "UsageReport",
-    "User",
-    "routes",
-)
+    "AuthenticationToken", "CurrentUser", "LoginInformation", "Setup", "SetupState", "Statistics", "StatisticsEvent",
+    "UsageReport", "User", "routes",
+)  # fmt: skip
 
 _LOGIN_MS = 12 * 3_600_000
 _RUNS = f"{REPOSITORY}/actions/runs"
@@ -72,6 +65,12 @@ class SetupState(msgspec.Struct):
     state: str
     comm_prefs_missing: bool
     login_config: dict[str, Any]
+
+
+class Setup(msgspec.Struct):
+    """The first user of an installation."""
+
+    username: Text
 
 
 class UsageReport(msgspec.Struct):
@@ -120,7 +119,7 @@ async def _get_setup() -> SetupState:
 
 
 @routes.post("/setup_lakefs", _WITH_BODY, status=204)
-async def _set_up() -> NoReturn:
+async def _set_up(setup: Setup) -> NoReturn:
     raise ApiError(409, "lakeFS already initialized")
 
 
@@ -135,9 +134,13 @@ async def _take_statistics(reported: Statistics) -> None:
 
 
 @routes.get(_RUNS, read())
-def _list_runs(call: Call, amount: Amount = AMOUNT) -> Listing[dict[str, str]]:
+def _list_runs(
+    call: Call, after: str = "", amount: Amount = AMOUNT, branch: str = "", commit: str = ""
+) -> Listing[dict[str, str]]:
     """Runs of actions: there are none."""
     call.check_repository()
+    if branch and commit:
+        raise ApiError(400, "parameters conflict: of branch and commit one is given")
     return listing([])
 
 

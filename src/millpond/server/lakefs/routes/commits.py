@@ -79,7 +79,7 @@ class CherryPickCreation(msgspec.Struct):
     """The commit to pick."""
 
     ref: str
-    parent_number: Long = 0
+    parent_number: Long | None = None
     commit_overrides: CommitOverrides = _AS_IT_IS
     force: bool = False
     committer: str | None = None
@@ -87,7 +87,10 @@ class CherryPickCreation(msgspec.Struct):
 
 @routes.post(f"{BRANCH}/commits", change("write", On.BRANCH), status=201)
 def _commit(call: Call, creation: CommitCreation, source_metarange: str = "") -> Commit:
-    with wording({"no_changes": "commit: no changes"}):
+    words = {"no_changes": "commit: no changes"}
+    if source_metarange:
+        words["branch_dirty"] = "cannot use source MetaRange on a branch with uncommitted changes"
+    with wording(words):
         made = call.branch.commit(
             creation.message, committer=call.committer(creation.committer), metadata=creation.metadata,
             created=creation.date, allow_empty=creation.allow_empty, force=creation.force, prefixes=creation.prefixes,
@@ -157,7 +160,7 @@ def _cherry_pick(call: Call, creation: CherryPickCreation) -> Commit:
     overrides = creation.commit_overrides
     with wording(_ABSENT):
         made = call.branch.cherry_pick(
-            creation.ref, parent_number=creation.parent_number or None,
+            creation.ref, parent_number=creation.parent_number,
             committer=call.committer(creation.committer), message=overrides.message or None,
             metadata=overrides.metadata, force=creation.force,
         )  # fmt: skip

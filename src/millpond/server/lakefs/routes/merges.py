@@ -11,12 +11,14 @@ from millpond.server.lakefs.errors import CONFLICTS, json_answer, wording
 from millpond.server.lakefs.models import commit_answer
 from millpond.server.lakefs.needs import REPOSITORY, change, read
 from millpond.server.routes.table import On
+from millpond.versions.graph.names import check_branch
 from millpond.versions.merges import MergeConflict, Resolution, Take
 
 __all__ = ("Merge", "MergeBase", "MergeResult", "Rule", "routes")
 
 _PATH = f"{REPOSITORY}/refs/{{sourceRef}}/merge/{{destinationBranch}}"
 _WORDS = {
+    "branch_name": "argument destination: branch id: invalid value: validation error",
     "no_changes": "update branch {branch}: no changes",
     "ref_not_found": "update branch {branch}: get commit by ref {ref}: not found",
 }
@@ -73,14 +75,15 @@ def _find_merge_base(call: Call) -> MergeBase:
 def _merge(call: Call, merge: Merge | None = None) -> MergeResult | Response:
     """A conflict has the body of a result, with the conflicting paths besides."""
     merge = merge or Merge()
+    allow_empty = merge.allow_empty or (merge.force and not call.own)  # to clients of lakeFS force means both
     source, target = call.names["sourceRef"], call.names["destinationBranch"]
     try:
         with wording(_WORDS, branch=target):
-            commit = call.repository.branch(target).merge(
+            commit = call.repository.branch(check_branch(target)).merge(
                 source, merge.message, committer=call.committer(merge.committer), metadata=merge.metadata,
                 strategy=merge.strategy,
                 resolutions=[Resolution(rule.take, rule.path, rule.prefix) for rule in merge.resolutions],
-                squash=merge.squash_merge, allow_empty=merge.allow_empty, force=merge.force,
+                squash=merge.squash_merge, allow_empty=allow_empty, force=merge.force,
             )  # fmt: skip
     except MergeConflict as conflict:
         if call.own:

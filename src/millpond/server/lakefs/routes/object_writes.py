@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from millpond.errors import Invalid, NotFound
+from millpond.errors import Denied, Invalid, NotFound
 from millpond.kernel.space import WouldBlock
 from millpond.server.lakefs.addresses import checked_address
 from millpond.server.lakefs.call import Call
@@ -278,7 +278,7 @@ def _delete_many(call: Call, listed: PathList, *, force: bool = False) -> Object
     if len(paths) > PATHS_MAX:
         raise ApiError(400, f"request size exceeded, max paths is set to {PATHS_MAX}")
     errors, good = [], []
-    for path in paths:
+    for path in filter(None, paths):  # Spark deletes its folders, the branch itself among them
         try:
             check_path(path)
             good.append(path)
@@ -287,7 +287,10 @@ def _delete_many(call: Call, listed: PathList, *, force: bool = False) -> Object
     staging.record()  # a branch that is not there
     if listed.prefix is not None:
         staging.delete_prefix(listed.prefix, force=force)
-    staging.delete_many(list(dict.fromkeys(good)), force=force)
+    try:
+        staging.delete_many(list(dict.fromkeys(good)), force=force)
+    except Denied as error:
+        errors += [ObjectError(path, 403, error.message) for path in good]
     return ObjectErrorList(errors)
 
 

@@ -72,7 +72,7 @@ class PreparedCommitsStatus(msgspec.Struct):
 
 
 class PreparedUncommitted(msgspec.Struct):
-    """A list of what is staged for a collector."""
+    """A list of what is staged for a collector; an empty one has no location."""
 
     run_id: str
     gc_uncommitted_location: str
@@ -155,12 +155,14 @@ def _prepared(call: Call, run_id: str) -> PreparedCommits:
 
 @routes.post(f"{REPOSITORY}/gc/prepare_commits", change("admin", On.REPOSITORY), status=201)
 def _prepare_commits(call: Call) -> PreparedCommits:
+    call.check_writable()
     return _prepared(call, list_commits(call.repository.site))
 
 
 @routes.post(f"{REPOSITORY}/gc/prepare_commits/async", change("admin", On.REPOSITORY), status=202)
 def _submit_commits(call: Call) -> Started:
     """A task that is done when the call is answered."""
+    call.check_writable()
     return Started(list_commits(call.repository.site))
 
 
@@ -176,5 +178,6 @@ def _get_commits_status(call: Call, id: Text) -> PreparedCommitsStatus:
 @routes.post(f"{REPOSITORY}/gc/prepare_uncommited", change("admin", On.REPOSITORY), status=201)
 def _prepare_uncommitted(call: Call) -> PreparedUncommitted:
     """All of it at once: there is no token to go on with."""
-    run_id = list_staged(call.repository.site)
-    return PreparedUncommitted(run_id, _location(call, f"{run_folder(run_id)}/{STAGED}"))
+    call.check_writable()
+    run_id, count = list_staged(call.repository.site)
+    return PreparedUncommitted(run_id, _location(call, f"{run_folder(run_id)}/{STAGED}") if count else "")

@@ -64,6 +64,7 @@ class CompactionRules(msgspec.Struct):
 
 
 def _set(call: Call, value: object) -> Response:
+    call.check_writable()
     expected = call.request.headers.get("if-match")
     tag = call.repository.set(value, expected=None if expected is None else expected.strip().strip('"'))
     return Response(status_code=204, headers={"ETag": tag})
@@ -87,11 +88,13 @@ def _set_protection(call: Call, rules: list[BranchProtectionRule]) -> Response:
 
 @routes.delete(_PROTECTION, _DELETE, status=204)
 def _delete_protection(call: Call) -> None:
+    call.check_writable()
     call.repository.clear(stored.ProtectedBranches)
 
 
 @routes.post(_OLD_PROTECTION, _SET, status=204)
 def _protect(call: Call, rule: BranchProtectionRule) -> None:
+    call.check_writable()
     rules, tag = call.repository.setting(stored.ProtectedBranches)
     patterns = dict.fromkeys((*(rules.patterns if rules else ()), rule.pattern))
     call.repository.set(stored.ProtectedBranches(tuple(patterns)), expected=tag)
@@ -99,6 +102,7 @@ def _protect(call: Call, rule: BranchProtectionRule) -> None:
 
 @routes.delete(_OLD_PROTECTION, _SET, status=204)
 def _unprotect(call: Call, rule: BranchProtectionRule) -> None:
+    call.check_writable()
     rules, tag = call.repository.setting(stored.ProtectedBranches)
     if rules is None or rule.pattern not in rules.patterns:
         raise NotFound("not found", kind="setting_not_found", repository=call.repository.name)
@@ -129,6 +133,7 @@ def _set_retention(call: Call, rules: GarbageCollectionRules) -> Response:
 @routes.delete(_RETENTION, _DELETE, status=204)
 @routes.delete(_OLD, _DELETE, status=204)
 def _delete_retention(call: Call) -> None:
+    call.check_writable()
     call.repository.clear(stored.Retention)
 
 
