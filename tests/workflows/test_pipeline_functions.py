@@ -171,6 +171,62 @@ def test_a_run_that_was_stopped_goes_on_by_the_same_command(folder: Path) -> Non
         assert runs.run(own, program, {}, "r").values["one"] == {"value": 1}
 
 
+FAILING = """
+from millpond.pipelines import notify, pipeline, python, shell
+
+def tried(place):
+    with open(place, "a") as lines:
+        lines.write("x")
+        first = lines.tell() == 1
+    raise ConnectionError("the first one") if first else ValueError("the second one")
+
+def told():
+    raise ValueError("another step")
+
+def tell(failure):
+    python(told, name="told", retries=0)
+
+@pipeline(on_failure=tell)
+def failing(place: str):
+    python(tried, place, backoff=0)
+
+@pipeline
+def other():
+    shell(["sh", "-c", "echo another run; exit 3"], retries=0)
+"""
+
+
+@pytest.mark.usefixtures("process")
+def test_the_reason_of_a_run_is_its_own(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(FAILING)
+    program = read_program(tmp_path / "own.py")
+    pipelines = pipelines_of(program)
+    inputs = {"place": str(tmp_path / "tries")}
+    with millpond.open(tmp_path / "pond", create=True) as pond:
+        for _ in range(2):  # when it fails, and when it has failed
+            with embedded(pond, "here", str) as runs:
+                runs.define(pipelines["other"], program)
+                runs.begin("other", "o", {})
+                with pytest.raises(Invalid, match=r"run=r reason=.*tried attempt 1: .*ValueError: the second one"):
+                    runs.run(pipelines["failing"], program, inputs, "r")
+                with pytest.raises(Invalid, match=r"run=o reason=.*shell: .*line=another run"):
+                    runs.run(pipelines["other"], program, {}, "o")
+
+
+def test_a_run_that_is_stopped_meanwhile_ends_with_that(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(f"{OWN}    python(one, name='two')\n    python(one, name='three')\n")
+    program = read_program(tmp_path / "own.py")
+
+    def stop(line: str) -> None:
+        if line.startswith("one: "):
+            runs._send(StopWfRunRequest(wf_run_id=WfRunId(id="r")))
+
+    with millpond.open(tmp_path / "pond", create=True) as pond, embedded(pond, "here", stop) as runs:
+        with pytest.raises(Invalid, match=r"stopped, or deleted.*status=HALT"):
+            runs.run(pipelines_of(program)["own"], program, {}, "r")
+        assert runs.run(pipelines_of(program)["own"], program, {}, "r").status == "COMPLETED"
+
+
 def test_what_a_run_has_come_to_is_said_without_secrets(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(
         "from millpond.pipelines import pipeline, sql\n\n\n@pipeline\ndef own(tokens: list, n: int = 1):\n"
