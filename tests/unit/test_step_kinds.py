@@ -30,6 +30,8 @@ from millpond.kernel.steps import listening
 from millpond.pipelines import tasks
 from millpond.pipelines.attempt_logs import AttemptLog
 from millpond.pipelines.driver import SparkDriver, _Line, _Process, began_of
+from millpond.pipelines.embedded import embedded
+from millpond.pipelines.programs import Program, pipelines_of
 from millpond.pipelines.queries import write_rows
 from millpond.pipelines.step import held
 from millpond.pipelines.step_lineage import StepLineage
@@ -170,6 +172,38 @@ def test_a_program_ends_with_all_that_it_began_when_its_attempt_is_stopped(tmp_p
         held_open.close()
 
     asyncio.run(stopped())
+
+
+# -- in time -------------------------------------------------------------------------------------------
+
+PASSED = [0.0]
+TAKING = """
+from millpond.pipelines import item, pipeline, python
+from tests.unit.test_step_kinds import PASSED
+
+def taking(seconds):
+    PASSED[0] += seconds
+    return seconds
+
+@pipeline
+def own():
+    python(taking, item, over=[50, 50, 50], timeout=60, retries=0)
+"""
+
+
+class Hurried(asyncio.SelectorEventLoop):
+    """A loop whose time the work of its steps moves."""
+
+    def time(self) -> float:
+        return super().time() + PASSED[0]
+
+
+def test_each_item_of_a_step_has_its_timeout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("asyncio.events.new_event_loop", Hurried)
+    program = Program(file="own.py", source=TAKING)
+    with millpond.open(tmp_path / "pond", create=True) as pond, embedded(pond, "here", str) as runs:
+        own = runs.run(pipelines_of(program)["own"], program, {}, "r").values["taking"]
+    assert [row["value"] for row in own["items"]] == [50, 50, 50]
 
 
 # -- what is told, and what is not --------------------------------------------------------------------

@@ -276,10 +276,8 @@ class EmbeddedRuns:
         name = f"{planned['name']}" + (f" attempt {scheduled.attempt_number}" if scheduled.attempt_number else "")
         began = self._clock.monotonic()
         report = ReportTaskRun(task_run_id=scheduled.task_run_id, attempt_number=scheduled.attempt_number)
-        seconds = planned.get("timeout_ms", 60_000) / 1000  # the step that finds the parameters has none
         try:
-            async with asyncio.timeout(seconds):
-                output = await tasks.step(planned, values, program, context)
+            output = await tasks.step(planned, values, program, context)
         except LHTaskException as thrown:
             words = f"failed: {thrown.message}"
             report.status = TaskStatus.TASK_EXCEPTION
@@ -287,10 +285,6 @@ class EmbeddedRuns:
                 name=thrown.exception_name, message=thrown.message, content=thrown.content
             )  # fmt: skip
             report.exception.CopyFrom(thrown_exception)
-        except TimeoutError:
-            words = f"its timeout is over after {seconds:g} s (timeout=… at the step raises it)"
-            report.status = TaskStatus.TASK_FAILED  # a report of a timeout is that of a worker that is gone
-            report.error.CopyFrom(LHTaskError(type=LHErrorType.TIMEOUT, message=words))
         except Exception as error:
             words = f"failed: {error}"
             report.status = TaskStatus.TASK_FAILED

@@ -89,7 +89,7 @@ async def carried_out(
         return on_branch(planned["kind"], inputs, branch) if branch else inputs
 
     if planned["over"] is None:
-        return await kind(step, planned, inputs_of(values))
+        return await _in_time(planned, kind(step, planned, inputs_of(values)))
     items = filled(planned["over"], values)
     if not isinstance(items, list) or len(items) > ITEMS_MAX:
         size = len(items) if isinstance(items, list) else type(items).__name__
@@ -98,8 +98,21 @@ async def carried_out(
     outputs = []
     for number, item in enumerate(items):  # one after another: a checkpoint holds each
         own = Step(step.context, step.pond, f"{step.key}-{number}")
-        outputs.append(await kind(own, planned, inputs_of({**values, "item": item})))
+        outputs.append(await _in_time(planned, kind(own, planned, inputs_of({**values, "item": item}))))
     return {"items": outputs, "count": len(outputs)}
+
+
+async def _in_time(planned: dict[str, Any], work: Awaitable[dict[str, Any]]) -> dict[str, Any]:
+    """The output of work that has the timeout of its step: each item of a loop has it for itself."""
+    seconds = planned["timeout_ms"] / 1000 if "timeout_ms" in planned else None
+    try:
+        async with asyncio.timeout(seconds) as limit:
+            return await work
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        raise Unavailable("the timeout of the step is over", kind="step_timeout", seconds=seconds,
+                          hint="name a longer timeout at the step") from None  # fmt: skip
 
 
 def _parameters(
