@@ -27,6 +27,7 @@ from millpond.cli.workflows.task_worker import TaskWorker
 from millpond.client.wire_errors import to_wire
 from millpond.errors import Closed, Invalid, Unavailable
 from millpond.kernel.steps import listening
+from millpond.maps.map import Map
 from millpond.pipelines import tasks
 from millpond.pipelines.attempt_logs import AttemptLog
 from millpond.pipelines.driver import SparkDriver, _Line, _Process, began_of
@@ -172,6 +173,35 @@ def test_a_program_ends_with_all_that_it_began_when_its_attempt_is_stopped(tmp_p
         held_open.close()
 
     asyncio.run(stopped())
+
+
+# -- maps that are read --------------------------------------------------------------------------------
+
+
+def test_a_check_reads_of_a_map_what_it_shows(pond: Pond, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    big, read, scan = tmp_path / "big.csv", list[int](), Map.scan
+    big.write_text("key,temp\n" + "".join(f"k{number},{number}\n" for number in range(40_000)))
+    asyncio.run(done(Attempts(), "load", load(big)))
+
+    def counted(own: Map, *arguments: Any, **named: Any) -> pa.RecordBatchReader:
+        def batches() -> Iterator[pa.RecordBatch]:
+            for batch in reader:
+                for start in range(0, batch.num_rows, 1000):
+                    read.append(min(1000, batch.num_rows - start))
+                    yield batch.slice(start, 1000)
+
+        reader = scan(own, *arguments, **named)
+        return pa.RecordBatchReader.from_batches(reader.schema, batches())
+
+    monkeypatch.setattr(Map, "scan", counted)
+    inputs = {"engine": "local", "inputs": {"weather": {"map": "weather"}}, "maps": [], "limits": {}}
+    finds = {**inputs, "query": "select * from {weather} where temp >= 0", "finds_nothing": True}
+    with pytest.raises(LHTaskException, match="the check finds rows") as failed:
+        asyncio.run(done(Attempts(), "check", finds))
+    assert len(json.loads(failed.value.content.json_obj)["first"]) == 5 and sum(read) < 40_000
+    twice = "select count(*) as n from {weather} a join {weather} b using (key) having n <> 40000"
+    nothing = {**inputs, "query": twice, "finds_nothing": True}
+    assert asyncio.run(done(Attempts(), "check", nothing))["passed"]
 
 
 # -- in time -------------------------------------------------------------------------------------------

@@ -203,12 +203,7 @@ async def _sql(step: Step, planned: dict[str, Any], inputs: dict[str, Any]) -> d
 
 async def _check(step: Step, planned: dict[str, Any], inputs: dict[str, Any]) -> dict[str, Any]:
     def first(reader: pa.RecordBatchReader) -> list[str]:
-        rows: list[str] = []
-        for batch in reader:
-            rows += [row_text(row) for row in batch.slice(0, _ROWS_SHOWN - len(rows)).to_pylist()]
-            if len(rows) >= _ROWS_SHOWN:
-                break
-        return rows
+        return [row_text(row) for row in reader.read_all().to_pylist()]
 
     inputs = await _pinned(step, inputs)
     maps, limits = inputs["maps"], inputs["limits"]
@@ -217,7 +212,9 @@ async def _check(step: Step, planned: dict[str, Any], inputs: dict[str, Any]) ->
         if inputs["engine"] == "spark":
             odd = (await planned["job"](step, "query", {**inputs, "first_rows": _ROWS_SHOWN}))["first"]
         else:
-            odd = await step.of_pond(lambda pond: query_rows(pond, inputs["query"], inputs["inputs"], first, maps))
+            odd = await step.of_pond(
+                lambda pond: query_rows(pond, inputs["query"], inputs["inputs"], first, maps, _ROWS_SHOWN)
+            )
         if bool(odd) is inputs["finds_nothing"]:
             words = [f"the check finds rows: {'; '.join(odd)}" if odd else "the check finds no rows"]
     if limits:
