@@ -94,6 +94,17 @@ def test_a_run_that_is_deleted_begins_again() -> None:
     assert runs.begun == [*DAYS[:2], DAYS[0]] and own.left() == []
 
 
+@given(ends=st.lists(st.sampled_from(["COMPLETED", "ERROR", "HALTED"]), min_size=12, max_size=12))
+def test_runs_that_are_stopped_hold_up_no_others(ends: list[str]) -> None:
+    runs = FewRuns({run: (1, end) for run, end in zip(IDS, ends, strict=True)})
+    own = Backfill(runs, "nightly", "day", DAYS, {"most": "1"}, 1)
+    assert sum(own.advance() for _ in range(99)) < 99
+    of = dict(zip(DAYS, ends, strict=True))
+    for status, runs_of in (("COMPLETED", own.done), ("ERROR", own.failed), ("HALTED", own.stopped)):
+        assert list(runs_of) == [day for day in DAYS if of[day] == status]
+    assert own.left() == list(own.stopped) and runs.begun == DAYS
+
+
 def test_hours_are_times() -> None:
     assert partitions("2026-01-01T22:00", "2026-01-02T00:30", "hour") == [
         "2026-01-01T22:00:00", "2026-01-01T23:00:00", "2026-01-02T00:00:00",

@@ -27,9 +27,12 @@ from millpond.cli.workflows.task_worker import TaskWorker
 from millpond.client.wire_errors import to_wire
 from millpond.errors import Closed, Invalid, Unavailable
 from millpond.kernel.steps import listening
+from millpond.maps.map import Map
 from millpond.pipelines import tasks
 from millpond.pipelines.attempt_logs import AttemptLog
 from millpond.pipelines.driver import SparkDriver, _Line, _Process, began_of
+from millpond.pipelines.embedded import embedded
+from millpond.pipelines.programs import Program, pipelines_of
 from millpond.pipelines.queries import write_rows
 from millpond.pipelines.step import held
 from millpond.pipelines.step_lineage import StepLineage
@@ -170,6 +173,67 @@ def test_a_program_ends_with_all_that_it_began_when_its_attempt_is_stopped(tmp_p
         held_open.close()
 
     asyncio.run(stopped())
+
+
+# -- maps that are read --------------------------------------------------------------------------------
+
+
+def test_a_check_reads_of_a_map_what_it_shows(pond: Pond, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    big, read, scan = tmp_path / "big.csv", list[int](), Map.scan
+    big.write_text("key,temp\n" + "".join(f"k{number},{number}\n" for number in range(40_000)))
+    asyncio.run(done(Attempts(), "load", load(big)))
+
+    def counted(own: Map, *arguments: Any, **named: Any) -> pa.RecordBatchReader:
+        def batches() -> Iterator[pa.RecordBatch]:
+            for batch in reader:
+                for start in range(0, batch.num_rows, 1000):
+                    read.append(min(1000, batch.num_rows - start))
+                    yield batch.slice(start, 1000)
+
+        reader = scan(own, *arguments, **named)
+        return pa.RecordBatchReader.from_batches(reader.schema, batches())
+
+    monkeypatch.setattr(Map, "scan", counted)
+    inputs = {"engine": "local", "inputs": {"weather": {"map": "weather"}}, "maps": [], "limits": {}}
+    finds = {**inputs, "query": "select * from {weather} where temp >= 0", "finds_nothing": True}
+    with pytest.raises(LHTaskException, match="the check finds rows") as failed:
+        asyncio.run(done(Attempts(), "check", finds))
+    assert len(json.loads(failed.value.content.json_obj)["first"]) == 5 and sum(read) < 40_000
+    twice = "select count(*) as n from {weather} a join {weather} b using (key) having n <> 40000"
+    nothing = {**inputs, "query": twice, "finds_nothing": True}
+    assert asyncio.run(done(Attempts(), "check", nothing))["passed"]
+
+
+# -- in time -------------------------------------------------------------------------------------------
+
+PASSED = [0.0]
+TAKING = """
+from millpond.pipelines import item, pipeline, python
+from tests.unit.test_step_kinds import PASSED
+
+def taking(seconds):
+    PASSED[0] += seconds
+    return seconds
+
+@pipeline
+def own():
+    python(taking, item, over=[50, 50, 50], timeout=60, retries=0)
+"""
+
+
+class Hurried(asyncio.SelectorEventLoop):
+    """A loop whose time the work of its steps moves."""
+
+    def time(self) -> float:
+        return super().time() + PASSED[0]
+
+
+def test_each_item_of_a_step_has_its_timeout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("asyncio.events.new_event_loop", Hurried)
+    program = Program(file="own.py", source=TAKING)
+    with millpond.open(tmp_path / "pond", create=True) as pond, embedded(pond, "here", str) as runs:
+        own = runs.run(pipelines_of(program)["own"], program, {}, "r").values["taking"]
+    assert [row["value"] for row in own["items"]] == [50, 50, 50]
 
 
 # -- what is told, and what is not --------------------------------------------------------------------

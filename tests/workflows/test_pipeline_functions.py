@@ -9,7 +9,7 @@ from typing import IO, Any, cast
 from xml.etree import ElementTree
 
 import pytest
-from littlehorse.model import LHStatus, StopWfRunRequest, WfRunId
+from littlehorse.model import LHStatus, WfRunId
 from littlehorse.workflow import Workflow
 from pyarrow import parquet
 from typer.testing import CliRunner
@@ -19,7 +19,6 @@ from millpond.cli.main import app
 from millpond.cli.workflows.server import connected
 from millpond.errors import Invalid, MillpondError
 from millpond.pipelines import check, item, load, notify, pipeline, python, retain, shell, sql
-from millpond.pipelines.embedded import embedded
 from millpond.pipelines.plan import drawn, drawn_svg
 from millpond.pipelines.programs import pipelines_of, read_program
 from millpond.pipelines.values import filled, template_of
@@ -130,45 +129,6 @@ def test_what_a_step_says_steers_no_terminal(folder: Path) -> None:
     code, _, errors = ended(folder)
     assert code != 0 and "reason=ValueError: \\x1b[2J\\x9b31m" in errors
     assert not {"\x1b", "\x9b"} & set(errors)
-
-
-OWN = """
-from millpond.pipelines import pipeline, python
-
-
-def one():
-    return 1
-
-
-@pipeline
-def own():
-    python(one)
-"""
-
-
-@pytest.mark.usefixtures("process")
-def test_a_step_that_is_out_of_time_is_tried_as_often_as_it_says(tmp_path: Path) -> None:
-    (tmp_path / "own.py").write_text(
-        "from millpond.pipelines import pipeline, shell\n\n\n@pipeline\ndef own():\n"
-        "    shell(['sleep', '1000'], timeout=1.1, retries=0)\n"
-    )
-    program, said = read_program(tmp_path / "own.py"), list[str]()
-    with millpond.open(tmp_path / "pond") as pond, embedded(pond, "here", said.append) as runs:
-        with pytest.raises(Invalid, match=r"its timeout is over after 1\.1 s"):
-            runs.run(pipelines_of(program)["own"], program, {}, "r")
-        assert [line.partition(":")[0] for line in said] == ["shell"]
-
-
-def test_a_run_that_was_stopped_goes_on_by_the_same_command(folder: Path) -> None:
-    (folder / "own.py").write_text(OWN)
-    program = read_program(folder / "own.py")
-    own = pipelines_of(program)["own"]
-    with millpond.open(folder / "pond") as pond, embedded(pond, "here", str) as runs:
-        runs.define(own, program)
-        runs.begin("own", "r", {})
-        runs._send(StopWfRunRequest(wf_run_id=WfRunId(id="r")))
-        assert runs.status("r") == "HALTED"
-        assert runs.run(own, program, {}, "r").values["one"] == {"value": 1}
 
 
 def test_what_a_run_has_come_to_is_said_without_secrets(tmp_path: Path) -> None:

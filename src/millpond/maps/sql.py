@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from millpond.maps.model.definition import MapDefinition
     from millpond.maps.predicates.predicate import Where
 
-__all__ = ("Bounds", "QueryablePond", "QueryableMap", "QueryableTable", "Lookups", "query")
+__all__ = ("Bounds", "QueryablePond", "QueryableMap", "QueryableTable", "Lookups", "add_stream", "query")
 
 # Whatever may hide a name (strings, quoted names, comments), calls of get_state with the map they name, and tables at a
 # resolution. A dollar within a name begins no string: each would be looked for to the end of the query.
@@ -180,6 +180,13 @@ def query(
             raise (
                 run.failures[0] if run.failures else _as_ours(error, [*maps, *(own.name for own in tables)])
             ) from error
+
+
+def add_stream(connection: duckdb.DuckDBPyConnection, name: str, pond_map: QueryableMap) -> list[BaseException]:
+    """Make a map a table of a connection, read as a stream for each place that names it; a list of what will fail."""
+    run = _Run({}, 0, threading.Event())
+    connection.register(name, _Table(run, askable_schema(pond_map.definition), pond_map.scan))
+    return run.failures
 
 
 def _is_patient() -> bool:

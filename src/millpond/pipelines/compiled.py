@@ -59,8 +59,9 @@ def _node(
 ) -> NodeOutput:
     log_bytes = attempt_bytes(len(plan.steps) + len(plan.on_failure), step.retries)
     literal = {**plain(step), "pipeline": plan.name, "log_bytes": log_bytes}
+    base = max(1, step.backoff_ms)  # the engine has no delay of nothing
     backoff = ExponentialBackoffRetryPolicy(
-        base_interval_ms=step.backoff_ms, multiplier=2.0, max_delay_ms=_DELAY_MAX_MS
+        base_interval_ms=base, multiplier=2.0, max_delay_ms=max(base, _DELAY_MAX_MS)
     )
     return thread.execute(
         STEP, literal, values, code if step.kind in OF_PROGRAM else {}, retries=step.retries,

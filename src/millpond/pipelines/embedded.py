@@ -76,6 +76,8 @@ SLOTS = 4
 """The steps of different runs that are carried out at a time."""
 LOOK_AGAIN_SECONDS = 0.2
 """The time after which it is looked again whether to go on, when no step has begun or ended."""
+_FAILED = (TaskStatus.TASK_FAILED, TaskStatus.TASK_TIMEOUT, TaskStatus.TASK_EXCEPTION)
+_OPEN = ("STARTING", "RUNNING", "HALTING")
 _OVER = (LHStatus.COMPLETED, LHStatus.ERROR, LHStatus.EXCEPTION)
 
 
@@ -120,7 +122,6 @@ class EmbeddedRuns:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._handed: asyncio.Queue[ScheduledTask | None] = asyncio.Queue()
         self._id = f"embedded-{os.getpid()}{BEATING}"
-        self._reason = ""
         self._engine = open_engine(pond, self._clock, self._pass_on)
         try:
             self._report_lost()
@@ -146,13 +147,16 @@ class EmbeddedRuns:
         self.begin(declared.plan.name, run, inputs)
         if self.status(run) in ("HALTING", "HALTED"):
             self._send(ResumeWfRunRequest(wf_run_id=WfRunId(id=run)))
-        self.work(lambda: not self.is_over(run))
+        self.work(lambda: self.status(run) in _OPEN)
         row = self._row(WfRun, WfRunId(id=run))
+        if row is None or row.status not in _OVER:
+            raise Invalid("the run was stopped, or deleted", kind="pipeline_stopped", run=run,
+                          status=self.status(run) or "deleted", hint="the same command goes on")  # fmt: skip
         variable = self._row(Variable, VariableId(wf_run_id=WfRunId(id=run), thread_run_number=0, name="values"))
         values = extract_value(shown(variable).value) if variable is not None else {}
         if row.status != LHStatus.COMPLETED:
-            failure = row.thread_runs[0].error_message
-            raise Invalid("the run failed", kind="pipeline_failed", run=run, reason=self._reason or failure,
+            reason = self._failure_of(declared, run) or row.thread_runs[0].error_message
+            raise Invalid("the run failed", kind="pipeline_failed", run=run, reason=reason,
                           hint="mend it, and start another run")  # fmt: skip
         return Ended(run, LHStatus.Name(row.status), values)
 
@@ -216,6 +220,19 @@ class EmbeddedRuns:
         row = self._row(WfRun, WfRunId(id=run))
         return row is not None and row.status in _OVER
 
+    def _failure_of(self, declared: Declared, run: str) -> str:
+        """The step at which a run failed, and the words of its last attempt; nothing when it was none."""
+        names = {PARAMETERS, *(step.name for step in declared.plan.steps)}
+        tasks = self._engine.read(TENANT, lambda rows: [row for _, row in rows.list(TaskRun, (run,))])
+        for task in tasks:
+            name = extract_value(task.input_variables[0].value)["name"]
+            if task.status in _FAILED and name in names:
+                last = task.attempts[-1]
+                words = last.exception.message if last.HasField("exception") else last.error.message
+                number = f" attempt {len(task.attempts) - 1}" * (len(task.attempts) > 1)
+                return f"{name}{number}: {words}"
+        return ""
+
     # -- the worker ---------------------------------------------------------------------------------
 
     def _pass_on(self, ends: Sequence[Applied]) -> None:
@@ -259,10 +276,8 @@ class EmbeddedRuns:
         name = f"{planned['name']}" + (f" attempt {scheduled.attempt_number}" if scheduled.attempt_number else "")
         began = self._clock.monotonic()
         report = ReportTaskRun(task_run_id=scheduled.task_run_id, attempt_number=scheduled.attempt_number)
-        seconds = planned.get("timeout_ms", 60_000) / 1000  # the step that finds the parameters has none
         try:
-            async with asyncio.timeout(seconds):
-                output = await tasks.step(planned, values, program, context)
+            output = await tasks.step(planned, values, program, context)
         except LHTaskException as thrown:
             words = f"failed: {thrown.message}"
             report.status = TaskStatus.TASK_EXCEPTION
@@ -270,10 +285,6 @@ class EmbeddedRuns:
                 name=thrown.exception_name, message=thrown.message, content=thrown.content
             )  # fmt: skip
             report.exception.CopyFrom(thrown_exception)
-        except TimeoutError:
-            words = f"its timeout is over after {seconds:g} s (timeout=… at the step raises it)"
-            report.status = TaskStatus.TASK_FAILED  # a report of a timeout is that of a worker that is gone
-            report.error.CopyFrom(LHTaskError(type=LHErrorType.TIMEOUT, message=words))
         except Exception as error:
             words = f"failed: {error}"
             report.status = TaskStatus.TASK_FAILED
@@ -282,8 +293,6 @@ class EmbeddedRuns:
             words = "skipped" if output.get("$skipped") else "done"
             report.status = TaskStatus.TASK_SUCCESS
             report.output.CopyFrom(to_variable_value(output))
-        if words.startswith(("failed", "its timeout")):
-            self._reason = f"{name}: {words}"
         if context.log_output:
             report.log_output.CopyFrom(to_variable_value(context.log_output))
         report.time.FromMilliseconds(self._clock.now_ms())

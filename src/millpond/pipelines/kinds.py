@@ -89,7 +89,7 @@ async def carried_out(
         return on_branch(planned["kind"], inputs, branch) if branch else inputs
 
     if planned["over"] is None:
-        return await kind(step, planned, inputs_of(values))
+        return await _in_time(planned, kind(step, planned, inputs_of(values)))
     items = filled(planned["over"], values)
     if not isinstance(items, list) or len(items) > ITEMS_MAX:
         size = len(items) if isinstance(items, list) else type(items).__name__
@@ -98,8 +98,21 @@ async def carried_out(
     outputs = []
     for number, item in enumerate(items):  # one after another: a checkpoint holds each
         own = Step(step.context, step.pond, f"{step.key}-{number}")
-        outputs.append(await kind(own, planned, inputs_of({**values, "item": item})))
+        outputs.append(await _in_time(planned, kind(own, planned, inputs_of({**values, "item": item}))))
     return {"items": outputs, "count": len(outputs)}
+
+
+async def _in_time(planned: dict[str, Any], work: Awaitable[dict[str, Any]]) -> dict[str, Any]:
+    """The output of work that has the timeout of its step: each item of a loop has it for itself."""
+    seconds = planned["timeout_ms"] / 1000 if "timeout_ms" in planned else None
+    try:
+        async with asyncio.timeout(seconds) as limit:
+            return await work
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        raise Unavailable("the timeout of the step is over", kind="step_timeout", seconds=seconds,
+                          hint="name a longer timeout at the step") from None  # fmt: skip
 
 
 def _parameters(
@@ -190,12 +203,7 @@ async def _sql(step: Step, planned: dict[str, Any], inputs: dict[str, Any]) -> d
 
 async def _check(step: Step, planned: dict[str, Any], inputs: dict[str, Any]) -> dict[str, Any]:
     def first(reader: pa.RecordBatchReader) -> list[str]:
-        rows: list[str] = []
-        for batch in reader:
-            rows += [row_text(row) for row in batch.slice(0, _ROWS_SHOWN - len(rows)).to_pylist()]
-            if len(rows) >= _ROWS_SHOWN:
-                break
-        return rows
+        return [row_text(row) for row in reader.read_all().to_pylist()]
 
     inputs = await _pinned(step, inputs)
     maps, limits = inputs["maps"], inputs["limits"]
@@ -204,7 +212,9 @@ async def _check(step: Step, planned: dict[str, Any], inputs: dict[str, Any]) ->
         if inputs["engine"] == "spark":
             odd = (await planned["job"](step, "query", {**inputs, "first_rows": _ROWS_SHOWN}))["first"]
         else:
-            odd = await step.of_pond(lambda pond: query_rows(pond, inputs["query"], inputs["inputs"], first, maps))
+            odd = await step.of_pond(
+                lambda pond: query_rows(pond, inputs["query"], inputs["inputs"], first, maps, _ROWS_SHOWN)
+            )
         if bool(odd) is inputs["finds_nothing"]:
             words = [f"the check finds rows: {'; '.join(odd)}" if odd else "the check finds no rows"]
     if limits:

@@ -43,24 +43,29 @@ def bound(query: str, inputs: Mapping[str, Any], parameter: Callable[[str], str]
 
 def query_rows(
     pond: Pond | RemotePond, query: str, inputs: Mapping[str, Any], take: Callable[[pa.RecordBatchReader], Any],
-    maps: Sequence[Mapping[str, Any]] = (),
+    maps: Sequence[Mapping[str, Any]] = (), rows_max: int | None = None,
 ) -> Any:  # fmt: skip
-    """The result of a function of the rows of a query; `maps` are views by their names.
+    """The result of a function of the rows of a query, or the first of them; `maps` are views by their names.
 
-    Raises: `Invalid` for a query that fails.
+    Raises: `Invalid` for a query that fails; as the maps, which are read as streams.
     """
     import duckdb  # here, as in `write_rows`: a worker that asks nothing does without it
 
+    failures = list[list[BaseException]]()
     parameters = {name: _typed(value) for name, value in inputs.items() if not is_table(value)}
     try:
         with duckdb.connect(config={"threads": 2}) as connection:
             connection.execute("set timezone = 'UTC'")
             tables = {name: value for name, value in inputs.items() if is_table(value)}
             for name, value in {**{str(own["map"]): own for own in maps}, **tables}.items():
-                _view(connection, pond, name, value)
-            text = bound(query, inputs, "${}".format)
-            return take(connection.sql(text, params=parameters).to_arrow_reader(_BATCH_ROWS))
-    except duckdb.Error as error:
+                failures.append(_view(connection, pond, name, value))
+            rows = connection.sql(bound(query, inputs, "${}".format), params=parameters)
+            return take((rows if rows_max is None else rows.limit(rows_max)).to_arrow_reader(_BATCH_ROWS))
+    except (duckdb.Error, OSError) as error:
+        if own := next((failure for of_map in failures for failure in of_map), None):
+            raise own from None  # as it was, and not as DuckDB words it
+        if isinstance(error, OSError):
+            raise
         raise Invalid("the query fails", kind="pipeline_sql", reason=str(error).splitlines()[0],
                       hint="mend the query, or its inputs") from None  # fmt: skip
 
@@ -95,16 +100,21 @@ def row_text(row: Mapping[str, Any]) -> str:
         return str(row)
 
 
-def _view(connection: duckdb.DuckDBPyConnection, pond: Pond | RemotePond, name: str, value: Mapping[str, Any]) -> None:
+def _view(
+    connection: duckdb.DuckDBPyConnection, pond: Pond | RemotePond, name: str, value: Mapping[str, Any]
+) -> list[BaseException]:
+    """Make an input a view; a list of what will fail while it is read."""
     if "path" not in value:
-        connection.register(name, map_of(pond, value).scan().read_all())
-        return
+        from millpond.maps.sql import add_stream
+
+        return add_stream(connection, name, map_of(pond, value))
     path = Path(str(value["path"]))
     files = [str(path)] if path.is_file() else sorted(map(str, path.glob("*.parquet")))
     if not files:
         raise Invalid("the table is not here", kind="pipeline_place", input=name, path=path,
                       hint="workers that take tables of others share the folder of pipeline files")  # fmt: skip
     connection.register(name, connection.read_parquet(files))
+    return []
 
 
 def _typed(value: Any) -> Any:

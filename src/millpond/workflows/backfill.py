@@ -3,6 +3,7 @@
     2026-01-01 … 2026-03-31, every day ─▶ partitions ─▶ a run each, whose id is made of pipeline and parameters
                                                          ├─ is there and has ended: nothing is done
                                                          ├─ is there and open: it goes on
+                                                         ├─ is there and stopped: it stays so, and is named
                                                          └─ is not there: it begins, when fewer than `parallel` are open
 
 Invariants:
@@ -29,6 +30,7 @@ PARTITIONS_MAX: Final = 10_000
 _STEPS = {"hour": timedelta(hours=1), "day": timedelta(days=1), "week": timedelta(weeks=1)}
 EVERY = (*_STEPS, "month")
 _FAILED = ("ERROR", "EXCEPTION")
+_ENDS = {"COMPLETED": "done", "HALTED": "stopped", **dict.fromkeys(_FAILED, "failed")}
 
 
 class Runs(Protocol):
@@ -142,10 +144,11 @@ class Backfill:
     tell: Callable[[str], object] = str
     done: dict[str, str] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
+    stopped: dict[str, str] = field(default_factory=dict)
     going: dict[str, str] = field(default_factory=dict)
 
     def advance(self) -> bool:
-        """Look at the runs, and begin those that may begin; False when all have ended."""
+        """Look at the runs, and begin those that may begin; False when all have ended, or are stopped."""
         for partition, run in tuple(self.going.items()):
             if status := self.runs.status(run):
                 self._note(partition, status)
@@ -154,7 +157,7 @@ class Backfill:
         for partition in self.partitions:
             if len(self.going) >= self.parallel:
                 break
-            if partition not in self.done and partition not in self.failed and partition not in self.going:
+            if not any(partition in own for own in (self.done, self.failed, self.stopped, self.going)):
                 self._begin(partition)
         return bool(self.going)
 
@@ -176,6 +179,8 @@ class Backfill:
         self._note(partition, status)
 
     def _note(self, partition: str, status: str) -> None:
-        if status == "COMPLETED" or status in _FAILED:
-            (self.done if status == "COMPLETED" else self.failed)[partition] = self.going.pop(partition)
-            self.tell(f"{partition} {'done' if status == 'COMPLETED' else 'failed'}, {len(self.left())} left")
+        word = _ENDS.get(status)
+        if word is not None:
+            ends = {"done": self.done, "failed": self.failed, "stopped": self.stopped}[word]
+            ends[partition] = self.going.pop(partition)
+            self.tell(f"{partition} {word}, {len(self.left())} left")

@@ -120,7 +120,7 @@ def _in_process(
         if branch is not None:
             whole_branch(opened, branch, merged=False)
         runs.work(own.advance)
-        if branch is not None and merge and not own.failed:
+        if branch is not None and merge and not own.left() and not own.failed:
             merged = whole_branch(opened, branch, merged=True) or "before"
     return own, merged
 
@@ -154,15 +154,19 @@ def _on_node(name: str, server: str, tenant: str, of: Callable[[Runs, str, Seque
 def _report(own: Backfill, branch: str | None, merged: str, at: str, *, json: bool) -> None:
     if json:
         of_branch = {} if branch is None else {"branch": branch, "merged": merged}
-        done, failed = (dict(sorted(ends.items())) for ends in (own.done, own.failed))
-        report = {"pipeline": own.pipeline, "done": done, "failed": failed, "left": own.left(), **of_branch}
+        ends = {"done": own.done, "failed": own.failed, "stopped": own.stopped}
+        of_ends = {name: dict(sorted(runs.items())) for name, runs in ends.items()}
+        report = {"pipeline": own.pipeline, **of_ends, "left": own.left(), **of_branch}
         console.print_json(report)
     else:
         for partition, run in own.failed.items():
             console.say(f"failed {partition}: millpond run logs {run} {at}")
+        for partition, run in own.stopped.items():
+            resume = f"pipeline run FILE {own.parameter}={partition} … --id" if "--pond" in at else "run resume"
+            console.say(f"stopped {partition}: millpond {resume} {run} {at}")
         console.say(f"{own.pipeline}: {len(own.done)} done, {len(own.failed)} failed, {len(own.left())} left")
         if branch is not None:
             stays = f"the branch {branch} stays: millpond diff pond/main...{branch}"
             console.say(f"merged {branch} into main" if merged else stays)
-    if own.failed:
+    if own.failed or own.stopped:
         raise typer.Exit(1)
