@@ -128,7 +128,7 @@ def _check_size(bytes_max: int, size: int, elements: int = 0) -> None:
         raise Invalid(
             "a batch of the stream is too large", kind="arrow_batch_large", bytes=size, bytes_max=bytes_max,
             elements=elements, elements_max=BATCH_ELEMENTS_MAX,
-            hint="write smaller batches, such as writer.write_table(table, max_chunksize=65536)",
+            hint="write smaller batches, of some 10,000 rows",
         )  # fmt: skip
 
 
