@@ -49,6 +49,20 @@ def test_a_correction_on_a_branch(millpond: Shell) -> None:
     millpond("load", "w", "a.csv", "--time", "t", "--branch", "fix", "--stage", "--spark", code=5)
 
 
+def test_the_time_of_a_commit_is_a_ref_to_it(millpond: Shell) -> None:
+    millpond("init")
+    millpond("create", "w", "--kind", "state", "--value", "long", "--store", "layers")
+    for number in (1, 2, 3):
+        Path("w.csv").write_text(f"key,value\na,{number}\n")
+        millpond("load", "w", "w.csv")
+        millpond("get", "w", "a", "--ref", "main")  # records the load as a commit of its own
+    commits = millpond("log", "pond/main", "-n", "3", "--json").objects
+    shown = millpond("log", "pond/main").out
+    for number, commit in zip((3, 2, 1), commits, strict=True):
+        assert commit["created"] in shown
+        assert millpond("get", "w", "a", "--ref", commit["created"]).out == f"{number}\n"
+
+
 def test_rows_and_fields_go_and_come_on_a_branch(millpond: Shell) -> None:
     Path("w.csv").write_text("key,temp\na,1\nb,2\n")
     millpond("init")

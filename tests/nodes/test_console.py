@@ -124,6 +124,11 @@ def test_the_same_url_gives_its_data_as_json(serve: Callable[..., Served]) -> No
     assert "nothing was known" in data(f"/console/maps/ours?key=JFK&known_at={BEGIN - 1}")["problem"]["message"]
     changes = data("/console/versions/pond/diff?left=main&right=fix")["keys"]
     assert [row[changes["columns"].index("key")] for row in changes["rows"]] == ["JFK"]
+    commits = data("/console/versions/pond?ref=main")["commits"]
+    assert commits[0]["moment_ms"] // 1000 == commits[0]["created"]
+    page = node.get("/console/versions/pond?ref=main").body.decode()
+    times = re.findall(r"[0-9-]+T[0-9:.]+Z", page[page.index(commits[0]["id"]) :])
+    assert node.pond.refs.states.resolve(times[0]) == commits[0]["id"]
     assert [change["path"] for change in data("/console/versions/flights/diff?left=main~1&right=main")["paths"]] == [
         "data/b.csv"
     ]

@@ -6,12 +6,17 @@ import doctest
 import math
 import operator
 from datetime import UTC, date, datetime
+from decimal import Decimal
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+import millpond
 from millpond.errors import Invalid
 from millpond.maps.model.columns import INSTANT
 from millpond.maps.model.definition import Kind, MapDefinition, parse_value_type
@@ -19,7 +24,9 @@ from millpond.maps.predicates import bounds as spans
 from millpond.maps.predicates import parser
 from millpond.maps.predicates.bounds import Span
 from millpond.maps.predicates.predicate import predicate
+from millpond.maps.predicates.to_text import scan_elsewhere
 from millpond.maps.predicates.tree import All, Any_, Compare, OneOf, spans_of
+from tests.rings.sampling import examples
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -125,6 +132,58 @@ def test_whole_numbers_compare_with_any_number(comparison: str) -> None:
     for number in (0.5, -1.5, 1.0, 2.0**53, 2.0**63, -(2.0**63), 1e300, -1e300, math.inf, -math.inf, math.nan):
         taken = table.filter(predicate(WEATHER, [("seats", comparison, number)]).expression)
         assert taken.column("seats").to_pylist() == [count for count in seats if compare(count, number)], number
+
+
+EDGES = [0, 1, 2**24 + 1, 2**53, 2**53 + 1, 2**63 - 1, 2**63, 2**64 - 1, 2**64, 10**19, 10**399]
+WHOLE = st.sampled_from([sign * edge for edge in EDGES for sign in (1, -1)]) | st.integers(-(2**64), 2**64)
+DOUBLES = st.sampled_from([0.0, -0.0, 0.5, 2.0**53, 2.0**63, 1e300, math.inf, -math.inf, math.nan]) | st.floats()
+NUMBERS = WHOLE | DOUBLES | st.decimals(allow_nan=False) | st.just(Decimal("NaN"))
+SEATS = WHOLE.filter(lambda number: -(2**63) <= number < 2**63)
+OPERATORS = {"=": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt,
+             ">=": operator.ge}  # fmt: skip
+
+
+def as_double(number: Any) -> float:
+    try:
+        return math.nan if number != number else float(number)
+    except OverflowError:
+        return math.inf if number > 0 else -math.inf
+
+
+def model(column: str, comparison: str, cell: Any, values: list[Any]) -> bool:
+    """The answer of Python, which compares numbers of all types exactly; a double with the double nearest to them."""
+    read = as_double if column == "temp" else lambda number: math.nan if number != number else number
+    compare = OPERATORS[{"in": "=", "not in": "!="}.get(comparison, comparison)]
+    taken = [compare(cell, read(value)) for value in values]
+    return all(taken) if comparison == "not in" else any(taken)
+
+
+@pytest.mark.usefixtures("processor")
+@given(
+    st.lists(st.tuples(SEATS, DOUBLES), min_size=1, max_size=6),
+    st.lists(st.tuples(st.sampled_from(["seats", "temp"]), st.sampled_from([*OPERATORS, "in", "not in"]),
+                       st.lists(NUMBERS, min_size=1, max_size=3)), min_size=1, max_size=6),
+)  # fmt: skip
+@settings(max_examples=examples(10, 100), deadline=None)
+def test_numbers_compare_as_they_are_in_every_store(
+    tmp_path_factory: pytest.TempPathFactory, cells: list[tuple[int, float]], tests: list[tuple[str, str, list[Any]]]
+) -> None:
+    with millpond.open(tmp_path_factory.mktemp("numbers") / "pond") as pond:
+        readers = []
+        for store in ("shard", "layers"):
+            made = pond.create_map(store, kind="state", value="seats long, temp double", store=store)
+            made.load([{"key": f"{at}", "seats": seats, "temp": temp} for at, (seats, temp) in enumerate(cells)])
+            elsewhere = partial(scan_elsewhere, made.scan, made.definition)  # as nodes are asked
+            readers += [made.scan, partial(elsewhere, columns=None)]
+        for column, comparison, values in tests:
+            several = comparison in ("in", "not in")
+            where = [(column, comparison, values if several else values[0])]
+            wanted = [
+                f"{at}" for at, row in enumerate(cells)
+                if model(column, comparison, row[column == "temp"], values if several else values[:1])
+            ]  # fmt: skip
+            for scan in readers:
+                assert sorted(scan(where).read_all()["key"].to_pylist()) == wanted, (where, scan)
 
 
 def test_what_cannot_be_is_known_to_be_empty() -> None:

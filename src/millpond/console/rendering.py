@@ -70,8 +70,8 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )  # fmt: skip
     environment.filters.update(
-        moment=_moment, size=_known(human_bytes), segment=segment, value=_value, number=_known(human_count),
-        span=_known(human_time),
+        moment=_moment, instant=_instant, size=_known(human_bytes), segment=segment, value=_value,
+        number=_known(human_count), span=_known(human_time),
     )  # fmt: skip
     environment.globals.update(link=link, hash_of=_hash_of)
     return environment
@@ -89,6 +89,15 @@ def _moment(millis: int | None) -> str:
         return f"{_EPOCH + timedelta(milliseconds=millis):%Y-%m-%d %H:%M:%S} UTC"
     except OverflowError:
         return str(millis)
+
+
+def _instant(millis: int) -> str:
+    """An instant as a ref by time has it.
+
+    >>> _instant(1_767_225_600_007)
+    '2026-01-01T00:00:00.007Z'
+    """
+    return _moment(millis).replace(" UTC", f".{millis % 1000:03}Z").replace(" ", "T")
 
 
 def segment(name: str) -> str:

@@ -20,6 +20,7 @@ from millpond.ranges import fold
 from millpond.refs.map_entries import MapEntry, map_path
 from millpond.refs.named import name_manifests
 from millpond.versions.commits import Message, fold_view, same_state
+from millpond.versions.graph.commits import MOMENT
 from millpond.versions.objects.entries import CHANGES, IDENTITY, Entry, batch_of
 from millpond.versions.reference import Reference
 from millpond.versions.repository_context import COMPRESSION
@@ -38,9 +39,6 @@ __all__ = (
     "StateChange", "Tree", "commit_changes", "dated", "entry_at_ref", "head_moved", "moment_of", "stage_change",
     "tree_with",
 )  # fmt: skip
-
-MOMENT = "moment_ms"
-"""The metadata of a commit that tells its moment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +65,7 @@ def dated(words: Message, moment_ms: int) -> Message:
 
 def moment_of(commit: Commit) -> int:
     """The moment of a commit; of one that does not tell it, the last of its second."""
-    text = commit.metadata.get(MOMENT, "")
-    if text.isdecimal() and int(text) // 1000 == commit.created:
-        return int(text)
-    return commit.created * 1000 + 999
+    return commit.created * 1000 + 999 if commit.moment_ms is None else commit.moment_ms
 
 
 def head_moved(name: str) -> Conflict:

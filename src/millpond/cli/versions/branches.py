@@ -9,7 +9,7 @@ import typer
 from millpond.cli.options import Json, PondPlace
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
-from millpond.cli.versions.output import commit_object, headline, iso, short, when
+from millpond.cli.versions.output import commit_object, committed, headline, iso, short
 from millpond.cli.versions.places import (
     BranchPlace,
     NamePrefix,
@@ -48,7 +48,7 @@ def listed(
         console.print_table(
             ["branch", "head", "committed", "message"],
             [
-                [_marked(branch, default), short(head.id), when(head.created), headline(head.message)]
+                [_marked(branch, default), short(head.id), committed(head), headline(head.message)]
                 for branch, head in rows
             ],
             whole=("branch", "head", "committed"),
@@ -113,7 +113,7 @@ def show(place: BranchPlace, pond: PondPlace = "pond", json: Json = False) -> No
     if json:
         console.print_json(facts)
         return
-    facts["head"] = f"{short(head.id)} {when(head.created)} {headline(head.message)}"
+    facts["head"] = f"{short(head.id)} {committed(head)} {headline(head.message)}"
     facts["uncommitted"] = f"changes: 'millpond diff {where}' shows them" if state.staged else "nothing"
     facts["compacted_index"] = state.compacted_index and short(state.compacted_index)
     facts["hidden"] = "yes" if state.hidden else None

@@ -12,7 +12,7 @@ import typer
 from millpond.cli.options import Json, PondPlace
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
-from millpond.cli.versions.output import commit_object, headline, short, when
+from millpond.cli.versions.output import commit_object, committed, headline, short
 from millpond.cli.versions.places import opened, parse_place, refs_of, repository
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def _table(rows: Iterable[Commit], names: Mapping[str, list[str]]) -> None:
         ["commit", "committed", "by", "message", "at"],
         [
             [
-                short(row.id), when(row.created), row.committer, headline(row.message),
+                short(row.id), committed(row), row.committer, headline(row.message),
                 ", ".join(names.get(row.id, ())) or None,
             ]
             for row in rows
@@ -142,7 +142,7 @@ def _draw(rows: Iterable[Commit], names: Mapping[str, list[str]], *, first_paren
                 if commit.id in names:
                     line.append(console.neutral(f" ({', '.join(names[commit.id])})"), style="bold green")
                 line.append(console.neutral(f" {headline(commit.message)}"), style="default")
-                line.append(console.neutral(f"  {when(commit.created)} {commit.committer}").rstrip(), style="dim")
+                line.append(console.neutral(f"  {committed(commit)} {commit.committer}").rstrip(), style="dim")
             printer.print(line, soft_wrap=True)
 
 

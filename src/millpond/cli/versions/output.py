@@ -11,7 +11,9 @@ if TYPE_CHECKING:
     from millpond.versions.graph.commits import Commit
     from millpond.versions.objects.entries import Entry
 
-__all__ = ("ID_DIGITS", "commit_object", "committer_or_user", "entry_object", "headline", "iso", "short", "when")
+__all__ = (
+    "ID_DIGITS", "commit_object", "committed", "committer_or_user", "entry_object", "headline", "iso", "short", "when",
+)  # fmt: skip
 
 ID_DIGITS = 12
 _ID = re.compile(r"\b[0-9a-f]{64}\b")
@@ -36,6 +38,18 @@ def when(seconds: int) -> str:
     return "?" if text is None else f"{text[:10]} {text[11:16]}Z"
 
 
+def committed(commit: Commit) -> str:
+    """The time of a commit for a table: with the milliseconds that a ref by time counts, where it tells them."""
+    return when(commit.created) if commit.moment_ms is None else _committed(commit) or "?"
+
+
+def _committed(commit: Commit) -> str | None:
+    text = iso(commit.created)
+    if text is None or commit.moment_ms is None:
+        return text
+    return f"{text[:-1]}.{commit.moment_ms % 1000:03}Z"
+
+
 def headline(message: str) -> str:
     """The first line of a message, ids of commits in it cut short.
 
@@ -50,7 +64,7 @@ def commit_object(commit: Commit) -> dict[str, Any]:
     """A commit for `--json`."""
     return {
         "id": commit.id, "parents": list(commit.parents), "message": commit.message, "committer": commit.committer,
-        "created": iso(commit.created), "metadata": commit.metadata, "tree": commit.tree,
+        "created": _committed(commit), "metadata": commit.metadata, "tree": commit.tree,
         "generation": commit.generation,
     }  # fmt: skip
 

@@ -11,7 +11,7 @@ import typer
 from millpond.cli.options import Confirmed, Json, PondPlace, comma_list
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
-from millpond.cli.versions.output import iso, short, when
+from millpond.cli.versions.output import committed, iso, short, when
 from millpond.cli.versions.places import (
     Metadata,
     NamePrefix,
@@ -95,7 +95,7 @@ def show(name: RepositoryName, pond: PondPlace = "pond", json: Json = False) -> 
     if json:
         console.print_json(facts)
         return
-    facts["head"] = f"{short(head.id)} of {repo.record.default_branch}, {when(head.created)}"
+    facts["head"] = f"{short(head.id)} of {repo.record.default_branch}, {committed(head)}"
     facts["metadata"] = ", ".join(f"{key}={value}" for key, value in facts["metadata"].items()) or None
     del facts["uid"]
     facts_of_settings = facts.pop("settings") | {"read_only": facts.pop("read_only")}

@@ -9,7 +9,7 @@ import typer
 from millpond.cli.options import Json, PondPlace
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
-from millpond.cli.versions.output import commit_object, headline, short, when
+from millpond.cli.versions.output import commit_object, committed, headline, short
 from millpond.cli.versions.places import (
     NamePrefix,
     RepositoryName,
@@ -44,7 +44,7 @@ def listed(
     else:
         console.print_table(
             ["tag", "commit", "committed", "message"],
-            [[tag, short(commit.id), when(commit.created), headline(commit.message)] for tag, commit in rows],
+            [[tag, short(commit.id), committed(commit), headline(commit.message)] for tag, commit in rows],
             whole=("tag", "commit", "committed"),
         )
 

@@ -238,31 +238,33 @@ def _typed(condition: Condition, schema: pa.Schema) -> Condition:
         case Compare(column, comparison, value):
             kind = type_of(schema, column)
             typed = _value(column, kind, value)
-            if isinstance(typed, float) and pa.types.is_integer(kind):
+            if pa.types.is_integer(kind) and not (isinstance(typed, int) and _is_held(typed)):
                 return _with_whole(column, comparison, typed)
             return Compare(column, comparison, typed)
         case OneOf(column, values):
             kind = type_of(schema, column)
-            options = (_value(column, kind, value) for value in values)
+            options = tuple(_value(column, kind, value) for value in values)
             if pa.types.is_integer(kind):  # no whole number equals another one, and each is itself
-                whole = (int(option) for option in options if isinstance(option, int) or option.is_integer())
-                options = (option for option in whole if _is_held(option))
-            return OneOf(column, tuple(options))
+                options = tuple(int(option) for option in options if _is_held(option) and option == int(option))
+            elif pa.types.is_floating(kind):  # NaN equals nothing, and Arrow's lists tell both zeros apart
+                zeros = (0.0, -0.0) if 0 in options else ()
+                options = (*(option for option in options if option == option), *zeros)
+            return OneOf(column, options)
         case Like(column, pattern):
             _value(column, type_of(schema, column), pattern, type_=pa.types.is_string)
     return condition
 
 
-def _with_whole(column: str, comparison: str, number: float) -> Condition:
+def _with_whole(column: str, comparison: str, number: float | Decimal) -> Condition:
     """A comparison of whole numbers with any number as one with a whole number: Arrow would make all of them floats,
     perhaps of 32 bits, and fail where they do not fit.
     """
     holds = comparison == "!="
-    if LONG_MIN <= number <= LONG_MAX:
+    if _is_held(number):
         if comparison not in ("=", "!="):
             whole = math.floor(number) if comparison in (">", "<=") else math.ceil(number)
             return Compare(column, comparison, whole)
-        if number.is_integer():
+        if number == int(number):
             return Compare(column, comparison, int(number))
     elif comparison not in ("=", "!="):
         holds = number == number and comparison.startswith("<") == (number > 0)
@@ -285,13 +287,14 @@ def _value(column: str, kind: pa.DataType, value: Any, type_: Any = None) -> Any
         (isinstance(value, str) and types.is_string(kind) and is_utf8(value))
         or (isinstance(value, bytes) and types.is_binary(kind))
         or (isinstance(value, bool) and types.is_boolean(kind))
-        or (isinstance(value, int | float) and not isinstance(value, bool) and _is_number(kind) and _is_held(value))
+        or (isinstance(value, int | float | Decimal) and not isinstance(value, bool) and _is_number(kind))
     )
     if fits and (type_ is None or type_(kind)):
-        return float(value) if pa.types.is_floating(kind) else value
+        unordered = isinstance(value, Decimal) and value.is_nan()
+        return _nearest(value) if unordered or pa.types.is_floating(kind) else value
     raise Invalid(
         "value does not go with the column", kind="condition_value", column=column, type=kind, value=shown(value),
-        hint="text is written in quotes, numbers are not, and have 64 bits; for no value, say: is null",
+        hint="text is written in quotes, numbers are not; for no value, say: is null",
     )  # fmt: skip
 
 
@@ -306,9 +309,19 @@ def _is_number(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
 
 
-def _is_held(value: Any) -> bool:
-    """True when Arrow can hold a number."""
-    return isinstance(value, float) or bool(LONG_MIN <= value <= LONG_MAX)
+def _is_held(number: float | Decimal) -> bool:
+    """True for a number among those of 64 bits."""
+    return bool(LONG_MIN <= number <= LONG_MAX)
+
+
+def _nearest(number: float | Decimal) -> float:
+    """The double nearest to a number; infinity where it is larger than all."""
+    if isinstance(number, Decimal) and number.is_nan():
+        return math.nan  # also of one that signals
+    try:
+        return float(number)
+    except OverflowError:
+        return math.inf if number > 0 else -math.inf
 
 
 def _moment(value: Any) -> int:

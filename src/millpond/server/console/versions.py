@@ -158,7 +158,7 @@ def _named(page: Page[Named], base: str, field: str, ref: str) -> dict[str, Any]
 
 
 def _commit(commit: Commit) -> dict[str, Any]:
-    names = ("id", "parents", "committer", "message", "created", "metadata")
+    names = ("id", "parents", "committer", "message", "created", "moment_ms", "metadata")
     return {name: plain(getattr(commit, name)) for name in names}
 
 

@@ -30,12 +30,15 @@ if TYPE_CHECKING:
     from millpond.kernel.space import ReadTransaction, Transaction
 
 __all__ = (
-    "Commit", "commit_form", "commit_not_found", "find_commit", "get_commit", "is_sound", "put_commit", "read_commits",
-    "starting_with", "store_commit",
+    "MOMENT", "Commit", "commit_form", "commit_not_found", "find_commit", "get_commit", "is_sound", "put_commit",
+    "read_commits", "starting_with", "store_commit",
 )  # fmt: skip
 
 _SCHEME = b"millpond commit 1"
 _LONG = struct.Struct("<q")
+MOMENT = "moment_ms"
+"""The metadata of a commit that tells its moment."""
+_MOMENT_DIGITS = 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +70,13 @@ class Commit(ShownAsTable):
     def merge(self) -> bool:
         """True when it has several parents."""
         return len(self.parents) > 1
+
+    @property
+    def moment_ms(self) -> int | None:
+        """Its moment in milliseconds; None where its date alone is told."""
+        text = self.metadata.get(MOMENT, "")
+        moment = int(text) if text.isdecimal() and len(text) <= _MOMENT_DIGITS else None
+        return moment if moment is not None and moment // 1000 == self.created else None
 
 
 commit_form = JsonForm(Commit)
