@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[2]
 MODELS, DATA = "tests/models/workflows", "tests/data/workflows"
 DEFINITIONS, DEFECTS = f"{MODELS}/test_definitions.py", f"{MODELS}/test_known_defects.py"
 FAMILIES, WIDE = f"{MODELS}/test_families.py", f"{MODELS}/test_wide_runs.py"
+QUEUE = f"{MODELS}/test_thread_queue.py"
 STORE, PROCESSOR = "tests/models/test_run_store_model.py", "tests/unit/test_processor.py"
 CLIENT, POLLING = "tests/workflows/test_client.py", "tests/workflows/test_polling.py"
 TENANCY = "tests/workflows/test_tenancy.py"
@@ -54,7 +55,7 @@ DEFECT_TESTS: dict[str, list[tuple[str, str]]] = {
     "#2527 runs with 60 child threads die": [(DEFECTS, "test_a_run_with_many_child_threads_completes")],
     "#2357 more threads than the limit leave orphans": [
         (WIDE, "test_more_threads_than_a_run_may_have_end_in_an_error_that_names_the_limit"),
-        (DEFINITIONS, "test_more_threads_than_the_limit_start_none")],
+        (QUEUE, "test_queued_threads_of_a_run_that_failed_stay_halted_until_it_is_rescued")],
     "#476 reads are stale after a change of owner": [(PROCESSOR, "test_a_reply_is_there_to_be_read")],
     "#1007 searches fail while partitions move": [(STORE, "test_pages_joined_hold_what_stays_and_nothing_twice")],
     "#1753 a task is handed out twice": [(DEFECTS, "test_case_13_an_attempt_is_handed_out_once")],

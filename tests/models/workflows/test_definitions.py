@@ -267,20 +267,6 @@ def test_an_oversized_input_is_named() -> None:
     assert "variable name" in large.value.message
 
 
-def test_more_threads_than_the_limit_start_none() -> None:
-    stage = Stage()
-
-    def many(wf: WorkflowThread) -> None:
-        wf.spawn_thread_for_each(wf.declare_json_arr("items"), lambda inner: inner.wait_for_event("ready"), "child")
-
-    stage.do(PutExternalEventDefRequest(name="ready"))
-    put(stage, compiled(many))
-    stage.run("shop", "r", {"items": VariableValue(json_arr=str(list(range(2000))))})
-    run = stage.rows.get(WfRun, ("r",))
-    assert run is not None and len(run.thread_runs) == 1
-    assert "INTERNAL_ERROR: 2001 active threads are more than threads_active_max=1000" in stage.show("r")
-
-
 def test_an_event_that_nobody_claims_expires() -> None:
     stage = Stage()
     policy = ExternalEventRetentionPolicy(seconds_after_put=5)

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from littlehorse.model import LHStatus, ScheduledTask, VariableValue, WfRun
 
 from millpond.errors import Conflict, MillpondError
-from millpond.workflows.engine import run_path
+from millpond.workflows.engine import run_path, thread_queue
+from millpond.workflows.engine.limits import THREADS_ACTIVE_MAX
 from tests.models.workflows.stage import Stage
 from tests.models.workflows.test_scenarios import perform, prepared
 from tests.rings.sampling import examples
@@ -35,7 +36,7 @@ RUNS = {
     "wait-all": "",
     "wait-any": "",
     "wait-first": "",
-    "per-element": 'items=["a","b"]',
+    "per-element": 'items=["a","b","c","d"]',
     "child-fails": "",
     "short-lived": "",
     "correlates": 'key="k"',
@@ -72,9 +73,9 @@ def brought_to_its_end(stage: Stage) -> None:
         assert run is not None
         if run.status in (LHStatus.COMPLETED, LHStatus.ERROR, LHStatus.EXCEPTION):
             return
-        for thread in run.thread_runs:
+        for thread in [*(thread.number for thread in run.thread_runs), *run.thread_run_queue]:
             with contextlib.suppress(Conflict):  # archived by the one before
-                perform(stage, f"resume r {thread.number}")
+                perform(stage, f"resume r {thread}")
         for name in ("work", "repair", "greet"):
             while task := stage.claim(name):
                 path, guid = run_path(task.task_run_id.wf_run_id), task.task_run_id.task_guid
@@ -93,7 +94,13 @@ def _stage() -> Stage:
     return stage
 
 
-def play(spec: str, script: list[str]) -> None:
+def play(spec: str, script: list[str], threads_active_max: int) -> None:
+    with pytest.MonkeyPatch.context() as patches:
+        patches.setattr(thread_queue, "THREADS_ACTIVE_MAX", threads_active_max)
+        _play(spec, script)
+
+
+def _play(spec: str, script: list[str]) -> None:
     stage = _stage()
     perform(stage, f"run {spec} r {RUNS[spec]}")
     for number, command in enumerate(script):
@@ -105,13 +112,13 @@ def play(spec: str, script: list[str]) -> None:
 
 @pytest.mark.usefixtures("processor")
 @settings(max_examples=examples(50, 200), deadline=None, suppress_health_check=list(HealthCheck))
-@given(st.sampled_from(sorted(RUNS)), st.lists(commands, max_size=15))
-def test_any_commands_lead_to_an_end(spec: str, script: list[str]) -> None:
-    play(spec, script)
+@given(st.sampled_from(sorted(RUNS)), st.lists(commands, max_size=15), st.sampled_from([2, 3, THREADS_ACTIVE_MAX]))
+def test_any_commands_lead_to_an_end(spec: str, script: list[str], threads_active_max: int) -> None:
+    play(spec, script, threads_active_max)
 
 
 @pytest.mark.full
 @settings(max_examples=5000, deadline=None, suppress_health_check=list(HealthCheck))
-@given(st.sampled_from(sorted(RUNS)), st.lists(commands, max_size=40))
-def test_many_commands_lead_to_an_end(spec: str, script: list[str]) -> None:
-    play(spec, script)
+@given(st.sampled_from(sorted(RUNS)), st.lists(commands, max_size=40), st.sampled_from([2, 3, THREADS_ACTIVE_MAX]))
+def test_many_commands_lead_to_an_end(spec: str, script: list[str], threads_active_max: int) -> None:
+    play(spec, script, threads_active_max)

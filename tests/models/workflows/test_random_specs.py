@@ -30,7 +30,8 @@ from littlehorse.model import (
 )
 from littlehorse.workflow import SpawnedThreads, WfRunVariable, Workflow, WorkflowThread
 
-from millpond.workflows.engine import Command, apply
+from millpond.workflows.engine import Command, apply, thread_queue
+from millpond.workflows.engine.limits import THREADS_ACTIVE_MAX
 from tests.models.workflows.rows import MemoryRows
 from tests.models.workflows.stage import Stage
 from tests.rings.sampling import examples
@@ -236,7 +237,13 @@ def driven(stage: Stage) -> None:
         stage.report("r", task.task_run_id.task_guid, task.attempt_number, outcome, VariableValue(), "failed")
 
 
-def check(program: tuple[object, ...]) -> None:
+def check(program: tuple[object, ...], threads_active_max: int) -> None:
+    with pytest.MonkeyPatch.context() as patches:
+        patches.setattr(thread_queue, "THREADS_ACTIVE_MAX", threads_active_max)
+        _check(program)
+
+
+def _check(program: tuple[object, ...]) -> None:
     stage, model = Stage(), Interpreter()
     text = TypeDefinition(primitive_type=VariableType.STR)
     stage.do(PutTaskDefRequest(name="work", input_vars=[VariableDef(name="outcome", type_def=text)]))
@@ -268,13 +275,15 @@ def replay(stage: Stage) -> None:
 
 @pytest.mark.usefixtures("processor")
 @settings(max_examples=examples(25, 100), deadline=None, suppress_health_check=list(HealthCheck))
-@given(programs)
-def test_random_specifications_end_as_the_interpreter_says(program: tuple[object, ...]) -> None:
-    check(program)
+@given(programs, st.sampled_from([2, 3, THREADS_ACTIVE_MAX]))
+def test_random_specifications_end_as_the_interpreter_says(
+    program: tuple[object, ...], threads_active_max: int
+) -> None:
+    check(program, threads_active_max)
 
 
 @pytest.mark.full
 @settings(max_examples=3000, deadline=None, suppress_health_check=list(HealthCheck))
-@given(programs)
-def test_many_random_specifications(program: tuple[object, ...]) -> None:
-    check(program)
+@given(programs, st.sampled_from([2, 3, THREADS_ACTIVE_MAX]))
+def test_many_random_specifications(program: tuple[object, ...], threads_active_max: int) -> None:
+    check(program, threads_active_max)

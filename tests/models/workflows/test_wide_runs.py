@@ -25,8 +25,7 @@ from littlehorse.model import (
     WorkflowEvent,
 )
 
-from millpond.workflows.engine import Command, Key, Request, apply, archive, run_id, threads
-from millpond.workflows.engine.limits import THREADS_ACTIVE_MAX
+from millpond.workflows.engine import Command, Key, Request, apply, archive, run_id, thread_queue, threads
 from tests.models.workflows.rows import MemoryRows
 from tests.models.workflows.stage import Stage
 from tests.models.workflows.test_scenarios import parsed, prepared
@@ -66,7 +65,7 @@ def reads_of_a_step(spec: str, width: int) -> int:
     """The rows that one step of a run reads which has so many children."""
     stage, rows = counted()
     stage.run(spec, "r", {"items": parsed(json.dumps(["x"] * width))})
-    assert len(found(stage).thread_runs) == width + 1
+    assert len(found(stage).thread_runs) + len(found(stage).thread_run_queue) == width + 1
     request: Request
     if spec == "per-element":
         stage.claim("greet")
@@ -89,15 +88,19 @@ def test_a_step_reads_as_much_of_a_wide_run_as_of_a_narrow_one(spec: str) -> Non
     assert reads_of_a_step(spec, 40) == reads_of_a_step(spec, 400)
 
 
+@pytest.mark.usefixtures("processor")
+@pytest.mark.parametrize("spec", ["per-element", "sleeping-elements"])
+def test_a_step_reads_one_row_of_those_that_are_queued(spec: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(thread_queue, "THREADS_ACTIVE_MAX", 20)
+    assert reads_of_a_step(spec, 40) == reads_of_a_step(spec, 400)
+
+
 def test_more_threads_than_a_run_may_have_end_in_an_error_that_names_the_limit() -> None:
     stage = prepared()
     stage.run("per-element", "r", {"items": parsed(json.dumps(["x"] * 100_000))})
     row = stage.rows.get(NodeRun, ("r", 0, 1))
     assert row is not None and found(stage).status == LHStatus.ERROR and len(found(stage).thread_runs) == 1
     assert row.failures[0].failure_name == "INTERNAL_ERROR" and "threads_max=" in row.failures[0].message
-    stage.run("per-element", "s", {"items": parsed(json.dumps(["x"] * THREADS_ACTIVE_MAX))})
-    row = stage.rows.get(NodeRun, ("s", 0, 1))
-    assert row is not None and f"threads_active_max={THREADS_ACTIVE_MAX}" in row.failures[0].message
 
 
 def test_a_run_that_starts_threads_for_ever_lists_some_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:

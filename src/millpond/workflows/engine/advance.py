@@ -31,7 +31,8 @@ from millpond.workflows.engine.limits import ROUNDS_MAX
 from millpond.workflows.engine.nodes import KINDS, Step
 from millpond.workflows.engine.outcome import CommandCaused
 from millpond.workflows.engine.runs import FAILED, TERMINAL, Run, load
-from millpond.workflows.engine.threads import complete, fail, leave, new_node_run
+from millpond.workflows.engine.thread_queue import thread_of
+from millpond.workflows.engine.threads import complete, fail, leave, new_node_run, start_queued
 from millpond.workflows.engine.values.conversions import is_null
 from millpond.workflows.engine.work import Work
 
@@ -54,7 +55,7 @@ def advance(run: Run, only: Iterable[int] | None = None) -> None:
         run.awake.wake_if(run.facts.watching)
     for _round in range(ROUNDS_MAX):
         moved = start_interrupts(run) | start_failure_handlers(run)
-        if not _advance_awake(run) and not moved and not run.awake.numbers:
+        if not _advance_awake(run) and not moved and not run.awake.numbers and not start_queued(run):
             break
     else:
         _give_up(run, f"more rounds than rounds_max={ROUNDS_MAX}")
@@ -79,7 +80,7 @@ def _advance_awake(run: Run) -> bool:
     while turns:
         number = heappop(turns)
         listed.discard(number)
-        thread = run.threads.get(number)
+        thread = thread_of(run, number) if number in run.queue else run.threads.get(number)
         if thread is not None and _advance_thread(run, thread):
             moved = True
             run.awake.wake([number])

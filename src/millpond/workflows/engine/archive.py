@@ -56,7 +56,7 @@ def _is_free(run: Run, thread: ThreadRun, gone: set[int]) -> bool:
     parent = run.threads.get(thread.parent_thread_id)
     if parent is not None and parent.status in PAUSING:
         return False
-    return all(child.number in gone for child in run.children(thread))
+    return run.queue.isdisjoint(thread.child_thread_ids) and all(c.number in gone for c in run.children(thread))
 
 
 def _move(run: Run, gone: set[int]) -> None:

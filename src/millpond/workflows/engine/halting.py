@@ -24,6 +24,7 @@ from littlehorse.model import (
 from millpond.workflows.engine import attempts
 from millpond.workflows.engine.keys import Key, key_of
 from millpond.workflows.engine.runs import FAILED, TERMINAL, Run
+from millpond.workflows.engine.thread_queue import queued_children, save
 from millpond.workflows.engine.user_tasks.endings import cancel
 
 __all__ = (
@@ -47,12 +48,16 @@ def halt(run: Run, thread: ThreadRun, reason: ThreadHaltReason) -> None:
         return
     if reason not in thread.halt_reasons:
         thread.halt_reasons.append(reason)
+    if thread.number in run.queue:
+        thread.status = LHStatus.HALTED
+        save(run, thread)
+        return
     if thread.status not in PAUSING:
         thread.status = LHStatus.HALTING
     run.awake.touch(thread)
     spared = reason.WhichOneof("reason") in ("interrupted", "pending_interrupt")
     handlers = handlers_of(thread)
-    for child in run.children(thread):
+    for child in [*run.children(thread), *queued_children(run, thread)]:
         if not (spared and child.number in handlers):
             halt(run, child, ThreadHaltReason(parent_halted=ParentHalted(parent_thread_id=thread.number)))
     finish(run, thread)
@@ -137,6 +142,10 @@ def run_again(run: Run, thread: ThreadRun) -> bool:
         return False
     del thread.halt_reasons[:]
     thread.halt_reasons.extend(unresolved)
+    if thread.number in run.queue:
+        thread.status = LHStatus.HALTED if unresolved else LHStatus.STARTING
+        save(run, thread)
+        return True
     if not unresolved:
         thread.status = LHStatus.RUNNING
         node_run = run.node_run(thread)
@@ -194,6 +203,6 @@ def timer_name(node_run: NodeRun) -> Key:
 
 def is_halted_by_hand(run: WfRun, thread: int) -> bool:
     """True when somebody stopped a thread; one that an event interrupts lets its task end."""
-    if run.thread_runs[thread].status not in (LHStatus.HALTING, LHStatus.HALTED):
+    if not any(own.number == thread and own.status in PAUSING for own in run.thread_runs):
         return False
     return any(reason.HasField("manual_halt") for own in run.thread_runs for reason in own.halt_reasons)

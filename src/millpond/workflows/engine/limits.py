@@ -24,7 +24,7 @@ ROUNDS_MAX: Final = 512
 """Rounds in which one command advances a run; more mean a loop without a wait."""
 
 THREADS_ACTIVE_MAX: Final = 1_000
-"""Threads of one run that are neither completed nor failed."""
+"""Threads of one run that move at once; more children wait in its queue. Handlers begin at once."""
 
 THREADS_MAX: Final = 10_000
 """Threads of one run in all, those included that have ended."""

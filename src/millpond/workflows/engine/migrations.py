@@ -15,6 +15,7 @@ from typing import NoReturn
 
 from littlehorse.model import (
     ApplyWorkflowMigrationPlanRequest,
+    InactiveThreadRun,
     LHStatus,
     Node,
     NodeRun,
@@ -34,9 +35,10 @@ from millpond.workflows.engine.halting import PAUSING, task_of
 from millpond.workflows.engine.keys import key_of, run_path
 from millpond.workflows.engine.metadata.migration_plans import new_node_name, new_thread_name
 from millpond.workflows.engine.runs import TERMINAL, Run, existing
+from millpond.workflows.engine.thread_queue import queued, save
 from millpond.workflows.engine.threads import leave
 from millpond.workflows.engine.values.conversions import type_name, type_of_def
-from millpond.workflows.engine.variable_scopes import INHERITED, make
+from millpond.workflows.engine.variable_scopes import INHERITED, check_inputs, make
 from millpond.workflows.engine.work import Work, find_spec
 
 __all__ = ("apply_plan", "migrate")
@@ -103,6 +105,8 @@ class _Migration:
             self._carry_outputs(thread)
             thread.thread_spec_name = self._thread_name(thread.thread_spec_name)
             thread.wf_spec_id.CopyFrom(self.new.spec.id)
+        for number in row.thread_run_queue:
+            self._move_queued(queued(self.old, number))
         for variable in rows.list(Variable, (self.old.path,)):
             variable.wf_spec_id.CopyFrom(self.new.spec.id)
             rows.put(key_of(variable.id), variable)
@@ -131,6 +135,16 @@ class _Migration:
             raise Conflict("a worker has the task of a node that would be left: wait for its report",
                            kind="failed_precondition", run=self.old.path, thread=thread.number)  # fmt: skip
         return thread, node_run, name
+
+    def _move_queued(self, row: InactiveThreadRun) -> None:
+        thread = row.thread_run
+        thread.thread_spec_name = self._thread_name(thread.thread_spec_name)
+        thread.wf_spec_id.CopyFrom(self.new.spec.id)
+        try:
+            check_inputs(self.new.work, list(self.new.thread_spec(thread).variable_defs), row.queued.input_vars)
+        except NodeFailed as failed:
+            self._fail(failed.message, thread=thread.number)
+        save(self.new, thread)
 
     def _carry_outputs(self, thread: ThreadRun) -> None:
         name = thread.thread_spec_name

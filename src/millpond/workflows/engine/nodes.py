@@ -48,7 +48,8 @@ from millpond.workflows.engine.limits import INSTANT_MS_MAX
 from millpond.workflows.engine.metadata.struct_values import settled
 from millpond.workflows.engine.outcome import EventThrown
 from millpond.workflows.engine.runs import FAILED, TERMINAL, Run
-from millpond.workflows.engine.threads import INPUT, begin, check_count, check_start, start
+from millpond.workflows.engine.thread_queue import queued_children
+from millpond.workflows.engine.threads import INPUT, check_count, start, start_children
 from millpond.workflows.engine.user_tasks.nodes import arrive_user_task, user_task_done
 from millpond.workflows.engine.values.conversions import (
     NULL,
@@ -118,7 +119,7 @@ def _exit_done(step: Step) -> VariableValue | None:
     if definition.WhichOneof("result") == "failure_def":
         raise _thrown(step)
     children = step.run.children(step.thread)
-    if any(child.status not in TERMINAL and child.status != LHStatus.HALTED for child in children):
+    if not all(map(_is_over, children)) or not all(map(_is_over, queued_children(step.run, step.thread))):
         return None
     for child in children:
         counted = child.type == ThreadType.CHILD and child.number not in step.thread.handled_failed_children
@@ -132,6 +133,15 @@ def _exit_done(step: Step) -> VariableValue | None:
     except NodeFailed as failed:
         raise NodeFailed("VAR_ERROR", failed.message) from failed
     return value
+
+
+def _is_over(child: ThreadRun) -> bool:
+    """True when a child has ended, or was halted for more than its parent, which runs."""
+    if child.status in TERMINAL:
+        return True
+    return child.status == LHStatus.HALTED and any(
+        not reason.HasField("parent_halted") for reason in child.halt_reasons
+    )
 
 
 def _thrown(step: Step) -> NodeFailed:
@@ -382,10 +392,7 @@ def _start_threads(step: Step) -> None:
     declared = {variable.var_def.name for variable in step.run.spec.thread_specs[node.thread_spec_name].variable_defs}
     values = (element if isinstance(element, VariableValue) else value_of(element) for element in elements)
     starts = [{**common, INPUT: value} if INPUT in declared else common for value in values]
-    check_start(step.run, node.thread_spec_name, starts)
-    for inputs in starts:
-        child = begin(step.run, node.thread_spec_name, inputs, ThreadType.CHILD, step.thread)
-        row.child_thread_ids.append(child.number)
+    row.child_thread_ids.extend(start_children(step.run, node.thread_spec_name, starts, step.thread))
 
 
 def _start_threads_done(step: Step) -> VariableValue:

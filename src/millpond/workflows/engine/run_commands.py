@@ -35,6 +35,7 @@ from millpond.workflows.engine.limits import RUN_DEPTH_MAX
 from millpond.workflows.engine.outcome import TaskWithdrawn, TimersOfRunCancelled
 from millpond.workflows.engine.pipeline_starts import check_start
 from millpond.workflows.engine.runs import TERMINAL, Run, existing, load
+from millpond.workflows.engine.thread_queue import queued_children, save, thread_of
 from millpond.workflows.engine.threads import start
 from millpond.workflows.engine.user_tasks.actions import queue_reminder
 from millpond.workflows.engine.variable_scopes import INHERITED
@@ -127,7 +128,7 @@ def _check_parent(work: Work, spec: WfSpec, request: RunWfRequest) -> None:
 def stop_run(work: Work, request: StopWfRunRequest) -> Empty:
     """Halt a thread until somebody resumes it."""
     run = existing(work, run_path(request.wf_run_id), request.thread_run_number)
-    halt(run, run.thread(request.thread_run_number), ThreadHaltReason(manual_halt=ManualHalt(meaning_of_life=True)))
+    halt(run, thread_of(run, request.thread_run_number), ThreadHaltReason(manual_halt=ManualHalt(meaning_of_life=True)))
     advance(run, ())
     return Empty()
 
@@ -135,26 +136,27 @@ def stop_run(work: Work, request: StopWfRunRequest) -> Empty:
 def resume_run(work: Work, request: ResumeWfRunRequest) -> Empty:
     """Let a thread run again that somebody stopped. A sleep that has lost its timer gets one."""
     run = existing(work, run_path(request.wf_run_id), request.thread_run_number)
-    thread = run.thread(request.thread_run_number)
-    row = run.node_run(thread)
+    thread = thread_of(run, request.thread_run_number)
+    row = NodeRun() if thread.number in run.queue else run.node_run(thread)
     if row.WhichOneof("node_type") == "sleep" and row.status not in TERMINAL and not row.sleep.matured:
         work.set_timer(timer_name(row), row.sleep.maturation_time.ToMilliseconds(), NodeDue(row.id))
-    _drop_reasons(thread, "manual_halt")
+    _drop_reasons(run, thread, "manual_halt")
     run.awake.touch(thread)
     advance(run, ())
     return Empty()
 
 
-def _drop_reasons(thread: ThreadRun, kind: str) -> None:
+def _drop_reasons(run: Run, thread: ThreadRun, kind: str) -> None:
     left = [reason for reason in thread.halt_reasons if reason.WhichOneof("reason") != kind]
     del thread.halt_reasons[:]
     thread.halt_reasons.extend(left)
+    save(run, thread)
 
 
 def rescue_thread(work: Work, request: RescueThreadRunRequest) -> WfRun:
     """Let a thread that ended in ERROR try its node again, or go on behind it."""
     run = existing(work, run_path(request.wf_run_id), request.thread_run_number)
-    thread = run.thread(request.thread_run_number)
+    thread = thread_of(run, request.thread_run_number)
     if thread.status != LHStatus.ERROR:
         status = LHStatus.Name(thread.status)
         raise Conflict("the thread is not in ERROR", kind="failed_precondition", thread=thread.number, status=status)
@@ -198,8 +200,9 @@ def _revive(run: Run, thread: ThreadRun) -> None:
     thread.ClearField("end_time")
     thread.ClearField("error_message")
     del thread.halt_reasons[:]
-    for child in run.children(thread):
-        _drop_reasons(child, "halted_by_parent")
+    for child in [*run.children(thread), *queued_children(run, thread)]:
+        _drop_reasons(run, child, "halted_by_parent")
+    run.awake.touch(thread)
     if thread.number == 0:
         run.row.status = LHStatus.RUNNING
         run.row.ClearField("end_time")

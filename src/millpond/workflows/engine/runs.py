@@ -41,6 +41,7 @@ class Run:
         self.spec = spec
         self.path = run_path(row.id)
         self.threads = {thread.number: thread for thread in row.thread_runs}
+        self.queue = set(row.thread_run_queue)
         self.awake = Awake(self.threads)
         self.variables_changed = False
         self._facts: SpecFacts | None = None
@@ -88,7 +89,7 @@ class Run:
         self.work.rows.put((self.path,), self.row)
 
     def children(self, thread: ThreadRun) -> list[ThreadRun]:
-        """The child threads of a thread, but for those that are archived."""
+        """The child threads of a thread, but for those that are archived or queued."""
         children = (self.threads.get(number) for number in thread.child_thread_ids)
         return [child for child in children if child is not None]
 
@@ -132,8 +133,8 @@ def existing(work: Work, path: str, thread: int = 0) -> Run:
     run = load(work, path)
     if run is None:
         raise NotFound("no run with this id", kind="workflow_run", run=path)
-    if thread not in run.threads and 0 <= thread <= run.row.greatest_threadrun_number:
+    if thread not in run.threads and thread not in run.queue and 0 <= thread <= run.row.greatest_threadrun_number:
         raise Conflict("the thread is archived", kind="failed_precondition", run=path, thread=thread)
-    if thread not in run.threads:
+    if thread not in run.threads and thread not in run.queue:
         raise Invalid("no thread with this number", kind="workflow_thread", run=path, thread=thread)
     return run

@@ -22,17 +22,18 @@ from millpond.workflows.engine import attempts
 from millpond.workflows.engine.events import waits
 from millpond.workflows.engine.failures import NodeFailed, catches, status_of
 from millpond.workflows.engine.halting import halt, task_of, timer_name
-from millpond.workflows.engine.limits import THREADS_ACTIVE_MAX, THREADS_MAX
+from millpond.workflows.engine.limits import THREADS_MAX
 from millpond.workflows.engine.runs import FAILED, TERMINAL, Run
+from millpond.workflows.engine.thread_queue import enqueue, queued_children, room, take
 from millpond.workflows.engine.user_tasks.endings import cancel
 from millpond.workflows.engine.variable_scopes import check_inputs, declare
 
 __all__ = (
     "INPUT",
     "start",
-    "check_start",
+    "start_children",
+    "start_queued",
     "check_count",
-    "begin",
     "new_node_run",
     "handler_inputs",
     "complete",
@@ -54,16 +55,45 @@ def start(
     kind: ThreadType,
     parent: ThreadRun | None = None,
 ) -> ThreadRun:
-    """Start a thread at its entrypoint.
+    """Start a thread at its entrypoint; a child waits in the queue while too many threads of the run move.
 
     Raises:
         NodeFailed: its inputs do not fit, or the run has too many threads; nothing was started then.
     """
-    check_start(run, spec_name, [inputs])
-    return begin(run, spec_name, inputs, kind, parent)
+    _check_start(run, spec_name, [inputs])
+    thread = _new(run, spec_name, kind, parent)
+    if kind == ThreadType.CHILD and room(run) <= 0:
+        return enqueue(run, thread, inputs)
+    return _begin(run, thread, inputs)
 
 
-def check_start(run: Run, spec_name: str, starts: Sequence[Mapping[str, VariableValue]]) -> None:
+def start_children(
+    run: Run, spec_name: str, starts: Sequence[Mapping[str, VariableValue]], parent: ThreadRun
+) -> list[int]:
+    """Start many children of a thread, as `start`; their numbers."""
+    _check_start(run, spec_name, starts)
+    places, numbers = room(run), []
+    for place, inputs in enumerate(starts):
+        thread = _new(run, spec_name, ThreadType.CHILD, parent)
+        numbers.append((_begin if place < places else enqueue)(run, thread, inputs).number)
+    return numbers
+
+
+def start_queued(run: Run) -> bool:
+    """Start threads of the queue as far as there is room. True when one was started."""
+    taken = take(run)
+    for row in taken:
+        row.thread_run.status = LHStatus.RUNNING
+        row.thread_run.start_time.CopyFrom(run.work.instant())
+        try:
+            _begin(run, row.thread_run, row.queued.input_vars)
+        except NodeFailed as failed:  # what its inputs need may be gone, as the definition of a struct
+            fail(run, run.thread(row.thread_run.number), failed, handled=False)
+        run.awake.touch(row.thread_run)
+    return bool(taken)
+
+
+def _check_start(run: Run, spec_name: str, starts: Sequence[Mapping[str, VariableValue]]) -> None:
     """Raise NodeFailed when threads with these inputs cannot all be started."""
     if spec_name not in run.spec.thread_specs:
         raise NodeFailed("INTERNAL_ERROR", f"the specification has no thread {spec_name}")
@@ -77,23 +107,12 @@ def check_count(run: Run, starts: int) -> None:
     """Raise NodeFailed when a run may not have so many more threads."""
     if run.row.greatest_threadrun_number + starts >= THREADS_MAX:
         raise NodeFailed("INTERNAL_ERROR", f"the run starts more threads than threads_max={THREADS_MAX}")
-    active = starts + sum(thread.status not in TERMINAL for thread in run.row.thread_runs)
-    if active > THREADS_ACTIVE_MAX:
-        message = f"{active} active threads are more than threads_active_max={THREADS_ACTIVE_MAX}"
-        raise NodeFailed("INTERNAL_ERROR", message)
 
 
-def begin(
-    run: Run,
-    spec_name: str,
-    inputs: Mapping[str, VariableValue],
-    kind: ThreadType,
-    parent: ThreadRun | None = None,
-) -> ThreadRun:
-    """Start a thread that `check_start` has passed."""
-    spec = run.spec.thread_specs[spec_name]
+def _new(run: Run, spec_name: str, kind: ThreadType, parent: ThreadRun | None) -> ThreadRun:
+    """A thread that is nowhere yet, with the next number."""
     number = run.row.greatest_threadrun_number + 1 if run.row.thread_runs else 0
-    thread = run.row.thread_runs.add(
+    thread = ThreadRun(
         wf_spec_id=run.spec.id,
         number=number,
         status=LHStatus.RUNNING,
@@ -105,11 +124,19 @@ def begin(
         thread.parent_thread_id = parent.number
         parent.child_thread_ids.append(number)
     run.row.greatest_threadrun_number = number
-    run.threads[number] = thread
-    run.awake.wake([number])
-    declare(run, thread, inputs)
-    first = next(name for name in sorted(spec.nodes) if spec.nodes[name].WhichOneof("node") == "entrypoint")
+    return thread
+
+
+def _begin(run: Run, thread: ThreadRun, inputs: Mapping[str, VariableValue]) -> ThreadRun:
+    """Let a thread move from its entrypoint on."""
+    run.row.thread_runs.append(thread)
+    thread = run.row.thread_runs[-1]
+    run.threads[thread.number] = thread
+    run.awake.wake([thread.number])
+    nodes = run.thread_spec(thread).nodes
+    first = next(name for name in sorted(nodes) if nodes[name].WhichOneof("node") == "entrypoint")
     run.put(new_node_run(run, thread, first, LHStatus.RUNNING, entrypoint=True))
+    declare(run, thread, inputs)
     return thread
 
 
@@ -189,7 +216,7 @@ def end_failed(run: Run, thread: ThreadRun, failed: NodeFailed) -> None:
     thread.error_message = failed.message
     thread.end_time.CopyFrom(run.work.instant())
     run.awake.touch(thread)
-    for child in run.children(thread):
+    for child in [*run.children(thread), *queued_children(run, thread)]:
         halt(run, child, ThreadHaltReason(parent_halted=ParentHalted(parent_thread_id=thread.number)))
     if thread.type in (ThreadType.INTERRUPT, ThreadType.FAILURE_HANDLER):
         _fail_handled(run, thread, failed)

@@ -22,6 +22,7 @@ from littlehorse.model import (
 from millpond.workflows.engine.failures import NodeFailed, catches, substitution
 from millpond.workflows.engine.halting import halt_for_good
 from millpond.workflows.engine.runs import FAILED, TERMINAL, Run
+from millpond.workflows.engine.thread_queue import thread_of
 from millpond.workflows.engine.threads import failure_of, start_handler
 
 __all__ = (
@@ -66,7 +67,7 @@ def wait_done(run: Run, thread: ThreadRun, node: Node, row: NodeRun) -> bool:
     """
     before = row.SerializeToString(deterministic=True)
     for waited in row.wait_for_threads.threads:
-        if waited.waiting_status not in _OVER:
+        if waited.waiting_status not in _OVER and waited.thread_run_number not in run.queue:
             _observe(run, thread, node, waited)
     if row.SerializeToString(deterministic=True) != before:
         run.put(row)
@@ -162,7 +163,8 @@ def _first_done(run: Run, thread: ThreadRun, row: NodeRun) -> bool:
 def _stop_rest(run: Run, row: NodeRun) -> None:
     """Halt the children that are not needed any more."""
     for waited in row.wait_for_threads.threads:
-        child = run.threads.get(waited.thread_run_number)
+        number = waited.thread_run_number
+        child = thread_of(run, number) if number in run.queue else run.threads.get(number)
         if child is not None and child.status not in TERMINAL:
             halt_for_good(run, child, row)
             waited.thread_status, waited.waiting_status = child.status, STOPPED

@@ -8,7 +8,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any, Final
 
-from littlehorse.model import NodeRun, TaskRun, Variable, VariableValue
+from littlehorse.model import InactiveThreadRun, NodeRun, TaskRun, Variable, VariableValue
 
 from millpond.json_forms import FormError, parse_object, to_json
 from millpond.workflows.engine.pipeline_starts import NAME_OF_SECRET, PARAMETERS, STEP, VALUES, hides_within
@@ -42,6 +42,9 @@ def shown(row: M) -> M:
         case NodeRun():
             if masked.external_event.mask_correlation_key:
                 masked.external_event.correlation_key = MASK
+        case InactiveThreadRun():
+            for value in masked.queued.input_vars.values():  # their variables do not exist yet, nor do their masks
+                _mask(value)
     return masked
 
 
