@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -304,6 +305,12 @@ def test_imports_through_the_wrapper(site: Site, repository: lakefs.Repository) 
     assert (status.commit.message, status.commit.metadata) == ("take in", {"k": "v"})
     assert status.commit.id == branch.get_commit().id
     assert [found.path for found in branch.objects()] == ["in/one.txt", "in/sub/two words.txt", "one"]
+    written = int((site.folder / tag / "single").stat().st_mtime)
+    one = branch.object("one").stat(pre_sign=True)
+    modified = parsedate_to_datetime(call(site, "GET", one.physical_address).headers["last-modified"])
+    assert modified.timestamp() == one.mtime
+    if site.sources.startswith("local:"):
+        assert one.mtime == written
     made = branch.object("in/sub/two words.txt")
     assert made.stat(pre_sign=False).physical_address == f"{source}d/sub/two words.txt"
     for pre_sign in (True, False):

@@ -20,7 +20,7 @@ from millpond.versions.objects.signing import KEY_MS, LINK_MS, VALID_MS_MAX, Sig
 from millpond.versions.objects.uploads import data_name, stem_of, time_of
 
 NOW = 1_600_000_000_000
-ACCESS = SignedAccess("GET", "uid", "data/018518/x", NOW // 1000 + 60, "text/plain", "abc")
+ACCESS = SignedAccess("GET", "uid", "data/018518/x", NOW // 1000 + 60, "text/plain", "abc", NOW // 1000)
 
 
 def new_signer(clock: ManualClock | None = None) -> Signer:
@@ -48,7 +48,7 @@ def test_a_url_grants_what_was_signed_until_it_expires() -> None:
     assert refused(signer, "uid", given) == "signature_expired"
 
 
-@pytest.mark.parametrize("name", ["method", "expires", "type", "etag", "address", "key", "signature"])
+@pytest.mark.parametrize("name", ["method", "expires", "type", "etag", "modified", "address", "key", "signature"])
 def test_a_url_that_was_changed_or_cut_grants_nothing(name: str) -> None:
     signer = new_signer()
     given = parameters(signer, ACCESS)
@@ -61,6 +61,7 @@ def test_a_url_that_was_changed_or_cut_grants_nothing(name: str) -> None:
 accesses = st.builds(
     SignedAccess, st.sampled_from(["GET", "PUT"]), st.text(max_size=3), st.text(max_size=6),
     st.integers(NOW // 1000 + 1, NOW // 1000 + 9), st.text(max_size=3), st.text(max_size=3),
+    st.integers(-1, 1),
 )  # fmt: skip
 
 

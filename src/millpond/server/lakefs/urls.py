@@ -45,7 +45,8 @@ class Urls:
 
         Raises: `Invalid` for an address that is none; `Denied` when the store cannot sign.
         """
-        return self._signed("GET", entry.address, entry.path, EXPIRES_SECONDS, entry.content_type, entry.checksum)
+        said = entry.content_type, entry.checksum, entry.mtime
+        return self._signed("GET", entry.address, entry.path, EXPIRES_SECONDS, *said)
 
     def writing(self, name: str, path: str, seconds: int = EXPIRES_SECONDS) -> tuple[str, int]:
         """A URL that writes bytes under a name of the namespace, and when it expires."""
@@ -53,7 +54,7 @@ class Urls:
 
     def _signed(
         self, method: Literal["GET", "PUT"], address: str, path: str, seconds: int, content_type: str = "",
-        checksum: str = "",
+        checksum: str = "", modified: int = 0,
     ) -> tuple[str, int]:  # fmt: skip
         expires = self._now + seconds
         place, name = self._site.place(address)
@@ -62,7 +63,7 @@ class Urls:
                 return presign(place, name, seconds, method), expires
             except Denied:
                 pass  # no credentials to sign with: the node signs, and reads with what it has
-        access = SignedAccess(method, self._site.uid, address, expires, content_type, checksum)
+        access = SignedAccess(method, self._site.uid, address, expires, content_type, checksum, modified)
         last = quote(_last_name(path), safe="")
         return f"{self._base}/{last}?{self._site.signer.query(access)}", expires
 

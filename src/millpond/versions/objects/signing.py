@@ -57,7 +57,7 @@ _FORM = JsonForm(_Key)
 class SignedAccess:
     """The access that a URL grants: one method on one object of a repository; `expires` counts seconds since 1970.
 
-    What is said of the bytes (`content_type`, `checksum`) is repeated in the response.
+    What is said of the bytes (`content_type`, `checksum`, and `modified`, in seconds) is repeated in the response.
     """
 
     method: str
@@ -66,18 +66,19 @@ class SignedAccess:
     expires: int
     content_type: str = ""
     checksum: str = ""
+    modified: int = 0
 
     def text(self) -> str:
         """The text that is signed."""
-        return "\n".join(
-            ("access", self.method, self.repository, str(self.expires), self.content_type, self.checksum, self.address)
-        )
+        times = str(self.expires), str(self.modified)
+        about = (self.content_type, self.checksum, self.address)
+        return "\n".join(("access", self.method, self.repository, *times, *about))
 
     def parameters(self) -> dict[str, str]:
         """The parameters of the URL, without the signature."""
         return {
             "method": self.method, "expires": str(self.expires), "type": self.content_type, "etag": self.checksum,
-            "address": self.address,
+            "modified": str(self.modified), "address": self.address,
         }  # fmt: skip
 
 
@@ -111,7 +112,7 @@ class Signer:
         try:
             access = SignedAccess(
                 parameters["method"], repository, parameters["address"], int(parameters["expires"]),
-                parameters["type"], parameters["etag"],
+                parameters["type"], parameters["etag"], int(parameters["modified"]),
             )  # fmt: skip
             key_id, signature = parameters["key"], parameters["signature"]
         except (KeyError, ValueError):

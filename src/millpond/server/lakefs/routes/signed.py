@@ -15,7 +15,7 @@ from millpond.server.lakefs.routes.objects import BYTES, HEAD_OF_BYTES, bytes_an
 from millpond.server.lakefs.streaming import BodyStream
 from millpond.server.routes.table import On, RouteNeeds, Work
 from millpond.versions.objects.entries import DEFAULT_CONTENT_TYPE, Entry
-from millpond.versions.objects.uploads import is_full_address, read_bytes, stem_of, time_of, upload
+from millpond.versions.objects.uploads import is_full_address, read_bytes, stem_of, upload
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -27,7 +27,7 @@ __all__ = ("routes",)
 
 _SIGNED = "/signed/{repository}/{name}"
 _PART_DIGITS = 4
-_PARAMETERS = ("method", "expires", "type", "etag", "address", "key", "signature")
+_PARAMETERS = ("method", "expires", "type", "etag", "modified", "address", "key", "signature")
 _DESCRIBED: tuple[dict[str, Any], ...] = tuple(
     {"name": name, "in": "query", "required": False, "schema": {"type": "string"}} for name in _PARAMETERS
 )
@@ -60,9 +60,8 @@ def _get_signed(call: Call) -> Response:
         size = place.size(name)
     except NotFound:
         raise ApiError(410, "No data") from None
-    created = (time_of(access.address) or 0) // 1000
     content_type = access.content_type or DEFAULT_CONTENT_TYPE
-    entry = Entry(call.names["name"], access.address, size, created, access.checksum, content_type)
+    entry = Entry(call.names["name"], access.address, size, access.modified, access.checksum, content_type)
     answer = bytes_answer(call, site, entry)
     answer.headers["Accept-Ranges"] = "bytes"
     return answer
