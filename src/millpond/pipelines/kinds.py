@@ -302,10 +302,15 @@ async def _shell(step: Step, planned: dict[str, Any], inputs: dict[str, Any]) ->
 
 async def _program_run(words: list[str], variables: Mapping[str, Any]) -> dict[str, Any]:
     """The output of a program, which ends, with those that it began, when the attempt is over."""
-    process = subprocess.Popen(
-        words, env={**os.environ, **{name: str(value) for name, value in variables.items()}}, start_new_session=True,
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, bufsize=0,
-    )  # fmt: skip
+    try:
+        process = subprocess.Popen(
+            words, env={**os.environ, **{name: str(value) for name, value in variables.items()}},
+            start_new_session=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            bufsize=0,
+        )  # fmt: skip
+    except (OSError, ValueError) as error:
+        raise Invalid("the program does not begin", kind="pipeline_program_failed", program=words[0], reason=error,
+                      hint="name a program that the worker has on its PATH") from None  # fmt: skip
     over, end = os.pipe()
     try:
         output = await asyncio.to_thread(_said, process, over)
