@@ -16,7 +16,7 @@ pytest.importorskip("littlehorse")
 
 from millpond.errors import Invalid
 from millpond.pipelines import notify, pipeline, python
-from millpond.pipelines.programs import pipelines_of, read_program
+from millpond.pipelines.programs import call_function, pipelines_of, read_program
 from millpond.pipelines.values import Value, filled, template_of
 
 HERE = "not there yet when the pipeline is declared. value=day"
@@ -111,6 +111,16 @@ def test_text_of_a_file_is_put_together_as_ever(tmp_path: Path) -> None:
     fields = filled(declared.plan.steps[1].inputs["fields"], {"day": "2026-01-02", "place": {"value": "x"}})
     assert fields == {"text": "a/raw/2026-01-02/2026-01-02/02x[1]"}
     assert declared.functions["place"]("7") == "raw/7"  # when its step runs
+
+
+def test_the_result_of_a_function_is_json(tmp_path: Path) -> None:
+    file = tmp_path / "own.py"
+    file.write_text(
+        "from millpond.pipelines import pipeline, python\n\ndef rows():\n    return object()\n\n"
+        "@pipeline\ndef own():\n    python(rows)\n"
+    )
+    with pytest.raises(Invalid, match=r"is no JSON\. function=rows type=object"):
+        call_function(read_program(file), "own", "rows", [])
 
 
 DAY = Value(("day",))

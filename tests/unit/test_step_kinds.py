@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -154,17 +155,19 @@ def test_a_program_may_write_any_bytes_and_the_last_characters_are_its_output() 
     assert len(output["output"]) == 10_000 and output["output"].endswith("19999\n20000\n")
     with pytest.raises(RuntimeError, match="status=3 line=so"):
         asyncio.run(done(Attempts(), "shell", program("sh", "-c", "echo so; exit 3")))
-    with pytest.raises(LHTaskException, match="the system refused"):
+    with pytest.raises(LHTaskException, match=r"does not begin.*no-such-program"):
         asyncio.run(done(Attempts(), "shell", program("no-such-program")))
 
 
 @pytest.mark.usefixtures("process", "pond")
-def test_a_program_ends_with_all_that_it_began_when_its_attempt_is_stopped(tmp_path: Path) -> None:
+@pytest.mark.parametrize("more", ["; true", "&"], ids=["inner", "left behind"])
+def test_a_program_ends_with_all_that_it_began_when_its_attempt_is_stopped(tmp_path: Path, more: str) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
 
     async def stopped() -> None:
-        task = asyncio.create_task(done(Attempts(), "shell", program("sh", "-c", f"sleep 1000 > {pipe}; true")))
+        command = program("sh", "-c", f"sleep 1000 3>&1 > {pipe} {more}")
+        task = asyncio.create_task(done(Attempts(), "shell", command))
         held_open = await asyncio.to_thread(pipe.open)  # it is there when the inner program has opened it
         task.cancel()
         await asyncio.wait({task}, timeout=20)
@@ -173,6 +176,30 @@ def test_a_program_ends_with_all_that_it_began_when_its_attempt_is_stopped(tmp_p
         held_open.close()
 
     asyncio.run(stopped())
+
+
+@pytest.mark.usefixtures("process", "pond")
+def test_a_program_that_went_away_holds_up_no_attempt_that_is_stopped(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    away = "import os, sys; os.setsid(); lines = open(sys.argv[1], 'w'); sys.stdin.read()"
+    reader, writer = os.pipe()  # the program ends when the test does
+
+    async def stopped() -> None:
+        command = program("sh", "-c", f'{sys.executable} -c "{away}" {pipe} < /proc/{os.getpid()}/fd/{reader} & wait')
+        task = asyncio.create_task(done(Attempts(), "shell", command))
+        held_open = await asyncio.to_thread(pipe.open)
+        task.cancel()
+        await asyncio.wait({task}, timeout=20)
+        assert task.cancelled()
+        await asyncio.wait_for(asyncio.get_running_loop().shutdown_default_executor(), 20)
+        held_open.close()
+
+    try:
+        asyncio.run(stopped())
+    finally:
+        os.close(writer)
+        os.close(reader)
 
 
 # -- maps that are read --------------------------------------------------------------------------------

@@ -354,6 +354,14 @@ def declared(body: Any) -> Any:
     return pipeline(body, name="declared")
 
 
+async def awaited() -> None:
+    sql("select 1")
+
+
+def of_many(*days: str) -> None:
+    sql("select 1")
+
+
 def of_no_number(most: int = cast("int", "much")) -> None:
     python(template_of, most)
 
@@ -395,6 +403,12 @@ def later(value: Any) -> None:
         (lambda: notify("stream:a/b", text=f"a{sql('select 1')}".upper()), "changed as text"),
         (lambda: notify("stream:a/b", text=sql("select 1").row), r"value=sql\.row fields=path, rows"),
         (lambda: notify("stream:a/b", text={"$text": 1}), r"name=\$text"),
+        (lambda: notify("stream:abc"), "place=stream:abc"),
+        (lambda: python(template_of, over="abc"), "over is a list"),
+        (lambda: python(template_of, timeout="5m"), "timeout are numbers"),
+        (lambda: python(template_of, retries=True), "retries, backoff"),
+        (awaited, "def without async"),
+        (of_many, r"parameter=\*days"),
         (of_no_number, "parameter=most type=int value=much"),
     ],
 )
@@ -425,6 +439,8 @@ def test_a_step_takes_values_of_steps_before_it_alone() -> None:
         pipeline(lambda: sql("select 1"), name="never", schedule="0 0 30 2 *")
     with pytest.raises(Invalid, match="no such time zone"):
         pipeline(lambda: sql("select 1"), name="mars", schedule="0 3 * * *", time_zone="Mars")
+    with pytest.raises(Invalid, match=r"no such option\. option=shedule"):
+        pipeline(lambda: sql("select 1"), name="own", shedule="0 3 * * *")
     with pytest.raises(Invalid, match="five fields alone"):
         pipeline(lambda: sql("select 1"), name="off", schedule="PAUSED=true 0 3 * * *")
 
@@ -436,6 +452,11 @@ def test_a_pipeline_within_another_joins_its_plan_and_is_drawn() -> None:
         rows = inner()
         sql("select * from {rows}", rows=rows, when=rows.rows > 0, name="last")
 
+    def after(token: str = "hunter22") -> None:
+        first = sql("select 1")
+        python(template_of, token, needs=first, name="last")
+
+    assert declared(after).plan.steps[1].needs == ("sql",) and "hunter22" not in next(drawn(declared(after).plan))
     plan = declared(outer).plan
     assert [(step.name, step.takes()) for step in plan.steps] == [("inner_rows", ()), ("last", ("inner_rows",))]
     assert [line.strip() for line in drawn(plan)][-1] == "└─ last  [sql, if]  ◀ inner_rows"

@@ -7,7 +7,7 @@
 
 | module | holds |
 |---|---|
-| `declare`, `values`, `plan` | a pipeline as it is declared: steps, values of the run, the plan and its drawings |
+| `declare`, `query_texts`, `values`, `plan` | a pipeline as declared: steps, values of the run, its plan, drawn |
 | `placeholders`, `watched` | the rule of what Python may not compute of values of the run; files that are held to it |
 | `programs`, `compiled` | its file as text; its plan as a workflow |
 | `kinds`, `queries`, `reads`, `branches` | its steps, carried out |

@@ -27,6 +27,7 @@ from typing import Any, get_type_hints
 from millpond.errors import Invalid
 from millpond.pipelines.placeholders import refused_acts
 from millpond.pipelines.plan import ALERTED, Parameter, Plan, PlannedStep, check_plan
+from millpond.pipelines.query_texts import check_query
 from millpond.pipelines.values import Value, holds_value, step_of, template_of
 from millpond.workflows.engine.pipeline_starts import checked_parameters
 
@@ -98,13 +99,20 @@ class _Recording:
     def add(self, kind: str, inputs: Mapping[str, Any], options: dict[str, Any]) -> Value:
         """Add a step, and give the value of its output."""
         name = self.prefix + (options.pop("name", None) or self.free_name(kind))
-        needs = tuple(step_of(step) for step in options.pop("needs", ()))
+        needs = options.pop("needs", ())
+        over = options.pop("over", None)
+        tried = {key: options.pop(key, default) for key, default in _TRIES.items()}
+        if any(isinstance(own, bool) or not isinstance(own, int | float) for own in tried.values()) or isinstance(
+            over, str | Mapping | int
+        ):
+            raise Invalid("retries, backoff and timeout are numbers, and over is a list", kind="pipeline_plan",
+                          step=name, **tried, over=over, hint="seconds without quotes, a list in brackets")  # fmt: skip
         stated = {key: value for key, value in inputs.items() if value is not None}
         planned = PlannedStep(
             name=name, kind=kind, inputs=template_of(stated),
-            needs=needs, when=template_of(options.pop("when", None)), over=template_of(options.pop("over", None)),
-            retries=options.pop("retries", 3), backoff_ms=round(1000 * options.pop("backoff", 0.5)),
-            timeout_ms=round(1000 * options.pop("timeout", 600)),
+            needs=tuple(map(step_of, [needs] if isinstance(needs, Value) else needs)),
+            when=template_of(options.pop("when", None)), over=template_of(over), retries=tried["retries"],
+            backoff_ms=round(1000 * tried["backoff"]), timeout_ms=round(1000 * tried["timeout"]),
         )  # fmt: skip
         if options:
             raise Invalid("a step has no such option", kind="pipeline_plan", step=name, option=next(iter(options)),
@@ -154,6 +162,7 @@ class _Recording:
         return next(name for name in names if self.prefix + name not in taken)
 
 
+_TRIES = {"retries": 3, "backoff": 0.5, "timeout": 600}
 _RECORDING: ContextVar[_Recording | None] = ContextVar("recording", default=None)
 
 
@@ -209,6 +218,9 @@ def pipeline(function: Callable[..., Any] | None = None, /, **options: Any) -> A
 
     Raises: `Invalid` for a step that cannot work.
     """
+    if odd := [name for name in options if name not in inspect.signature(Declared).parameters or name == "function"]:
+        raise Invalid("a pipeline has no such option", kind="pipeline_plan", option=odd[0],
+                      hint="name, schedule, time_zone, overlap, missed, when, on_failure")  # fmt: skip
     if function is None:
         return lambda function_: Declared(function_, **options)
     return Declared(function, **options)
@@ -244,9 +256,15 @@ def is_output(value: object) -> bool:
 
 
 def _parameters(function: Callable[..., Any]) -> list[Parameter]:
+    if inspect.iscoroutinefunction(function):
+        raise Invalid("a pipeline is a function, which is called when it is declared", kind="pipeline_plan",
+                      type=type(function).__name__, hint="def without async; functions of steps may be so")  # fmt: skip
     hints = get_type_hints(function)
     parameters = []
     for name, own in inspect.signature(function).parameters.items():
+        if own.kind not in (own.POSITIONAL_OR_KEYWORD, own.KEYWORD_ONLY):
+            raise Invalid("a parameter has a name of its own", kind="pipeline_plan", parameter=str(own),
+                          hint="a parameter of type list, or dict, holds many values")  # fmt: skip
         kind = TYPES.get(hints.get(name, str))
         if kind is None:
             raise Invalid("a parameter has no such type", kind="pipeline_plan", parameter=name, type=hints[name],
@@ -401,19 +419,20 @@ def notify(place: str | Value, /, **fields: Any) -> Value:
     The POST has the header `Idempotency-Key`: an attempt whose answer was lost may send it again.
     """
     options = {name: fields.pop(name) for name in _OPTIONS if name in fields}
-    start = template_of(place)
-    start = start["$text"][0] if isinstance(start, dict) and "$text" in start else start
-    if not isinstance(start, dict):
-        notified(start)
+    whole = template_of(place)
+    start = whole["$text"][0] if isinstance(whole, dict) and "$text" in whole else whole
+    if isinstance(start, str):
+        notified(start, whole=start is whole)
     return _recording("notify").add("notify", {"place": place, "fields": fields}, options)
 
 
-def notified(place: Any) -> str:
-    """The place, when it may be notified.
+def notified(place: Any, *, whole: bool = True) -> str:
+    """The place, when it may be notified; or its beginning.
 
     Raises: `Invalid`.
     """
-    if not isinstance(place, str) or not place.startswith(("stream:", "http://", "https://")):
+    pattern = r"stream:[^/]+/.+|https?://.+" if whole else r"(stream:|https?://).*"
+    if not isinstance(place, str) or not re.fullmatch(pattern, place):
         raise Invalid("not a place to notify", kind="pipeline_plan", place=place,
                       hint="stream:QUEUE/JOB_SET, or a URL")  # fmt: skip
     return place
@@ -430,48 +449,13 @@ def retain(map: Any, /, *, before: Any = "", **options: Any) -> Value:
 
 
 _OPTIONS = ("name", "needs", "when", "over", "retries", "backoff", "timeout")
-_PLACE = re.compile(r"\{([A-Za-z_]\w*)\}")
-_NOTES = r"--[^\n]*|/\*.*?\*/"
-"""Comments: an apostrophe of theirs begins nothing."""
-_QUOTED = {
-    "local": re.compile(rf"""{_NOTES}|((?:\b[eE]'(?:\\.|[^'\\])*'|'[^']*'|"[^"]*"|\$(\w*)\$.*?\$\2\$)+)""", re.DOTALL),
-    "spark": re.compile(rf"""{_NOTES}|((?:'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|`[^`]*`)+)""", re.DOTALL),
-}  # fmt: skip
 
 
 def _query(kind: str, query: str, engine: str, inputs: dict[str, Any], **more: Any) -> Value:
     options = {name: inputs.pop(name) for name in _OPTIONS if name in inputs}
     recording = _recording(kind)
-    if holds_value(query):
-        raise Invalid("a value of the run stands in SQL as {name}, and is given by that name", kind="pipeline_sql",
-                      hint="write {name} in it, without f before the text, and give the value so named")  # fmt: skip
-    if engine not in ("local", "spark"):
-        raise Invalid("no such engine", kind="pipeline_plan", engine=engine, hint="local or spark")
-    literals = " ".join(match[1] or "" for match in _QUOTED[engine].finditer(query))
-    if quoted := _PLACE.search(literals):
-        raise Invalid("an input of a query stands in quotes", kind="pipeline_sql", input=quoted[1],
-                      hint=f"write {quoted[0]} without quotes; text with braces is an input of its own")  # fmt: skip
-    places = set(_PLACE.findall(query))
-    if places != set(inputs):
-        odd = min(places ^ set(inputs))
-        raise Invalid("the inputs of a query are those that it names", kind="pipeline_sql", input=odd,
-                      hint="name it in braces in the query and give it, or neither")  # fmt: skip
-    if engine == "local" and query:
-        _parse(query)
+    check_query(query, engine, inputs)
     return recording.add(kind, {"query": query, "engine": engine, "inputs": inputs, **more}, options)
-
-
-def _parse(query: str) -> None:
-    """Refuse SQL that is none, before anything runs."""
-    import duckdb  # a worker that parses nothing does without it
-
-    try:
-        statements = duckdb.extract_statements(_PLACE.sub(r"\1", query))
-    except duckdb.Error as error:
-        raise Invalid("the query is not understood", kind="pipeline_sql",
-                      reason=str(error).splitlines()[0]) from None  # fmt: skip
-    if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
-        raise Invalid("a query is one SELECT", kind="pipeline_sql", query=query[:80])
 
 
 def _call(kind: str, function: Callable[..., Any], arguments: Sequence[Any], options: dict[str, Any]) -> Value:

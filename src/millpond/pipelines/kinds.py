@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from functools import partial
 from io import IncrementalNewlineDecoder
 from pathlib import Path
+from selectors import EVENT_READ, DefaultSelector
 from typing import TYPE_CHECKING, Any, cast
 
 import urllib3
@@ -39,7 +40,7 @@ from millpond.workflows.engine.data_starts import mark_of
 from millpond.workflows.engine.pipeline_starts import BRANCH, PARAMETERS, checked_parameters
 
 if TYPE_CHECKING:
-    from io import BufferedReader
+    from io import FileIO
 
     import pyarrow as pa
 
@@ -301,31 +302,44 @@ async def _shell(step: Step, planned: dict[str, Any], inputs: dict[str, Any]) ->
 
 async def _program_run(words: list[str], variables: Mapping[str, Any]) -> dict[str, Any]:
     """The output of a program, which ends, with those that it began, when the attempt is over."""
-    process = subprocess.Popen(
-        words, env={**os.environ, **{name: str(value) for name, value in variables.items()}}, start_new_session=True,
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    )  # fmt: skip
     try:
-        output = await asyncio.to_thread(_said, process)
+        process = subprocess.Popen(
+            words, env={**os.environ, **{name: str(value) for name, value in variables.items()}},
+            start_new_session=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            bufsize=0,
+        )  # fmt: skip
+    except (OSError, ValueError) as error:
+        raise Invalid("the program does not begin", kind="pipeline_program_failed", program=words[0], reason=error,
+                      hint="name a program that the worker has on its PATH") from None  # fmt: skip
+    over, end = os.pipe()
+    try:
+        output = await asyncio.to_thread(_said, process, over)
+    except BaseException:
+        with suppress(ProcessLookupError):  # also where it has ended, and those that it began go on
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        raise
     finally:
-        if process.poll() is None:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-    if process.returncode:
+        os.close(end)
+    if process.wait():
         last = next((line for line in reversed(output.splitlines()) if line.strip()), "")
         raise Unavailable("a program failed", kind="pipeline_program_failed", program=words[0],
                           status=process.returncode, line=last)  # fmt: skip
     return {"status": 0, "output": output}
 
 
-def _said(process: subprocess.Popen[bytes]) -> str:
-    """The last characters of what a program writes until it has ended; all of it is in the log of the attempt."""
+def _said(process: subprocess.Popen[bytes], over: int) -> str:
+    """The last characters of what a program writes until it, and those that it began, have ended, or the attempt is
+    over, as the end of the pipe `over` says; all of it is in the log of the attempt.
+    """
     log, output, data = current_log(), "", b"-"
     decoder = IncrementalNewlineDecoder(getincrementaldecoder("utf-8")("replace"), translate=True)
-    with process, cast("BufferedReader", process.stdout) as written:
+    with cast("FileIO", process.stdout) as written, os.fdopen(over, "rb", 0) as ended, DefaultSelector() as ready:
+        for pipe in (written, ended):
+            ready.register(pipe, EVENT_READ)
         while data:
-            data = written.read1(_READ_BYTES)
+            pipes = [key.fileobj for key, _ in ready.select()]
+            data = b"" if ended in pipes else written.read(_READ_BYTES) or b""
             text = decoder.decode(data, final=not data)
             if log is not None:
                 log.write(text)

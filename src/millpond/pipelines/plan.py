@@ -15,6 +15,7 @@ from typing import Any
 from millpond.errors import Invalid
 from millpond.pipelines.values import leaves_in, names_in
 from millpond.workflows.engine.cron import MISSED, Cron, is_data, next_instant, parse_cron, zone_of
+from millpond.workflows.engine.pipeline_starts import NAME_OF_SECRET
 
 __all__ = ("ALERTED", "Parameter", "Plan", "PlannedStep", "check_plan", "cron_words", "drawn", "drawn_svg")
 
@@ -177,7 +178,8 @@ def _shown(parameter: Parameter) -> str:
     text = f"{parameter.name}: {parameter.type}"
     if parameter.computed:
         return f"{text} = {parameter.default}()"
-    return text if parameter.required else f"{text} = {parameter.default}"
+    default = "***" if NAME_OF_SECRET.search(parameter.name) else parameter.default
+    return text if parameter.required else f"{text} = {default}"
 
 
 def cron_words(cron: Cron | None) -> str:

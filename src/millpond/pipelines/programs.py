@@ -68,7 +68,7 @@ def call_function(
     function = pipelines_of(program)[pipeline].functions[step]
     try:
         result = function(*arguments)
-        result = plain(asyncio.run(result) if inspect.iscoroutine(result) else result)
+        result = asyncio.run(result) if inspect.iscoroutine(result) else result
     except MillpondError:
         raise
     except (ConnectionError, TimeoutError) as error:
@@ -82,7 +82,13 @@ def call_function(
         reason = f"{type(error).__name__}: {error}"
         raise Internal("a function of the pipeline failed", kind="pipeline_function", function=step, reason=reason,
                        line=f"{Path(file).name}:{line}") from error  # fmt: skip
-    return result if isinstance(result, dict) else {"value": result}
+    try:
+        output = plain(result)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise Invalid("the result of a function is no JSON", kind="pipeline_function", function=step,
+                      type=type(result).__name__, reason=error,
+                      hint="give numbers, text, lists, dictionaries; of rows a file") from None  # fmt: skip
+    return output if isinstance(output, dict) else {"value": output}
 
 
 @lru_cache(maxsize=100)
