@@ -46,6 +46,10 @@ def test_a_work_asks_and_answers() -> None:
     assert threads == [threading.current_thread()]
 
 
+def test_a_work_has_no_folder_of_the_node() -> None:
+    assert done(confined_work.folder) == b"/"
+
+
 def test_errors_of_ours_are_raised_on_the_other_side() -> None:
     with pytest.raises(NotFound, match=r"there is no such map\. map=m \(name another\)") as raised:
         done(confined_work.wrong)

@@ -202,7 +202,10 @@ class _Work:
     def _bootstrap(self, _parent: int) -> int:
         """Do it, in the child; the exit code."""
         [end] = forkserver.get_inherited_fds() or []
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # libraries complain there of what strangers wrote
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 1)
+        os.dup2(nowhere, 2)  # libraries complain there of what strangers wrote
+        os.chdir("/")  # the folder in which the server of forks began may be gone
         line, turn = _Line(socket.socket(fileno=end), bool, sys.maxsize), threading.Lock()
 
         def ask(question: bytes) -> bytes:
