@@ -11,20 +11,22 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import urlencode
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millpond.errors import MillpondError, Unavailable
+from millpond.arrays.arrow_streams import stream_of
+from millpond.errors import Invalid, MillpondError, Unavailable
 from millpond.events.event import NewEvent
 from millpond.json_forms import parse_object, to_json
 from millpond.maps.sql import Bounds, query
 from millpond.server.confined import confined
 from millpond.server.console import queries
 from millpond.server.console.queries import Tables, answer_of, condition_of
-from millpond.server.console.query_work import bounds_of
+from millpond.server.console.query_work import Define, Lookup, Next, Open, bounds_of
 from millpond.server.console.sql import ROWS_MAX
 from millpond.server.console.tables import shown_rows
 from millpond.tables import RowTable
@@ -133,6 +135,23 @@ def answered_here(node: Served, text: str) -> tuple[Any, str | None]:
         return parse_object(to_json(shown_rows(node.pond.sql(text), ROWS_MAX))), None
     except MillpondError as error:
         return None, error.message + "".join(f". {name}: {value}" for name, value in error.values.items())
+
+
+def test_a_process_gets_no_table_that_its_caller_may_not_read() -> None:
+    tables, columns = Tables([], []), bytes(stream_of(pa.record_batch([pa.array(["a"])], ["keys"])))
+    opens = (Open(1, "theirs", other, {}, ["key"]) for other in (True, False))
+    for question in (Define("theirs"), *opens, Next(1), Lookup("theirs", columns, None)):
+        with pytest.raises(KeyError):
+            tables.answer(msgspec.msgpack.encode(question))
+    for wrong in (b"", b"\xff", msgspec.msgpack.encode({"type": "Other"})):
+        with pytest.raises(msgspec.MsgspecError):
+            tables.answer(wrong)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, pa.schema([("keys", pa.null())])) as writer:
+        writer.write_batch(pa.record_batch([pa.nulls(1 << 26)], ["keys"]))
+    with pytest.raises(Invalid) as error:
+        tables.answer(msgspec.msgpack.encode(Lookup("theirs", bytes(sink.getvalue()), None)))
+    assert error.value.kind == "lookup_too_large"
 
 
 def test_a_query_has_a_bound_in_rows_and_memory(serve: Callable[..., Served]) -> None:

@@ -202,7 +202,8 @@ def _check_statement(connection: duckdb.DuckDBPyConnection, text: str) -> str:
 
 
 def _as_ours(error: duckdb.Error, tables: Sequence[str]) -> MillpondError:
-    lines = [line.strip() for line in str(error).split("\n\nLINE")[0].splitlines() if line.strip()]
+    said = str(error).partition("\n\nLINE")[0].partition("\nPossible solutions")[0]
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
     reason = _as_written(" ".join(lines[:3])) or type(error).__name__
     if isinstance(error, duckdb.OutOfMemoryException):
         return Unavailable("the query needs more memory than there is", kind="sql_memory", reason=reason)
