@@ -102,3 +102,8 @@ def own(_ask: Ask) -> bytes:
         with suppress(FileNotFoundError):  # the one that lists them
             names.append(str(number.readlink()))
     return "\n".join(names).encode()
+
+
+def folder(_ask: Ask) -> bytes:
+    """The folder in which it works."""
+    return str(Path.cwd()).encode()

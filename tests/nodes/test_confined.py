@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+import select
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -44,6 +47,10 @@ def test_a_work_asks_and_answers() -> None:
 
     assert confined(SMALL, answer, confined_work.repeat, "a", times=1) == b"b"
     assert threads == [threading.current_thread()]
+
+
+def test_a_work_has_no_folder_of_the_node() -> None:
+    assert done(confined_work.folder) == b"/"
 
 
 def test_errors_of_ours_are_raised_on_the_other_side() -> None:
@@ -140,6 +147,25 @@ def test_a_child_ends_when_nobody_waits_for_it(end: type[BaseException]) -> None
     with patient(gone), pytest.raises(end):
         confined(BRIEF if end is OutOfTime else SMALL, answer, confined_work.tell_and_wait)
     assert is_gone(pids[0])
+
+
+ORPHAN = """
+from tests.nodes import confined_work
+from millpond.server.confined import Confines, confined
+confined(Confines(64 << 20, 600), lambda pid: print(pid.decode(), flush=True) or b"", confined_work.tell_and_wait)
+"""
+
+
+def test_a_child_ends_with_its_node() -> None:
+    root = Path(__file__).parents[2]
+    with subprocess.Popen([sys.executable, "-c", ORPHAN], stdout=subprocess.PIPE, cwd=root) as node:
+        assert node.stdout is not None
+        child = os.pidfd_open(int(node.stdout.readline()))
+        try:
+            node.kill()
+            assert select.select([child], [], [], 60)[0]
+        finally:
+            os.close(child)
 
 
 def test_many_works_go_on_at_once_and_none_is_left() -> None:

@@ -10,17 +10,12 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 import pytest
-from starlette.requests import ClientDisconnect
 
 from millpond.console.charts import lanes
 from millpond.console.rendering import asset
-from millpond.errors import Unavailable
 from millpond.events.event import NewEvent
-from millpond.kernel.patience import patient
-from millpond.maps.sql import Bounds, query
 from millpond.nodes.tokens import hash_token
 from millpond.server.console.pages import CONSOLE, COOKIE, PAGE_ROWS
-from millpond.server.console.sql import ROWS_MAX
 from tests.nodes.conftest import BEGIN, Answer, Served
 from tests.nodes.console_pond import HOSTILE, PATHS, SCRIPT, TOKENS, deep_paths, fill
 
@@ -294,26 +289,6 @@ def test_events_that_come_are_sent_as_rows(serve: Callable[..., Served]) -> None
     assert any(line.startswith(b"id: ") for line in lines)
     row = b"".join(line.removeprefix(b"data: ") for line in lines if line.startswith(b"data: "))
     assert b"&lt;b&gt;" in row and b"<b>" not in row and row.count(b"<tr>") == 1
-
-
-def test_a_query_has_a_bound_in_time_rows_and_memory(serve: Callable[..., Served]) -> None:
-    node = serve()
-    bounds = Bounds(3, 0.3, 64 << 20)
-    assert query(node.pond, "select * from range(1000000000000)", (), bounds).num_rows == 3
-    groups = "pivot (select range % 2 as a, range as b from range(1000)) on a using count(*) group by b"
-    assert query(node.pond, groups, (), bounds).num_rows == 3
-
-    def gone() -> None:
-        raise ClientDisconnect
-
-    with patient(gone), pytest.raises(Unavailable, match="longer than one may"):
-        query(node.pond, "select sum(range * range) from range(100000000000000)", (), Bounds(3, 600, 64 << 20))
-    with pytest.raises(Unavailable, match="longer than one may"):
-        query(node.pond, "select sum(range * range) from range(100000000000000)", (), bounds)
-    with pytest.raises(Unavailable, match="more memory than there is"):
-        query(node.pond, "select list(range) from range(100000000)", (), Bounds(3, 60, 64 << 20))
-    shown = node.get("/console/sql?q=select+*+from+range(10000)", headers=JSON).json()["result"]
-    assert (len(shown["rows"]), shown["more"]) == (ROWS_MAX, True)
 
 
 def test_files_are_what_their_licences_say() -> None:

@@ -99,6 +99,12 @@ def test_a_load_opens_no_repositories(pond: Path) -> None:
     assert {name for name in modules if name.startswith("millpond.versions.")} == {"millpond.versions.keyspaces"}
 
 
+def test_a_node_does_without_duckdb(tmp_path: Path) -> None:
+    """Queries of its console run in processes of their own."""
+    modules = imported("import millpond.server.app, millpond.tables, millpond.server.console.queries", folder=tmp_path)
+    assert "millpond.server.console.sql" in modules and "duckdb" not in modules
+
+
 DOORS = {
     "pyspark": ("spark", "millpond.spark"),
     "starlette": ("node", "millpond.server.run"),

@@ -13,17 +13,14 @@ from hypothesis import strategies as st
 import millpond
 from millpond.clock import ManualClock
 from millpond.errors import Invalid, Unavailable
-from millpond.maps.sql import Bounds, query
+from millpond.maps.sql import query
 from millpond.stores.memory import MemorySpace
 from millpond.tables import RowTable, run_table, runs_in, version_tables
 from millpond.tables import runs as run_rows
 from millpond.tables import versions as version_rows
-from millpond.tables.rows import Left
 from tests.rings.sampling import examples
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from millpond import Pond
 
 BEGIN = 1_767_225_600_000
@@ -106,27 +103,6 @@ def test_only_what_may_be_read_is_there(pond: Pond) -> None:
         assert query(pond, f"from {table}", tables).num_rows == count
         column = "name" if table == "repositories" else "repository"
         assert query(pond, f"from {table} where {column} = 'flights'", tables).num_rows == 0
-
-
-def test_a_table_that_takes_too_long_is_ended_between_two_pages(pond: Pond) -> None:
-    pages = 0
-
-    def read(_left: Left) -> Iterator[list[tuple[int]]]:
-        nonlocal pages
-        while True:
-            pages += 1
-            yield [(pages,)]
-
-    endless = RowTable("endless", _schema("n", "int64"), read)
-    with pytest.raises(Unavailable, match="longer than one may"):
-        query(pond, "select count(*) from endless where n < 0", [endless], Bounds(10, 0.2, 256 << 20))
-    assert query(pond, "from endless", [endless], Bounds(10, 20, 256 << 20)).num_rows == 10
-
-
-def _schema(name: str, type_: str) -> pa.Schema:
-    import pyarrow
-
-    return pyarrow.schema([(name, pyarrow.type_for_alias(type_))])
 
 
 # -- runs ---------------------------------------------------------------------------------------------

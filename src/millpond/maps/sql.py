@@ -19,10 +19,7 @@
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import copy_context
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
@@ -34,8 +31,6 @@ import pyarrow.dataset as pads
 
 from millpond.error_values import shown
 from millpond.errors import Invalid, MillpondError, Unavailable
-from millpond.kernel.patience import check_patience
-from millpond.kernel.worker import begin_thread
 from millpond.maps.inputs.key_columns import is_utf8
 from millpond.maps.inputs.spans import coarser
 from millpond.maps.model.catalogue import near_names, no_such_map
@@ -46,11 +41,10 @@ from millpond.maps.sql_keys import add_macro, check_plan, instants_of_numbers
 from millpond.times.instants import clear_instant, parse_instant
 
 if TYPE_CHECKING:
-    from millpond.clock import Clock
     from millpond.maps.model.definition import MapDefinition
     from millpond.maps.predicates.predicate import Where
 
-__all__ = ("Bounds", "QueryablePond", "QueryableMap", "QueryableTable", "Lookups", "add_stream", "query")
+__all__ = ("Bounds", "Lookups", "Now", "QueryableMap", "QueryablePond", "QueryableTable", "add_stream", "query")
 
 # Whatever may hide a name (strings, quoted names, comments), calls of get_state with the map they name, and tables at a
 # resolution. A dollar within a name begins no string: each would be looked for to the end of the query.
@@ -100,18 +94,30 @@ class QueryableTable(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The bounds of a query: the rows of its answer, of which no more are made; its time; the memory of DuckDB."""
+    """The bounds of a query: the rows of its answer, of which no more are made; the memory and threads of DuckDB."""
 
     rows_max: int
-    seconds_max: float
     memory_bytes_max: int
+    threads: int
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """Settings of a DuckDB that keeps to them: it writes nothing to the disk either."""
+        memory = f"{self.memory_bytes_max}B"
+        return {"memory_limit": memory, "threads": str(self.threads), "temp_directory": ""}
+
+
+class Now(Protocol):
+    """All that a query wants of a clock."""
+
+    def now_ms(self) -> int: ...
 
 
 class QueryablePond(Protocol):
     """A pond as SQL needs it."""
 
     @property
-    def clock(self) -> Clock: ...
+    def clock(self) -> Now: ...
     def maps(self) -> Sequence[QueryableMap]: ...
 
 
@@ -152,7 +158,7 @@ def query(
 
     Raises:
         Invalid: the query is not understood, asks for what is not there, or would do more than read.
-        Unavailable: it needs more memory than there is, or more time than its bounds give it.
+        Unavailable: it needs more memory than there is.
     """
     if not is_utf8(text):
         raise Invalid("the query is no text", kind="sql", query=shown(text))
@@ -160,9 +166,9 @@ def query(
     if known_at is not None:
         moment = clear_instant(parse_instant(known_at))
         maps = {name: _MapThen(pond_map, moment) for name, pond_map in maps.items()}
-    with duckdb.connect(config=LOCKED) as connection, _bounded(connection, bounds) as late:
+    with duckdb.connect(config=LOCKED | ({} if bounds is None else bounds.settings)) as connection:
         connection.execute("set timezone = 'UTC'")
-        run = _Run(maps, clear_instant(pond.clock.now_ms()), late)
+        run = _Run(maps, clear_instant(pond.clock.now_ms()))
         try:
             kind = _check_statement(connection, text)
             text = run.with_lookups(connection, text)
@@ -184,44 +190,9 @@ def query(
 
 def add_stream(connection: duckdb.DuckDBPyConnection, name: str, pond_map: QueryableMap) -> list[BaseException]:
     """Make a map a table of a connection, read as a stream for each place that names it; a list of what will fail."""
-    run = _Run({}, 0, threading.Event())
+    run = _Run({}, 0)
     connection.register(name, _Table(run, askable_schema(pond_map.definition), pond_map.scan))
     return run.failures
-
-
-def _is_patient() -> bool:
-    try:
-        check_patience()
-    except Exception:  # whoever asked has gone away, or has no time left
-        return False
-    return True
-
-
-@contextmanager
-def _bounded(connection: duckdb.DuckDBPyConnection, bounds: Bounds | None) -> Iterator[threading.Event]:
-    """Keep a connection to bounds: what it does when its time or the patience of its caller is over is interrupted; the
-    event says that it is."""
-    late = threading.Event()
-    if bounds is None:
-        yield late
-        return
-    connection.execute(f"set memory_limit = '{bounds.memory_bytes_max}B'")
-    ended, context = threading.Event(), copy_context()
-
-    def interrupt() -> None:
-        passed = 0.0
-        while not ended.wait(_LOOK_SECONDS):
-            passed += _LOOK_SECONDS
-            if passed >= bounds.seconds_max or not context.run(_is_patient):
-                late.set()
-                connection.interrupt()  # again and again: nothing may have run at that moment
-
-    watching = begin_thread("the bound of a query", interrupt)
-    try:
-        yield late
-    finally:
-        ended.set()
-        watching.join()  # it must not interrupt a connection that is closed
 
 
 def _check_statement(connection: duckdb.DuckDBPyConnection, text: str) -> str:
@@ -237,17 +208,10 @@ def _check_statement(connection: duckdb.DuckDBPyConnection, text: str) -> str:
     return kind
 
 
-def _slow() -> Unavailable:
-    return Unavailable(
-        "the query takes longer than one may", kind="question_slow", hint="ask for less: bound keys or times"
-    )
-
-
 def _as_ours(error: duckdb.Error, tables: Sequence[str]) -> MillpondError:
-    lines = [line.strip() for line in str(error).split("\n\nLINE")[0].splitlines() if line.strip()]
+    said = str(error).partition("\n\nLINE")[0].partition("\nPossible solutions")[0]
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
     reason = _as_written(" ".join(lines[:3])) or type(error).__name__
-    if isinstance(error, duckdb.InterruptException):
-        return _slow()
     if isinstance(error, duckdb.OutOfMemoryException):
         return Unavailable("the query needs more memory than there is", kind="sql_memory", reason=reason)
     if isinstance(error, duckdb.PermissionException | duckdb.IOException):
@@ -265,7 +229,6 @@ class _Run:
 
     maps: Mapping[str, QueryableMap]
     now: int | str
-    late: threading.Event
     failures: list[BaseException] = field(default_factory=list)
     looks_up: bool = False
 
@@ -295,18 +258,12 @@ class _Run:
         return [self.maps[name] for name in sorted(names & self.maps.keys())]
 
     def noting(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The same batches, until it is late; what they raise is noted."""
+        """The same batches; what they raise is noted."""
         try:
-            for batch in batches:
-                self._check_time()
-                yield batch
+            yield from batches
         except Exception as error:
             self.failures.append(error)
             raise
-
-    def _check_time(self) -> None:
-        if self.late.is_set():  # a batch without rows gives DuckDB no occasion to end
-            raise _slow()
 
     # -- lookups --------------------------------------------------------------------------------------
 

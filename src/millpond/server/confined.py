@@ -8,7 +8,8 @@ else of ours: no pond, no connection, no secret of a request.
 
 Invariants:
 * what comes from a child is bytes, in frames of at most `FRAME_BYTES_MAX`, and is never unpickled;
-* no child outlives the call: it is killed when its time is over, and when nobody waits for it any more;
+* no child outlives the call: it is killed when its time is over, and when nobody waits for it any more; it ends with
+  its node, however that ends;
 * a child writes no file.
 """
 
@@ -18,6 +19,7 @@ import logging
 import mmap
 import os
 import resource
+import select
 import signal
 import socket
 import struct
@@ -28,6 +30,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing import forkserver
 from multiprocessing.connection import wait
 from multiprocessing.reduction import ForkingPickler
@@ -39,6 +42,7 @@ from millpond.clock import SystemClock
 from millpond.errors import Invalid, MillpondError
 from millpond.json_forms import to_json
 from millpond.kernel.patience import check_patience, patient
+from millpond.kernel.worker import begin_thread
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -84,7 +88,7 @@ class Confines:
 
     def enter(self) -> None:
         """Keep this process in them, for good."""
-        cpu = self.seconds * THREADS  # it ends also a child that nobody is left to kill
+        cpu = self.seconds * THREADS
         memory = _data_bytes() + self.memory
         for limit, soft, hard in (
             (resource.RLIMIT_CORE, 0, 0), (resource.RLIMIT_FSIZE, 0, 0), (resource.RLIMIT_DATA, memory, memory),
@@ -202,7 +206,12 @@ class _Work:
     def _bootstrap(self, _parent: int) -> int:
         """Do it, in the child; the exit code."""
         [end] = forkserver.get_inherited_fds() or []
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # libraries complain there of what strangers wrote
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 1)
+        os.dup2(nowhere, 2)  # libraries complain there of what strangers wrote
+        os.chdir("/")  # the folder in which the server of forks began may be gone
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # in a terminal, the node that it is for ends in order
+        begin_thread("the end of the line", partial(_end_with, end))
         line, turn = _Line(socket.socket(fileno=end), bool, sys.maxsize), threading.Lock()
 
         def ask(question: bytes) -> bytes:
@@ -223,6 +232,14 @@ class _Work:
         except Exception:
             line.send(_FAULT, traceback.format_exc()[-_TRACE_BYTES:].encode())
         return 0
+
+
+def _end_with(end: int) -> None:
+    """End this process when the other end of its line has gone, however that ended."""
+    poll = select.poll()
+    poll.register(end, 0)
+    poll.poll()
+    os._exit(1)
 
 
 def _sendable(answer: Buffer) -> Buffer:

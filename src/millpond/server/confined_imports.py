@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 from importlib import import_module
@@ -12,7 +13,8 @@ __all__ = ()
 os.environ.update(ARROW_DEFAULT_MEMORY_POOL="system", OMP_NUM_THREADS="1")
 for _name in (
     "pyarrow.csv", "pyarrow.json", "pyarrow.parquet", "millpond.maps.sql", "millpond.server.confined",
-    "millpond.server.console.object_rows",
+    "millpond.server.console.object_rows", "millpond.server.console.queries",
 ):  # fmt: skip
     import_module(_name)
 gc.freeze()
+atexit.register(os._exit, 0)  # it has nothing to end, and libraries would tell of what they did not free

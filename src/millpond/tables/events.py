@@ -24,9 +24,7 @@ from millpond.errors import Invalid
 from millpond.events.filters import ALL, EventFilter, filter_of
 from millpond.events.ids import ID_MAX, is_id, parse_id, place_before
 from millpond.events.rows import TABLE, read_rows
-from millpond.maps.predicates.from_arrow import parts_of
-from millpond.maps.predicates.predicate import typed_spans
-from millpond.maps.predicates.tree import Unknown, columns_of
+from millpond.maps.predicates.predicate import columns_tested, typed_spans
 from millpond.tables.rows import Left
 
 if TYPE_CHECKING:
@@ -63,19 +61,13 @@ class EventTable:
 
     def _batches(self, where: pc.Expression | None, names: list[str]) -> Iterator[pa.RecordBatch]:
         events, spans = self._events(), {} if where is None else typed_spans(where, TABLE)
-        bounds, tested = _Wanted(spans), set() if where is None else _columns(where)
+        bounds, tested = _Wanted(spans), [] if where is None else columns_tested(where, TABLE)
         schema = pa.schema([field for field in TABLE if field.name in tested or field.name in names])
         for index in (index for index in bounds.indexes(events) if self._may(index.stream)):
             after, until = bounds.bounds([day for day, _ in index.days()])
             for batch in read_rows(events, index, after, until, schema=schema, matching=bounds.matching):
                 rows = batch if where is None else batch.filter(where)
                 yield rows.select(names)  # also one without rows: it lets a query end in time
-
-
-def _columns(where: pc.Expression) -> set[str]:
-    """The columns that a condition may look at."""
-    condition = parts_of(where)
-    return set(TABLE.names if condition == Unknown(()) else columns_of(condition))
 
 
 class _Wanted(Left):

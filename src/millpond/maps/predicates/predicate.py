@@ -55,7 +55,7 @@ from millpond.maps.predicates.tree import (
 )
 from millpond.times.instants import parse_moment
 
-__all__ = ("Predicate", "Where", "condition_of", "predicate", "type_of", "typed_spans")
+__all__ = ("Predicate", "Where", "columns_tested", "condition_of", "predicate", "type_of", "typed_spans")
 
 TESTS_MAX = 1_000
 """Arrow works through a condition by calls within calls, and has a stack for so many."""
@@ -186,6 +186,13 @@ def typed_spans(where: pc.Expression, schema: pa.Schema) -> dict[str, Span]:
     except TypeError:  # bounds of one column that differ in type, such as a date and an instant
         return {}
     return {name: span for name, span in spans.items() if _of_its_type(span, schema, name)}
+
+
+def columns_tested(where: pc.Expression, schema: pa.Schema) -> list[str]:
+    """The columns of a schema that an expression of pyarrow's may look at."""
+    names = set(columns_of(parts_of(where)))
+    understood = bool(names) and names <= set(schema.names)
+    return [name for name in schema.names if name in names or not understood]
 
 
 def _of_its_type(span: Span, schema: pa.Schema, name: str) -> bool:

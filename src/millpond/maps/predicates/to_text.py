@@ -21,8 +21,8 @@ from millpond.maps.model.columns import INSTANT, askable_schema
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.model.display import check_columns
 from millpond.maps.model.tags import TAGS, tag_of
-from millpond.maps.predicates.predicate import Where, condition_of, predicate, type_of
-from millpond.maps.predicates.tree import All, Any_, Compare, Condition, Like, Not, Null, OneOf, columns_of
+from millpond.maps.predicates.predicate import Where, columns_tested, condition_of, predicate, type_of
+from millpond.maps.predicates.tree import All, Any_, Compare, Condition, Like, Not, Null, OneOf
 from millpond.times.instants import INSTANT_MAX, INSTANT_MIN, clear_instant
 
 __all__ = ("Worded", "scan_elsewhere", "worded")
@@ -54,8 +54,7 @@ def worded(definition: MapDefinition, where: Where) -> Worded:
     schema = askable_schema(definition)
     text, exact = _Words(schema).of(condition)
     if isinstance(where, pc.Expression):
-        named = set(columns_of(condition)) & set(schema.names)
-        return Worded(text, parsed.expression, tuple(named) or tuple(schema.names))
+        return Worded(text, parsed.expression, tuple(columns_tested(where, schema)))
     return Worded(text) if exact else Worded(text, parsed.expression, parsed.columns)
 
 

@@ -5,13 +5,12 @@ They call the methods of the service of workflows, with the rights and the acces
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-from anyio import from_thread
-from anyio.lowlevel import EventLoopToken, checkpoint, current_token
+from anyio.lowlevel import checkpoint
 from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
@@ -168,19 +167,13 @@ class Calls:
     caller: Caller
     tenant: str
     service: Service[WorkflowService]
-    token: EventLoopToken | None = None
-    """Names the event loop to a thread that is not that of a page."""
-
-    def anywhere(self) -> Calls:
-        """The same, to be called from any thread while the page is made."""
-        return replace(self, token=from_thread.run_sync(current_token))
 
     def __call__(self, method: str, message: Any) -> Any:
         """The answer of a method.
 
         Raises: as the method.
         """
-        return self._run(self._called, method, message)
+        return on_loop(self._called, method, message)
 
     def all(self, method: str, messages: Iterable[Any]) -> list[Any]:
         """The answers of a method to several messages, at one turn; None to what is not there."""
@@ -207,10 +200,7 @@ class Calls:
             await self._admitted(method)
             return await self.service.about.read(self.tenant, act)
 
-        return self._run(read)
-
-    def _run(self, act: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> T:
-        return on_loop(act, *args) if self.token is None else from_thread.run(act, *args, token=self.token)
+        return on_loop(read)
 
     async def _admitted(self, method: str) -> Call[WorkflowService]:
         from millpond.server.rpc.dispatch import Call

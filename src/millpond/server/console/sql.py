@@ -1,4 +1,4 @@
-"""A query over what the caller may read, as DuckDB tables: it reads, and has a bound in time, rows, memory.
+"""A query over tables that the caller may read: it reads, and has a bound in time, rows, memory.
 
 | table | rows |
 |---|---|
@@ -10,99 +10,76 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from millpond.console import bars
 from millpond.errors import Invalid, MillpondError
-from millpond.json_forms import to_json
+from millpond.json_forms import parse_object
 from millpond.nodes.tokens import Caller
+from millpond.server.confined import prepare
 from millpond.server.console.pages import HEADERS, answered, pages
+from millpond.server.console.queries import MEMORY_BYTES, SECONDS_MAX, Tables, answer_of
 from millpond.server.console.runs import TENANT, calling
-from millpond.server.console.tables import cells_of, shown_cell, shown_rows
 from millpond.server.lakefs.access import may as may_repository
 from millpond.server.routes.run_rows import RunsOf
 from millpond.server.routes.table import On, RouteNeeds, Work
 from millpond.server.stream_rights import may_stream
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from markupsafe import Markup
 
-    from millpond.clock import Clock
-    from millpond.maps.map import Map
-    from millpond.maps.sql import QueryableTable
     from millpond.nodes.node import Node
-    from millpond.server.console.runs import Calls
     from millpond.server.dispatch import Routes
 
 __all__ = ("routes",)
 
-T = TypeVar("T")
 ROWS_MAX = 500
 EXPORT_ROWS_MAX = 100_000
-SECONDS_MAX = 20.0
-MEMORY_BYTES = 256 << 20
 _CHARTS = 3
 _FORMATS = {"csv": "text/csv; charset=utf-8", "parquet": "application/vnd.apache.parquet"}
-_NUMBER = r"\A[-+][0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?\z"
 _NEEDS = RouteNeeds("read", On.ANY_MAP, Work.LARGE, memory_bytes=MEMORY_BYTES, when_ready=True)
 
 
-@dataclass(frozen=True, slots=True)
-class _Readable:
-    """A pond of which only that is there which the caller may read."""
+def _tables(node: Node, request: Request, caller: Caller) -> Tables:
+    """The tables that the sender of a request may read."""
+    from millpond.tables import EventTable, run_table, version_tables
 
-    node: Node
-    caller: Caller
-    calls: Calls | None
-    """The methods of workflows, where there are some, to be called by the threads of DuckDB."""
-
-    @classmethod
-    def of(cls, node: Node, request: Request, caller: Caller) -> _Readable:
-        """As the sender of a request may read it."""
-        calls = calling(request, caller, TENANT)
-        return cls(node, caller, None if calls is None else calls.anywhere())
-
-    @property
-    def clock(self) -> Clock:
-        return self.node.clock
-
-    def maps(self) -> Sequence[Map]:
-        return [opened for opened in self.node.pond.maps() if self.caller.may("read", opened.name)]
-
-    def tables(self) -> list[QueryableTable]:
-        """The tables that are no maps."""
-        from millpond.tables import EventTable, run_table, version_tables
-
-        pond, caller = self.node.pond, self.caller
-        return [
-            EventTable(lambda: self.node.events, lambda stream: may_stream(caller, "read", stream)),
+    calls, pond = calling(request, caller, TENANT), node.pond
+    return Tables(
+        [opened for opened in pond.maps() if caller.may("read", opened.name)],
+        [
+            EventTable(lambda: node.events, lambda stream: may_stream(caller, "read", stream)),
             *version_tables(lambda: pond.repositories, lambda name: may_repository(caller, "read", name)),
-            run_table(lambda: None if self.calls is None else RunsOf(self.calls)),
-        ]  # fmt: skip
+            run_table(lambda: None if calls is None else RunsOf(calls)),
+        ],
+    )
 
 
 def routes(node: Node) -> Routes:
     """The route of queries."""
     router = pages("/console/sql")
 
+    def answer(tables: Tables, text: str, form: str, rows_max: int) -> bytes:
+        return answer_of(tables, text, now_ms=node.clock.now_ms(), form=form, rows_max=rows_max)
+
     @router.get("", _NEEDS, summary="A query")
     def show(request: Request, caller: Caller, q: str = "") -> Response:
         """The form, and the rows of its query; the URL has the query, to be shared."""
-        readable = _Readable.of(node, request, caller)
+        tables = _tables(node, request, caller)
         values: dict[str, Any] = {
             "query": q, "error": None, "result": None, "bounds": {"rows": ROWS_MAX, "seconds": SECONDS_MAX},
-            "example": next((opened.name for opened in readable.maps()), "events"),
+            "example": next(iter(tables.maps), "events"),
         }  # fmt: skip
         try:
             if q.strip():
-                values["result"] = _result(readable, q)
+                values["result"] = parse_object(answer(tables, q, "page", ROWS_MAX))
+            else:
+                prepare()
         except MillpondError as error:
             values["error"] = error.message + "".join(f". {key}: {text}" for key, text in error.values.items())
         return answered(request, "sql", values, {"charts": _charts(values["result"])})
@@ -113,25 +90,11 @@ def routes(node: Node) -> Routes:
         if format not in _FORMATS:
             raise Invalid("there is no such format", kind="request_invalid", where="format", reason=format[:80],
                           hint="csv or parquet")  # fmt: skip
-        table = _table_of(_Readable.of(node, request, caller), q, EXPORT_ROWS_MAX)
-        if table.num_rows > EXPORT_ROWS_MAX:
-            raise Invalid("a file has more rows than a page exports", kind="export_rows", rows_max=EXPORT_ROWS_MAX,
-                          hint="narrow the query, or run it with millpond query")  # fmt: skip
+        file = answer(_tables(node, request, caller), q, format, EXPORT_ROWS_MAX)
         name = {"Content-Disposition": f'attachment; filename="query.{format}"'}
-        return Response(_file(table, format), 200, {**HEADERS, **name}, _FORMATS[format])
+        return Response(file, 200, {**HEADERS, **name}, _FORMATS[format])
 
     return router
-
-
-def _table_of(readable: _Readable, text: str, rows_max: int) -> pa.Table:
-    """The rows of a query, one more than `rows_max` if there are as many."""
-    from millpond.maps.sql import Bounds, query
-
-    return query(readable, text, readable.tables(), Bounds(rows_max + 1, SECONDS_MAX, MEMORY_BYTES))
-
-
-def _result(readable: _Readable, text: str) -> dict[str, Any]:
-    return shown_rows(_table_of(readable, text, ROWS_MAX), ROWS_MAX)
 
 
 def _charts(result: Mapping[str, Any] | None) -> dict[str, Markup]:
@@ -143,46 +106,3 @@ def _charts(result: Mapping[str, Any] | None) -> dict[str, Markup]:
     return {
         name: bars([max(0.0, cell) for cell in cells], f"{name} by row") for name, cells in islice(numbers, _CHARTS)
     }
-
-
-def _file(table: pa.Table, format: str) -> bytes:
-    import pyarrow as pa
-    import pyarrow.csv
-    import pyarrow.parquet
-
-    sink = pa.BufferOutputStream()
-    try:
-        if format == "parquet":
-            pa.parquet.write_table(table, sink)
-        else:
-            names = _no_formulas(pa.array(table.column_names)).to_pylist()
-            pa.csv.write_csv(pa.table([_flat(column) for column in table.columns], names), sink)
-    except pa.ArrowNotImplementedError as error:
-        raise Invalid("a file of this format has no such column", kind="request_invalid", where="format",
-                      reason=error, hint="cast it to text in the query") from error  # fmt: skip
-    return bytes(sink.getvalue())
-
-
-def _flat(column: pa.ChunkedArray[Any]) -> pa.ChunkedArray[Any] | pa.Array[Any]:
-    """A column as CSV has it: what is nested or no text as JSON, or as the page shows it."""
-    import pyarrow as pa
-
-    kind = column.type
-    if pa.types.is_dictionary(kind):
-        return _flat(column.cast(kind.value_type))
-    if kind in (pa.string(), pa.large_string(), pa.string_view()):
-        return _no_formulas(column.cast(pa.string()))
-    interval = pa.types.is_interval(kind)
-    if not (interval or pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind)):
-        return column
-    cells = map(shown_cell, cells_of(column))
-    texts = [None if cell is None else cell if isinstance(cell, str) else to_json(cell).decode() for cell in cells]
-    return _no_formulas(pa.array(texts, pa.string()))
-
-
-def _no_formulas(texts: pa.ChunkedArray[Any] | pa.Array[Any]) -> pa.ChunkedArray[Any] | pa.Array[Any]:
-    """Texts behind an apostrophe where a spreadsheet would run them; it takes numbers for what they are."""
-    import pyarrow.compute as pc
-
-    quoted = pc.replace_substring_regex(texts, r"\A([-=+@\t\r])", r"'\1")
-    return pc.if_else(pc.match_substring_regex(texts, _NUMBER), texts, quoted)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import date, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -58,4 +59,6 @@ def shown_cell(cell: Any) -> Any:
         return {str(name): shown_cell(value) for name, value in cell.items()}
     if isinstance(cell, list | tuple):
         return [shown_cell(value) for value in cell]
-    return cell if isinstance(cell, str | bool | int | float) or cell is None else str(cell)
+    if isinstance(cell, float):
+        return cell if math.isfinite(cell) else str(cell)
+    return cell if isinstance(cell, str | bool | int) or cell is None else str(cell)
