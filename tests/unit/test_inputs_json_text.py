@@ -143,7 +143,11 @@ NUMBERS = st.from_regex(r"\A-?(0|[1-9][0-9]{0,40})(\.[0-9]{1,40})?([eE][-+]?[0-9
 
 def digits(text: str) -> Any:
     """JSON with its numbers as they are written."""
-    return json.loads(text, parse_float=lambda number: Decimal(number).as_tuple())
+
+    def tuple_of(number: str) -> Any:
+        return Decimal(number).as_tuple()
+
+    return json.loads(text, parse_float=tuple_of, parse_int=tuple_of)
 
 
 @pytest.mark.usefixtures("processor")
