@@ -166,6 +166,14 @@ def test_an_empty_object_has_no_range(put: Callable[..., Answer], get: Callable[
     assert (found.status, found.headers["content-range"]) == (416, "bytes */0")
 
 
+def test_what_a_path_holds_is_kept_by_no_cache_on_the_way(
+    put: Callable[..., Answer], get: Callable[..., Answer]
+) -> None:
+    put("kept")
+    for method in ("GET", "HEAD"):
+        assert get("kept", method).headers["cache-control"] == "no-store, must-revalidate"
+
+
 def test_what_is_cached_is_not_sent_again(put: Callable[..., Answer], get: Callable[..., Answer]) -> None:
     put("cached")
     assert (get("cached", If_None_Match=f'"{HELLO}"').status, get("cached", If_None_Match='"00"').status) == (304, 200)

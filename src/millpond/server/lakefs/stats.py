@@ -127,6 +127,7 @@ def byte_headers(entry: Entry) -> dict[str, str]:
     return {
         "ETag": f'"{_header_text(entry.checksum)}"', "Last-Modified": formatdate(mtime, usegmt=True),
         "X-Content-Type-Options": "nosniff", "Content-Disposition": "inline" if media in _INLINE else "attachment",
+        "Cache-Control": "no-store, must-revalidate",
     }  # fmt: skip
 
 

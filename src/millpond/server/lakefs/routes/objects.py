@@ -112,8 +112,8 @@ async def _head(call: Call, path: Text) -> Response:
     _, entry = await call.entry(path)
     byte_fields = byte_headers(entry)
     headers = {
-        "ETag": byte_fields["ETag"], "Last-Modified": byte_fields["Last-Modified"], "Accept-Ranges": "bytes",
-        "Content-Type": media_type(entry),
+        **{name: byte_fields[name] for name in ("ETag", "Last-Modified", "Cache-Control")},
+        "Accept-Ranges": "bytes", "Content-Type": media_type(entry),
     }  # fmt: skip
     span = parse_range(call.request.headers.get("range"), entry.size)
     if span is not None:
