@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from functools import cache
 from zoneinfo import ZoneInfo
 
@@ -77,6 +77,42 @@ def test_the_next_instant_is_that_of_brute_force(
         assert at is not None
         at = next_instant(f"CRON_TZ={name} {text}", at)
         assert at == round(following.timestamp() * 1000)
+
+
+DAYS = st.sets(st.integers(1, 31), min_size=1, max_size=3)
+WEEKDAYS = st.sets(st.integers(0, 6), min_size=1, max_size=3)
+
+
+@settings(max_examples=examples(30, 200))
+@given(
+    days=st.none() | DAYS | st.sampled_from([{29}, {30}, {31}]), weekdays=st.none() | WEEKDAYS,
+    months=st.none() | st.sets(st.integers(1, 12), min_size=1, max_size=3) | st.just({2}),
+    start=st.datetimes(datetime(1995, 1, 1), datetime(2105, 1, 1)),
+    zone=st.sampled_from(["", "Europe/Paris", "America/Santiago", "Pacific/Apia", "Asia/Kolkata"]),
+)  # fmt: skip
+@example(days={29}, weekdays=None, months={2}, start=datetime(2096, 3, 1), zone="")
+@example(days={31}, weekdays=None, months=None, start=datetime(2026, 1, 31, 23), zone="Europe/Paris")
+def test_days_are_those_of_the_calendar(
+    days: set[int] | None, weekdays: set[int] | None, months: set[int] | None, start: datetime, zone: str
+) -> None:
+    def holds(day: date) -> bool:
+        of_month = days is None or day.day in days
+        of_week = weekdays is None or day.isoweekday() % 7 in weekdays
+        either = days is not None and weekdays is not None  # as cron has it
+        return (months is None or day.month in months) and (of_month or of_week if either else of_month and of_week)
+
+    after = start.replace(tzinfo=UTC)
+    local = after.astimezone(ZoneInfo(zone or "UTC"))
+    following = (local.date() + timedelta(days=number) for number in range(9 * 366))
+    instants = (datetime.combine(day, time(12, 30), ZoneInfo(zone or "UTC")) for day in following if holds(day))
+    expected = next((instant for instant in instants if instant.astimezone(UTC) > after), None)
+    fields = " ".join("*" if own is None else ",".join(map(str, sorted(own))) for own in (days, months, weekdays))
+    text = f"{f'CRON_TZ={zone} ' * bool(zone)}30 12 {fields}"
+    try:
+        found = next_instant(text, round(after.timestamp() * 1000))
+    except Invalid:
+        found = None
+    assert found == (expected if expected is None else round(expected.timestamp() * 1000))
 
 
 def instant(text: str) -> int:

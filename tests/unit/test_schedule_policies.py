@@ -33,7 +33,9 @@ EXPRESSIONS = st.sampled_from([
 ])  # fmt: skip
 
 
-@given(expression=EXPRESSIONS, begin=st.datetimes(datetime(2026, 3, 20), datetime(2026, 4, 2)),
+@given(expression=EXPRESSIONS,
+       begin=st.datetimes(datetime(2026, 3, 20), datetime(2026, 4, 2))
+       | st.datetimes(datetime(2026, 10, 24, 20), datetime(2026, 10, 26)),
        passed=st.integers(0, 300 * MINUTE))  # fmt: skip
 @settings(max_examples=examples(10, 40), deadline=None)
 def test_the_last_instant_is_that_of_a_walk(expression: str, begin: datetime, passed: int) -> None:

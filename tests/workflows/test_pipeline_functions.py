@@ -403,6 +403,7 @@ def later(value: Any) -> None:
         (lambda: notify("stream:a/b", text=f"a{sql('select 1')}".upper()), "changed as text"),
         (lambda: notify("stream:a/b", text=sql("select 1").row), r"value=sql\.row fields=path, rows"),
         (lambda: notify("stream:a/b", text={"$text": 1}), r"name=\$text"),
+        (lambda: sql("select {name} as a", name="b"), "name of an option.*input=name"),
         (lambda: notify("stream:abc"), "place=stream:abc"),
         (lambda: python(template_of, over="abc"), "over is a list"),
         (lambda: python(template_of, timeout="5m"), "timeout are numbers"),
@@ -419,6 +420,7 @@ def test_what_cannot_work_is_refused_when_it_is_declared(body: Any, words: str) 
 
 def test_quotes_end() -> None:
     declared(lambda: sql("select '{', {a}, '}', \"b c\", 1 -- it's\n, {a} /* don't */, {a}, $${$$", a=1))
+    declared(lambda: sql("select {at} as at, * from {order} limit {end}", at=1, order=2, end=3))
     declared(lambda: sql("select '\\'', {a}, '' || {a} || '{3}'", a=1, engine="spark"))
 
 
@@ -446,10 +448,10 @@ def test_a_step_takes_values_of_steps_before_it_alone() -> None:
 
 
 def test_a_pipeline_within_another_joins_its_plan_and_is_drawn() -> None:
-    inner = pipeline(lambda: sql("select 1 as a", name="rows"), name="inner")
+    inner = pipeline(lambda n=1: sql("select {n} as a", n=n, name="rows"), name="inner")
 
     def outer() -> None:
-        rows = inner()
+        rows = inner(2)
         sql("select * from {rows}", rows=rows, when=rows.rows > 0, name="last")
 
     def after(token: str = "hunter22") -> None:

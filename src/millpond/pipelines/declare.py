@@ -27,7 +27,7 @@ from typing import Any, get_type_hints
 from millpond.errors import Invalid
 from millpond.pipelines.placeholders import refused_acts
 from millpond.pipelines.plan import ALERTED, Parameter, Plan, PlannedStep, check_plan
-from millpond.pipelines.query_texts import check_query
+from millpond.pipelines.query_texts import OPTIONS, check_query
 from millpond.pipelines.values import Value, holds_value, step_of, template_of
 from millpond.workflows.engine.pipeline_starts import checked_parameters
 
@@ -188,12 +188,13 @@ class Declared:
             doc=inspect.getdoc(function) or "",
         ))  # fmt: skip
 
-    def __call__(self, **inputs: Any) -> Any:
+    def __call__(self, *values: Any, **named: Any) -> Any:
         """Add its steps to the pipeline that is being declared.
 
         Raises: `Invalid` outside of one, for a parameter that is missing, or that it does not have.
         """
         recording = _recording(self.plan.name)
+        inputs = inspect.signature(self.function).bind(*values, **named).arguments
         computed = [own.name for own in self.plan.parameters if own.computed and own.name not in inputs]
         if computed:
             raise Invalid("a pipeline within another takes its parameters from there", kind="pipeline_plan",
@@ -265,7 +266,7 @@ def _parameters(function: Callable[..., Any]) -> list[Parameter]:
         if own.kind not in (own.POSITIONAL_OR_KEYWORD, own.KEYWORD_ONLY):
             raise Invalid("a parameter has a name of its own", kind="pipeline_plan", parameter=str(own),
                           hint="a parameter of type list, or dict, holds many values")  # fmt: skip
-        kind = TYPES.get(hints.get(name, str))
+        kind = TYPES.get(hints.get(name, type(own.default) if type(own.default) in TYPES else str))
         if kind is None:
             raise Invalid("a parameter has no such type", kind="pipeline_plan", parameter=name, type=hints[name],
                           hint=f"one of: {', '.join(TYPES.values())}")  # fmt: skip
@@ -418,7 +419,7 @@ def notify(place: str | Value, /, **fields: Any) -> Value:
 
     The POST has the header `Idempotency-Key`: an attempt whose answer was lost may send it again.
     """
-    options = {name: fields.pop(name) for name in _OPTIONS if name in fields}
+    options = {name: fields.pop(name) for name in OPTIONS if name in fields}
     whole = template_of(place)
     start = whole["$text"][0] if isinstance(whole, dict) and "$text" in whole else whole
     if isinstance(start, str):
@@ -448,11 +449,8 @@ def retain(map: Any, /, *, before: Any = "", **options: Any) -> Value:
     return _recording("retain").add("retain", {"map": map, "before": before}, options)
 
 
-_OPTIONS = ("name", "needs", "when", "over", "retries", "backoff", "timeout")
-
-
 def _query(kind: str, query: str, engine: str, inputs: dict[str, Any], **more: Any) -> Value:
-    options = {name: inputs.pop(name) for name in _OPTIONS if name in inputs}
+    options = {name: inputs.pop(name) for name in OPTIONS if name in inputs}
     recording = _recording(kind)
     check_query(query, engine, inputs)
     return recording.add(kind, {"query": query, "engine": engine, "inputs": inputs, **more}, options)

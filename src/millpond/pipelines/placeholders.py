@@ -56,7 +56,7 @@ def refusing(act: str) -> Callable[..., NoReturn]:
 def not_yet(value: Placeholder, act: str) -> Invalid:
     """The refusal of an act, which is remembered."""
     hint = 'text takes it whole, as f"{day:%Y}"; compute with it in a step: python(function, day)'
-    if act in ("bool", "iter", "contains"):
+    if act in ("bool", "iter", "contains", "is"):
         hint = "a condition is the option when of a step, a list its option over; else ask in a step: python(…)"
     error = Invalid("a value of the run is not there yet when the pipeline is declared", kind="pipeline_value",
                     value=value.__named__(), act=act, hint=hint)  # fmt: skip

@@ -67,7 +67,7 @@ def query_rows(
         if isinstance(error, OSError):
             raise
         raise Invalid("the query fails", kind="pipeline_sql", reason=str(error).splitlines()[0],
-                      hint="mend the query, or its inputs") from None  # fmt: skip
+                      hint="mend it; tables and maps are inputs: from {weather}, so named") from None  # fmt: skip
 
 
 def write_rows(reader: pa.RecordBatchReader, file: Path) -> int:

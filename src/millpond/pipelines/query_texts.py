@@ -9,8 +9,10 @@ from typing import Any
 from millpond.errors import Invalid
 from millpond.pipelines.values import holds_value
 
-__all__ = ("check_query",)
+__all__ = ("OPTIONS", "check_query")
 
+OPTIONS = ("name", "needs", "when", "over", "retries", "backoff", "timeout")
+"""The options of every step."""
 _PLACE = re.compile(r"\{([A-Za-z_]\w*)\}")
 _NOTES = r"--[^\n]*|/\*.*?\*/"
 """Comments: an apostrophe of theirs begins nothing."""
@@ -37,6 +39,9 @@ def check_query(query: str, engine: str, inputs: Mapping[str, Any]) -> None:
     places = set(_PLACE.findall(query))
     if places != set(inputs):
         odd = min(places ^ set(inputs))
+        if odd in OPTIONS:
+            raise Invalid("an input of a query has the name of an option of steps", kind="pipeline_sql", input=odd,
+                          hint="call it otherwise, in braces and where it is given")  # fmt: skip
         raise Invalid("the inputs of a query are those that it names", kind="pipeline_sql", input=odd,
                       hint="name it in braces in the query and give it, or neither")  # fmt: skip
     if engine == "local" and query:
@@ -48,7 +53,7 @@ def _parse(query: str) -> None:
     import duckdb  # a worker that parses nothing does without it
 
     try:
-        statements = duckdb.extract_statements(_PLACE.sub(r"\1", query))
+        statements = duckdb.extract_statements(_PLACE.sub(r'"\1"', query))
     except duckdb.Error as error:
         raise Invalid("the query is not understood", kind="pipeline_sql",
                       reason=str(error).splitlines()[0]) from None  # fmt: skip
