@@ -145,7 +145,7 @@ def digits(text: str) -> Any:
     """JSON with its numbers as they are written."""
 
     def tuple_of(number: str) -> Any:
-        return Decimal(number).as_tuple()
+        return Decimal(number).as_tuple() if Decimal(number) else 0
 
     return json.loads(text, parse_float=tuple_of, parse_int=tuple_of)
 
