@@ -43,8 +43,10 @@ __all__ = ("Command", "python_of_spark", "run", "run_python", "script", "start_d
 
 ROOT = Path(__file__).parents[2]
 FORKED = Path(__file__).with_name("forked_command.py")
-NOT_IMPORTED = ("millpond.airflow", "millpond.spark", "millpond.testing", "millpond.__main__")
-"""Spark is imported by few commands, and starts a thread; what Airflow loads needs it."""
+NOT_IMPORTED = ("millpond.airflow", "millpond.server.confined_imports", "millpond.spark", "millpond.testing",
+                "millpond.__main__")  # fmt: skip
+"""Spark is imported by few commands, and starts a thread; what Airflow loads needs it. Another server of forks has its
+own imports."""
 WORKERS = ("pyspark.daemon", "pyspark.worker", "pyspark.sql.worker.", "pandas", "millpond.spark.", "millpond.maps.")
 """For the daemons of Spark; names that end in a dot are packages with all that is in them."""
 _MANY = 8

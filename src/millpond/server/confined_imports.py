@@ -17,4 +17,4 @@ for _name in (
 ):  # fmt: skip
     import_module(_name)
 gc.freeze()
-atexit.register(os._exit, 0)  # it has nothing to end, and libraries would tell of what they did not free
+atexit.register(os.dup2, os.open(os.devnull, os.O_WRONLY), 2)  # libraries tell of what they did not free
