@@ -24,6 +24,7 @@ from littlehorse.model import (
     WfRun,
     WorkflowEvent,
 )
+from littlehorse.workflow import Workflow, WorkflowThread
 
 from millpond.workflows.engine import Command, Key, Request, apply, archive, run_id, thread_queue, threads
 from tests.models.workflows.rows import MemoryRows
@@ -86,6 +87,26 @@ def reads_of_a_step(spec: str, width: int) -> int:
 @pytest.mark.parametrize("spec", ["per-element", "sleeping-elements"])
 def test_a_step_reads_as_much_of_a_wide_run_as_of_a_narrow_one(spec: str) -> None:
     assert reads_of_a_step(spec, 40) == reads_of_a_step(spec, 400)
+
+
+def test_an_event_is_offered_to_the_first_of_many_threads_that_wait_for_it() -> None:
+    reads = []
+    for width in (40, 400):
+        stage, rows = counted()
+        stage.do(Workflow("waiting-elements", waiting_elements).compile())
+        stage.run("waiting-elements", "r", {"items": parsed(json.dumps(["x"] * width))})
+        rows.reads = 0
+        rows.write(apply(rows, Command("step", put_event(1)), stage.now))
+        reads.append(rows.reads)
+        ended = [thread.number for thread in found(stage).thread_runs if thread.status == LHStatus.COMPLETED]
+        assert ended == [1]
+    assert reads[0] == reads[1]
+
+
+def waiting_elements(wf: WorkflowThread) -> None:
+    wf.spawn_thread_for_each(
+        wf.declare_json_arr("items"), lambda child: child.wait_for_event("ready") and None, "child"
+    )
 
 
 @pytest.mark.usefixtures("processor")

@@ -6,6 +6,8 @@ from littlehorse.model import (
     ExternalEvent,
     ExternalEventDef,
     ExternalEventId,
+    LHStatus,
+    NodeRun,
     PutExternalEventRequest,
     VariableValue,
 )
@@ -19,7 +21,7 @@ from millpond.workflows.engine.handlers import interrupt
 from millpond.workflows.engine.keys import check_name, key_of, run_path
 from millpond.workflows.engine.limits import VALUE_BYTES_MAX
 from millpond.workflows.engine.metadata.struct_values import settled
-from millpond.workflows.engine.runs import TERMINAL, load
+from millpond.workflows.engine.runs import TERMINAL, Run, load
 from millpond.workflows.engine.values.conversions import coerced, type_name, value_type_name
 from millpond.workflows.engine.work import Work
 
@@ -63,8 +65,24 @@ def store_event(work: Work, event: ExternalEvent, definition: ExternalEventDef |
         if event.HasField("thread_run_number"):
             run.awake.wake([event.thread_run_number])
         else:
-            run.awake.wake_if(run.facts.awaiting.get(event.id.external_event_def_id.name, frozenset()))
+            run.awake.wake(_taker(run, event))
         advance(run, ())
+
+
+def _taker(run: Run, event: ExternalEvent) -> list[int]:
+    """The first thread that waits for an event which is for any: it takes it, and the others need not be looked at."""
+    specs = run.facts.awaiting.get(event.id.external_event_def_id.name, frozenset())
+    for number, thread in sorted(run.threads.items()):
+        moves = thread.status == LHStatus.RUNNING and thread.thread_spec_name in specs
+        if moves and _takes(run.node_run(thread), event):
+            return [number]
+    return []
+
+
+def _takes(row: NodeRun, event: ExternalEvent) -> bool:
+    if row.status != LHStatus.RUNNING or row.external_event.external_event_def_id != event.id.external_event_def_id:
+        return False
+    return not event.HasField("node_run_position") or event.node_run_position == row.id.position
 
 
 def event_expired(work: Work, request: EventExpired) -> None:
