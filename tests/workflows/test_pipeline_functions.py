@@ -19,7 +19,7 @@ from millpond.cli.main import app
 from millpond.cli.workflows.server import connected
 from millpond.errors import Invalid, MillpondError
 from millpond.pipelines import check, item, load, notify, pipeline, python, retain, shell, sql
-from millpond.pipelines.plan import drawn, drawn_svg
+from millpond.pipelines.plan import drawn, drawn_svg, shown_plan
 from millpond.pipelines.programs import pipelines_of, read_program
 from millpond.pipelines.values import filled, template_of
 from tests.rings.forked import Command, run
@@ -459,6 +459,7 @@ def test_a_pipeline_within_another_joins_its_plan_and_is_drawn() -> None:
         python(template_of, token, needs=first, name="last")
 
     assert declared(after).plan.steps[1].needs == ("sql",) and "hunter22" not in next(drawn(declared(after).plan))
+    assert "hunter22" not in str(shown_plan(declared(after).plan)) and "hunter22" in str(declared(after).plan)
     plan = declared(outer).plan
     assert [(step.name, step.takes()) for step in plan.steps] == [("inner_rows", ()), ("last", ("inner_rows",))]
     assert [line.strip() for line in drawn(plan)][-1] == "└─ last  [sql, if]  ◀ inner_rows"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from millpond.errors import Invalid
@@ -17,7 +17,17 @@ from millpond.pipelines.values import leaves_in, names_in
 from millpond.workflows.engine.cron import MISSED, Cron, is_data, next_instant, parse_cron, zone_of
 from millpond.workflows.engine.pipeline_starts import NAME_OF_SECRET
 
-__all__ = ("ALERTED", "Parameter", "Plan", "PlannedStep", "check_plan", "cron_words", "drawn", "drawn_svg")
+__all__ = (
+    "ALERTED",
+    "Parameter",
+    "Plan",
+    "PlannedStep",
+    "check_plan",
+    "cron_words",
+    "drawn",
+    "drawn_svg",
+    "shown_plan",
+)
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,60}")
 RESERVED = ("run", "failure")
@@ -160,9 +170,18 @@ def _check_fields(plan: Plan, step: PlannedStep) -> None:
 # -- drawings -----------------------------------------------------------------------------------------
 
 
+def shown_plan(plan: Plan) -> Plan:
+    """The plan without defaults whose names say that they are secrets."""
+    hidden = (
+        replace(own, default="***") if own.default is not None and NAME_OF_SECRET.search(own.name) else own
+        for own in plan.parameters
+    )
+    return replace(plan, parameters=tuple(hidden))
+
+
 def drawn(plan: Plan) -> Iterator[str]:
     """The plan and its graph, as lines for a terminal."""
-    yield f"{plan.name}({', '.join(_shown(parameter) for parameter in plan.parameters)})"
+    yield f"{plan.name}({', '.join(_shown(parameter) for parameter in shown_plan(plan).parameters)})"
     if (cron := plan.cron()) is not None:
         yield f"  {'at ' * (not cron.on)}{cron_words(cron)}"
     for number, step in enumerate((*plan.steps, *plan.on_failure), 1):
@@ -178,8 +197,7 @@ def _shown(parameter: Parameter) -> str:
     text = f"{parameter.name}: {parameter.type}"
     if parameter.computed:
         return f"{text} = {parameter.default}()"
-    default = "***" if NAME_OF_SECRET.search(parameter.name) else parameter.default
-    return text if parameter.required else f"{text} = {default}"
+    return text if parameter.required else f"{text} = {parameter.default}"
 
 
 def cron_words(cron: Cron | None) -> str:

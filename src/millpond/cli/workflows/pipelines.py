@@ -37,13 +37,13 @@ def show(
     from pathlib import Path
 
     from millpond.json_forms import plain
-    from millpond.pipelines.plan import drawn, drawn_svg
+    from millpond.pipelines.plan import drawn, drawn_svg, shown_plan
 
     _, declared = declared_of(file, which)
     if svg is not None:
         Path(svg).write_text(drawn_svg(declared.plan))
     if json:
-        console.print_json(plain(declared.plan))
+        console.print_json(plain(shown_plan(declared.plan)))
     else:
         console.say("\n".join(drawn(declared.plan)))
 
