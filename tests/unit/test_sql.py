@@ -217,7 +217,7 @@ def test_a_query_keeps_what_it_spills_and_no_secrets(pond: Pond) -> None:
     asked = (
         "select value from duckdb_settings() where name in ('temp_directory', 'allow_persistent_secrets') order by name"
     )
-    secrets, spilled = pond.sql(asked).column("value").to_pylist()
+    secrets, spilled = pond.sql(query).column("value").to_pylist()
     folder = Path(spilled)
     assert (secrets, folder.parent) == ("false", Path(gettempdir()))
     assert not folder.exists(), "it goes with the query"
