@@ -214,7 +214,7 @@ def test_a_query_that_has_enough_lets_go_of_the_map(tmp_path: Path) -> None:
 
 
 def test_a_query_keeps_what_it_spills_and_no_secrets(pond: Pond) -> None:
-    asked = (
+    query = (
         "select value from duckdb_settings() where name in ('temp_directory', 'allow_persistent_secrets') order by name"
     )
     secrets, spilled = pond.sql(query).column("value").to_pylist()
