@@ -119,7 +119,11 @@ def test_reasons_name_no_map_where_there_are_tokens(serve: Callable[..., Served]
     finding = Finding(map="payroll", node=node.url, state="differs", rows=1)
     node.node.comparing.differing = (finding,)
     assert b"maps that differ from the primary's: 1" in node.get("/readyz").body
-    paths = ("/readyz", "/v1/node", "/v1/maps/ours/get?key=a")
+    merger = node.node.merger.worker
+    merger.failure = Corrupt("the rows are damaged", kind="y", map="payroll")
+    merger._failed = (1, str(merger.failure))
+    assert b"the rows are damaged" in node.get("/readyz").body
+    paths = ("/healthz", "/readyz", "/v1/node", "/v1/maps/ours/get?key=a")
     for path in paths:
         answer = node.get(path, headers={"Authorization": "Bearer some"})
         assert b"payroll" not in answer.body, (path, answer.body)

@@ -9,17 +9,28 @@ import signal
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from millpond.copies.files import side_by_side
 from millpond.errors import Denied, Invalid, MillpondError, NotFound, Unavailable, Uncertain
 from millpond.stores.files import unfinished_file
 from millpond.stores.memory import MemorySpace
-from millpond.stores.objects import FolderObjects, MemoryObjects, ObjectStore, open_objects, presign, sweep_partial
+from millpond.stores.objects import (
+    FolderObjects,
+    MemoryObjects,
+    ObjectInfo,
+    ObjectStore,
+    open_objects,
+    presign,
+    sweep_partial,
+)
 from millpond.versions.repositories import Repositories
 from tests.harness.interleaving.stores import PassingClock
 from tests.harness.lossy_objects import LossyObjects
@@ -379,3 +390,22 @@ def test_a_name_is_an_object_or_a_folder(tmp_path: Path) -> None:
         folder.get("a/b/c")
     folder.delete("a")
     assert text(folder.get("a/b")) == b"1"
+
+
+@given(st.dictionaries(st.text("ab/c", min_size=1), st.integers(0, 2)),
+       st.dictionaries(st.text("ab/c", min_size=1), st.integers(0, 2)))  # fmt: skip
+def test_two_listings_are_compared_without_being_held(there: dict[str, int], here: dict[str, int]) -> None:
+    wanted = ""
+
+    def listed_there() -> Iterator[ObjectInfo]:
+        nonlocal wanted
+        for wanted in sorted(there):
+            yield ObjectInfo(wanted, there[wanted])
+
+    def listed_here() -> Iterator[ObjectInfo]:
+        for name in sorted(here):
+            yield ObjectInfo(name, here[name])
+            assert name < wanted, "it was gone beyond"
+
+    for named, is_held in side_by_side(listed_there(), listed_here()):
+        assert is_held == (here.get(named.name) == named.size)

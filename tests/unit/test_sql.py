@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from tempfile import gettempdir
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -15,7 +17,6 @@ from millpond.maps.model.columns import INSTANT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from millpond import Map, Pond
 
@@ -210,3 +211,13 @@ def test_a_query_that_has_enough_lets_go_of_the_map(tmp_path: Path) -> None:
         with many.shard.view() as view:
             assert view.generation.env is not None
             assert sum(view.generation.env._open.values()) == 1, "of all transactions, this test's own is left"
+
+
+def test_a_query_keeps_what_it_spills_and_no_secrets(pond: Pond) -> None:
+    query = (
+        "select value from duckdb_settings() where name in ('temp_directory', 'allow_persistent_secrets') order by name"
+    )
+    secrets, spilled = pond.sql(query).column("value").to_pylist()
+    folder = Path(spilled)
+    assert (secrets, folder.parent) == ("false", Path(gettempdir()))
+    assert not folder.exists(), "it goes with the query"

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
     from millpond.kernel.space import ReadTransaction, Transaction
     from millpond.pond import Pond
-    from millpond.stores.objects import FolderObjects, Objects
+    from millpond.stores.objects import FolderObjects, ObjectInfo, Objects
 
-__all__ = ("Secured", "Sent", "copy_objects", "copy_snapshots", "held_files", "named_manifests")
+__all__ = ("Secured", "Sent", "copy_objects", "copy_snapshots", "held_files", "named_manifests", "side_by_side")
 
 _WAY_OUT = "restore the source from a copy; 'millpond verify' names all that is damaged"
 
@@ -119,15 +119,24 @@ def copy_snapshots(
             step("copy.snapshot_sent")
 
 
+def side_by_side(there: Iterable[ObjectInfo], here: Iterable[ObjectInfo]) -> Iterator[tuple[ObjectInfo, bool]]:
+    """Each object of one listing, and if another has it, too; both ascend, and neither is held in memory."""
+    others = iter(here)
+    other = next(others, None)
+    for named in there:
+        while other is not None and other.name < named.name:
+            other = next(others, None)
+        yield named, other == named
+
+
 def copy_objects(source: Pond, target: Pond, sent: Sent) -> None:
     """Bring the objects of all repositories: what has a name never changes.
 
     Raises: `NotFound` for one that was collected meanwhile; `Unavailable`, `Denied`.
     """
     there, here = open_objects(source.place.repositories), open_objects(target.place.repositories)
-    held = {named.name: named.size for named in here.list()}
-    for named in there.list():
-        if held.get(named.name) == named.size:
+    for named, is_held in side_by_side(there.list(), here.list()):
+        if is_held:
             sent.add(0, 0, reused=1)
             continue
         here.put_stream(named.name, object_chunks(there, named.name))

@@ -35,7 +35,7 @@ from millpond.maps.inputs.key_columns import is_utf8
 from millpond.maps.inputs.spans import coarser
 from millpond.maps.model.catalogue import near_names, no_such_map
 from millpond.maps.model.columns import INSTANT, MOMENT, askable_schema
-from millpond.maps.model.table_query import LOCKED
+from millpond.maps.model.table_query import LOCKED, connected
 from millpond.maps.snapshots.snapshot import answer_type
 from millpond.maps.sql_keys import add_macro, check_plan, instants_of_numbers
 from millpond.times.instants import clear_instant, parse_instant
@@ -166,7 +166,7 @@ def query(
     if known_at is not None:
         moment = clear_instant(parse_instant(known_at))
         maps = {name: _MapThen(pond_map, moment) for name, pond_map in maps.items()}
-    with duckdb.connect(config=LOCKED | ({} if bounds is None else bounds.settings)) as connection:
+    with connected(LOCKED | ({} if bounds is None else bounds.settings)) as connection:
         connection.execute("set timezone = 'UTC'")
         run = _Run(maps, clear_instant(pond.clock.now_ms()))
         try:

@@ -249,8 +249,9 @@ class Node:
             return reasons + faults  # what follows would ask the bucket
         if self.started and not self.merger.worker.alive and not self.stopping:
             reasons.append("the merger has ended")
-        if self.merger.worker.failure is not None:
-            reasons.append(f"the merger cannot see what waits: {self.merger.worker.failure}")
+        if (failure := self.merger.worker.failure) is not None:  # everybody may see it: it names no map
+            reason = failure.message if isinstance(failure, MillpondError) else type(failure).__name__
+            reasons.append(f"the merger cannot see what waits: {reason}")
         unready = self.follower.soundness.unready()
         if self.drain.active:
             reasons.append("it is drained")

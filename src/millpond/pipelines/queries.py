@@ -12,6 +12,7 @@ import msgspec
 
 from millpond.clock import SystemClock
 from millpond.errors import Invalid
+from millpond.maps.model.table_query import connected
 from millpond.pipelines.reads import map_of
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def query_rows(
     failures = list[list[BaseException]]()
     parameters = {name: _typed(value) for name, value in inputs.items() if not is_table(value)}
     try:
-        with duckdb.connect(config={"threads": 2}) as connection:
+        with connected({"threads": 2}) as connection:
             connection.execute("set timezone = 'UTC'")
             tables = {name: value for name, value in inputs.items() if is_table(value)}
             for name, value in {**{str(own["map"]): own for own in maps}, **tables}.items():

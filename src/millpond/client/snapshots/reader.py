@@ -186,7 +186,7 @@ class SnapshotReader:
         if running is not None and not fresh:
             return running
         begun = self._running = _Fetch(fresh)
-        begin_thread(f"snapshot-{self.request.map}", partial(self._run, begun, running))
+        begin_thread("snapshot", partial(self._run, begun, running))
         return begun
 
     def _run(self, fetch: _Fetch, before: _Fetch | None) -> None:

@@ -170,7 +170,7 @@ class Followers:
                 listener = self._listeners.get(address)
                 if listener is None:
                     listener = self._listeners[address] = _Listener(self._new_pubsub(address))
-                    begin_thread(f"events-{address}", partial(self._run, address, listener))
+                    begin_thread("events-redis", partial(self._run, address, listener))
                 _subscribe(listener, keys.head)
 
     def _new_pubsub(self, address: Address) -> redis.client.PubSub:

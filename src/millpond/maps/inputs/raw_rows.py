@@ -24,7 +24,7 @@ from millpond.arrays.row_digest import digest_of_rows
 from millpond.errors import Invalid
 from millpond.maps.inputs.faults import Faults
 from millpond.maps.inputs.mapping import find_columns
-from millpond.maps.model.table_query import LOCKED, ROW, table_query
+from millpond.maps.model.table_query import LOCKED, ROW, connected, table_query
 
 if TYPE_CHECKING:
     from millpond.maps.inputs.mapping import ColumnMapping
@@ -60,7 +60,7 @@ def events_of(batch: pa.RecordBatch, definition: MapDefinition, columns: ColumnM
     columns_of = [pa.array(np.arange(batch.num_rows)), *(batch.column(source) for source in sources)]
     raw = pa.Table.from_arrays(columns_of, names=[ROW, *names])
     faults = Faults(batch.num_rows)
-    with duckdb.connect(config={**LOCKED, "threads": 1}) as connection:
+    with connected({**LOCKED, "threads": 1}) as connection:
         connection.execute("set timezone = $1", [definition.aggregation.time_zone])
         evaluating = _Evaluating(connection, raw, definition, faults)
         tables = evaluating.rows(0, len(raw)) or evaluating.rows(0, 0)

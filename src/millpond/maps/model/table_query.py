@@ -31,8 +31,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from millpond.errors import Invalid
@@ -41,7 +43,7 @@ from millpond.json_forms import parse_object, to_json
 if TYPE_CHECKING:
     import duckdb
 
-__all__ = ("LOCKED", "ROW", "Measure", "TableQuery", "table_query")
+__all__ = ("LOCKED", "ROW", "Measure", "TableQuery", "connected", "table_query")
 
 LOCKED: dict[str, str | bool | int | float | list[str]] = {
     "enable_external_access": "false", "autoload_known_extensions": "false", "autoinstall_known_extensions": "false",
@@ -124,6 +126,17 @@ class TableQuery:
 
 def _refused(message: str, hint: str, **values: Any) -> Invalid:
     return Invalid(message, kind="table_query", hint=hint, **values)
+
+
+@contextmanager
+def connected(settings: Mapping[str, Any]) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A DuckDB that spills into a folder of its own, which goes with it: by itself it would into the working folder."""
+    import duckdb
+
+    with TemporaryDirectory(prefix="millpond-sql-") as folder:
+        own = {"temp_directory": folder, "allow_persistent_secrets": "false"}
+        with duckdb.connect(config={**settings, **own}) as connection:
+            yield connection
 
 
 @lru_cache(maxsize=64)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Any
 
 import msgspec
@@ -101,7 +102,8 @@ def routes(node: Node) -> Routes:
     @router.head("/healthz", EVERYBODY, hidden=True)
     @router.get("/healthz", EVERYBODY, summary="Whether the process answers", answer=Alive)
     async def healthz() -> dict[str, Any]:
-        return {"status": "ok", "workers": relative([plain(worker) for worker in workers()], node.pond.folder)}
+        # Everybody may ask: failures, which may name maps, are told by /v1/jobs.
+        return {"status": "ok", "workers": [plain(replace(worker, failure=None)) for worker in workers()]}
 
     @router.head("/readyz", EVERYBODY, hidden=True)
     @router.get("/readyz", EVERYBODY, summary="Whether the node may be sent work", answer=Ready,
