@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from tempfile import TemporaryDirectory
@@ -130,13 +130,17 @@ def _refused(message: str, hint: str, **values: Any) -> Invalid:
 
 @contextmanager
 def connected(settings: Mapping[str, Any]) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A DuckDB that spills into a folder of its own, which goes with it: by itself it would into the working folder."""
+    """A DuckDB that spills into a folder of its own, which goes with it: by itself it would into the working folder.
+
+    One whose settings name a `temp_directory` spills there, or, where that is empty, nowhere.
+    """
     import duckdb
 
-    with TemporaryDirectory(prefix="millpond-sql-") as folder:
-        own = {"temp_directory": folder, "allow_persistent_secrets": "false"}
-        with duckdb.connect(config={**settings, **own}) as connection:
-            yield connection
+    own = {"allow_persistent_secrets": "false", **settings}
+    with ExitStack() as opened:
+        if "temp_directory" not in own:
+            own["temp_directory"] = opened.enter_context(TemporaryDirectory(prefix="millpond-sql-"))
+        yield opened.enter_context(duckdb.connect(config=own))
 
 
 @lru_cache(maxsize=64)
