@@ -105,8 +105,8 @@ def allowed(bearer: Bearer, needs: RouteNeeds, map: str, path: str) -> bool:
             return bearer.may(needs.right, None)
         case On.BODY_MAPS if path.startswith("/v1/loads"):
             return somewhere  # of other maps' parts it says that they are absent
-        case On.STREAM | On.JOB_SET | On.ANY_STREAM:
-            return bearer.may(needs.right, None)  # a pattern of maps opens no stream
+        case On.STREAM | On.JOB_SET | On.ANY_STREAM | On.TENANT | On.ANY_TENANT:
+            return bearer.may(needs.right, None)  # a pattern of maps opens no stream and no tenant
         case On.MAP | On.HEADER_MAP | On.BODY_MAPS:
             return on_map
         case On.QUERY_MAP | On.QUERY_MAP_OR_POND if "?map=" in path:
