@@ -17,6 +17,7 @@ from millpond.kernel.steps import listening
 from millpond.maps.loads.bucket_place import BucketPlace
 from millpond.testing.faults import KILL_AT, STEPS_LOG, occurrences
 from tests.clients.conftest import serving
+from tests.harness.interleaving.stores import PassingClock
 from tests.rings.forked import run_python
 from tests.rings.sampling import drawn
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from millpond import Pond
+    from millpond.clock import Clock
     from tests.s3_server import S3Server
 
 pytestmark = pytest.mark.usefixtures("process")
@@ -42,8 +44,8 @@ def url(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     return f"{s3_server.make_bucket(f'copies-{os.getpid()}-{next(_NUMBERS)}')}/pond"
 
 
-def opened(where: object) -> Pond:
-    pond = millpond.open(str(where))
+def opened(where: object, clock: Clock | None = None) -> Pond:
+    pond = millpond.open(str(where), **({} if clock is None else {"clock": clock}))
     assert isinstance(pond, millpond.Pond)
     return pond
 
@@ -252,6 +254,49 @@ def test_a_collection_that_came_between_sends_what_it_took_once_more(url: str, t
     assert steps.count("copy.files_sent") == 2
     with opened(url) as pond:
         assert said(pond) == expected
+
+
+def test_no_collection_takes_objects_before_their_rows_come(tmp_path: Path) -> None:
+    """They have the names, and so the ages, that they have in the source."""
+    one, two, clock = tmp_path / "one", tmp_path / "two", PassingClock(1_700_000_000_000)
+    with opened(one, clock) as pond:
+        pond.repositories.create("files").branch("main").put("a", b"first")
+    millpond.copy(one, two)
+    with opened(one, clock) as pond:
+        pond.repository("files").branch("main").put("b", b"second")
+    refused: list[str] = []
+
+    def collect(name: str) -> None:
+        if name == "copy.files_sent":
+            with opened(two) as pond, pytest.raises(Conflict) as caught:
+                pond.repository("files").collect()
+            refused.append(caught.value.kind)
+
+    with listening(collect):
+        millpond.copy(one, two)
+    assert refused == ["copy_running"]
+    with opened(two) as pond:
+        assert [pond.repository("files").branch("main").get(path) for path in "ab"] == [b"first", b"second"]
+        pond.repository("files").collect()
+        assert pond.repository("files").branch("main").get("b") == b"second"
+
+
+def test_a_collection_that_marked_before_a_copy_deletes_nothing_after_it(tmp_path: Path) -> None:
+    one, two, clock = tmp_path / "one", tmp_path / "two", PassingClock(1_700_000_000_000)
+    with opened(one, clock) as pond:
+        pond.repositories.create("files").branch("main").put("a", b"first")
+    millpond.copy(one, two)
+    with opened(one, clock) as pond:
+        pond.repository("files").branch("main").put("b", b"second")
+    with (
+        opened(two) as pond,
+        listening(lambda name: millpond.copy(one, two) if name == "collect.marked" else None),
+        pytest.raises(Conflict) as caught,
+    ):
+        pond.repository("files").collect()
+    assert caught.value.kind == "copy_running"
+    with opened(two) as pond:
+        assert pond.repository("files").branch("main").get("b") == b"second"
 
 
 def test_a_target_that_holds_only_events_is_not_written_over(tmp_path: Path) -> None:

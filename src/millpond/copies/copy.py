@@ -112,7 +112,7 @@ def _copied(
         tx = held.enter_context(source.space.read())
         rows = MapsByName(tx, definitions) if names else WholePond(tx, source)
         rows.check(target)
-        rows.begin(target)
+        held.enter_context(rows.begin(target))
         sent, manifests = Sent(advance), rows.manifests()
         for folder in manifests:  # what comes is nobody's until the rows are there
             held.enter_context(held_files(target, folder))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -61,8 +62,9 @@ class MapsByName:
             raise Conflict("the map was changed since it was copied", kind="copy_target_changed", map=name,
                            hint="drop or rename it first")  # fmt: skip
 
-    def begin(self, target: Pond) -> None:
+    def begin(self, target: Pond) -> AbstractContextManager[None]:
         """Nothing: files are held while they come."""
+        return nullcontext()
 
     def bring(self, target: Pond, sent: Sent) -> None:
         """Nothing: maps have files alone."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
@@ -10,10 +11,11 @@ from typing import TYPE_CHECKING
 
 from millpond.copies.files import Secured, Sent, copy_objects, named_manifests
 from millpond.copies.streams import Streams, state_of_streams
-from millpond.errors import Conflict, Invalid
+from millpond.errors import Conflict, Invalid, MillpondError
 from millpond.events.keyspaces import PLACE as EVENTS_PLACE
 from millpond.kernel.keyspace import REGISTRY, Scope
 from millpond.kernel.scans import put_rows
+from millpond.kernel.worker import repeating
 from millpond.maps.log.log import head_of
 from millpond.maps.model.keyspaces import (
     ALERTS,
@@ -28,6 +30,7 @@ from millpond.maps.model.keyspaces import (
     POND_ID,
     SNAPSHOT,
 )
+from millpond.versions.copying import COPYING_SECONDS, begin_copying, end_copying, is_copying
 from millpond.versions.keyspaces import (
     BRANCH,
     CLEARED,
@@ -44,6 +47,8 @@ from millpond.versions.keyspaces import (
 from millpond.workflows.keyspaces import INITIALIZED, OWNER
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from millpond.kernel.space import ReadTransaction, Transaction
     from millpond.pond import Pond
 
@@ -77,6 +82,10 @@ class WholePond:
     source: Pond
 
     @cached_property
+    def _holder(self) -> str:
+        return self.source.clock.random_id()
+
+    @cached_property
     def _streams(self) -> Streams:
         return Streams(self.tx, self.source)
 
@@ -107,12 +116,28 @@ class WholePond:
             raise Conflict("the target was changed since it was copied", kind="copy_target_changed", pond=where,
                            hint="copy to another place, or copy maps by name: maps=['NAME']")  # fmt: skip
 
-    def begin(self, target: Pond) -> None:
-        """Mark a target that is empty, so that no files of it are taken for those of dropped maps."""
+    @contextmanager
+    def begin(self, target: Pond) -> Iterator[None]:
+        """Mark a target that is empty, so that no files of it are taken for those of dropped maps; and keep its
+        repositories from being collected as long as this lasts.
+        """
 
         def act(tx: Transaction) -> None:
             if tx.get(COPIED.packed) is None:
                 tx.put(COPIED.packed, COPY_BEGUN)
+
+        target.space.write(act)
+        with repeating("the lease of a copy", lambda: self._renew(target), COPYING_SECONDS / 6, target.clock):
+            try:
+                yield
+            finally:
+                with suppress(MillpondError):  # it ends by itself
+                    target.space.write(lambda tx: end_copying(tx, self._holder))
+
+    def _renew(self, target: Pond) -> None:
+        def act(tx: Transaction) -> None:
+            if is_copying(tx, self._holder):
+                begin_copying(tx, self._holder, target.clock)
 
         target.space.write(act)
 
@@ -122,6 +147,8 @@ class WholePond:
 
     def bring(self, target: Pond, sent: Sent) -> None:
         """Bring what the rows name beside the files of maps: objects of repositories, and of events."""
+        # Before it is listed what is there.
+        target.space.write(lambda tx: begin_copying(tx, self._holder, target.clock))
         if next(self.tx.keys(REPOSITORY.range()), None) is not None:
             copy_objects(self.source, target, sent)
         self._streams.bring(target, sent)
@@ -134,7 +161,7 @@ class WholePond:
 
         def act(tx: Transaction) -> bool:
             self._check(tx, target)
-            if not (secured.stay(tx) and self._streams.are_there(tx)):
+            if not (secured.stay(tx) and self._streams.are_there(tx) and is_copying(tx, self._holder)):
                 return False
             for keyspace in _TAKEN:
                 tx.delete_range(keyspace.range())

@@ -18,8 +18,9 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Protocol
 
@@ -31,6 +32,7 @@ from millpond.arrays.xxh3 import hash_keys
 from millpond.errors import Invalid
 from millpond.kernel.steps import step
 from millpond.ranges import RangeEntry, index_name, open_range, range_name
+from millpond.versions.copying import check_undisturbed, free_term
 from millpond.versions.graph.commits import Commit, read_commits
 from millpond.versions.imports.jobs import end_dead_imports, running_imports
 from millpond.versions.keyspaces import BRANCH, TAG, UPLOAD
@@ -165,9 +167,9 @@ class Work(Protocol):
     def mark(self, trees: set[str], branches: dict[str, BranchRecord]) -> None:
         """Note all that these indexes and the tokens of these branches name as needed."""
 
-    def sweep(self, before: int, uploads: Container[str], garbage: Garbage) -> None:
+    def sweep(self, before: int, uploads: Container[str], garbage: Garbage, check: Callable[[], None]) -> None:
         """Count the objects older than `before` that are not needed and belong to no upload; delete them, unless the
-        collection is a dry run.
+        collection is a dry run. `check` is called before some are deleted, and raises when none may be any more.
         """
 
 
@@ -194,21 +196,23 @@ def collect(
     `grace_ms` is to be longer than any upload takes until it is staged: it may await a collection that died for
     `COLLECTING_SECONDS`. Where another collection took files of a state that was being marked, marking begins anew.
 
-    Raises: `Conflict` when another collection deletes; `NotFound`, `Corrupt` for ranges: nothing is deleted then.
+    Raises: `Conflict` when another collection deletes, or a copy comes; `NotFound`, `Corrupt` for ranges: nothing is
+    deleted then.
     """
     work = work or LocalWork(site)
     before = site.clock.now_ms() - grace_ms
     if not dry_run:
         end_dead_imports(site)
         _end_uploads(site)
+    check = partial(check_undisturbed, site.space, 0 if dry_run else free_term(site.space, site.clock))
     state, active, needed = steadily(lambda: _mark(site, work))
     garbage = Garbage(dry_run, len(active), len(state.commits) - len(active))
     step("collect.marked")
     if not state.branches:  # a bare repository, which waits for a restore of what lies in its namespace
         return garbage
-    work.sweep(before, state.uploads, garbage)
+    work.sweep(before, state.uploads, garbage, check)
     if not state.importing:
-        _collect_ranges(site, state, needed, garbage, grace_ms if readers_ms is None else readers_ms)
+        _collect_ranges(site, state, needed, garbage, grace_ms if readers_ms is None else readers_ms, check)
     _collect_scratch(site, before, garbage)
     return garbage
 
@@ -280,7 +284,7 @@ class LocalWork:
                     yield entry
                     self._ranges.add(entry.id)  # now its objects are noted, and not when it was missing
 
-    def sweep(self, before: int, uploads: Container[str], garbage: Garbage) -> None:
+    def sweep(self, before: int, uploads: Container[str], garbage: Garbage, check: Callable[[], None]) -> None:
         """Go through the objects of the namespace."""
         data = self._site.data
         for infos in _blocks(old_objects(data.list(DATA, prefix=f"{DATA}/"), before, uploads)):
@@ -291,6 +295,7 @@ class LocalWork:
             garbage.objects += len(unneeded)
             garbage.object_bytes += sum(info.size for info in unneeded)
             if not garbage.dry_run and unneeded:
+                check()
                 data.delete(*(info.name for info in unneeded))
                 step("collect.objects_deleted")
 
@@ -335,7 +340,9 @@ def _blocks(infos: Iterator[ObjectInfo]) -> Iterator[list[ObjectInfo]]:
         yield block
 
 
-def _collect_ranges(site: Site, state: Marked, needed: set[str], garbage: Garbage, grace_ms: int) -> None:
+def _collect_ranges(
+    site: Site, state: Marked, needed: set[str], garbage: Garbage, grace_ms: int, check: Callable[[], None]
+) -> None:
     """Delete ranges and indexes that no row has named for the grace time; those that were named meanwhile stay."""
     unreferenced = Unneeded.of(
         site,
@@ -346,11 +353,13 @@ def _collect_ranges(site: Site, state: Marked, needed: set[str], garbage: Garbag
     if garbage.dry_run:
         _count(garbage, due)
         return
-    gone = _delete_ranges(site, state, garbage, due) if due else []
+    gone = _delete_ranges(site, state, garbage, due, check) if due else []
     unreferenced.note(site, gone)
 
 
-def _delete_ranges(site: Site, state: Marked, garbage: Garbage, unneeded: list[str]) -> list[str]:
+def _delete_ranges(
+    site: Site, state: Marked, garbage: Garbage, unneeded: list[str], check: Callable[[], None]
+) -> list[str]:
     """Delete files, but those that were named meanwhile; the names that need no other look."""
     gone: list[str] = []
     lease = begin_collecting(site)
@@ -368,6 +377,7 @@ def _delete_ranges(site: Site, state: Marked, garbage: Garbage, unneeded: list[s
             if held is None:
                 break  # the next collection goes on
             lease = held
+            check()
             block = unneeded[at : at + size]
             names = [name for name in block if name not in needed]
             site.ranges.delete(*names)

@@ -9,6 +9,7 @@ __all__ = (
     "CLEARED",
     "COLLECTION",
     "COMMIT",
+    "COPYING",
     "DELETED",
     "DROPPED",
     "IMPORT",
@@ -60,6 +61,10 @@ DELETED = REGISTRY.register(
 COLLECTION = REGISTRY.register(
     "versions", "collection", ("repository uid",), _FOLDER, "JSON",
     "the number of garbage collections of a repository, and until when one may delete",
+)  # fmt: skip
+COPYING = REGISTRY.register(
+    "versions", "copying", (), _FOLDER, "JSON",
+    "the number of copies that came into the pond, and until when one brings objects of repositories",
 )  # fmt: skip
 TURN = REGISTRY.register(
     "versions", "turn", ("repository uid", "branch"), _FOLDER, "JSON",

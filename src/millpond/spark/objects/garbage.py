@@ -113,7 +113,7 @@ class _SparkWork:
         self._seen |= entries.keys()
         return fresh
 
-    def sweep(self, before: int, uploads: Container[str], garbage: Garbage) -> None:
+    def sweep(self, before: int, uploads: Container[str], garbage: Garbage, check: Callable[[], None]) -> None:
         """List on the executors, join, and delete there what is left."""
         data = self._site.data
         folders = [(folder,) for folder in data.level(DATA).prefixes]
@@ -135,6 +135,7 @@ class _SparkWork:
         if self._report is not None:
             unneeded.write.mode("overwrite").parquet(self._report)
         if not garbage.dry_run:
+            check()
             unneeded.mapInArrow(_deleted(data), "deleted long").agg({"deleted": "sum"}).collect()
 
 
