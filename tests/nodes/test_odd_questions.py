@@ -45,8 +45,6 @@ QUESTIONS = [
     ("POST", "times/scan", {"where": [["key", "in", "abc"]]}, "condition"),
     ("POST", "times/scan", {"where": [["key", "=", HALF]]}, "condition_value"),
     ("POST", "times/scan", {"where": f"key = '{HALF}'"}, "condition_value"),
-    ("POST", "times/scan", {"where": "value = 99999999999999999999"}, "condition_value"),
-    ("POST", "ranges/scan", {"where": [["key_start", ">", 1 << 64]]}, "condition_value"),
     ("POST", "times/scan", {"where": "(" * 20_000}, "condition"),
     ("POST", "times/scan", {"where": "not " * 20_000 + "key = 'a'"}, "condition"),
     ("POST", "times/scan", {"where": " and ".join(["key = 'a'"] * 20_000)}, "condition_large"),
@@ -75,6 +73,9 @@ def test_odd_questions_are_refused_with_a_way_out(node: Any) -> None:
             wrong.append((path[:60], str(body)[:60], response.status, error))
     assert not wrong
     assert node.get("/v1/maps/ranges/get?key=" + "9" * 5000).json()["found"] is False
+    for path, where in (("times", "value = 99999999999999999999"), ("ranges", [["key_start", ">", 1 << 64]])):
+        with pa.ipc.open_stream(node.post(f"/v1/maps/{path}/scan", {"where": where}).body) as found:
+            assert found.read_all().num_rows == 0, "no row has such a number"
     most = " and ".join(["key = 'a'"] * TESTS_MAX)
     assert node.post("/v1/maps/times/scan", {"where": most}).status == 200, "so many are worked through"
     assert node.post("/v1/maps/times/scan", {"where": "(" * 49 + "key = 'a'" + ")" * 49}).status == 200

@@ -168,7 +168,9 @@ class _Measured(io.RawIOBase):
             _check_size(self._bytes_max, body_bytes)
             message = b"".join((head, metadata, self._file.read(max(body_bytes, 0))))
             self._measure(pa.ipc.read_message(pa.py_buffer(message)))
-        except struct.error as error:
+        except Invalid:
+            raise
+        except (struct.error, ValueError) as error:
             raise pa.ArrowInvalid(str(error)) from error
         return message
 
