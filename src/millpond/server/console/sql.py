@@ -81,7 +81,7 @@ def routes(node: Node) -> Routes:
             else:
                 prepare()
         except MillpondError as error:
-            values["error"] = error.message + "".join(f". {key}: {text}" for key, text in error.values.items())
+            values["error"] = str(error)
         return answered(request, "sql", values, {"charts": _charts(values["result"])})
 
     @router.get("/export", _NEEDS, summary="The rows of a query as a file")
