@@ -212,7 +212,9 @@ class _Merging:
             self._position = -1
             return _merge(node, position, stopping)
         if position != self._position:
-            self._position, self._last = position, _last_merge(node)
+            status = node.merger.status()
+            told = not any(row["working"] for row in status)
+            self._position, self._last = position if told else -1, _last_merge(status)
         return Outcome(self._last, {"parts": 0, "rows": 0, "parts_queued": 0})
 
 
@@ -229,8 +231,8 @@ def _merge(node: JobContext, position: int, stopping: threading.Event) -> Outcom
     return Outcome(summary, merged | {"parts_queued": after["parts"]}, tuple(faults))
 
 
-def _last_merge(node: JobContext) -> str:
-    done = [row for row in node.merger.status() if row["merged_ms"] is not None]
+def _last_merge(status: Sequence[Mapping[str, Any]]) -> str:
+    done = [row for row in status if row["merged_ms"] is not None]
     if not done:
         return "nothing waited"
     last = max(done, key=lambda row: row["merged_ms"])
