@@ -252,13 +252,13 @@ def test_a_clock_set_back_does_not_keep_a_snapshot_old(node: JobContext) -> None
     assert node.run("snapshot").summary == "froze 1 of 1 map"
 
 
-def wait_told(node: JobContext) -> None:
+def wait_settled(node: JobContext) -> None:
     """Wait until the merger has told of all that it did."""
 
-    def told() -> bool:
+    def settled() -> bool:
         return not any(row["working"] for row in node.merger.status())
 
-    assert node.merger.loads.changed.wait_for(told, node.clock.monotonic() + 60, bool)
+    assert node.merger.loads.changed.wait_for(settled, node.clock.monotonic() + 60, bool)
 
 
 def test_merging_reports_what_was_queued(node: JobContext) -> None:
@@ -272,7 +272,7 @@ def test_merging_reports_what_was_queued(node: JobContext) -> None:
     node.merger.start()
     done = node.run("merge").summary
     if done == "nothing waited":  # the merger was quicker, and had not told of it yet
-        wait_told(node)
+        wait_settled(node)
         done = node.run("merge").summary
     assert done in ("merged 1 part, 1 row", "nothing waited; last: 1 row of owner")
     assert made.get("car", at=moment(NOW)) == "ann"
@@ -293,7 +293,7 @@ def test_a_merge_is_told_once_the_merger_knows_of_it(node: JobContext, monkeypat
     node.pond.log.wait_applied(position, timeout=60)
     assert node.run("merge").summary == "nothing waited"
     may_tell.set()
-    wait_told(node)
+    wait_settled(node)
     assert node.run("merge").summary == "nothing waited; last: 1 row of owner"
 
 

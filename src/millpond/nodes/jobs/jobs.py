@@ -213,8 +213,8 @@ class _Merging:
             return _merge(node, position, stopping)
         if position != self._position:
             status = node.merger.status()
-            told = not any(row["working"] for row in status)
-            self._position, self._last = position if told else -1, _last_merge(status)
+            settled = not any(row["working"] for row in status)
+            self._position, self._last = position if settled else -1, _last_merge(status)
         return Outcome(self._last, {"parts": 0, "rows": 0, "parts_queued": 0})
 
 
