@@ -256,14 +256,20 @@ def test_a_collection_that_came_between_sends_what_it_took_once_more(url: str, t
         assert said(pond) == expected
 
 
-def test_no_collection_takes_objects_before_their_rows_come(tmp_path: Path) -> None:
-    """They have the names, and so the ages, that they have in the source."""
-    one, two, clock = tmp_path / "one", tmp_path / "two", PassingClock(1_700_000_000_000)
+def _copied_before(folder: Path) -> tuple[Path, Path]:
+    """A pond with objects, and a copy of it that lacks the newest."""
+    one, two, clock = folder / "one", folder / "two", PassingClock(1_700_000_000_000)
     with opened(one, clock) as pond:
         pond.repositories.create("files").branch("main").put("a", b"first")
     millpond.copy(one, two)
     with opened(one, clock) as pond:
         pond.repository("files").branch("main").put("b", b"second")
+    return one, two
+
+
+def test_no_collection_takes_objects_before_their_rows_come(tmp_path: Path) -> None:
+    """They have the names, and so the ages, that they have in the source."""
+    one, two = _copied_before(tmp_path)
     refused: list[str] = []
 
     def collect(name: str) -> None:
@@ -282,12 +288,7 @@ def test_no_collection_takes_objects_before_their_rows_come(tmp_path: Path) -> N
 
 
 def test_a_collection_that_marked_before_a_copy_deletes_nothing_after_it(tmp_path: Path) -> None:
-    one, two, clock = tmp_path / "one", tmp_path / "two", PassingClock(1_700_000_000_000)
-    with opened(one, clock) as pond:
-        pond.repositories.create("files").branch("main").put("a", b"first")
-    millpond.copy(one, two)
-    with opened(one, clock) as pond:
-        pond.repository("files").branch("main").put("b", b"second")
+    one, two = _copied_before(tmp_path)
     with (
         opened(two) as pond,
         listening(lambda name: millpond.copy(one, two) if name == "collect.marked" else None),

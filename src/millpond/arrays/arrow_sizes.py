@@ -43,7 +43,6 @@ _LENGTH, _NODES, _BUFFERS, _COMPRESSION = 0, 1, 2, 3  # fields of a RecordBatch
 _ID, _DATA, _IS_DELTA = 0, 1, 2  # fields of a DictionaryBatch
 _DICTIONARY_BATCH, _RECORD_BATCH = 2, 3
 _PAIR_BYTES = 16
-_LENGTH_BYTES = 8
 _NOT_COMPRESSED = -1
 
 

@@ -57,7 +57,6 @@ _TOKEN = re.compile(
 )
 _LISTS = re.compile(r"\b(show|information_schema|(duckdb|pg|sqlite|pragma)_\w+)\b", re.IGNORECASE)
 """Words of queries that may tell of tables which they do not name."""
-_LOOK_SECONDS = 0.1
 _READS = frozenset(("SELECT", "EXPLAIN", "MULTI"))  # PIVOT is a statement of several
 
 

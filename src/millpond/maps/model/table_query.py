@@ -77,7 +77,6 @@ _KNOWN = (
 )
 _EXAMPLE = "select origin as key, date_trunc('hour', departed) as time, count(*) as flights from events group by 1, 2"
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_SECOND = "1 second"
 
 
 @dataclass(frozen=True, slots=True)
