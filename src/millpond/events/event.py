@@ -12,6 +12,8 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import NamedTuple
 
+import msgspec
+
 from millpond.error_values import shown
 from millpond.errors import Invalid
 from millpond.events.ids import format_id
@@ -239,8 +241,7 @@ def _bad_event(reason: str, place: int, value: object) -> Invalid:
     return Invalid(f"an event cannot be stored: {reason}", kind="event_invalid", place=place, value=shown(value))
 
 
-@dataclass(frozen=True, slots=True)
-class Appended:
+class Appended(msgspec.Struct, frozen=True):
     """The outcome of a batch: how many events are new, how many were stored before, and the ids of the new ones.
 
     `last_id` of a batch that brought nothing is the last id of the stream, `first_id` is 0. Of a batch that was fenced

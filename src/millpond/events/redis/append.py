@@ -11,7 +11,6 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import chain, islice
 from typing import TYPE_CHECKING
 
@@ -25,7 +24,6 @@ from millpond.events.redis.shared_calls import (
     CALL_BYTES,
     FLIGHT_STREAMS,
     Form,
-    Share,
     deliver,
     delivery_numbers,
     row_numbers,
@@ -39,7 +37,7 @@ if TYPE_CHECKING:
     from millpond.events.names import StreamName
     from millpond.events.protocol import StreamRules
     from millpond.events.redis.connections import Argument
-    from millpond.events.redis.keys import Place
+    from millpond.events.redis.keys import Place, StreamKeys
     from millpond.events.redis.references import References
     from millpond.events.redis.servers import Servers
 
@@ -87,6 +85,29 @@ class _Delivery:
         return Appended(count, self.stored_before, number, number + count - 1)
 
 
+@dataclass(slots=True)
+class _Share:
+    """The deliveries of a stream in a call, as `Share`; and their answers."""
+
+    keys: StreamKeys
+    members: Sequence[_Delivery]
+    answers: Sequence[bytes] = ()
+
+    @property
+    def deliveries(self) -> int:
+        return len(self.members)
+
+    @property
+    def size(self) -> int:
+        return sum(delivery.size for delivery in self.members)
+
+    def arguments(self) -> Iterator[Argument]:
+        return chain.from_iterable(delivery.arguments for delivery in self.members)
+
+    def settle(self, answers: Sequence[bytes]) -> None:
+        self.answers = answers
+
+
 def append_batches(
     servers: Servers, references: References, place: Place, batches: Sequence[EventBatch], now_ms: int,
     rules: StreamRules,
@@ -101,10 +122,10 @@ def append_batches(
     queues = {stream: deque(map(_Delivery, members)) for stream, members in _checked(batches).items()}
     while queues:
         for flight in _flights(queues):
-            shares = [_share(place, stream, deliveries) for stream, deliveries in flight]
-            replies = deliver(servers, shares, Form(APPEND, now_ms, rules), stored=len(outcomes))
-            for (stream, deliveries), answers in zip(flight, replies, strict=True):
-                _settle(queues[stream], deliveries, answers, outcomes)
+            shares = [_Share(place.keys_of(stream), members) for stream, members in flight]
+            deliver(servers, shares, Form(APPEND, now_ms, rules), stored=len(outcomes))
+            for share in shares:
+                _settle(queues[share.keys.stream], share, outcomes)
         queues = {stream: queue for stream, queue in queues.items() if queue}
     return [outcomes[number] for number in range(len(batches))]
 
@@ -147,16 +168,9 @@ def _flights(queues: dict[StreamName, deque[_Delivery]]) -> Iterator[list[tuple[
         yield flight
 
 
-def _share(place: Place, stream: StreamName, deliveries: Sequence[_Delivery]) -> Share:
-    made = partial(chain.from_iterable, [delivery.arguments for delivery in deliveries])
-    return Share(place.keys_of(stream), len(deliveries), sum(delivery.size for delivery in deliveries), made)
-
-
-def _settle(
-    queue: deque[_Delivery], deliveries: Sequence[_Delivery], answers: Sequence[bytes], outcomes: dict[int, Appended]
-) -> None:
+def _settle(queue: deque[_Delivery], share: _Share, outcomes: dict[int, Appended]) -> None:
     """Take what was answered from a queue; a batch that was stored up to its middle stays, without its begin."""
-    for delivery, answer in zip(deliveries, answers, strict=True):
+    for delivery, answer in zip(share.members, share.answers, strict=True):
         if answer[:1] == b"f":
             raise used_up(max((outcome.last_id for outcome in outcomes.values()), default=0))
         if answer[:1] == b"c":

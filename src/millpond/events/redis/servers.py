@@ -56,12 +56,20 @@ _NO_ANSWER = object()
 _NETWORK = (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError, OSError)
 
 
+def _as_it_is(answer: Any) -> Any:
+    return answer
+
+
 class Call(NamedTuple):
-    """A command about keys of one shard, which may be made when it is sent; the script that it runs, if it does."""
+    """A command about keys of one shard, which may be made when it is sent; the script that it runs, if it does.
+
+    `parsed` makes of the answer what the caller gets, while the server works on the calls behind; it raises nothing.
+    """
 
     shard: int
     command: tuple[Argument, ...] | Callable[[], tuple[Argument, ...]]
     script: Script | None = None
+    parsed: Callable[[Any], Any] = _as_it_is
 
     def made(self) -> tuple[Argument, ...]:
         """The command."""
@@ -201,7 +209,7 @@ class Servers:
         try:
             line.send((call.made(),))
             step("events.redis_sent")
-            return line.receive()
+            return call.parsed(line.receive())
         except (redis.exceptions.NoScriptError, redis.exceptions.MovedError, redis.exceptions.AskError):
             return _NO_ANSWER
         except (redis.exceptions.RedisError, OSError) as error:
@@ -297,7 +305,7 @@ class Servers:
         unknown: dict[bytes, Script] = {}
         for at, place in enumerate(members):
             try:
-                replies[place] = line.receive()
+                replies[place] = calls[place].parsed(line.receive())
             except redis.exceptions.NoScriptError:
                 script = calls[place].script
                 assert script is not None
@@ -347,7 +355,7 @@ class Servers:
                 line.call("SCRIPT", "LOAD", call.script.source)
             line.send([("ASKING",), call.made()])
             line.receive()
-            replies[place] = line.receive()
+            replies[place] = call.parsed(line.receive())
         except redis.exceptions.ResponseError as error:
             _refused(attempt, place, error)
         except _NETWORK as error:

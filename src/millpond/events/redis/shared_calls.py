@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from millpond.errors import Unavailable, Uncertain
 from millpond.events.ids import format_id
@@ -40,20 +40,33 @@ _ROW = struct.Struct(">iII")
 _POSITION_BYTES = 16
 
 
-class Share(NamedTuple):
-    """The share of a stream in a call: deliveries, about how many bytes; arguments, made when the call is sent."""
+class Share(Protocol):
+    """The share of a stream in a call: deliveries, of about so many bytes."""
 
-    keys: StreamKeys
-    deliveries: int
-    size: int
-    arguments: Callable[[], Iterable[Argument]]
+    @property
+    def keys(self) -> StreamKeys: ...
+
+    @property
+    def deliveries(self) -> int: ...
+
+    @property
+    def size(self) -> int: ...
+
+    def arguments(self) -> Iterable[Argument]:
+        """The arguments, made when the call is sent."""
+
+    def settle(self, answers: Sequence[bytes]) -> None:
+        """Take the answer to each delivery, while the server works on the calls behind; it raises nothing."""
 
 
 def _deliveries(shares: Sequence[Share]) -> list[Argument]:
     """The arguments of streams that have any deliveries."""
     arguments: list[Argument] = []
-    for keys, deliveries, _, made in shares:
-        arguments += (names_in_full(keys.stream) if is_hashed(keys.name) else b"", deliveries, *made())
+    for share in shares:
+        keys = share.keys
+        arguments += (
+            names_in_full(keys.stream) if is_hashed(keys.name) else b"", share.deliveries, *share.arguments(),
+        )  # fmt: skip
     return arguments
 
 
@@ -63,7 +76,7 @@ class Form(NamedTuple):
     script: Script
     now_ms: int
     rules: StreamRules
-    arguments: Callable[[Sequence[Share]], list[Argument]] = _deliveries
+    arguments: Callable[[Sequence[Any]], list[Argument]] = _deliveries
 
 
 def delivery_numbers(first: int, last: int, events: int, rows: int) -> bytes:
@@ -80,16 +93,15 @@ def used_up(last_id: int = 0) -> Unavailable:
     return Unavailable("the stream has no more ids", kind="event_ids_used_up", last_id=format_id(last_id))
 
 
-def deliver(servers: Servers, shares: Sequence[Share], form: Form, *, stored: int) -> list[Sequence[bytes]]:
-    """The answers of the script to the deliveries of each share; a stream has one share.
+def deliver(servers: Servers, shares: Sequence[Share], form: Form, *, stored: int) -> None:
+    """Run the script for each share, which takes the answers; a stream has one share.
 
     `stored`: how many batches of the same append were stored before.
 
     Raises: as `StreamStore.append`.
     """
-    calls = list(_calls(shares, form, by_shard=servers.is_cluster()))
     try:
-        replies = servers.run([call for call, _ in calls], repeat=False)
+        servers.run(list(_calls(shares, form, by_shard=servers.is_cluster())), repeat=False)
     except Unavailable as error:
         if not stored or isinstance(error, Uncertain):
             raise
@@ -97,38 +109,33 @@ def deliver(servers: Servers, shares: Sequence[Share], form: Form, *, stored: in
             "some batches are stored, and others are not", kind="uncertain", batches=stored,
             hint="deliver all of them again: with a source, those that are stored are left out",
         ) from error  # fmt: skip
-    if len(shares) == 1:
-        return replies
-    answers: list[Sequence[bytes]] = [()] * len(shares)
-    for (_, places), reply in zip(calls, replies, strict=True):
-        start = 0
-        for place in places:
-            stop = start + shares[place].deliveries
-            answers[place], start = reply[start:stop], stop
-    return answers
 
 
-def _calls(shares: Sequence[Share], form: Form, *, by_shard: bool) -> Iterator[tuple[Call, Sequence[int]]]:
-    """Calls, and the places of the shares that each holds; a stream has one share."""
-    if len(shares) == 1:
-        yield _call(shares, (0,), form, by_shard), (0,)
-        return
-    groups: dict[int, list[int]] = {}
-    for place, share in enumerate(shares):
-        groups.setdefault(share.keys.shard if by_shard else 0, []).append(place)
-    for group in groups.values():
+def _calls(shares: Sequence[Share], form: Form, *, by_shard: bool) -> Iterator[Call]:
+    groups: dict[int, list[Share]] = {}
+    if by_shard:
+        for share in shares:
+            groups.setdefault(share.keys.shard, []).append(share)
+    for group in groups.values() if by_shard else (shares,):
         start = size = 0
-        for stop, place in enumerate(group):
-            size += shares[place].size
+        for stop, share in enumerate(group):
+            size += share.size
             if stop > start and (size > CALL_BYTES or stop - start >= CALL_STREAMS):
-                yield _call(shares, group[start:stop], form, by_shard), group[start:stop]
-                start, size = stop, shares[place].size
-        yield _call(shares, group[start:], form, by_shard), group[start:]
+                yield _call(group[start:stop], form, by_shard)
+                start, size = stop, share.size
+        yield _call(group[start:], form, by_shard)
 
 
-def _call(shares: Sequence[Share], places: Sequence[int], form: Form, by_shard: bool) -> Call:
-    some = [shares[place] for place in places]
-    return Call(some[0].keys.shard, partial(_command, some, form, by_shard), form.script)
+def _call(shares: Sequence[Share], form: Form, by_shard: bool) -> Call:
+    return Call(shares[0].keys.shard, partial(_command, shares, form, by_shard), form.script, partial(_settle, shares))
+
+
+def _settle(shares: Sequence[Share], answers: Sequence[bytes]) -> None:
+    start = 0
+    for share in shares:
+        stop = start + share.deliveries
+        share.settle(answers[start:stop])
+        start = stop
 
 
 def _command(shares: Sequence[Share], form: Form, by_shard: bool) -> tuple[Argument, ...]:
@@ -137,6 +144,6 @@ def _command(shares: Sequence[Share], form: Form, by_shard: bool) -> tuple[Argum
     arguments: list[Argument] = [max(form.now_ms, SERVER_TIME), form.rules.ahead_ms, len(shares), len(marks)]
     arguments += form.arguments(shares)
     if by_shard:
-        for keys, *_ in shares:
+        for keys in (share.keys for share in shares):
             used += (keys.raw, keys.sources, keys.index, *keys.due, keys.names)
     return script_command(form.script, used, arguments)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from functools import partial
 from typing import TYPE_CHECKING
 
 from millpond.events.codec import size_of
@@ -14,7 +13,6 @@ from millpond.events.redis.scripts import APPEND, APPEND_SINGLES
 from millpond.events.redis.shared_calls import (
     FLIGHT_STREAMS,
     Form,
-    Share,
     deliver,
     delivery_numbers,
     row_numbers,
@@ -62,41 +60,30 @@ def append_singles(
     rules: StreamRules,
 ) -> list[Appended]:  # fmt: skip
     """As `StreamStore.append`."""
-    singles = [_Single(batch, place.keys_of(batch.stream)) for batch in batches]
-    some = references if len(batches) <= DEFLATED_STREAMS_MAX else None
+    deflates = len(batches) <= DEFLATED_STREAMS_MAX
+    singles = [_Single(batch, place.keys_of(batch.stream), references, deflates) for batch in batches]
+    few, any_day = Form(APPEND_SINGLES, now_ms, rules, _joined), Form(APPEND, now_ms, rules)
     stored = 0
     for start in range(0, len(singles), FLIGHT_STREAMS):
         flight = singles[start : start + FLIGHT_STREAMS]
-        tried = [single for single in flight if some is None or single.keys.head in some]
-        if tried:
-            shares = [Share(single.keys, 1, single.size, partial(single.few_arguments, some)) for single in tried]
-            form = Form(APPEND_SINGLES, now_ms, rules, _joined)
-            answers = deliver(servers, shares, form, stored=stored)
-            stored += _settled(tried, answers, references)
+        if tried := [single for single in flight if not deflates or single.keys.head in references]:
+            deliver(servers, tried, few, stored=stored)
         while pending := [single for single in flight if single.outcome is None]:
-            shares = [Share(single.keys, 1, single.size, partial(single.arguments, some)) for single in pending]
-            stored += _settled(
-                pending, deliver(servers, shares, Form(APPEND, now_ms, rules), stored=stored), references
-            )
+            if any(single.is_used_up for single in pending):
+                raise used_up()
+            deliver(servers, pending, any_day, stored=stored + len(flight) - len(pending))
+        stored += len(flight)
     return [single.outcome for single in singles if single.outcome is not None]
 
 
-def _settled(singles: Sequence[_Single], answers: Sequence[Sequence[bytes]], references: References) -> int:
-    """The number of those events whose outcome is known now."""
-    for single, (answer,) in zip(singles, answers, strict=True):
-        single.settle(answer, references)
-    return sum(single.outcome is not None for single in singles)
-
-
-def _joined(shares: Sequence[Share]) -> list[Argument]:
+def _joined(shares: Sequence[_Single]) -> list[Argument]:
     """The arguments of some streams: all numbers, then rows, each behind its source where that is another one."""
     numbers = bytearray()
     rest: list[Argument] = []
     before: Argument = b""
-    for _, _, _, made in shares:
-        source, own, row = made()
+    for share in shares:
+        source, own, row = share.few_arguments()
         start = len(numbers)
-        assert isinstance(own, bytes)
         numbers += own
         if source and source != before:
             numbers[start] |= _OTHER_SOURCE
@@ -107,27 +94,30 @@ def _joined(shares: Sequence[Share]) -> list[Argument]:
 
 
 class _Single:
-    """A batch of one event on its way; it has an outcome when it is stored."""
+    """A batch of one event on its way, as a `Share`; it has an outcome when it is stored."""
 
-    __slots__ = ("_batch", "_row", "keys", "outcome", "size")
+    __slots__ = ("_batch", "_deflates", "_references", "_row", "is_used_up", "keys", "outcome", "size")
 
-    def __init__(self, batch: EventBatch, keys: StreamKeys) -> None:
-        self._batch, self.keys = batch, keys
+    deliveries = 1
+
+    def __init__(self, batch: EventBatch, keys: StreamKeys, references: References, deflates: bool) -> None:
+        self._batch, self.keys, self._references, self._deflates = batch, keys, references, deflates
         event = batch.events[0]
         self.size = size_of(event) if event[3] else len(event[1])
         self._row = b""
         self.outcome: Appended | None = None
+        self.is_used_up = False
 
-    def few_arguments(self, references: References | None) -> tuple[Argument, ...]:
+    def few_arguments(self) -> tuple[str, bytes, bytes]:
         """The arguments for an open day: the source, the numbers, and the row."""
-        compared, source = self._packed(references), self._batch.source
+        compared, source = self._packed(), self._batch.source
         flags = (_HAS_SOURCE if source else 0) | (_DEFLATED if len(compared) > 1 else 0)
         position, day = self._position().to_bytes(16, "big"), day_of(self._batch.events[0][0])
         return source, _NUMBERS.pack(flags, position, day, self.size, compared), self._row
 
-    def arguments(self, references: References | None) -> tuple[Argument, ...]:
+    def arguments(self) -> tuple[Argument, ...]:
         """The arguments for any day."""
-        compared = self._packed(references)
+        compared = self._packed()
         position, day = self._position(), day_of(self._batch.events[0][0])
         numbers = row_numbers(day, 1, self.size) + compared
         return self._batch.source, delivery_numbers(position, position, 1, 1), numbers, self._row
@@ -135,22 +125,23 @@ class _Single:
     def _position(self) -> int:
         return self._batch.positions[0] if self._batch.source else 0
 
-    def _packed(self, references: References | None) -> bytes:
+    def _packed(self) -> bytes:
         """Make the row; what the script is to compare."""
-        reference, compared = references.of(self.keys.head) if references is not None else (b"", b"")
+        reference, compared = self._references.of(self.keys.head) if self._deflates else (b"", b"")
         self._row = pack_single(self._batch.events[0], reference)
         return compared if is_deflated(self._row) or not reference else b""
 
-    def settle(self, answer: bytes, references: References) -> None:
+    def settle(self, answers: Sequence[bytes]) -> None:
         """Take the answer; none that leaves the event to be sent again, perhaps with another reference."""
+        answer = answers[0]
         kind, number = answer[:1], int.from_bytes(answer[1:9], "big")
         if kind == b"n":
             self.outcome = Appended(1, 0, number, number)
             if len(answer) > 9:
-                references.learn(self.keys.head, answer[9:], self._row)
+                self._references.learn(self.keys.head, answer[9:], self._row)
         elif kind == b"r":
             self.outcome = Appended(0, 1, 0, number)
         elif kind == b"f":
-            raise used_up()
+            self.is_used_up = True
         else:
-            references.forget(self.keys.head)
+            self._references.forget(self.keys.head)
