@@ -16,7 +16,10 @@ from pathlib import Path
 
 from _results import program_version
 
-__all__ = ("bare_server", "nginx_server", "postgres_server", "postgres_version", "redis_server", "wait_port")
+__all__ = (
+    "bare_grpc_server", "bare_server", "nginx_server", "postgres_server", "postgres_version", "redis_server",
+    "wait_port",
+)  # fmt: skip
 
 NGINX = """
 daemon off; master_process off; pid {folder}/nginx.pid; error_log {folder}/error.log;
@@ -37,6 +40,22 @@ def bare(request): return Response(b'{"found":true}', media_type="application/js
 async def bare_async(request): return Response(b'{"found":true}', media_type="application/json")
 app = Starlette(routes=[Route("/bare", bare), Route("/bare_async", bare_async)])
 uvicorn.run(app, host="127.0.0.1", port=int(sys.argv[1]), log_level="warning", access_log=False, timeout_keep_alive=75)
+"""
+
+BARE_GRPC = """
+import sys, grpc, uvloop
+async def many(requests, context):
+    count, size = map(int, (await context.read()).split())
+    for _ in range(count):
+        await context.write(bytes(size))
+async def main():
+    server = grpc.aio.server()
+    handler = grpc.stream_stream_rpc_method_handler(many)
+    server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler("bare", {"Many": handler})])
+    server.add_insecure_port(f"127.0.0.1:{sys.argv[1]}")
+    await server.start()
+    await server.wait_for_termination()
+uvloop.run(main())
 """
 
 
@@ -130,4 +149,11 @@ def postgres_server() -> Iterator[str | None]:
 def bare_server(port: int) -> Iterator[int]:
     """The same kind of server as a node's, with routes that do nothing."""
     with _running([sys.executable, "-c", BARE, str(port)], port) as ready:
+        yield ready
+
+
+@contextmanager
+def bare_grpc_server(port: int) -> Iterator[int]:
+    """The same gRPC as a node's: it sends as many messages, of so many bytes, as the request says."""
+    with _running([sys.executable, "-c", BARE_GRPC, str(port)], port) as ready:
         yield ready
