@@ -1,8 +1,8 @@
 """The events of a job set as clients of Armada read them, beside Millpond's own client: from one node.
 
 The events are those of jobs, as a scheduler tells of them: eight kinds, with payloads in the wire format. Each way
-reads the whole history of a job set, and does no more with a message than to count it. Beside gRPC stands a bare server of
-the same library, which sends as many messages of that size.
+reads the whole history of a job set, and does no more with a message than to count it. Beside gRPC stands a bare server
+of the same library, which sends as many messages of that size.
 
     PYTHONPATH=. python bench/armada.py            400,000 events
     PYTHONPATH=. python bench/armada.py --quick    a tenth of them
