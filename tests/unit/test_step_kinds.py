@@ -10,7 +10,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any, cast
@@ -363,7 +362,7 @@ def test_a_job_that_came_back_from_another_worker_is_cancelled(tmp_path: Path) -
 
     def answer() -> None:
         requests = 0
-        for line in other.makefile("rb"):
+        for line in requested:
             row, answer = json.loads(line), None
             if "job" in row:
                 requests += 1
@@ -376,10 +375,10 @@ def test_a_job_that_came_back_from_another_worker_is_cancelled(tmp_path: Path) -
             if answer is not None:
                 other.sendall(json.dumps(answer).encode() + b"\n")
 
-    with closing(own), closing(other), ThreadPoolExecutor() as pool:
+    with own, other, own.makefile("rb") as lines, other.makefile("rb") as requested, ThreadPoolExecutor() as pool:
         pool.submit(answer)
         driver, process = SparkDriver("local"), _Process(os.getpid(), began_of(os.getpid()))
-        driver._line = _Line(tmp_path, process, own, own.makefile("rb"))
+        driver._line = _Line(tmp_path, process, own, lines)
         with pytest.raises(Unavailable, match="another worker has taken"):
             driver.run("k", "load", {})
         running = pool.submit(driver.run, "k", "load", {}, again=True)
