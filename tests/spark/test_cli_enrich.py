@@ -13,6 +13,7 @@ from pyarrow import parquet
 
 from millpond.clock import SystemClock
 from tests.cli.conftest import Shell, millpond, weather  # noqa: F401 - fixtures
+from tests.rings.sampling import drawn
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -153,9 +154,9 @@ def test_what_fails_in_spark_is_one_sentence(flights: Shell) -> None:
     flights("load", "blocks", "blocks.csv")
     Path("odd.csv").write_text("address\n5\nabc\n")
     Path("damaged.parquet").write_bytes(b"PAR1 and nothing more")
-    for events, column in (("odd.csv", "address"), ("damaged.parquet", "address")):
+    for events in drawn(("odd.csv", "damaged.parquet"), 1, name="what fails in Spark"):
         # in a process of its own: Spark's logs and its workers' do not pass through this one's standard error
-        command = ["enrich", events, "--with", f"blocks on {column}", "--spark", "--out", "out.csv"]
+        command = ["enrich", events, "--with", "blocks on address", "--spark", "--out", "out.csv"]
         done = subprocess.run([sys.executable, "-m", "millpond", *command], capture_output=True, text=True, check=False)
         assert done.returncode in (5, 7), done.stderr
         assert len(done.stderr.splitlines()) == 1, done.stderr
