@@ -121,6 +121,9 @@ def check(space: Space, store: RunStore, model: dict[Address, Stored]) -> None:
                     if address.run == (name,) and address.kind is kind
                 )  # fmt: skip
                 assert list(store.objects(tx, (name,), kind)) == [model[address] for _, address in expected]
+                for place, (_, after) in enumerate(expected, 1):
+                    behind = [model[address] for _, address in expected[place:]]
+                    assert list(store.objects(tx, (name,), kind, after=after)) == behind
         for address, message in model.items():
             assert store.get(tx, address) == message
             assert address_of(address.id()) == address

@@ -10,12 +10,16 @@ from urllib.parse import urlencode
 import grpc
 import pytest
 from littlehorse.model import service_pb2_grpc
+from typer.testing import CliRunner
 
 import millpond
+from millpond.cli.main import app
+from millpond.cli.workflows import runs as command
 from millpond.events.event import NewEvent
 from millpond.nodes.tokens import hash_token
 from millpond.server.console import run_search, runs
 from millpond.server.console.faults import RUNS_SHOWN
+from millpond.workflows.engine import thread_queue
 from tests.nodes.conftest import BEGIN, Served
 from tests.nodes.test_console_actions import SCRIPT, TOKENS, Visitor, went_to
 
@@ -287,3 +291,89 @@ def test_a_node_without_workflows_says_so(serve: Callable[..., Served]) -> None:
         assert remote.sql("from runs").num_rows == 0
     assert visitor.data("/console/runs")["actions"] == []
     assert visitor.node.get("/console/runs/start").status == 503
+
+
+def test_queued_threads_are_shown_in_their_order_with_their_number(
+    serve: Callable[..., Served], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from littlehorse import model as lh
+    from littlehorse.workflow import Workflow, WorkflowThread
+
+    def waits(child: WorkflowThread) -> None:
+        child.declare_str("INPUT")
+        child.wait_for_event("go-on")
+
+    def over(wf: WorkflowThread) -> None:
+        wf.spawn_thread_for_each(wf.declare_json_arr("items"), waits, "child")
+
+    monkeypatch.setattr(thread_queue, "THREADS_ACTIVE_MAX", 2)
+    monkeypatch.setattr(runs, "PAGE_ROWS", 2)
+    monkeypatch.setattr(command, "_NAMES_MAX", 2)
+    node = serve_runs(serve)
+    server = f"127.0.0.1:{node.node.settings.server.grpc_port}"
+    with grpc.insecure_channel(server) as channel:
+        stub = service_pb2_grpc.LittleHorseStub(channel)
+        stub.PutExternalEventDef(lh.PutExternalEventDefRequest(name="go-on"))
+        stub.PutWfSpec(Workflow("over", over).compile())
+        items = lh.VariableValue(json_arr=json.dumps(["secret"] * 6))
+        stub.RunWf(lh.RunWfRequest(wf_spec_name="over", id="wide", variables={"items": items}))
+        stub.StopWfRun(lh.StopWfRunRequest(wf_run_id=lh.WfRunId(id="wide"), thread_run_number=3))
+    visitor, page = Visitor(node), "/console/runs/run?id=wide"
+    first = visitor.data(page)
+    assert first["queue"]["count"] == 5
+    assert [(own["thread"], own["status"]) for own in first["queue"]["threads"]] == [(2, "STARTING"), (3, "HALTED")]
+    assert first["queue"]["threads"][0]["began_ms"] == BEGIN
+    second = visitor.data(first["queue"]["next"])
+    assert [own["thread"] for own in second["queue"]["threads"]] == [4, 5] and second["steps"] == first["steps"]
+    last = visitor.data(second["queue"]["next"])["queue"]
+    assert [own["thread"] for own in last["threads"]] == [6] and last["next"] is None
+    assert visitor.data(f"{page}&queued=99")["queue"] == {"count": 5, "threads": [], "next": None}
+    assert node.get(f"{page}&queued=-1").status == 400
+    shown = node.get(page).body.decode()
+    assert "5 queued threads" in shown and "queued=3" in shown and "secret" not in shown.partition("queued threads")[2]
+
+    def typed(*words: str) -> str:
+        done = CliRunner().invoke(app, ["run", "show", "wide", *words, "--server", server], prog_name="millpond")
+        assert done.exit_code == 0, done.stderr
+        return done.stdout
+
+    assert typed().endswith(
+        "├─ 5 queued threads: they begin in this order, as others end\n│    2 child  STARTING\n│    3 child  HALTED\n"
+        "│      and 3 more: --json has them\n"
+    )
+    assert [row["thread_run"]["number"] for row in json.loads(typed("--json"))["queued"]] == [2, 3, 4, 5, 6]
+
+
+def test_each_page_of_steps_has_their_attempts_and_variables_are_those_of_their_threads(
+    serve: Callable[..., Served], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from littlehorse import model as lh
+    from littlehorse.workflow import Workflow, WorkflowThread
+
+    def works(child: WorkflowThread) -> None:
+        child.declare_str("INPUT")
+        child.execute("work")
+
+    def over(wf: WorkflowThread) -> None:
+        wf.spawn_thread_for_each(wf.declare_json_arr("items"), works, "child")
+
+    monkeypatch.setattr(runs, "_STEPS_MAX", 4)
+    node = serve_runs(serve)
+    with grpc.insecure_channel(f"127.0.0.1:{node.node.settings.server.grpc_port}") as channel:
+        stub = service_pb2_grpc.LittleHorseStub(channel)
+        stub.PutTaskDef(lh.PutTaskDefRequest(name="work"))
+        stub.PutWfSpec(Workflow("over", over).compile())
+        items = lh.VariableValue(json_arr=json.dumps(["a", "b", "c", "d", "e"]))
+        stub.RunWf(lh.RunWfRequest(wf_spec_name="over", id="wide", variables={"items": items}))
+    visitor, page, steps = Visitor(node), "/console/runs/run?id=wide", []
+    shown = visitor.data(page)
+    assert {name: shown["variables"][name] for name in ("INPUT of thread 1", "INPUT of thread 2")} == {
+        "INPUT of thread 1": "a", "INPUT of thread 2": "b",
+    }  # fmt: skip
+    assert shown["more_variables"] and b"There are more" in node.get(page).body
+    while page:
+        data = visitor.data(page)
+        steps, page = [*steps, *data["steps"]], data["next"]
+    tasks = [step for step in steps if "work" in step["name"]]
+    assert [len(task["attempts"]) for task in tasks] == [1] * 5
+    assert {task["thread_name"] for task in tasks} == {"child"}

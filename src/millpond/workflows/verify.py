@@ -1,4 +1,5 @@
-"""Checks of the runs in a space: each run that is open has its specification, and what it waits for can come.
+"""Checks of the runs in a space: the threads of each are whole (`verify_threads.py`); one that is open has its
+specification, and what it waits for can come.
 
 Invariant: runs are read page by page, each in a transaction of its own, so commands go on meanwhile.
 """
@@ -6,21 +7,24 @@ Invariant: runs are read page by page, each in a transaction of its own, so comm
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from littlehorse.model import LHStatus, NodeRun, ScheduledTask, TaskRun, TaskStatus, WfRun, WfSpec
 
-from millpond.kernel.keys import KeyRange
+from millpond.kernel.keys import KeyRange, decode
 from millpond.kernel.verify import Report, attempt, checked, problem
 from millpond.workflows.engine import key_of
-from millpond.workflows.keyspaces import TAG, TIMER_TIME
+from millpond.workflows.keyspaces import DELETION, GROUP, TIMER_TIME
 from millpond.workflows.processor import ReadRows
-from millpond.workflows.store import RunReads, Wanted
+from millpond.workflows.store import RunReads
 from millpond.workflows.store.initialization import initialization
+from millpond.workflows.verify_threads import faults_of_threads
 
 if TYPE_CHECKING:
     from littlehorse.model import ThreadRun
 
+    from millpond.kernel.keys import Prefix
     from millpond.kernel.space import ReadTransaction, Space
     from millpond.workflows.store import Initialization
 
@@ -31,7 +35,7 @@ _REMEDY = "stop the run and resume it, or delete it and start it again"
 
 
 def check_runs(space: Space) -> Report:
-    """Check the open runs of a space."""
+    """Check the runs of a space."""
     with space.read() as tx:
         born = initialization(tx)
         tenants = [] if born is None else list(tenants_in(tx))
@@ -44,31 +48,48 @@ def check_runs(space: Space) -> Report:
 
 def tenants_in(tx: ReadTransaction) -> Iterator[str]:
     """The tenants that have runs."""
-    rest = TAG.range()
+    rest = GROUP.range()
     while key := next(tx.keys(rest), None):
-        tenant = str(TAG.unpack(key)[0])
+        tenant = str(GROUP.unpack(key)[0])
         yield tenant
-        behind = TAG[tenant].range().stop
-        assert behind is not None, "the tags of a tenant have an end"
-        rest = KeyRange(behind, rest.stop)
+        rest = KeyRange(_behind(GROUP[tenant]), rest.stop)
+
+
+def _behind(prefix: Prefix) -> bytes:
+    behind = prefix.range().stop
+    assert behind is not None, "the keys of a prefix have an end"
+    return behind
 
 
 def _check(space: Space, tenant: str, born: Initialization) -> Iterator[Report]:
-    bookmark: bytes | None = b""
-    while bookmark is not None:
+    keys: KeyRange | None = GROUP[tenant].range()
+    while keys is not None:
         with space.read() as tx:
+            page = list(islice(_groups(tx, tenant, keys), _PAGE))
             rows = ReadRows(tx, RunReads(tenant, born))
-            page = rows.search(Wanted.runs(status=LHStatus.RUNNING), limit=_PAGE, bookmark=bookmark)
-            bookmark = page.bookmark
-            for address in page.rows:
-                path = "_".join(address.run)
+            for path, deleting, _ in page:
                 run = rows.get(WfRun, (path,))
-                yield checked("run")
-                for fault in [] if run is None else _faults(tx, rows, run, path):
+                yield checked("run", run is not None)
+                for fault in [] if deleting else _faults(tx, rows, run, path):
                     yield problem("run", f"{tenant}/{path}", fault, _REMEDY, counted=False)
+            keys = page[-1][2] if page else None
 
 
-def _faults(tx: ReadTransaction, rows: ReadRows, run: WfRun, path: str) -> Iterator[str]:
+def _groups(tx: ReadTransaction, tenant: str, keys: KeyRange) -> Iterator[tuple[str, bool, KeyRange]]:
+    """The runs that have rows: the path of each, True for one that is being deleted, the keys behind it."""
+    here = GROUP[tenant]
+    while key := next(tx.keys(keys), None):
+        root, children, *_ = here.unpack(key)
+        assert isinstance(children, bytes)
+        keys = KeyRange(_behind(here[root][children]), keys.stop)
+        deleting = tx.get(DELETION.pack(tenant, root, children)) is not None
+        yield "_".join(map(str, (root, *decode(children)))), deleting, keys
+
+
+def _faults(tx: ReadTransaction, rows: ReadRows, run: WfRun | None, path: str) -> Iterator[str]:
+    yield from faults_of_threads(rows, path, run)
+    if run is None or run.status != LHStatus.RUNNING:
+        return
     if rows.get(WfSpec, key_of(run.wf_spec_id)) is None:
         yield f"its specification {'/'.join(map(str, key_of(run.wf_spec_id)))} is gone"
     for thread in run.thread_runs:

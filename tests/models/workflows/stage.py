@@ -57,6 +57,7 @@ from millpond.workflows.engine.runs import load
 from millpond.workflows.engine.values.conversions import plain
 from millpond.workflows.engine.work import Work
 from millpond.workflows.processor.partition import CAUSED_PER_COMMAND
+from millpond.workflows.verify_threads import faults_of_threads
 from tests.models.workflows.rows import MemoryRows
 
 THREADS_CHECKED_MAX = 30
@@ -121,13 +122,14 @@ class Stage:
         return outcome
 
     def _check_settled(self, outcome: Outcome) -> None:
-        """Advance all threads of the runs that a command wrote: nothing may be left for them to do."""
+        """Check and advance all threads of the runs that a command wrote: nothing may be left for them to do."""
         paths = [write.key[0] for write in outcome.writes if isinstance(write, Write) and write.kind is WfRun]
         for path in paths[:3]:
             work = Work(self.rows, Command("settled", WfRun()), self.now)
             run = load(work, str(path))
             if run is None or len(run.threads) > THREADS_CHECKED_MAX:
                 continue
+            assert not list(faults_of_threads(self.rows, run.path, run.row)), path
             advance(run)
             left = work.outcome(None)
             tries = [effect for effect in left.effects if isinstance(effect, CommandCaused)]  # of a run that stays

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -10,7 +11,7 @@ from millpond.cli.options import Json
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
 from millpond.cli.workflows.server import Server, Tenant, connected, every_result, plain_message
-from millpond.sizes import human_time
+from millpond.sizes import human_count, human_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -149,7 +150,7 @@ def _pairs(texts: list[str]) -> dict[str, str]:
 
 @verb("run show", "millpond run show n-1", "millpond run show n-1 --json")
 def show(run: Run, server: Server = _SERVER, tenant: Tenant = "default", json: Json = False) -> None:
-    """Show a run as a tree: threads, nodes, attempts of tasks, failures and variables."""
+    """Show a run as a tree: threads, nodes, attempts of tasks, failures, variables, and the threads that are queued."""
     from littlehorse.model import ListNodeRunsRequest, ListTaskRunsRequest, ListVariablesRequest
 
     from millpond.workflows.engine import run_id
@@ -160,13 +161,36 @@ def show(run: Run, server: Server = _SERVER, tenant: Tenant = "default", json: J
         nodes = list(every_result(call, "ListNodeRuns", ListNodeRunsRequest(wf_run_id=name)))
         tasks = list(every_result(call, "ListTaskRuns", ListTaskRunsRequest(wf_run_id=name)))
         variables = list(every_result(call, "ListVariables", ListVariablesRequest(wf_run_id=name)))
+        queued = list(_queued(call, run_row, None if json else _NAMES_MAX))
     if json:
-        rows = {"run": run_row, "nodes": nodes, "tasks": tasks, "variables": variables}
+        rows = {"run": run_row, "nodes": nodes, "tasks": tasks, "variables": variables, "queued": queued}
         console.print_json(
             {key: plain_message(row) if key == "run" else list(map(plain_message, row)) for key, row in rows.items()}
         )
         return
-    console.say("\n".join(_tree(run, run_row, nodes, tasks, variables)))
+    console.say("\n".join([*_tree(run, run_row, nodes, tasks, variables), *_queue_lines(run_row, queued)]))
+
+
+def _queued(call: Any, run: Any, limit: int | None) -> Iterator[Any]:
+    """The first threads that wait in the queue of a run; those that have left it meanwhile are left out."""
+    from littlehorse.model import InactiveThreadRunId
+
+    from millpond.errors import NotFound
+
+    for number in run.thread_run_queue[:limit]:
+        with suppress(NotFound):
+            yield call("GetInactiveThreadRun", InactiveThreadRunId(wf_run_id=run.id, thread_run_number=number))
+
+
+def _queue_lines(run: Any, queued: list[Any]) -> Iterator[str]:
+    from littlehorse.model import LHStatus
+
+    if count := len(run.thread_run_queue):
+        yield f"├─ {human_count(count, 'queued thread')}: they begin in this order, as others end"
+        for thread in (row.thread_run for row in queued):
+            yield f"│  {thread.number:>3} {thread.thread_spec_name}  {LHStatus.Name(thread.status)}"
+        if count > _NAMES_MAX:
+            yield f"│      and {count - _NAMES_MAX:,} more: --json has them"
 
 
 def run_of(call: Any, run: str) -> Any:

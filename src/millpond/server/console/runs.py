@@ -96,12 +96,15 @@ def routes(node: Node) -> Routes:
         return answered(request, "runs", values)
 
     @router.get("/run", SIGNED_IN, summary="A run")
-    def show_run(request: Request, caller: Caller, id: str, tenant: str = TENANT, after: str = "") -> Response:
-        """Its inputs, and a page of its steps."""
+    def show_run(
+        request: Request, caller: Caller, id: str, tenant: str = TENANT, after: str = "",
+        queued: Annotated[int, Meta(ge=0)] = 0,
+    ) -> Response:  # fmt: skip
+        """Its inputs, a page of its steps, and a page of its queue behind the thread `queued`."""
         call = calling(request, caller, tenant)
         if call is None:
             raise absent()
-        values, drawn = _run(call, id, tenant, after, node.clock.now_ms())
+        values, drawn = _run(call, id, tenant, after, queued, node.clock.now_ms())
         stream = StreamName(tenant, id)
         readable = node.bucket is None and may_stream(caller, "read", stream)
         events = link("/console/events/stream", queue=tenant, job_set=id)
@@ -262,9 +265,11 @@ def runs_by_hour(call: Calls, now_ms: int) -> list[int]:
     ])  # fmt: skip
 
 
-def _run(call: Calls, id: str, tenant: str, after: str, now_ms: int) -> tuple[dict[str, Any], dict[str, Any]]:
+def _run(
+    call: Calls, id: str, tenant: str, after: str, queued: int, now_ms: int
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """A run, and its graph with the states of the steps that are listed."""
-    from littlehorse.model import ListNodeRunsRequest, ListTaskRunsRequest, ListVariablesRequest, SearchWfRunRequest
+    from littlehorse.model import ListNodeRunsRequest, ListVariablesRequest, SearchWfRunRequest
 
     from millpond.workflows.engine import run_id, run_path
     from millpond.workflows.engine.values.conversions import plain
@@ -275,9 +280,9 @@ def _run(call: Calls, id: str, tenant: str, after: str, now_ms: int) -> tuple[di
     if after:
         request.bookmark = bookmark_in(after)
     nodes = call("ListNodeRuns", request)
-    tasks = call("ListTaskRuns", ListTaskRunsRequest(wf_run_id=name, limit=_STEPS_MAX)).results
-    variables = call("ListVariables", ListVariablesRequest(wf_run_id=name, limit=_STEPS_MAX)).results
-    attempts = {task.id.task_guid: task.attempts for task in tasks}
+    tasks = call.all("GetTaskRun", (node.task.task_run_id for node in nodes.results if _has_task(node)))
+    variables = call("ListVariables", ListVariablesRequest(wf_run_id=name, limit=_STEPS_MAX))
+    attempts = {task.id.task_guid: task.attempts for task in tasks if task is not None}
     more = nodes.bookmark.hex() if nodes.HasField("bookmark") else ""
     questions = (
         node.user_task.user_task_run_id for node in nodes.results if node.WhichOneof("node_type") == "user_task"
@@ -287,18 +292,45 @@ def _run(call: Calls, id: str, tenant: str, after: str, now_ms: int) -> tuple[di
     values = {
         "run": run_facts(run), "threads": _threads(run), "children": [run_path(child) for child in children],
         "questions": [_question(call, question) for question in questions],
-        "variables": {variable.id.name: plain(variable.value) for variable in variables},
+        "variables": {_variable(own.id): plain(own.value) for own in variables.results},
+        "more_variables": variables.HasField("bookmark"),
         "steps": steps, "next": link("/console/runs/run", id=id, tenant=tenant, after=more) if more else None,
+        "queue": _queue(call, run, queued, tenant=tenant, after=after),
     }  # fmt: skip
-    return values, {"graphs": _drawn(call, run, steps), "times": _times_drawn(steps, now_ms)}
+    parts = [*steps, *values["queue"]["threads"]]
+    return values, {"graphs": _drawn(call, run, parts), "times": _times_drawn(parts, now_ms)}
 
 
-def _drawn(call: Calls, run: Any, steps: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """The graphs of the threads that have begun, unless the specification is gone."""
-    names = {thread.number: thread.thread_spec_name for thread in run.thread_runs}
+def _variable(name: Any) -> str:
+    return f"{name.name} of thread {name.thread_run_number}" if name.thread_run_number else str(name.name)
+
+
+def _queue(call: Calls, run: Any, behind: int, **here: str) -> dict[str, Any]:
+    """The number of threads that wait until fewer move, and a page of them behind one."""
+    from littlehorse.model import InactiveThreadRunId, LHStatus
+
+    from millpond.workflows.engine import run_path
+
+    left = [number for number in run.thread_run_queue if number > behind]
+    names = (InactiveThreadRunId(wf_run_id=run.id, thread_run_number=number) for number in left[:PAGE_ROWS])
+    rows = [row.thread_run for row in call.all("GetInactiveThreadRun", names) if row is not None]
+    more = left[PAGE_ROWS - 1] if len(left) > PAGE_ROWS else None
+    return {
+        "count": len(run.thread_run_queue),
+        "threads": [
+            {"thread": own.number, "name": own.thread_spec_name, "thread_name": own.thread_spec_name,
+             "status": LHStatus.Name(own.status), "began_ms": own.start_time.ToMilliseconds(), "took_ms": None}
+            for own in rows
+        ],
+        "next": link("/console/runs/run", id=run_path(run.id), **here, queued=more) if more else None,
+    }  # fmt: skip
+
+
+def _drawn(call: Calls, run: Any, parts: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """The graphs of the threads of steps, and of those that are queued, unless the specification is gone."""
     states: dict[str, dict[str, str]] = {}
-    for step in steps:
-        states.setdefault(names.get(step["thread"], ""), {}).update(states_of([step]))
+    for part in parts:
+        states.setdefault(part["thread_name"], {}).update(states_of([part]))
     try:
         spec = call("GetWfSpec", run.wf_spec_id)
     except MillpondError:  # it was deleted, or the caller may not see it
@@ -307,7 +339,7 @@ def _drawn(call: Calls, run: Any, steps: Iterable[dict[str, Any]]) -> dict[str, 
 
 
 def _times_drawn(steps: Sequence[Mapping[str, Any]], now_ms: int) -> list[Markup]:
-    """The time of each step, in that of all of them."""
+    """The time of each step, and of each queued thread, in that of all of them."""
     begun = [step["began_ms"] or now_ms for step in steps]
     ends = [at + (now_ms - at if step["took_ms"] is None else step["took_ms"])
             for at, step in zip(begun, steps, strict=True)]  # fmt: skip
@@ -346,13 +378,18 @@ def _question(call: Calls, name: Any) -> dict[str, Any]:
 def _step(node: Any, attempts: dict[str, Iterable[Any]]) -> dict[str, Any]:
     from littlehorse.model import LHStatus
 
-    task = node.task.task_run_id.task_guid if node.WhichOneof("node_type") == "task" else ""
+    task = node.task.task_run_id.task_guid if _has_task(node) else ""
     failures = "; ".join(f"{failure.failure_name} {failure.message}".strip() for failure in node.failures)
     return {
-        "thread": node.id.thread_run_number, "position": node.id.position, "name": node.node_name,
+        "thread": node.id.thread_run_number, "thread_name": node.thread_spec_name,
+        "position": node.id.position, "name": node.node_name,
         "status": LHStatus.Name(node.status), **times_of(node, "arrival_time", "end_time"),
         "error": failures or node.error_message, "attempts": [_attempt(attempt) for attempt in attempts.get(task, ())],
     }  # fmt: skip
+
+
+def _has_task(node: Any) -> bool:
+    return node.WhichOneof("node_type") == "task" and node.task.HasField("task_run_id")
 
 
 def _attempt(attempt: Any) -> dict[str, Any]:

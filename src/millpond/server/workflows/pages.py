@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, cast
 
+from millpond.errors import Corrupt, Invalid
+from millpond.kernel.keys import decode, encode
 from millpond.kernel.page import Bookmarks, check_limit, cut
 from millpond.workflows.store.search import LIMIT_MAX
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
-__all__ = ("LIMIT_DEFAULT", "limit_of", "page_of")
+    from millpond.workflows.engine import Key
+
+__all__ = ("LIMIT_DEFAULT", "limit_of", "page_behind", "page_of")
 
 LIMIT_DEFAULT = 100
 
@@ -21,12 +25,33 @@ def page_of(page_type: type[Message], rows: Iterable[tuple[bytes, Message]], req
 
     Raises: `Invalid` for a limit or a bookmark that is none.
     """
-    bookmarks = _bookmarks(request)
-    place = bookmarks.place(request.bookmark) if request.HasField("bookmark") else b""
-    shown, more = cut((entry for entry in rows if entry[0] > place), limit_of(request))
+    place = _place_in(request)
+    return _page(page_type, (entry for entry in rows if entry[0] > place), request)
+
+
+def page_behind(
+    page_type: type[Message], read: Callable[[Key | None], Iterable[tuple[Key, Message]]], request: Any
+) -> Message:
+    """A page of rows that `read` brings, each with its key, from the one behind a key on.
+
+    Raises: `Invalid` for a limit or a bookmark that is none.
+    """
+    try:
+        after = cast("Key", decode(_place_in(request))) or None
+    except Corrupt:
+        raise Invalid("the bookmark is made up", kind="search_bookmark", hint="begin again without it") from None
+    return _page(page_type, ((encode(key), row) for key, row in read(after)), request)
+
+
+def _place_in(request: Any) -> bytes:
+    return _bookmarks(request).place(request.bookmark) if request.HasField("bookmark") else b""
+
+
+def _page(page_type: type[Message], rows: Iterable[tuple[bytes, Message]], request: Any) -> Message:
+    shown, more = cut(rows, limit_of(request))
     page: Any = page_type(results=[row for _, row in shown])
     if more:
-        page.bookmark = bookmarks.of(shown[-1][0])
+        page.bookmark = _bookmarks(request).of(shown[-1][0])
     return cast("Message", page)
 
 

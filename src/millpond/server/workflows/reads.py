@@ -8,7 +8,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from google.protobuf.message import Message
@@ -109,9 +109,8 @@ from littlehorse.model import (
 )
 
 from millpond.errors import Invalid, NotFound
-from millpond.kernel.keys import encode
 from millpond.server.workflows.metric_windows import METRIC_READS
-from millpond.server.workflows.pages import limit_of, page_of
+from millpond.server.workflows.pages import limit_of, page_behind
 from millpond.server.workflows.run_filters import filtered_runs, instant_of
 from millpond.workflows.engine import Command, key_of, run_path
 from millpond.workflows.engine.metadata.structs import evolution_is_valid
@@ -125,7 +124,6 @@ from millpond.workflows.store.tags import value_part
 from millpond.workflows.store.unscoped_tags import wanted_correlated, wanted_schedules
 
 if TYPE_CHECKING:
-    from millpond.kernel.keys import Part
     from millpond.workflows.processor import ReadRows
 
 __all__ = ("GETS", "LISTS", "READS", "SEARCHES")
@@ -206,8 +204,9 @@ def _list_objects(rows: ReadRows, request: Any) -> Message:
         prefix += (request.thread_run_number,)
     if not prefix[0]:
         raise Invalid("no run is named", kind="run_id", value="", hint="name the run")
-    objects = ((encode(key), shown(row)) for key, row in rows.list(kind, prefix))
-    return page_of(page_type, objects, request)
+    return page_behind(
+        page_type, lambda after: ((key, shown(row)) for key, row in rows.list(kind, prefix, after)), request
+    )
 
 
 # -- searches ---------------------------------------------------------------------------------------------
@@ -381,13 +380,11 @@ def _definitions(kind: type[Message], page_type: type[Message]) -> Read:
         name = request.name if "name" in fields and request.HasField("name") else None
         start = request.prefix if "prefix" in fields and request.HasField("prefix") else ""
         task = request.task_def_name if "task_def_name" in fields and request.HasField("task_def_name") else None
-        listed = rows.list(kind, () if name is None else (name,))
-        definitions = (
-            (encode(_parts(key)), _id(row)) for key, row in listed
+        return page_behind(page_type, lambda after: (
+            (key, _id(row)) for key, row in rows.list(kind, () if name is None else (name,), after)
             if str(key[0]).startswith(start) and not is_retired(row)
             and (task is None or _has_task(cast("WfSpec", row), task))
-        )  # fmt: skip
-        return page_of(page_type, definitions, request)
+        ), request)  # fmt: skip
 
     return search
 
@@ -404,29 +401,23 @@ def _get_job(rows: ReadRows, request: GetBulkJobRequest) -> BulkJob:
 
 
 def _search_jobs(rows: ReadRows, request: SearchBulkJobRequest) -> Message:
-    jobs = (
-        (encode(_parts(key)), row.id) for key, row in rows.list(BulkJob, ())
+    return page_behind(BulkJobIdList, lambda after: (
+        (key, row.id) for key, row in rows.list(BulkJob, (), after)
         if not request.HasField("status") or row.status == request.status
-    )  # fmt: skip
-    return page_of(BulkJobIdList, jobs, request)
+    ), request)  # fmt: skip
 
 
 def _search_plans(rows: ReadRows, request: SearchWorkflowMigrationPlanRequest) -> Message:
     """Migration plans: of a specification, those whose name begins so, or all."""
-    plans = (
-        (encode(_parts(key)), row.workflow_migration_plan_id) for key, row in rows.list(WorkflowMigrationPlan, ())
+    return page_behind(WorkflowMigrationPlanIdList, lambda after: (
+        (key, row.workflow_migration_plan_id) for key, row in rows.list(WorkflowMigrationPlan, (), after)
         if str(key[0]).startswith(request.prefix) and request.wf_spec_name in ("", row.old_wfSpec.name)
-    )  # fmt: skip
-    return page_of(WorkflowMigrationPlanIdList, plans, request)
+    ), request)  # fmt: skip
 
 
 def _has_task(spec: WfSpec, task: str) -> bool:
     nodes = (node for thread in spec.thread_specs.values() for node in thread.nodes.values())
     return any(node.HasField("task") and node.task.task_def_id.name == task for node in nodes)
-
-
-def _parts(key: Sequence[str | int]) -> tuple[Part, ...]:
-    return tuple(key)
 
 
 SEARCHES: Final[dict[type[Message], Read]] = {

@@ -53,6 +53,7 @@ from littlehorse.model import (
 
 from millpond.errors import Corrupt, Internal, Invalid
 from millpond.kernel.keys import Part, Prefix, decode, encode
+from millpond.kernel.page import behind
 from millpond.kernel.scans import delete_rows
 from millpond.kernel.space import KEY_BYTES_MAX
 from millpond.workflows.engine import Key, RunDeleted, Write, key_of
@@ -127,23 +128,27 @@ class ReadRows:
     def _stored(self, address: Address) -> Stored | None:
         return self._reads.get(self._tx, address)
 
-    def list(self, kind: type[M], prefix: Key) -> Iterator[tuple[Key, M]]:
-        """The rows whose keys begin with `prefix`, in the order of their keys.
+    def list(self, kind: type[M], prefix: Key, after: Key | None = None) -> Iterator[tuple[Key, M]]:
+        """The rows whose keys begin with `prefix`, in the order of their keys; with `after` those behind that key.
 
         Raises:
             Corrupt: one is damaged.
         """
         if kind in RUN_KINDS:
-            objects = self._reads.objects(self._tx, run_of(prefix[0]), RUN_KINDS[kind], *prefix[1:])
+            run, own = run_of(prefix[0]), RUN_KINDS[kind]
+            place = None if after is None else Address(run, own, after[1:])
+            objects = self._reads.objects(self._tx, run, own, *prefix[1:], after=place)
             for item in objects:
                 yield key_of(item.id), cast("M", item)
             return
         if kind is ExternalEventId and self._reads.may_be_legacy(self._tx, run_of(prefix[0])):
-            yield from cast("Iterator[tuple[Key, M]]", self._unclaimed(prefix))
+            events = cast("Iterator[tuple[Key, M]]", self._unclaimed(prefix))
+            yield from (event for event in events if after is None or event[0] > after)
             return
-        place = self._place(kind, prefix)
-        for key, row in self._tx.scan(place.range()):
-            rest = cast("Key", place.unpack(key))
+        above = self._place(kind, prefix)
+        keys = above.range() if after is None else behind(above.range(), self._key(kind, after))
+        for key, row in self._tx.scan(keys):
+            rest = cast("Key", above.unpack(key))
             yield (*prefix, *rest), _unpacked(kind, row)
 
     def _unclaimed(self, prefix: Key) -> Iterator[tuple[Key, ExternalEventId]]:

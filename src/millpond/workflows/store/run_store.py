@@ -19,6 +19,7 @@ from littlehorse.model import ExternalEvent, Variable, WfRun
 
 from millpond.errors import Conflict
 from millpond.kernel.keys import decode, encode
+from millpond.kernel.page import behind
 from millpond.kernel.scans import delete_rows
 from millpond.workflows.keyspaces import DELETION
 from millpond.workflows.store.addresses import TAGS, UNCLAIMED, Address, Kind, address_of, group_of, run_id
@@ -61,22 +62,26 @@ class RunReads:
         legacy = self._legacy(tx, address)
         return None if legacy is None else legacy.message
 
-    def objects(self, tx: ReadTransaction, run: RunPath, kind: Kind, *rest: int | str) -> Iterator[Stored]:
+    def objects(
+        self, tx: ReadTransaction, run: RunPath, kind: Kind, *rest: int | str, after: Address | None = None
+    ) -> Iterator[Stored]:
         """The objects of a run of one kind, each once, in the order of their addresses, numbers as numbers.
 
-        `rest` are the first parts of their ids: a thread, for one.
+        `rest` are the first parts of their ids: a thread, for one. With `after` those behind that address.
 
         Raises:
             Corrupt: a row is damaged.
         """
         of_kind = group_of(self.tenant, run)[int(kind)]
+        place = None if after is None else encode(after.parts)
+        keys = of_kind[rest].range()
         grouped = (
             (key[len(of_kind.packed) :], unpack(Address.from_parts(run, int(kind), of_kind.unpack(key)), value))
-            for key, value in tx.scan(of_kind[rest].range())
+            for key, value in tx.scan(keys if place is None else behind(keys, of_kind.packed + place))
         )
         if not self.may_be_legacy(tx, run):
             return (message for _, message in grouped)
-        return _both(grouped, self._legacy_rows(tx, run, kind, rest))
+        return _both(grouped, self._legacy_rows(tx, run, kind, rest), place)
 
     def count(self, tx: ReadTransaction, run: RunPath, kind: Kind) -> int:
         """The number of a run's objects of one kind. Their rows are not read, unless some may be legacy."""
@@ -121,9 +126,10 @@ class RunReads:
         return rows
 
 
-def _both(grouped: Iterator[tuple[bytes, Stored]], legacy: list[LegacyRow]) -> Iterator[Stored]:
-    """Rows of both layouts, by address; of one that is in both, the grouped row."""
-    old = sorted(((encode(row.address.parts), row.message) for row in legacy), key=_place)
+def _both(grouped: Iterator[tuple[bytes, Stored]], legacy: list[LegacyRow], after: bytes | None) -> Iterator[Stored]:
+    """Rows of both layouts behind a place, by address; of one that is in both, the grouped row."""
+    rows = ((encode(row.address.parts), row.message) for row in legacy)
+    old = sorted((row for row in rows if after is None or row[0] > after), key=_place)
     last: bytes | None = None
     for place, message in merge(grouped, old, key=_place):  # of equals, those of the first come first
         if place != last:

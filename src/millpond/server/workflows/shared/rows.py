@@ -57,22 +57,21 @@ class SharedRows:
         row = decode(self._remote(number, self.tenant, encode(("get", kind.DESCRIPTOR.name, key_to(key)))))
         return kind.FromString(cast("bytes", row[0])) if row else None
 
-    def list(self, kind: type[M], prefix: Key) -> Iterator[tuple[Key, M]]:
-        """The rows whose keys begin with `prefix`, in the order of their keys."""
+    def list(self, kind: type[M], prefix: Key, after: Key | None = None) -> Iterator[tuple[Key, M]]:
+        """The rows whose keys begin with `prefix`, in the order of their keys; with `after` those behind that key."""
         number = METADATA if not prefix else partition_of_row(self.tenant, kind, prefix, self._partitions)
-        after = b""
         while True:
             rows = self._page(number, kind, prefix, after)
             yield from rows
             if len(rows) < PAGE_ROWS:
                 return
-            after = key_to(rows[-1][0])
+            after = rows[-1][0]
 
-    def _page(self, number: int, kind: type[M], prefix: Key, after: bytes) -> Sequence[tuple[Key, M]]:
+    def _page(self, number: int, kind: type[M], prefix: Key, after: Key | None) -> Sequence[tuple[Key, M]]:
         if self._here(number):
             page = self._local(number, self.tenant, lambda rows: _page_of(rows, kind, prefix, after))
             return cast("Sequence[tuple[Key, M]]", page)
-        request = encode(("list", kind.DESCRIPTOR.name, key_to(prefix), after))
+        request = encode(("list", kind.DESCRIPTOR.name, key_to(prefix), b"" if after is None else key_to(after)))
         parts = cast("tuple[bytes, ...]", decode(self._remote(number, self.tenant, request)))
         return [(key_from(key), kind.FromString(row)) for key, row in zip(parts[::2], parts[1::2], strict=True)]
 
@@ -131,7 +130,7 @@ def answer(rows: ReadRows, request: tuple[Any, ...]) -> bytes:
             message = rows.get(KINDS[kind], key_from(key))
             return encode(() if message is None else (message.SerializeToString(),))
         case ("list", kind, prefix, after):
-            page = _page_of(rows, KINDS[kind], key_from(prefix), after)
+            page = _page_of(rows, KINDS[kind], key_from(prefix), key_from(after) if after else None)
             return encode(tuple(part for key, row in page for part in (key_to(key), row.SerializeToString())))
         case ("count", query):
             return encode((rows.count(wanted_from(query)),))
@@ -141,6 +140,5 @@ def answer(rows: ReadRows, request: tuple[Any, ...]) -> bytes:
     return encode(tuple(rows.tag_keys(wanted_from(query), limit=limit, bookmark=bookmark)))
 
 
-def _page_of(rows: ReadRows, kind: type[M], prefix: Key, after: bytes) -> list[tuple[Key, M]]:
-    rows_after = ((key, row) for key, row in rows.list(kind, prefix) if not after or key_to(key) > after)
-    return list(islice(rows_after, PAGE_ROWS))
+def _page_of(rows: ReadRows, kind: type[M], prefix: Key, after: Key | None) -> list[tuple[Key, M]]:
+    return list(islice(rows.list(kind, prefix, after), PAGE_ROWS))
