@@ -6,14 +6,36 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from millpond.errors import Invalid
 from millpond.maps.predicates.bounds import Span, both, either, span_of
 
 __all__ = (
-    "All", "Any_", "Compare", "Condition", "Like", "Not", "Null", "OneOf", "Unknown", "columns_of", "nulls_of",
-    "spans_of", "values_count",
+    "All", "Any_", "Compare", "Condition", "Like", "Not", "Null", "OneOf", "Unknown", "check_size", "columns_of",
+    "nulls_of", "spans_of", "values_count",
 )  # fmt: skip
 
 COMPARISONS = ("=", "!=", "<", "<=", ">", ">=")
+TESTS_MAX = 1_000
+"""Arrow works through a condition by calls within calls, and has a stack for so many."""
+VALUES_MAX = 100_000
+"""They are read in Python: so many take up to a second."""
+
+
+def check_size(tests: int, values: int) -> None:
+    """Insist that a condition has no more tests and values than one may.
+
+    Raises: `Invalid`, kind `condition_large`.
+    """
+    if tests > TESTS_MAX:
+        raise Invalid(
+            "condition is too large", kind="condition_large", tests=tests, tests_max=TESTS_MAX,
+            hint="write key in ('a', 'b', …) as one test, or look the keys up",
+        )  # fmt: skip
+    if values > VALUES_MAX:
+        raise Invalid(
+            "condition is too large", kind="condition_large", values=values, values_max=VALUES_MAX,
+            hint="look the keys up, or ask in several questions",
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
