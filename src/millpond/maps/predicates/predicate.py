@@ -51,6 +51,7 @@ from millpond.maps.predicates.tree import (
     check_size,
     columns_of,
     nulls_of,
+    patterns_length,
     spans_of,
     values_count,
 )
@@ -107,7 +108,7 @@ def condition_of(definition: MapDefinition, where: str | pc.Expression | Sequenc
     schema = askable_schema(definition)
     condition = parse_condition(where) if isinstance(where, str) else _of_tuples(where)
     columns = list(columns_of(condition))
-    check_size(len(columns), values_count(condition))
+    check_size(len(columns), values_count(condition), patterns_length(condition))
     for name in columns:
         if name not in schema.names and not (definition.tagged and tag_of(name)):
             raise column_unknown(definition, name)
