@@ -179,10 +179,12 @@ LOADS = [
 ]  # fmt: skip
 
 QUERIES = [
-    constant("tests in one condition", "maps.predicates.predicate.TESTS_MAX",
+    constant("tests in one condition", "maps.predicates.tree.TESTS_MAX",
              "`condition_large`; `key in (…)` is one test"),
-    constant("values in one condition", "maps.predicates.predicate.VALUES_MAX",
+    constant("values in one condition", "maps.predicates.tree.VALUES_MAX",
              "`condition_large`: look the keys up, or ask in several questions"),
+    constant("characters of all patterns of a condition", "maps.predicates.tree.PATTERN_CHARACTERS_MAX",
+             "`condition_large`"),
     constant("characters of a condition", "maps.predicates.parser.CHARACTERS_MAX", "`condition_large`"),
     node("work on the next piece of a scan", "question_seconds", "503, `question_slow`: bound the key or the time"),
     constant("alerts of one map", "maps.alerts.rules.RULES_MAX", "`alerts_max`"),

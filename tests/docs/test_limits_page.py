@@ -72,6 +72,7 @@ BEYOND = {
     "a record of CSV": ("record_long", _file("m.csv", "key,value\nk," + "v" * (17 << 20) + "\n")),
     "tests": ("condition_large", _scan(" or ".join(f"key = '{n}'" for n in range(1001)))),
     "values": ("condition_large", _scan("value in (" + "1," * 100_000 + "1)")),
+    "patterns": ("condition_large", _scan(f"key like '{'%v' * 5_001}'")),
     "characters": ("condition_large", _scan(f"value = '{'v' * (4 << 20)}'")),
     "brackets": ("condition", _scan("(" * 60 + "key = 'a'" + ")" * 60)),
     "digits": ("condition", _scan("value = " + "9" * 401)),

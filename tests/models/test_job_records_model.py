@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from millpond.clock import ManualClock
+from millpond.errors import Invalid
 from millpond.events.embedded.store import EmbeddedStore
 from millpond.events.event import EventBatch, NewEvent
 from millpond.events.jobs.active import ActiveJobs
 from millpond.events.jobs.submissions import NewJob, Submissions
 from millpond.events.names import StreamName
+from millpond.server.armada import job_records
 from millpond.server.armada.job_records import RUNS_MAX, JobRecords
 from millpond.server.armada.wire import armada_pb2 as pb
 from millpond.stores.memory import MemorySpace
@@ -80,3 +83,26 @@ def test_a_record_is_what_all_events_say(events: list[tuple[int, str]], read_at:
 
 def _first(job_id: str) -> list[NewEvent]:
     return [NewEvent(BEGIN, b"", kind, {"job_id": job_id}) for kind in ("submitted", "queued")]
+
+
+def test_jobs_with_much_in_them_are_neither_held_nor_answered_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = ManualClock(BEGIN)
+    store = EmbeddedStore(MemorySpace(), clock)
+    job = pb.Submitted(job=pb.Job(annotations={"much": "x" * 100_000}))
+
+    def events(job_id: str) -> list[NewEvent]:
+        job.job_id = job_id
+        return [NewEvent(BEGIN, job.SerializeToString(), "submitted", {"job_id": job_id})]
+
+    ids = Submissions(store.job_rows, store, clock).submit(STREAM, [NewJob(events)] * 8)
+    monkeypatch.setattr(job_records, "HELD_BYTES", 300_000)
+    monkeypatch.setattr(job_records, "ANSWER_BYTES_MAX", 500_000)
+    records = JobRecords(store.job_rows.jobs, store)
+    for job_id in ids:
+        assert records.of(records.places([job_id]))[job_id].details.job_spec.annotations["much"]
+    assert len(records._held) == 2
+    assert len(records.of(records.places(ids[:4]))) == 4
+    for _ in range(2):
+        with pytest.raises(Invalid) as caught:
+            records.of(records.places(ids))
+        assert caught.value.kind == "answer_too_large"

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from millpond.maps.predicates.predicate import TESTS_MAX
+from millpond.maps.predicates.tree import TESTS_MAX
 from millpond.server.routes.table import On
 
 HALF = "\ud800"

@@ -209,18 +209,22 @@ def test_a_token_finds_a_thread_beside_all_those_of_another(
         assert {answer.result().status for answer in held} == {200, 507}
 
 
+@pytest.mark.parametrize("signed", [False, True])
 def test_a_pair_finds_a_thread_of_versions_beside_all_those_of_another(
-    serve: Callable[..., Served], monkeypatch: pytest.MonkeyPatch
+    serve: Callable[..., Served], monkeypatch: pytest.MonkeyPatch, signed: bool
 ) -> None:
-    """The API of lakeFS shares the same threads: what one pair asks for there is no other's wait, and no 503."""
-    node = serve(limits={"threads": 4})
+    """The API of lakeFS shares the same threads: what one pair asks for there, or whoever has a signed URL, is no
+    other's wait, and no 503."""
+    node = serve(limits={"large_threads": 4})
     node.pond.repositories.create("flights").branch("main").put("a", b"1")
     for name in ("many", "other"):
         rights = {"read": ["repo:*"]}
         TokenFile(node.pond.folder).add(name, f"secret-{name}", rights, access_key=f"AKIAJ{name.upper():0>14}Q")
     many, other = (basic(f"AKIAJ{name.upper():0>14}Q", f"secret-{name}") for name in ("many", "other"))
     entered, go_on = threading.Semaphore(0), threading.Event()
-    listed = "/api/v1/repositories/flights/refs/main/objects/ls"
+    listed = "/api/v1/repositories/flights/branches/main/diff"
+    stat = "/api/v1/repositories/flights/refs/main/objects/stat?path=a&presign=true"
+    url = node.get(stat, headers=many).json()["physical_address"].removeprefix(node.url)
 
     def slow(*_args: object) -> None:
         entered.release()
@@ -229,7 +233,7 @@ def test_a_pair_finds_a_thread_of_versions_beside_all_those_of_another(
 
     with monkeypatch.context() as patched, ThreadPoolExecutor(8) as pool:
         patched.setattr(type(node.pond.repositories), "get", slow)
-        held = [pool.submit(node.get, listed, headers=many) for _ in range(8)]
+        held = [pool.submit(node.get, url) if signed else pool.submit(node.get, listed, headers=many) for _ in range(8)]
         try:
             for _ in range(3):
                 assert entered.acquire(timeout=30)

@@ -15,6 +15,8 @@ from millpond.maps.inputs.mapping import mapping_of
 from millpond.maps.inputs.normalise import normalise
 from millpond.maps.layered.maintenance import fold_due
 from millpond.maps.layered.row_files import RowFileWriter, rows_of_shares
+from millpond.maps.model.aggregate_fields import aggregated_type, fields_in_words
+from millpond.maps.model.definition import parse_value_type
 from millpond.maps.model.event_digest import digest_of
 from millpond.maps.snapshots.groups_of_rows import freeze_groups
 from millpond.maps.snapshots.manifest import SnapshotManifest
@@ -477,3 +479,22 @@ def test_the_manifest_of_an_aggregate_has_format_7(sales: Map) -> None:
         "rules": ["count", "sum", "min", "max", "sum", "latest", "instant"], "resolution": "1 hour", "time_zone": "UTC"
     }  # fmt: skip
     assert SnapshotManifest.from_bytes(manifest.to_bytes()) == manifest
+
+
+@pytest.mark.parametrize("value", [
+    "," * 500_000, "(" * 500_000, "a" + " " * 500_000 + "9", "a quantiles" + " " * 500_000 + "z",
+    "a" + " " * 250_000 + "double" + " " * 250_000 + "of",
+])  # fmt: skip
+def test_fields_that_are_none_are_read_once(value: str) -> None:
+    """Each of their blanks and commas was looked at from each other: a megabyte of them held a node up for hours."""
+    with pytest.raises(Invalid):
+        aggregated_type(value, "1 hour", None)
+    with pytest.raises(Invalid):
+        parse_value_type(value)
+
+
+def test_commas_in_brackets_part_no_fields() -> None:
+    value, aggregation = aggregated_type(
+        "a long sum, l quantiles(0.5, 0.9), n long count , m average of a/n", "hour", None
+    )
+    assert fields_in_words(value, aggregation) == "a long sum, l quantiles(0.5, 0.9), n long count, m average of a/n"

@@ -55,6 +55,7 @@ def refusal(act: Any) -> MillpondError:
         ("orders > 1", {"name": "No!"}, "alert_name"), ("orders > 1", {"buckets": 0}, "alert_buckets"),
         ("orders > 1", {"buckets": "2 days"}, "alert_buckets"), ("orders > 1", {"buckets": 25}, "alert_buckets"),
         ("orders > 1", {"buckets": True}, "alert_buckets"),
+        ("orders > 1", {"buckets": "3" + " " * 500_000 + "k"}, "alert_buckets"),  # each blank is looked at once
     ],
 )  # fmt: skip
 def test_what_is_no_rule_is_refused_by_name(sales: Map, when: Any, more: dict[str, Any], kind: str) -> None:

@@ -159,3 +159,10 @@ def test_types_have_a_limit(wrap: Any) -> None:
     with pytest.raises(Invalid, match="nested") as caught:
         check_type("value", kind)
     assert caught.value.values["column"] == "value"
+
+
+def test_a_string_that_does_not_end_is_looked_at_once() -> None:
+    """Each of its quotes was taken for the begin of another: a line of a megabyte held a node up for hours."""
+    opened = b"[" * (NESTING_MAX - 1)
+    assert not is_deep_text(opened + b'["' + b'\\"' * 500_000 + b"[\\")
+    assert is_deep_text(opened + b'[["' + b'\\"[' * 500_000)

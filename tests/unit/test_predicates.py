@@ -5,6 +5,7 @@ from __future__ import annotations
 import doctest
 import math
 import operator
+import re
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from functools import partial
@@ -282,8 +283,38 @@ def test_a_condition_that_is_too_large_is_refused(where: Any) -> None:
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("where", [f"key like '{'%a' * 5_001}'", [("key", "like", "%a" * 5_001)],
+                                   " or ".join(f"key like '{number:099}%'" for number in range(101))])  # fmt: skip
+def test_patterns_that_are_too_long_are_refused(where: Any) -> None:
+    with pytest.raises(Invalid) as caught:
+        predicate(WEATHER, where)
+    assert (caught.value.kind, caught.value.hint) == ("condition_large", "write shorter patterns after like")
+
+
 @pytest.mark.parametrize("module", [spans, parser])
 def test_what_their_documentation_shows_is_so(module: ModuleType) -> None:
     tested = doctest.testmod(module)
     assert tested.attempted
     assert not tested.failed
+
+
+@pytest.mark.parametrize("text", ["key = 'a' or " * 300_000, "key in (" + "1, " * 1_000_000])
+def test_a_condition_that_is_too_large_is_read_no_further(text: str) -> None:
+    read = parser._Parser(text)
+    with pytest.raises(Invalid) as caught:
+        read.condition()
+    assert caught.value.kind == "condition_large" and read.at < len(text) / 5
+
+
+@given(st.text('"a ', max_size=12))
+def test_a_quoted_name_ends_at_its_first_single_quote(text: str) -> None:
+    backtracking = re.match(r'"(?:[^"]|"")+"(?!")', text)
+    match = parser._TOKEN.match(text)
+    assert (match and match["quoted"]) == (backtracking and backtracking[0])
+
+
+@pytest.mark.parametrize("text", ["1" * 200_000 + "a", "1" * 200_000 + "." + "1" * 200_000 + "e"])
+def test_a_number_that_is_none_is_looked_at_once(text: str) -> None:
+    """Each end of its digits was tried with each other end: sixteen thousand took half a minute."""
+    with pytest.raises(Invalid):
+        parser.parse_condition(f"n = {text}")

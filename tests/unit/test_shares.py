@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import doctest
 from collections.abc import Awaitable, Callable
-from threading import Event
+from threading import Event, Semaphore
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,6 +24,7 @@ from millpond.server.access import put_caller
 from millpond.server.connections import BODY_BYTES_PER_SECOND_MIN, ConnectionLimits, Connections, LimitedConnection
 from millpond.server.memory import MemoryBudget
 from millpond.server.presence import Presence, put_presence
+from millpond.server.rpc.threads import SHARE, CallThreads
 from millpond.server.shares import Shares, Turns
 from millpond.server.thread_limits import FairThreads, in_large_thread
 
@@ -159,6 +160,40 @@ def test_a_step_of_large_work_ends_when_nobody_waits_for_it() -> None:
             await in_large_thread(request, work, lambda: None)
 
     asyncio.run(story())
+
+
+def test_calls_share_threads_and_one_that_is_given_up_keeps_its_own() -> None:
+    entered, go_on = Semaphore(0), Event()
+
+    def question() -> None:
+        entered.release()
+        assert go_on.wait(30)
+        check_patience()
+
+    async def story() -> list[BaseException | None]:
+        node: Any = SimpleNamespace(clock=ManualClock(0), limits=NodeLimits())
+        threads = CallThreads(node)
+
+        def ask(name: str, act: Callable[[], None]) -> asyncio.Task[None]:
+            SHARE.set(name)
+            return asyncio.ensure_future(threads.ask(act))
+
+        async def begun() -> bool:
+            return await asyncio.to_thread(entered.acquire, timeout=0.1)
+
+        first = [ask("many", question) for _ in range(8)]
+        assert [await begun() for _ in range(4)] == [True, True, True, False]
+        await ask("other", lambda: None)
+        for given_up in first:
+            given_up.cancel()
+        again = [ask("many", question) for _ in range(8)]
+        assert not await begun(), "three threads still work for those who have gone"
+        await ask("other", lambda: None)
+        go_on.set()
+        return await asyncio.gather(*first, *again, return_exceptions=True)
+
+    ends = asyncio.run(story())
+    assert all(isinstance(end, asyncio.CancelledError) for end in ends[:8]) and ends[8:] == [None] * 8
 
 
 def waited(loop: asyncio.AbstractEventLoop, act: Callable[[], None]) -> None:

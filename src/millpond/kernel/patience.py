@@ -8,11 +8,14 @@ their thread, and the functions in between need not hand it on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import TypeVar
 
-__all__ = ("check_patience", "patient")
+__all__ = ("check_patience", "patient", "patiently")
+
+T = TypeVar("T")
 
 _CHECK: ContextVar[Callable[[], None] | None] = ContextVar("patience", default=None)
 
@@ -35,3 +38,13 @@ def check_patience() -> None:
     check = _CHECK.get()
     if check is not None:
         check()
+
+
+def patiently(items: Iterable[T]) -> Iterator[T]:
+    """The items, as long as this thread may go on.
+
+    Raises: as `check_patience`.
+    """
+    for item in items:
+        check_patience()
+        yield item

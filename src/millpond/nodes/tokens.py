@@ -41,7 +41,7 @@ from millpond.stores.files import write_file_atomically
 from millpond.stores.locks import alone
 
 __all__ = (
-    "ANYBODY", "LISTED", "RIGHTS", "Caller", "TokenFile", "TokenList", "Tokens", "draw_access_key",
+    "ANYBODY", "LISTED", "NOBODY", "RIGHTS", "Caller", "TokenFile", "TokenList", "Tokens", "draw_access_key",
     "draw_token", "hash_token", "split_place",
 )  # fmt: skip
 
@@ -155,6 +155,8 @@ def split_place(pattern: str) -> tuple[str, str]:
 
 ANYBODY = Caller("anybody", {"admin": ("*",)})
 """The caller of every request to a node without tokens."""
+NOBODY = Caller("", {})
+"""The caller of a request that needs no token on a node with tokens: all of them share what one token may hold."""
 
 
 def hash_token(token: str) -> str:

@@ -28,7 +28,10 @@ from millpond.server.shares import Shares, Turns
 if TYPE_CHECKING:
     from millpond.nodes.node import Node
 
-__all__ = ("WAITERS_MAX", "FairThreads", "in_large_thread", "in_short_thread", "in_thread", "in_thread_of", "on_loop")
+__all__ = (
+    "WAITERS_MAX", "FairThreads", "check_of", "in_large_thread", "in_short_thread", "in_thread", "in_thread_of",
+    "on_loop",
+)  # fmt: skip
 
 WAITERS_MAX = 256
 
@@ -43,9 +46,8 @@ class FairThreads:
         self._turns = Turns(Shares(threads))
         self._limiter = anyio.CapacityLimiter(threads)  # never full: there are as many turns
 
-    async def run(self, request: Request, act: Callable[[], Answer], presence: Presence | None = None) -> Answer:
-        """Do something in a thread, when it is the turn of the request's token; `presence` ends the wait."""
-        name = share_in(request)
+    async def run(self, name: str | None, act: Callable[[], Answer], presence: Presence | None = None) -> Answer:
+        """Do something in a thread, when it is the turn of a token; `presence` ends the wait."""
         turn = self._turns.take(name)
         await (turn if presence is None else presence.during(turn))
         try:
@@ -57,7 +59,7 @@ class FairThreads:
 async def in_short_thread(request: Request, act: Callable[[], Answer]) -> Answer:
     """Do what takes little time."""
     threads: FairThreads = request.app.state.short_threads
-    return await threads.run(request, act)
+    return await threads.run(share_in(request), act)
 
 
 async def in_thread(
@@ -65,7 +67,7 @@ async def in_thread(
 ) -> Answer:
     """Do what may wait long."""
     threads: FairThreads = request.app.state.waiting_threads
-    return await threads.run(request, lambda: act(*args, **options))
+    return await threads.run(share_in(request), lambda: act(*args, **options))
 
 
 async def in_large_thread(
@@ -76,12 +78,13 @@ async def in_large_thread(
     Raises: `ClientDisconnect`; `Unavailable`, kind `question_slow`.
     """
     threads: FairThreads = request.app.state.large_threads
+    node, presence = request.app.state.node, presence_in(request.scope)
 
     def step() -> Answer:
-        with patient(_check(request)):
+        with patient(check_of(node, presence)):
             return act(*args, **options)
 
-    return await threads.run(request, step, presence_in(request.scope))
+    return await threads.run(share_in(request), step, presence)
 
 
 async def in_thread_of(request: Request, needs: RouteNeeds, act: Callable[[], Answer]) -> Answer:
@@ -103,10 +106,9 @@ def on_loop(act: Callable[Params, Coroutine[Any, Any, Answer]], *args: Params.ar
     return asyncio.run_coroutine_threadsafe(act(*args, **options), loop).result()
 
 
-def _check(request: Request) -> Callable[[], None]:
-    """The patience for one step of a request, which begins now."""
-    node: Node = request.app.state.node
-    presence, seconds = presence_in(request.scope), node.limits.question_seconds
+def check_of(node: Node, presence: Presence) -> Callable[[], None]:
+    """The patience for one step of a question, which begins now."""
+    seconds = node.limits.question_seconds
     due = node.clock.monotonic() + seconds
 
     def check() -> None:

@@ -42,7 +42,7 @@ BUCKETS_MAX = 24
 """The buckets in which a condition must hold, one after another; so many on either side are looked at."""
 CONDITION_CHARS_MAX = 4_096
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
-_BUCKETS = re.compile(r"\s*(\d{1,9})\s*(?:buckets?)?\s*")
+_BUCKETS = re.compile(r"\s*+(\d{1,9})\s*+(?:buckets?)?\s*+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

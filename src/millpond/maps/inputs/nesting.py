@@ -42,7 +42,8 @@ class NestedTooDeep(ValueError):
 
 
 _LOOKED_INTO = (Mapping, list, tuple, set, np.ndarray, pa.Scalar)
-_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
+"""A string, or one that does not end: no parser finds a level behind where it begins, and it is looked at once."""
 _OPENING, _CLOSING, _NEWLINE = ord("{"), ord("}"), ord("\n")
 _SLAB_BYTES = 1 << 17
 _BRACE_OF_BRACKET = 0x20

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 from millpond.errors import Invalid
 from millpond.extras import need
 from millpond.maps.model.aggregation import Aggregation, Computed, Form, Formula, Rule
-from millpond.maps.model.definition import ScalarType, ValueType, check_field, parse_scalar
+from millpond.maps.model.definition import SEPARATOR, ScalarType, ValueType, check_field, parse_scalar
 from millpond.maps.model.tags import TAGS
 from millpond.times.buckets import bucket_width
 from millpond.times.zones import check_zone
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterator
 
     from millpond.maps.model.definition import MapDefinition
 
@@ -32,13 +32,15 @@ _TYPES = {
     Rule.MAX: (*_NUMBERS, ScalarType.TIMESTAMP), Rule.FIRST: tuple(ScalarType), Rule.LATEST: tuple(ScalarType),
 }  # fmt: skip
 """The rules that people write, and the types that they fit."""
-_NAME = r"\s*(`[^`]+`|[A-Za-z_][A-Za-z0-9_]*)\s*"
-_FIELD = re.compile(_NAME + r"[: ]\s*([A-Za-z]+)\s+([A-Za-z_]+)\s*")
-_AVERAGE = re.compile(_NAME + rf"[: ]\s*(?:double\s+)?average\s+of\s{_NAME}/{_NAME}", re.IGNORECASE)
+# Each blank is taken once, by what is possessive: strangers name fields, by megabytes of blanks if they like.
+_WORD = r"\s*+(`[^`]+`|[A-Za-z_][A-Za-z0-9_]*+)"
+_NAME, _NAMED = rf"{_WORD}\s*+", _WORD + SEPARATOR
+_FIELD = re.compile(_NAMED + r"([A-Za-z]++)\s++([A-Za-z_]++)\s*+")
+_AVERAGE = re.compile(_NAMED + rf"(?:double\s++)?average\s++of\s{_NAME}/{_NAME}", re.IGNORECASE)
 _SKETCH = re.compile(
-    _NAME + r"[: ]\s*(?:(?:string\s+)?(distinct)|(?:double\s+)?quantiles\s*(?:\(([^()]*)\))?)\s*", re.IGNORECASE
+    _NAMED + r"(?:(?:string\s++)?(distinct)|(?:double\s++)?quantiles\s*+(?:\(([^()]*)\))?)\s*+", re.IGNORECASE
 )
-_OUTSIDE_BRACKETS = re.compile(r",(?![^(]*\))")
+_MARK = re.compile(r"[(),]")
 _FRACTIONS = "0.5, 0.95, 0.99"
 _FRACTION = re.compile(r"0|1|0?\.[0-9]{1,6}|[01]\.0")
 _PERCENT_DIGITS = 4
@@ -70,7 +72,8 @@ def aggregated_type(
     fields: dict[str, ScalarType] = {}
     rules: list[Rule] = []
     computed: list[Computed] = []
-    for piece in _OUTSIDE_BRACKETS.split(value):
+    taken = set(reserved)
+    for piece in _outside_brackets(value):
         if (average := _AVERAGE.fullmatch(piece)) is not None:
             computed.append(Computed(_plain(average[1]), Formula.AVERAGE, (_plain(average[2]), _plain(average[3]))))
             continue
@@ -86,7 +89,8 @@ def aggregated_type(
             pairs.append((_INSTANT.format(name), ScalarType.TIMESTAMP, Rule.INSTANT))
         for field, type_, its_rule in pairs:
             if field != MEASURE or form is None:
-                check_field(field, taken=field.lower() in (*reserved, *map(str.lower, fields)))
+                check_field(field, taken=field.lower() in taken)
+            taken.add(field.lower())
             fields[field] = type_
             rules.append(its_rule)
     _check_computed(computed, dict(zip(fields, rules, strict=True)), reserved)
@@ -110,6 +114,17 @@ def _fields_of_form(form: Form, value: str | ValueType | None) -> str:
             hint=f"leave value out, or say {' or '.join(types)}; kind='aggregate' has fields of your own",
         )  # fmt: skip
     return "value long count" if form is Form.HISTOGRAM else _METRIC.format(scalar)
+
+
+def _outside_brackets(text: str) -> Iterator[str]:
+    """The pieces between commas, but for those in brackets."""
+    begin, inside = 0, False
+    for mark in _MARK.finditer(text):
+        if mark[0] == "," and not inside:
+            yield text[begin : mark.start()]
+            begin = mark.end()
+        inside = mark[0] == "(" or (mark[0] == "," and inside)
+    yield text[begin:]
 
 
 def _plain(name: str) -> str:

@@ -172,7 +172,9 @@ def _quoted(name: str) -> str:
     return name if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) else f"`{name}`"
 
 
-_FIELD = re.compile(r"^\s*(`[^`]+`|[A-Za-z_][A-Za-z0-9_]*)\s*[: ]\s*([A-Za-z]+)\s*$")
+SEPARATOR = r"(?:\s*+:\s*+|(?=\s* )\s++)"
+"""A colon or a blank between the name of a field and its type, and blanks around it, each of which is taken once."""
+_FIELD = re.compile(rf"^\s*+(`[^`]+`|[A-Za-z_][A-Za-z0-9_]*+){SEPARATOR}([A-Za-z]++)\s*+$")
 
 
 def parse_value_type(text: str) -> ValueType:

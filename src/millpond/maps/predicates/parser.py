@@ -18,7 +18,7 @@ from typing import Any
 
 from millpond.errors import Invalid
 from millpond.maps.model.tags import TAGS, tag_column
-from millpond.maps.predicates.tree import COMPARISONS, All, Any_, Compare, Condition, Like, Not, Null, OneOf
+from millpond.maps.predicates.tree import COMPARISONS, All, Any_, Compare, Condition, Like, Not, Null, OneOf, check_size
 
 __all__ = ("parse_condition",)
 
@@ -26,9 +26,9 @@ _TOKEN = re.compile(
     r"""(?:
         (?P<bytes>[xX]'(?:[0-9a-fA-F]{2})*+')
       | (?P<text>'[^']*+(?:''[^']*+)*+')
-      | (?P<number>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)(?![\w.])
+      | (?P<number>[-+]?(?:\d++\.?\d*+|\.\d++)(?:[eE][-+]?\d++)?+)(?![\w.])
       | (?P<word>[^\W\d]\w*)
-      | (?P<quoted>"(?:[^"]|"")+")
+      | (?P<quoted>"(?=[^"]|"")[^"]*+(?:""[^"]*+)*+")
       | (?P<mark><=|>=|<>|!=|==|[][=<>(),])
     )""",
     re.VERBOSE,
@@ -70,7 +70,7 @@ class _Parser:
         self.text = text
         self.at = self.start = 0
         self.kind = self.token = ""
-        self.depth = 0
+        self.depth = self.tests = self.values = 0
         self._advance()
 
     def error(self, reason: str) -> Invalid:
@@ -130,6 +130,8 @@ class _Parser:
             self.depth -= 1
 
     def _test(self) -> Condition:
+        self.tests += 1
+        check_size(self.tests, self.values)
         if self.kind in ("text", "number", "bytes"):
             value, comparison = self._value(), self._comparison()
             return Compare(self._column(), _FLIPPED[comparison], value)
@@ -168,6 +170,8 @@ class _Parser:
         while self.kind == "mark" and self.token == ",":
             self._advance()
             values.append(self._value())
+            check_size(self.tests, self.values + len(values))
+        self.values += len(values)
         self._mark(")")
         return tuple(values)
 

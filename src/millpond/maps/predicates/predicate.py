@@ -48,19 +48,16 @@ from millpond.maps.predicates.tree import (
     Null,
     OneOf,
     Unknown,
+    check_size,
     columns_of,
     nulls_of,
+    patterns_length,
     spans_of,
     values_count,
 )
 from millpond.times.instants import parse_moment
 
 __all__ = ("Predicate", "Where", "columns_tested", "condition_of", "predicate", "type_of", "typed_spans")
-
-TESTS_MAX = 1_000
-"""Arrow works through a condition by calls within calls, and has a stack for so many."""
-VALUES_MAX = 100_000
-"""They are read in Python: so many take up to a second."""
 
 Where: TypeAlias = str | pc.Expression | Sequence[Any] | None
 
@@ -111,16 +108,7 @@ def condition_of(definition: MapDefinition, where: str | pc.Expression | Sequenc
     schema = askable_schema(definition)
     condition = parse_condition(where) if isinstance(where, str) else _of_tuples(where)
     columns = list(columns_of(condition))
-    if len(columns) > TESTS_MAX:
-        raise Invalid(
-            "condition is too large", kind="condition_large", tests=len(columns), tests_max=TESTS_MAX,
-            hint="write key in ('a', 'b', …) as one test, or look the keys up",
-        )  # fmt: skip
-    if (values := values_count(condition)) > VALUES_MAX:
-        raise Invalid(
-            "condition is too large", kind="condition_large", values=values, values_max=VALUES_MAX,
-            hint="look the keys up, or ask in several questions",
-        )  # fmt: skip
+    check_size(len(columns), values_count(condition), patterns_length(condition))
     for name in columns:
         if name not in schema.names and not (definition.tagged and tag_of(name)):
             raise column_unknown(definition, name)

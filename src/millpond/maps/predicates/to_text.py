@@ -22,7 +22,17 @@ from millpond.maps.model.definition import MapDefinition
 from millpond.maps.model.display import check_columns
 from millpond.maps.model.tags import TAGS, tag_of
 from millpond.maps.predicates.predicate import Where, columns_tested, condition_of, predicate, type_of
-from millpond.maps.predicates.tree import All, Any_, Compare, Condition, Like, Not, Null, OneOf
+from millpond.maps.predicates.tree import (
+    PATTERN_CHARACTERS_MAX,
+    All,
+    Any_,
+    Compare,
+    Condition,
+    Like,
+    Not,
+    Null,
+    OneOf,
+)
 from millpond.times.instants import INSTANT_MAX, INSTANT_MIN, clear_instant
 
 __all__ = ("Worded", "scan_elsewhere", "worded")
@@ -111,7 +121,7 @@ class _Words:
                 return (f"not {text}", True) if sure else (None, False)
             case Null(column) if self._is_column(column):
                 return f"({_quoted(column)} is null)", True
-            case Like(column, pattern) if self._fits(column, pattern):
+            case Like(column, pattern) if len(pattern) <= PATTERN_CHARACTERS_MAX and self._fits(column, pattern):
                 return f"({_quoted(column)} like {_literal(pattern)})", True
             case Compare(column, comparison, value) if self._fits(column, value):
                 return f"({_quoted(column)} {comparison} {_literal(value)})", True

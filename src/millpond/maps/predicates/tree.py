@@ -6,14 +6,43 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from millpond.errors import Invalid
 from millpond.maps.predicates.bounds import Span, both, either, span_of
 
 __all__ = (
-    "All", "Any_", "Compare", "Condition", "Like", "Not", "Null", "OneOf", "Unknown", "columns_of", "nulls_of",
-    "spans_of", "values_count",
+    "All", "Any_", "Compare", "Condition", "Like", "Not", "Null", "OneOf", "Unknown", "check_size", "columns_of",
+    "nulls_of", "patterns_length", "spans_of", "values_count",
 )  # fmt: skip
 
 COMPARISONS = ("=", "!=", "<", "<=", ">", ">=")
+TESTS_MAX = 1_000
+"""Arrow works through a condition by calls within calls, and has a stack for so many."""
+VALUES_MAX = 100_000
+"""They are read in Python: so many take up to a second."""
+PATTERN_CHARACTERS_MAX = 10_000
+"""What is made of a pattern takes a hundred times its memory; and of a longer one there are complaints without end."""
+
+
+def check_size(tests: int, values: int, pattern_characters: int = 0) -> None:
+    """Insist that a condition has no more tests, values and characters of patterns than one may.
+
+    Raises: `Invalid`, kind `condition_large`.
+    """
+    if tests > TESTS_MAX:
+        raise Invalid(
+            "condition is too large", kind="condition_large", tests=tests, tests_max=TESTS_MAX,
+            hint="write key in ('a', 'b', …) as one test, or look the keys up",
+        )  # fmt: skip
+    if values > VALUES_MAX:
+        raise Invalid(
+            "condition is too large", kind="condition_large", values=values, values_max=VALUES_MAX,
+            hint="look the keys up, or ask in several questions",
+        )  # fmt: skip
+    if pattern_characters > PATTERN_CHARACTERS_MAX:
+        raise Invalid(
+            "condition is too large", kind="condition_large", pattern_characters=pattern_characters,
+            pattern_characters_max=PATTERN_CHARACTERS_MAX, hint="write shorter patterns after like",
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +119,19 @@ def values_count(condition: Condition) -> int:
             return len(values)
         case _:
             return 1
+
+
+def patterns_length(condition: Condition) -> int:
+    """The characters of all patterns of a condition."""
+    match condition:
+        case All(parts) | Any_(parts):
+            return sum(map(patterns_length, parts))
+        case Not(part):
+            return patterns_length(part)
+        case Like(_, pattern):
+            return len(pattern)
+        case _:
+            return 0
 
 
 def columns_of(condition: Condition) -> Iterator[str]:

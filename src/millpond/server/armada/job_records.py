@@ -19,11 +19,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from millpond.errors import Invalid
 from millpond.events.event import Event
 from millpond.events.job_ids import is_job_id
 from millpond.events.jobs.active import ends_job
 from millpond.events.jobs.submissions import JOB_ID
 from millpond.kernel.cache import Cache
+from millpond.kernel.patience import check_patience
 from millpond.kernel.turns import Turns
 from millpond.server.armada.messages import api_event
 from millpond.server.armada.wire import armada_pb2 as pb
@@ -33,12 +35,16 @@ if TYPE_CHECKING:
     from millpond.events.protocol import StreamStore
     from millpond.events.shared_jobs import JobPlace, JobRows
 
-__all__ = ("ERROR_CHARS_MAX", "RECORDS_MAX", "RUNS_MAX", "JobRecord", "JobRecords", "run_of")
+__all__ = ("ANSWER_BYTES_MAX", "ERROR_CHARS_MAX", "HELD_BYTES", "RUNS_MAX", "JobRecord", "JobRecords", "run_of")
 
 RUNS_MAX = 50
 ERROR_CHARS_MAX = 2_048
-RECORDS_MAX = 20_000
-"""Records that are held, so that who asks again reads only what came since."""
+HELD_BYTES = 32 << 20
+"""Records that are held, so that who asks again reads only what came since: a job may have megabytes of annotations."""
+ANSWER_BYTES_MAX = 64 << 20
+"""The records of one question."""
+_RECORD_BYTES = 1_600
+"""A small record takes about so much."""
 _STATES = {
     "submitted": pb.JobState.SUBMITTED, "queued": pb.JobState.QUEUED, "lease_returned": pb.JobState.QUEUED,
     "lease_expired": pb.JobState.QUEUED, "leased": pb.JobState.LEASED, "pending": pb.JobState.PENDING,
@@ -71,6 +77,11 @@ class JobRecord:
     def known(self) -> bool:
         """False while no event of the job was seen."""
         return bool(self.details.job_id)
+
+    @property
+    def size(self) -> int:
+        """The memory that it takes."""
+        return _RECORD_BYTES + self.details.ByteSize()
 
     def apply(self, stream: StreamName, event: Event) -> None:
         """Apply the next event of the job."""
@@ -135,12 +146,25 @@ def run_of(run_id: str) -> str:
     return job_id if dot and number.isdecimal() and is_job_id(job_id) else ""
 
 
+@dataclass(slots=True)
+class _Room:
+    """The bytes that are left to the records of a question."""
+
+    left: int
+
+    def take(self, size: int) -> None:
+        self.left -= size
+        if self.left < 0:
+            raise Invalid("the answer is larger than one may be", kind="answer_too_large",
+                          bytes_max=ANSWER_BYTES_MAX, hint="ask for fewer jobs at once")  # fmt: skip
+
+
 class JobRecords:
     """The records of the jobs that were submitted to a store."""
 
     def __init__(self, rows: JobRows, store: StreamStore) -> None:
         self._rows, self._store = rows, store
-        self._held: Cache[str, JobRecord] = Cache(RECORDS_MAX)
+        self._held: Cache[str, JobRecord] = Cache(HELD_BYTES, lambda record: record.size)
         self._turns = Turns()
 
     def named(self, stream: StreamName, uri: str) -> list[str]:
@@ -156,18 +180,21 @@ class JobRecords:
 
         Raises:
             Corrupt: what is stored is damaged.
+            Invalid: they are more bytes than one question may have.
             Unavailable: the storage is out of reach.
         """
         by_stream: dict[StreamName, dict[str, JobPlace]] = {}
         for job_id, place in places.items():
             by_stream.setdefault(place.stream, {})[job_id] = place
         records: dict[str, JobRecord] = {}
+        room = _Room(ANSWER_BYTES_MAX)
         for stream, jobs in by_stream.items():
+            check_patience()
             with self._turns.of(str(stream)):
-                records |= self._of_stream(stream, jobs)
+                records |= self._of_stream(stream, jobs, room)
         return records
 
-    def _of_stream(self, stream: StreamName, jobs: Mapping[str, JobPlace]) -> dict[str, JobRecord]:
+    def _of_stream(self, stream: StreamName, jobs: Mapping[str, JobPlace], room: _Room) -> dict[str, JobRecord]:
         index = self._store.index(stream)
         if index is None:
             return {}
@@ -176,13 +203,14 @@ class JobRecords:
             record = self._held.get(job_id)
             if record is None or not max(index.dropped_id, job.after) <= record.after <= index.last_id:
                 record = JobRecord(after=job.after)
+            room.take(record.size)
             records[job_id] = record
-        self._read_on(stream, {job_id: record for job_id, record in records.items() if not record.ended})
+        self._read_on(stream, {job_id: record for job_id, record in records.items() if not record.ended}, room)
         for job_id, record in records.items():
             self._held.put(job_id, record)
         return {job_id: record for job_id, record in records.items() if record.known}
 
-    def _read_on(self, stream: StreamName, records: Mapping[str, JobRecord]) -> None:
+    def _read_on(self, stream: StreamName, records: Mapping[str, JobRecord], room: _Room) -> None:
         after = min((record.after for record in records.values()), default=None)
         if after is None:
             return
@@ -191,7 +219,9 @@ class JobRecords:
             for event in page.events:
                 record = records.get(event.headers.get(JOB_ID, ""))
                 if record is not None and event.number > record.after:
+                    room.take(len(event.payload))
                     record.apply(stream, event)
+            check_patience()
             page = self._store.read(stream, page.after)
         for record in records.values():
             record.after = max(record.after, page.after)

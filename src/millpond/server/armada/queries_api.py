@@ -14,6 +14,7 @@ from google.protobuf.empty_pb2 import Empty
 from millpond.errors import Invalid, Unavailable
 from millpond.events.jobs.active import ActiveJobs
 from millpond.events.names import StreamName
+from millpond.kernel.patience import patiently
 from millpond.server.armada.job_records import JobRecord, run_of
 from millpond.server.armada.means import Means
 from millpond.server.armada.wire import armada_pb2 as pb
@@ -75,7 +76,7 @@ def _active_queues(call: Call[Means], _: Empty) -> pb.ActiveQueuesResponse:
     means, queues, left = call.service, [], ACTIVE_STREAMS_MAX
     after: str | None = None
     while page := means.queues.list(after, limit=1_000):
-        for name in (queue.name for queue in page if may_see_queue(call.caller, queue.name)):
+        for name in (queue.name for queue in patiently(page) if may_see_queue(call.caller, queue.name)):
             streams = means.events.store.streams(name, limit=left + 1)
             if len(streams) > left:
                 raise Unavailable(
@@ -83,7 +84,8 @@ def _active_queues(call: Call[Means], _: Empty) -> pb.ActiveQueuesResponse:
                     job_sets_max=ACTIVE_STREAMS_MAX, hint="ask for the status of jobs",
                 )  # fmt: skip
             left -= len(streams)
-            if any(_is_active(means.active, stream) for stream in streams if may_stream(call.caller, "read", stream)):
+            readable = (stream for stream in patiently(streams) if may_stream(call.caller, "read", stream))
+            if any(_is_active(means.active, stream) for stream in readable):
                 queues.append(name)
         after = page[-1].name
     return pb.ActiveQueuesResponse(active_queues_by_pool={POOL: pb.ActiveQueues(queues=queues)} if queues else {})

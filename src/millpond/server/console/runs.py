@@ -21,7 +21,7 @@ from millpond.events.names import StreamName
 from millpond.json_forms import to_json
 from millpond.kernel.hours import HOUR_MS
 from millpond.nodes.tokens import Caller
-from millpond.server.access import caller_in, note_change
+from millpond.server.access import caller_in, note_change, share_of
 from millpond.server.console.actions import ACTIONS, actions_of
 from millpond.server.console.pages import PAGE_ROWS, SIGNED_IN, answered, pages
 from millpond.server.console.run_search import Search, newest, run_facts, times_of
@@ -207,8 +207,10 @@ class Calls:
 
     async def _admitted(self, method: str) -> Call[WorkflowService]:
         from millpond.server.rpc.dispatch import Call
+        from millpond.server.rpc.threads import SHARE
 
         service = self.service
+        SHARE.set(share_of(self.caller))
         call = Call(service.about, method, service.rows[method].right, self.caller, {"tenantid": self.tenant})
         await service.admit(call)
         return call

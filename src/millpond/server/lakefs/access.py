@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl
 
 from millpond.errors import Denied
-from millpond.nodes.tokens import ANYBODY, Caller, split_place
+from millpond.nodes.tokens import ANYBODY, NOBODY, Caller, split_place
 from millpond.server.access import put_caller, take_turn
 from millpond.server.routes.table import On, RouteNeeds, Work
 from millpond.versions.objects.signing import SignedAccess, Signer
@@ -84,7 +84,8 @@ def admit_call(request: Request, needs: RouteNeeds) -> None:
     """
     node: Node = request.app.state.node
     if needs.right is None:
-        put_caller(request, ANYBODY)
+        signed = needs.work is not Work.ADMINISTRATION and node.tokens.wanted()
+        put_caller(request, NOBODY if signed else ANYBODY)
         return
     caller = _caller(request, node)
     put_caller(request, caller)

@@ -34,13 +34,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
 
 import grpc
-from anyio.to_thread import run_sync
 from google.protobuf.message import DecodeError, Message
 
 from millpond.errors import Closed, Denied, Invalid, MillpondError, Unavailable
 from millpond.nodes.tokens import ANYBODY, Caller
 from millpond.server.access import share_of
 from millpond.server.rpc.status import details_of, grpc_status, trailing_metadata
+from millpond.server.rpc.threads import SHARE, CallThreads
 from millpond.server.shares import Shares
 from millpond.server.wire import understood
 from millpond.statuses import http_status, is_refusal
@@ -134,6 +134,7 @@ class Front:
         self.calls = Shares(node.limits.threads + node.limits.requests_queued_max)
         self.workflows: Service[WorkflowService] | None = None
         """The methods of workflows, for pages that show runs; None on a node that serves none."""
+        self.threads = CallThreads(node)
         self._rooms = {Work.CALL: self.calls, Work.POLL: Shares(POLLS_MAX)}
 
     def handler(self, service: Service[Any]) -> grpc.GenericRpcHandler:
@@ -144,6 +145,7 @@ class Front:
     def _method(self, service: Service[S], name: str, row: Row[S, Any]) -> grpc.RpcMethodHandler[Any, Any]:
         handler = row.handler
         waits = inspect.iscoroutinefunction(handler)
+        in_thread = self.threads.ask if row.right == "read" else self.threads.change
 
         async def unary(_requests: AsyncIterator[bytes], context: _Context) -> bytes:
             async def act(call: Call[S]) -> bytes:
@@ -152,7 +154,7 @@ class Front:
                     room.need(_MESSAGE_MEMORY * len(request))
                     if waits:
                         return _bytes_of(await handler(call, _parsed(row, request)))
-                    return await run_sync(lambda: _bytes_of(handler(call, _parsed(row, request))))
+                    return await in_thread(lambda: _bytes_of(handler(call, _parsed(row, request))))
 
             return await self._through(service, name, context, act)
 
@@ -188,6 +190,7 @@ class Front:
         status = 499  # the caller went away
         try:
             self._let_in(call, context)
+            SHARE.set(share_of(call.caller))  # each call is a task of its own
             with self._room(row, call):
                 await service.admit(call)
                 result = await act(call)

@@ -41,7 +41,6 @@ from millpond.server.rpc.dispatch import MESSAGE_BYTES_MAX, POLLS_MAX, Front, Se
 from millpond.server.rpc.health import WATCHES_MAX, Health
 
 if TYPE_CHECKING:
-    from millpond.nodes.node import Node
     from millpond.server.armada.means import Means
     from millpond.server.workflows.service import WorkflowService
     from millpond.server.workflows.shared.service import SharedWorkflows
@@ -144,8 +143,8 @@ def _workflows(front: Front) -> tuple[WorkflowService | None, list[Service[Any]]
     from millpond.server.workflows.metrics import WorkflowMetrics
     from millpond.server.workflows.service import WorkflowService
 
-    workflows, services = WorkflowService(front.node), []
-    shared = _shared(front.node)
+    workflows, services = WorkflowService(front.node, front.threads), []
+    shared = _shared(front)
     if shared is not None:
         from millpond.server.workflows.shared.service import peer_methods
 
@@ -156,16 +155,17 @@ def _workflows(front: Front) -> tuple[WorkflowService | None, list[Service[Any]]
     return workflows, [*services, front.workflows]
 
 
-def _shared(node: Node) -> SharedWorkflows | None:
+def _shared(front: Front) -> SharedWorkflows | None:
     """The workflows of a node that shares them with others; None for those of one folder."""
+    node = front.node
     if node.bucket is not None:
         from millpond.server.workflows.shared.bucket import BucketWorkflows
 
-        return BucketWorkflows(node)
+        return BucketWorkflows(node, front.threads)
     if node.settings.workflows.log:
         from millpond.server.workflows.shared.kafka import KafkaWorkflows
 
-        return KafkaWorkflows(node)
+        return KafkaWorkflows(node, front.threads)
     return None
 
 

@@ -42,6 +42,7 @@ from littlehorse.model import (
 
 from millpond.errors import Invalid, NotFound
 from millpond.kernel.keys import encode
+from millpond.kernel.patience import patiently
 from millpond.server.workflows.pages import page_of
 from millpond.server.workflows.run_filters import instant_of
 from millpond.workflows.engine import key_of
@@ -85,7 +86,7 @@ def _began(rows: ReadRows, kind: type[Message], query: Wanted, start: int | None
     for _ in range(METRIC_ROWS_MAX // _AT_ONCE):
         page = rows.search(timed, limit=_AT_ONCE, bookmark=bookmark)
         runs = (rows.get(kind, key_of(address.id())) for address in page.rows)
-        yield from (row for row in runs if row is not None)
+        yield from (row for row in patiently(runs) if row is not None)
         bookmark = page.bookmark
         if bookmark is None:
             return

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from littlehorse.model import SearchWfRunRequest, ThreadVarDef, Variable, WfRun, WfRunId, WfRunIdList, WfSpec
 
 from millpond.errors import Invalid
+from millpond.kernel.patience import patiently
 from millpond.workflows.engine import run_path
 from millpond.workflows.store import Wanted
 from millpond.workflows.store.addresses import Kind, path_of
@@ -40,7 +41,7 @@ def filtered_runs(rows: ReadRows, request: SearchWfRunRequest, limit: int) -> Wf
     while left > 0:
         chunk = min(left, _AT_ONCE)
         entries = rows.search(query, limit=chunk, bookmark=bookmark)
-        for number, address in enumerate(entries.rows):
+        for number, address in enumerate(patiently(entries.rows)):
             if not _fits(rows, request, address):
                 continue
             if len(page.results) == limit:  # the page that follows begins with this one

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
 
     from millpond.nodes.node import Node
+    from millpond.server.rpc.threads import CallThreads
     from millpond.workflows.engine import Request
 
     T = TypeVar("T")
@@ -71,8 +72,8 @@ class WorkflowService:
     look_again_seconds: float | None = None
     """The time after which whoever waits for an event looks again: None, for every event is known here at once."""
 
-    def __init__(self, node: Node) -> None:
-        self._node, self.clock = node, node.clock
+    def __init__(self, node: Node, threads: CallThreads) -> None:
+        self._node, self.clock, self._threads = node, node.clock, threads
         self._teller: Teller | None = None
         self._relay: OutputRelay | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -192,7 +193,7 @@ class WorkflowService:
 
     async def _placed(self, request: ScheduleWfRequest) -> ScheduleWfRequest:
         """A schedule at its place: what waits for data begins behind what is there now."""
-        return await run_sync(at_cursor, self._node.pond, request)
+        return await self._threads.change(lambda: at_cursor(self._node.pond, request))
 
     @property
     def _has_output(self) -> bool:
@@ -241,7 +242,7 @@ class WorkflowService:
     async def read(self, tenant: str, act: Callable[[ReadRows], T]) -> T:
         """The result of a function that reads a tenant's rows, in a thread."""
         processor = await self._own()
-        return await run_sync(lambda: read_rows(processor, tenant, act))
+        return await self._threads.ask(lambda: read_rows(processor, tenant, act))
 
     async def get(self, tenant: str, act: Callable[[ReadRows], T]) -> T:
         """The result of a function that reads a row or two: at once, unless the space is being moved."""

@@ -54,6 +54,7 @@ from littlehorse.model import (
 from millpond.errors import Corrupt, Internal, Invalid
 from millpond.kernel.keys import Part, Prefix, decode, encode
 from millpond.kernel.page import behind
+from millpond.kernel.patience import patiently
 from millpond.kernel.scans import delete_rows
 from millpond.kernel.space import KEY_BYTES_MAX
 from millpond.workflows.engine import Key, RunDeleted, Write, key_of
@@ -138,7 +139,7 @@ class ReadRows:
             run, own = run_of(prefix[0]), RUN_KINDS[kind]
             place = None if after is None else Address(run, own, after[1:])
             objects = self._reads.objects(self._tx, run, own, *prefix[1:], after=place)
-            for item in objects:
+            for item in patiently(objects):
                 yield key_of(item.id), cast("M", item)
             return
         if kind is ExternalEventId and self._reads.may_be_legacy(self._tx, run_of(prefix[0])):
@@ -181,12 +182,12 @@ class ReadRows:
     def count(self, query: Wanted) -> int:
         """The number of objects that a search would find in all: its index is read, and no object."""
         _, keys = query.keys(self.tenant)
-        return sum(1 for _ in self._tx.keys(keys))
+        return sum(1 for _ in patiently(self._tx.keys(keys)))
 
     def count_nodes(self, query: Wanted) -> int:
         """The number of node runs of the runs that a search would find in all: keys are read, and no row."""
         index, keys = query.keys(self.tenant)
-        runs = (Address.from_trail(Kind.RUN, index.unpack(key)[1:]).run for key in self._tx.keys(keys))
+        runs = (Address.from_trail(Kind.RUN, index.unpack(key)[1:]).run for key in patiently(self._tx.keys(keys)))
         return sum(self._reads.count(self._tx, run, Kind.NODE_RUN) for run in runs)
 
     def search_free(self, query: Wanted, *, limit: int, bookmark: bytes | None) -> Page[tuple[Part, ...]]:

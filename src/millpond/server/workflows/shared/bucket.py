@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
 
     from millpond.nodes.node import Node
+    from millpond.server.rpc.threads import CallThreads
     from millpond.workflows.engine import Request
     from millpond.workflows.processor import ReadRows
 
@@ -50,8 +51,8 @@ class BucketWorkflows(SharedWorkflows):
     _group: BucketOwner
     move_seconds = LEASE_SECONDS + 10.0
 
-    def __init__(self, node: Node) -> None:
-        super().__init__(node)
+    def __init__(self, node: Node, threads: CallThreads) -> None:
+        super().__init__(node, threads)
         self._begun = False
         self._heard: dict[str, float] = {}
         self._known = [self.address]

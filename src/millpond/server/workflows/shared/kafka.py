@@ -15,6 +15,7 @@ from millpond.workflows.partitions import RUN_PARTITIONS, Checkpoints
 
 if TYPE_CHECKING:
     from millpond.nodes.node import Node
+    from millpond.server.rpc.threads import CallThreads
 
 __all__ = ("KafkaWorkflows",)
 
@@ -24,8 +25,8 @@ class KafkaWorkflows(SharedWorkflows):
 
     _group: KafkaGroup
 
-    def __init__(self, node: Node) -> None:
-        super().__init__(node)
+    def __init__(self, node: Node, threads: CallThreads) -> None:
+        super().__init__(node, threads)
         where = urlsplit(node.settings.workflows.log)
         self._servers, self._topic = where.netloc, where.path.strip("/")
 

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
 
     from millpond.nodes.node import Node
+    from millpond.server.rpc.threads import CallThreads
     from millpond.server.workflows.output_relay import OutputRelay
     from millpond.workflows.engine import Request
     from millpond.workflows.logs import CommandLog
@@ -90,8 +91,8 @@ class SharedWorkflows(WorkflowService):
     move_seconds = 20.0
     """The time that a call waits for a partition that moves: longer than a killed owner is missed."""
 
-    def __init__(self, node: Node) -> None:
-        super().__init__(node)
+    def __init__(self, node: Node, threads: CallThreads) -> None:
+        super().__init__(node, threads)
         settings = node.settings
         host = urlsplit(node.url).hostname or settings.server.host
         self.address = f"{host}:{settings.server.grpc_port}"
@@ -240,7 +241,7 @@ class SharedWorkflows(WorkflowService):
     async def read(self, tenant: str, act: Callable[[ReadRows], T]) -> T:
         """The result of a function that reads a tenant's rows, in a thread."""
         rows = SharedRows(tenant, self._log.partitions, self._is_here, self._local, self._remote)
-        return await run_sync(lambda: act(cast("ReadRows", rows)))
+        return await self._threads.change(lambda: act(cast("ReadRows", rows)))  # it waits for other processes
 
     async def get(self, tenant: str, act: Callable[[ReadRows], T]) -> T:
         """The result of a function that reads a row or two."""
