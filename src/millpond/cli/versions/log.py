@@ -62,8 +62,8 @@ def log(
 
     where = parse_place(place, ref=False)
     if map_name is not None:
-        narrowed = bool(graph or since or first_parent or where.path)
-        _map_log(pond, where.ref or "main", map_name, limit, narrowed=narrowed, as_json=json)
+        bounded = bool(graph or since or first_parent or where.path)
+        _map_log(pond, where.ref or "main", map_name, limit, bounded=bounded, as_json=json)
         return
     if graph and (where.path or since):
         raise Invalid(
@@ -96,11 +96,11 @@ def log(
         console.note(f"there are more: -n {2 * (count or 0)}")
 
 
-def _map_log(pond: str, ref: str, name: str, limit: int | None, *, narrowed: bool, as_json: bool) -> None:
+def _map_log(pond: str, ref: str, name: str, limit: int | None, *, bounded: bool, as_json: bool) -> None:
     from millpond.cli import rows
     from millpond.errors import Invalid
 
-    if narrowed:
+    if bounded:
         raise Invalid(
             "of a map, all changes are shown from a ref back", kind="map_log_filter", map=name,
             hint="leave out --graph, --since, --first-parent and the path, or --map",
