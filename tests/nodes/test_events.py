@@ -214,6 +214,10 @@ def test_a_clock_that_jumps_ahead_drops_nothing_before_it_has_stood_for_a_day(no
     for jump in (2 * DAY, -2 * DAY, -2 * DAY, 2 * DAY):
         node.clock.now += jump
         assert run()[0] == 0
+    node.clock.now -= 400 * DAY  # days of the present are none of the future, and stay
+    assert "the clock is 9600.0 hours behind" in run()[1]
+    node.clock.now += 400 * DAY
+    assert run()[0] == 0
     assert len(list(node.pond.events.read("etl", "nightly"))) == 3
     node.clock.now += 2 * DAY
     events, summary = run()
