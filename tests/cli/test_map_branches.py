@@ -34,6 +34,8 @@ def test_a_correction_on_a_branch(millpond: Shell) -> None:
     assert [(row["message"], row["rows"]) for row in history] == [
         ("Merge 'fix' into 'main'", None), ("Load w from a.csv", 2),
     ]  # fmt: skip
+    for narrower in (("--since", "2013-01-01T00:00Z"), ("--graph",), ("--first-parent",)):
+        assert narrower[0] in millpond("log", "--map", "w", *narrower, code=5).err, "it would not be heeded"
     millpond("revert", "pond/main", "main", "--parent", "1")
     assert millpond("get", "w", "JFK").out == "1.5\n"
     Path("c.csv").write_text("key,t,value\nJFK,2013-01-01T00:00Z,4\n")

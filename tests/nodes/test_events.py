@@ -81,8 +81,9 @@ def test_what_is_delivered_again_is_stored_once(node: Served) -> None:
         (path(), lines({"payload_base64": "!"}), "event_line"), (path(), b"\xff\xfe", "event_line"),
         (path(), lines({"position": 1}), "event_source"), (path(source="x"), lines({}), "event_source"),
         (path(job_set="x" * 1024), lines({}), "stream_name"), (path(), lines({"kind": "k" * 300}), "event_invalid"),
+        (path(), lines({"time": 1_577_923_201}), "event_line"),
     ],
-    ids=["json", "payload", "field", "time", "base64", "utf-8", "no source", "no position", "name", "kind"],
+    ids=["json", "payload", "field", "time", "base64", "utf-8", "no source", "no position", "name", "kind", "seconds"],
 )  # fmt: skip
 def test_what_is_not_understood_is_refused(node: Served, where: str, body: bytes, kind: str) -> None:
     answer = node.post(where, body)
@@ -213,6 +214,10 @@ def test_a_clock_that_jumps_ahead_drops_nothing_before_it_has_stood_for_a_day(no
     for jump in (2 * DAY, -2 * DAY, -2 * DAY, 2 * DAY):
         node.clock.now += jump
         assert run()[0] == 0
+    node.clock.now -= 400 * DAY  # days of the present are none of the future, and stay
+    assert "the clock is 9600.0 hours behind" in run()[1]
+    node.clock.now += 400 * DAY
+    assert run()[0] == 0
     assert len(list(node.pond.events.read("etl", "nightly"))) == 3
     node.clock.now += 2 * DAY
     events, summary = run()
@@ -238,12 +243,12 @@ def test_the_same_from_python_in_a_folder_and_on_a_node(node: Served) -> None:
 
 def story(events: EventsLike, queue: str) -> None:
     """Append, read, watch, resume."""
-    new = [NewEvent(BEGIN, b"\xff", "running", {"job_id": "1"}), NewEvent(BEGIN + 1, b"two")]
+    new = [NewEvent(BEGIN, b"\xff", "running", {"job_id": "1"}), NewEvent(1_577_923_201, b"two")]  # as seconds, 2020
     done = events.append(queue, "a/b %", new, source="log", positions=[1, 2])
     assert (done.count, events.append(queue, "a/b %", new, source="log", positions=[1, 2]).count) == (2, 0)
     read = list(events.read(queue, "a/b %"))
-    assert [(event.payload, event.kind, dict(event.headers)) for event in read] == [
-        (b"\xff", "running", {"job_id": "1"}), (b"two", "", {}),
+    assert [(event.time_ms, event.payload, event.kind, dict(event.headers)) for event in read] == [
+        (BEGIN, b"\xff", "running", {"job_id": "1"}), (1_577_923_201, b"two", "", {}),
     ]  # fmt: skip
     with events.watch(queue, "a/b %", read[0].id) as watch:
         stream = iter(watch)

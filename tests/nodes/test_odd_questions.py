@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from millpond.maps.predicates.tree import TESTS_MAX
+from millpond.server.console.pages import CONSOLE
 from millpond.server.routes.table import On
 
 HALF = "\ud800"
@@ -92,7 +94,7 @@ def test_maps_that_cannot_be_are_not_there(node: Any, path: str) -> None:
 def test_orders_with_a_field_that_is_not_known_are_refused(node: Any) -> None:
     for path, body in {
         "verify": {"full": True}, "repair": {"over": False}, "log/replication": {"position": 0},
-        "log/acknowledgement": {"position": 0, "without": []},
+        "log/acknowledgement": {"position": 0, "without": []}, "nodes/drain": {"draining": False},
     }.items():  # fmt: skip
         refused = node.post(f"/v1/{path}", body | {"ful": True})
         assert (refused.status, refused.json()["kind"]) == (400, "request_invalid"), path
@@ -118,6 +120,24 @@ def test_parameters_that_are_not_known_are_refused(node: Any) -> None:
     assert node.get("/v1/maps/m/get?key=a&time=5").json()["values"]["known"] == "at, key, key_hex, known_at"
     for open_to_all in ("/healthz?probe=1", "/readyz?probe=1", "/metrics?name=x", "/docs?x"):
         assert node.get(open_to_all).status == 200
+
+
+def test_each_route_of_ours_refuses_a_parameter_that_it_does_not_know(node: Any) -> None:
+    node.pond.create_map("x", kind="state")
+    routes = [
+        route for route in node.service.app.state.routes
+        if route.path.startswith("/v1/") or (route.dialect is CONSOLE and route.method == "GET")
+    ]  # fmt: skip
+    passed_over = []
+    for route in routes:
+        path, headers = re.sub(r"{.*?}", "x", route.path), {"Accept": "application/json"}
+        refused = node.request(route.method, f"{path}?zzz=1", headers=headers)
+        named = route.method == "HEAD" or refused.json()["kind"] == "parameter_unknown"
+        if (refused.status, named) != (400, True):
+            passed_over.append((route.method, path))
+    assert len(routes) > 90
+    assert passed_over == [("POST", "/v1/job-set/x/x")], "clients of Armada add some"
+    assert node.get("/console/maps?zzz=1", headers={"Accept": "text/html"}).status == 200
 
 
 def test_every_parameter_that_rights_depend_on_is_known(node: Any) -> None:

@@ -13,6 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from millpond.errors import Invalid
+from millpond.maps.inputs.key_columns import moments_of
 from millpond.times import instants
 from millpond.times.instants import INSTANT_MAX, INSTANT_MIN, clear_instant, parse_instant, to_millis
 
@@ -154,6 +155,19 @@ def test_times_that_no_reader_could_show_are_invalid() -> None:
     assert to_millis(pa.array([2**64 - 1, 5], pa.uint64()))[0].to_pylist() == [None, 5]
     with pytest.raises(Invalid, match="years 1 to 9999"):
         parse_instant(INSTANT_MAX + 1)
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us"])
+@pytest.mark.parametrize("millis", [INSTANT_MIN - 1000, INSTANT_MAX + 1001])
+def test_a_column_that_is_asked_holds_the_years_that_one_time_may_have(unit: str, millis: int) -> None:
+    per_second = {"s": 1, "ms": 1000, "us": 1_000_000}[unit]
+    counts = pa.array([millis * per_second // 1000, None])
+    column = counts.cast(pa.timestamp(unit, "UTC"))
+    with pytest.raises(Invalid, match="years 1 to 9999"):
+        moments_of(column, 2)
+    assert moments_of(column, 2, "miss")[1].tolist() == [False, False]
+    held = pa.array([(INSTANT_MAX // 1000) * per_second, INSTANT_MIN * per_second // 1000]).cast(column.type)
+    assert moments_of(held, 2)[0].tolist() == [INSTANT_MAX // 1000 * 1000, INSTANT_MIN]
 
 
 def test_whole_floats_are_milliseconds() -> None:

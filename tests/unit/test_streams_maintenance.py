@@ -19,6 +19,7 @@ from millpond.events.index import Day, DaySegment, State, StreamIndex
 from millpond.events.maintenance import EventMaintenance, MaintenanceRules
 from millpond.events.names import StreamName
 from millpond.events.protocol import StreamStore, Work
+from millpond.events.witness import ClockWitness
 from millpond.stores.memory import MemorySpace
 from millpond.testing.passing_time import while_time_passes
 from tests.contracts.test_streams import EmbeddedSite
@@ -209,6 +210,20 @@ def test_a_clock_that_jumped_for_a_moment_delays_no_maintenance(
     maintenance(site).expire()
     assert everything(store) == everything(store, other) == []
     assert check_streams(site.space).problems == ()
+
+
+def test_a_clock_that_is_behind_for_a_moment_pulls_nothing_back(site: EmbeddedSite, store: StreamStore) -> None:
+    append(store, "a", time_ms=NOON)
+    doubt = ClockWitness(site.space, b"clock", store.now_ms, site.clock).look
+    for jump in (0, -400 * DAY_MS, 400 * DAY_MS):
+        site.clock.now += jump
+        believed = doubt()
+        worker = EventMaintenance(store, site.clock, MaintenanceRules(), RULES.forget_ms, doubt=believed)
+        worker.compress()
+        if believed is None:
+            worker.expire()
+    assert index_of(store).last_day == TODAY
+    assert payloads_of(store) == ["a"]
 
 
 @pytest.mark.usefixtures("processor")

@@ -166,7 +166,7 @@ class Events(Exporting):
         return self._maintenance(MaintenanceRules(retention_ms=parse_duration(after))).expire(stopping)
 
     def _maintenance(self, rules: MaintenanceRules) -> EventMaintenance:
-        return EventMaintenance(self.store, self._clock, rules, self._forget_ms)
+        return EventMaintenance(self.store, self._clock, rules, self._forget_ms, doubt=self.doubt())
 
     def delete(self, queue: str, job_set: str, *, job: str | None = None) -> int:
         """Delete the events of a job set, or those of one job of it; how many.

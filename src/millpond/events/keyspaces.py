@@ -46,7 +46,7 @@ DUE = REGISTRY.register(
 )  # fmt: skip
 CLOCK = REGISTRY.register(
     "events", "clock", (), _FOLDER, "JSON",
-    "the time of day as maintenance saw it last, and since when it is doubted: a clock that jumped ahead drops nothing",
+    "the time of day as maintenance saw it last, and since when it is doubted: a clock that jumped drops nothing",
 )  # fmt: skip
 NOTE = REGISTRY.register(
     "events", "note", ("kind", "name"), _FOLDER, "JSON",

@@ -82,7 +82,8 @@ class OwnMaintenance:
     def _maintain(self, rules: MaintenanceRules) -> None:
         now_ms = self._clock.now_ms()
         forget = latest_due_day(now_ms, self._forget_ms)
-        maintenance = EventMaintenance(self._store, self._clock, rules, self._forget_ms)
+        doubt = self._doubt()
+        maintenance = EventMaintenance(self._store, self._clock, rules, self._forget_ms, doubt=doubt)
 
         def expires(index: StreamIndex) -> bool:
             return _expires(index, maintenance.ages.latest_day(Work.EXPIRE, index.stream, now_ms), forget)
@@ -91,7 +92,7 @@ class OwnMaintenance:
             return _compresses(index, maintenance.ages.latest_day(Work.COMPRESS, index.stream, now_ms))
 
         done = MaintenanceReport()
-        if (doubt := self._doubt()) is not None:
+        if doubt is not None:
             _LOG.warning("the pond's own old events are kept: %s", doubt)
         else:
             done += maintenance.expire(self._stopping, streams=chain(self._hidden(), self._due(expires)))

@@ -22,7 +22,7 @@ from millpond.events.event import NO_HEADERS, Event, EventBatch, NewEvent
 from millpond.events.ids import parse_id
 from millpond.events.names import StreamName
 from millpond.json_forms import FormError, JsonForm, parse_object, to_json
-from millpond.times.instants import parse_instant
+from millpond.times.instants import clear_instant, parse_instant
 
 __all__ = (
     "batch_of_lines",
@@ -37,7 +37,7 @@ __all__ = (
 
 @dataclass(frozen=True, slots=True)
 class _NewLine:
-    """A line of an append. `time`: UTC milliseconds, or text with a zone; by default now."""
+    """A line of an append. `time`: UTC milliseconds that could be no seconds, or text with a zone; by default now."""
 
     time: int | str | None = None
     kind: str = ""
@@ -87,7 +87,9 @@ def _payload_of(line: _NewLine) -> bytes:
 def _time_ms(time: int | str | None, now_ms: int) -> int:
     if time is None:
         return now_ms
-    return time if isinstance(time, int) else parse_instant(time)
+    if isinstance(time, int) and clear_instant(time) == time:
+        return time  # also one beyond every calendar
+    return parse_instant(time)
 
 
 def lines_of_batch(batch: EventBatch) -> bytes:
@@ -100,7 +102,7 @@ def lines_of_batch(batch: EventBatch) -> bytes:
 
 
 def _line_of_new(event: NewEvent, position: int | None) -> dict[str, Any]:
-    line: dict[str, Any] = {"time": event.time_ms, "kind": event.kind, **_payload(event.payload)}
+    line: dict[str, Any] = {"time": clear_instant(event.time_ms), "kind": event.kind, **_payload(event.payload)}
     if event.headers:
         line["headers"] = dict(event.headers)
     if position is not None:

@@ -1,15 +1,17 @@
-"""A witness of the time of day, for work that cannot be undone: a clock that jumped far ahead is not believed at once.
+"""A witness of the time of day, for work that cannot be undone: a clock that jumped far is not believed at once.
 
-    look ─ at most 36 hours ahead of the last one and the time that passed ─▶ believed
-    look ─ later than that ─▶ doubted ─ a day later, still so ─▶ believed
+    look ─ at most 36 hours behind the latest one, or ahead of it and the time that passed ─▶ believed
+    look ─ further away ─▶ doubted ─ a day later, still so ─▶ believed
 
-A machine that starts with a wrong clock would drop what is to be kept for days yet. Nobody can tell such a clock from a
-machine that was off. So the work rests for a day: long enough for people, or for NTP, to set the clock right.
+A machine that starts with a clock far ahead would drop what is to be kept for days yet, and one whose clock is far
+behind would take the days of the present for days of the future, pull them back, and drop them when its clock is right.
+Nobody can tell such a clock from a machine that was off, or right again at last. So the work rests for a day: long
+enough for people, or for NTP, to set the clock right.
 
 Invariants:
 * the time of the last look is a row: a restart changes nothing;
 * within a process a doubt ends by monotonic time, so a second jump does not end it;
-* a clock that is set back is believed, for work is late then, and not early; when it comes back from there, too.
+* a clock that comes back to what was believed is believed at once; one that jumps to the other side is doubted anew.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ("BELIEVED_MS", "JUMP_MS_MAX", "ClockWitness", "Doubt")
 
 JUMP_MS_MAX = 36 * 3_600_000
-"""A clock may be ahead of the latest time that was believed by so much, and by the time that passed since.
+"""A clock may be away from the latest time that was believed by so much, and ahead by the time that passed since.
 
 What is used every day is no jump."""
 NOTED_MS = 3_600_000
@@ -50,14 +52,15 @@ _FORM = JsonForm(_Seen)
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """A clock that is not believed: how far it jumped, and how long it must stand yet."""
+    """A clock that is not believed: how far it jumped, less than 0 when back, and how long it must stand yet."""
 
     jump_ms: int
     left_ms: int
 
     def __str__(self) -> str:
-        jump, left = (f"{ms / 3_600_000:.1f} hours" for ms in (self.jump_ms, self.left_ms))
-        return f"the clock is {jump} ahead of what was expected, and is believed in {left}"
+        jump, left = (f"{abs(ms) / 3_600_000:.1f} hours" for ms in (self.jump_ms, self.left_ms))
+        side = "ahead of" if self.jump_ms > 0 else "behind"
+        return f"the clock is {jump} {side} what was expected, and is believed in {left}"
 
 
 class ClockWitness:
@@ -80,22 +83,24 @@ class ClockWitness:
             self._looked = passed
         if not seen.doubted_ms:
             self._doubted = None
-        elif self._doubted is None and seen.doubted_ms == now:
+        elif seen.doubted_ms == now:
             self._doubted = passed
         return doubt
 
     def _judged(self, tx: Transaction, now: int, elapsed_ms: int, passed: float) -> tuple[_Seen, Doubt | None]:
         seen = self._read(tx)
-        if seen is None or now <= seen.at_ms + elapsed_ms + JUMP_MS_MAX:
+        if seen is None or -JUMP_MS_MAX <= now - seen.at_ms <= elapsed_ms + JUMP_MS_MAX:
             if seen is not None and not seen.doubted_ms and now - seen.at_ms < NOTED_MS:
                 return seen, None
             return self._put(tx, _Seen(now if seen is None else max(now, seen.at_ms))), None
-        begun = seen.doubted_ms if 0 < seen.doubted_ms <= now else now
+        same_side = (seen.doubted_ms > seen.at_ms) == (now > seen.at_ms)
+        begun = seen.doubted_ms if same_side and 0 < seen.doubted_ms <= now else now
         stood_ms = now - begun if self._doubted is None else round(1000 * (passed - self._doubted))
         if begun != now and stood_ms >= BELIEVED_MS:
             return self._put(tx, _Seen(now)), None
         left_ms = BELIEVED_MS - (stood_ms if begun != now else 0)
-        return self._put(tx, _Seen(seen.at_ms, begun)), Doubt(now - seen.at_ms - elapsed_ms, left_ms)
+        jump_ms = now - seen.at_ms - (elapsed_ms if now > seen.at_ms else 0)
+        return self._put(tx, _Seen(seen.at_ms, begun)), Doubt(jump_ms, left_ms)
 
     def _read(self, tx: Transaction) -> _Seen | None:
         row = tx.get(self._key)

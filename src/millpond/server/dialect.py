@@ -40,6 +40,8 @@ class Dialect:
     """The headers of an answer that is JSON."""
     values: Mapping[Any, Callable[[Request], Any]] = field(default_factory=dict)
     """Values for parameters of handlers, by their types."""
+    strict: Callable[[Request], bool] = lambda _request: False
+    """True for a request whose parameters are all known, or it is refused."""
     blank_is_default: bool = False
     """True when an empty parameter of a query, or null in a body, stands for its default."""
 
@@ -89,4 +91,6 @@ OWN = Dialect(
     admit=admit,
     failed=answer_failure,
     unrouted=_unrouted,
+    # Monitors add parameters of their own to pages that everybody may see.
+    strict=lambda request: request.url.path.startswith("/v1/"),
 )

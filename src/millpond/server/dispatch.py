@@ -186,11 +186,8 @@ class Route:
         return Response(to_json(answer), self.facts.status, self.dialect.headers)
 
     def _check_query(self, request: Request) -> None:
-        """Insist that the query has no parameter that the route would pass over.
-
-        Monitors add parameters of their own to pages that everybody may see, and Armada's clients to its route.
-        """
-        if not request.scope["query_string"] or not self.path.startswith("/v1/") or self.needs.on is On.JOB_SET:
+        """Insist that the query has no parameter that the route would pass over; Armada's clients add some to its."""
+        if not request.scope["query_string"] or self.needs.on is On.JOB_SET or not self.dialect.strict(request):
             return
         for name in request.query_params:
             if name not in self.parameters and not name.startswith(self._open):

@@ -62,7 +62,8 @@ def log(
 
     where = parse_place(place, ref=False)
     if map_name is not None:
-        _map_log(pond, where.ref or "main", map_name, limit, as_json=json)
+        bounded = bool(graph or since or first_parent or where.path)
+        _map_log(pond, where.ref or "main", map_name, limit, bounded=bounded, as_json=json)
         return
     if graph and (where.path or since):
         raise Invalid(
@@ -95,9 +96,15 @@ def log(
         console.note(f"there are more: -n {2 * (count or 0)}")
 
 
-def _map_log(pond: str, ref: str, name: str, limit: int | None, *, as_json: bool) -> None:
+def _map_log(pond: str, ref: str, name: str, limit: int | None, *, bounded: bool, as_json: bool) -> None:
     from millpond.cli import rows
+    from millpond.errors import Invalid
 
+    if bounded:
+        raise Invalid(
+            "of a map, all changes are shown from a ref back", kind="map_log_filter", map=name,
+            hint="leave out --graph, --since, --first-parent and the path, or --map",
+        )  # fmt: skip
     with opened(pond) as opened_pond:
         table = refs_of(opened_pond, pond).history(name, ref, limit=limit)
     rows.show(table.schema, table.to_batches(), as_json=as_json, empty=f"no commits changed {name}")

@@ -26,7 +26,7 @@ from millpond.maps.inputs.scalars import Converted, by_type, to_instants
 from millpond.maps.inputs.tables import column_of, tag_sets
 from millpond.maps.inputs.tags import TAGS_HINT, check_keys_type, key_reader
 from millpond.maps.model.definition import MapDefinition
-from millpond.times.instants import MILLIS_CLEAR, parse_instant
+from millpond.times.instants import INSTANT_MAX, INSTANT_MIN, MILLIS_CLEAR, parse_instant
 
 __all__ = (
     "QueryKeys", "Key", "OnInvalid", "query_keys", "check_on_invalid", "instants_of", "is_utf8", "key_array",
@@ -306,11 +306,17 @@ def _per_milli(array: pa.Array) -> int:
     """Units per millisecond, for a column that can be read by such a factor alone; else 0."""
     kind = array.type
     if kind == pa.int64():
-        least, most = pc.min_max(array).values()
-        return int(not least.is_valid or (least.as_py() >= MILLIS_CLEAR[0] and most.as_py() <= MILLIS_CLEAR[1]))
-    if pa.types.is_timestamp(kind) and kind.tz is not None:
-        return {"ms": 1, "us": 1_000, "ns": 1_000_000}.get(kind.unit, 0)
-    return 0
+        return int(_within(array, MILLIS_CLEAR))
+    if not pa.types.is_timestamp(kind) or kind.tz is None:
+        return 0
+    per_milli = {"ms": 1, "us": 1_000, "ns": 1_000_000}.get(kind.unit, 0)
+    bounds = INSTANT_MIN * per_milli, (INSTANT_MAX + 1) * per_milli  # spans may end where the years end
+    return per_milli if _within(array.view(pa.int64()), bounds) else 0
+
+
+def _within(numbers: pa.Array, bounds: tuple[int, int]) -> bool:
+    least, most = pc.min_max(numbers).values()
+    return not least.is_valid or (least.as_py() >= bounds[0] and most.as_py() <= bounds[1])
 
 
 def _known(array: pa.Array) -> npt.NDArray[np.bool_]:

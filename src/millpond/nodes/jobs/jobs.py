@@ -390,8 +390,8 @@ def _events(node: JobContext, stopping: threading.Event) -> Outcome:
     settings, events = node.settings, node.events
     node.pond.loading.tell_alerts()
     rules = MaintenanceRules(settings.events.compress_after, settings.events.retention)
-    maintenance = EventMaintenance(events.store, node.clock, rules, StreamRules().forget_ms)
     doubt = events.doubt()
+    maintenance = EventMaintenance(events.store, node.clock, rules, StreamRules().forget_ms, doubt=doubt)
     with node.turns("events", stopping) as turn:  # of a bucket one node does it
         compressed = maintenance.compress(turn) if turn is not None else MaintenanceReport()
         expired = maintenance.expire(turn) if turn is not None and doubt is None else MaintenanceReport()

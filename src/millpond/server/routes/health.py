@@ -15,7 +15,7 @@ from millpond.nodes.node import Node
 from millpond.nodes.replication.status import NodeStatus
 from millpond.server.dispatch import Routes
 from millpond.server.routes.table import EVERYBODY, OPERATOR, order
-from millpond.server.wire import POSITION_MAX, relative
+from millpond.server.wire import POSITION_MAX, RequestBody, relative
 
 __all__ = ("Alive", "DrainOrder", "NodeResponse", "PeerStatus", "Ready", "routes")
 
@@ -66,7 +66,7 @@ class NodeResponse(msgspec.Struct):
     not_backed_up: Annotated[list[str], Meta(description="what a backup has not, for it is in another place")]
 
 
-class DrainOrder(msgspec.Struct):
+class DrainOrder(RequestBody):
     """The order to take no new work, or to take it again."""
 
     draining: bool = True
