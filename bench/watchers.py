@@ -85,8 +85,8 @@ class Watcher(asyncio.Protocol):
 
 
 def connections_max() -> int:
-    """The connections for watchers that a node has under this limit of files."""
-    return connections_of_files(resource.getrlimit(resource.RLIMIT_NOFILE)[0]) - SPARE
+    """The connections for watchers that a node has for one address under this limit of files: half of them all."""
+    return connections_of_files(resource.getrlimit(resource.RLIMIT_NOFILE)[0]) // 2 - SPARE
 
 
 async def opened(port: int, count: int, arrivals: list[float]) -> list[Watcher]:
