@@ -204,7 +204,7 @@ def main() -> None:
                 uvloop.run(measure_short(run, pond, node.port, process, count))  # type: ignore[arg-type]
             else:
                 uvloop.run(measure(run, pond, node.port, process, count, events))  # type: ignore[arg-type]
-    run.write(whole=not quick, watchers=count, job_sets=JOB_SETS, events=0 if short else events)
+    run.write(whole=not (quick or short), watchers=count, job_sets=JOB_SETS, events=0 if short else events)
 
 
 if __name__ == "__main__":
