@@ -1,4 +1,4 @@
-"""Streams of events: append, compress, read, resume, watch, and the registry of due days; embedded.
+"""Streams of events: append, compress, read, resume, watch, the registry of due days, and maintenance; embedded.
 
 Beside it, in the same run, on the same payloads: **bare LMDB**, `putmulti` of the payloads under 8-byte keys in one
 transaction a batch, with the same sync setting, and a scan of them.
@@ -29,6 +29,7 @@ from millpond.events.compress import compress_stream
 from millpond.events.days import DAY_MS
 from millpond.events.embedded.store import EmbeddedStore
 from millpond.events.event import EventBatch, NewEvent
+from millpond.events.maintenance import EventMaintenance, MaintenanceRules
 from millpond.events.names import StreamName
 from millpond.events.protocol import Work
 from millpond.events.watchers import Watchers
@@ -253,7 +254,28 @@ def bench_registry(result: Run, folder: Path, count: int) -> None:
     space.close()
 
 
-BENCHES = {"append": bench_append, "history": bench_history, "watch": bench_watch, "registry": bench_registry}
+def bench_maintenance(result: Run, folder: Path, count: int) -> None:
+    """Compress and drop the day of many small job sets, each write synced."""
+    streams, events = count // 10, 5
+    space = LmdbSpace(folder / "maintenance")
+    clock = ManualClock(now=NOON)
+    store = EmbeddedStore(space, clock)
+    for start in range(0, streams, 2_000):
+        names = (StreamName("etl", f"set-{number}") for number in range(start, min(streams, start + 2_000)))
+        store.append([EventBatch(name, [NewEvent(NOON, b'{"pool": "default"}', "running")] * events) for name in names])
+    rules = MaintenanceRules(bytes_per_second=0)
+    for work, days in (("compress", 4), ("expire", 15)):
+        clock.advance(days * DAY_MS)
+        took = timed(getattr(EventMaintenance(store, clock, rules, 90 * DAY_MS), work))
+        result.note(f"{work} the day of {streams:,} job sets", "Millpond", streams / took, unit="/s")
+        print(f"maintenance: {work}: {streams / took:,.0f} job sets a second, of {streams:,} with {events} events each")
+    space.close()
+
+
+BENCHES = {
+    "append": bench_append, "history": bench_history, "watch": bench_watch, "registry": bench_registry,
+    "maintenance": bench_maintenance,
+}  # fmt: skip
 ALL = ",".join(BENCHES)
 
 

@@ -85,8 +85,8 @@ class Watcher(asyncio.Protocol):
 
 
 def connections_max() -> int:
-    """The connections for watchers that a node has under this limit of files."""
-    return connections_of_files(resource.getrlimit(resource.RLIMIT_NOFILE)[0]) - SPARE
+    """The connections for watchers that a node has for one address under this limit of files: half of them all."""
+    return connections_of_files(resource.getrlimit(resource.RLIMIT_NOFILE)[0]) // 2 - SPARE
 
 
 async def opened(port: int, count: int, arrivals: list[float]) -> list[Watcher]:
@@ -204,7 +204,7 @@ def main() -> None:
                 uvloop.run(measure_short(run, pond, node.port, process, count))  # type: ignore[arg-type]
             else:
                 uvloop.run(measure(run, pond, node.port, process, count, events))  # type: ignore[arg-type]
-    run.write(whole=not quick, watchers=count, job_sets=JOB_SETS, events=0 if short else events)
+    run.write(whole=not (quick or short), watchers=count, job_sets=JOB_SETS, events=0 if short else events)
 
 
 if __name__ == "__main__":

@@ -96,4 +96,5 @@ class ShownAsTable:
 
     def _repr_html_(self: Any) -> str:
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return html_facts(type(self).__name__, {name: value for name, value in fields.items() if value not in ("", ())})
+        facts = {name: str(value)[:SHOWN_MAX] for name, value in fields.items() if value not in ("", (), [])}
+        return html_facts(type(self).__name__, facts)

@@ -17,7 +17,7 @@ CELLS = {
     "import millpond; pond = millpond.open('pond')": "",
     "m = pond.create_map('m', kind='state', value='`<b>` double', store='layers'); m": "&lt;b&gt;",
     "m.load([{'key': 'JFK', 'value': {'<b>': 1.0}}])": "<td>rows</td><td>1</td>",
-    "pond": "1 maps",
+    "pond": "1 map<",
     "m.snapshot()": "<td>map</td><td>m</td>",
     "main = pond.repositories.create('flights').branch('main'); main.put('<b>.csv', b'1'); main.commit('<i>')":
         "<td>message</td><td>&lt;i&gt;</td>",

@@ -1,7 +1,8 @@
 """Writes the golden pond of layered maps in the present format of manifests: `python -m tests.data.make_layers`.
 
     tests/data/layers-<format>.zip     layered maps of every kind; one whose fields changed, one that keeps update
-                                       times, one with rows deleted, aggregates; a branch with loads, and one merged
+                                       times, one with rows deleted, aggregates, one of them rolled up; a branch
+                                       with loads, and one merged
     tests/data/layers-<format>.json    their rows on `main`, on the branch, and as known after the first loads
 
 As `make_pond`, it writes no format twice.
@@ -15,7 +16,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from millpond.clock import ManualClock
-from millpond.maps.snapshots.manifest import AGGREGATES_FORMAT
+from millpond.maps.snapshots.manifest import ROLLED_UP_FORMAT
 from millpond.pond import Pond, open_pond
 from tests.data import make_pond
 from tests.data.make_pond import FOLDER, KEYS, NOW_MS, START, _table, pack, rows_of, unpack
@@ -54,6 +55,10 @@ def maps() -> dict[str, tuple[dict[str, Any], list[dict[str, list[Any]]]]]:
         {"kind": "aggregate", "value": "orders long count, total double sum", "resolution": "none"},
         [{"key": KEYS, "time": [START] * len(KEYS), "total": [shift, 1.0, 2.0, None, -1.0]} for shift in (0.5, 1.5)],
     )
+    found["rolled"] = (
+        {"kind": "aggregate", "value": SALES, "resolution": "1 hour", "time_zone": "Europe/Paris", "roll_up": "1 day"},
+        [_events(shift) for shift in (0, 1)],
+    )
     return found
 
 
@@ -75,12 +80,13 @@ def build(folder: Path) -> None:
         clock.advance(MINUTE)
         pond.alter_map("fields", add={"source": "string"}, rename={"t": "temp"}, widen={"gust": "string"})
         pond.map("thinned").delete("value = 2")
+        pond.map("rolled").retain(before=START + 92 * DAY)
         for name, (_, [_, second]) in maps().items():
             pond.map(name).load(_table(second))
         clock.advance(MINUTE)
         for branch in ("merged", "open"):
             pond.branch(branch, source="main")
-        for name in ("state", "aged", "fields", "days"):
+        for name in ("state", "aged", "fields", "days", "rolled"):
             for branch in ("merged", "open"):
                 pond.branch(branch).map(name).load(_table(_other(name, branch)))
         pond.branch("merged").merge("main")
@@ -92,7 +98,7 @@ def _other(name: str, branch: str) -> dict[str, list[Any]]:
     key = {"key": [f"of {branch}"]}
     if name == "fields":
         return key | {"temp": [7.5], "gust": ["8"], "source": [branch]}
-    return key | _row(_events(3)) if name == "days" else key | {"value": [len(branch)]}
+    return key | _row(_events(3)) if name in ("days", "rolled") else key | {"value": [len(branch)]}
 
 
 def _row(columns: dict[str, list[Any]]) -> dict[str, list[Any]]:
@@ -110,7 +116,7 @@ def states_of(pond: Pond) -> dict[str, dict[str, list[Any]]]:
 
 def main() -> None:
     """Write the archive and its rows, unless the number is taken."""
-    archive = FOLDER / f"layers-{AGGREGATES_FORMAT}.zip"
+    archive = FOLDER / f"layers-{ROLLED_UP_FORMAT}.zip"
     if archive.exists():
         sys.exit(f"{archive.name} is there: a pond that is stored is not written again; is there a new format number?")
     with scratch_folder() as scratch:

@@ -18,6 +18,7 @@ import millpond
 from millpond.cli import main
 from millpond.cli.terminal import hints
 from millpond.errors import Invalid
+from millpond.events.age_settings import AgeSettings
 from millpond.maps.map import Map
 from millpond.maps.snapshots.snapshot import Snapshot
 from millpond.ranges import writer
@@ -69,6 +70,7 @@ def parameters() -> set[str]:
     from millpond.spark.enrich import Lookup
 
     calls: list[Any] = [millpond.copy, millpond.open, spark.enrich, spark.register, Lookup, writer.write, Declared]
+    calls.append(AgeSettings.set)
     calls += [getattr(pipelines, name) for name in pipelines.__all__ if inspect.isfunction(getattr(pipelines, name))]
     for owner in (millpond.Pond, Map, Snapshot, RemotePond, RemoteMap):
         calls += [act for name, act in inspect.getmembers(owner, callable) if not name.startswith("_")]
@@ -162,6 +164,16 @@ def test_the_command_line_speaks_of_its_options(pond: Pond, tmp_path: Path) -> N
     output = run("load", "weather", str(tmp_path / "rows.parquet"), pond=pond)
     assert "such as --zone UTC" in output
     assert "zone='UTC'" not in output
+
+
+def test_settings_are_named_by_their_options(pond: Pond) -> None:
+    assert "give --compress-after VALUE, --retention VALUE, or both" in run(
+        "events", "settings", "set", "etl", pond=pond
+    )
+    made = run("create", "m", "--kind", "state", "--roll-up", "1d", pond=pond)
+    assert "leave out --roll-up VALUE, or say --kind aggregate" in made
+    made = run("create", "m", "--kind", "state", "--time-zone", "UTC", pond=pond)
+    assert "leave out --resolution VALUE and --time-zone VALUE, or say --kind aggregate" in made
 
 
 def run(*words: str, pond: Pond) -> str:

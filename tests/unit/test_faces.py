@@ -80,6 +80,34 @@ def test_what_a_repository_and_a_stream_answer_is_shown(pond: Pond) -> None:
     assert "<caption>streams of events, the first 50</caption>" in shown and shown.count("<tr>") == 51
 
 
+def test_what_an_act_comes_to_is_shown(pond: Pond) -> None:
+    """Each answer of a call that changes something, or counts, is a table."""
+    layers = pond.create_map("m", kind="state", value="long", store="layers")
+    flights = pond.repositories.create("flights")
+    main = flights.branch("main")
+    main.put("a", b"1")
+    main.commit("first")
+    acts = {
+        "pond": lambda: (pond.collect_garbage(),),
+        "map": lambda: (layers.load({"key": ["a"], "value": [1]}), layers.compact(), layers.delete("value = 1")),
+        "events": lambda: (pond.events.append("q", "j", [b"x"]), pond.events.compress(), pond.events.expire()),
+        "object": lambda: (main.put("b", b"2"), main.stat("a"), main.head()),
+        "repository": lambda: (flights.alter(read_only=False), flights.collect(), *pond.repositories.list().results),
+    }  # fmt: skip
+    for noun, act in acts.items():
+        for outcome in act():
+            shown = outcome._repr_html_()
+            assert f"<caption>{type(outcome).__name__}</caption>" in shown, noun
+            assert len(shown) < 3_000, noun
+
+
+def test_one_is_one(pond: Pond) -> None:
+    pond.create_map("m", kind="state", value="long")
+    assert ": 1 map<" in str(pond._repr_html_())
+    pond.repositories.create("flights")
+    assert "<caption>1 result<" in pond.repositories.list()._repr_html_()
+
+
 def test_a_run_of_a_pipeline_is_shown() -> None:
     pytest.importorskip("littlehorse")
     from millpond.pipelines.embedded import Ended

@@ -17,7 +17,7 @@ from millpond.cli.main import app
 from millpond.clock import ManualClock
 from millpond.errors import Corrupt, Invalid, MillpondError
 from millpond.events import codec
-from millpond.maps.loads.pond_folder import POND_FORMAT
+from millpond.maps.loads.pond_folder import OLDEST_FORMAT, POND_FORMAT
 from millpond.maps.log.clone import CLONE_FORMAT, clone_folder, resume_clone, write_state
 from millpond.maps.parts.part import PART_FORMAT, read_manifest
 from millpond.maps.shard.generation import SHARD_FORMAT
@@ -78,6 +78,12 @@ def test_the_page_lists_the_numbers_that_the_code_writes() -> None:
         (str(CLONE_FORMAT), "clone_format"), (str(BACKUP_FORMAT), "backup_format"),
         (str(codec.VERSION), "events_format"),
     ]  # fmt: skip
+
+
+def test_the_page_says_which_earlier_formats_are_read() -> None:
+    text = " ".join(PAGE.read_text(encoding="utf-8").split())
+    assert f"A pond of format {OLDEST_FORMAT} becomes one of format {POND_FORMAT}" in text
+    assert f"A backup of format 1 to {BACKUP_FORMAT - 1} is restored" in text
 
 
 def test_a_pond_of_another_format(pond: Pond) -> None:

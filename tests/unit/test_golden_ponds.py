@@ -14,7 +14,7 @@ from millpond.kernel.steps import listening
 from millpond.maps.loads.pond_folder import FOLDERS, OLDEST_FORMAT, POND_FORMAT
 from millpond.maps.log.ownership import OwnerLock
 from millpond.maps.model.definition import Kind
-from millpond.maps.snapshots.manifest import AGGREGATES_FORMAT
+from millpond.maps.snapshots.manifest import ROLLED_UP_FORMAT
 from millpond.pond import open_pond
 from millpond.stores.lmdb.space import LmdbSpace
 from millpond.workflows.keyspaces import TIMER_TIME
@@ -120,7 +120,7 @@ def test_layered_maps_of_a_stored_pond_are_read_and_go_on(tmp_path: Path, archiv
 
 
 def test_the_newest_format_of_manifests_has_its_pond() -> None:
-    assert format_of(LAYERS[-1]) == AGGREGATES_FORMAT
+    assert format_of(LAYERS[-1]) == ROLLED_UP_FORMAT
 
 
 # -- all parts ----------------------------------------------------------------------------------------

@@ -6,16 +6,18 @@ import json
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import grpc
 import pytest
 from littlehorse.workflow import Workflow, WorkflowThread
 from typer.testing import CliRunner
 
 from millpond.cli.main import app
 from millpond.clock import SystemClock
-from millpond.errors import Uncertain
+from millpond.errors import Unavailable, Uncertain
 from tests.harness.faulty_proxy import FaultyProxy, Trouble
 from tests.workflows.conftest import SECONDS
 from tests.workflows.test_client import wait_for
@@ -145,6 +147,18 @@ def test_a_server_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
     assert done.exit_code not in (0, 1)
     assert "HOST" in CliRunner().invoke(app, ["runs", "--help"], prog_name="millpond").stdout
     assert os.environ.get("MILLPOND_WORKFLOWS") is None
+
+
+def test_a_server_without_workflows_says_what_to_install() -> None:
+    server = grpc.server(ThreadPoolExecutor(1))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        done = CliRunner().invoke(app, ["runs", "--server", f"127.0.0.1:{port}"], prog_name="millpond")
+    finally:
+        server.stop(None)
+    assert done.exit_code == Unavailable.exit_code
+    assert "the server serves no workflows" in done.stderr and "install 'millpond[workflows]'" in done.stderr
 
 
 def test_a_worker_on_spark_connect_is_refused_by_name() -> None:

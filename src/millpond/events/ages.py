@@ -45,7 +45,7 @@ class AgeRule:
         """
         if self.compress_after_ms is None and self.retention_ms is None:
             raise Invalid(
-                "a rule has an age at least", kind="event_ages_none", hint="give compress_after, retention, or both"
+                "a rule has an age at least", kind="event_ages_none", hint="give compress_after=…, retention=…, or both"
             )
         if self.compress_after_ms and self.retention_ms and self.compress_after_ms >= self.retention_ms:
             raise Invalid(

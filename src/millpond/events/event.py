@@ -12,9 +12,7 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import NamedTuple
 
-import msgspec
-
-from millpond.error_values import shown
+from millpond.error_values import ShownAsTable, shown
 from millpond.errors import Invalid
 from millpond.events.ids import format_id
 from millpond.events.names import StreamName
@@ -241,7 +239,8 @@ def _bad_event(reason: str, place: int, value: object) -> Invalid:
     return Invalid(f"an event cannot be stored: {reason}", kind="event_invalid", place=place, value=shown(value))
 
 
-class Appended(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Appended(ShownAsTable):
     """The outcome of a batch: how many events are new, how many were stored before, and the ids of the new ones.
 
     `last_id` of a batch that brought nothing is the last id of the stream, `first_id` is 0. Of a batch that was fenced

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
-
-from msgspec import structs
 
 from millpond.events.age_settings import ages_in
 from millpond.events.days import DAY_MS, day_of
@@ -47,9 +46,7 @@ class CountedAppends:
                 batch, done = batches[number], outcomes[number]
                 due = ages.latest_day(Work.EXPIRE, batch.stream, now_ms)
                 if day_of(_oldest_ms(batch, done)) <= due:
-                    outcomes[number] = structs.replace(
-                        done, past_retention=_events_of_days(self._store, batch, done, due)
-                    )
+                    outcomes[number] = replace(done, past_retention=_events_of_days(self._store, batch, done, due))
         return outcomes
 
 

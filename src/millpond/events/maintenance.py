@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, TypeAlias
 
+from millpond.error_values import ShownAsTable
 from millpond.errors import Invalid, MillpondError, Unavailable
 from millpond.events.age_settings import ages_in
 from millpond.events.ages import is_hidden
@@ -59,7 +60,7 @@ class MaintenanceRules:
 
 
 @dataclass(frozen=True, slots=True)
-class MaintenanceReport:
+class MaintenanceReport(ShownAsTable):
     """The work of one run: streams and days with work done, and bytes of days before and after compression.
 
     `events`: those that were dropped. `left`: due streams that somebody else worked on meanwhile.

@@ -90,7 +90,8 @@ class PondFace(_Face, Closing):
                 for definition in definitions[:_MAPS_SHOWN_MAX]
             ]
             more = f", the first {_MAPS_SHOWN_MAX}" if len(definitions) > _MAPS_SHOWN_MAX else ""
-            return html_table(f"{self!r}: {len(definitions)} maps{more}", ("map", "kind", "value", "scheme"), rows)
+            count = f"{len(definitions)} map{'s' if len(definitions) != 1 else ''}"
+            return html_table(f"{self!r}: {count}{more}", ("map", "kind", "value", "scheme"), rows)
         return None  # it was closed, or no node answers: a notebook shows the text
 
 

@@ -24,6 +24,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch  # of the environment alone
 
+from millpond.extras import need
+
+need("littlehorse")
+
 from littlehorse.model import NodeRun, PutCheckpointRequest, ScheduleWfRequest, TaskRun, Variable, WfRun, WfRunId
 from littlehorse.worker import WorkerContext
 

@@ -26,6 +26,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, cast
 
+from millpond.extras import need
+
+need("littlehorse")
+
 import littlehorse
 from littlehorse.config import LHConfig
 from littlehorse.exceptions import LHTaskException as TaskException

@@ -29,6 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.arrays.xxh3 import hash_keys
+from millpond.error_values import ShownAsTable
 from millpond.errors import Invalid
 from millpond.kernel.steps import step
 from millpond.ranges import RangeEntry, index_name, open_range, range_name
@@ -68,7 +69,7 @@ FILES_A_REQUEST = 100
 
 
 @dataclass(slots=True)
-class Garbage:
+class Garbage(ShownAsTable):
     """The outcome of a collection: how much was deleted, or, in a dry run, would be."""
 
     dry_run: bool

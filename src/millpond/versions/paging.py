@@ -42,7 +42,8 @@ class Page(Generic[T]):
     next_offset: str = ""
 
     def _repr_html_(self) -> str:
-        return html_rows(f"{len(self.results)} results{', and there are more' if self.has_more else ''}", self.results)
+        count = f"{len(self.results)} result{'s' if len(self.results) != 1 else ''}"
+        return html_rows(f"{count}{', and there are more' if self.has_more else ''}", self.results)
 
 
 @dataclass(frozen=True, slots=True)

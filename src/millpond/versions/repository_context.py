@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from millpond.error_values import ShownAsTable
 from millpond.errors import Conflict, Corrupt, Denied, NotFound
 from millpond.json_forms import FormError, JsonForm
 from millpond.kernel.job_reports import NO_REPORTS, JobReports
@@ -46,7 +47,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class RepositoryRecord:
+class RepositoryRecord(ShownAsTable):
     """A repository. `uid` is another whenever a repository of that name is made anew; `created` counts seconds."""
 
     name: str

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from millpond.error_values import ShownAsTable
 from millpond.errors import Conflict, Corrupt, Invalid, NotFound
 from millpond.json_forms import FormError, JsonForm, parse_object
 from millpond.kernel.steps import step
@@ -39,7 +40,7 @@ _RECORD = JsonForm(RepositoryRecord)
 
 
 @dataclass(slots=True)
-class Restored:
+class Restored(ShownAsTable):
     """The outcome of a restore."""
 
     commits: int = 0

@@ -1,7 +1,8 @@
 """Runs of the pipeline, some at one time, while the killer strikes; every run that ends is checked.
 
 Invariants:
-* a run that does not end `STALL_SECONDS` after the last kill is a failure, not a wait for ever;
+* runs that come no further for `STALL_SECONDS`, without a kill and without a step that ends, are a failure, not a
+  wait for ever;
 * the seed decides whom the killer ends and after which pauses. What that hits depends on the machine.
 """
 
@@ -38,7 +39,8 @@ __all__ = ("WORLD", "Plan", "ProofReport", "prove")
 
 LOOK_SECONDS = 0.2
 CALL_SECONDS = 10
-STALL_SECONDS = 240.0
+STALL_SECONDS = 480.0
+"""Longer than the timeout of a step."""
 STEP_SECONDS_MAX = 90.0
 """The time after which a kill waits for no step."""
 _GOING = (LHStatus.STARTING, LHStatus.RUNNING, LHStatus.HALTING)
@@ -48,14 +50,15 @@ _GOING = (LHStatus.STARTING, LHStatus.RUNNING, LHStatus.HALTING)
 class Plan:
     """The size of a proof: so many kills, this many runs at one time, and the worker's timing.
 
-    `heartbeat_seconds` is the client's own constant when it is None.
+    `heartbeat_seconds` is the client's own constant when it is None. A worker or driver that is gone is noticed long
+    before `timeout_seconds`; a machine with other work needs them, for three sessions of Spark may begin at once.
     """
 
     seed: int
     kills: int
     runs_at_once: int = 3
     pause_seconds_max: float = 4.0
-    timeout_seconds: int = 45
+    timeout_seconds: int = 240
     heartbeat_seconds: int | None = 1
 
 
@@ -152,7 +155,7 @@ class _Proof:
     never: threading.Event = field(default_factory=threading.Event)
 
     def run(self) -> None:
-        struck_at = self.clock.monotonic()
+        struck_at = moved_at = self.clock.monotonic()
         steps, seconds = self.killer.pause()
         while (kills_left := self.killer.kills < self.plan.kills) or self.going:
             while len(self.going) < (self.plan.runs_at_once if kills_left or not self.begun else 0):
@@ -167,8 +170,11 @@ class _Proof:
                 struck_at = self.clock.monotonic()
                 wanted, seconds = self.killer.pause()
                 steps = self.progress + wanted
+            before = self.progress, self.report.runs
             self._look()
-            if self.clock.monotonic() - struck_at > STALL_SECONDS:
+            if (self.progress, self.report.runs) != before:
+                moved_at = self.clock.monotonic()
+            if self.clock.monotonic() - max(struck_at, moved_at) > STALL_SECONDS:
                 self.report.findings.report(f"stuck: runs do not end: {sorted(self.going)}")
                 return
             self.clock.wait(self.never, self.clock.monotonic() + LOOK_SECONDS)

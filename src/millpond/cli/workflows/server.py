@@ -104,6 +104,11 @@ def _understood(error: Any, server: str, *, changes: bool) -> MillpondError:
     if kind is None and error.code() == grpc.StatusCode.UNAVAILABLE:
         return Unavailable("the server cannot be reached", kind="workflows_unreachable", server=server,
                            hint="--server names its port of gRPC, not of HTTP; start it: millpond serve")  # fmt: skip
+    if kind is None and error.code() == grpc.StatusCode.UNIMPLEMENTED:
+        return Unavailable(
+            "the server serves no workflows", kind="workflows_unserved", server=server,
+            hint="install 'millpond[workflows]' where it runs, on a bucket also 'millpond[rocksdb]'",
+        )  # fmt: skip
     cls = class_of_grpc(error.code().name)
     return cls(error.details() or error.code().name, kind=str(kind or "workflows_server"))
 

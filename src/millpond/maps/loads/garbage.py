@@ -22,6 +22,7 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from millpond.error_values import ShownAsTable
 from millpond.errors import Corrupt, Invalid, MillpondError, NotFound
 from millpond.kernel.steps import step
 from millpond.maps.layered.history import forget_aged, manifests_named
@@ -56,7 +57,7 @@ _FOLDERS = ("manifests", "indexes", "intervals", "ranges")
 
 
 @dataclass(slots=True)
-class MapGarbage:
+class MapGarbage(ShownAsTable):
     """The outcome of a collection, or, in a dry run, what it would be: counts of files that go, and their bytes.
 
     `retained`: files that nothing needs, and that are not old enough; `busy`: folders that another one collects.

@@ -319,7 +319,7 @@ class MapDefinition:
         elif self.roll_up is not None:
             raise Invalid(
                 "only aggregates combine rows to wider buckets", kind="resolution", map=self.name, roll_up=self.roll_up,
-                hint="leave roll_up out, or say kind='aggregate'",
+                hint="leave out roll_up=…, or say kind='aggregate'",
             )  # fmt: skip
 
     @property

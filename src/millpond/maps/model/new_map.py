@@ -58,7 +58,7 @@ def new_map(
     elif resolution is not None or time_zone is not None:
         raise Invalid(
             "only aggregates have buckets of time", kind="resolution", map=name, resolution=resolution,
-            time_zone=time_zone, hint="leave resolution and time_zone out, or say kind='aggregate'",
+            time_zone=time_zone, hint="leave out resolution=… and time_zone=…, or say kind='aggregate'",
         )  # fmt: skip
     value = parse_value_type(value) if isinstance(value, str) else value
     for field, _ in value.fields if value is not None and aggregation is None else ():

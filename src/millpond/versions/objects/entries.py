@@ -26,6 +26,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 
+from millpond.error_values import ShownAsTable
 from millpond.errors import Invalid
 from millpond.json_forms import parse_object, stable_json
 
@@ -55,7 +56,7 @@ IDENTITY = ("size", "checksum", "content_type", "metadata")
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(ShownAsTable):
     """An object of a repository: its path, where its bytes lie, and what is said about them."""
 
     path: str
