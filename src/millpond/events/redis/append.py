@@ -35,6 +35,7 @@ from millpond.events.redis.singles import append_singles, are_singles
 from millpond.events.single import pack_single
 
 if TYPE_CHECKING:
+    from millpond.errors import Uncertain
     from millpond.events.event import Columns, EventBatch
     from millpond.events.names import StreamName
     from millpond.events.protocol import StreamRules
@@ -95,14 +96,23 @@ def append_batches(
 
     Raises: as that. A batch that is not acceptable is found before anything is sent.
     """
+    too_few: list[Uncertain] = []
     if are_singles(batches):
-        return append_singles(servers, references, place, batches, now_ms, rules)
+        outcomes = append_singles(servers, references, place, batches, now_ms, rules, too_few)
+    else:
+        outcomes = _append(servers, place, batches, Form(APPEND, now_ms, rules, too_few))
+    if too_few:
+        raise too_few[0]
+    return outcomes
+
+
+def _append(servers: Servers, place: Place, batches: Sequence[EventBatch], form: Form) -> list[Appended]:
     outcomes: dict[int, Appended] = {}
     queues = {stream: deque(map(_Delivery, members)) for stream, members in _checked(batches).items()}
     while queues:
         for flight in _flights(queues):
             shares = [_share(place, stream, deliveries) for stream, deliveries in flight]
-            replies = deliver(servers, shares, Form(APPEND, now_ms, rules), stored=len(outcomes))
+            replies = deliver(servers, shares, form, stored=len(outcomes))
             for (stream, deliveries), answers in zip(flight, replies, strict=True):
                 _settle(queues[stream], deliveries, answers, outcomes)
         queues = {stream: queue for stream, queue in queues.items() if queue}

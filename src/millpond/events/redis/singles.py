@@ -23,6 +23,7 @@ from millpond.events.redis.shared_calls import (
 from millpond.events.single import is_deflated, pack_single
 
 if TYPE_CHECKING:
+    from millpond.errors import Uncertain
     from millpond.events.event import EventBatch
     from millpond.events.protocol import StreamRules
     from millpond.events.redis.connections import Argument
@@ -59,9 +60,9 @@ def are_singles(batches: Sequence[EventBatch]) -> bool:
 
 def append_singles(
     servers: Servers, references: References, place: Place, batches: Sequence[EventBatch], now_ms: int,
-    rules: StreamRules,
+    rules: StreamRules, too_few: list[Uncertain],
 ) -> list[Appended]:  # fmt: skip
-    """As `StreamStore.append`."""
+    """As `StreamStore.append`; `too_few` as in `Form`."""
     singles = [_Single(batch, place.keys_of(batch.stream)) for batch in batches]
     some = references if len(batches) <= DEFLATED_STREAMS_MAX else None
     stored = 0
@@ -70,13 +71,13 @@ def append_singles(
         tried = [single for single in flight if some is None or single.keys.head in some]
         if tried:
             shares = [Share(single.keys, 1, single.size, partial(single.few_arguments, some)) for single in tried]
-            form = Form(APPEND_SINGLES, now_ms, rules, _joined)
+            form = Form(APPEND_SINGLES, now_ms, rules, too_few, _joined)
             answers = deliver(servers, shares, form, stored=stored)
             stored += _settled(tried, answers, references)
         while pending := [single for single in flight if single.outcome is None]:
             shares = [Share(single.keys, 1, single.size, partial(single.arguments, some)) for single in pending]
             stored += _settled(
-                pending, deliver(servers, shares, Form(APPEND, now_ms, rules), stored=stored), references
+                pending, deliver(servers, shares, Form(APPEND, now_ms, rules, too_few), stored=stored), references
             )
     return [single.outcome for single in singles if single.outcome is not None]
 
