@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
 import msgspec
 import pytest
@@ -10,7 +11,7 @@ import pytest
 pytest.importorskip("redis")
 
 from millpond.clock import ManualClock
-from millpond.errors import Corrupt, Invalid, NotFound
+from millpond.errors import Corrupt, Invalid, NotFound, Uncertain
 from millpond.events.compress import compress_stream
 from millpond.events.days import DAY_MS
 from millpond.events.deletion import delete_job
@@ -85,6 +86,30 @@ def test_an_event_is_sent_whole_when_its_reference_is_not_there_any_more() -> No
         assert store.append([alike(2)])[0].count == 1
         assert [is_deflated(row) for row in rows_of(place)] == [False, False]
         assert [event.payload for event in everything(store)] == [b"another", alike(2).events[0].payload]
+
+
+@pytest.mark.parametrize("sent_alone", [True, False])
+def test_what_is_sent_again_is_stored_also_where_replicas_are_lacking(
+    monkeypatch: pytest.MonkeyPatch, sent_alone: bool
+) -> None:
+    """The day that a process knows was deleted by another: it sends an event twice, and is uncertain at the end."""
+    monkeypatch.setattr("millpond.events.redis.servers.REPLICAS_MS", 1)
+    soon = "--repl-diskless-sync-delay", "0"
+    with own_server(*soon) as own, own_server("--replicaof", "127.0.0.1", str(own.port)) as replica:
+        url = own.url("p").replace("#", "?replicas=1#")
+        with opened(url) as store, opened(own.url("p")) as other, replica.client() as client:
+            while client.info("replication")["master_link_status"] != "up":
+                with suppress(Uncertain):
+                    store.append([alike(0)])
+            for number in range(3):
+                with suppress(Uncertain):
+                    store.append([alike(number)])
+            other.delete(STREAM)
+            client.replicaof("NO", "ONE")
+            with pytest.raises(Uncertain) as caught:
+                store.append([alike(9) if sent_alone else delivered(1, 9)])
+            assert caught.value.kind == "redis_replicas"
+            assert len(everything(store)) == (1 if sent_alone else 7), "as the error says"
 
 
 def test_single_events_are_deflated_anew_after_their_job_set_was_deleted() -> None:

@@ -33,6 +33,7 @@ from millpond.events.redis.singles import append_singles, are_singles
 from millpond.events.single import pack_single
 
 if TYPE_CHECKING:
+    from millpond.errors import Uncertain
     from millpond.events.event import Columns, EventBatch
     from millpond.events.names import StreamName
     from millpond.events.protocol import StreamRules
@@ -116,14 +117,23 @@ def append_batches(
 
     Raises: as that. A batch that is not acceptable is found before anything is sent.
     """
+    too_few: list[Uncertain] = []
     if are_singles(batches):
-        return append_singles(servers, references, place, batches, now_ms, rules)
+        outcomes = append_singles(servers, references, place, batches, now_ms, rules, too_few)
+    else:
+        outcomes = _append(servers, place, batches, Form(APPEND, now_ms, rules, too_few))
+    if too_few:
+        raise too_few[0]
+    return outcomes
+
+
+def _append(servers: Servers, place: Place, batches: Sequence[EventBatch], form: Form) -> list[Appended]:
     outcomes: dict[int, Appended] = {}
     queues = {stream: deque(map(_Delivery, members)) for stream, members in _checked(batches).items()}
     while queues:
         for flight in _flights(queues):
             shares = [_Share(place.keys_of(stream), members) for stream, members in flight]
-            deliver(servers, shares, Form(APPEND, now_ms, rules), stored=len(outcomes))
+            deliver(servers, shares, form, stored=len(outcomes))
             for share in shares:
                 _settle(queues[share.keys.stream], share, outcomes)
         queues = {stream: queue for stream, queue in queues.items() if queue}

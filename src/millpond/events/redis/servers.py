@@ -154,24 +154,37 @@ class Servers:
                 connections = self._connections[address] = Connections(self.options(address))
             return connections
 
-    def run(self, calls: Sequence[Call], *, repeat: bool) -> list[Any]:
+    def run(self, calls: Sequence[Call], *, repeat: bool, too_few: list[Uncertain] | None = None) -> list[Any]:
         """The answers to calls, in their order; calls to one shard are made in their order.
+
+        Where too few replicas have what was done, `too_few` takes that error, if it is given.
 
         Raises:
             Unavailable: no call was made. `Uncertain`: some were, or may have been; never with `repeat`.
             Corrupt, Invalid: a script found damage, or rows of another version; a server evicts keys, or is too old.
         """
         replies: dict[int, Any] = {}
+        lacking = 0
         self.discover()
         if len(calls) == 1 and (answer := self._answer(calls[0], repeat=repeat)) is not _NO_ANSWER:
             return [answer]
         for start in range(0, len(calls), FLIGHT_CALLS):
             try:
-                self._run_flight(calls, range(start, min(start + FLIGHT_CALLS, len(calls))), replies, repeat=repeat)
+                flight = range(start, min(start + FLIGHT_CALLS, len(calls)))
+                lacking = self._run_flight(calls, flight, replies, lacking, repeat=repeat)
             except Unavailable as error:
                 if repeat or not replies or isinstance(error, Uncertain):
                     raise
                 raise self._uncertain() from error
+        if lacking:
+            lacked = Uncertain(
+                "the events are stored, but too few replicas have them", kind="redis_replicas",
+                place=self.location.shown, lacking=lacking, replicas=self.location.replicas,
+                hint="deliver the events again: with a source, those that are stored are left out",
+            )  # fmt: skip
+            if too_few is None:
+                raise lacked
+            too_few.append(lacked)
         return [replies[place] for place in range(len(calls))]
 
     def scan(self, pattern: bytes) -> Iterator[list[bytes]]:
@@ -221,20 +234,18 @@ class Servers:
         finally:
             free.give_back(line)
 
-    def _run_flight(self, calls: Sequence[Call], flight: range, replies: dict[int, Any], *, repeat: bool) -> None:
+    def _run_flight(
+        self, calls: Sequence[Call], flight: range, replies: dict[int, Any], lacking: int, *, repeat: bool
+    ) -> int:
+        """Make calls; how many replicas lacked one. Where some are known to lack, no more are waited for."""
         pending, due, moves = list(flight), self._clock.monotonic() + PATIENCE_SECONDS, 0
         while pending:
-            attempt = self._attempt(calls, pending, replies, 0 if repeat else self.location.replicas)
+            attempt = self._attempt(calls, pending, replies, 0 if repeat or lacking else self.location.replicas)
             if attempt.failed is not None:
                 raise translated(attempt.failed, self.location.shown) from attempt.failed
             if attempt.lost is not None and not repeat:
                 raise self._uncertain() from attempt.lost
-            if attempt.lacking:
-                raise Uncertain(
-                    "the events are stored, but too few replicas have them", kind="redis_replicas",
-                    place=self.location.shown, lacking=attempt.lacking, replicas=self.location.replicas,
-                    hint="deliver the events again: with a source, those that are stored are left out",
-                )  # fmt: skip
+            lacking = max(lacking, attempt.lacking)
             if attempt.unmarked:
                 self.settle()
             pending = attempt.again
@@ -247,6 +258,7 @@ class Servers:
                 self._clock.wait(self.closed, self._clock.monotonic() + PAUSE_SECONDS)
             if attempt.moved or attempt.waits:
                 self._refresh_quietly()
+        return lacking
 
     def _uncertain(self) -> Uncertain:
         return Uncertain(

@@ -71,11 +71,15 @@ def _deliveries(shares: Sequence[Share]) -> list[Argument]:
 
 
 class Form(NamedTuple):
-    """The form of calls: the script, what all calls have, and how it takes the arguments of the shares of a call."""
+    """The form of calls: the script, what all calls have, and how it takes the arguments of the shares of a call.
+
+    `too_few` takes the error of what too few replicas have: an append goes on to its end, and is uncertain then.
+    """
 
     script: Script
     now_ms: int
     rules: StreamRules
+    too_few: list[Uncertain]
     arguments: Callable[[Sequence[Any]], list[Argument]] = _deliveries
 
 
@@ -101,7 +105,8 @@ def deliver(servers: Servers, shares: Sequence[Share], form: Form, *, stored: in
     Raises: as `StreamStore.append`.
     """
     try:
-        servers.run(list(_calls(shares, form, by_shard=servers.is_cluster())), repeat=False)
+        calls = list(_calls(shares, form, by_shard=servers.is_cluster()))
+        servers.run(calls, repeat=False, too_few=form.too_few)
     except Unavailable as error:
         if not stored or isinstance(error, Uncertain):
             raise

@@ -21,6 +21,7 @@ from millpond.events.redis.shared_calls import (
 from millpond.events.single import is_deflated, pack_single
 
 if TYPE_CHECKING:
+    from millpond.errors import Uncertain
     from millpond.events.event import EventBatch
     from millpond.events.protocol import StreamRules
     from millpond.events.redis.connections import Argument
@@ -57,12 +58,12 @@ def are_singles(batches: Sequence[EventBatch]) -> bool:
 
 def append_singles(
     servers: Servers, references: References, place: Place, batches: Sequence[EventBatch], now_ms: int,
-    rules: StreamRules,
+    rules: StreamRules, too_few: list[Uncertain],
 ) -> list[Appended]:  # fmt: skip
-    """As `StreamStore.append`."""
+    """As `StreamStore.append`; `too_few` as in `Form`."""
     deflates = len(batches) <= DEFLATED_STREAMS_MAX
     singles = [_Single(batch, place.keys_of(batch.stream), references, deflates) for batch in batches]
-    few, any_day = Form(APPEND_SINGLES, now_ms, rules, _joined), Form(APPEND, now_ms, rules)
+    few, any_day = Form(APPEND_SINGLES, now_ms, rules, too_few, _joined), Form(APPEND, now_ms, rules, too_few)
     stored = 0
     for start in range(0, len(singles), FLIGHT_STREAMS):
         flight = singles[start : start + FLIGHT_STREAMS]
