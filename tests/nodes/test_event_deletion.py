@@ -71,6 +71,8 @@ def test_ages_are_the_same_in_a_folder_and_on_a_node(node: Served) -> None:
         ({"queue": "q", "retention": -5}, "duration"), ({"queue": "q", "retention": 0}, "event_age_zero"),
         ({"queue": "q"}, "event_ages_none"), ({"queue": "q" * 300, "retention": "1d"}, "stream_name"),
         ({"queue": "q", "compress_after": "9d", "retention": "2d"}, "event_ages_order"),
+        ({"queue": "q", "job_set": "nightly-*", "retention": "off"}, "event_ages_pattern"),
+        ({"queue": "q*", "retention": "off"}, "event_ages_pattern"),
     ],
 )  # fmt: skip
 def test_ages_that_are_not_meant_are_refused(node: Served, rule: dict[str, Any], kind: str) -> None:

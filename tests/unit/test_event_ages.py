@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from millpond.clock import ManualClock
+from millpond.errors import Invalid
 from millpond.events.age_settings import StoredAges
 from millpond.events.ages import AgeRule
 from millpond.events.census import first_due_ms
@@ -66,3 +68,17 @@ def test_what_is_due_is_what_a_look_at_every_stream_finds(
             stream for stream, due in due_ms.items() if due <= clock.now
         }
         assert first_due_ms(store, work, worker.ages) == min(due_ms.values(), default=None)
+
+
+def test_a_rule_for_a_pattern_is_refused_unless_it_is_a_name() -> None:
+    """Other commands take patterns of job sets: a rule would be one that never holds."""
+    clock = ManualClock(now=0)
+    store = EmbeddedStore(MemorySpace(), clock)
+    settings = StoredAges(store)
+    for names in (("etl", "night*"), ("etl", "night?"), ("et*", None)):
+        with pytest.raises(Invalid, match="not of a pattern"):
+            settings.set(*names, retention="off")
+    assert not settings.rules()
+    store.append([EventBatch(StreamName("et*", "night?"), [NewEvent(0, b"x")])])
+    assert settings.set("et*", "night?", retention="1d") in settings.rules("et*")
+    assert settings.set("et*", retention="1d") in settings.rules("et*")

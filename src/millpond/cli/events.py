@@ -78,12 +78,12 @@ def listed(
 
 
 def _show_days(index: StreamIndex | None, queue: str, job_set: str, *, json: bool) -> None:
-    from millpond.errors import NotFound
     from millpond.events.days import format_day
     from millpond.events.ids import format_id
+    from millpond.events.selection import no_such_stream
 
     if index is None:
-        raise NotFound("there is no such stream", kind="stream_not_found", queue=queue, job_set=job_set)
+        raise no_such_stream(queue, job_set)
     days = [
         {
             "day": format_day(day.day), "state": state.value, "events": day.count, "bytes": day.bytes,

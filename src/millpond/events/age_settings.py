@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 from millpond.error_values import shown
-from millpond.errors import Corrupt, NotFound, Unavailable
+from millpond.errors import Corrupt, Invalid, NotFound, Unavailable
 from millpond.events.ages import Age, AgeRule, Ages, age_of
 from millpond.events.deletion import note_name
 from millpond.events.names import StreamName
@@ -38,7 +38,7 @@ class AgeSettings(ABC):
         """Put a rule in the place of the one that was there. An age that is left out is that of what is less specific.
 
         Raises:
-            Invalid: a name or an age is not acceptable. `Unavailable`: there are too many rules.
+            Invalid: a name or an age is not acceptable, or a name is a pattern. Unavailable: there are too many rules.
         """
         StreamName(queue, job_set or "").check()
         rule = AgeRule(queue, job_set, age_of(compress_after), age_of(retention)).check()
@@ -100,6 +100,7 @@ class StoredAges(AgeSettings):
         return sorted(matching, key=lambda rule: (rule.queue, rule.job_set is not None, rule.job_set or ""))
 
     def _put(self, rule: AgeRule) -> None:
+        self._check_named(rule)
         name, notes = note_name(rule.queue, rule.job_set), self._store.notes.read(NoteKind.AGES)
         if name not in notes and len(notes) >= RULES_MAX:
             raise Unavailable(
@@ -107,6 +108,19 @@ class StoredAges(AgeSettings):
                 rules_max=RULES_MAX, hint="set one for a queue instead of its job sets",
             )  # fmt: skip
         self._store.notes.put(NoteKind.AGES, name, _FORM.encode(rule))
+
+    def _check_named(self, rule: AgeRule) -> None:
+        """Refuse a rule for `nightly-*`, which would hold for nothing else, unless there is one of just that name."""
+        names = (rule.queue, rule.job_set or "")
+        if not any(sign in name for name in names for sign in "*?"):
+            return
+        there = self._store.index(StreamName(*names)) if rule.job_set else self._store.streams(rule.queue, limit=1)
+        if not there:
+            raise Invalid(
+                "ages are those of a queue or of one job set, not of a pattern", kind="event_ages_pattern",
+                queue=shown(rule.queue), job_set=rule.job_set and shown(rule.job_set),
+                hint="set them for the queue, or for each job set",
+            )  # fmt: skip
 
     def _drop(self, queue: str, job_set: str | None) -> None:
         self._store.notes.remove(NoteKind.AGES, note_name(queue, job_set))

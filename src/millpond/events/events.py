@@ -6,8 +6,6 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from millpond.error_values import shown
-from millpond.errors import NotFound
 from millpond.events.age_settings import StoredAges
 from millpond.events.appender import LINGER, Appender
 from millpond.events.deletion import delete_job
@@ -20,6 +18,7 @@ from millpond.events.maintenance import EventMaintenance, MaintenanceReport, Mai
 from millpond.events.many_watch import ManyWatch, Streams, places_of
 from millpond.events.names import OWN_QUEUE, StreamName
 from millpond.events.protocol import StreamRules
+from millpond.events.selection import no_such_stream
 from millpond.events.starts import start_place
 from millpond.events.volumes import Volumes
 from millpond.events.watchers import FETCH_BYTES, Watch, Watchers
@@ -181,9 +180,7 @@ class Events(Exporting):
         """
         stream = StreamName(queue, job_set).check()
         if self.store.index(stream) is None:
-            raise NotFound(
-                "there is no such stream", kind="stream_not_found", queue=shown(queue), job_set=shown(job_set)
-            )
+            raise no_such_stream(queue, job_set)
         count = self.store.delete(stream) if job is None else delete_job(self.store, stream, job)
         if queue == OWN_QUEUE:
             self._forget(job_set, job)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from millpond.events.index import StreamIndex
     from millpond.events.interface import EventsLike
 
-__all__ = ("named_indexes", "named_streams")
+__all__ = ("named_indexes", "named_streams", "no_such_stream")
 
 
 def named_streams(events: EventsLike, queue: str, job_sets: Sequence[str]) -> list[StreamName]:
@@ -48,17 +48,18 @@ def named_indexes(events: EventsLike, queue: str | None, job_sets: Sequence[str]
             if index is not None:
                 yield index
             elif stream.job_set in job_sets:  # others have expired since they were listed
-                raise _not_found(*stream)
+                raise no_such_stream(*stream)
         return
     none = True
     for index in events.indexes(queue):
         none = False
         yield index
     if none and queue is not None:
-        raise _not_found(queue)
+        raise no_such_stream(queue)
 
 
-def _not_found(queue: str, job_set: str | None = None) -> NotFound:
+def no_such_stream(queue: str, job_set: str | None = None) -> NotFound:
+    """The error for a stream, or a queue, that is not there."""
     named = {} if job_set is None else {"job_set": shown(job_set)}
     return NotFound(
         "there is no such stream", kind="stream_not_found", queue=shown(queue), **named,

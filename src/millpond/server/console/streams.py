@@ -16,12 +16,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from millpond.console import link, rendered
-from millpond.errors import MillpondError, NotFound
+from millpond.errors import MillpondError
 from millpond.events.filters import Filters, filter_of
 from millpond.events.ids import format_id
 from millpond.events.index_ndjson import shown_index
 from millpond.events.jobs.active import ActiveJobs
 from millpond.events.names import StreamName
+from millpond.events.selection import no_such_stream
 from millpond.nodes.tokens import Caller
 from millpond.server.console.actions import actions_of
 from millpond.server.console.pages import HEADERS, PAGE_ROWS, answered, pages
@@ -75,7 +76,7 @@ def routes(node: Node) -> Routes:
         stream = StreamName(queue, job_set).check()
         index = node.events.store.index(stream)
         if index is None:
-            raise NotFound("there is no such stream", kind="stream_not_found", queue=queue, job_set=job_set)
+            raise no_such_stream(queue, job_set)
         start = _newest_day(index) if after is None else after
         events = list(islice(node.events.read(queue, job_set, start, filters=_filters(kind, job)), PAGE_ROWS + 1))
         here = {"queue": queue, "job_set": job_set, "kind": kind, "job": job}

@@ -32,7 +32,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from millpond.errors import Invalid, MillpondError, NotFound
+from millpond.errors import Invalid, MillpondError
 from millpond.events.filters import ALL, filter_of, filter_of_pairs, is_filter
 from millpond.events.ids import format_id, id_time_ms
 from millpond.events.index_ndjson import shown_index
@@ -40,6 +40,7 @@ from millpond.events.many_watch import STREAMS_MAX as WATCHED_MAX
 from millpond.events.many_watch import ManyWatch, places_of
 from millpond.events.names import OWN_QUEUE, StreamName
 from millpond.events.ndjson import batch_of_lines, line_of_event, line_of_stream_event
+from millpond.events.selection import no_such_stream
 from millpond.events.starts import start_place
 from millpond.json_forms import plain, to_json
 from millpond.nodes.tokens import Caller
@@ -381,7 +382,7 @@ def _add_lists(router: Routes, node: Node) -> None:
     def get_index(queue: Queue, job_set: JobSet) -> dict[str, Any]:
         index = node.events.index(queue, job_set)
         if index is None:
-            raise NotFound("there is no such stream", kind="stream_not_found", queue=queue, job_set=job_set)
+            raise no_such_stream(queue, job_set)
         return shown_index(index)
 
     def shown(stream: StreamName, *, indexes: bool) -> dict[str, Any]:
