@@ -230,11 +230,14 @@ def test_the_box_finds_names_keys_paths_commits_and_job_sets(serve: Callable[...
         HOSTILE[1]: "/console/maps/theirs", "flights": "/console/versions/flights",
         "flights/data": "/console/versions/flights/objects?ref=main&prefix=data",
         commit[:8]: f"/console/versions/flights?ref={commit[:8]}", commit: f"/console/versions/flights?ref={commit}",
-        f"etl/{SCRIPT}": "/console/events/stream",
+        f"etl/{SCRIPT}": "/console/events/stream?queue=etl&", "alone": "/console/events/stream?queue=late&",
     }  # fmt: skip
+    for queue, job_set in (("etl", "\U0010ffff"), ("later", "\U0010ffff" * 2), ("late", "alone")):
+        node.pond.events.append(queue, job_set, [NewEvent(BEGIN, b"", "submitted")])
     for q, path in expected.items():
-        [place] = places("everything", q)
-        assert place.startswith(path), (q, place)
+        shown = places("everything", q)
+        assert len(shown) == 1 + (q in HOSTILE) and shown[0].startswith(path), (q, shown)
+        assert all("job_set=" in place for place in shown[1:])  # a job set has the name, too
     for q in ("", " ", "nothing", "flights/none", "theirs/", "0" * 64, "a/b/c", "\u202e" * 1_000):
         assert places("everything", q) == []
     for q in expected:

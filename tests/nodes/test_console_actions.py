@@ -158,9 +158,12 @@ def test_maps_are_made_altered_tended_and_dropped_by_forms(serve: Callable[..., 
     assert owner.press(page, f"{page}/alter", retain="soon", **choices).status == 400
 
     node.pond.map("made").load([{"key": "a", "effective_time": BEGIN - 1, "value": 1.0}])
-    done = owner.press(page, f"{page}/tend", what="condense", before=str(BEGIN))
+    for typed in ("", "Made"):
+        assert owner.press(page, f"{page}/tend", what="retain", before=str(BEGIN), typed=typed).status == 400
+    assert node.pond.map("made").get("a", BEGIN) == 1.0
+    done = owner.press(page, f"{page}/tend", what="condense", before=str(BEGIN), typed="made")
     assert done.status == 200 and b"rows_after" in done.data
-    assert owner.press(page, f"{page}/tend", what="explode").status == 400
+    assert owner.press(page, f"{page}/tend", what="explode", typed="made").status == 400
 
     wrong = owner.press(page, f"{page}/drop", typed="Made")
     assert wrong.status == 400 and b"name_mistyped" in wrong.data
@@ -209,7 +212,8 @@ def test_a_file_is_loaded_on_a_branch_and_seen_before_it_is_published(serve: Cal
     assert (node.pond.map("ours").get("JFK"), node.pond.map("ours").get("LGA")) == (2.0, 3.0)
 
     seen = went_to(begin(b'{"key": "LGA", "value": 9.0}\n', "new.jsonl"))
-    assert went_to(loader.press(seen, f"{page}/discard")) == page
+    assert loader.press(seen, f"{page}/discard", typed="main").status == 400
+    assert went_to(loader.press(seen, f"{page}/discard", typed=loader.data(seen)["branch"])) == page
     assert node.pond.map("ours").get("LGA") == 3.0
     for content, name in ((b"key,value\nJFK,much\n", "new.csv"), (b"x", "new.exe"), (b"", "new.parquet")):
         refused = begin(content, name)
@@ -238,14 +242,14 @@ def test_a_branch_that_changes_other_maps_is_not_published(serve: Callable[..., 
     node = serve(server_tokens=TOKENS)
     fill(node)
     for name in ("load-other", "fix"):
-        with node.pond.branch(name, source="main") as branch:
-            branch.map("theirs").load([{"key": "JFK", "value": 9.0}])
+        with node.pond.branch(name, source="main") as pond:
+            pond.map("theirs").load([{"key": "JFK", "value": 9.0}])
     loader, path = Visitor(node, "loader"), "/console/maps/ours"
     [secret] = {fields["secret"] for fields in loader.forms(path).values()}
     for act in ("publish", "discard"):
-        assert loader.send(f"{path}/{act}", {"secret": secret, "branch": "load-other"}).status == 403
-        assert loader.send(f"{path}/{act}", {"secret": secret, "branch": "fix"}).status == 400
-        assert loader.send(f"{path}/{act}", {"secret": secret, "branch": "load-none"}).status == 404
+        for branch, status in (("load-other", 403), ("fix", 400), ("load-none", 404)):
+            form = {"secret": secret, "branch": branch, "typed": branch}
+            assert loader.send(f"{path}/{act}", form).status == status
     assert node.pond.map("theirs").get("JFK") is None
 
 

@@ -152,8 +152,11 @@ def test_a_variable_gets_the_value_that_the_request_gives(stage: Stage) -> None:
     request = moves("r")
     given = request.migration_vars_by_thread["entrypoint"].var_assignment_by_var_name
     given["count"].CopyFrom(VariableAssignment(literal_value=VariableValue(int=3)))
+    stage.now += 60_000
     stage.do(request)
-    assert plain(stage.rows.get(Variable, ("r", 0, "count")).value) == 3  # type: ignore[union-attr]
+    count = stage.rows.get(Variable, ("r", 0, "count"))
+    assert count is not None and plain(count.value) == 3
+    assert count.created_at == found_run(stage, "r").start_time  # a search meets it at the time of its run
 
 
 def test_what_cannot_go_on_stays_as_it_is(stage: Stage) -> None:

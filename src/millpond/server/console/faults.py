@@ -105,7 +105,7 @@ def runs_that_failed(request: Request, caller: Caller, clock: Clock) -> Iterator
     for tenant in islice(tenants_of(calls), TENANTS_MAX):
         call = replace(calls, tenant=tenant)
         with suppress(MillpondError):  # the access lists keep the runs of this tenant to others
-            for run in failed_runs(call, clock, RUNS_SHOWN):
+            for run in failed_runs(call, RUNS_SHOWN):
                 if (run["began_ms"] or 0) + (run["took_ms"] or 0) > clock.now_ms() - DAY_MS:
                     page = link("/console/runs/run", id=run["id"], tenant=tenant)
                     yield _fault(f"run of {run['workflow']}", run["error"] or run["status"], page)

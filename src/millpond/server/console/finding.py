@@ -5,7 +5,7 @@
 | `weather`, `flights` | a map, a repository |
 | `weather/JFK`, `JFK` | the key of a map; a key alone is looked up in the first maps |
 | `flights/data/a.csv` | an object on the default branch |
-| `etl/nightly` | a job set |
+| `etl/nightly`, `nightly` | a job set; alone it is looked up in the first queues |
 | `3f09ab12` | a commit, by eight digits or more |
 | `nightly-1`, `nightly` | a run, a workflow of the default tenant |
 
@@ -15,6 +15,7 @@ Invariant: a thing that the caller may not see is not there.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import islice
@@ -34,12 +35,15 @@ from millpond.server.stream_rights import may_stream
 from millpond.versions.paging import CommonPrefix
 
 if TYPE_CHECKING:
+    from millpond.events.protocol import StreamStore
     from millpond.nodes.node import Node
     from millpond.server.dispatch import Routes
 
 __all__ = ("routes",)
 
 _PLACES_MAX = 20
+_BEHIND = chr(sys.maxunicode)
+"""A job set behind all others of its queue."""
 _COMMIT = re.compile(r"[0-9a-f]{8,64}")
 Place = tuple[str, str]
 """The words about a thing, and its page."""
@@ -116,9 +120,24 @@ def _commits(node: Node, caller: Caller, text: str) -> Iterator[Place]:
 
 def _streams(node: Node, caller: Caller, text: str) -> Iterator[Place]:
     queue, slash, job_set = text.partition("/")
-    stream = StreamName(queue, job_set)
-    if slash and may_stream(caller, "read", stream) and _there(lambda: node.events.store.index(stream)):
-        yield f"the job set {job_set}", link("/console/events/stream", queue=queue, job_set=job_set)
+    named = [StreamName(queue, job_set)] if slash else []
+    alone = [StreamName(first, text) for first in _first_queues(node.events.store)]
+    for stream in dict.fromkeys(named + alone):
+        if may_stream(caller, "read", stream) and _there(lambda stream=stream: node.events.store.index(stream)):  # type: ignore[misc]
+            page = link("/console/events/stream", queue=stream.queue, job_set=stream.job_set)
+            yield f"the job set {stream.job_set} of {stream.queue}", page
+
+
+def _first_queues(store: StreamStore) -> Iterator[str]:
+    place: StreamName | None = None
+    for _ in range(PAGE_ROWS):
+        following = store.streams(None, place, limit=1)
+        if not following:
+            return
+        stream = following[0]
+        # Long job sets of a queue come behind that place, too: they are passed one by one.
+        place = stream if place and place.queue == stream.queue else StreamName(stream.queue, _BEHIND)
+        yield stream.queue
 
 
 def _runs(request: Request, caller: Caller, text: str) -> Iterator[Place]:

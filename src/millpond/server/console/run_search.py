@@ -1,29 +1,26 @@
 """Searches for the newest runs that meet conditions, and what lists show of each.
 
-    workflow, status, tags, times ─▶ `SearchWfRun`, window by window of time, the newest first ─▶ runs
+    workflow, status, tags, times ─▶ one walk of their indexes, from the newest on ─▶ a page of runs, and its bookmark
 
 Invariants:
-* the workflow, the status and the times are found by an index; so is a tag, for a variable without one is refused;
-* of tags, and of tags together with a status, candidates are read: for so many seconds at most.
+* a page reads an index, or several together; a tag has one, for a variable without one is refused;
+* a page looks at so many candidates at most: one that holds less than it may, or nothing, still has a next page.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from millpond.error_values import shown
-from millpond.errors import Invalid, Unavailable
+from millpond.errors import Invalid
 from millpond.server.console.pages import PAGE_ROWS
 
 if TYPE_CHECKING:
-    from millpond.clock import Clock
     from millpond.server.console.runs import Calls
 
 __all__ = ("Search", "failed_runs", "newest", "run_facts", "times_of")
-
-SECONDS_MAX = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,21 +36,24 @@ class Search:
 
 
 def newest(
-    call: Calls, search: Search, clock: Clock, *, skip: int = 0, limit: int = PAGE_ROWS + 1
-) -> list[dict[str, Any]]:
-    """The newest runs; one more than a page shows, if there are as many.
+    call: Calls, search: Search, *, limit: int = PAGE_ROWS, bookmark: bytes = b""
+) -> tuple[list[dict[str, Any]], bytes]:
+    """A page of the newest runs, and the bookmark of the next one; an empty one at the end.
 
-    Raises: `Invalid` for a tag by which runs cannot be found; `Unavailable` when that takes too long.
+    Raises: `Invalid` for a tag by which runs cannot be found, and for a bookmark of another search.
     """
-    from millpond.workflows.newest import newest_runs
+    from millpond.server.workflows.reads import search_runs
 
-    names = newest_runs(_bounded(call, clock), _request(call, search), limit + skip, clock.now_ms())
-    return [run_facts(run) for run in call.all("GetWfRun", names[skip:]) if run is not None]
+    request = _request(call, search)
+    request.limit, request.bookmark = limit, bookmark
+    page = call.rows("SearchWfRun", lambda rows: search_runs(rows, request, newest=True))
+    runs = call.all("GetWfRun", page.results)
+    return [run_facts(run) for run in runs if run is not None], page.bookmark
 
 
-def failed_runs(call: Calls, clock: Clock, limit: int) -> list[dict[str, Any]]:
+def failed_runs(call: Calls, limit: int) -> list[dict[str, Any]]:
     """The newest runs that ended with an error or an exception, each with its words."""
-    runs = [run for status in ("ERROR", "EXCEPTION") for run in newest(call, Search("", status), clock, limit=limit)]
+    runs = [run for status in ("ERROR", "EXCEPTION") for run in newest(call, Search("", status), limit=limit)[0]]
     return sorted(runs, key=lambda run: run["began_ms"] or 0, reverse=True)[:limit]
 
 
@@ -117,16 +117,3 @@ def _filters(call: Calls, search: Search) -> list[Any]:
                           hint=f"write NAME=VALUE of a searchable variable: {names or 'it has none'}")  # fmt: skip
         filters.append(VariableMatch(var_name=name, value=value_in(text, own.var_def.type_def.primitive_type)))
     return filters
-
-
-def _bounded(call: Calls, clock: Clock) -> Callable[[str, Any], Any]:
-    """The same calls, for so many seconds."""
-    due = clock.monotonic() + SECONDS_MAX
-
-    def bounded(method: str, message: Any) -> Any:
-        if clock.monotonic() > due:
-            raise Unavailable("the search takes longer than one may", kind="question_slow",
-                              hint="name the times between which the runs began")  # fmt: skip
-        return call(method, message)
-
-    return bounded

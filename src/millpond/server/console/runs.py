@@ -30,7 +30,7 @@ from millpond.server.dispatch import Routes
 from millpond.server.routes.table import On
 from millpond.server.stream_rights import may_stream
 from millpond.server.thread_limits import on_loop
-from millpond.times.instants import INSTANT_MAX, parse_instant
+from millpond.times.instants import parse_instant
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -48,8 +48,6 @@ __all__ = (
 
 T = TypeVar("T")
 _STEPS_MAX = 200
-_SKIP_MAX = 10_000
-"""The runs of one millisecond that a page may begin behind."""
 COUNTED_MAX = 1_000
 TENANTS_MAX = 10
 ABSENT = "This node serves no workflows: it has no port for gRPC, or not the extra millpond[workflows]."
@@ -65,12 +63,11 @@ def routes(node: Node) -> Routes:
     @router.get("", SIGNED_IN, summary="Runs")
     def list_runs(
         request: Request, caller: Caller, workflow: str = "", status: str = "", tenant: str = TENANT,
-        before: Annotated[int, Meta(ge=0, le=INSTANT_MAX)] = 0, skip: Annotated[int, Meta(ge=0, le=_SKIP_MAX)] = 0,
-        since: str = "", until: str = "", tag: list[str] = [],  # noqa: B006, nobody changes it
+        since: str = "", until: str = "", after: str = "", tag: list[str] = [],  # noqa: B006, nobody changes it
     ) -> Response:  # fmt: skip
         """A page of runs, the newest first, that meet all conditions; a `tag` is NAME=VALUE of a searchable input."""
         call, tags = calling(request, caller, tenant), [text for text in tag if text.strip()]
-        conditions = {"workflow": workflow, "status": status, "tag": tags, "since": since, "tenant": tenant}
+        conditions = {"workflow": workflow, "status": status, "tag": tags, "since": since, "until": until}
         values: dict[str, Any] = {
             "workflow": workflow or None, "status": status or None, "tags": tags, "since": since, "until": until,
             "tenant": tenant, "runs": [], "statuses": [], "next": None, "absent": ABSENT, "problem": None,
@@ -81,18 +78,14 @@ def routes(node: Node) -> Routes:
 
             values |= {"absent": None, "statuses": list(LHStatus.keys())}
             try:
-                latest = before or (parse_instant(until) if until else 0)
-                earliest = parse_instant(since) if since else 0
+                earliest, latest = (parse_instant(text) if text else 0 for text in (since, until))
                 search = Search(workflow, status, tags, earliest, latest)
-                runs = newest(call, search, node.clock, skip=skip)
+                values["runs"], bookmark = newest(call, search, bookmark=bookmark_in(after))
             except (Invalid, NotFound) as error:
                 values["problem"] = {"message": error.message, "hint": error.hint}
                 return answered(request, "runs", values)
-            values["runs"] = runs[:PAGE_ROWS]
-            if len(runs) > PAGE_ROWS:
-                last = runs[PAGE_ROWS - 1]["began_ms"]
-                same = sum(run["began_ms"] == last for run in runs[:PAGE_ROWS]) + (skip if last == before else 0)
-                values["next"] = link("/console/runs", **conditions, before=last, skip=same)
+            if bookmark:
+                values["next"] = link("/console/runs", **conditions, tenant=tenant, after=bookmark.hex())
         return answered(request, "runs", values)
 
     @router.get("/run", SIGNED_IN, summary="A run")

@@ -9,6 +9,7 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from google.protobuf.message import Message
@@ -126,7 +127,7 @@ from millpond.workflows.store.unscoped_tags import wanted_correlated, wanted_sch
 if TYPE_CHECKING:
     from millpond.workflows.processor import ReadRows
 
-__all__ = ("GETS", "LISTS", "READS", "SEARCHES")
+__all__ = ("GETS", "LISTS", "READS", "SEARCHES", "search_runs")
 
 Read = Callable[["ReadRows", Any], Message]
 
@@ -244,19 +245,20 @@ def _given(request: Any, name: str) -> Any:
     return getattr(request, name) if request.HasField(name) else None
 
 
-def _search_runs(rows: ReadRows, request: SearchWfRunRequest) -> Message:
-    """Runs by specification, status, time and parent; without a condition, all.
+def search_runs(rows: ReadRows, request: SearchWfRunRequest, *, newest: bool = False) -> WfRunIdList:
+    """Runs by specification, status, time, parent and values of variables; without a condition, all.
 
     Raises: `Invalid` for a version without a name, and for a filter by a variable that is none of the first thread.
     """
     if request.variable_filters:
-        return filtered_runs(rows, request, limit_of(request))
+        return filtered_runs(rows, request, limit_of(request), newest=newest)
     parent = path_of(request.parent_wf_run_id) if request.HasField("parent_wf_run_id") else None
     query = Wanted.runs(
         status=_given(request, "status"), spec=request.wf_spec_name or None,
         major=_given(request, "wf_spec_major_version"), revision=_given(request, "wf_spec_revision"), parent=parent,
     )  # fmt: skip
-    return _search(rows, _timed(query, request), WfRunIdList, request)
+    page = _search(rows, replace(_timed(query, request), newest=newest), WfRunIdList, request)
+    return cast("WfRunIdList", page)
 
 
 def _search_variables(rows: ReadRows, request: SearchVariableRequest) -> Message:
@@ -421,7 +423,7 @@ def _has_task(spec: WfSpec, task: str) -> bool:
 
 
 SEARCHES: Final[dict[type[Message], Read]] = {
-    SearchWfRunRequest: _search_runs, SearchVariableRequest: _search_variables, SearchTaskRunRequest: _search_tasks,
+    SearchWfRunRequest: search_runs, SearchVariableRequest: _search_variables, SearchTaskRunRequest: _search_tasks,
     SearchNodeRunRequest: _search_nodes, SearchExternalEventRequest: _search_events,
     SearchWorkflowEventRequest: _search_thrown, SearchUserTaskRunRequest: _search_user_tasks,
     SearchCorrelatedEventRequest: _search_correlated, SearchScheduledWfRunRequest: _search_schedules,

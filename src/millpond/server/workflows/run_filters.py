@@ -1,22 +1,32 @@
 """Searches for runs by the values of their variables.
 
-Candidates come from an index: that of the first filter whose variable is searchable, else that of all runs which fit
-the other conditions. Their rows are read, at most `CANDIDATES_MAX` a page, so a page may hold less than its limit and
-still have a bookmark.
+Candidates come from indexes: those of the filters whose variables are searchable, and that of the runs which fit the
+other conditions. Where they do not tell all of a value, rows are read, at most `CANDIDATES_MAX` a page. So a page may
+hold less than its limit and still have a bookmark.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from littlehorse.model import SearchWfRunRequest, ThreadVarDef, Variable, WfRun, WfRunId, WfRunIdList, WfSpec
+from littlehorse.model import (
+    SearchWfRunRequest,
+    ThreadVarDef,
+    Variable,
+    VariableMatch,
+    VariableType,
+    WfRunId,
+    WfRunIdList,
+    WfSpec,
+)
 
 from millpond.errors import Invalid
 from millpond.kernel.patience import patiently
-from millpond.workflows.engine import run_path
+from millpond.workflows.engine.values.conversions import type_of_def
 from millpond.workflows.store import Wanted
 from millpond.workflows.store.addresses import Kind, path_of
-from millpond.workflows.store.tags import value_part
+from millpond.workflows.store.joins import Index
+from millpond.workflows.store.tags import TEXT_CHARACTERS_MAX, value_part
 
 if TYPE_CHECKING:
     from millpond.kernel.keys import Part
@@ -28,21 +38,22 @@ __all__ = ("CANDIDATES_MAX", "filtered_runs", "instant_of")
 CANDIDATES_MAX = 10_000
 """Candidates of one page, whose rows are read."""
 _AT_ONCE = 100
+_SCALARS = (VariableType.STR, VariableType.INT, VariableType.BOOL, VariableType.DOUBLE)
 
 
-def filtered_runs(rows: ReadRows, request: SearchWfRunRequest, limit: int) -> WfRunIdList:
-    """One page of the runs whose variables have the values of all filters.
+def filtered_runs(rows: ReadRows, request: SearchWfRunRequest, limit: int, *, newest: bool) -> WfRunIdList:
+    """One page of the runs that meet all conditions, and whose variables have the values of all filters.
 
     Raises:
         Invalid: no such specification, or a filter names no variable of its first thread.
     """
-    query = _candidates(rows, request)
+    query, compared = _wanted(rows, request, newest=newest)
     page, bookmark, left = WfRunIdList(), request.bookmark or None, CANDIDATES_MAX
-    while left > 0:
-        chunk = min(left, _AT_ONCE)
+    while True:
+        chunk = min(left, _AT_ONCE) if compared else limit
         entries = rows.search(query, limit=chunk, bookmark=bookmark)
         for number, address in enumerate(patiently(entries.rows)):
-            if not _fits(rows, request, address):
+            if not _fits(rows, compared, address):
                 continue
             if len(page.results) == limit:  # the page that follows begins with this one
                 begin = rows.search(query, limit=number, bookmark=bookmark).bookmark if number else bookmark
@@ -50,11 +61,12 @@ def filtered_runs(rows: ReadRows, request: SearchWfRunRequest, limit: int) -> Wf
                 return page
             page.results.append(_run_of(address))
         bookmark = entries.bookmark
+        left -= chunk
         if bookmark is None:
             return page
-        left -= chunk
-    page.bookmark = bookmark or b""
-    return page
+        if not compared or left <= 0 or len(entries.rows) < chunk:
+            page.bookmark = bookmark
+            return page
 
 
 def instant_of(request: Any, field: str) -> int:
@@ -69,36 +81,37 @@ def instant_of(request: Any, field: str) -> int:
                       hint="give seconds and nanos of an instant between the years 1 and 9999") from None  # fmt: skip
 
 
-def _candidates(rows: ReadRows, request: SearchWfRunRequest) -> Wanted:
-    """The index to read, with the times of the request."""
+def _wanted(rows: ReadRows, request: SearchWfRunRequest, *, newest: bool) -> tuple[Wanted, list[VariableMatch]]:
+    """The indexes to read, with the times of the request, and the filters that they do not decide."""
     major = request.wf_spec_major_version if request.HasField("wf_spec_major_version") else None
     revision = request.wf_spec_revision if request.HasField("wf_spec_revision") else None
     declared = _declared(rows, request, major, revision)
-    for variable_filter in request.variable_filters:
-        if variable_filter.var_name not in declared:
+    indexes, compared = [], []
+    for match in request.variable_filters:
+        if match.var_name not in declared:
             raise Invalid("the first thread of the specification has no such variable", kind="search",
-                          spec=request.wf_spec_name, variable=variable_filter.var_name)  # fmt: skip
-    index = next(
-        ((variable_filter.var_name, part) for variable_filter in request.variable_filters
-         if all(variable.searchable for variable in declared[variable_filter.var_name])
-         and (part := value_part(variable_filter.value)) is not None),
-        None,
-    )  # fmt: skip
-    if index is None:
-        status = request.status if request.HasField("status") else None
-        parent = path_of(request.parent_wf_run_id) if request.HasField("parent_wf_run_id") else None
-        query = Wanted.runs(
-            status=status, spec=request.wf_spec_name, major=major, revision=revision, parent=parent
-        )  # fmt: skip
-    else:
-        query = _by_variable(request.wf_spec_name, index, major, revision)
-    times = [instant_of(request, name) if request.HasField(name) else None
-             for name in ("earliest_start", "latest_start")]  # fmt: skip
-    return Wanted(query.kind, query.attributes, *times)
+                          spec=request.wf_spec_name, variable=match.var_name)  # fmt: skip
+        part = value_part(match.value)
+        indexed = part is not None and all(variable.searchable for variable in declared[match.var_name])
+        if indexed:
+            query = Wanted.variables(request.wf_spec_name, match.var_name, part)
+            indexes.append(Index(Kind.VARIABLE, query.attributes, (0, match.var_name)))
+        if not indexed or not _is_whole(part, declared[match.var_name]):
+            compared.append(match)
+    status = request.status if request.HasField("status") else None
+    parent = path_of(request.parent_wf_run_id) if request.HasField("parent_wf_run_id") else None
+    runs = Wanted.runs(status=status, spec=request.wf_spec_name, major=major, revision=revision, parent=parent)
+    first, *also = *indexes, Index(Kind.RUN, runs.attributes)
+    start, stop = (instant_of(request, name) if request.HasField(name) else None
+                   for name in ("earliest_start", "latest_start"))  # fmt: skip
+    return Wanted(first.kind, first.attributes, start, stop, newest, first.rest, tuple(also)), compared
 
 
-def _by_variable(spec: str, index: tuple[str, Part], major: int | None, revision: int | None) -> Wanted:
-    return Wanted.variables(spec, index[0], index[1], major=major, revision=revision)
+def _is_whole(part: Part, declared: list[ThreadVarDef]) -> bool:
+    """True when the index of a variable tells all of a value: others are shortened, or items of a list."""
+    return (type(part) is not str or len(part) <= TEXT_CHARACTERS_MAX) and all(
+        type_of_def(variable.var_def).primitive_type in _SCALARS for variable in declared
+    )
 
 
 def _declared(
@@ -123,21 +136,10 @@ def _run_of(address: Address) -> WfRunId:
     return run_name
 
 
-def _fits(rows: ReadRows, request: SearchWfRunRequest, address: Address) -> bool:
-    """True when a candidate, a run or a variable of one, has all values and meets all conditions."""
+def _fits(rows: ReadRows, compared: list[VariableMatch], address: Address) -> bool:
+    """True when the variables of a candidate have the values of some filters."""
     path = "_".join(address.run)
-    if address.kind is Kind.VARIABLE:
-        run = rows.get(WfRun, (path,)) if address.parts[0] == 0 else None
-        if run is None or (request.HasField("status") and run.status != request.status):
-            return False
-        if request.HasField("parent_wf_run_id") and run_path(run.id.parent_wf_run_id) != run_path(
-            request.parent_wf_run_id
-        ):
-            return False
-    return all(
-        _has(rows.get(Variable, (path, 0, variable_filter.var_name)), variable_filter.value)
-        for variable_filter in request.variable_filters
-    )
+    return all(_has(rows.get(Variable, (path, 0, match.var_name)), match.value) for match in compared)
 
 
 def _has(variable: Variable | None, value: object) -> bool:

@@ -117,7 +117,9 @@ def make(run: Run, thread: ThreadRun, declared: ThreadVarDef, inputs: Mapping[st
     row = Variable(
         id=name,
         value=settled(run.work, coerced(value, type_), type_),
-        created_at=run.work.instant(),
+        # Searches look for the variables of the first thread at the time of their run, also for those that a migration
+        # adds.
+        created_at=run.work.instant() if thread.number else run.row.start_time,
         wf_spec_id=run.spec.id,
         masked=type_.masked,
     )

@@ -60,7 +60,7 @@ from millpond.kernel.space import KEY_BYTES_MAX
 from millpond.workflows.engine import Key, RunDeleted, Write, key_of
 from millpond.workflows.keyspaces import DEFINITION, QUEUED
 from millpond.workflows.store.addresses import UNCLAIMED, Address, Kind, group_of
-from millpond.workflows.store.search import Wanted, tag_keys, tag_page
+from millpond.workflows.store.search import Wanted, search_keys, tag_page
 from millpond.workflows.store.unscoped_tags import retag_free
 from millpond.workflows.tasks.queues import Place, Queued, QueuedTask
 
@@ -204,7 +204,8 @@ class ReadRows:
         Raises:
             Invalid: the limit or the bookmark is none.
         """
-        return tag_keys(self._tx, self.tenant, query, limit=limit, bookmark=bookmark)
+        upgraded_ms = self._reads.initialization.upgraded_ms
+        return search_keys(self._tx, self.tenant, query, limit=limit, bookmark=bookmark, upgraded_ms=upgraded_ms)
 
     def _place(self, kind: type[Message], key: Key) -> Prefix:
         if kind in _OTHER:

@@ -25,7 +25,7 @@ from millpond.workflows.keyspaces import DELETION
 from millpond.workflows.store.addresses import TAGS, UNCLAIMED, Address, Kind, address_of, group_of, run_id
 from millpond.workflows.store.legacy import LegacyRow, inventory_key, key_of, legacy_address, legacy_range, unwrap
 from millpond.workflows.store.messages import Stored, pack, pack_id, unpack
-from millpond.workflows.store.search import Wanted, search
+from millpond.workflows.store.search import Wanted, address_page, search_keys
 from millpond.workflows.store.tags import list_tags, listed_tags, tag_keys, tags_of
 
 if TYPE_CHECKING:
@@ -97,7 +97,9 @@ class RunReads:
         Raises:
             Invalid: the limit or the bookmark is none.
         """
-        return search(tx, self.tenant, query, limit=limit, bookmark=bookmark)
+        upgraded_ms = self.initialization.upgraded_ms
+        keys = search_keys(tx, self.tenant, query, limit=limit, bookmark=bookmark, upgraded_ms=upgraded_ms)
+        return address_page(self.tenant, query, keys, limit)
 
     def may_be_legacy(self, tx: ReadTransaction, run: RunPath) -> bool:
         """True when a run may have legacy rows: it is older than the upgrade, or its events came before it."""

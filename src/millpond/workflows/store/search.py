@@ -8,9 +8,10 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from millpond.errors import Invalid
-from millpond.kernel.keys import KeyRange, Part
-from millpond.kernel.page import Bookmarks, Page, behind, check_limit, cut
+from millpond.kernel.keys import KeyRange, Part, encode
+from millpond.kernel.page import Bookmarks, Page, behind, check_limit
 from millpond.workflows.store.addresses import Address, Kind
+from millpond.workflows.store.joins import PLACE, Index, joined_keys
 from millpond.workflows.store.tags import Attributes, index_of, parent_part, shortened
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from millpond.kernel.space import ReadTransaction
     from millpond.workflows.store.addresses import RunPath
 
-__all__ = ("LIMIT_MAX", "Wanted", "address_page", "search", "tag_keys", "tag_page")
+__all__ = ("LIMIT_MAX", "Wanted", "address_page", "search_keys", "tag_page")
 
 LIMIT_MAX = 10_000
 _TIME_MAX = (1 << 63) - 1
@@ -34,6 +35,12 @@ class Wanted:
     attributes: Attributes
     start_ms: int | None = None
     stop_ms: int | None = None
+    newest: bool = False
+    """The newest come first."""
+    rest: tuple[str | int, ...] = ()
+    """The end of the address of the object that counts, of those of a run; with `also`."""
+    also: tuple[Index, ...] = ()
+    """Other indexes that have the run, too."""
 
     @classmethod
     def runs(
@@ -69,7 +76,7 @@ class Wanted:
             Invalid: a revision without a major version.
         """
         _check_spec(spec, major, revision)
-        return cls(Kind.VARIABLE, (shortened(spec), major, revision, shortened(name), shortened(value)))
+        return cls(Kind.VARIABLE, (shortened(spec), major, revision, shortened(name), value))
 
     @classmethod
     def external_events(cls, definition: str, *, claimed: bool | None = None) -> Wanted:
@@ -102,6 +109,12 @@ class Wanted:
         last = index.range().stop if self.stop_ms in (None, _TIME_MAX) else index[self.stop_ms].range().stop
         return index, KeyRange(start.start, last)
 
+    def bookmarks(self, tenant: str) -> Bookmarks:
+        """The bookmarks of this search."""
+        index, _ = self.keys(tenant)
+        order = encode((self.newest, *(other.packed() for other in self.also))) if self.newest or self.also else b""
+        return Bookmarks(index.packed + order)
+
 
 def _check_spec(spec: str | None, major: int | None, revision: int | None) -> None:
     if (major is not None and spec is None) or (revision is not None and major is None):
@@ -111,26 +124,25 @@ def _check_spec(spec: str | None, major: int | None, revision: int | None) -> No
         )  # fmt: skip
 
 
-def search(tx: ReadTransaction, tenant: str, query: Wanted, *, limit: int, bookmark: bytes | None) -> Page[Address]:
-    """One page of a search, by time.
-
-    Raises:
-        Invalid: as `tag_keys`.
-    """
-    return address_page(tenant, query, tag_keys(tx, tenant, query, limit=limit, bookmark=bookmark), limit)
-
-
-def tag_keys(tx: ReadTransaction, tenant: str, query: Wanted, *, limit: int, bookmark: bytes | None) -> list[bytes]:
+def search_keys(
+    tx: ReadTransaction, tenant: str, query: Wanted, *, limit: int, bookmark: bytes | None, upgraded_ms: int | None
+) -> list[bytes]:
     """The keys of the tags of one page, and of the one behind it. Those of several stores may be merged.
+
+    `upgraded_ms` is the time of the upgrade of a store that had the legacy layout.
 
     Raises:
         Invalid: the limit is not 1 to `LIMIT_MAX`, or the bookmark is of no such search.
     """
     check_limit(limit, LIMIT_MAX)
-    index, keys = query.keys(tenant)
+    _, keys = query.keys(tenant)
     if bookmark:
-        keys = behind(keys, Bookmarks(index.packed).place(bookmark, keys))
-    return list(islice(tx.keys(keys), limit + 1))
+        keys = behind(keys, query.bookmarks(tenant).place(bookmark, keys), reverse=query.newest)
+    if not query.also:
+        return list(islice(tx.keys(keys, reverse=query.newest), limit + 1))
+    indexes = (Index(Kind(query.kind), query.attributes, query.rest), *query.also)
+    joined = joined_keys(tx, tenant, indexes, keys, newest=query.newest, upgraded_ms=upgraded_ms)
+    return list(islice(joined, limit + 1))
 
 
 def address_page(tenant: str, query: Wanted, keys: Sequence[bytes], limit: int) -> Page[Address]:
@@ -142,6 +154,9 @@ def address_page(tenant: str, query: Wanted, keys: Sequence[bytes], limit: int) 
 def tag_page(tenant: str, query: Wanted, keys: Sequence[bytes], limit: int) -> Page[tuple[Part, ...]]:
     """As `address_page`, of objects that belong to no run: the ends of their tags, behind their times."""
     index, _ = query.keys(tenant)
-    shown, more = cut(keys, limit)
-    bookmark = Bookmarks(index.packed).of(shown[-1]) if more else None
-    return Page(tuple(tuple(index.unpack(key)[1:]) for key in shown), bookmark)
+    rows = [tuple(index.unpack(key)[1:]) for key in keys]
+    # A page ends where a walk did: behind it, those of another store may be missing.
+    shown = next((number for number, parts in enumerate(rows) if parts[-1] is None), len(rows))
+    if shown < min(len(rows), limit):
+        return Page(tuple(rows[:shown]), query.bookmarks(tenant).of(keys[shown].removesuffix(PLACE)))
+    return Page(tuple(rows[:limit]), query.bookmarks(tenant).of(keys[limit - 1]) if len(rows) > limit else None)

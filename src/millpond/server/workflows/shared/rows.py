@@ -3,7 +3,7 @@
 Invariants:
 * a row is read of a store that is at the end which its log had when the read began, whoever owns it: so a read sees all
   that was answered before, and a former owner that knows nothing of its loss gives no old answer;
-* the tags of all partitions together are in the order of one store; so a bookmark is good for all of them.
+* the tags of all partitions together are in the order of one store, either way; so a bookmark is good for all of them.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class SharedRows:
     def tag_keys(self, query: Wanted, *, limit: int, bookmark: bytes | None) -> Sequence[bytes]:
         """The keys of the tags of a page, of all partitions together."""
         pages = [self._tags(number, query, limit, bookmark) for number in range(METADATA + 1, self._partitions)]
-        return list(islice(heapq.merge(*pages), limit + 1))
+        return list(islice(heapq.merge(*pages, reverse=query.newest), limit + 1))
 
     def _tags(self, number: int, query: Wanted, limit: int, bookmark: bytes | None) -> Sequence[bytes]:
         if self._here(number):

@@ -23,6 +23,7 @@ from millpond.kernel.keys import decode, encode
 from millpond.workflows.engine import Key
 from millpond.workflows.processor.rows import DEFINITIONS, RUN_KINDS
 from millpond.workflows.store.addresses import Kind
+from millpond.workflows.store.joins import Index
 from millpond.workflows.store.search import Wanted
 from millpond.workflows.store.unscoped_tags import FreeKind
 
@@ -72,10 +73,14 @@ def wanted_to(query: Wanted) -> bytes:
     """The bytes of a search."""
     free = isinstance(query.kind, FreeKind)
     attributes = cast("tuple[Part, ...]", tuple(query.attributes))
-    return encode((free, int(query.kind), query.start_ms, query.stop_ms, *attributes))
+    also = encode(tuple(index.packed() for index in query.also))
+    how = query.newest, encode(query.rest), also
+    return encode((free, int(query.kind), query.start_ms, query.stop_ms, *how, *attributes))
 
 
 def wanted_from(data: bytes) -> Wanted:
     """The search of some bytes."""
-    free, kind, start_ms, stop_ms, *attributes = cast("tuple[Any, ...]", decode(data))
-    return Wanted(FreeKind(kind) if free else Kind(kind), tuple(attributes), start_ms, stop_ms)
+    free, kind, start_ms, stop_ms, newest, rest, also, *attributes = cast("tuple[Any, ...]", decode(data))
+    kind = FreeKind(kind) if free else Kind(kind)
+    indexes = tuple(Index.unpacked(cast("bytes", index)) for index in decode(also))
+    return Wanted(kind, tuple(attributes), start_ms, stop_ms, newest, cast("tuple[Any, ...]", decode(rest)), indexes)
