@@ -207,7 +207,7 @@ def test_loads_that_come_meanwhile_are_in_it(pond: Pond, store: str) -> None:
 
 @pytest.mark.parametrize("store", STORES)
 @pytest.mark.parametrize("altered_by", ["this pond", "another process"])
-def test_a_handle_has_the_settings_that_the_map_has_now(pond: Pond, tmp_path: Path, store: str, altered_by: str) -> None:
+def test_a_handle_has_the_settings_of_now(pond: Pond, tmp_path: Path, store: str, altered_by: str) -> None:
     weather = pond.create_map("weather", kind="temporal_state", value="long", store=store)
     weather.load({"key": ["a"] * 3, "effective_time": instants(1, 2, 3), "value": [5, 5, 6]})
     with millpond.open(tmp_path / "pond", clock=ManualClock(now=1_700_000_000_000)) as other:
