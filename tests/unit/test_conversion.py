@@ -203,3 +203,26 @@ def test_loads_that_come_meanwhile_are_in_it(pond: Pond, store: str) -> None:
     with listening(load):
         convert(pond.loading, made, Store(store))
     assert {row["key"]: row["value"] for row in rows_of(pond.map("m"))} == {"a": 1, "b": 2, "c": 3}
+
+
+@pytest.mark.parametrize("store", STORES)
+@pytest.mark.parametrize("altered_by", ["this pond", "another process"])
+def test_a_handle_has_the_settings_of_now(pond: Pond, tmp_path: Path, store: str, altered_by: str) -> None:
+    weather = pond.create_map("weather", kind="temporal_state", value="long", store=store)
+    weather.load({"key": ["a"] * 3, "effective_time": instants(1, 2, 3), "value": [5, 5, 6]})
+    with millpond.open(tmp_path / "pond", clock=ManualClock(now=1_700_000_000_000)) as other:
+        who = pond if altered_by == "this pond" else other
+        who.alter_map("weather", maintenance_suspended=True, condense="1d")
+        assert weather.condense().suspended and weather.condense(before=10).suspended
+        assert (weather.info()["rows"], weather.info()["condense_ms"]) == (3, DAY)
+        who.alter_map("weather", maintenance_suspended=False, retain="1d")
+        assert weather.condense().rows_removed == 1
+        assert weather.retain().rows_removed == 2
+
+
+def test_a_handle_of_an_aggregate_rolls_up_once_the_map_does(pond: Pond) -> None:
+    sales = pond.create_map("sales", kind="aggregate", value="orders long count", resolution="1 hour")
+    sales.load({"key": ["a", "a"], "time": instants(1, DAY // 2)})
+    pond.alter_map("sales", retain="1d", roll_up="1 day")
+    assert sales.retain().rows_after == 1
+    assert sales.get("a", at=1) == {"orders": 2}

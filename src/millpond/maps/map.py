@@ -6,7 +6,7 @@ A single `get` needs neither compiled kernels nor a snapshot: what does is impor
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -75,15 +75,16 @@ class Map(MapFace):
         self._freshness = Freshness(self.loading.space, self.definition, self.opened_shard)
 
     def _follow(self) -> None:
-        """Take on the fields that the map has by now: handles stay good when they change."""
+        """Take on the fields and settings that the map has by now: handles stay good when they change."""
         if self.opened_shard is None:
-            with self.loading.space.read() as tx:
-                current = same_map(tx, self.definition)
-            if (current.value, current.fields) != (self.definition.value, self.definition.fields):
-                self.definition = replace(self.definition, value=current.value, fields=current.fields)
-                for name in ("layers", "snapshots"):
-                    self.__dict__.pop(name, None)
-                self.__post_init__()
+            current = self._current()
+            if current != self.definition:
+                go_over(self, current, None)
+
+    def _current(self) -> MapDefinition:
+        """The map with the settings of now, which another process may have changed."""
+        with self.loading.space.read() as tx:
+            return same_map(tx, self.definition)
 
     @opened_once
     def shard(self) -> Shard:
@@ -333,7 +334,7 @@ class Map(MapFace):
         if self.kind is Kind.AGGREGATE:
             raise aggregate_unsupported(self.name, "condense")
         self._follow()
-        return self.rows.maintain("condense", self._watermark(before, self.definition.condense_ms, "condense"))
+        return self.rows.maintain("condense", self._watermark(before, self._current().condense_ms, "condense"))
 
     def retain(self, before: object = None) -> MaintenanceReport:
         """Delete rows older than a time (default: the map's setting); an entry of the log, as `condense`.
@@ -343,11 +344,12 @@ class Map(MapFace):
         Raises: `Invalid` without `before` when the map has no such setting.
         """
         self._follow()
-        watermark = self._watermark(before, self.definition.retain_ms, "retain")
-        if self.definition.aggregation is not None:
+        current = self._current()
+        watermark = self._watermark(before, current.retain_ms, "retain")
+        if current.aggregation is not None:
             from millpond.maps.model.rolled_up import retained_from
 
-            watermark = retained_from(self.definition, watermark)
+            watermark = retained_from(current, watermark)
         return self.rows.maintain("retain", watermark)
 
     def delete(self, where: Where, *, now: bool = False) -> DeleteReport:
@@ -399,11 +401,11 @@ class Map(MapFace):
         manifest = current_manifest(self.loading.space, self.objects, self.definition)
         queue = self.loading.loads.queue.parts(self.name)
         with self.loading.space.read() as tx:
-            same_map(tx, self.definition)
+            current = same_map(tx, self.definition)
             position = applied_position(tx, self.name)
         return {
-            **{name: value for name, value in self.definition.to_dict().items() if name != "hash_bits"},
-            "store": str(self.definition.store),
+            **{name: value for name, value in current.to_dict().items() if name != "hash_bits"},
+            "store": str(current.store),
             "rows": stats.rows, "version": stats.version, "shard_bytes": stats.bytes, "position": position,
             "parts_queued": len(queue), "rows_queued": sum(part.rows for part in queue),
             "snapshot": manifest.id if manifest else None,

@@ -25,7 +25,7 @@ class OpenMaps:
         self._lock = threading.RLock()
 
     def map(self, definition: MapDefinition) -> Map:
-        """The open map of a definition; one that was open with other settings is closed."""
+        """The open map of a definition; one that was open with other settings takes these on."""
         with self._lock:
             self._used_at[definition.name] = self._loading.clock.monotonic()
             cached = self._maps.get(definition.name)
@@ -34,7 +34,7 @@ class OpenMaps:
             if cached is not None:
                 cached.close()
             shard = self._shard(definition)
-            if cached is not None and cached.definition.store is not definition.store:
+            if cached is not None and cached.definition.incarnation == definition.incarnation:
                 go_over(cached, definition, shard)  # who has it in hand goes on with it
                 return cached
             folder, name = self._loading.folder, folder_name(definition)

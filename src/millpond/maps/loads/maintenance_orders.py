@@ -51,7 +51,9 @@ def maintain_in_turn(loading: Loading, shard: Shard, what: str, before_ms: int) 
 
     Raises: as `order_maintenance`; `Unavailable` when somebody else keeps the map busy for long, or the disk is full.
     """
-    definition, began, before = shard.definition, loading.clock.monotonic(), shard.stats()
+    began, before = loading.clock.monotonic(), shard.stats()
+    with loading.space.read() as tx:
+        definition = same_map(tx, shard.definition)
     nothing = what == "condense" and not definition.kind.timed
     if nothing or definition.maintenance_suspended:
         return idle_report(shard, loading.clock, began, before, suspended=not nothing)
