@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 import lakefs
 import lakefs_sdk
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -25,7 +26,10 @@ from lakefs.exceptions import ObjectExistsException
 from lakefs_sdk.client import LakeFSClient
 from lakefs_spec import LakeFSFileSystem
 
+import millpond
 from millpond.clock import SystemClock
+from millpond.errors import Invalid
+from millpond.versions.imports.locations import TableLocation
 from tests import s3_server
 from tests.clients.conftest import Answer, Server, add_pair_by_command, serving
 
@@ -321,6 +325,29 @@ def test_imports_through_the_wrapper(site: Site, repository: lakefs.Repository) 
     job.run(time_step())
     with pytest.raises(lakefs.exceptions.ConflictException):
         job.cancel()
+
+
+def test_a_table_that_is_too_much_for_its_reader_fails_its_import(site: Site, repository: lakefs.Repository) -> None:
+    folder = site.folder / repository.id
+    folder.mkdir(parents=True)
+    names = [f"{number:04d}" for number in range(600)]
+    large = pa.DictionaryArray.from_arrays(pa.array(np.zeros(600, np.int32)), pa.array(["x" * (1 << 20)]))
+    for name, columns in (("good", {"path": names}), ("bomb", {"path": names, "metadata": large})):
+        pq.write_table(pa.table(columns), folder / name, store_schema=False)
+    (folder / "text").write_text("no table")
+    keys = {"versions_access_key": site.server.access_key, "versions_secret_key": site.server.secret}
+    with millpond.open(site.server.url, **keys) as pond:
+        imports = pond.repository(repository.id).branch("main").imports
+
+        def place(name: str) -> TableLocation:
+            return TableLocation(f"{site.sources}{repository.id}/{name}", f"{name}/")
+
+        for name, kind, said in (("text", "import_table", "not a table"), ("bomb", "import_failed", "more memory")):
+            with pytest.raises(Invalid, match=said) as refused:
+                imports.commit([place("good"), place(name)])
+            assert refused.value.kind == kind and place(name).address in str(refused.value)
+        assert imports.commit([place("good")]).entries == len(names)
+    assert [found.path for found in repository.branch("main").objects(max_amount=2)] == ["good/0000", "good/0001"]
 
 
 ODD = (

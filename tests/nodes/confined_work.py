@@ -7,12 +7,13 @@ import signal
 import socket
 import struct
 import threading
+from collections.abc import Iterator
 from contextlib import suppress
 from multiprocessing import forkserver
 from pathlib import Path
 
 from millpond.errors import NotFound
-from millpond.server.confined import Ask
+from millpond.server.confined import FRAME_BYTES_MAX, Ask
 
 __all__ = ()
 
@@ -107,3 +108,27 @@ def own(_ask: Ask) -> bytes:
 def folder(_ask: Ask) -> bytes:
     """The folder in which it works."""
     return str(Path.cwd()).encode()
+
+
+def numbers(ask: Ask, stop: int) -> Iterator[bytes]:
+    """Numbers, each as a question of it is answered."""
+    for number in range(stop):
+        yield ask(str(number).encode())
+
+
+def one_then(_ask: Ask, what: str) -> Iterator[bytes]:
+    """One piece, and then no more."""
+    yield b"one"
+    if what == "wrong":
+        wrong(_ask)
+    if what == "abort":
+        abort(_ask)
+    if what == "burn":
+        burn(_ask)
+    yield take(_ask, 1 << 30) if what == "take" else bytes(FRAME_BYTES_MAX + 1)
+
+
+def pids(_ask: Ask) -> Iterator[bytes]:
+    """The number of the process, without an end."""
+    while True:
+        yield str(os.getpid()).encode()

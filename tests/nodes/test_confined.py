@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,15 @@ import pytest
 
 from millpond.errors import Internal, Invalid, NotFound
 from millpond.kernel.patience import check_patience, patient
-from millpond.server.confined import FRAME_BYTES_MAX, Confines, EndedEarly, OutOfTime, confined, prepare
+from millpond.server.confined import (
+    FRAME_BYTES_MAX,
+    Confines,
+    EndedEarly,
+    OutOfTime,
+    confined,
+    confined_pieces,
+    prepare,
+)
 from tests.nodes import confined_work
 
 pytestmark = pytest.mark.usefixtures("process")
@@ -81,7 +90,7 @@ def test_a_work_that_breaks_ends_early_and_the_log_says_why(caplog: pytest.LogCa
 def test_memory_is_confined() -> None:
     assert done(confined_work.take, 48 << 20) == b"taken"
     for size in (80 << 20, 1 << 40):
-        with pytest.raises(EndedEarly):
+        with pytest.raises(EndedEarly, match="no memory is left"):
             done(confined_work.take, size)
 
 
@@ -107,6 +116,7 @@ def test_time_is_confined() -> None:
         (confined_work.head(b"=", FRAME_BYTES_MAX + 1), EndedEarly),
         (confined_work.head(b"=", 1 << 63), EndedEarly),
         (confined_work.head(b"%", 0), EndedEarly),
+        (confined_work.head(b"+", 0), EndedEarly),
         (confined_work.head(b"!", 3) + b"no!", Internal),
         (confined_work.head(b"=", 9)[:-1], OutOfTime),
         (confined_work.head(b"=", 9) + b"part", OutOfTime),
@@ -115,6 +125,44 @@ def test_time_is_confined() -> None:
 def test_what_a_hostile_work_sends_is_bounded(data: bytes, ends: type[Exception]) -> None:
     with pytest.raises(ends):
         done(confined_work.send, data, confines=BRIEF)
+
+
+def test_pieces_come_as_they_are_taken_and_questions_between_them() -> None:
+    questions: list[bytes] = []
+
+    def answer(question: Any) -> bytes:
+        questions.append(question)
+        return bytes(question) * 2
+
+    pieces = confined_pieces(SMALL, answer, confined_work.numbers, 40)
+    assert (next(pieces), next(pieces)) == (b"00", b"11")
+    assert list(pieces) == [str(number).encode() * 2 for number in range(2, 40)]
+    assert questions == [str(number).encode() for number in range(40)]
+    assert list(confined_pieces(SMALL, bytes, confined_work.numbers, 0)) == []
+
+
+@pytest.mark.parametrize(
+    ("what", "ends"),
+    [("wrong", NotFound), ("abort", EndedEarly), ("take", EndedEarly), ("long", Invalid), ("burn", OutOfTime)],
+)
+def test_a_work_that_ends_between_pieces_tells_why(what: str, ends: type[Exception]) -> None:
+    confines = Confines(256 << 20, 1 if what == "burn" else 30)
+    pieces = confined_pieces(confines, bytes, confined_work.one_then, what)
+    assert next(pieces) == b"one"
+    with pytest.raises(ends):
+        next(pieces)
+
+
+def test_all_pieces_together_have_a_limit_of_time() -> None:
+    with pytest.raises(OutOfTime):
+        list(confined_pieces(Confines(64 << 20, 30, processor=1), bytes, confined_work.one_then, "burn"))
+
+
+def test_a_child_whose_pieces_nobody_takes_ends() -> None:
+    with closing(confined_pieces(SMALL, bytes, confined_work.pids)) as pieces:
+        child = int(next(pieces))
+        assert not is_gone(child)
+    assert is_gone(child)
 
 
 def test_an_answer_has_a_limit() -> None:

@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from millpond.events.event import NewEvent
@@ -221,6 +225,32 @@ def test_a_file_is_loaded_on_a_branch_and_seen_before_it_is_published(serve: Cal
     assert loader.drop_file(page, f"{page}/load", "new.csv", b"key,value\nJFK,7\n", secret="wrong").status == 403
     assert [branch.name for branch in branches().results] == ["main"]
     assert not list((node.pond.folder / "writer").iterdir())
+
+
+def test_a_file_that_is_too_much_for_its_reader_leaves_nothing(serve: Callable[..., Served], tmp_path: Path) -> None:
+    node = serve(server_tokens=TOKENS)
+    node.pond.create_map("ours", kind="state", value="string", store="layers")
+    loader, page = Visitor(node, "loader"), "/console/maps/ours"
+    few = pa.table({"key": [f"k{number}" for number in range(20_000)], "value": ["few"] * 20_000})
+    large = pa.DictionaryArray.from_arrays(pa.array(np.zeros(600, np.int32)), pa.array(["x" * (1 << 20)]))
+    with pq.ParquetWriter(tmp_path / "file", few.schema, store_schema=False) as file:
+        for _ in range(4):
+            file.write_table(few)
+        file.write_table(pa.table({"key": map(str, range(600)), "value": large}).cast(few.schema))
+    parquet = (tmp_path / "file").read_bytes()
+    assert len(parquet) < 1 << 20
+    for name, content, kind in (
+        ("<bomb>.parquet", parquet, b"file_memory"), ("cut.parquet", parquet[:-99], b"input_damaged"),
+        ("array.json", b"[" + b"{}," * (7 << 20) + b"1]", b"file_memory"),
+        ("<no>.csv", b"key\n\xff", b"input_encoding"),
+    ):  # fmt: skip
+        refused = loader.drop_file(page, f"{page}/load", name, content)
+        assert refused.status == 400 and kind in refused.data, refused.data
+        assert name.strip("<").encode().replace(b">", b"&gt;") in refused.data
+        assert str(node.pond.folder).encode() not in refused.data
+        assert [branch.name for branch in node.pond.repository("pond").branches().results] == ["main"]
+        assert not list((node.pond.folder / "writer").iterdir())
+    assert went_to(loader.drop_file(page, f"{page}/load", "new.csv", b"key,value\nJFK,a\n"))
 
 
 def test_a_load_that_conflicts_is_published_with_a_choice_for_each_key(serve: Callable[..., Served]) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from millpond.maps.faces import PondFace
 from millpond.maps.inputs.formats.files import find_files
+from millpond.maps.inputs.formats.readers import read_piece
 from millpond.maps.layered.writer import WrittenLayer
 from millpond.maps.loads.load import LoadResult
 from millpond.maps.loads.load_files import Intake, file_reading, name_of, seal_files, with_file_fields
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from millpond.maps.layered.head import Layers
-    from millpond.maps.loads.load_files import Advance
+    from millpond.maps.loads.load_files import Advance, ReadPiece
     from millpond.maps.map import Map
     from millpond.versions.graph.commits import Commit
     from millpond.versions.merges import Resolution, Strategy
@@ -114,12 +115,13 @@ class BranchPond(RefPond):
     def load_files(
         self, files: str | Path | Sequence[str | Path], map: str | None = None, *, commit: bool = True,
         max_rejects: int = 0, rejects: str | Path | None = None, source: str = "", again: bool = False,
-        written: str | None = None, advance: Advance | None = None, load_id: str | None = None, **options: Any,
+        written: str | None = None, advance: Advance | None = None, load_id: str | None = None,
+        read: ReadPiece = read_piece, **options: Any,
     ) -> LoadResult:  # fmt: skip
         """Load files, folders or patterns on the branch, as one commit; without `commit` they are staged.
 
-        A load that commits takes along what is staged. Under a `load_id` it is entered once. The rest is as in
-        `Pond.load_files`.
+        A load that commits takes along what is staged. Under a `load_id` it is entered once. `read` reads the files, by
+        default in this process. The rest is as in `Pond.load_files`.
 
         Raises: as `Pond.load_files`.
         """
@@ -145,7 +147,7 @@ class BranchPond(RefPond):
             )  # fmt: skip
             held.callback(intake.close)
             sealed = seal_files(
-                listed, reading, intake, max_rejects=max_rejects, rejects=rejects, advance=advance
+                listed, reading, intake, max_rejects=max_rejects, rejects=rejects, advance=advance, read=read
             )  # fmt: skip
             layers = [layer for layer in sealed.parts if isinstance(layer, WrittenLayer)]
             result = replace(load, rejected=sealed.rejected).enter(layers)

@@ -2,6 +2,7 @@
 
     thread of a request ── a work, its arguments ──▶ child ── questions ──▶ that thread, with the rights of its request
                         ◀── answer, or it ends early ──┘  ◀── answers ──┘
+                        ◀── pieces, of a work that makes some: each when the one before was taken
 
 A child is forked in milliseconds from a server of forks, a process that has imported what works need and has nothing
 else of ours: no pond, no connection, no secret of a request.
@@ -26,7 +27,7 @@ import struct
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from dataclasses import dataclass
@@ -47,7 +48,10 @@ from millpond.kernel.worker import begin_thread
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ("FRAME_BYTES_MAX", "THREADS", "Ask", "Confines", "EndedEarly", "OutOfTime", "confined", "prepare")
+__all__ = (
+    "FRAME_BYTES_MAX", "THREADS", "Ask", "Confines", "EndedEarly", "OutOfTime", "confined", "confined_pieces",
+    "prepare",
+)  # fmt: skip
 
 Params = ParamSpec("Params")
 Ask: TypeAlias = Callable[[bytes], bytes]
@@ -60,9 +64,10 @@ _FILES_MAX = 64
 _LOOK_SECONDS = 0.1
 _ENDING_SECONDS = 2.0
 _TRACE_BYTES = 4_000
+_NO_MEMORY = 3
 _IMPORTED = ["millpond.server.confined_imports"]
 _HEAD = struct.Struct("<cQ")
-_QUESTION, _ANSWER, _ERROR, _FAULT = b"?", b"=", b"!", b"x"
+_QUESTION, _ANSWER, _PIECE, _ERROR, _FAULT = b"?", b"=", b"+", b"!", b"x"
 _LOG = logging.getLogger("millpond.server")
 _CLOCK = SystemClock()
 
@@ -81,14 +86,18 @@ class OutOfTime(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Confines:
-    """The bytes of memory that a child may take beside those of its start, and the seconds until it is killed."""
+    """The bytes of memory that a child may take beside those of its start, and the seconds until it is killed.
+
+    Of a work that makes pieces, those until the next piece or question; `processor`: the seconds of all of them.
+    """
 
     memory: int
     seconds: int
+    processor: int | None = None
 
     def enter(self) -> None:
         """Keep this process in them, for good."""
-        cpu = self.seconds * THREADS
+        cpu = self.seconds * THREADS if self.processor is None else self.processor
         memory = _data_bytes() + self.memory
         for limit, soft, hard in (
             (resource.RLIMIT_CORE, 0, 0), (resource.RLIMIT_FSIZE, 0, 0), (resource.RLIMIT_DATA, memory, memory),
@@ -122,8 +131,34 @@ def confined(
     Raises: an error of ours that `work` raises; `EndedEarly`; `OutOfTime`; what `answer` raises, but for errors of
     ours, which `ask` raises; as `check_patience`.
     """
-    with _child(_Work(confines, work, args, options)) as end:
-        due, outer = _CLOCK.monotonic() + confines.seconds, copy_context()
+    conversation = _converse(_Work(confines, work, args, options), answer)
+    try:
+        next(conversation)
+    except StopIteration as ended:
+        return bytes(ended.value)
+    raise AssertionError("a work makes pieces only for those who take them")
+
+
+def confined_pieces(
+    confines: Confines, answer: Callable[[bytes], Buffer], work: Callable[Concatenate[Ask, Params], Iterator[Buffer]],
+    *args: Params.args, **options: Params.kwargs,
+) -> Generator[bytes]:  # fmt: skip
+    """The pieces that `work(ask, *args)` makes in a child, each of at most `FRAME_BYTES_MAX`, as they are taken.
+
+    The child is a piece ahead, and has ended when this is closed. The time in which nobody waits for it is not counted.
+
+    Raises: as `confined`, when the next piece is taken.
+    """
+    yield from _converse(_Work(confines, work, args, options, pieces=True), answer)
+
+
+def _converse(work: _Work, answer: Callable[[bytes], Buffer]) -> Generator[bytes, None, bytes]:
+    """The pieces of a work; it returns its answer.
+
+    Raises: as `confined`.
+    """
+    with _child(work) as end:
+        due, outer = 0.0, copy_context()
 
         def look() -> None:
             outer.run(check_patience)
@@ -131,15 +166,24 @@ def confined(
                 raise OutOfTime
 
         line = _Line(end, look, FRAME_BYTES_MAX)
-        with patient(look):
-            while True:
-                mark, data = line.receive()
-                if mark != _QUESTION:
-                    return _result(mark, data)
-                try:
-                    line.send(_ANSWER, answer(data))
-                except MillpondError as error:
-                    line.send(_ERROR, to_json(to_wire(error)))
+        while True:
+            if work.pieces or not due:
+                due = _CLOCK.monotonic() + work.confines.seconds
+            mark, data = line.receive()
+            if mark == _QUESTION:
+                with patient(look):
+                    _answer(line, answer, data)
+            elif mark == _PIECE and work.pieces:
+                yield data
+            else:
+                return _result(mark, data)
+
+
+def _answer(line: _Line, answer: Callable[[bytes], Buffer], question: bytes) -> None:
+    try:
+        line.send(_ANSWER, answer(question))
+    except MillpondError as error:
+        line.send(_ERROR, to_json(to_wire(error)))
 
 
 def _result(mark: bytes, data: bytes) -> bytes:
@@ -176,11 +220,17 @@ def _child(work: _Work) -> Iterator[socket.socket]:
             code = 0 if pid is None else _ended(pid, status, _ENDING_SECONDS)
             if code == -signal.SIGXCPU:
                 raise OutOfTime from error
-            raise EndedEarly(signal.Signals(-code).name if code < 0 else f"exit code {code}") from error
+            raise EndedEarly(_words(code)) from error
         finally:
             if pid is not None:
                 _ended(pid, status)
             os.close(status)
+
+
+def _words(code: int) -> str:
+    if code == _NO_MEMORY:
+        return "no memory is left"
+    return signal.Signals(-code).name if code < 0 else f"exit code {code}"
 
 
 def _ended(pid: int, status: int, seconds: float = 0.0) -> int:
@@ -199,9 +249,10 @@ class _Work:
     """A work, as it is handed to its child."""
 
     confines: Confines
-    work: Callable[..., Buffer]
+    work: Callable[..., Any]
     args: tuple[Any, ...]
     options: dict[str, Any]
+    pieces: bool = False
 
     def _bootstrap(self, _parent: int) -> int:
         """Do it, in the child; the exit code."""
@@ -224,11 +275,15 @@ class _Work:
 
         try:
             self.confines.enter()
-            line.send(_ANSWER, _sendable(self.work(ask, *self.args, **self.options)))
+            made = self.work(ask, *self.args, **self.options)
+            for piece in made if self.pieces else ():
+                with turn:
+                    line.send(_PIECE, _sendable(piece))
+            line.send(_ANSWER, b"" if self.pieces else _sendable(made))
         except MillpondError as error:
             line.send(_ERROR, to_json(to_wire(error)))
         except MemoryError:
-            return 1
+            return _NO_MEMORY
         except Exception:
             line.send(_FAULT, traceback.format_exc()[-_TRACE_BYTES:].encode())
         return 0

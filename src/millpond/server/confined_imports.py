@@ -13,7 +13,8 @@ __all__ = ()
 os.environ.update(ARROW_DEFAULT_MEMORY_POOL="system", OMP_NUM_THREADS="1")
 for _name in (
     "pyarrow.csv", "pyarrow.json", "pyarrow.parquet", "millpond.maps.sql", "millpond.server.confined",
-    "millpond.server.console.object_rows", "millpond.server.console.queries",
+    "millpond.server.confined_files", "millpond.server.console.object_rows", "millpond.server.console.queries",
+    "millpond.maps.inputs.formats.references",
 ):  # fmt: skip
     import_module(_name)
 gc.freeze()

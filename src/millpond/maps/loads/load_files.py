@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -13,7 +14,7 @@ import pyarrow.compute as pc
 
 from millpond.errors import Invalid
 from millpond.maps.inputs.formats.files import InputFile, Piece, find_files
-from millpond.maps.inputs.formats.readers import Reading, read_piece, types_in
+from millpond.maps.inputs.formats.readers import Read, Reading, read_piece, types_in
 from millpond.maps.inputs.mapping import ColumnMapping, mapping_of
 from millpond.maps.inputs.missing_fields import joined_types, missing_fields
 from millpond.maps.inputs.rejects import RejectWriter
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 __all__ = (
     "Advance",
     "Intake",
+    "ReadPiece",
     "SealedFiles",
     "file_reading",
     "guard_rejects",
@@ -49,6 +51,8 @@ __all__ = (
 
 Advance: TypeAlias = Callable[[int, int], None]
 """A callback for progress: the rows and the bytes read since the last time."""
+ReadPiece: TypeAlias = Callable[[Piece, Reading], Generator[Read]]
+"""Reads a piece of a file as `read_piece` does."""
 
 
 def file_reading(
@@ -200,12 +204,15 @@ def name_of(files: Sequence[InputFile]) -> str:
 
 def seal_files(
     files: Sequence[InputFile], reading: Reading, intake: Intake, *, max_rejects: int = 0,
-    rejects: str | Path | None = None, advance: Advance | None = None,
+    rejects: str | Path | None = None, advance: Advance | None = None, read: ReadPiece = read_piece,
 ) -> SealedFiles:  # fmt: skip
     """Files as what an intake makes of them, see `Pond.load_files`."""
     guard_rejects(rejects, files)
     with RejectWriter(rejects, max_rejects=max_rejects) as rejected:
-        counts = [_read_file(file, reading, intake, rejected, advance or _quiet) for file in files]
+        counts = []
+        for file in files:
+            with closing(read(Piece(file), reading)) as reads:
+                counts.append(_take_file(file, reads, intake, rejected, advance or _quiet))
     empty = tuple(file.path for file, count in zip(files, counts, strict=True) if not count)
     return SealedFiles(intake.finish(), rejected.count, empty)
 
@@ -214,10 +221,12 @@ def _quiet(_rows: int, _bytes: int) -> None:
     """Nobody watches."""
 
 
-def _read_file(file: InputFile, reading: Reading, intake: Intake, rejected: RejectWriter, advance: Advance) -> int:
+def _take_file(
+    file: InputFile, reads: Iterator[Read], intake: Intake, rejected: RejectWriter, advance: Advance
+) -> int:  # fmt: skip
     """Take a file's rows; how many there were, rejected ones among them."""
     done = count = 0
-    for read in read_piece(Piece(file), reading):
+    for read in reads:
         rejected.write(read.rejected, source=file.path)
         count += read.count
         if read.rows is not None and read.definition is not None:

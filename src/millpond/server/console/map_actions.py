@@ -13,7 +13,8 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +28,9 @@ from millpond.maps.loads.pond_folder import writer_folder
 from millpond.maps.model.definition import Store
 from millpond.refs.face import POND
 from millpond.refs.main import MAIN
-from millpond.server.access import caller_in, note_change
+from millpond.server.access import caller_in, note_change, share_in
+from millpond.server.confined import prepare
+from millpond.server.confined_files import MEMORY_BYTES, read_confined
 from millpond.server.console.actions import ACTIONS, Form, action, answer_of, check_origin, check_secret
 from millpond.server.console.inventory import rows_of_key, settings_of
 from millpond.server.console.pages import answered, pages
@@ -36,7 +39,9 @@ from millpond.server.console.version_actions import merged
 from millpond.server.lakefs.errors import ApiError
 from millpond.server.lakefs.forms import FormContent, boundary_of
 from millpond.server.lakefs.streaming import BodyStream
+from millpond.server.memory import room_of
 from millpond.server.parameters import typed
+from millpond.server.presence import presence_in
 from millpond.server.routes.jobs import MaintenanceRequest, tend
 from millpond.server.routes.maps import NewMap, alter, create, drop
 from millpond.server.routes.table import SCAN_BYTES, On, RouteNeeds, Work
@@ -46,7 +51,6 @@ from millpond.versions.merges import common_base
 
 if TYPE_CHECKING:
     from millpond.nodes.node import Node
-    from millpond.refs.pond import BranchPond
     from millpond.server.dispatch import Routes
 
 __all__ = ("FILE_BYTES_MAX", "routes")
@@ -131,15 +135,21 @@ def _add_loads(router: Routes, node: Node) -> None:
         stream = BodyStream(request)
         whole = await stream.start()
 
-        def act() -> str:
-            try:
-                content = FormContent(boundary or b"-", stream.chunks() if whole is None else iter([whole]))
-                check_secret(request, content.fields.get("secret", ""))
-                return _load(node, request, content)
-            except ApiError as error:
-                raise _no_form(str(error)) from None
+        with ExitStack() as held:
 
-        return answer_of(await in_thread(request, act))
+            def save() -> _Dropped:
+                try:
+                    content = FormContent(boundary or b"-", stream.chunks() if whole is None else iter([whole]))
+                    check_secret(request, content.fields.get("secret", ""))
+                    return _saved(node, request, content, held)
+                except ApiError as error:
+                    raise _no_form(str(error)) from None
+
+            dropped = await in_thread(request, save)
+            room = room_of(request)
+            room.name = share_in(request)
+            await presence_in(request.scope).during(room.queue(MEMORY_BYTES))
+            return answer_of(await in_thread(request, _load, node, request, dropped))
 
     needs = RouteNeeds("write", On.MAP, Work.LARGE, memory_bytes=SCAN_BYTES, when_ready=True)
 
@@ -169,7 +179,26 @@ def _add_loads(router: Routes, node: Node) -> None:
         return _page(request.path_params["name"])
 
 
-def _load(node: Node, request: Request, content: FormContent) -> str:
+@dataclass(frozen=True, slots=True)
+class _Dropped:
+    """A file that was dropped on the page of a map: its own name, and its place until it is loaded."""
+
+    map: str
+    name: str
+    path: Path
+
+    def named(self, error: MillpondError) -> MillpondError:
+        """An error about the file, which calls it by its own name."""
+
+        def own(text: object) -> Any:
+            return str(text).replace(str(self.path), self.name) if isinstance(text, str | Path) else text
+
+        values = {name: own(value) for name, value in error.values.items()}
+        return type(error)(own(error.message), kind=error.kind, hint=own(error.hint), **values)
+
+
+def _saved(node: Node, request: Request, content: FormContent, held: ExitStack) -> _Dropped:
+    """The file of a form, saved in a folder that `held` removes."""
     name = request.path_params["name"]
     node.need_primary()
     if node.pond.map(name).definition.store is not Store.LAYERS:
@@ -177,28 +206,27 @@ def _load(node: Node, request: Request, content: FormContent) -> str:
             "only a layered map has branches", kind="map_not_layered", map=name,
             hint=f"first: millpond alter {name} --store layers; or load the file with millpond load",
         )  # fmt: skip
+    prepare()
     file = PurePath(content.file_name.replace("\\", "/")).name
-    branch = f"{_BRANCHES}{node.clock.random_id()[:12]}"
-    note_change(request, map=name, file=file, branch=branch)
     folder = writer_folder(node.pond.folder, node.clock)
     folder.mkdir(parents=True)
-    try:
-        path = folder / f"file{''.join(_endings(file))}"
-        _save(content.chunks(), path)
-        with node.pond.branch(branch, source=MAIN) as pond:
-            _load_or_leave_no_branch(node, pond, path, name, file)
-    finally:
-        remove_tree(folder)
-    return link(f"{_page(name)}/load", branch=branch)
+    held.callback(remove_tree, folder)
+    path = folder / f"file{''.join(_endings(file))}"
+    _save(content.chunks(), path)
+    return _Dropped(name, file, path)
 
 
-def _load_or_leave_no_branch(node: Node, pond: BranchPond, path: Path, name: str, file: str) -> None:
-    try:
-        pond.load_files(path, name, source=file)
-    except MillpondError:
-        with suppress(MillpondError):
-            node.pond.refs.delete_branch(pond.ref)
-        raise
+def _load(node: Node, request: Request, dropped: _Dropped) -> str:
+    branch = f"{_BRANCHES}{node.clock.random_id()[:12]}"
+    note_change(request, map=dropped.map, file=dropped.name, branch=branch)
+    with node.pond.branch(branch, source=MAIN) as pond:
+        try:
+            pond.load_files(dropped.path, dropped.map, source=dropped.name, read=read_confined)
+        except MillpondError as error:
+            with suppress(MillpondError):
+                node.pond.refs.delete_branch(pond.ref)
+            raise dropped.named(error) from error
+    return link(f"{_page(dropped.map)}/load", branch=branch)
 
 
 def _endings(file: str) -> list[str]:

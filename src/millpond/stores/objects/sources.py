@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 __all__ = (
-    "FolderSource", "Source", "SourceFile", "SourceObject", "join_address", "open_source", "split_address",
+    "FolderSource", "Ranges", "Source", "SourceFile", "SourceObject", "join_address", "open_source", "split_address",
 )  # fmt: skip
 
 BLOCK_OBJECTS = 1_024
@@ -59,10 +59,26 @@ class SourceObject:
     checksum: str
 
 
-class Source(Protocol):
-    """A place that is read."""
+class Ranges(Protocol):
+    """A place whose objects are read by ranges."""
 
     where: str
+
+    def get_range(self, name: str, start: int, stop: int) -> bytes:
+        """The bytes `[start, stop)` of an object; fewer when it ends before.
+
+        Raises: `NotFound`, `Denied`, `Unavailable`.
+        """
+
+    def size(self, name: str) -> int:
+        """The number of bytes of an object.
+
+        Raises: as `get_range`.
+        """
+
+
+class Source(Ranges, Protocol):
+    """A place that is read."""
 
     def check(self, prefix: str) -> None:
         """Look whether a walk can begin.
@@ -80,18 +96,6 @@ class Source(Protocol):
         """One object.
 
         Raises: `NotFound`, `Denied`, `Unavailable`.
-        """
-
-    def get_range(self, name: str, start: int, stop: int) -> bytes:
-        """The bytes `[start, stop)` of an object; fewer when it ends before.
-
-        Raises: as `look`.
-        """
-
-    def size(self, name: str) -> int:
-        """The number of bytes of an object.
-
-        Raises: as `look`.
         """
 
 
@@ -278,7 +282,7 @@ def _text(start: str, name: str) -> str:
 class SourceFile(io.RawIOBase):
     """An object of a source as a file that is read from any place."""
 
-    def __init__(self, source: Source, name: str) -> None:
+    def __init__(self, source: Ranges, name: str) -> None:
         super().__init__()
         self._source, self._name = source, name
         self._size = source.size(name)

@@ -28,10 +28,12 @@ from millpond.versions.imports.locations import (
     Location,
     ObjectLocation,
     PrefixLocation,
+    ReadTable,
     TableLocation,
     check_readable,
     object_block,
     prefix_blocks,
+    read_table,
     replaced,
     table_blocks,
 )
@@ -70,11 +72,12 @@ class Watch:
 
 
 class Imports:
-    """Imports into a branch."""
+    """Imports into a branch. `read_table` reads tables: by default in this process."""
 
-    def __init__(self, site: Site, branch: str) -> None:
+    def __init__(self, site: Site, branch: str, read_table: ReadTable = read_table) -> None:
         self._site = site
         self._branch = branch
+        self._read_table = read_table
 
     def check(self, locations: Sequence[Location], *, force: bool = False, staged: bool = False) -> None:
         """Refuse an import that cannot end well: the branch, the locations.
@@ -85,7 +88,7 @@ class Imports:
             self._site.check_writable(tx, self._branch, "write to" if staged else "commit to", force=force)
         if not staged:
             check_clean(self._site, self._branch)
-        check_readable(self._site, locations)
+        check_readable(self._site, locations, self._read_table)
 
     def commit(
         self, locations: Sequence[Location], message: str = "", *, committer: str = "",
@@ -133,7 +136,7 @@ class Imports:
 
     def _write(self, locations: Sequence[Location], watch: Watch) -> tuple[Index, int]:
         read = _Read(watch)
-        blocks = read.counted(_merged(self._site, locations))
+        blocks = read.counted(self._merged(locations))
         if not any(isinstance(location, TableLocation) for location in locations):
             blocks = (block.select(ENTRIES.names) for block in blocks)
             schema = ENTRIES
@@ -142,6 +145,19 @@ class Imports:
         index = write(self._site.ranges, blocks, self._site.boundaries, schema=schema, compression=COMPRESSION)
         step("versions.import_written")
         return index, read.entries
+
+    def _merged(self, locations: Sequence[Location]) -> Iterator[pa.RecordBatch]:
+        """The changes of all locations, one a path."""
+        site, read = self._site, self._read_table
+        objects = [location for location in locations if isinstance(location, ObjectLocation)]
+        tables = [table_blocks(site, location, read) for location in locations if isinstance(location, TableLocation)]
+        prefixes = [prefix_blocks(site, location) for location in locations if isinstance(location, PrefixLocation)]
+        newest_first = [*reversed(tables), *reversed(prefixes)]
+        if objects:
+            newest_first.insert(0, iter([object_block(site, objects)]))
+        if len(newest_first) == 1:
+            return newest_first[0]
+        return combine([Stream(blocks) for blocks in newest_first])[0]
 
 
 def _check_written(site: Site, index: Index, count: int) -> None:
@@ -176,16 +192,3 @@ class _Read:
 
 def _counted(blocks: Iterator[pa.RecordBatch], progress: Callable[[int], None]) -> Iterator[pa.RecordBatch]:
     return _Read(progress).counted(blocks)
-
-
-def _merged(site: Site, locations: Sequence[Location]) -> Iterator[pa.RecordBatch]:
-    """The changes of all locations, one a path."""
-    objects = [location for location in locations if isinstance(location, ObjectLocation)]
-    tables = [table_blocks(site, location) for location in locations if isinstance(location, TableLocation)]
-    prefixes = [prefix_blocks(site, location) for location in locations if isinstance(location, PrefixLocation)]
-    newest_first = [*reversed(tables), *reversed(prefixes)]
-    if objects:
-        newest_first.insert(0, iter([object_block(site, objects)]))
-    if len(newest_first) == 1:
-        return newest_first[0]
-    return combine([Stream(blocks) for blocks in newest_first])[0]

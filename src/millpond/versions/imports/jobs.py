@@ -26,12 +26,13 @@ from millpond.json_forms import FormError, JsonForm
 from millpond.kernel.lease import Lease
 from millpond.kernel.steps import step
 from millpond.versions.imports.importing import Imported, Imports, Watch
+from millpond.versions.imports.locations import read_table
 from millpond.versions.keyspaces import IMPORT
 
 if TYPE_CHECKING:
     from millpond.kernel.space import ReadTransaction, Transaction
     from millpond.versions.commits import Message
-    from millpond.versions.imports.locations import Location
+    from millpond.versions.imports.locations import Location, ReadTable
     from millpond.versions.repository_context import Site
 
 __all__ = ("ImportJobs", "ImportRecord", "ImportState", "end_dead_imports", "running_imports")
@@ -145,13 +146,17 @@ class ImportJobs:
         self._lock = threading.Lock()
 
     def start(
-        self, site: Site, branch: str, locations: Sequence[Location], message: Message | None, *, force: bool = False
-    ) -> str:
+        self, site: Site, branch: str, locations: Sequence[Location], message: Message | None, *, force: bool = False,
+        read_table: ReadTable = read_table,
+    ) -> str:  # fmt: skip
         """Check an import, then run it in the background; its id. Without a message it is staged, not committed.
+
+        `read_table`: as in `Imports`.
 
         Raises: as `Imports.check`; `Unavailable` when too many run.
         """
-        Imports(site, branch).check(locations, force=force, staged=message is None)
+        imports = Imports(site, branch, read_table)
+        imports.check(locations, force=force, staged=message is None)
         id_, now = site.clock.random_id(), site.clock.now_ms()
         record = ImportRecord(id_, branch, ImportState.RUNNING, now)
 
@@ -172,7 +177,8 @@ class ImportJobs:
             if self._threads is None:
                 self._threads = ThreadPoolExecutor(RUNNING_MAX, thread_name_prefix="imports")
             self._running += 1
-            self._threads.submit(self._run, _Job(site, record, tuple(locations), message, force, lambda: self._closed))
+            job = _Job(site, record, imports, tuple(locations), message, force, lambda: self._closed)
+            self._threads.submit(self._run, job)
         return id_
 
     def _run(self, job: _Job) -> None:
@@ -235,16 +241,16 @@ class _Job(Watch):
     """An import that runs: its row shows its progress, once in a while, and its end with the branch's own write."""
 
     def __init__(
-        self, site: Site, record: ImportRecord, locations: tuple[Location, ...], message: Message | None, force: bool,
-        stopping: Callable[[], bool],
+        self, site: Site, record: ImportRecord, imports: Imports, locations: tuple[Location, ...],
+        message: Message | None, force: bool, stopping: Callable[[], bool],
     ) -> None:  # fmt: skip
-        self._site, self._record, self._stopping = site, record, stopping
+        self._site, self._record, self._imports, self._stopping = site, record, imports, stopping
         self._locations, self._message, self._force = locations, message, force
         self._due = 0.0
 
     def run(self) -> None:
         """Import, and show how it ended."""
-        imports, words = Imports(self._site, self._record.branch), self._message
+        imports, words = self._imports, self._message
         try:
             if words is None:
                 imports.stage(self._locations, force=self._force, watch=self)

@@ -15,9 +15,10 @@ Invariants:
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -32,12 +33,12 @@ from millpond.versions.objects.entries import CHANGES, DEFAULT_CONTENT_TYPE, che
 from millpond.versions.staging.segments import normal_batch
 
 if TYPE_CHECKING:
-    from millpond.stores.objects.sources import Source
+    from millpond.stores.objects.sources import Ranges, Source
     from millpond.versions.repository_context import Site
 
 __all__ = (
-    "Location", "ObjectLocation", "PrefixLocation", "TableLocation", "check_readable", "object_block", "prefix_blocks",
-    "replaced", "table_blocks",
+    "Location", "ObjectLocation", "PrefixLocation", "ReadTable", "TableLocation", "check_readable", "object_block",
+    "prefix_blocks", "read_table", "replaced", "table_blocks",
 )  # fmt: skip
 
 TABLE_ROWS = 1 << 16
@@ -74,6 +75,8 @@ class TableLocation:
 
 
 Location: TypeAlias = "PrefixLocation | ObjectLocation | TableLocation"
+ReadTable: TypeAlias = "Callable[[Source, str, int], Generator[pa.RecordBatch]]"
+"""Reads a table as `read_table` does."""
 
 
 def replaced(location: Location) -> KeyRange | None:
@@ -88,7 +91,7 @@ def replaced(location: Location) -> KeyRange | None:
             return None
 
 
-def check_readable(site: Site, locations: Sequence[Location]) -> None:
+def check_readable(site: Site, locations: Sequence[Location], read: ReadTable) -> None:
     """Refuse locations of which nothing can be read.
 
     Raises: `Invalid` for an address, a path or a table; `NotFound`, `Denied`, `Unavailable` for a source.
@@ -102,8 +105,8 @@ def check_readable(site: Site, locations: Sequence[Location]) -> None:
                 check_path(location.destination)
                 source.size(name)
             case TableLocation():
-                with _Table(source, name):
-                    pass
+                with closing(read(source, name, 0)) as rows:
+                    next(rows)
 
 
 def _open(site: Site, location: Location) -> tuple[Source, str]:
@@ -158,17 +161,15 @@ def _block(root: str, objects: Sequence[SourceObject], paths: Sequence[str]) -> 
 # -- tables -------------------------------------------------------------------------------------------
 
 
-def table_blocks(site: Site, location: TableLocation) -> Iterator[pa.RecordBatch]:
+def table_blocks(site: Site, location: TableLocation, read: ReadTable) -> Iterator[pa.RecordBatch]:
     """The rows of a table as changes, in their order.
 
-    Raises: `Invalid` for a file that is no table, columns that are none of entries, and paths.
+    Raises: as `read_table`; `Invalid` for rows that do not ascend.
     """
     source, name = _open(site, location)
-    now = site.seconds()
-    with _Table(source, name) as table:
-        order = _Order(location.address)
-        for batch in table.batches():
-            changes = normal_batch(batch, mtime=now)
+    order = _Order(location.address)
+    with closing(read(source, name, site.seconds())) as rows:
+        for changes in rows:
             order.check(changes)
             if location.destination and changes.num_rows:
                 keys = changes.column("key")
@@ -213,49 +214,38 @@ def _check_longest(keys: pa.Array) -> None:
     check_path(keys[pc.index(lengths, pc.max(lengths)).as_py()].as_py().decode())
 
 
-class _Table:
-    """A file of rows: Parquet, or Arrow's file or stream format."""
+def read_table(source: Ranges, name: str, mtime: int) -> Generator[pa.RecordBatch]:
+    """The rows of a file, Parquet or Arrow's file or stream format, as changes; first none, when it is known to be a
+    table of entries. `mtime`: that of rows without one.
 
-    def __init__(self, source: Source, name: str) -> None:
-        self._where = join_address(source.where, name)
-        self._file = io.BufferedReader(SourceFile(source, name), _BUFFER_BYTES)
+    Raises: `Invalid` for a file that is no table, columns that are none of entries, and paths.
+    """
+    with io.BufferedReader(SourceFile(source, name), _BUFFER_BYTES) as file:
         try:
-            self._schema, self._rows = self._open()
-            normal_batch(pa.RecordBatch.from_pylist([], schema=self._schema), mtime=0)
-        except (pa.ArrowException, OSError) as error:
-            self._file.close()
-            raise self._damaged(error) from error
-
-    def _open(self) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-        magic = self._file.peek(8)[:8]
-        if magic[:4] == b"PAR1":
-            parquet = pq.ParquetFile(self._file)
-            # A reader of all groups holds pages of those that it has read: memory would grow with the table.
-            groups = range(parquet.num_row_groups)
-            return parquet.schema_arrow, (
-                batch for group in groups for batch in parquet.iter_batches(TABLE_ROWS, row_groups=[group])
-            )
-        if magic[:6] == b"ARROW1":
-            self._file.read(8)  # a stream follows
-        stream = bounded_stream(self._file)
-        return stream.schema, iter(stream)
-
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        try:
-            yield from self._rows
+            schema, batches = _opened(file)
+            yield normal_batch(pa.RecordBatch.from_pylist([], schema=schema), mtime=mtime)
+            for batch in batches:
+                yield normal_batch(batch, mtime=mtime)
         except MemoryError:
             raise  # Arrow's too, which is no fault of the table
         except (pa.ArrowException, OSError) as error:
-            raise self._damaged(error) from error
+            raise Invalid(
+                "not a table of entries", kind="import_table", address=join_address(source.where, name),
+                reason=str(error).partition("\n")[0],
+                hint="a Parquet file, or an Arrow file or stream, with the columns of entries",
+            ) from error  # fmt: skip
 
-    def _damaged(self, error: Exception) -> Invalid:
-        return Invalid(
-            "not a table of entries", kind="import_table", address=self._where, reason=str(error).partition("\n")[0],
-            hint="a Parquet file, or an Arrow file or stream, with the columns of entries",
-        )  # fmt: skip
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
+def _opened(file: io.BufferedReader[SourceFile]) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    magic = file.peek(8)[:8]
+    if magic[:4] == b"PAR1":
+        parquet = pq.ParquetFile(file)
+        # A reader of all groups holds pages of those that it has read: memory would grow with the table.
+        groups = range(parquet.num_row_groups)
+        return parquet.schema_arrow, (
+            batch for group in groups for batch in parquet.iter_batches(TABLE_ROWS, row_groups=[group])
+        )
+    if magic[:6] == b"ARROW1":
+        file.read(8)  # a stream follows
+    stream = bounded_stream(file)
+    return stream.schema, iter(stream)

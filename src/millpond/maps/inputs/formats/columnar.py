@@ -22,12 +22,15 @@ from millpond.maps.inputs.tables import BATCH_ROWS_MAX
 from millpond.maps.model.columns import MOMENT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from millpond.maps.model.definition import MapDefinition
 
 __all__ = ("column_types", "damaged", "meant_schema", "open_parquet", "read_arrow", "read_parquet", "split_parquet")
 
+ROWS_READ = 1 << 14
+BATCH_BYTES = 64 << 20
+"""About as much is handed on at once."""
 _SPARK, _SPARK_LEGACY = b"org.apache.spark.version", b"org.apache.spark.legacyINT96"
 """Names in the metadata of the files that Spark writes."""
 
@@ -42,10 +45,36 @@ def read_parquet(piece: Piece, definition: MapDefinition, mapping: ColumnMapping
         needed = _needed(meant, definition, mapping)
         groups = list(range(piece.start, opened.num_row_groups if piece.stop is None else piece.stop))
         schema = pa.schema([meant.field(name) for name in needed])
-        read = opened.iter_batches(BATCH_ROWS_MAX, row_groups=groups, columns=needed)
+        read = _joined(opened.iter_batches(_rows_read(opened.metadata, needed), row_groups=groups, columns=needed))
         batches = (batch if batch.schema == schema else batch.cast(schema) for batch in read)
         rows = sum(opened.metadata.row_group(group).num_rows for group in groups)
         yield from _counted(piece.file, batches, rows)
+
+
+def _rows_read(metadata: parquet.FileMetaData, needed: Collection[str]) -> int:
+    """The rows that are read at once: fewer, where they are large. A value that repeats is stored once."""
+    most = 0
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        columns = map(group.column, range(group.num_columns))
+        size = sum(
+            chunk.total_uncompressed_size for chunk in columns if chunk.path_in_schema.partition(".")[0] in needed
+        )
+        most = max(most, size // max(group.num_rows, 1))
+    return max(1, min(ROWS_READ, BATCH_BYTES // max(most, 1)))
+
+
+def _joined(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows in batches as large as may be."""
+    held: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        if held and (rows + batch.num_rows > BATCH_ROWS_MAX or size + batch.nbytes > BATCH_BYTES):
+            yield pa.concat_batches(held)
+            held, rows, size = [], 0, 0
+        held.append(batch)
+        rows, size = rows + batch.num_rows, size + batch.nbytes
+    if held:
+        yield pa.concat_batches(held)
 
 
 def column_types(file: InputFile) -> pa.Schema:

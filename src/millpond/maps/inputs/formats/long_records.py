@@ -32,8 +32,11 @@ def find_long_record(chunks: Iterable[bytes], bytes_max: int, delimiter: str) ->
     """The first record of more than `bytes_max`, else the last one."""
     number, size, inside, head = 0, 0, 0, b""
     for chunk in chunks:
+        if inside and b'"' not in chunk:
+            size, head = size + len(chunk), head if len(head) >= bytes_max else head + chunk
+            continue
         data = np.frombuffer(chunk, np.uint8)
-        quoted = (np.cumsum(data == _QUOTE) + inside) & 1
+        quoted = (np.cumsum(data == _QUOTE, dtype=np.uint8) + inside) & 1
         ends = np.flatnonzero((data == _END) & (quoted == 0))
         sizes = np.diff(ends, prepend=-1) - 1
         if len(ends):

@@ -25,7 +25,7 @@ from millpond.maps.inputs.normalise import normalise
 from millpond.maps.inputs.zones import TimeForm
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Generator, Iterator, Mapping
 
     from millpond.maps.model.definition import MapDefinition
 
@@ -85,7 +85,7 @@ class Read:
         return self.rejected.num_rows + (0 if self.rows is None else self.rows.num_rows)
 
 
-def read_piece(piece: Piece, reading: Reading) -> Iterator[Read]:
+def read_piece(piece: Piece, reading: Reading) -> Generator[Read]:
     """The rows of a piece of a file; positions are counted from the piece's beginning.
 
     Raises: `Invalid` when the file is damaged, or has not the columns that the map needs.

@@ -8,6 +8,7 @@ from typing import Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from millpond.server.confined_files import read_table_confined
 from millpond.server.lakefs.addresses import check_source
 from millpond.server.lakefs.call import Call
 from millpond.server.lakefs.dialect import Error, operations
@@ -71,7 +72,7 @@ def _start_import(call: Call, creation: ImportCreation) -> Started:
     words = creation.commit
     message = None if words is None else Message(words.message, call.committer(), words.metadata, words.date)
     jobs = call.node.pond.repositories.imports
-    id_ = jobs.start(branch.site, branch.name, locations, message, force=creation.force)
+    id_ = jobs.start(branch.site, branch.name, locations, message, force=creation.force, read_table=read_table_confined)
     call.note(import_id=id_)
     return Started(id_)
 
