@@ -43,11 +43,15 @@ def newest(
 ) -> list[dict[str, Any]]:
     """The newest runs; one more than a page shows, if there are as many.
 
-    Raises: `Invalid` for a tag by which runs cannot be found; `Unavailable` when that takes too long.
+    Raises: `Invalid` for a status that none has, or a tag by which runs cannot be found; `NotFound` for a workflow of
+    which there is none; `Unavailable` when that takes too long.
     """
+    from millpond.workflows.named import spec_of
     from millpond.workflows.newest import newest_runs
 
     names = newest_runs(_bounded(call, clock), _request(call, search), limit + skip, clock.now_ms())
+    if search.workflow and not names:
+        spec_of(call, search.workflow)
     return [run_facts(run) for run in call.all("GetWfRun", names[skip:]) if run is not None]
 
 
@@ -77,13 +81,15 @@ def times_of(row: Any, start: str, end: str) -> dict[str, int | None]:
 
 
 def _request(call: Calls, search: Search) -> Any:
-    from littlehorse.model import LHStatus, SearchWfRunRequest
+    from littlehorse.model import SearchWfRunRequest
+
+    from millpond.workflows.named import status_of
 
     request: Any = SearchWfRunRequest()
     if search.workflow:
         request.wf_spec_name = search.workflow
-    if search.status in LHStatus.keys():  # noqa: SIM118, it is no dictionary
-        request.status = LHStatus.Value(search.status)
+    if search.status:
+        request.status = status_of(search.status)
     if search.earliest_ms:
         request.earliest_start.FromMilliseconds(search.earliest_ms)
     if search.latest_ms:
@@ -98,14 +104,15 @@ def _filters(call: Calls, search: Search) -> list[Any]:
 
     Raises: `Invalid`; `NotFound` for a workflow that is not there.
     """
-    from littlehorse.model import GetLatestWfSpecRequest, VariableMatch
+    from littlehorse.model import VariableMatch
 
     from millpond.workflows.engine.start_inputs import value_in
+    from millpond.workflows.named import spec_of
 
     if not search.workflow:
         raise Invalid("a tag belongs to a workflow", kind="run_tag", tag=shown(search.tags[0]),
                       hint="name the workflow, too")  # fmt: skip
-    spec = call("GetLatestWfSpec", GetLatestWfSpecRequest(name=search.workflow))
+    spec = spec_of(call, search.workflow)
     declared = {own.var_def.name: own for own in spec.thread_specs[spec.entrypoint_thread_name].variable_defs}
     filters = []
     for tag in search.tags:
