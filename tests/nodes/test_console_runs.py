@@ -391,5 +391,8 @@ def test_a_status_or_a_workflow_that_is_none_is_a_problem_that_names_those_there
         assert data["runs"] == [] and hint in data["problem"]["hint"]
         assert hint in node.get(f"/console/runs?{query}").body.decode()
     assert visitor.data("/console/runs?workflow=asks")["problem"] is None
+    for page, hint in (("run?id=nope", "list them: millpond runs"), ("start?workflow=nope", "one of: asks, fails")):
+        failed = node.get(f"/console/runs/{page}")
+        assert failed.status == 404 and hint in failed.body.decode()
     large = visitor.press("/console/runs/start?workflow=fails", start, **{"input.count": "9" * 30})
     assert large.status == 400 and b"beyond 64 bits" in large.data

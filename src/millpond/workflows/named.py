@@ -6,7 +6,7 @@ from typing import Any
 
 from millpond.errors import Invalid, NotFound
 
-__all__ = ("spec_of", "status_of")
+__all__ = ("run_of", "spec_of", "status_of")
 
 _NAMES_MAX = 20
 
@@ -40,3 +40,16 @@ def spec_of(call: Any, workflow: str) -> Any:
         some = ", ".join(names[:_NAMES_MAX]) + (", …" if len(names) > _NAMES_MAX else "")
         raise NotFound("no workflow has this name", kind="workflow_spec", workflow=workflow,
                        hint=f"one of: {some}" if names else "register one first") from None  # fmt: skip
+
+
+def run_of(call: Any, run: str) -> Any:
+    """The row of a run.
+
+    Raises: `NotFound`.
+    """
+    from millpond.workflows.engine import run_id
+
+    try:
+        return call("GetWfRun", run_id(run))
+    except NotFound:
+        raise NotFound("no run has this id", kind="workflow_run", run=run, hint="list them: millpond runs") from None

@@ -66,8 +66,8 @@ def pipeline_logs(
 def _tasks(server: str, tenant: str, run: str, place: str | None) -> list[Any]:
     from littlehorse.model import ListTaskRunsRequest
 
-    from millpond.cli.workflows.runs import run_of
     from millpond.workflows.engine import run_id
+    from millpond.workflows.named import run_of
 
     with opened_runs(server, tenant, place) as call:
         run_of(call, run)

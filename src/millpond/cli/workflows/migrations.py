@@ -101,8 +101,8 @@ def apply_plan(
     """Let the runs of a plan's old version that have not completed go on with the new one; those that cannot, stay."""
     from littlehorse.model import ApplyWorkflowMigrationPlanRequest, WorkflowMigrationPlanId
 
-    from millpond.cli.workflows.runs import run_of
     from millpond.errors import MillpondError
+    from millpond.workflows.named import run_of
 
     plan, reasons, moved = WorkflowMigrationPlanId(name=name), Counter[str](), 0
     trial = [("dry-run", "1")] if dry_run else []

@@ -13,12 +13,12 @@ from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
 from millpond.cli.workflows.server import Here, Server, Tenant, connected, every_result, opened_runs, plain_message
 from millpond.sizes import human_count, human_time
-from millpond.workflows.named import spec_of, status_of
+from millpond.workflows.named import run_of, spec_of, status_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ("delete", "delete_many", "rescue", "resume", "run_of", "runs", "show", "start", "stop")
+__all__ = ("delete", "delete_many", "rescue", "resume", "runs", "show", "start", "stop")
 
 _SERVER = "localhost:7434"
 _NAMES_MAX = 20
@@ -192,20 +192,6 @@ def _queue_lines(run: Any, queued: list[Any]) -> Iterator[str]:
             yield f"│  {thread.number:>3} {thread.thread_spec_name}  {LHStatus.Name(thread.status)}"
         if count > _NAMES_MAX:
             yield f"│      and {count - _NAMES_MAX:,} more: --json has them"
-
-
-def run_of(call: Any, run: str) -> Any:
-    """The row of a run.
-
-    Raises: `NotFound`.
-    """
-    from millpond.errors import NotFound
-    from millpond.workflows.engine import run_id
-
-    try:
-        return call("GetWfRun", run_id(run))
-    except NotFound:
-        raise NotFound("no run has this id", kind="workflow_run", run=run, hint="list them: millpond runs") from None
 
 
 def _tree(name: str, run: Any, nodes: list[Any], tasks: list[Any], variables: list[Any]) -> Iterator[str]:
