@@ -380,3 +380,22 @@ def test_each_page_of_steps_has_their_attempts_and_variables_are_those_of_their_
     tasks = [step for step in steps if "work" in step["name"]]
     assert [len(task["attempts"]) for task in tasks] == [1] * 5
     assert {task["thread_name"] for task in tasks} == {"child"}
+
+
+def test_a_status_or_a_workflow_that_is_none_is_a_problem_that_names_those_there_are(
+    serve: Callable[..., Served],
+) -> None:
+    node = serve_runs(serve)
+    visitor, start = Visitor(node), "/console/runs/start?tenant=default"
+    went_to(visitor.press("/console/runs/start?workflow=fails", start, **{"input.count": "1"}))
+    assert [run["status"] for run in visitor.data("/console/runs?status=error&workflow=fails")["runs"]] == ["ERROR"]
+    for query, hint in (("status=nope", "one of STARTING, RUNNING"), ("workflow=nope", "one of: asks, fails")):
+        data = visitor.data(f"/console/runs?{query}")
+        assert data["runs"] == [] and hint in data["problem"]["hint"]
+        assert hint in node.get(f"/console/runs?{query}").body.decode()
+    assert visitor.data("/console/runs?workflow=asks")["problem"] is None
+    for page, hint in (("run?id=nope", "list them: millpond runs"), ("start?workflow=nope", "one of: asks, fails")):
+        failed = node.get(f"/console/runs/{page}")
+        assert failed.status == 404 and hint in failed.body.decode()
+    large = visitor.press("/console/runs/start?workflow=fails", start, **{"input.count": "9" * 30})
+    assert large.status == 400 and b"beyond 64 bits" in large.data

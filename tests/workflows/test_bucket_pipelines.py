@@ -21,7 +21,7 @@ import millpond
 from millpond.cli.main import app
 from millpond.clock import SystemClock
 from millpond.errors import Conflict, Invalid
-from millpond.pipelines.engine import open_engine, read_pond
+from millpond.pipelines.engine import open_engine, reading_pond
 from tests.workflows.test_client import wait_for
 
 if TYPE_CHECKING:
@@ -78,7 +78,8 @@ def test_a_run_goes_on_where_it_was_killed_and_its_rows_lie_in_the_bucket(url: s
     assert run(url, *words) == ended, "a run that has ended is not made again"
     with millpond.open(url, cache=tmp_path / "elsewhere") as pond:
         assert [event.payload and event.headers["job_id"] for event in pond.events.read("etl", "after")]
-        found = read_pond(pond, SystemClock(), "default", lambda rows: rows.get(WfRun, (ended["run"],)))
+        with reading_pond(pond, SystemClock(), "default") as read:
+            found = read(lambda rows: rows.get(WfRun, (ended["run"],)))
         assert found is not None
         assert found.status == LHStatus.COMPLETED
         assert pond.verify().ok

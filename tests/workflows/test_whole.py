@@ -179,7 +179,7 @@ def test_runs_are_migrated_from_the_terminal_and_tried_first(stub: Any, workflow
     millpond(*put, "--node", f"entrypoint/{sleeps}=1-sleep-SLEEP")
     assert "fix" in millpond("migration", "list")
     tried = millpond("migration", "apply", "fix", "--dry-run")
-    assert "2 runs would go on" in tried and "1 stay: the new version has no such node" in tried
+    assert "2 runs would go on" in tried and "1 stays: the new version has no such node" in tried
     assert [stub.GetWfRun(WfRunId(id=name)).wf_spec_id.revision for name in "abc"] == [0, 0, 0]
     assert "2 runs go on" in millpond("migration", "apply", "fix")
     assert [stub.GetWfRun(WfRunId(id=name)).wf_spec_id.revision for name in "abc"] == [1, 1, 0]

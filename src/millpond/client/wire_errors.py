@@ -14,9 +14,12 @@ from typing import Any
 from millpond import errors
 from millpond.errors import Internal, Invalid, MillpondError
 from millpond.json_forms import FormError, parse_object
+from millpond.statuses import class_of_grpc
 
-__all__ = ("from_wire", "to_wire")
+__all__ = ("ERROR_KEY", "KIND_KEY", "from_grpc", "from_wire", "to_wire")
 
+ERROR_KEY, KIND_KEY = "millpond-error-bin", "millpond-kind"
+"""The metadata of gRPC that hold an error in this form, and its kind."""
 _GATEWAY = (502, 503, 504)
 
 
@@ -61,6 +64,13 @@ def from_wire(node: str, status: int, body: bytes) -> MillpondError | None:
         "what answers there is no Millpond node", kind="not_a_node", node=node, status=status,
         hint="name the address that 'millpond serve' prints, such as http://localhost:7433",
     )  # fmt: skip
+
+
+def from_grpc(node: str, metadata: Mapping[str, Any], status: str, details: str, kind: str) -> MillpondError:
+    """The error that a node answered over gRPC: whole, or where it was large, its details in a class of its status."""
+    body = metadata.get(ERROR_KEY)
+    error = from_wire(node, _GATEWAY[0], body) if isinstance(body, bytes) else None
+    return error or class_of_grpc(status)(details or status, kind=str(metadata.get(KIND_KEY) or kind))
 
 
 def _understood(body: bytes) -> Mapping[str, Any] | None:

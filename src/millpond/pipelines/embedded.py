@@ -49,7 +49,7 @@ from millpond.errors import AlreadyExists, Invalid
 from millpond.nodes.data_starts import DataStarts
 from millpond.pipelines import tasks
 from millpond.pipelines.compiled import compiled
-from millpond.pipelines.engine import open_engine, read_pond
+from millpond.pipelines.engine import open_engine
 from millpond.pipelines.plan import cron_words
 from millpond.pipelines.step import held
 from millpond.server.workflows.data_watch import LOOK_SECONDS, at_cursor
@@ -69,7 +69,7 @@ if TYPE_CHECKING:
     from millpond.pipelines.programs import Program
     from millpond.pond import Pond
 
-__all__ = ("Calls", "EmbeddedRuns", "Ended", "embedded", "task_runs")
+__all__ = ("Calls", "EmbeddedRuns", "Ended", "embedded")
 
 TENANT = "default"
 SLOTS = 4
@@ -107,11 +107,6 @@ def embedded(pond: Pond, place: str, tell: Callable[[str], object]) -> Iterator[
         if before is not None:
             os.environ["MILLPOND_POND"] = before
         runs.close()
-
-
-def task_runs(pond: Pond, run: str) -> list[TaskRun]:
-    """The task runs of a run on the pond."""
-    return read_pond(pond, SystemClock(), TENANT, lambda rows: [row for _, row in rows.list(TaskRun, (run,))])
 
 
 class EmbeddedRuns:

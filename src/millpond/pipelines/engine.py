@@ -5,16 +5,17 @@ from __future__ import annotations
 import os
 import threading
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from filelock import FileLock, Timeout
 
-from millpond.errors import Conflict, Internal, MillpondError, Unavailable
+from millpond.errors import Conflict, Internal, MillpondError, NotFound, Unavailable
 from millpond.maps.loads.pond_folder import host_name, is_alive
 from millpond.server.workflows.shared.ownership import Ownership
 from millpond.server.workflows.shared.rows import SharedRows
 from millpond.server.workflows.shared.service import CHECKPOINT_SECONDS
+from millpond.tables.runs import runs_in
 from millpond.workflows.logs.bucket_owner import IN_PROCESS, BucketOwner
 from millpond.workflows.partitions import completed, partition_of_request
 from millpond.workflows.partitions.bucket import BUCKET_PARTITIONS, BucketRuns, stores_now
@@ -22,7 +23,7 @@ from millpond.workflows.processor import Measures, Processor, read_rows
 from millpond.workflows.tasks.queues import Workers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from google.protobuf.message import Message
 
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from millpond.workflows.engine import Request
     from millpond.workflows.processor import Applied, ReadRows
 
-__all__ = ("Engine", "open_engine", "read_pond")
+__all__ = ("Engine", "open_engine", "reading_pond")
 
 T = TypeVar("T")
 OPEN_SECONDS = 600.0
@@ -69,13 +70,21 @@ def open_engine(pond: Pond, clock: Clock, passed_on: Callable[[Sequence[Applied]
     return _BucketEngine(pond, BucketRuns.below(beside.objects, clock), clock, passed_on)
 
 
-def read_pond(pond: Pond, clock: Clock, tenant: str, act: Callable[[ReadRows], T]) -> T:
-    """The result of a function that reads a tenant's rows, of a pond on which another process may work."""
+@contextmanager
+def reading_pond(pond: Pond, clock: Clock, tenant: str) -> Iterator[Callable[[Callable[[ReadRows], Any]], Any]]:
+    """A function that gives functions the rows of a tenant to read, of a pond on which another process may work.
+
+    Raises: `NotFound` where there are no runs; `Unavailable` where they are in a store of their own.
+    """
     beside = pond.place.beside("workflows")
     if beside is not None:
         with stores_now(beside.objects, clock) as stores:
-            return act(_rows(tenant, stores))
-    return read_rows(Processor(pond.space, clock, lambda _: None), tenant, act)
+            yield lambda act: act(_rows(tenant, stores))
+        return
+    runs = runs_in(pond.space, pond.folder)
+    if runs is None:
+        raise NotFound("the pond has no runs", kind="workflow_run", pond=pond.folder)
+    yield lambda act: runs.read(tenant, act)
 
 
 def _rows(tenant: str, stores: Sequence[Processor]) -> ReadRows:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from millpond.kernel.space import Space
     from millpond.workflows.processor import ReadRows
 
-__all__ = ("IDS_MAX", "RUNS", "RunReading", "RunRows", "RunSearch", "run_table", "runs_in")
+__all__ = ("IDS_MAX", "RUNS", "RunReading", "RunRows", "RunSearch", "RunsInSpace", "run_table", "runs_in")
 
 T = TypeVar("T")
 PAGE = 500
@@ -117,7 +117,7 @@ def run_table(reading: Callable[[], RunReading | None]) -> RowTable:
     return RowTable("runs", RUNS, read)
 
 
-def runs_in(space: Space, folder: Path) -> RunReading | None:
+def runs_in(space: Space, folder: Path) -> RunsInSpace | None:
     """The runs that are stored in the space of a pond; None where there are none.
 
     Raises: `Unavailable`, kind `runs_elsewhere`, when the pond has them in a store of their own.
@@ -129,10 +129,10 @@ def runs_in(space: Space, folder: Path) -> RunReading | None:
             raise Unavailable("the runs of this pond are in a store of their own", kind="runs_elsewhere", folder=folder,
                               hint="ask the node that serves it, on the page SQL of its console")  # fmt: skip
         return None
-    return _InSpace(space)
+    return RunsInSpace(space)
 
 
-class _InSpace(RunRows):
+class RunsInSpace(RunRows):
     """Runs that lie in a space."""
 
     def __init__(self, space: Space) -> None:

@@ -36,6 +36,7 @@ BY_KIND = {
     "tag_not_found": "'millpond tag list REPO' shows those that there are",
     "log_forked": "decide which node is right, and make the other a copy of it: millpond repair --from URL",
     "maintenance_setting": "--before TIME; or set it for good: millpond alter {map} --{setting} 30d",
+    "workflow_object": "'millpond runs', and 'list' of principals, quotas, tenants and migrations, show what there is",
     "published_other": "publish to another place with --to, or take this one with --replace",
 }
 """Hints that the command line says in other words altogether."""

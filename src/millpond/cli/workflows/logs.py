@@ -9,7 +9,7 @@ import typer
 from millpond.cli.options import Json
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
-from millpond.cli.workflows.server import Server, Tenant, connected, every_result, opened_here
+from millpond.cli.workflows.server import Here, Server, Tenant, connected, every_result, opened_runs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -20,23 +20,19 @@ _SERVER = "localhost:7434"
 Step = Annotated[
     str | None, typer.Argument(metavar="STEP", help="Only this step.", show_default="all of them")
 ]  # fmt: skip
-Folder = Annotated[
-    str | None,
-    typer.Option("--pond", metavar="FOLDER", help="The pond of a run without a server.", show_default=False),
-]  # fmt: skip
 
 
 @verb("run logs", "millpond run logs nightly-1", "millpond run logs nightly-1 load --json")
 def run_logs(
     run: Annotated[str, typer.Argument(metavar="RUN", help="The id of the run.")],
     step: Step = None,
-    pond: Folder = None,
+    pond: Here = None,
     server: Server = _SERVER,
     tenant: Tenant = "default",
     json: Json = False,
 ) -> None:
     """Show what the attempts at the steps of a run have written, when they have ended: their first and last lines."""
-    _show(run, _of_pond(pond, run) if pond is not None else _of_node(server, tenant, run), step, json=json)
+    _show(run, _tasks(server, tenant, run, pond), step, json=json)
 
 
 @verb("pipeline logs", "millpond pipeline logs nightly", "millpond pipeline logs nightly load")
@@ -64,29 +60,18 @@ def pipeline_logs(
         raise NotFound("the pipeline has no run", kind="workflow_run", pipeline=name,
                        hint=f"start it: millpond run start {name}")  # fmt: skip
     run = run_path(newest[0])
-    _show(run, _of_node(server, tenant, run), step, json=json)
+    _show(run, _tasks(server, tenant, run, None), step, json=json)
 
 
-def _of_node(server: str, tenant: str, run: str) -> list[Any]:
+def _tasks(server: str, tenant: str, run: str, place: str | None) -> list[Any]:
     from littlehorse.model import ListTaskRunsRequest
 
-    from millpond.cli.workflows.runs import run_of
     from millpond.workflows.engine import run_id
+    from millpond.workflows.named import run_of
 
-    with connected(server, tenant) as call:
+    with opened_runs(server, tenant, place) as call:
         run_of(call, run)
         return list(every_result(call, "ListTaskRuns", ListTaskRunsRequest(wf_run_id=run_id(run))))
-
-
-def _of_pond(folder: str, run: str) -> list[Any]:
-    from millpond.errors import NotFound
-    from millpond.pipelines.embedded import task_runs
-
-    with opened_here(folder) as pond:
-        tasks = task_runs(pond, run)
-    if not tasks:
-        raise NotFound("the pond has no run of this id", kind="workflow_run", run=run, pond=folder)
-    return tasks
 
 
 def _show(run: str, tasks: Iterable[Any], step: str | None, *, json: bool) -> None:
@@ -109,6 +94,8 @@ def _show(run: str, tasks: Iterable[Any], step: str | None, *, json: bool) -> No
     if json:
         console.print_json_list(rows)
         return
+    if not any(row["log"] or row["reason"] for row in rows):
+        console.say("no attempt has written anything yet")
     for row in rows:
         reason = row["reason"].strip().splitlines()[-1:]
         if row["log"] or reason:

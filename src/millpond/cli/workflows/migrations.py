@@ -11,6 +11,7 @@ from millpond.cli.options import Json
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
 from millpond.cli.workflows.server import Server, Tenant, connected, every_result, plain_message
+from millpond.sizes import human_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -101,26 +102,43 @@ def apply_plan(
     from littlehorse.model import ApplyWorkflowMigrationPlanRequest, WorkflowMigrationPlanId
 
     from millpond.errors import MillpondError
-    from millpond.workflows.engine import run_id, run_path
+    from millpond.workflows.named import run_of
 
     plan, reasons, moved = WorkflowMigrationPlanId(name=name), Counter[str](), 0
     trial = [("dry-run", "1")] if dry_run else []
     with connected(server, tenant) as call:
-        runs = [run_id(run)] if run is not None else list(_open_runs(call, call("GetWorkflowMigrationPlan", plan)))
-        for candidate in runs:
+        stored = _plan(call, plan)
+        for candidate in [run_of(call, run).id] if run is not None else list(_open_runs(call, stored)):
             try:
                 call(
                     "ApplyWorkflowMigrationPlan", ApplyWorkflowMigrationPlanRequest(id=plan, wfRun_id=candidate), *trial
                 )
                 moved += 1
             except MillpondError as error:
-                reasons[error.message.replace(f"run={run_path(candidate)} ", "")] += 1
+                if run is not None:
+                    raise
+                reasons[str(error.without("run", "plan"))] += 1
     if json:
         console.print_json({"plan": name, "dry_run": dry_run, "moved": moved, "stayed": dict(reasons)})
         return
-    console.say(f"{moved:,} runs {'would go' if dry_run else 'go'} on with the new version")
+    goes = "would go" if dry_run else "goes" if moved == 1 else "go"
+    console.say(f"{human_count(moved, 'run')} {goes} on with the new version")
     for reason, number in reasons.most_common():
-        console.say(f"{number:,} stay: {reason}")
+        console.say(f"{number:,} {'stays' if number == 1 else 'stay'}: {reason}")
+
+
+def _plan(call: Any, name: Any) -> Any:
+    """A plan.
+
+    Raises: `NotFound`.
+    """
+    from millpond.errors import NotFound
+
+    try:
+        return call("GetWorkflowMigrationPlan", name)
+    except NotFound:
+        raise NotFound("no migration plan has this name", kind="migration_plan", plan=name.name,
+                       hint="list them: millpond migration list") from None  # fmt: skip
 
 
 @verb("migration delete", "millpond migration delete fix")
@@ -129,7 +147,8 @@ def delete_plan(name: Name, server: Server = _SERVER, tenant: Tenant = "default"
     from littlehorse.model import DeleteWorkflowMigrationPlanRequest, WorkflowMigrationPlanId
 
     with connected(server, tenant) as call:
-        call("DeleteWorkflowMigrationPlan", DeleteWorkflowMigrationPlanRequest(id=WorkflowMigrationPlanId(name=name)))
+        plan = _plan(call, WorkflowMigrationPlanId(name=name)).workflow_migration_plan_id
+        call("DeleteWorkflowMigrationPlan", DeleteWorkflowMigrationPlanRequest(id=plan))
     if json:
         console.print_json({"plan": name})
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,21 +11,31 @@ import typer
 from millpond.cli.options import Json
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
-from millpond.cli.workflows.server import Server, Tenant, connected, every_result, plain_message
+from millpond.cli.workflows.server import Here, Server, Tenant, connected, every_result, opened_runs, plain_message
 from millpond.sizes import human_count, human_time
+from millpond.workflows.named import run_of, spec_of, status_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ("delete", "delete_many", "rescue", "resume", "run_of", "runs", "show", "start", "stop")
+__all__ = ("delete", "delete_many", "rescue", "resume", "runs", "show", "start", "stop")
 
 _SERVER = "localhost:7434"
 _NAMES_MAX = 20
+_WHOLE_MAX = 36
+"""Letters of the ids of runs that are copied from a table: those that the server makes have 32."""
+_LETTERS_MAX = 200
+"""Letters of a value in a tree."""
 Run = Annotated[str, typer.Argument(metavar="RUN", help="The id of the run; of a child, after those above it: a_b.")]
-Thread = Annotated[int, typer.Option("--thread", metavar="N", min=0, help="The thread of the run.")]
+Thread = Annotated[int, typer.Option("--thread", metavar="N", min=0, max=2**31 - 1, help="The thread of the run.")]
 
 
-@verb("runs", "millpond runs", "millpond runs --workflow nightly --status ERROR", "millpond runs --limit 5 --json")
+@verb(
+    "runs",
+    "millpond runs --workflow nightly --status ERROR",
+    "millpond runs --limit 5 --json",
+    "millpond runs --pond pond",
+)
 def runs(
     workflow: Annotated[
         str | None, typer.Option("--workflow", metavar="NAME", help="Only runs of it.", show_default="all workflows")
@@ -34,6 +45,7 @@ def runs(
                                  show_default="any")
     ] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="So many at most, the newest first.")] = 20,
+    pond: Here = None,
     server: Server = _SERVER,
     tenant: Tenant = "default",
     json: Json = False,
@@ -50,53 +62,22 @@ def runs(
     if workflow is not None:
         request.wf_spec_name = spec_name(workflow)
     if status is not None:
-        request.status = _status(status)
-    with connected(server, tenant) as call:
+        request.status = status_of(status)
+    with opened_runs(server, tenant, pond) as call:
         names = newest_runs(call, request, limit, SystemClock().now_ms())
         if workflow is not None and not names:
-            _spec_of(call, workflow)
+            spec_of(call, workflow)
         rows = [call("GetWfRun", name) for name in names]
     if json:
         console.print_json_list(plain_message(run) for run in rows)
         return
-    console.print_table(
-        ["run", "workflow", "status", "began", "took"],
-        [
-            [run_path(run.id), run.wf_spec_id.name, LHStatus.Name(run.status),
-             run.start_time.ToJsonString().replace("T", " ")[:19], _took(run)]
-            for run in rows
-        ],
-    )  # fmt: skip
-
-
-def _spec_of(call: Any, workflow: str) -> Any:
-    """The newest specification of a workflow.
-
-    Raises: `NotFound`, which names the workflows that there are.
-    """
-    from littlehorse.model import GetLatestWfSpecRequest, SearchWfSpecRequest
-
-    from millpond.errors import NotFound
-    from millpond.workflows.engine.pipeline_starts import spec_name
-
-    try:
-        return call("GetLatestWfSpec", GetLatestWfSpecRequest(name=spec_name(workflow)))
-    except NotFound:
-        names = sorted({spec_id.name for spec_id in call("SearchWfSpec", SearchWfSpecRequest()).results})
-        some = ", ".join(names[:_NAMES_MAX]) + (", …" if len(names) > _NAMES_MAX else "")
-        raise NotFound("no workflow has this name", kind="workflow_spec", workflow=workflow,
-                       hint=f"one of: {some}" if names else "register one first") from None  # fmt: skip
-
-
-def _status(text: str) -> Any:
-    from littlehorse.model import LHStatus
-
-    from millpond.errors import Invalid
-
-    if text.upper() not in LHStatus.keys():  # noqa: SIM118, it is no dictionary
-        raise Invalid("no run has this status", kind="run_status", status=text,
-                      hint=f"one of {', '.join(LHStatus.keys())}")  # fmt: skip
-    return LHStatus.Value(text.upper())
+    lines = [
+        [run_path(run.id), run.wf_spec_id.name, LHStatus.Name(run.status),
+         run.start_time.ToJsonString().replace("T", " ")[:19], _took(run)]
+        for run in rows
+    ]  # fmt: skip
+    short = all(len(line[0]) <= _WHOLE_MAX for line in lines)
+    console.print_table(["run", "workflow", "status", "began", "took"], lines, whole=("run",) if short else ())
 
 
 def _took(row: Any) -> str:
@@ -128,7 +109,7 @@ def start(
 
     pairs = _pairs(inputs or [])
     with connected(server, tenant) as call:
-        spec = _spec_of(call, workflow)
+        spec = spec_of(call, workflow)
         request = RunWfRequest(wf_spec_name=spec.id.name, variables=inputs_of(spec, pairs))
         if name is not None:
             request.id = name
@@ -142,21 +123,28 @@ def start(
 def _pairs(texts: list[str]) -> dict[str, str]:
     from millpond.errors import Invalid
 
+    pairs: dict[str, str] = {}
     for text in texts:
-        if "=" not in text:
+        name, equals, value = text.partition("=")
+        if not equals:
             raise Invalid("not an input", kind="workflow_inputs", given=text, hint="write NAME=VALUE")
-    return {name: text for name, _, text in (pair.partition("=") for pair in texts)}
+        if name in pairs:
+            raise Invalid("an input is given twice", kind="workflow_inputs", input=name, hint="name it once")
+        pairs[name] = value
+    return pairs
 
 
-@verb("run show", "millpond run show n-1", "millpond run show n-1 --json")
-def show(run: Run, server: Server = _SERVER, tenant: Tenant = "default", json: Json = False) -> None:
+@verb("run show", "millpond run show n-1", "millpond run show n-1 --json", "millpond run show n-1 --pond pond")
+def show(
+    run: Run, pond: Here = None, server: Server = _SERVER, tenant: Tenant = "default", json: Json = False
+) -> None:  # fmt: skip
     """Show a run as a tree: threads, nodes, attempts of tasks, failures, variables, and the threads that are queued."""
     from littlehorse.model import ListNodeRunsRequest, ListTaskRunsRequest, ListVariablesRequest
 
     from millpond.workflows.engine import run_id
 
     name = run_id(run)
-    with connected(server, tenant) as call:
+    with opened_runs(server, tenant, pond) as call:
         run_row = run_of(call, run)
         nodes = list(every_result(call, "ListNodeRuns", ListNodeRunsRequest(wf_run_id=name)))
         tasks = list(every_result(call, "ListTaskRuns", ListTaskRunsRequest(wf_run_id=name)))
@@ -168,7 +156,8 @@ def show(run: Run, server: Server = _SERVER, tenant: Tenant = "default", json: J
             {key: plain_message(row) if key == "run" else list(map(plain_message, row)) for key, row in rows.items()}
         )
         return
-    console.say("\n".join([*_tree(run, run_row, nodes, tasks, variables), *_queue_lines(run_row, queued)]))
+    lines = [*_tree(run, run_row, nodes, tasks, variables), *_queue_lines(run_row, queued), *_way_on(run, run_row)]
+    console.say("\n".join(lines))
 
 
 def _queued(call: Any, run: Any, limit: int | None) -> Iterator[Any]:
@@ -182,6 +171,18 @@ def _queued(call: Any, run: Any, limit: int | None) -> Iterator[Any]:
             yield call("GetInactiveThreadRun", InactiveThreadRunId(wf_run_id=run.id, thread_run_number=number))
 
 
+def _way_on(name: str, run: Any) -> Iterator[str]:
+    """The commands that let a run go on which does not go on by itself."""
+    from littlehorse.model import LHStatus
+
+    if run.status in (LHStatus.HALTED, LHStatus.HALTING):
+        yield f"it is stopped; let it go on: millpond run resume {name}"
+    failed = [thread.number for thread in run.thread_runs if thread.status == LHStatus.ERROR]
+    if run.status == LHStatus.ERROR and failed:
+        thread = f" --thread {failed[0]}" if failed[0] else ""
+        yield f"let the failed step try again: millpond run rescue {name}{thread}; --skip goes on behind it"
+
+
 def _queue_lines(run: Any, queued: list[Any]) -> Iterator[str]:
     from littlehorse.model import LHStatus
 
@@ -193,34 +194,22 @@ def _queue_lines(run: Any, queued: list[Any]) -> Iterator[str]:
             yield f"│      and {count - _NAMES_MAX:,} more: --json has them"
 
 
-def run_of(call: Any, run: str) -> Any:
-    """The row of a run.
-
-    Raises: `NotFound`.
-    """
-    from millpond.errors import NotFound
-    from millpond.workflows.engine import run_id
-
-    try:
-        return call("GetWfRun", run_id(run))
-    except NotFound:
-        raise NotFound("no run has this id", kind="workflow_run", run=run, hint="list them: millpond runs") from None
-
-
 def _tree(name: str, run: Any, nodes: list[Any], tasks: list[Any], variables: list[Any]) -> Iterator[str]:
     from littlehorse.model import LHStatus
 
     took = _took(run)
     yield f"{name}  {run.wf_spec_id.name}  {LHStatus.Name(run.status)}" + (f"  in {took}" if took else "")
     attempts = {task.id.task_guid: task for task in tasks}
+    nodes_of, variables_of = defaultdict[int, list[Any]](list), defaultdict[int, list[Any]](list)
+    for rows, rows_of in ((nodes, nodes_of), (variables, variables_of)):
+        for row in rows:
+            rows_of[row.id.thread_run_number].append(row)
     for thread in run.thread_runs:
         yield f"├─ thread {thread.number} {thread.thread_spec_name}  {LHStatus.Name(thread.status)}"
-        for node in nodes:
-            if node.id.thread_run_number == thread.number:
-                yield from _node_lines(node, attempts)
-        for variable in variables:
-            if variable.id.thread_run_number == thread.number:
-                yield f"│  = {variable.id.name} = {_shown(variable.value)}"
+        for node in nodes_of[thread.number]:
+            yield from _node_lines(node, attempts)
+        for variable in variables_of[thread.number]:
+            yield f"│  = {variable.id.name} = {_shown(variable.value)}"
 
 
 def _reason(message: str) -> str:
@@ -258,7 +247,9 @@ def _shown(value: Any) -> str:
     from millpond.json_forms import to_json
     from millpond.workflows.engine.values.conversions import plain
 
-    return to_json(plain(value)).decode()
+    text = to_json(plain(value)).decode()
+    more = len(text) - _LETTERS_MAX
+    return text if more <= 0 else f"{text[:_LETTERS_MAX]}… and {human_count(more, 'letter')} more: --json has them"
 
 
 @verb("run stop", "millpond run stop n-1")
@@ -268,9 +259,9 @@ def stop(
     """Stop a run, or a thread of it, until it is resumed."""
     from littlehorse.model import StopWfRunRequest
 
-    from millpond.workflows.engine import run_id
-
-    _order("StopWfRun", StopWfRunRequest(wf_run_id=run_id(run), thread_run_number=thread), server, tenant)
+    with connected(server, tenant) as call:
+        name = _open_thread(call, run, thread)
+        call("StopWfRun", StopWfRunRequest(wf_run_id=name, thread_run_number=thread))
     _say("stopped", run, json=json)
 
 
@@ -281,10 +272,29 @@ def resume(
     """Let a run that was stopped go on."""
     from littlehorse.model import ResumeWfRunRequest
 
-    from millpond.workflows.engine import run_id
-
-    _order("ResumeWfRun", ResumeWfRunRequest(wf_run_id=run_id(run), thread_run_number=thread), server, tenant)
+    with connected(server, tenant) as call:
+        name = _open_thread(call, run, thread)
+        call("ResumeWfRun", ResumeWfRunRequest(wf_run_id=name, thread_run_number=thread))
     _say("resumed", run, json=json)
+
+
+def _open_thread(call: Any, run: str, number: int) -> Any:
+    """The name of a run of which a thread has not ended.
+
+    Raises: `NotFound`; `Conflict` for one that has.
+    """
+    from littlehorse.model import LHStatus
+
+    from millpond.errors import Conflict
+
+    row = run_of(call, run)
+    ended = [own.status for own in row.thread_runs if own.number == number and own.HasField("end_time")]
+    if ended:
+        hints = {"ERROR": f"let it try its step again: millpond run rescue {run}"}
+        status = LHStatus.Name(ended[0])
+        raise Conflict("the thread has ended", kind="failed_precondition", hint=hints.get(status), run=run,
+                       thread=number, status=status)  # fmt: skip
+    return row.id
 
 
 @verb("run rescue", "millpond run rescue n-1", "millpond run rescue n-1 --skip")
@@ -299,10 +309,9 @@ def rescue(
     """Let a thread that ended in ERROR try its node again."""
     from littlehorse.model import RescueThreadRunRequest
 
-    from millpond.workflows.engine import run_id
-
-    request = RescueThreadRunRequest(wf_run_id=run_id(run), thread_run_number=thread, skip_current_node=skip)
-    _order("RescueThreadRun", request, server, tenant)
+    with connected(server, tenant) as call:
+        call("RescueThreadRun", RescueThreadRunRequest(
+            wf_run_id=run_of(call, run).id, thread_run_number=thread, skip_current_node=skip))  # fmt: skip
     _say("rescued", run, json=json)
 
 
@@ -311,11 +320,8 @@ def delete(run: Run, server: Server = _SERVER, tenant: Tenant = "default", json:
     """Delete a run with all that belongs to it, also while it runs."""
     from littlehorse.model import DeleteWfRunRequest
 
-    from millpond.workflows.engine import run_id
-
     with connected(server, tenant) as call:
-        run_of(call, run)
-        call("DeleteWfRun", DeleteWfRunRequest(id=run_id(run)))
+        call("DeleteWfRun", DeleteWfRunRequest(id=run_of(call, run).id))
     _say("deleted", run, json=json)
 
 
@@ -340,17 +346,12 @@ def delete_many(
     from millpond.times.instants import parse_instant
     from millpond.workflows.engine.pipeline_starts import spec_name
 
-    deletion = BulkDeleteWfRun(wf_spec_name=spec_name(workflow), wf_run_status=_status(status))
+    deletion = BulkDeleteWfRun(wf_spec_name=spec_name(workflow), wf_run_status=status_of(status))
     stop = SystemClock().now_ms() if before is None else parse_instant(before) - 1
     deletion.latest_start.FromMilliseconds(stop)
     with connected(server, tenant) as call:
         job = call("CreateBulkJob", CreateBulkJobRequest(bulk_delete_wf_run=deletion))
     _say("job", job.id.id, json=json)
-
-
-def _order(method: str, request: Any, server: str, tenant: str) -> None:
-    with connected(server, tenant) as call:
-        call(method, request)
 
 
 def _say(done: str, run: str, *, json: bool) -> None:

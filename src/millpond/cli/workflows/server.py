@@ -17,12 +17,27 @@ if TYPE_CHECKING:
     from millpond.pond import Pond
     from millpond.settings import Settings
 
-__all__ = ("Server", "Tenant", "connected", "every_result", "host_and_port", "opened_here", "plain_message")
+__all__ = (
+    "Here",
+    "Server",
+    "Tenant",
+    "opened_runs",
+    "connected",
+    "every_result",
+    "host_and_port",
+    "opened_here",
+    "plain_message",
+)
 
 Server = Annotated[
     str,
     typer.Option("--server", metavar="HOST:PORT", help="The gRPC port of the server.", envvar="MILLPOND_WORKFLOWS"),
 ]
+Here = Annotated[
+    str | None,
+    typer.Option("--pond", metavar="PLACE", help="A pond in a folder or a bucket, read without a server.",
+                 show_default=False),
+]  # fmt: skip
 Tenant = Annotated[str, typer.Option("--tenant", metavar="NAME", help="The tenant whose workflows they are.")]
 _SECONDS = 30
 _QUESTIONS = ("Get", "List", "Search", "Whoami")
@@ -60,7 +75,9 @@ def connected(server: str, tenant: str, settings: Settings | None = None) -> Ite
     from littlehorse.model import service_pb2_grpc
 
     from millpond.settings import load_settings
+    from millpond.workflows.engine.metadata.tenancy import check_tenant
 
+    check_tenant(tenant)
     host, port = host_and_port(server)
     settings = settings or load_settings()
     metadata = [("tenantid", tenant)]
@@ -94,10 +111,11 @@ def _understood(error: Any, server: str, *, changes: bool) -> MillpondError:
     import grpc
 
     from millpond.client.connections import answer_lost
+    from millpond.client.wire_errors import KIND_KEY, from_grpc
     from millpond.errors import Unavailable
-    from millpond.statuses import class_of_grpc
 
-    kind = dict(error.trailing_metadata() or ()).get("millpond-kind")
+    metadata = dict(error.trailing_metadata() or ())
+    kind = metadata.get(KIND_KEY)
     lost = grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNKNOWN
     if kind is None and changes and error.code() in lost and not str(error.details()).startswith(_NOT_SENT):
         return answer_lost(server, error.details(), repeatable=False)
@@ -109,8 +127,7 @@ def _understood(error: Any, server: str, *, changes: bool) -> MillpondError:
             "the server serves no workflows", kind="workflows_unserved", server=server,
             hint="install 'millpond[workflows]' where it runs, on a bucket also 'millpond[rocksdb]'",
         )  # fmt: skip
-    cls = class_of_grpc(error.code().name)
-    return cls(error.details() or error.code().name, kind=str(kind or "workflows_server"))
+    return from_grpc(server, metadata, error.code().name, error.details(), "workflows_server")
 
 
 def plain_message(message: Any) -> Any:
@@ -118,6 +135,31 @@ def plain_message(message: Any) -> Any:
     from google.protobuf.json_format import MessageToDict
 
     return MessageToDict(message, preserving_proto_field_name=True)
+
+
+@contextmanager
+def opened_runs(server: str, tenant: str, place: str | None) -> Iterator[Any]:
+    """As `connected`, for questions; with a place the pond there answers them, without a server.
+
+    Raises: as `connected`; as `reading_pond`.
+    """
+    if place is None:
+        with connected(server, tenant) as call:
+            yield call
+        return
+    from millpond.client.location import NodesLocation, parse_location
+    from millpond.clock import SystemClock
+    from millpond.errors import Invalid
+    from millpond.pipelines.engine import reading_pond
+    from millpond.server.workflows.reads import READS
+    from millpond.workflows.engine.metadata.tenancy import check_tenant
+
+    location = parse_location(place)
+    if isinstance(location, NodesLocation):
+        raise Invalid("the runs of a node are asked for over gRPC", kind="pipeline_place", pond=place,
+                      hint="--server HOST:PORT instead of --pond")  # fmt: skip
+    with location.open_existing() as pond, reading_pond(pond, SystemClock(), check_tenant(tenant)) as read:
+        yield lambda _method, request: read(lambda rows: READS[type(request)](rows, request))
 
 
 def opened_here(place: str) -> Pond:

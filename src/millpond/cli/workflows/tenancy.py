@@ -105,7 +105,7 @@ def delete_principal(name: Name, server: Server = _SERVER, json: Json = False) -
     from littlehorse.model import DeletePrincipalRequest, PrincipalId
 
     request = DeletePrincipalRequest(id=PrincipalId(id=name))
-    _change(server, "DeletePrincipal", request, json, f"principal {name} is deleted")
+    _change(server, "DeletePrincipal", request, json, f"principal {name} is deleted", get="GetPrincipal")
 
 
 @verb("quota put", "millpond quota put etl 100", "millpond quota put etl 10 --principal nightly")
@@ -153,11 +153,16 @@ def delete_quota(
     from littlehorse.model import DeleteQuotaRequest, PrincipalId, QuotaId, TenantId
 
     name = QuotaId(tenant=TenantId(id=tenant), principal=PrincipalId(id=principal) if principal else None)
-    _change(server, "DeleteQuota", DeleteQuotaRequest(id=name), json, f"{tenant} has no such quota any more")
+    _change(
+        server, "DeleteQuota", DeleteQuotaRequest(id=name), json, f"{tenant} has no such quota any more", get="GetQuota"
+    )
 
 
-def _change(server: str, method: str, request: Any, json: bool, said: str) -> None:
+def _change(server: str, method: str, request: Any, json: bool, said: str, get: str | None = None) -> None:
+    """Send a request for a change; `get` is the method that finds what must be there before."""
     with connected(server, "default") as call:
+        if get is not None:
+            call(get, request.id)
         changed = call(method, request)
     if json:
         console.print_json(plain_message(changed))

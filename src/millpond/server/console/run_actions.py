@@ -62,9 +62,10 @@ def _add_starts(router: Routes) -> None:
 
         from millpond.workflows.engine import run_path
         from millpond.workflows.engine.start_inputs import inputs_of
+        from millpond.workflows.named import spec_of
 
         call, tenant = calls_of(request)
-        spec = _spec(call, form.get("workflow", ""))
+        spec = spec_of(call, form.get("workflow", ""))
         started = RunWfRequest(wf_spec_name=spec.id.name, variables=inputs_of(spec, texts_of(form)))
         if form.get("id"):
             started.id = form["id"]
@@ -127,17 +128,12 @@ def _page(run: str, tenant: str) -> str:
     return link("/console/runs/run", id=run, tenant=tenant)
 
 
-def _spec(call: Calls, workflow: str) -> Any:
-    from littlehorse.model import GetLatestWfSpecRequest
-
-    return call("GetLatestWfSpec", GetLatestWfSpecRequest(name=workflow))
-
-
 def _inputs(call: Calls, workflow: str, like: str) -> list[dict[str, Any]]:
     """The inputs that a workflow asks for; `value` is that of an earlier run, else the default, as text."""
     from millpond.workflows.engine.start_inputs import declared_inputs
+    from millpond.workflows.named import spec_of
 
-    inputs = declared_inputs(_spec(call, workflow))
+    inputs = declared_inputs(spec_of(call, workflow))
     earlier = _values(call, like) if like else {}
     for own in inputs:
         value = None if own["secret"] else earlier.get(own["name"], own["default"])

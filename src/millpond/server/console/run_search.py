@@ -40,13 +40,17 @@ def newest(
 ) -> tuple[list[dict[str, Any]], bytes]:
     """A page of the newest runs, and the bookmark of the next one; an empty one at the end.
 
-    Raises: `Invalid` for a tag by which runs cannot be found, and for a bookmark of another search.
+    Raises: `Invalid` for a status that none has, a tag by which runs cannot be found, and a bookmark of another search;
+    `NotFound` for a workflow of which there is none.
     """
     from millpond.server.workflows.reads import search_runs
+    from millpond.workflows.named import spec_of
 
     request = _request(call, search)
     request.limit, request.bookmark = limit, bookmark
     page = call.rows("SearchWfRun", lambda rows: search_runs(rows, request, newest=True))
+    if search.workflow and not page.results:
+        spec_of(call, search.workflow)
     runs = call.all("GetWfRun", page.results)
     return [run_facts(run) for run in runs if run is not None], page.bookmark
 
@@ -77,13 +81,15 @@ def times_of(row: Any, start: str, end: str) -> dict[str, int | None]:
 
 
 def _request(call: Calls, search: Search) -> Any:
-    from littlehorse.model import LHStatus, SearchWfRunRequest
+    from littlehorse.model import SearchWfRunRequest
+
+    from millpond.workflows.named import status_of
 
     request: Any = SearchWfRunRequest()
     if search.workflow:
         request.wf_spec_name = search.workflow
-    if search.status in LHStatus.keys():  # noqa: SIM118, it is no dictionary
-        request.status = LHStatus.Value(search.status)
+    if search.status:
+        request.status = status_of(search.status)
     if search.earliest_ms:
         request.earliest_start.FromMilliseconds(search.earliest_ms)
     if search.latest_ms:
@@ -98,14 +104,15 @@ def _filters(call: Calls, search: Search) -> list[Any]:
 
     Raises: `Invalid`; `NotFound` for a workflow that is not there.
     """
-    from littlehorse.model import GetLatestWfSpecRequest, VariableMatch
+    from littlehorse.model import VariableMatch
 
     from millpond.workflows.engine.start_inputs import value_in
+    from millpond.workflows.named import spec_of
 
     if not search.workflow:
         raise Invalid("a tag belongs to a workflow", kind="run_tag", tag=shown(search.tags[0]),
                       hint="name the workflow, too")  # fmt: skip
-    spec = call("GetLatestWfSpec", GetLatestWfSpecRequest(name=search.workflow))
+    spec = spec_of(call, search.workflow)
     declared = {own.var_def.name: own for own in spec.thread_specs[spec.entrypoint_thread_name].variable_defs}
     filters = []
     for tag in search.tags:

@@ -268,9 +268,10 @@ def _run(
 
     from millpond.workflows.engine import run_id, run_path
     from millpond.workflows.engine.values.conversions import plain
+    from millpond.workflows.named import run_of
 
     name = run_id(id)
-    run = call("GetWfRun", name)
+    run = run_of(call, id)
     request = ListNodeRunsRequest(wf_run_id=name, limit=_STEPS_MAX)
     if after:
         request.bookmark = bookmark_in(after)

@@ -207,8 +207,9 @@ class Front:
         return result
 
     async def _abort(self, context: _Context, error: MillpondError) -> None:
-        details = details_of(error, self.node.pond.folder)
-        await context.abort(grpc_status(error), details, trailing_metadata(error, details))
+        folder = self.node.pond.folder
+        details = details_of(error, folder)
+        await context.abort(grpc_status(error), details, trailing_metadata(error, details, folder))
 
     def _let_in(self, call: Call[Any], context: _Context) -> None:
         """Find out who calls, and count the call towards the limit of the token.

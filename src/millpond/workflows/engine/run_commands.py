@@ -88,7 +88,8 @@ def run_workflow(work: Work, request: RunWfRequest) -> WfRun:
         raise Invalid("runs nested too deep", kind="run_depth", limit=RUN_DEPTH_MAX)
     _check_parent(work, spec, request)
     if work.rows.get(WfRun, (run_path(name),)) is not None:
-        raise AlreadyExists(f"WfRun with id {name.id} already exists!", kind="workflow_run", run=run_path(name))
+        raise AlreadyExists(f"WfRun with id {name.id} already exists!", kind="workflow_run", run=run_path(name),
+                            hint="give another id, or go on with the run that is there")  # fmt: skip
     check_start(spec, request.variables)
     run = Run(work, WfRun(id=name, wf_spec_id=spec.id, status=LHStatus.RUNNING, start_time=work.instant()), spec)
     try:
@@ -159,7 +160,8 @@ def rescue_thread(work: Work, request: RescueThreadRunRequest) -> WfRun:
     thread = thread_of(run, request.thread_run_number)
     if thread.status != LHStatus.ERROR:
         status = LHStatus.Name(thread.status)
-        raise Conflict("the thread is not in ERROR", kind="failed_precondition", thread=thread.number, status=status)
+        raise Conflict("the thread is not in ERROR", kind="failed_precondition", thread=thread.number, status=status,
+                       hint="a run that was stopped is resumed; only threads in ERROR are rescued")  # fmt: skip
     parent = run.threads.get(thread.parent_thread_id) if thread.HasField("parent_thread_id") else None
     if parent is not None and (thread.number in parent.handled_failed_children or parent.status == LHStatus.COMPLETED):
         raise Conflict("the failure was handled by the parent", kind="failed_precondition", thread=thread.number)

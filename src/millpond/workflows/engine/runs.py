@@ -132,9 +132,11 @@ def existing(work: Work, path: str, thread: int = 0) -> Run:
     """
     run = load(work, path)
     if run is None:
-        raise NotFound("no run with this id", kind="workflow_run", run=path)
+        raise NotFound("no run with this id", kind="workflow_run", run=path,
+                       hint="a child is named behind the runs above it: a_b")  # fmt: skip
     if thread not in run.threads and thread not in run.queue and 0 <= thread <= run.row.greatest_threadrun_number:
         raise Conflict("the thread is archived", kind="failed_precondition", run=path, thread=thread)
     if thread not in run.threads and thread not in run.queue:
-        raise Invalid("no thread with this number", kind="workflow_thread", run=path, thread=thread)
+        raise Invalid("no thread with this number", kind="workflow_thread", run=path, thread=thread,
+                      hint=f"its threads are 0 to {run.row.greatest_threadrun_number}")  # fmt: skip
     return run

@@ -7,7 +7,9 @@ from typing import Any
 
 from littlehorse.model import VariableType, VariableValue, WfRunVariableAccessLevel, WfSpec
 
+from millpond.errors import Invalid
 from millpond.json_forms import FormError, parse_list
+from millpond.workflows.engine.failures import NodeFailed
 from millpond.workflows.engine.pipeline_starts import NAME_OF_SECRET, PARAMETERS, parameters_in
 from millpond.workflows.engine.values.conversions import is_null, plain, type_name, type_of_def, value_of
 
@@ -49,8 +51,13 @@ def inputs_of(spec: WfSpec, texts: Mapping[str, str]) -> dict[str, VariableValue
 
 
 def value_in(text: str, kind: int | None) -> VariableValue:
-    """The value that a text stands for, as an input of this type."""
+    """The value that a text stands for, as an input of this type.
+
+    Raises: `Invalid` for one that is too large.
+    """
     try:
         return value_of(text if kind == VariableType.STR else parse_list(f"[{text}]")[0])
     except (FormError, IndexError):
         return value_of(text)
+    except NodeFailed as failed:
+        raise Invalid(failed.message, kind="workflow_inputs") from None

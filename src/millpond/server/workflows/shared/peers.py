@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 import grpc
 from grpc import StatusCode
 
+from millpond.client.wire_errors import KIND_KEY, from_grpc
 from millpond.errors import MillpondError, Unavailable, Uncertain
-from millpond.server.rpc.status import KIND_KEY
-from millpond.statuses import class_of_grpc
 
 if TYPE_CHECKING:
     from millpond.settings import Settings
@@ -93,8 +92,8 @@ async def _ready(channel: grpc.aio.Channel, address: str) -> None:
 
 
 def _understood(error: grpc.aio.AioRpcError, address: str) -> MillpondError:
-    kind = dict(list(error.trailing_metadata() or ())).get(KIND_KEY)  # its own type is no Mapping for dict()
-    details = error.details() or error.code().name
+    metadata = dict(list(error.trailing_metadata() or ()))  # its own type is no Mapping for dict()
+    kind, details = metadata.get(KIND_KEY), error.details() or error.code().name
     if kind in (ELSEWHERE, _STOPPING):  # one that stops does nothing more: the partition comes to another one
         return Elsewhere(details)
     if error.code() in (StatusCode.UNAVAILABLE, StatusCode.CANCELLED, StatusCode.DEADLINE_EXCEEDED) and kind is None:
@@ -102,4 +101,4 @@ def _understood(error: grpc.aio.AioRpcError, address: str) -> MillpondError:
             "the connection to the partition's owner was lost", kind="command_moved", address=address,
             hint="look if it was done before you send it again",
         )  # fmt: skip
-    return class_of_grpc(error.code().name)(details, kind=str(kind or "workflows_peer"))
+    return from_grpc(address, metadata, error.code().name, details, "workflows_peer")

@@ -5,7 +5,7 @@ A thread or a node that a plan does not name goes on under its own name, where t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NoReturn
 
 from google.protobuf.empty_pb2 import Empty
@@ -20,9 +20,11 @@ from littlehorse.model import (
 
 from millpond.errors import Invalid
 from millpond.workflows.engine.keys import check_name, key_of
-from millpond.workflows.engine.work import Work, find_spec
+from millpond.workflows.engine.work import Work, find_spec, is_retired
 
 __all__ = ("delete_plan", "new_node_name", "new_thread_name", "planned", "put_plan")
+
+_NAMES_MAX = 20
 
 
 def put_plan(work: Work, request: PutWorkflowMigrationPlanRequest) -> WorkflowMigrationPlan:
@@ -46,7 +48,10 @@ def planned(work: Work, request: PutWorkflowMigrationPlanRequest) -> WorkflowMig
     old = work.rows.get(WfSpec, key_of(request.old_wfSpec))
     new = find_spec(work, request.old_wfSpec.name, request.major_version, request.revision)
     if old is None or new is None:
-        _fail(request, f"Couldn't find WfSpec {request.old_wfSpec.name[:80]}, or this version of it")
+        rows = work.rows.list(WfSpec, (request.old_wfSpec.name,))
+        versions = [f"{row.id.major_version}.{row.id.revision}" for row in rows if not is_retired(row)]
+        hint = _one_of(versions) if versions else None
+        _fail(request, f"Couldn't find WfSpec {request.old_wfSpec.name[:80]}, or this version of it", hint)
     plan = WorkflowMigrationPlan(
         workflow_migration_plan_id=WorkflowMigrationPlanId(name=request.name),
         created_at=work.instant(),
@@ -57,7 +62,9 @@ def planned(work: Work, request: PutWorkflowMigrationPlanRequest) -> WorkflowMig
     for name in sorted(request.thread_migrations):
         thread = request.thread_migrations[name]
         if name not in old.thread_specs or thread.new_thread_name not in new.thread_specs:
-            _fail(request, "a thread of the plan does not exist", thread=name, new_thread=thread.new_thread_name)
+            threads = (new if name in old.thread_specs else old).thread_specs
+            _fail(request, "a thread of the plan does not exist", _one_of(threads), thread=name,
+                  new_thread=thread.new_thread_name)  # fmt: skip
         _check_nodes(request, old, new, name, thread.new_thread_name, thread.node_migrations)
         plan.thread_migrations[name].new_thread_name = thread.new_thread_name
         for node in thread.node_migrations:
@@ -76,11 +83,21 @@ def _check_nodes(
     for name in sorted(nodes):
         other = nodes[name].new_node_name
         if name not in old.thread_specs[thread].nodes or other not in new.thread_specs[new_thread].nodes:
-            _fail(request, "a node of the plan does not exist", thread=thread, node=name, new_node=other)
+            theirs = old.thread_specs[thread].nodes
+            theirs = new.thread_specs[new_thread].nodes if name in theirs else theirs
+            _fail(request, "a node of the plan does not exist", _one_of(theirs), thread=thread, node=name,
+                  new_node=other)  # fmt: skip
 
 
-def _fail(request: PutWorkflowMigrationPlanRequest, problem: str, **values: object) -> NoReturn:
-    raise Invalid(problem, kind="migration_plan", hint=None, plan=request.name, **values)
+def _one_of(names: Iterable[str]) -> str:
+    listed = sorted(names)
+    return f"there are: {', '.join(listed[:_NAMES_MAX])}{', …' if len(listed) > _NAMES_MAX else ''}"
+
+
+def _fail(
+    request: PutWorkflowMigrationPlanRequest, problem: str, hint: str | None = None, **values: object
+) -> NoReturn:
+    raise Invalid(problem, kind="migration_plan", hint=hint, plan=request.name, **values)
 
 
 def delete_plan(work: Work, request: DeleteWorkflowMigrationPlanRequest) -> Empty:
