@@ -133,7 +133,7 @@ REPEATED: dict[str, Callable[[Nodes], object]] = {
     "catalogue.create, exist_ok": lambda nodes: RemoteCatalogue(nodes, nodes.clock).create({}, exist_ok=True),
     "catalogue.alter": lambda nodes: RemoteCatalogue(nodes, nodes.clock).alter("m", {"condense": "1d"}),
     "events.settings.put": lambda nodes: events(nodes).settings._put(AgeRule("q")),
-    "map.retain": lambda nodes: aggregate(nodes).retain("2020-01-01"),
+    "map.retain": lambda nodes: aggregate(nodes).retain("2020-01-01T00:00Z"),
     "parts.retry": lambda nodes: RemoteParts(nodes).retry(),
     "repository.set": lambda nodes: repository(nodes).set(Retention()),
     "repository.clear": lambda nodes: repository(nodes).clear(Retention),
