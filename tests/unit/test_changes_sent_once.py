@@ -5,7 +5,8 @@ from __future__ import annotations
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -14,6 +15,7 @@ import urllib3
 from millpond.client.catalogue import RemoteCatalogue
 from millpond.client.connections import Broken, breaking
 from millpond.client.events import RemoteEvents
+from millpond.client.map import RemoteMap
 from millpond.client.parts import RemoteParts
 from millpond.client.transport import Connection, Nodes
 from millpond.client.versions.api import VersionsApi
@@ -21,6 +23,9 @@ from millpond.client.versions.repositories import RemoteRepositories
 from millpond.client.versions.repository import RemoteRepository
 from millpond.clock import ManualClock
 from millpond.errors import Unavailable, Uncertain
+from millpond.events.ages import AgeRule
+from millpond.maps.model.aggregate_fields import aggregated_type
+from millpond.maps.model.definition import Kind, MapDefinition, Store
 from millpond.settings import load_settings
 from millpond.versions.objects.entries import Entry
 from millpond.versions.repository_context import RepositoryRecord, Retention
@@ -78,10 +83,26 @@ def staging(nodes: Nodes) -> Any:
     return repository(nodes).branch("main").staging
 
 
+def aggregate(nodes: Nodes) -> RemoteMap:
+    value, aggregation = aggregated_type("n long count", "1 hour", None)
+    definition = MapDefinition(
+        name="m", kind=Kind.AGGREGATE, incarnation="1", value=value, store=Store.LAYERS, aggregation=aggregation
+    )
+    return RemoteMap(definition, cast("Any", SimpleNamespace(nodes=nodes)), cast("Any", None))
+
+
 ENTRY = Entry("p", "a")
 ONCE: dict[str, Callable[[Nodes], object]] = {
     "events.append": lambda nodes: events(nodes).append("q", "j", [b"x"]),
     "catalogue.create": lambda nodes: RemoteCatalogue(nodes, nodes.clock).create({"name": "m"}, exist_ok=False),
+    "catalogue.alter, fields": lambda nodes: RemoteCatalogue(nodes, nodes.clock).alter("m", {"rename": {"a": "b"}}),
+    "catalogue.copy": lambda nodes: RemoteCatalogue(nodes, nodes.clock).copy("m", "n"),
+    "catalogue.rename": lambda nodes: RemoteCatalogue(nodes, nodes.clock).rename("m", "n"),
+    "map.delete": lambda nodes: aggregate(nodes).delete("key = 'a'"),
+    "alerts.add": lambda nodes: aggregate(nodes).alerts.add("n > 1", name="many"),
+    "alerts.remove": lambda nodes: aggregate(nodes).alerts.remove("many"),
+    "events.settings.drop": lambda nodes: events(nodes).settings._drop("q", None),
+    "events.delete": lambda nodes: events(nodes).delete("q", "j"),
     "catalogue.drop": lambda nodes: RemoteCatalogue(nodes, nodes.clock).drop("m"),
     "repositories.create": lambda nodes: RemoteRepositories(connection(nodes)).create("r"),
     "repositories.delete": lambda nodes: RemoteRepositories(connection(nodes)).delete("r"),
@@ -110,7 +131,9 @@ REPEATED: dict[str, Callable[[Nodes], object]] = {
     "events.compress": lambda nodes: events(nodes).compress(),
     "events.expire": lambda nodes: events(nodes).expire(),
     "catalogue.create, exist_ok": lambda nodes: RemoteCatalogue(nodes, nodes.clock).create({}, exist_ok=True),
-    "catalogue.alter": lambda nodes: RemoteCatalogue(nodes, nodes.clock).alter("m", {}),
+    "catalogue.alter": lambda nodes: RemoteCatalogue(nodes, nodes.clock).alter("m", {"condense": "1d"}),
+    "events.settings.put": lambda nodes: events(nodes).settings._put(AgeRule("q")),
+    "map.retain": lambda nodes: aggregate(nodes).retain("2020-01-01T00:00Z"),
     "parts.retry": lambda nodes: RemoteParts(nodes).retry(),
     "repository.set": lambda nodes: repository(nodes).set(Retention()),
     "repository.clear": lambda nodes: repository(nodes).clear(Retention),

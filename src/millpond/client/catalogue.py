@@ -11,6 +11,7 @@ from millpond.client.transport import Nodes
 from millpond.clock import Clock
 from millpond.errors import Invalid, NotFound, Unavailable
 from millpond.maps.model.definition import MapDefinition, check_name
+from millpond.maps.model.field_changes import CHANGES
 
 __all__ = ("RemoteCatalogue", "map_path")
 
@@ -40,7 +41,9 @@ class RemoteCatalogue:
 
         Raises: `Invalid`; `NotFound`.
         """
-        return definition_of(self._change("PATCH", map_path(name), settings, repeatable=True))
+        # A field that was renamed is not there to be renamed again.
+        repeatable = settings.keys().isdisjoint(CHANGES)
+        return definition_of(self._change("PATCH", map_path(name), settings, repeatable=repeatable))
 
     def copy(self, name: str, new: str) -> MapDefinition:
         """Copy a layered map under a new name.

@@ -41,6 +41,5 @@ class RemoteAges(AgeSettings):
         self._change("DELETE", query={"queue": queue} | ({} if job_set is None else {"job_set": job_set}))
 
     def _change(self, method: str, **about: Any) -> None:
-        self._nodes.on_primary(
-            lambda node: node.request(method, _PATH, repeatable=True, **about), repeatable=True
-        )  # fmt: skip
+        again = method == "PUT"  # what was removed is not there to be removed again
+        self._nodes.on_primary(lambda node: node.request(method, _PATH, repeatable=again, **about), repeatable=again)

@@ -215,15 +215,13 @@ class RemoteMap(MapFace, MapOperations):
     def delete(self, where: Where, *, now: bool = False) -> DeleteReport:
         """Delete the rows for which a condition holds, on every node; `now` purges them from the files of the primary.
 
-        Raises: as `Map.delete`.
+        Raises: as `Map.delete`; `Uncertain` when the answer is lost: done again, it would delete what came meanwhile.
         """
         body = {"where": condition_text(self.definition, where), "now": now}
         headers, path = incarnation_headers(self.definition), f"/v1/maps/{self.name}/rows/delete"
         response = self._of_same_map(
             lambda: self.loading.nodes.on_primary(
-                lambda node: node.request(
-                    "POST", path, json=body, headers=headers, timeout=LARGE_SECONDS_MAX, repeatable=True
-                )
+                lambda node: node.request("POST", path, json=body, headers=headers, timeout=LARGE_SECONDS_MAX)
             )
         )
         self.loading.changed(self.name)
