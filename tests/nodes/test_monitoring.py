@@ -112,7 +112,7 @@ def test_alerts_and_panels_query_what_a_node_shows(node: Served, prometheus: Pro
     shown += "# TYPE millpond_backup_age_seconds gauge"  # where the setting `backups` names a place
     known = set(re.findall(r"^# TYPE (\S+)", shown, re.MULTILINE))
     text = (RULES / "alerts.yml").read_text() + " ".join(dashboard_queries())
-    for name in set(re.findall(r"\bmillpond_\w+", text)):
+    for name in set(re.findall(r"\b(?:millpond|process)_\w+", text)):
         assert {name, name.removesuffix("_bucket"), name.removesuffix("_total")} & known, name
 
 
