@@ -386,8 +386,8 @@ def test_the_page_of_a_node_tells_of_the_others(serve: Callable[..., Served]) ->
                         for port, url in zip(ports, urls, strict=True))  # fmt: skip
 
     def other(node: Served) -> Any:
-        [told] = Visitor(node).data("/console/jobs")["others"]
-        return told
+        [row] = Visitor(node).data("/console/jobs")["others"]
+        return row
 
     primary.until(lambda: other(primary)["sound"])
     replica.until(lambda: other(replica)["sound"])
