@@ -339,10 +339,12 @@ def test_a_token_changes_the_branches_that_it_may_write(serve: Callable[..., Ser
     node = serve(server_tokens=TOKENS)
     node.pond.repositories.create("flights")
     fixer, base = Visitor(node, "fixer"), "/console/versions/flights"
-    assert {form.rpartition("/")[2] for form in fixer.forms(base)} == {"branch", "commit", "merge"}
-    went_to(fixer.press(base, f"{base}/branch", name="fix-1"))
+    assert {form.rpartition("/")[2] for form in fixer.forms(base)} == {"branch", "merge"}
+    own = went_to(fixer.press(base, f"{base}/branch", name="fix-1"))
+    assert {form.rpartition("/")[2] for form in fixer.forms(own)} == {"branch", "commit", "merge", "unbranch"}
     assert fixer.press(base, f"{base}/branch", name="other").status == 403
-    assert fixer.press(base, f"{base}/commit", message="x").status == 403
+    secret = fixer.forms(base)[f"{base}/merge"]["secret"]
+    assert fixer.send(f"{base}/commit", {"secret": secret, "branch": "main", "message": "x"}).status == 403
     assert fixer.press(base, f"{base}/merge", into="main").status == 403
     assert Visitor(node, "reader").forms(base) == {}
 
