@@ -25,6 +25,11 @@ pytestmark = pytest.mark.sample(6, of="file")
 
 THEMES = ("light", "dark")
 WIDTHS = (2_560, 1_280, 375)
+DROPPED = """([name, text]) => {
+  const dropped = new DataTransfer();
+  dropped.items.add(new File([text], name));
+  return dropped;
+}"""
 
 
 @pytest.fixture(scope="module")
@@ -152,8 +157,12 @@ def test_a_file_is_dropped_looked_at_and_published(
     with window(browser, node, 375, "dark", scripts=scripts) as shown:
         page = shown.page
         page.goto("/console/maps/ours")
-        page.get_by_label("drop it here").set_input_files(file)
-        page.get_by_role("button", name="Load on a branch").click()
+        if scripts:
+            dropped = page.evaluate_handle(DROPPED, [file.name, file.read_text(encoding="utf-8")])
+            page.get_by_role("heading", level=1).dispatch_event("drop", {"dataTransfer": dropped})
+        else:
+            page.get_by_label("drop it on the page").set_input_files(file)
+            page.get_by_role("button", name="Load on a branch").click()
         expect(page.get_by_role("cell", name=SCRIPT)).to_be_visible()
         assert node.pond.map("ours").get(SCRIPT) == 1.0
         assert not scripts or shown.faults == []

@@ -19,6 +19,7 @@ from millpond.nodes.tokens import hash_token
 from millpond.server.console.actions import ACTIONS, COOKIE
 from millpond.server.routes.table import On
 from tests.nodes.conftest import BEGIN, Served
+from tests.ports import free_ports
 
 RIGHTS = {
     "owner": {"admin": ["*"]}, "reader": {"read": ["*"]}, "loader": {"write": ["ours"], "read": ["theirs"]},
@@ -368,10 +369,12 @@ def test_a_token_changes_the_branches_that_it_may_write(serve: Callable[..., Ser
     node = serve(server_tokens=TOKENS)
     node.pond.repositories.create("flights")
     fixer, base = Visitor(node, "fixer"), "/console/versions/flights"
-    assert {form.rpartition("/")[2] for form in fixer.forms(base)} == {"branch", "commit", "merge"}
-    went_to(fixer.press(base, f"{base}/branch", name="fix-1"))
+    assert {form.rpartition("/")[2] for form in fixer.forms(base)} == {"branch", "merge"}
+    own = went_to(fixer.press(base, f"{base}/branch", name="fix-1"))
+    assert {form.rpartition("/")[2] for form in fixer.forms(own)} == {"branch", "commit", "merge", "unbranch"}
     assert fixer.press(base, f"{base}/branch", name="other").status == 403
-    assert fixer.press(base, f"{base}/commit", message="x").status == 403
+    secret = fixer.forms(base)[f"{base}/merge"]["secret"]
+    assert fixer.send(f"{base}/commit", {"secret": secret, "branch": "main", "message": "x"}).status == 403
     assert fixer.press(base, f"{base}/merge", into="main").status == 403
     assert Visitor(node, "reader").forms(base) == {}
 
@@ -406,6 +409,25 @@ def test_jobs_are_run_paused_and_resumed_and_a_node_drained_and_repaired(serve: 
     repaired = owner.press(page, f"{page}/repair")
     assert repaired.status in (303, 400, 409), repaired.data
     assert Visitor(node, "reader").forms(page) == {}
+
+
+def test_the_page_of_a_node_tells_of_the_others(serve: Callable[..., Served]) -> None:
+    ports = free_ports(2)
+    urls = [f"http://127.0.0.1:{port}" for port in ports]
+    primary, replica = (serve(server_port=port, server_url=url, nodes_urls=urls)
+                        for port, url in zip(ports, urls, strict=True))  # fmt: skip
+
+    def other(node: Served) -> Any:
+        [row] = Visitor(node).data("/console/jobs")["others"]
+        return row
+
+    primary.until(lambda: other(primary)["sound"])
+    replica.until(lambda: other(replica)["sound"])
+    assert (other(primary)["url"], other(primary)["role"], other(replica)["role"]) == (urls[1], "replica", "primary")
+    assert f'href="{urls[1]}/console/jobs"'.encode() in primary.get("/console/jobs").body
+    replica.close()
+    primary.until(lambda: other(primary)["error"] is not None)
+    assert b"last heard" in primary.get("/console/jobs").body
 
 
 def test_days_of_events_are_compressed_and_dropped_by_forms(serve: Callable[..., Served]) -> None:

@@ -1,4 +1,4 @@
-// Keys: "/" finds, "g" and a letter goes to a page. A slider sets the time beside it. A page that is open says when its node is gone.
+// Keys: "/" finds, "g" and a letter goes to a page. A slider sets the time beside it. A file that is dropped anywhere is sent. A page that is open says when its node is gone.
 // All pages work without this file.
 "use strict";
 (() => {
@@ -20,6 +20,16 @@
     slider.value = Date.parse(text.value) || slider.max;
     slider.addEventListener("input", () => { text.value = new Date(Number(slider.value)).toISOString(); });
     slider.addEventListener("change", () => slider.form.requestSubmit());
+  }
+  const file = document.querySelector("input[type=file]");
+  for (const name of file ? ["dragover", "drop"] : []) {
+    document.addEventListener(name, (event) => {
+      if (!event.dataTransfer.types.includes("Files")) return;
+      event.preventDefault();  // or the browser leaves the page for the file
+      if (name === "dragover" || event.dataTransfer.files.length !== 1) return;
+      file.files = event.dataTransfer.files;
+      file.form.requestSubmit();
+    });
   }
   const says = (lost) => () => { document.getElementById("lost").hidden = !lost; };
   for (const name of ["sendError", "sseError"]) document.addEventListener(`htmx:${name}`, says(true));

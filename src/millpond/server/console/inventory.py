@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -108,7 +108,7 @@ def _add_jobs(router: Routes, node: Node) -> None:
         """Its own work, the nodes of its pond, parts that are not merged; settings, tokens and what was changed."""
         values = {
             "actions": actions_of(caller, On.POND), "draining": node.drain.active, "repair": node.repairs.status(),
-            "node": node.facts(), "jobs": plain(node.scheduler.status()),
+            "node": node.facts(), "others": list(_others(node)), "jobs": plain(node.scheduler.status()),
             "parts": [
                 plain(part) for part in islice(
                     (part for part in node.pond.parts.list() if part.state != "retained"), PAGE_ROWS
@@ -121,6 +121,19 @@ def _add_jobs(router: Routes, node: Node) -> None:
         shown["tokens"] = [_token(own) for own in node.tokens.listed()] if owner else []
         shown["audit"] = node.audit.newest(PAGE_ROWS) if owner else []
         return answered(request, "jobs", shown)
+
+
+def _others(node: Node) -> Iterator[dict[str, Any]]:
+    """The other nodes of the pond, each with its last word, or the reason why it does not answer."""
+    survey, members = node.follower.survey, node.follower.members
+    for url in (url for url in members.urls if url != node.url):
+        heard, failure = survey.heard(url), survey.failures.get(url)
+        ago = None if heard is None else round(1000 * (node.clock.monotonic() - heard.at))
+        yield {
+            "url": url, "role": "primary" if url == members.primary else "replica", "heard_ms_ago": ago,
+            "position": heard and heard.status.position, "behind": heard and heard.behind,
+            "sound": heard and heard.status.sound, "error": failure and failure.message,
+        }  # fmt: skip
 
 
 def _token(own: TokenSetting) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from millpond.refs.face import POND
 from millpond.server.console.actions import actions_of
 from millpond.server.console.pages import PAGE_ROWS, answered, pages
 from millpond.server.console.tables import shown_rows
+from millpond.server.lakefs.access import may
 from millpond.server.lakefs.routes.repositories import readable_repositories
 from millpond.server.routes.table import SCAN_BYTES, On, read
 from millpond.versions.paging import CommonPrefix
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 __all__ = ("routes",)
 
 _PATHS = 200
+_OF_THE_BRANCH = ("commit", "unbranch")
+"""Actions on the branch that a page shows; others name one in their form."""
 
 
 def routes(node: Node) -> Routes:
@@ -71,6 +74,8 @@ def _add_lists(router: Routes, node: Node) -> None:
         }
         actions = [*actions_of(caller, On.BODY_BRANCH, record.name), *actions_of(caller, On.REPOSITORY, record.name)]
         is_branch = _is_branch(opened, ref)
+        if not (is_branch and may(caller, "write", record.name, ref)):
+            actions = [name for name in actions if name not in _OF_THE_BRANCH]
         uncommitted = _uncommitted(opened, ref) if is_branch else []
         values = {
             "actions": actions, "is_branch": is_branch, "uncommitted": uncommitted[:PAGE_ROWS],
