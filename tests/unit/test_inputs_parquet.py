@@ -16,7 +16,10 @@ from pyarrow import parquet
 import millpond
 from millpond.cli.enrich.event_files import EventFiles
 from millpond.errors import Invalid
-from millpond.maps.inputs.formats.files import find_files
+from millpond.maps.inputs.formats import columnar
+from millpond.maps.inputs.formats.files import Piece, find_files
+from millpond.maps.inputs.mapping import mapping_of
+from millpond.maps.model.new_map import new_map
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -135,3 +138,23 @@ def test_times_without_a_zone_need_one(pond: millpond.Pond, tmp_path: Path, writ
         pond.load_files(file, "m")
     pond.load_files(file, "m", zone="UTC")
     assert pond.map("m").get("JFK", at=NOON) == ROW
+
+
+def test_large_rows_come_few_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    few, once, bytes_max = 16, 300, 8_000
+    for name, value in (("ROWS_READ", few), ("BATCH_ROWS_MAX", once), ("BATCH_BYTES", bytes_max)):
+        monkeypatch.setattr(columnar, name, value)
+    definition = new_map("texts", "state", "string", "1" * 32, {})
+    ignoring = mapping_of(None, "ignore")
+    keys = [str(number) for number in range(1_000)]
+    for size, repeated in ((2, False), (100, False), (3_000, False), (100, True)):
+        values = [f"{0 if repeated else number:0{size}d}" for number in range(1_000)]
+        table = pa.table({"key": keys, "other": ["x" * 1_000] * 1_000, "value": values})
+        parquet.write_table(table, tmp_path / "a.parquet", row_group_size=450)
+        [file] = find_files([tmp_path / "a.parquet"])
+        batches = [arrived.rows for arrived in columnar.read_parquet(Piece(file), definition, ignoring)]
+        found = pa.Table.from_batches([batch for batch in batches if batch is not None])
+        assert found.to_pydict() == {"key": keys, "value": values}
+        assert max(batch.num_rows for batch in batches if batch is not None) <= once
+        assert max(batch.nbytes for batch in batches if batch is not None) <= bytes_max, (size, repeated)
+        assert len(batches) < 1_100 * (size + 12) // bytes_max * 2 + 5, "batches are as large as may be"

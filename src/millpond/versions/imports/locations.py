@@ -239,12 +239,9 @@ def read_table(source: Ranges, name: str, mtime: int) -> Generator[pa.RecordBatc
 def _opened(file: io.BufferedReader[SourceFile]) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     magic = file.peek(8)[:8]
     if magic[:4] == b"PAR1":
-        parquet = pq.ParquetFile(file)
-        # A reader of all groups holds pages of those that it has read: memory would grow with the table.
-        groups = range(parquet.num_row_groups)
-        return parquet.schema_arrow, (
-            batch for group in groups for batch in parquet.iter_batches(TABLE_ROWS, row_groups=[group])
-        )
+        # What is read ahead is held to the end: memory would grow with the groups of the table.
+        parquet = pq.ParquetFile(file, pre_buffer=False, buffer_size=_BUFFER_BYTES)
+        return parquet.schema_arrow, parquet.iter_batches(TABLE_ROWS)
     if magic[:6] == b"ARROW1":
         file.read(8)  # a stream follows
     stream = bounded_stream(file)
