@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -173,3 +174,9 @@ def test_columns_are_found_or_named(pond: Pond) -> None:
     assert doubled.load(upper.slice(0, 0)).rows == 0
     with pytest.raises(Invalid, match="does not do this"):
         made.load([row(1, 1.0, tail="x")], extra="add")
+
+
+def test_raw_rows_are_evaluated_without_a_folder(pond: Pond, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = pond.create_map("late", as_=LATE)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+    assert made.load([row(3, 10.0)]).rows == 1

@@ -60,7 +60,7 @@ def events_of(batch: pa.RecordBatch, definition: MapDefinition, columns: ColumnM
     columns_of = [pa.array(np.arange(batch.num_rows)), *(batch.column(source) for source in sources)]
     raw = pa.Table.from_arrays(columns_of, names=[ROW, *names])
     faults = Faults(batch.num_rows)
-    with connected({**LOCKED, "threads": 1}) as connection:
+    with connected({**LOCKED, "threads": 1, "temp_directory": ""}) as connection:  # it takes row by row: nothing spills
         connection.execute("set timezone = $1", [definition.aggregation.time_zone])
         evaluating = _Evaluating(connection, raw, definition, faults)
         tables = evaluating.rows(0, len(raw)) or evaluating.rows(0, 0)

@@ -49,6 +49,8 @@ __all__ = (
 
 KEYS_AT_ONCE = 1 << 16
 """About so many keys are compared at once."""
+BYTES_AT_ONCE = 16 << 20
+"""About so many bytes of rows that only one state has."""
 
 I64 = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -160,7 +162,7 @@ def check_alike(old: SnapshotManifest, new: SnapshotManifest) -> None:
 def changed_keys(
     objects: Objects, old: SnapshotManifest | None, new: SnapshotManifest | None, *, updates: bool = False
 ) -> Iterator[ChangedKeys]:
-    """The keys whose rows may differ, with their rows in both states, about `KEYS_AT_ONCE` at a time.
+    """The keys whose rows may differ, with their rows in both states, some at a time.
 
     `updates`: or whose update times may; the rows tell them, of states that keep them.
 
@@ -211,16 +213,16 @@ class _Walk:
         shown = (shown_layer(self.objects, self.either, layer, updates=self.updates) for layer in self.shared)
         readers = [ranges.open_index(self.objects, index, verify=True) for index in shown]
         pieces: list[list[pa.RecordBatch]] = [[] for _ in self.cursors]
-        rows = 0
+        rows = size = 0
         while live := unfinished(self.cursors):
             if self._skipped():
                 continue
             for number, batch in take_all(self.cursors, shared_bound(live)):
                 pieces[number].append(batch)
-                rows += batch.num_rows
-            if rows >= KEYS_AT_ONCE:
+                rows, size = rows + batch.num_rows, size + batch.nbytes
+            if rows >= KEYS_AT_ONCE or size >= BYTES_AT_ONCE:
                 yield self._changed(pieces, readers)
-                pieces, rows = [[] for _ in self.cursors], 0
+                pieces, rows, size = [[] for _ in self.cursors], 0, 0
         if rows:
             yield self._changed(pieces, readers)
 
