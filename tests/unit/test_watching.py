@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
@@ -181,9 +182,9 @@ def test_a_shared_read_that_began_before_an_append_delays_no_event(monkeypatch: 
         joined = asyncio.Event()
         shared = watching.read
 
-        async def reads(stream: StreamName, after: int, known: int = 0, mark: int = 0) -> Slice:
+        async def reads(*of: Any) -> Slice:
             joined.set()
-            return await shared(stream, after, known, mark)
+            return await shared(*of)
 
         monkeypatch.setattr(store, "read", held)
         early = asyncio.create_task(shared(stream, 0))
@@ -224,5 +225,30 @@ def test_a_shared_read_that_began_before_an_append_hides_nothing_from_who_reads_
         may_end.set()
         assert not (await early).events
         assert [event.payload for event in (await later).events] == [b"new"]
+
+    run(act)
+
+
+def test_a_token_reads_history_beside_all_those_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    go_on = threading.Event()
+
+    async def act(store: Counting, watching: Watching) -> None:
+        store.put(STREAMS[0], b"one")
+        read = store.read
+
+        def held(stream: StreamName, after: int = 0, *, bytes_max: int = 1 << 20) -> Page:
+            assert after == 0 or go_on.wait(30)
+            return read(stream, after, bytes_max=bytes_max)
+
+        monkeypatch.setattr(store, "read", held)
+        reads = [watching.read(STREAMS[0], after, share="many") for after in range(1, 9)]
+        many = [asyncio.create_task(read) for read in reads]
+        while len(watching._reading) < len(many):
+            await asyncio.sleep(0)
+        assert (await asyncio.wait_for(watching.read(STREAMS[0], 0, share="other"), 20)).events
+        with watching._watchers.watch(STREAMS[0], 0, in_thread=watching.reading_of("other")) as watch:
+            assert [event.payload for event in await watch.next_batch_async(20)] == [b"one"]
+        go_on.set()
+        await asyncio.gather(*many)
 
     run(act)

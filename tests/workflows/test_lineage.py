@@ -16,6 +16,7 @@ import millpond
 from millpond.errors import Invalid
 from millpond.lineage.columns import columns_of
 from millpond.pipelines.step_lineage import StepLineage
+from millpond.settings.load import in_words
 from tests.workflows.conftest import SECONDS
 from tests.workflows.heard import Heard
 from tests.workflows.run_events import columns_in, events_of
@@ -69,7 +70,7 @@ def test_a_load_is_a_run_and_without_a_target_nothing_is_done(
 def test_an_address_gets_events_and_one_that_is_gone_costs_a_warning(
     pond_folder: Path, heard: Heard, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    for url, posts in ((f"{heard.url}/201", 2), (f"{heard.url}/503", 3), ("http://127.0.0.1:1", 3)):
+    for url, posts in ((f"{heard.url}/201", 2), (f"{heard.url}/503", 3), ("http://ann:s3cret@127.0.0.1:1", 3)):
         monkeypatch.setenv("MILLPOND_LINEAGE_TARGET", url)
         with caplog.at_level(logging.WARNING), millpond.open(pond_folder / "pond") as pond:
             loaded(pond, 1.0)
@@ -77,6 +78,8 @@ def test_an_address_gets_events_and_one_that_is_gone_costs_a_warning(
         assert len(heard.posts) == posts
     assert [body["eventType"] for _, _, body in heard.posts] == ["START", "COMPLETE", "START"]
     assert sum("run events are dropped" in record.message for record in caplog.records) == 2
+    assert "ann" not in caplog.text and "s3cret" not in caplog.text
+    assert in_words("lineage.target", "http://ann:s3cret@h/a") == "http://***@h/a"
 
 
 def test_steps_of_a_pipeline_are_runs_with_columns_refs_and_commits(pond_folder: Path) -> None:

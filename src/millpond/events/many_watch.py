@@ -10,6 +10,7 @@ Invariants:
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
@@ -27,7 +28,7 @@ from millpond.events.watchers import EVENT_BYTES
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from millpond.events.watchers import Place, Watch, Watchers
+    from millpond.events.watchers import InThread, Place, Watch, Watchers
 
 __all__ = ("BATCH_BYTES", "STREAMS_MAX", "ManyWatch", "StreamEvent", "Streams", "places_of")
 
@@ -76,12 +77,13 @@ class ManyWatch(WaitingBatches[StreamEvent]):
     """
 
     def __init__(
-        self, watchers: Watchers, places: Mapping[StreamName, int], matching: EventFilter = ALL, *, follow: bool = True
-    ) -> None:
+        self, watchers: Watchers, places: Mapping[StreamName, int], matching: EventFilter = ALL, *,
+        follow: bool = True, in_thread: InThread = asyncio.to_thread,
+    ) -> None:  # fmt: skip
         super().__init__(watchers)
         with ExitStack() as begun:
             self._watches = {
-                stream: begun.enter_context(watchers.watch(stream, after, matching, follow=follow))
+                stream: begun.enter_context(watchers.watch(stream, after, matching, follow=follow, in_thread=in_thread))
                 for stream, after in places.items()
             }
             self._open = begun.pop_all()

@@ -23,7 +23,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import accumulate
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from millpond.errors import Closed, MillpondError, Unavailable
 from millpond.events.codec import size_of
@@ -34,11 +34,13 @@ from millpond.events.waiting import WaitingBatches
 from millpond.kernel.worker import begin_thread
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from millpond.clock import Clock
     from millpond.events.names import StreamName
     from millpond.events.protocol import StreamStore
 
-__all__ = ("EVENT_BYTES", "FETCH_BYTES", "WATCHERS_MAX", "Watch", "Watchers")
+__all__ = ("EVENT_BYTES", "FETCH_BYTES", "WATCHERS_MAX", "InThread", "Watch", "Watchers")
 
 WATCHERS_MAX = 10_000
 RINGS_BYTES = 64 * 1024 * 1024
@@ -52,6 +54,8 @@ SHARE_BYTES_MAX = 8 * 1024 * 1024
 """More than a page: of few watches, none is cut."""
 EVENT_BYTES = 200
 """The memory of an event besides its payload and headers, about."""
+InThread: TypeAlias = "Callable[[Callable[[], Page]], Awaitable[Page]]"
+"""Reads a page in a thread, for a watch in an event loop."""
 _RETRY_SECONDS = 1.0
 _NUMBER = attrgetter("number")
 
@@ -117,7 +121,8 @@ class Watchers:
         return min(HELD_BYTES // max(self._count, 1), SHARE_BYTES_MAX)
 
     def watch(
-        self, stream: StreamName, after: int, matching: EventFilter = ALL, *, follow: bool = True
+        self, stream: StreamName, after: int, matching: EventFilter = ALL, *, follow: bool = True,
+        in_thread: InThread = asyncio.to_thread,
     ) -> Watch:  # fmt: skip
         """A watch of a stream from behind an id, of the events that match; one that ends at the newest does not follow.
 
@@ -133,7 +138,7 @@ class Watchers:
                     hint="close one, or watch through another node",
                 )  # fmt: skip
             self._count += follow
-        return Watch(self, self._store, stream, after, matching, follow=follow)
+        return Watch(self, self._store, stream, after, matching, follow=follow, in_thread=in_thread)
 
     def close(self) -> None:
         """End all watches: they raise `Closed`."""
@@ -294,9 +299,10 @@ class Watch(WaitingBatches[Event]):
 
     def __init__(
         self, watchers: Watchers, store: StreamStore, stream: StreamName, after: int, matching: EventFilter, *,
-        follow: bool,
+        follow: bool, in_thread: InThread,
     ) -> None:  # fmt: skip
         super().__init__(watchers)
+        self._in_thread = in_thread
         self._store, self.stream, self._matching = store, stream, matching
         self._place, self._follow = after, follow
         self._tail: _Tail | None = None
@@ -343,7 +349,7 @@ class Watch(WaitingBatches[Event]):
         events = self._taken()
         if events is not None or not self._behind():
             return events or []
-        return self._accepted(await asyncio.to_thread(self._fetch))
+        return self._accepted(await self._in_thread(self._fetch))
 
     def go_back(self, number: int) -> None:
         """Go back to where the watch was: what it gave since then was not delivered, and comes again."""

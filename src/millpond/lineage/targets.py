@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from millpond.error_values import shown_address
 from millpond.json_forms import to_json
 
 if TYPE_CHECKING:
@@ -40,7 +41,8 @@ class Lineage:
             (self._post if self._target.startswith(("http://", "https://")) else self._append)(to_json(event))
         except Exception as error:  # whatever it is, the work goes on
             self._silent_until[self._target] = self.clock.monotonic() + _PAUSE_SECONDS
-            _LOG.warning("run events are dropped for %g s. target=%s reason=%s", _PAUSE_SECONDS, self._target, error)
+            target = shown_address(self._target) if "://" in self._target else self._target
+            _LOG.warning("run events are dropped for %g s. target=%s reason=%s", _PAUSE_SECONDS, target, error)
 
     def _append(self, line: bytes) -> None:
         path = Path(self._target)

@@ -198,7 +198,7 @@ def _refused(error: ValidationError, origins: Mapping[str, str]) -> Invalid:
 
 
 def _without_secrets(value: object) -> object:
-    """A value that was refused, as an error shows it: addresses without their passwords."""
+    """A value as people are shown it: addresses without their passwords."""
     if isinstance(value, list | tuple):
         return [_without_secrets(piece) for piece in value]
     if isinstance(value, str) and "://" in value:
@@ -219,4 +219,4 @@ def in_words(name: str, value: Any) -> Any:
         return {job: duration_in_words(every) for job, every in value}
     if name == "server.tokens":
         return [{"name": token.name, "sha256": _MASK, "rights": token.rights} for token in value]
-    return list(value) if isinstance(value, tuple) else value
+    return _without_secrets(list(value) if isinstance(value, tuple) else value)

@@ -137,7 +137,7 @@ async def messages(
 async def _stored(means: Means, place: Place, forms: Forms) -> AsyncGenerator[list[bytes], None]:
     after = place.after
     while after < place.last_id:
-        piece = await means.watching.read(place.stream, after, place.last_id, place.mark)
+        piece = await means.watching.read(place.stream, after, place.last_id, place.mark, place.share)
         if piece.gap and forms.marker is not None:
             yield [forms.marker(format_id(after), pb.Marker.GAP)]
         yield piece.encoded(forms.encode)
@@ -148,7 +148,8 @@ async def _stored(means: Means, place: Place, forms: Forms) -> AsyncGenerator[li
 
 async def _live(means: Means, place: Place, forms: Forms) -> AsyncGenerator[list[bytes], None]:
     after = place.after
-    async with aclosing(means.watching.slices(place.stream, after, place.last_id, place.mark)) as slices:
+    watching = means.watching.slices(place.stream, after, place.last_id, place.mark, place.share)
+    async with aclosing(watching) as slices:
         async for piece in slices:
             if forms.marker is not None:
                 yield [forms.marker(format_id(after), which) for which in _markers(piece)]

@@ -10,7 +10,7 @@ Invariants:
 * a watcher gets exactly the events after its id, in order, each once: slices are what the store has, and never change;
 * a read that is shared may have begun earlier; its answer that there is nothing does not count against a known id;
 * at most `watchers_max` watchers, shared between tokens as `server/shares.py` says; at most `READS_MAX` reads of
-  history at once; slices of at most `HELD_BYTES_MAX` are held, besides those that are being sent;
+  history at once, by turns of tokens; slices of at most `HELD_BYTES_MAX` are held, besides those that are being sent;
 * when the watching is closed, or the store fails, each watcher gets the error.
 """
 
@@ -21,21 +21,21 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
-
-from anyio.to_thread import run_sync
 
 from millpond.errors import Closed, MillpondError, Unavailable
 from millpond.events.ids import parse_id
 from millpond.events.watchers import EVENT_BYTES, FETCH_BYTES
 from millpond.kernel.cache import Cache
 from millpond.server.shares import Shares
+from millpond.server.thread_limits import FairThreads
 
 if TYPE_CHECKING:
     from millpond.events.event import Event
     from millpond.events.names import StreamName
     from millpond.events.protocol import StreamStore
-    from millpond.events.watchers import Watch, Watchers
+    from millpond.events.watchers import InThread, Watch, Watchers
 
 __all__ = ("ALIVE_SECONDS", "GRPC", "HELD_BYTES_MAX", "HTTP", "READS_MAX", "SLICE_BYTES", "Encode", "Slice", "Watching")
 
@@ -83,8 +83,15 @@ class Watching:
         """The streams that are watched, by protocol: one for each watcher of a stream."""
         self._slices: Cache[tuple[StreamName, int, int], Slice] = Cache(HELD_BYTES_MAX, lambda held: held.size)
         self._reading: dict[tuple[StreamName, int, int], asyncio.Task[Slice]] = {}
-        self._reads = asyncio.Semaphore(READS_MAX)
+        self._threads = FairThreads(READS_MAX)
         self._closed: MillpondError | None = None
+
+    def reading_of(self, name: str | None) -> InThread:
+        """The threads that read history, for a watcher with the token of this name: they take turns.
+
+        A page that is read is sent on before the next turn, so few pages wait for the event loop, or hold it.
+        """
+        return partial(self._threads.run, name)
 
     def check_room(self, name: str | None) -> None:
         """Insist that one more watcher may enter, before anything is answered.
@@ -121,12 +128,12 @@ class Watching:
         self._watchers.close()
 
     async def slices(
-        self, stream: StreamName, after: int, seen: int = 0, mark: int = 0
+        self, stream: StreamName, after: int, seen: int = 0, mark: int = 0, share: str | None = None
     ) -> AsyncGenerator[Slice | None, None]:
         """The events after an id, for ever; None when there was nothing for `ALIVE_SECONDS`.
 
         `known` is the last id that the stream is known to have. Readers share slices with those that have the same
-        `mark`, which is another one after a deletion.
+        `mark`, which is another one after a deletion. `share` is the name by which they take turns.
 
         A slice without events says that everything stored was sent; it comes once.
 
@@ -134,20 +141,20 @@ class Watching:
             Unavailable: the node is stopping, or the storage is out of reach.
             Corrupt: what is stored is damaged.
         """
-        while (piece := await self.read(stream, after, seen, mark)).events:
+        while (piece := await self.read(stream, after, seen, mark, share)).events:
             yield piece
             after = piece.after
         yield piece
         try:
-            with self._watchers.watch(stream, piece.after) as watch:
-                async with aclosing(self._live(watch, stream, piece.after, mark)) as live:
+            with self._watchers.watch(stream, piece.after, in_thread=self.reading_of(share)) as watch:
+                async with aclosing(self._live(watch, stream, piece.after, mark, share)) as live:
                     async for coming in live:
                         yield coming
         except Closed as error:
             raise self._closed or error from error
 
     async def _live(
-        self, watch: Watch, stream: StreamName, after: int, mark: int
+        self, watch: Watch, stream: StreamName, after: int, mark: int, share: str | None
     ) -> AsyncGenerator[Slice | None, None]:
         while True:
             caught_up, gaps, before = watch.caught_up, watch.gaps, parse_id(watch.after)
@@ -159,24 +166,26 @@ class Watching:
                 yield None
             # Only the place is held while a slice is sent: a client that is slow holds no more than that.
             while after < place:
-                piece = await self.read(stream, after, place, mark)
+                piece = await self.read(stream, after, place, mark, share)
                 after = max(piece.after, after)
                 if not piece.events and not piece.gap:
                     break
                 yield piece
 
-    async def read(self, stream: StreamName, after: int, seen: int = 0, mark: int = 0) -> Slice:
+    async def read(
+        self, stream: StreamName, after: int, seen: int = 0, mark: int = 0, share: str | None = None
+    ) -> Slice:
         """The slice after an id; one without events at the end of the stream, which is not before the `known` id.
 
         Raises: as `StreamStore.read`; `Unavailable` when the node is stopping.
         """
-        piece = await self._shared(stream, after, mark)
+        piece = await self._shared(stream, after, mark, share)
         if not piece.events and piece.after < seen:
             # The read may have begun before these events were there; the next one began after it.
-            piece = await self._shared(stream, after, mark)
+            piece = await self._shared(stream, after, mark, share)
         return piece
 
-    async def _shared(self, stream: StreamName, after: int, mark: int) -> Slice:
+    async def _shared(self, stream: StreamName, after: int, mark: int, share: str | None) -> Slice:
         if self._closed is not None:
             raise self._closed
         key = (stream, mark, after)
@@ -185,13 +194,12 @@ class Watching:
             return held
         reading = self._reading.get(key)
         if reading is None:
-            reading = self._reading[key] = asyncio.ensure_future(self._read(stream, after, mark))
+            reading = self._reading[key] = asyncio.ensure_future(self._read(stream, after, mark, share))
             reading.add_done_callback(lambda _: self._reading.pop(key, None))
         return await asyncio.shield(reading)
 
-    async def _read(self, stream: StreamName, after: int, mark: int) -> Slice:
-        async with self._reads:
-            page = await run_sync(lambda: self._store.read(stream, after, bytes_max=READ_BYTES))
+    async def _read(self, stream: StreamName, after: int, mark: int, share: str | None) -> Slice:
+        page = await self._threads.run(share, lambda: self._store.read(stream, after, bytes_max=READ_BYTES))
         slices = _cut(stream, page.events, gap=page.gap)
         self._hold((stream, mark), after, slices)
         return slices[0] if slices else Slice(stream, [], page.after, page.gap)

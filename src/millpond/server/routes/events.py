@@ -55,14 +55,14 @@ from millpond.server.wire import RequestBody, shown_to
 
 if TYPE_CHECKING:
     from millpond.events.event import Appended
-    from millpond.events.watchers import Watch
+    from millpond.events.watchers import InThread, Watch
     from millpond.nodes.node import Node
     from millpond.server.armada.watching import Watching
 
 __all__ = (
     "AppendedResponse", "CompressRequest", "DayResponse", "DeletedResponse", "ExpireRequest", "IndexResponse",
     "MaintenanceOfEvents", "PlaceResponse", "SegmentResponse", "StreamResponse", "StreamsResponse", "WatchRequest",
-    "Watched", "WatchedStream", "entered", "place_after", "routes",
+    "Watched", "WatchedStream", "entered", "place_after", "reading_of", "routes",
 )  # fmt: skip
 
 NDJSON = "application/x-ndjson"
@@ -253,7 +253,7 @@ def _add_read(router: Routes, node: Node) -> None:
         stream, watchers = StreamName(queue, job_set).check(), node.events.watchers
         with entered(request, 1 if follow else 0) as begun:
             place = await run_sync(lambda: place_after(node, stream, after))
-            watch = watchers.watch(stream, place, matching, follow=follow)
+            watch = watchers.watch(stream, place, matching, follow=follow, in_thread=reading_of(request))
             begun.callback(watch.close)
             return Watched(_lines(request, watch, follow=follow, filtered=matching != ALL), begun.pop_all())
 
@@ -272,7 +272,7 @@ def _add_read(router: Routes, node: Node) -> None:
         follow, watchers = request_body.follow, node.events.watchers
         with entered(request, len(places) if follow else 0) as begun:
             starts = await run_sync(lambda: places_of(places, partial(place_after, node)))
-            watch = ManyWatch(watchers, starts, matching, follow=follow)
+            watch = ManyWatch(watchers, starts, matching, follow=follow, in_thread=reading_of(request))
             begun.callback(watch.close)
             lines = _lines_of_many(request, watch, follow=follow, filtered=matching != ALL)
             return Watched(lines, begun.pop_all())
@@ -281,6 +281,12 @@ def _add_read(router: Routes, node: Node) -> None:
 def place_after(node: Node, stream: StreamName, after: str) -> int:
     """The place in a stream that a text names."""
     return start_place(after, lambda: node.events.store.index(stream))
+
+
+def reading_of(request: Request) -> InThread:
+    """The threads in which a watch for this request reads."""
+    watching: Watching = request.app.state.watching
+    return watching.reading_of(share_in(request))
 
 
 def entered(request: Request, streams: int) -> ExitStack:
