@@ -124,6 +124,15 @@ def test_a_condition_bounds_columns(where: Any, bounds: dict[str, Span]) -> None
     assert predicate(WEATHER, where).spans == bounds
 
 
+def test_numbers_that_could_be_seconds_are_refused_in_lists_of_times() -> None:
+    times = pc.field("effective_time")
+    for among in (times.isin([1_577_923_201]), (pc.field("key") == "a") & ~times.isin([0, 1_577_923_201])):
+        with pytest.raises(Invalid, match="could be seconds"):
+            predicate(WEATHER, among)
+    for clear in ([1_577_923_201_000, 0], [INSTANTS[0]], [pa.scalar(1_577_923_201, pa.timestamp("ms", "UTC"))]):
+        assert predicate(WEATHER, times.isin(clear)).expression is not None
+
+
 @pytest.mark.parametrize("comparison", ["=", "!=", "<", "<=", ">", ">="])
 def test_whole_numbers_compare_with_any_number(comparison: str) -> None:
     seats = [-(2**63), -2, -1, 0, 1, 2, 20_000_001, 2**53 + 1, 2**63 - 1]

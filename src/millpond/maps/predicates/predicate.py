@@ -90,6 +90,7 @@ def predicate(definition: MapDefinition, where: Where) -> Predicate:
         return Predicate(None, (), {})
     schema = askable_schema(definition)
     if isinstance(where, pc.Expression):
+        _check_numbers(parts_of(where), schema)
         names = [name for name in schema.names if name != TAGS or not definition.tagged or TAGS in str(where)]
         return Predicate(where, tuple(names), typed_spans(where, schema))
     condition = condition_of(definition, where)
@@ -174,6 +175,23 @@ def typed_spans(where: pc.Expression, schema: pa.Schema) -> dict[str, Span]:
     except TypeError:  # bounds of one column that differ in type, such as a date and an instant
         return {}
     return {name: span for name, span in spans.items() if _of_its_type(span, schema, name)}
+
+
+def _check_numbers(condition: Condition, schema: pa.Schema) -> None:
+    """Refuse numbers that could be seconds in lists of times: Arrow takes them for milliseconds, as we take others.
+
+    Raises: `Invalid`.
+    """
+    match condition:
+        case All(parts) | Any_(parts):
+            for part in parts:
+                _check_numbers(part, schema)
+        case Not(part):
+            _check_numbers(part, schema)
+        case OneOf(column, values) if column in schema.names and pa.types.is_timestamp(schema.field(column).type):
+            for value in values:
+                if isinstance(value, int):
+                    parse_moment(value)
 
 
 def columns_tested(where: pc.Expression, schema: pa.Schema) -> list[str]:
