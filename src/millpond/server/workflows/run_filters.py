@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = ("CANDIDATES_MAX", "filtered_runs", "instant_of")
 
-CANDIDATES_MAX = 10_000
+CANDIDATES_MAX = 5_000
 """Candidates of one page, whose rows are read."""
 _AT_ONCE = 100
 _SCALARS = (VariableType.STR, VariableType.INT, VariableType.BOOL, VariableType.DOUBLE)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ("LOOKED_MAX", "PLACE", "Index", "joined_keys")
 
-LOOKED_MAX = 5_000
+LOOKED_MAX = 2_500
 """The tags that one walk looks at."""
 PLACE = encode((None,))
 """Behind the key of a tag: no tag, but the place where a walk ended. The address of no object ends with None."""
@@ -98,27 +98,31 @@ def joined_keys(
     """
     walked, *others = (_Tags(tx, tenant, index) for index in indexes)
     upgraded = encode((upgraded_ms or 0,))
-    looked, left = 0, keys
-    while True:
-        missed = 0
-        for key in tx.keys(left, reverse=newest):
-            run = walked.run_of(key)
-            is_old = upgraded_ms is not None and key[len(walked.prefix.packed) :] < upgraded
-            absent = None if run is None else _absent(others, run, listed=is_old)
-            if run is not None and absent is None:
-                missed = 0
-                yield key
-            looked += 1
-            if looked >= LOOKED_MAX:
-                yield key + PLACE
-                return
-            missed += absent is not None
-            if run is not None and absent is not None and missed > _MISSED_MAX and not is_old:
-                following = absent.next_run(run, reverse=newest)
-                left = _behind(walked, left, following, newest=newest, upgraded=upgraded)
-                break
-        else:
+    walk, looked, missed = tx.keys(keys, reverse=newest), 0, 0
+    key = next(walk, None)
+    while key is not None:
+        run = walked.run_of(key)
+        is_old = upgraded_ms is not None and key[len(walked.prefix.packed) :] < upgraded
+        absent = None if run is None else _absent(others, run, listed=is_old)
+        if run is not None and absent is None:
+            yield key
+            missed = 0
+        elif run is not None:
+            missed += 1
+        looked += 1
+        if looked >= LOOKED_MAX:
+            yield key + PLACE
             return
+        key = next(walk, None)
+        if key is None or run is None or absent is None or is_old or missed <= _MISSED_MAX:
+            continue
+        following = absent.next_run(run, reverse=newest)
+        keys = _behind(walked, keys, following, newest=newest, upgraded=upgraded)
+        if keys.holds(key):
+            missed = 0  # there was nothing to pass over
+        else:
+            walk = tx.keys(keys, reverse=newest)
+            key = next(walk, None)
 
 
 def _absent(others: Sequence[_Tags], run: bytes, *, listed: bool) -> _Tags | None:
