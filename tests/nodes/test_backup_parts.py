@@ -173,6 +173,19 @@ def test_damage_to_a_layer_says_what_to_do(tmp_path: Path, place: Place) -> None
         place.restore(backup)
 
 
+@pytest.mark.parametrize("layered", [False, True], ids=["shard", "layers"])
+def test_a_backup_leaves_no_row_behind_that_is_purged_later(layered: bool, tmp_path: Path, place: Place) -> None:
+    with folder_pond(tmp_path / "pond") as (pond, source):
+        fill(pond, 1, layered=("owners",) if layered else ())
+        place.create(source)
+        owners, where = pond.map("owners"), "value = 'v1'"
+        before = owners.delete(where, now=True)
+        assert ("pinned" if layered else "copies/") in str(before.left)
+        source.close()
+        assert owners.delete(where, now=True).purged
+        assert not (tmp_path / "pond" / "copies").exists()
+
+
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("layered", [False, True], ids=["shard", "layers"])
 def test_a_purge_names_the_backups_that_have_the_rows(layered: bool, tmp_path: Path, place: Place) -> None:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -135,8 +135,9 @@ def place(tmp_path: Path) -> Place:
 @contextmanager
 def folder_pond(folder: Path, part_retention: str | None = "1d") -> Iterator[tuple[Pond, FolderSource]]:
     clock = ManualClock(now=1_600_000_000_000)
-    with open_pond(folder, maps_part_retention=part_retention, clock=clock) as pond:
-        yield pond, FolderSource(pond, clock)
+    opened = open_pond(folder, maps_part_retention=part_retention, clock=clock)
+    with opened as pond, closing(FolderSource(pond, clock)) as source:
+        yield pond, source
 
 
 def peer_of(node: Served) -> Peer:

@@ -173,9 +173,13 @@ def test_tags_come_as_columns_as_two_that_agree_and_are_kept_over_branches_and_o
         assert shown(copy, "key", "value") == shown(hits, "key", "value") == [("dc=x,host=a", 2), ("host=a", 1)]
         with pytest.raises(Invalid, match="key and tags are different tags"):
             copy.load([{"key": "a=b", "tags": {"a": "c"}, "time": AT, "value": 1}])
-        with pytest.raises(Invalid) as caught:
-            pond.sql("select get_state('hits', tags) from hits")
-        assert caught.value.kind == "key_type"
+        for no_set in ("[key]", "{'n': value / 2}", "{'n': {'key': key}}", "map{'n': time}"):
+            with pytest.raises(Invalid) as caught:
+                pond.sql(f"select get_state('hits', {no_set}) from hits")
+            assert caught.value.kind == "key_type"
+        for set_of_tags in ("tags", "{'host': tags['host'], 'dc': tags['dc'], 'x': null}"):
+            found = pond.sql(f"select get_state('hits', {set_of_tags}, time).value as value from hits order by key")
+            assert found["value"].to_pylist() == [2, 1]
         fix = pond.branch("fix", source="main")
         fix.map("hits").load([{"tags": "host=a", "time": AT, "value": 5}])
         hits.load([{"tags": "host=a", "time": AT, "value": 7}])
@@ -188,6 +192,29 @@ def test_tags_come_as_columns_as_two_that_agree_and_are_kept_over_branches_and_o
 
 
 @pytest.mark.usefixtures("process")
+@pytest.mark.parametrize(
+    ("set_of_tags", "answer"),
+    [
+        ("{'a': 'x', 'n': 5, 'b': true, 'd': date '2024-01-01', 'none': null}", 3),
+        ("map{'b': 'true', 'a': 'x', 'n': '5', 'd': '2024-01-01'}", 3),
+        ("{'a': 'x', 'n': 6, 'b': true, 'd': '2024-01-01'}", None),
+        ("null::map(text, text)", None),
+        ("{'a': 'x,n=5', 'b': true, 'd': '2024-01-01'}", "key_tags"),
+    ],
+)
+def test_structs_and_maps_are_sets_of_tags_in_sql(pond: Pond, set_of_tags: str, answer: object) -> None:
+    hits = pond.create_map("hits", kind="histogram", key="tags", resolution="1 hour")
+    hits.load([{"tags": {"a": "x", "n": 5, "b": True, "d": "2024-01-01"}, "time": AT, "value": 3}])
+    source = f"(select {set_of_tags} as tags, key from hits)"
+    query = f"select get_state('hits', tags, timestamptz '{AT}').value as value from {source}"
+    if isinstance(answer, str):
+        with pytest.raises(Invalid) as caught:
+            pond.sql(query)
+        assert caught.value.kind == answer
+    else:
+        assert pond.sql(query)["value"].to_pylist() == [answer]
+
+
 def test_what_is_no_set_is_the_fault_of_its_row_from_python_and_from_json(pond: Pond, tmp_path: Path) -> None:
     right: list[Any] = [{"a": "x", "port": 80}, {"port": "80", "a": "x"}, "a=x, port=80", [["a", "x"], ["port", 80]]]
     wrong: list[Any] = [

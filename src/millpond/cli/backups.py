@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -210,8 +210,8 @@ def _folder_source(folder: Path) -> Iterator[BackupSource]:
     from millpond.clock import SystemClock
     from millpond.nodes.backups.source import FolderSource
 
-    with FolderLocation(folder).open_existing() as opened:
-        yield FolderSource(opened, SystemClock())
+    with FolderLocation(folder).open_existing() as opened, closing(FolderSource(opened, SystemClock())) as source:
+        yield source
 
 
 @contextmanager

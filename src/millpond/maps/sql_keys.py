@@ -8,6 +8,7 @@ its arguments, which DuckDB knows while it plans a query, and chooses one of the
 | text, whole numbers, decimals, booleans, dates | `text`: as DuckDB writes it, which is the key | |
 | whole numbers | | `number`: as they are |
 | other types that may be keys | `typed`: as text, read by the rule of `inputs/keys.py` | the same |
+| structs and maps, for sets of tags; of text, whole numbers, booleans, dates | `typed`: as JSON | |
 | any other | `refused`: an error, as soon as the query is planned | the same |
 
 Times are timestamps, dates, text (without a zone: UTC), or whole numbers, which are UTC milliseconds: one that could be
@@ -25,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.errors import Invalid
-from millpond.json_forms import parse_list
+from millpond.json_forms import parse_list, parse_object
 from millpond.maps.inputs.tags import type_of_keys_refused
 from millpond.maps.model.definition import MapDefinition
 from millpond.times.instants import parse_instant, read_times
@@ -89,11 +90,14 @@ def _macro(definition: MapDefinition) -> str:
         plain = _any_of("k", _INTEGERS)
         others, cast = ("FLOAT", "DOUBLE", "VARCHAR"), "try_cast(k as BIGINT)"
     typed = _any_of("k", others) + ("" if keyed else f" or typeof(k) ^@ 'DECIMAL(' or {_ENUM}")
+    text = "k::VARCHAR"
+    if definition.tagged:
+        typed, text = f"{typed} or {_SETS}", f"case when {_SETS} then to_json(k)::VARCHAR else k::VARCHAR end"
 
     def of_key(number: int, at: str) -> str:
         return (
             f'case when {plain} then "get_state{number}:{name}"({cast}{at}) '
-            f'when {typed} then "get_state{number}_typed:{name}"(k::VARCHAR, typeof(k){at}) '
+            f'when {typed} then "get_state{number}_typed:{name}"({text}, typeof(k){at}) '
             f"else \"get_state_refused:{name}\"(k::VARCHAR, 'key', typeof(k)) end"
         )
 
@@ -116,6 +120,12 @@ def _macro(definition: MapDefinition) -> str:
 
 
 _ENUM = "typeof(k) ^@ 'ENUM('"
+# JSON does not tell how many digits a number had, nor what is nested.
+_SETS = (
+    "(typeof(k) ^@ 'STRUCT(' or typeof(k) ^@ 'MAP(') and not regexp_matches(typeof(k), "
+    r"'.(STRUCT|MAP|UNION|FLOAT|DOUBLE|DECIMAL|TIME|INTERVAL|BLOB|BIT)|\[')"
+)
+_PAIRS = pa.list_(pa.struct([("name", pa.string()), ("value", pa.string())]))
 
 
 def _any_of(argument: str, types: tuple[str, ...]) -> str:
@@ -153,7 +163,15 @@ def typed_keys(texts: Any, types: Any) -> pa.Array:
         return pc.cast(texts, pa.decimal128(int(precision), int(scale)))
     if kind == "BLOB":
         return pa.array([None if text is None else _blob(text) for text in texts.to_pylist()], pa.binary())
+    if kind.startswith(("STRUCT(", "MAP(")):
+        return pa.array([None if text is None else _pairs(text) for text in texts.to_pylist()], _PAIRS)
     return texts
+
+
+def _pairs(text: str) -> list[tuple[str, str | None]]:
+    """The names and values of a set of tags in JSON."""
+    told = parse_object(text)
+    return [(name, str(value).lower() if isinstance(value, bool | int) else value) for name, value in told.items()]
 
 
 def _blob(text: str) -> bytes:

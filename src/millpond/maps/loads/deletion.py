@@ -244,6 +244,10 @@ def _purge_shard(loading: Loading, shard: Shard, snapshots: MapSnapshots, condit
     for part in loading.loads.queue.quarantined():
         if part.map == name:
             yield f"quarantine/{part.number:012d}-{name}: not read; retry it, or load what it brought again"
+    copies = loading.folder / "copies"
+    for copy in copies.rglob("*"):
+        if copy.is_file():
+            yield f"copies/{copy.relative_to(copies)}: not read; it goes minutes after a backup or node has it all"
 
 
 def rows_held(objects: Objects, definition: MapDefinition, condition: Predicate) -> dict[str, int]:

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from millpond.stores.objects import Objects
 
 __all__ = (
-    "Lease", "Leased", "collecting", "end_lease", "pin", "pinned_at", "pinned_entry", "pinned_until", "writing",
+    "Lease", "Leased", "collecting", "end_lease", "pin", "pinned_at", "pinned_entry", "pinned_until", "unpin",
+    "writing",
 )  # fmt: skip
 
 _WRITING = "writing.lock"
@@ -178,6 +179,20 @@ def pin(objects: Objects, id_: str, until_ms: int, entry: int = 0) -> None:
         new = _Pin(max(until_ms, held.until_ms), entry or held.entry)
         if new != held:
             objects.put(_pin_name(id_), _PIN.encode(new))
+    finally:
+        lease.release()
+
+
+def unpin(objects: Objects, id_: str, until_ms: int, before_ms: int) -> None:
+    """Let a pin end when it did before it was made to end `until_ms`; one that somebody made longer stays."""
+    try:
+        lease = Lease(objects, id_)
+    except NotFound:
+        return
+    try:
+        held = _pin(objects, id_)
+        if held.until_ms == until_ms:
+            objects.put(_pin_name(id_), _PIN.encode(_Pin(before_ms, held.entry)))
     finally:
         lease.release()
 

@@ -28,10 +28,14 @@ __all__ = ("FolderSource",)
 
 
 class FolderSource:
-    """A pond in a folder of this machine, opened here, that no node serves."""
+    """A pond in a folder of this machine, opened here, that no node serves; close it when the backup is made."""
 
     def __init__(self, pond: Pond, clock: Clock) -> None:
         self._pond, self._copies = pond, FileCopies(pond, clock)
+
+    def close(self) -> None:
+        """Leave nothing of the backup in the pond."""
+        self._copies.close()
 
     @property
     def url(self) -> str:

@@ -3,7 +3,8 @@
     copies/<checksum>    a compact copy of one moment, named by the xxh3_128 of its bytes
 
 A download that breaks goes on where it stopped: the copy stays as long as somebody asks for it, and a while longer.
-What is left of an earlier life of the node is removed when it starts.
+What is left of an earlier life of the node is removed when it starts. Who copies for himself alone closes them: no row
+stays in a copy, and snapshots are kept no longer than they were.
 
 A copy of a shard says up to which position of the log it holds what happened to its map. The position is requested
 before the moment is fixed, so it is never too high; the shard itself may know a higher one.
@@ -29,12 +30,13 @@ from millpond.maps.log.clone import write_own, write_quarantine, write_state
 from millpond.maps.log.log import head_of
 from millpond.maps.model.definition import MapDefinition, Store, folder_name
 from millpond.maps.model.snapshot_pointer import Current, current_snapshots
-from millpond.maps.snapshots.leases import pin
+from millpond.maps.snapshots.leases import pin, pinned_until, unpin
 from millpond.nodes.replication.source import SpaceFile
 from millpond.pond import Pond
 from millpond.stores.files import checksum_file, disk_errors, remove_tree
 from millpond.stores.lmdb.environment import Environment
 from millpond.stores.lmdb.errors import translated
+from millpond.stores.objects import Objects
 
 __all__ = ("COPY_IDLE_SECONDS", "FileCopies", "Copy")
 
@@ -72,6 +74,7 @@ class FileCopies:
         self._pond, self._clock = pond, clock
         self._folder = pond.own_folder / "copies"
         self._cached: dict[str, _CachedCopy] = {}
+        self._pins: list[tuple[Objects, str, int, int]] = []
         self._lock = threading.Lock()
         self._taking = threading.Lock()
         remove_tree(self._folder)
@@ -110,6 +113,7 @@ class FileCopies:
         Raises: `NotFound` for a map that was dropped meanwhile; `Unavailable` when the disk is full.
         """
         with self._taking:
+            self._pins = [held for held in self._pins if held[2] > self._clock.now_ms()]
             with self._pond.space.read() as tx:
                 heads = [_stored(tx, *head) for head in current_snapshots(tx) if head[0].store is Store.LAYERS]
                 position = head_of(tx).position
@@ -120,8 +124,11 @@ class FileCopies:
     def _pinned(self, head: StoredLayers) -> StoredLayers:
         """The head with its rows and bytes, whose snapshots stay for a while."""
         pond_map = self._pond.map(head.map)
+        objects, until_ms = pond_map.objects, self._clock.now_ms() + LAYERS_PIN_MS
         for id_ in head.manifests:
-            pin(pond_map.objects, id_, self._clock.now_ms() + LAYERS_PIN_MS)
+            before_ms = pinned_until(objects, id_)
+            pin(objects, id_, until_ms)
+            self._pins.append((objects, id_, until_ms, before_ms))
         stats = pond_map.rows.stats()
         return replace(head, rows=stats.rows, bytes=stats.bytes)
 
@@ -147,6 +154,13 @@ class FileCopies:
             for checksum in gone:
                 self._cached.pop(checksum).copy.file.unlink(missing_ok=True)
         return len(gone)
+
+    def close(self) -> None:
+        """Remove all copies; the snapshots that they needed stay no longer on their account."""
+        with self._taking:
+            remove_tree(self._folder)
+            while self._pins:
+                unpin(*self._pins.pop())
 
     def _known(self, state: tuple[object, ...]) -> Copy | None:
         with self._lock:
