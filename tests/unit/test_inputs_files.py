@@ -196,6 +196,29 @@ def test_damaged_files_are_named(tmp_path: Path, name: str) -> None:
     assert caught.value.values["path"] == str(file)
 
 
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [("a.parquet", "name"), ("a.arrow", "name"), ("a.arrows", "name"), ("a.arrow", "offsets"), ("a.arrows", "offsets")],
+)
+def test_a_file_whose_bytes_are_no_rows_is_damaged(tmp_path: Path, name: str, wrong: str) -> None:
+    texts = pa.array(["a", "b", "c"])
+    if wrong == "offsets":
+        texts = pa.StringArray.from_buffers(
+            3, pa.array([0, 5, 1, 7], pa.int32()).buffers()[1], pa.py_buffer(b"abcdefg")
+        )
+    table, file = pa.table({"key": ["a", "b", "c"], "value": texts}), tmp_path / name
+    if name == "a.parquet":
+        parquet.write_table(table, file, store_schema=False)
+    else:
+        with (pa.ipc.new_file if name == "a.arrow" else pa.ipc.new_stream)(file, table.schema) as writer:
+            writer.write_table(table)
+    if wrong == "name":
+        file.write_bytes(file.read_bytes().replace(b"value", b"val\xff\xfe"))
+    with pytest.raises(Invalid) as caught:
+        read_file(file)
+    assert (caught.value.kind, caught.value.values["path"]) == ("input_damaged", str(file))
+
+
 @pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.parquet"])
 def test_a_missing_column_is_reported_with_those_that_are_there(tmp_path: Path, name: str) -> None:
     file = tmp_path / name

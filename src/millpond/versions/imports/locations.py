@@ -228,7 +228,7 @@ def read_table(source: Ranges, name: str, mtime: int) -> Generator[pa.RecordBatc
                 yield normal_batch(batch, mtime=mtime)
         except MemoryError:
             raise  # Arrow's too, which is no fault of the table
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise Invalid(
                 "not a table of entries", kind="import_table", address=join_address(source.where, name),
                 reason=str(error).partition("\n")[0],

@@ -9,6 +9,7 @@ a file needs a zone, as one of anybody else's.
 from __future__ import annotations
 
 import re
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -22,7 +23,7 @@ from millpond.maps.inputs.tables import BATCH_ROWS_MAX
 from millpond.maps.model.columns import MOMENT
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from millpond.maps.model.definition import MapDefinition
 
@@ -41,8 +42,10 @@ def read_parquet(piece: Piece, definition: MapDefinition, mapping: ColumnMapping
     Raises: `Invalid` when a column is missing, or the file is damaged.
     """
     with open_parquet(piece.file) as opened:
-        meant = meant_schema(opened)
-        needed = _needed(meant, definition, mapping)
+        with _naming(piece.file):
+            meant = meant_schema(opened)
+            names = meant.names
+        needed = _needed(names, definition, mapping)
         groups = list(range(piece.start, opened.num_row_groups if piece.stop is None else piece.stop))
         schema = pa.schema([meant.field(name) for name in needed])
         read = _joined(opened.iter_batches(_rows_read(opened.metadata, needed), row_groups=groups, columns=needed))
@@ -83,12 +86,10 @@ def column_types(file: InputFile) -> pa.Schema:
     Raises: `Invalid` when it is damaged.
     """
     if file.format is Format.PARQUET:
-        with open_parquet(file) as opened:
+        with open_parquet(file) as opened, _naming(file):
             return meant_schema(opened)
-    try:
+    with _naming(file):
         schema: pa.Schema = next(_arrow_batches(file))
-    except (pa.ArrowInvalid, OSError) as error:
-        raise damaged(file, error) from error
     return schema
 
 
@@ -97,10 +98,8 @@ def open_parquet(file: InputFile) -> parquet.ParquetFile:
 
     Raises: `Invalid` when it is damaged.
     """
-    try:
+    with _naming(file):
         return parquet.ParquetFile(file.path, memory_map=True, coerce_int96_timestamp_unit="us")
-    except (pa.ArrowInvalid, OSError) as error:
-        raise damaged(file, error) from error
 
 
 def meant_schema(opened: parquet.ParquetFile) -> pa.Schema:
@@ -130,9 +129,20 @@ def _meant(field: pa.Field, leaves: Iterator[str]) -> pa.Field:
     return field.with_type(MOMENT) if next(leaves) == "INT96" else field
 
 
-def _needed(schema: pa.Schema, definition: MapDefinition, mapping: ColumnMapping | None) -> list[str]:
-    needed = find_columns(schema.names, definition, mapping).read
-    return [name for name in schema.names if name in needed]
+def _needed(names: Sequence[str], definition: MapDefinition, mapping: ColumnMapping | None) -> list[str]:
+    needed = find_columns(names, definition, mapping).read
+    return [name for name in names if name in needed]
+
+
+@contextmanager
+def _naming(file: InputFile) -> Iterator[None]:
+    """Let what is wrong with a file be an error that names it."""
+    try:
+        yield
+    except MemoryError:
+        raise  # Arrow's too, which is no fault of the file
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise damaged(file, error) from error
 
 
 def damaged(file: InputFile, error: Exception) -> Invalid:
@@ -146,10 +156,8 @@ def damaged(file: InputFile, error: Exception) -> Invalid:
 def _counted(file: InputFile, batches: Iterator[pa.RecordBatch], rows: int = 0) -> Iterator[Arrived]:
     position = 1
     while True:
-        try:
+        with _naming(file):
             batch = next(batches, None)
-        except (pa.ArrowInvalid, OSError) as error:
-            raise damaged(file, error) from error
         if batch is None:
             return
         last = position + batch.num_rows - 1
@@ -176,13 +184,17 @@ def read_arrow(piece: Piece, definition: MapDefinition, mapping: ColumnMapping |
 
     Raises: `Invalid` when a column is missing, or the file is damaged.
     """
-    try:
-        reader = _arrow_batches(piece.file)
-        schema, batches = next(reader), reader
-    except (pa.ArrowInvalid, OSError) as error:
-        raise damaged(piece.file, error) from error
-    needed = _needed(schema, definition, mapping)
-    yield from _counted(piece.file, (batch.select(needed) for batch in batches))
+    batches = _arrow_batches(piece.file)
+    with _naming(piece.file):
+        names = next(batches).names
+    needed = _needed(names, definition, mapping)
+    yield from _counted(piece.file, (_checked(batch.select(needed)) for batch in batches))
+
+
+def _checked(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A batch, checked to its last offset: kernels read it by its addresses."""
+    batch.validate(full=True)
+    return batch
 
 
 def _arrow_batches(file: InputFile) -> Iterator[Any]:
