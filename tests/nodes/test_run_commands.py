@@ -116,6 +116,15 @@ def test_a_long_value_is_cut_in_the_tree_and_whole_in_json(millpond: Typed) -> N
     assert "x" * (_LETTERS_MAX + 1) not in tree and "letters more: --json has them" in tree and "\x1b" not in tree
     variables = json.loads(millpond("run", "show", "long", "--json"))["variables"]
     assert text in [variable["value"].get("str") for variable in variables]
+
+    def fails(wf: WorkflowThread) -> None:
+        wf.fail("broken", f"the first line {text}\n    at the second one")
+
+    with grpc.insecure_channel(millpond.server) as channel:
+        service_pb2_grpc.LittleHorseStub(channel).PutWfSpec(Workflow("breaks", fails).compile())
+    millpond("run", "start", "breaks", "--id", "broken")
+    tree = millpond("run", "show", "broken")
+    assert "failed: broken the first line" in tree and "letters more" in tree and "second" not in tree
     assert millpond("run", "logs", "long") == "no attempt has written anything yet\n"
 
 
