@@ -68,12 +68,13 @@ def _check(space: Space, tenant: str, born: Initialization) -> Iterator[Report]:
     while keys is not None:
         with space.read() as tx:
             page = list(islice(_groups(tx, tenant, keys), _PAGE))
-            rows = ReadRows(tx, RunReads(tenant, born))
+            rows, there = ReadRows(tx, RunReads(tenant, born)), 0
             for path, deleting, _ in page:
                 run = rows.get(WfRun, (path,))
-                yield checked("run", run is not None)
+                there += run is not None
                 for fault, remedy in [] if deleting else _faults(tx, rows, run, path):
                     yield problem("run", f"{tenant}/{path}", fault, remedy, counted=False)
+            yield checked("run", there)
             keys = page[-1][2] if page else None
 
 
