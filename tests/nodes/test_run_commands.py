@@ -143,8 +143,18 @@ def test_a_plan_that_is_not_there_or_fits_no_run_is_an_error(millpond: Typed) ->
     assert millpond(*apply, "--run", "w-0") == "1 run goes on with the new version\n"
     assert "follows another version" in millpond(*apply, "--run", "w-0", code=6)
     assert millpond(*apply) == "1 run goes on with the new version\n"
+    millpond("principal", "put", "nightly", "--allow", "WORKFLOW:RUN")
+    again = millpond("principal", "put", "nightly", "--allow", "WORKFLOW:RUN", code=4)
+    assert "--overwrite gives it other rights" in again
     for words in (("principal", "delete", "nope"), ("quota", "delete", "nope")):
         assert "show what there is" in millpond(*words, code=3)
+
+
+def test_a_deletion_of_many_runs_says_where_to_look(millpond: Typed) -> None:
+    words = ("run", "delete-many", "waits", "--status")
+    assert "those in COMPLETED, ERROR or EXCEPTION" in millpond(*words, "RUNNING", code=5)
+    assert millpond(*words, "ERROR").endswith("left: millpond runs --workflow waits --status ERROR\n")
+    assert "one of: asks, fails, waits" in millpond("run", "delete-many", "nope", code=3)
 
 
 def test_runs_of_a_folder_are_listed_and_shown_without_a_node(millpond: Typed, tmp_path: Path) -> None:

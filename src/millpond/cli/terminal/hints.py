@@ -15,8 +15,9 @@ __all__ = ("BY_KIND", "OPTIONS", "hint_of")
 
 OPTIONS = {
     "again": "--again", "at": "--at", "before": "--before", "condense": "--condense", "kind": "--kind",
-    "maps": "--map", "max_rejects": "--max-rejects", "pond": "--pond", "rejects": "--rejects",
-    "resolution": "--resolution", "retain": "--retain", "store": "--store", "written": "--format", "zone": "--zone",
+    "maps": "--map", "max_rejects": "--max-rejects", "overwrite": "--overwrite", "pond": "--pond",
+    "rejects": "--rejects", "resolution": "--resolution", "retain": "--retain", "store": "--store",
+    "written": "--format", "zone": "--zone",
 }  # fmt: skip
 """Parameters that hints name, and the options that stand for them."""
 

@@ -232,12 +232,15 @@ def _cut(text: str) -> str:
 def _node_lines(node: Any, attempts: dict[str, Any]) -> Iterator[str]:
     from littlehorse.model import LHStatus, TaskStatus
 
+    from millpond.workflows.engine import run_path
     from millpond.workflows.engine.values.conversions import plain
     from millpond.workflows.tasks.progress import words_of
 
     yield f"│  {node.id.position:>3} {node.node_name}  {LHStatus.Name(node.status)}"
     for failure in node.failures:
         yield f"│        failed: {failure.failure_name} {reason_of(failure.message)}".rstrip()
+    if node.HasField("run_child_wf") and node.run_child_wf.HasField("child_wf_run_id"):
+        yield f"│        began the run {run_path(node.run_child_wf.child_wf_run_id)}"
     task = attempts.get(node.task.task_run_id.task_guid) if node.WhichOneof("node_type") == "task" else None
     for number, attempt in enumerate(task.attempts if task is not None else ()):
         result = attempt.WhichOneof("result")
@@ -355,8 +358,11 @@ def delete_many(
     stop = SystemClock().now_ms() if before is None else parse_instant(before) - 1
     deletion.latest_start.FromMilliseconds(stop)
     with connected(server, tenant) as call:
+        spec_of(call, workflow)
         job = call("CreateBulkJob", CreateBulkJobRequest(bulk_delete_wf_run=deletion))
     _say("job", job.id.id, json=json)
+    if not json:
+        console.say(f"it deletes them; those that are left: millpond runs --workflow {workflow} --status {status}")
 
 
 def _say(done: str, run: str, *, json: bool) -> None:
