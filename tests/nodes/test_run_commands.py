@@ -104,6 +104,13 @@ def test_inputs_that_are_none_are_refused(millpond: Typed) -> None:
     start = ("run", "start", "asks", "--input")
     assert "an input is given twice (input=count)" in millpond(*start, "count=1", "--input", "count=2", code=5)
     assert "is beyond 64 bits" in millpond(*start, f"count={10**22}", code=5)
+
+    def over(wf: WorkflowThread) -> None:
+        wf.spawn_thread_for_each(wf.declare_json_arr("items").required(), lambda child: child.sleep(1), "child")
+
+    with grpc.insecure_channel(millpond.server) as channel:
+        service_pb2_grpc.LittleHorseStub(channel).PutWfSpec(Workflow("over", over).compile())
+    assert millpond("run", "start", "over", code=5).endswith("its inputs are: items (required)\n")
     again = ("run", "start", "waits", "--id", "w-0")
     assert "go on with the run that is there" in millpond(*again, code=4)
     assert millpond.error("runs", "--tenant", "a\x1b[31m")["kind"] == "tenant_name"
