@@ -399,3 +399,44 @@ def test_a_status_or_a_workflow_that_is_none_is_a_problem_that_names_those_there
         assert failed.status == 404 and hint in failed.body.decode()
     large = visitor.press("/console/runs/start?workflow=fails", start, **{"input.count": "9" * 30})
     assert large.status == 400 and b"beyond 64 bits" in large.data
+
+
+def test_the_runs_that_a_run_began_are_paged_and_few_buttons_rescue_many_threads(
+    serve: Callable[..., Served], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from littlehorse import model as lh
+    from littlehorse.workflow import Workflow, WorkflowThread
+
+    def begins(wf: WorkflowThread) -> None:
+        for _number in range(5):
+            wf.run_wf("fails", {"count": 1})
+
+    def fails_too(thread: WorkflowThread) -> None:
+        thread.declare_str("INPUT")
+        number = thread.declare_int("number").with_default(1)
+        thread.sleep(number.divide(0))
+
+    def over(wf: WorkflowThread) -> None:
+        wf.spawn_thread_for_each(wf.declare_json_arr("items"), fails_too, "child")
+        wf.sleep(100)
+
+    monkeypatch.setattr(runs, "PAGE_ROWS", 2)
+    node = serve_runs(serve)
+    server = f"127.0.0.1:{node.node.settings.server.grpc_port}"
+    with grpc.insecure_channel(server) as channel:
+        stub = service_pb2_grpc.LittleHorseStub(channel)
+        for workflow in (begins, over):
+            stub.PutWfSpec(Workflow(workflow.__name__, workflow).compile())
+        stub.RunWf(lh.RunWfRequest(wf_spec_name="begins", id="above"))
+        items = lh.VariableValue(json_arr=json.dumps(["x"] * 13))
+        stub.RunWf(lh.RunWfRequest(wf_spec_name="over", id="wide", variables={"items": items}))
+    visitor, page, children = Visitor(node), "/console/runs/run?id=above", []
+    while page:
+        assert page.partition("?")[0].encode() in node.get(page).body
+        data = visitor.data(page)
+        children, page = [*children, *data["children"]], data["more_children"]
+    assert len(set(children)) == len(children) == 5 and all(child.startswith("above_") for child in children)
+    done = CliRunner().invoke(app, ["run", "show", "above", "--server", server], prog_name="millpond")
+    assert all(f"began the run {child}\n" in done.stdout for child in children)
+    body = node.get("/console/runs/run?id=wide").body
+    assert body.count(b"Try the failed step of thread") == 10 and b"3 more threads failed" in body

@@ -104,6 +104,13 @@ def test_inputs_that_are_none_are_refused(millpond: Typed) -> None:
     start = ("run", "start", "asks", "--input")
     assert "an input is given twice (input=count)" in millpond(*start, "count=1", "--input", "count=2", code=5)
     assert "is beyond 64 bits" in millpond(*start, f"count={10**22}", code=5)
+
+    def over(wf: WorkflowThread) -> None:
+        wf.spawn_thread_for_each(wf.declare_json_arr("items").required(), lambda child: child.sleep(1), "child")
+
+    with grpc.insecure_channel(millpond.server) as channel:
+        service_pb2_grpc.LittleHorseStub(channel).PutWfSpec(Workflow("over", over).compile())
+    assert millpond("run", "start", "over", code=5).endswith("its inputs are: items (required)\n")
     again = ("run", "start", "waits", "--id", "w-0")
     assert "go on with the run that is there" in millpond(*again, code=4)
     assert millpond.error("runs", "--tenant", "a\x1b[31m")["kind"] == "tenant_name"
@@ -116,6 +123,15 @@ def test_a_long_value_is_cut_in_the_tree_and_whole_in_json(millpond: Typed) -> N
     assert "x" * (_LETTERS_MAX + 1) not in tree and "letters more: --json has them" in tree and "\x1b" not in tree
     variables = json.loads(millpond("run", "show", "long", "--json"))["variables"]
     assert text in [variable["value"].get("str") for variable in variables]
+
+    def fails(wf: WorkflowThread) -> None:
+        wf.fail("broken", f"the first line {text}\n    at the second one")
+
+    with grpc.insecure_channel(millpond.server) as channel:
+        service_pb2_grpc.LittleHorseStub(channel).PutWfSpec(Workflow("breaks", fails).compile())
+    millpond("run", "start", "breaks", "--id", "broken")
+    tree = millpond("run", "show", "broken")
+    assert "failed: broken the first line" in tree and "letters more" in tree and "second" not in tree
     assert millpond("run", "logs", "long") == "no attempt has written anything yet\n"
 
 
@@ -134,8 +150,18 @@ def test_a_plan_that_is_not_there_or_fits_no_run_is_an_error(millpond: Typed) ->
     assert millpond(*apply, "--run", "w-0") == "1 run goes on with the new version\n"
     assert "follows another version" in millpond(*apply, "--run", "w-0", code=6)
     assert millpond(*apply) == "1 run goes on with the new version\n"
+    millpond("principal", "put", "nightly", "--allow", "WORKFLOW:RUN")
+    again = millpond("principal", "put", "nightly", "--allow", "WORKFLOW:RUN", code=4)
+    assert "--overwrite gives it other rights" in again
     for words in (("principal", "delete", "nope"), ("quota", "delete", "nope")):
         assert "show what there is" in millpond(*words, code=3)
+
+
+def test_a_deletion_of_many_runs_says_where_to_look(millpond: Typed) -> None:
+    words = ("run", "delete-many", "waits", "--status")
+    assert "those in COMPLETED, ERROR or EXCEPTION" in millpond(*words, "RUNNING", code=5)
+    assert millpond(*words, "ERROR").endswith("left: millpond runs --workflow waits --status ERROR\n")
+    assert "one of: asks, fails, waits" in millpond("run", "delete-many", "nope", code=3)
 
 
 def test_runs_of_a_folder_are_listed_and_shown_without_a_node(millpond: Typed, tmp_path: Path) -> None:

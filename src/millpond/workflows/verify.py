@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 __all__ = ("check_runs", "tenants_in")
 
 _PAGE = 500
+_BEGIN_AGAIN = "delete the run, and start it again"
+_LEFT = "give no run this id again"
 _REMEDY = "stop the run and resume it, or delete it and start it again"
 
 
@@ -66,12 +68,13 @@ def _check(space: Space, tenant: str, born: Initialization) -> Iterator[Report]:
     while keys is not None:
         with space.read() as tx:
             page = list(islice(_groups(tx, tenant, keys), _PAGE))
-            rows = ReadRows(tx, RunReads(tenant, born))
+            rows, there = ReadRows(tx, RunReads(tenant, born)), 0
             for path, deleting, _ in page:
                 run = rows.get(WfRun, (path,))
-                yield checked("run", run is not None)
-                for fault in [] if deleting else _faults(tx, rows, run, path):
-                    yield problem("run", f"{tenant}/{path}", fault, _REMEDY, counted=False)
+                there += run is not None
+                for fault, remedy in [] if deleting else _faults(tx, rows, run, path):
+                    yield problem("run", f"{tenant}/{path}", fault, remedy, counted=False)
+            yield checked("run", there)
             keys = page[-1][2] if page else None
 
 
@@ -86,10 +89,16 @@ def _groups(tx: ReadTransaction, tenant: str, keys: KeyRange) -> Iterator[tuple[
         yield "_".join(map(str, (root, *decode(children)))), deleting, keys
 
 
-def _faults(tx: ReadTransaction, rows: ReadRows, run: WfRun | None, path: str) -> Iterator[str]:
-    yield from faults_of_threads(rows, path, run)
-    if run is None or run.status != LHStatus.RUNNING:
-        return
+def _faults(tx: ReadTransaction, rows: ReadRows, run: WfRun | None, path: str) -> Iterator[tuple[str, str]]:
+    """The faults of a run, with what to do about each."""
+    if run is None and any(True for _ in rows.list(NodeRun, (path,))):
+        yield "there are steps of it, and no run", _LEFT
+    yield from ((fault, _LEFT if run is None else _BEGIN_AGAIN) for fault in faults_of_threads(rows, path, run))
+    if run is not None and run.status == LHStatus.RUNNING:
+        yield from ((fault, _REMEDY) for fault in _open_faults(tx, rows, run, path))
+
+
+def _open_faults(tx: ReadTransaction, rows: ReadRows, run: WfRun, path: str) -> Iterator[str]:
     if rows.get(WfSpec, key_of(run.wf_spec_id)) is None:
         yield f"its specification {'/'.join(map(str, key_of(run.wf_spec_id)))} is gone"
     for thread in run.thread_runs:

@@ -41,7 +41,8 @@ def faults_of_threads(rows: Rows, path: str, run: WfRun | None) -> Iterator[str]
     yield from _said("in a row as a queued one, and not in the queue", queued.keys() - set(queue))
     late = {after for before, after in pairwise(queue) if after <= before}
     yield from _said("in the queue behind a later one, or twice", late)
-    yield from _queued_faults(rows, path, run, listed, queued)
+    if queued:
+        yield from _queued_faults(rows, path, run, listed, queued)
 
 
 def _queued_faults(

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from littlehorse.model import (
     ArchivedThreadRunInfo,
+    DeleteWfRunRequest,
     ExternalEventDefId,
     InactiveThreadRun,
     LHStatus,
@@ -232,13 +233,20 @@ def test_the_queue_of_a_run_that_is_stopped_is_checked_too() -> None:
     run.thread_run_queue.append(4)
     write(runs, run)
     assert found(runs) == ["default/r: thread 4: in the queue behind a later one, or twice"]
+    assert [fault.remedy for fault in check_runs(runs._space).problems] == ["delete the run, and start it again"]
+    runs.send(DeleteWfRunRequest(id=WfRunId(id="r")))
+    runs.restart()
+    assert found(runs) == [] and check_runs(runs._space).counts == ()
 
 
 def test_threads_of_no_run_are_found_unless_they_are_being_deleted() -> None:
     with few_may_move():
         runs = stored()
     runs._space.write(lambda tx: tx.delete(Address(("r",), RUN_KINDS[WfRun]).key(TENANT)))
-    assert found(runs) == ["default/r: threads 3, 4, 5, 6: in a row of its own, and there is no run"]
+    assert found(runs) == [
+        "default/r: there are steps of it, and no run",
+        "default/r: threads 3, 4, 5, 6: in a row of its own, and there is no run",
+    ]
     assert check_runs(runs._space).counts == ()
     runs._space.write(lambda tx: tx.put(DELETION.pack(TENANT, "r", b""), b""))
     assert found(runs) == []

@@ -77,6 +77,7 @@ def _tasks(server: str, tenant: str, run: str, place: str | None) -> list[Any]:
 def _show(run: str, tasks: Iterable[Any], step: str | None, *, json: bool) -> None:
     from littlehorse.model import TaskStatus
 
+    from millpond.cli.workflows.runs import reason_of
     from millpond.cli.workflows.task_worker import step_of
     from millpond.errors import NotFound
 
@@ -97,7 +98,7 @@ def _show(run: str, tasks: Iterable[Any], step: str | None, *, json: bool) -> No
     if not any(row["log"] or row["reason"] for row in rows):
         console.say("no attempt has written anything yet")
     for row in rows:
-        reason = row["reason"].strip().splitlines()[-1:]
+        reason = reason_of(row["reason"])
         if row["log"] or reason:
-            console.say("  ".join([f"── {row['step']} attempt {row['attempt']}", row["status"], *reason]))
+            console.say(f"── {row['step']} attempt {row['attempt']}  {row['status']}  {reason}".rstrip())
             console.say(row["log"].rstrip())

@@ -18,7 +18,7 @@ from millpond.workflows.named import run_of, spec_of, status_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ("delete", "delete_many", "rescue", "resume", "runs", "show", "start", "stop")
+__all__ = ("delete", "delete_many", "reason_of", "rescue", "resume", "runs", "show", "start", "stop")
 
 _SERVER = "localhost:7434"
 _NAMES_MAX = 20
@@ -212,31 +212,41 @@ def _tree(name: str, run: Any, nodes: list[Any], tasks: list[Any], variables: li
             yield f"│  = {variable.id.name} = {_shown(variable.value)}"
 
 
-def _reason(message: str) -> str:
-    """The line of a message that says why: of a traceback the last. The whole of it is in `--json`.
+def reason_of(message: str) -> str:
+    """The line of a message that says why: of a traceback the last, else the first. The whole of it is in `--json`.
 
-    >>> _reason("Traceback (most recent call last):\\n  File …\\nValueError: there is nobody\\n")
+    >>> reason_of("Traceback (most recent call last):\\n  File …\\nValueError: there is nobody\\n")
     'ValueError: there is nobody'
+    >>> reason_of("java.lang.RuntimeException: there is nobody\\n    at Greeter.greet")
+    'java.lang.RuntimeException: there is nobody'
     """
-    lines = message.strip().splitlines()
-    return lines[-1].strip() if lines else ""
+    lines = message.strip().splitlines() or [""]
+    return _cut(lines[-1 if "Traceback (most recent call last)" in message else 0].strip())
+
+
+def _cut(text: str) -> str:
+    more = len(text) - _LETTERS_MAX
+    return text if more <= 0 else f"{text[:_LETTERS_MAX]}… and {human_count(more, 'letter')} more: --json has them"
 
 
 def _node_lines(node: Any, attempts: dict[str, Any]) -> Iterator[str]:
     from littlehorse.model import LHStatus, TaskStatus
 
+    from millpond.workflows.engine import run_path
     from millpond.workflows.engine.values.conversions import plain
     from millpond.workflows.tasks.progress import words_of
 
     yield f"│  {node.id.position:>3} {node.node_name}  {LHStatus.Name(node.status)}"
     for failure in node.failures:
-        yield f"│        failed: {failure.failure_name} {_reason(failure.message)}".rstrip()
+        yield f"│        failed: {failure.failure_name} {reason_of(failure.message)}".rstrip()
+    if node.HasField("run_child_wf") and node.run_child_wf.HasField("child_wf_run_id"):
+        yield f"│        began the run {run_path(node.run_child_wf.child_wf_run_id)}"
     task = attempts.get(node.task.task_run_id.task_guid) if node.WhichOneof("node_type") == "task" else None
     for number, attempt in enumerate(task.attempts if task is not None else ()):
         result = attempt.WhichOneof("result")
         words = _shown(attempt.output) if result == "output" else ""
-        words = _reason(attempt.error.message) if result == "error" else words
-        words = f"{attempt.exception.name} {_reason(attempt.exception.message)}" if result == "exception" else words
+        words = reason_of(attempt.error.message) if result == "error" else words
+        words = f"{attempt.exception.name} {reason_of(attempt.exception.message)}" if result == "exception" else words
         if attempt.status == TaskStatus.TASK_RUNNING and attempt.HasField("log_output"):
             words = words_of(plain(attempt.log_output))
         status = TaskStatus.Name(attempt.status).removeprefix("TASK_").lower()
@@ -247,9 +257,7 @@ def _shown(value: Any) -> str:
     from millpond.json_forms import to_json
     from millpond.workflows.engine.values.conversions import plain
 
-    text = to_json(plain(value)).decode()
-    more = len(text) - _LETTERS_MAX
-    return text if more <= 0 else f"{text[:_LETTERS_MAX]}… and {human_count(more, 'letter')} more: --json has them"
+    return _cut(to_json(plain(value)).decode())
 
 
 @verb("run stop", "millpond run stop n-1")
@@ -350,8 +358,11 @@ def delete_many(
     stop = SystemClock().now_ms() if before is None else parse_instant(before) - 1
     deletion.latest_start.FromMilliseconds(stop)
     with connected(server, tenant) as call:
+        spec_of(call, workflow)
         job = call("CreateBulkJob", CreateBulkJobRequest(bulk_delete_wf_run=deletion))
     _say("job", job.id.id, json=json)
+    if not json:
+        console.say(f"it deletes them; those that are left: millpond runs --workflow {workflow} --status {status}")
 
 
 def _say(done: str, run: str, *, json: bool) -> None:

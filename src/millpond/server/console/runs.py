@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from anyio.lowlevel import checkpoint
@@ -91,13 +92,13 @@ def routes(node: Node) -> Routes:
     @router.get("/run", SIGNED_IN, summary="A run")
     def show_run(
         request: Request, caller: Caller, id: str, tenant: str = TENANT, after: str = "",
-        queued: Annotated[int, Meta(ge=0)] = 0,
+        queued: Annotated[int, Meta(ge=0)] = 0, children: str = "",
     ) -> Response:  # fmt: skip
-        """Its inputs, a page of its steps, and a page of its queue behind the thread `queued`."""
+        """Its inputs, a page of its steps, one of its queue behind the thread `queued`, one of the runs it began."""
         call = calling(request, caller, tenant)
         if call is None:
             raise absent()
-        values, drawn = _run(call, id, tenant, after, queued, node.clock.now_ms())
+        values, drawn = _run(call, id, tenant, (after, queued, children), node.clock.now_ms())
         stream = StreamName(tenant, id)
         readable = node.bucket is None and may_stream(caller, "read", stream)
         events = link("/console/events/stream", queue=tenant, job_set=id)
@@ -261,16 +262,16 @@ def runs_by_hour(call: Calls, now_ms: int) -> list[int]:
 
 
 def _run(
-    call: Calls, id: str, tenant: str, after: str, queued: int, now_ms: int
+    call: Calls, id: str, tenant: str, places: tuple[str, int, str], now_ms: int
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A run, and its graph with the states of the steps that are listed."""
+    """A run, and its graph with the states of the steps that are listed; its lists begin behind the places."""
     from littlehorse.model import ListNodeRunsRequest, ListVariablesRequest, SearchWfRunRequest
 
     from millpond.workflows.engine import run_id, run_path
     from millpond.workflows.engine.values.conversions import plain
     from millpond.workflows.named import run_of
 
-    name = run_id(id)
+    name, (after, queued, child) = run_id(id), places
     run = run_of(call, id)
     request = ListNodeRunsRequest(wf_run_id=name, limit=_STEPS_MAX)
     if after:
@@ -284,14 +285,19 @@ def _run(
         node.user_task.user_task_run_id for node in nodes.results if node.WhichOneof("node_type") == "user_task"
     )
     steps = [_step(node, attempts) for node in nodes.results]
-    children = call("SearchWfRun", SearchWfRunRequest(parent_wf_run_id=name, limit=PAGE_ROWS)).results
+    family = SearchWfRunRequest(parent_wf_run_id=name, limit=PAGE_ROWS)
+    if child:
+        family.bookmark = bookmark_in(child)
+    children = call("SearchWfRun", family)
+    here = partial(link, "/console/runs/run", id=id, tenant=tenant)
     values = {
-        "run": run_facts(run), "threads": _threads(run), "children": [run_path(child) for child in children],
+        "run": run_facts(run), "threads": _threads(run), "children": [run_path(own) for own in children.results],
+        "more_children": here(children=children.bookmark.hex()) if children.HasField("bookmark") else None,
         "questions": [_question(call, question) for question in questions],
         "variables": {_variable(own.id): plain(own.value) for own in variables.results},
         "more_variables": variables.HasField("bookmark"),
-        "steps": steps, "next": link("/console/runs/run", id=id, tenant=tenant, after=more) if more else None,
-        "queue": _queue(call, run, queued, tenant=tenant, after=after),
+        "steps": steps, "next": here(after=more) if more else None,
+        "queue": _queue(call, run, queued, partial(here, after=after)),
     }  # fmt: skip
     parts = [*steps, *values["queue"]["threads"]]
     return values, {"graphs": _drawn(call, run, parts), "times": _times_drawn(parts, now_ms)}
@@ -301,11 +307,9 @@ def _variable(name: Any) -> str:
     return f"{name.name} of thread {name.thread_run_number}" if name.thread_run_number else str(name.name)
 
 
-def _queue(call: Calls, run: Any, behind: int, **here: str) -> dict[str, Any]:
+def _queue(call: Calls, run: Any, behind: int, here: Callable[..., str]) -> dict[str, Any]:
     """The number of threads that wait until fewer move, and a page of them behind one."""
     from littlehorse.model import InactiveThreadRunId, LHStatus
-
-    from millpond.workflows.engine import run_path
 
     left = [number for number in run.thread_run_queue if number > behind]
     names = (InactiveThreadRunId(wf_run_id=run.id, thread_run_number=number) for number in left[:PAGE_ROWS])
@@ -318,7 +322,7 @@ def _queue(call: Calls, run: Any, behind: int, **here: str) -> dict[str, Any]:
              "status": LHStatus.Name(own.status), "began_ms": own.start_time.ToMilliseconds(), "took_ms": None}
             for own in rows
         ],
-        "next": link("/console/runs/run", id=run_path(run.id), **here, queued=more) if more else None,
+        "next": here(queued=more) if more else None,
     }  # fmt: skip
 
 

@@ -73,7 +73,7 @@ def _check(work: Work, deletion: BulkDeleteWfRun) -> None:
     if deletion.wf_run_status not in TERMINAL:
         raise Invalid("a bulk job deletes runs that have ended", kind="bulk_job",
                       status=LHStatus.Name(deletion.wf_run_status),
-                      hint="give wf_run_status COMPLETED, ERROR or EXCEPTION")  # fmt: skip
+                      hint="those in COMPLETED, ERROR or EXCEPTION")  # fmt: skip
     try:
         ordered = deletion.earliest_start.ToMilliseconds() <= deletion.latest_start.ToMilliseconds()
     except ValueError as broken:

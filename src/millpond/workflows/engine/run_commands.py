@@ -35,10 +35,10 @@ from millpond.workflows.engine.limits import RUN_DEPTH_MAX
 from millpond.workflows.engine.outcome import TaskWithdrawn, TimersOfRunCancelled
 from millpond.workflows.engine.pipeline_starts import check_start
 from millpond.workflows.engine.runs import TERMINAL, Run, existing, load
+from millpond.workflows.engine.start_inputs import input_defs
 from millpond.workflows.engine.thread_queue import queued_children, save, thread_of
 from millpond.workflows.engine.threads import start
 from millpond.workflows.engine.user_tasks.actions import queue_reminder
-from millpond.workflows.engine.variable_scopes import INHERITED
 from millpond.workflows.engine.work import Work, find_spec
 
 __all__ = (
@@ -104,10 +104,7 @@ def run_workflow(work: Work, request: RunWfRequest) -> WfRun:
 
 def _inputs_taken(spec: WfSpec) -> str:
     """The inputs that a run of a specification takes, in words."""
-    declared = [
-        of for of in spec.thread_specs[spec.entrypoint_thread_name].variable_defs if of.access_level != INHERITED
-    ]
-    names = [f"{of.var_def.name} (required)" if of.required else of.var_def.name for of in declared]
+    names = [f"{of.var_def.name} (required)" if of.required else of.var_def.name for of in input_defs(spec)]
     return f"its inputs are: {', '.join(names)}" if names else "it takes no inputs"
 
 

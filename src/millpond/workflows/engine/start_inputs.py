@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from littlehorse.model import VariableType, VariableValue, WfRunVariableAccessLevel, WfSpec
+from littlehorse.model import ThreadVarDef, VariableType, VariableValue, WfRunVariableAccessLevel, WfSpec
 
 from millpond.errors import Invalid
 from millpond.json_forms import FormError, parse_list
@@ -13,7 +13,7 @@ from millpond.workflows.engine.failures import NodeFailed
 from millpond.workflows.engine.pipeline_starts import NAME_OF_SECRET, PARAMETERS, parameters_in
 from millpond.workflows.engine.values.conversions import is_null, plain, type_name, type_of_def, value_of
 
-__all__ = ("declared_inputs", "inputs_of", "value_in")
+__all__ = ("declared_inputs", "inputs_of", "input_defs", "value_in")
 
 
 def declared_inputs(spec: WfSpec) -> list[dict[str, Any]]:
@@ -26,16 +26,24 @@ def declared_inputs(spec: WfSpec) -> list[dict[str, Any]]:
             for own in parameters
         ]  # fmt: skip
     inputs = []
-    for own in spec.thread_specs[spec.entrypoint_thread_name].variable_defs:
+    for own in input_defs(spec):
         definition, type_ = own.var_def, type_of_def(own.var_def)
         default = definition.default_value if definition.HasField("default_value") else VariableValue()
-        if own.access_level != WfRunVariableAccessLevel.INHERITED_VAR:
-            secret = type_.masked or NAME_OF_SECRET.search(definition.name) is not None
-            inputs.append({
-                "name": definition.name, "type": type_name(type_).lower(), "required": own.required,
-                "default": None if is_null(default) or secret else plain(default), "secret": secret,
-            })  # fmt: skip
+        secret = type_.masked or NAME_OF_SECRET.search(definition.name) is not None
+        inputs.append({
+            "name": definition.name, "type": type_name(type_).lower(), "required": own.required,
+            "default": None if is_null(default) or secret else plain(default), "secret": secret,
+        })  # fmt: skip
     return inputs
+
+
+def input_defs(spec: WfSpec) -> list[ThreadVarDef]:
+    """The variables that the caller of a run may give: none of a parent, nor those in which a node of a run keeps what
+    it started, which the client names as the node.
+    """
+    first = spec.thread_specs[spec.entrypoint_thread_name]
+    inherited = WfRunVariableAccessLevel.INHERITED_VAR
+    return [own for own in first.variable_defs if own.access_level != inherited and own.var_def.name not in first.nodes]
 
 
 def inputs_of(spec: WfSpec, texts: Mapping[str, str]) -> dict[str, VariableValue]:

@@ -128,7 +128,7 @@ def put_principal(work: Work, request: PutPrincipalRequest) -> Principal:
     old = _principal(work, request.id)
     if old is not None and not request.overwrite:
         raise AlreadyExists("there is a principal of this name", kind="principal", principal=request.id,
-                            hint="set overwrite to give it other rights")  # fmt: skip
+                            hint="overwrite=True gives it other rights")  # fmt: skip
     _check_acls(work, request)
     principal = Principal(id=PrincipalId(id=request.id), created_at=work.instant(), global_acls=request.global_acls)
     for tenant, acls in request.per_tenant_acls.items():
