@@ -44,8 +44,9 @@ def owner(node: JobContext, times: Sequence[int], name: str = "owner", **setting
 # -- maintenance, ordered ------------------------------------------------------------------------------------
 
 
-def test_maintenance_is_ordered_with_its_watermark_and_says_what_it_did(node: JobContext) -> None:
-    owner(node, [NOW - 3 * DAY, NOW - 2 * DAY, NOW - HOUR], condense="1d")
+@pytest.mark.parametrize("store", ["shard", "layers"])
+def test_maintenance_is_ordered_with_its_watermark_and_says_what_it_did(node: JobContext, store: str) -> None:
+    owner(node, [NOW - 3 * DAY, NOW - 2 * DAY, NOW - HOUR], condense="1d", store=store)
     owner(node, [NOW], name="plain")
     outcome = node.run("condense")
     assert outcome.summary == "condensed 1 of 2 maps, 1 row fewer"

@@ -274,7 +274,7 @@ def _maintain(node: JobContext, act: str, interval_ms: int) -> Callable[[JobCont
 
 
 def _order_maintenance(node: JobContext, act: str, orders: MaintenanceOrders, stopping: threading.Event) -> Outcome:
-    faults, ordered, seen = _Faults(), list[int](), 0
+    faults, ordered, seen, reports = _Faults(), list[int](), 0, list[Any]()
     now_ms = node.clock.now_ms()
     for pond_map in _maps(node, stopping):
         seen += 1
@@ -284,17 +284,22 @@ def _order_maintenance(node: JobContext, act: str, orders: MaintenanceOrders, st
             with node.turns(f"{act}/{pond_map.name}", stopping) as turn:
                 # Another node may have done it before this one had its turn.
                 before = None if turn is None else orders.due(pond_map, act, now_ms)
-                if before is not None:
-                    with node.appending():
+                if before is None:
+                    continue
+                with node.appending():
+                    if pond_map.layers is not None:  # nobody else carries it out
+                        reports.append(pond_map.rows.maintain(act, before))
+                    else:
                         ordered.append(node.pond.log.order_maintenance(pond_map.name, act, before).position)
-    reports = [report for report in _reports(node, ordered, stopping) if report is not None]
+    count = len(ordered) + len(reports)
+    reports += [report for report in _reports(node, ordered, stopping) if report is not None]
     removed = sum(report.rows_removed for report in reports)
     summary = f"nothing to do in {human_count(seen, 'map')}"
-    if ordered:
+    if count:
         summary = f"{_DONE[act]} {_of(len(reports), seen, 'map')}, {human_count(removed, 'row')} fewer"
-        pending = len(ordered) - len(reports)
+        pending = count - len(reports)
         summary += f"; {human_count(pending, 'order')} wait to be carried out" if pending else ""
-    return Outcome(summary, {"maps": len(reports), "ordered": len(ordered), "rows_removed": removed}, tuple(faults))
+    return Outcome(summary, {"maps": len(reports), "ordered": count, "rows_removed": removed}, tuple(faults))
 
 
 def _reports(node: JobContext, positions: list[int], stopping: threading.Event) -> list[Any]:
