@@ -65,9 +65,10 @@ def test_a_bucket_is_a_place(weather: Shell, s3_server: S3Server, monkeypatch: p
 
 
 def test_mistakes_are_sentences(weather: Shell) -> None:
-    assert "there is no such backup" in weather("restore", "place", "copy", code=3).err
+    assert "there are no backups (place=" in weather("restore", "place", "copy", code=3).err
     assert "s3://bucket/prefix" in weather("backup", "create", "gs://x/y", code=5).err
     weather("backup", "create", "place")
+    assert "there is no such backup" in weather("restore", "place", "copy", "--backup", "nope", code=3).err
     assert "holds something" in weather("restore", "place", "pond", code=5).err
     assert "at least one" in weather("backup", "prune", "place", "--keep", "0", code=5).err
     assert "does not reach" in weather("restore", "place", "copy", "--position", "99", code=5).err

@@ -293,6 +293,22 @@ def test_a_part_is_copied_from_a_range(
 # -- imports ------------------------------------------------------------------------------------------
 
 
+def test_a_linked_object_looks_as_in_lakefs(site: Site, repository: lakefs.Repository) -> None:
+    """Its address is one of `lakectl`'s golden files, and without a type it has the default."""
+    made = repository.branch("main").object("a").upload(b"1", pre_sign=True, content_type="")
+    stat, own = made.stat(pre_sign=False), repository.properties.storage_namespace.rstrip("/")
+    assert re.fullmatch("data/[0-9a-v]{20}/[0-9a-v]{20},.+", stat.physical_address.removeprefix(f"{own}/"))
+    assert stat.content_type == "application/octet-stream"
+    assert made.reader(mode="rb", pre_sign=True).read() == b"1"
+
+
+def test_what_is_a_repositorys_own_is_not_imported(site: Site, repository: lakefs.Repository) -> None:
+    branch, own = repository.branch("main"), repository.properties.storage_namespace.rstrip("/")
+    for place in (own, f"{own}/data/x", own[:-2]):
+        with pytest.raises(lakefs.exceptions.BadRequestException, match="invalid import source"):
+            branch.import_data("own").prefix(place, "in/").start()
+
+
 def test_imports_through_the_wrapper(site: Site, repository: lakefs.Repository) -> None:
     tag = repository.id
     for name in ("d/one.txt", "d/sub/two words.txt", "single"):

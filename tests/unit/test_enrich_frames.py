@@ -71,6 +71,14 @@ def test_pandas_keeps_its_index_and_every_digit(pond: millpond.Pond) -> None:
     assert list(frame.columns) == ["origin", "at", "tail"]
 
 
+@pytest.mark.parametrize("names", [("a", "b"), (0, 1), (("a", "x"), ("a", "y"))])
+def test_columns_of_pandas_may_be_numbers_or_tuples(pond: millpond.Pond, names: tuple[Any, Any]) -> None:
+    key, at = names
+    frame = pd.DataFrame({key: ["JFK"], at: pd.to_datetime([NOON], utc=True)})
+    answer = pond.enrich(frame, map="weather", key=key, at=at, into="found")
+    assert list(answer["found"]) == WEATHER[:1]
+
+
 def test_nothing_is_overwritten_unless_it_is_said(pond: millpond.Pond) -> None:
     with pytest.raises(Invalid, match="there already") as caught:
         pond.enrich(FLIGHTS, map="planes", key="tail", into="Origin")

@@ -135,8 +135,8 @@ def _answers(
     pond: _Maps, column: Callable[[str], Any], names: Sequence[str], lookup: Lookup, flat: bool
 ) -> Iterable[tuple[str, pa.Array[Any]]]:
     queried = pond.map(lookup.map)
-    key = find_column(names, lookup.key)
-    time = find_column(names, lookup.at) if lookup.at is not None and queried.kind.timed else None
+    key = find_column(names, str(lookup.key))  # columns of pandas may be numbers, or tuples
+    time = find_column(names, str(lookup.at)) if lookup.at is not None and queried.kind.timed else None
     try:
         at = None if time is None else column_of(time, column(time))
         known_at = _moments(lookup.known_at, names, column)

@@ -193,14 +193,18 @@ def find_backup(place: ObjectStore, id_: str | None) -> Backup:
 
     Raises: `NotFound`, and as `list_backups`.
     """
-    if id_ is not None:
-        try:
-            return _read(place, _name(id_))
-        except (NotFound, Invalid) as error:
-            if error.kind not in ("object_not_found", "object_name"):
-                raise
-    elif backups := list_backups(place):
-        return backups[-1]
+    if id_ is None:
+        if backups := list_backups(place):
+            return backups[-1]
+        raise NotFound(
+            "there are no backups", kind="backup_not_found", place=place.where,
+            hint="name the place of 'millpond backup create'",
+        )  # fmt: skip
+    try:
+        return _read(place, _name(id_))
+    except (NotFound, Invalid) as error:
+        if error.kind not in ("object_not_found", "object_name"):
+            raise
     raise NotFound(
         "there is no such backup", kind="backup_not_found", place=place.where, backup=id_,
         hint="'millpond backup list PLACE' shows those that are there",

@@ -23,14 +23,14 @@ from millpond.versions.objects.uploads import DATA, is_full_address, relative_ad
 if TYPE_CHECKING:
     from millpond.versions.repository_context import Site
 
-__all__ = ("NAMESPACES", "check_namespace", "check_source", "checked_address", "checked_column")
+__all__ = ("NAMESPACES", "check_import", "check_namespace", "check_source", "checked_address", "checked_column")
 
 NAMESPACES = r"^(s3|gs|https?|mem|local|transient)://.*$"
 """The namespaces that clients may send; places that cannot be opened are refused by the store."""
 _ESCAPES = re.compile(r"[%?#\\\x00-\x1f\x7f]")
 _LOCAL = "local://"
 
-_NAME = rf"^{DATA}/[A-Za-z0-9_+=-][A-Za-z0-9._+=-]*(/[A-Za-z0-9_+=-][A-Za-z0-9._+=-]*)*$"
+_NAME = rf"^{DATA}/[A-Za-z0-9_+=-][A-Za-z0-9._+=,-]*(/[A-Za-z0-9_+=-][A-Za-z0-9._+=,-]*)*$"
 
 _ONE_NAME = re.compile(_NAME)
 
@@ -46,6 +46,20 @@ def check_source(allowed: Sequence[str], address: str) -> None:
             "objects may not be taken from there", kind="source_denied", address=address,
             hint="add the place to versions.sources, such as s3://bucket/ or local:///folder/",
         )  # fmt: skip
+
+
+def check_import(namespace: str, allowed: Sequence[str], address: str, *, prefix: bool) -> None:
+    """Refuse to import from a place that the settings do not allow, or what is the repository's own already.
+
+    Raises: as `check_source`; `Invalid`, kind `import_own`.
+    """
+    own = namespace.rstrip("/")
+    if _begins(address, own) or (prefix and own.startswith(address)):
+        raise Invalid(
+            "invalid import source: the repository's own objects lie there", kind="import_own", address=address,
+            namespace=namespace, hint="name a place outside of the namespace",
+        )  # fmt: skip
+    check_source(allowed, address)
 
 
 def _begins(address: str, place: str) -> bool:

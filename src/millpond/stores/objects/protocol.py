@@ -31,7 +31,7 @@ __all__ = (
     "folder_of", "not_found", "watched",
 )  # fmt: skip
 
-_NAME = re.compile(r"[A-Za-z0-9_+=-][A-Za-z0-9._+=-]*(/[A-Za-z0-9_+=-][A-Za-z0-9._+=-]*)*")
+_NAME = re.compile(r"[A-Za-z0-9_+=-][A-Za-z0-9._+=,-]*(/[A-Za-z0-9_+=-][A-Za-z0-9._+=,-]*)*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +183,7 @@ def check_name(name: str) -> str:
     if not _NAME.fullmatch(name):
         raise Invalid(
             "not a name for an object", kind="object_name", name=repr(name),
-            hint="letters, digits and ._-=+ in parts joined by /; no part begins with a dot",
+            hint="letters, digits and ._-=+, in parts joined by /; no part begins with a dot or comma",
         )  # fmt: skip
     return name
 

@@ -203,13 +203,15 @@ class ImportJobs:
         return record
 
     def cancel(self, site: Site, branch: str, id_: str) -> None:
-        """End an import; its process stops at the next block.
+        """End an import; its process stops at the next block. One that was canceled before is canceled.
 
         Raises: `NotFound`; `Conflict`, kind `import_over`.
         """
 
         def cancel(tx: Transaction) -> None:
             job = _get(tx, site, branch, id_)
+            if job.state is ImportState.CANCELED:
+                return
             if job.state is not ImportState.RUNNING:
                 raise Conflict(
                     f"the import is {job.state}", kind="import_over", id=id_, hint="it cannot be canceled any more"

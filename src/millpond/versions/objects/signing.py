@@ -130,7 +130,7 @@ class Signer:
     def link_name(self, repository: str, branch: str, path: str) -> str:
         """A new name for bytes, which may be linked at this path of this branch."""
         name = data_name(self._clock.now_ms(), self._clock.random_id())
-        return f"{name}-{_signature(self._key(), _link_text(repository, branch, path, name))[:_LINK_DIGITS]}"
+        return f"{name},{_signature(self._key(), _link_text(repository, branch, path, name))[:_LINK_DIGITS]}"
 
     def check_link(self, repository: str, branch: str, path: str, name: str) -> None:
         """Refuse a name that was not given out for this path, or too long ago.
@@ -138,8 +138,8 @@ class Signer:
         Raises: `Invalid`, kinds `link_unsigned`, `link_signature`, `link_expired`.
         """
         created = time_of(name)
-        stem, dash, signature = name.partition("-")
-        if created is None or not dash or stem_of(name) != stem:
+        stem, comma, signature = name.partition(",")
+        if created is None or not comma or stem_of(name) != stem:
             raise Invalid(
                 "address is not signed: link address invalid", kind="link_unsigned", address=name,
                 hint="link the address that was given out for the path",

@@ -34,8 +34,9 @@ DATA = "data"
 CHUNK_BYTES = 1 << 20
 _DAY_MS = 86_400_000
 _MS_BYTES = 4
-_NAME = re.compile(rf"({DATA}/(0{{14}}[0-9]{{6}})/([0-9a-v]{{20}}))([0-9a-f]{{4}}|-[0-9a-f]{{32}})?")
-"""A name; after it the number of a part, or a signature. Names of lakeFS have no folder of a day that begins so."""
+_NAME = re.compile(rf"({DATA}/(0{{14}}[0-9]{{6}})/([0-9a-v]{{20}}))([0-9a-f]{{4}}|[,-][0-9a-f]{{32}})?")
+"""A name; after it the number of a part, or a comma (it was a dash) and a signature. Names of lakeFS have no folder
+of a day that begins so."""
 _EARLIER = re.compile(rf"({DATA}/[0-9]{{6,}}/([0-9a-f]{{12,}})-[0-9a-f]{{16}})[0-9a-f]*")
 """A name as they were before."""
 

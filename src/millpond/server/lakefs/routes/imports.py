@@ -9,7 +9,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from millpond.server.confined_files import read_table_confined
-from millpond.server.lakefs.addresses import check_source
+from millpond.server.lakefs.addresses import check_import
 from millpond.server.lakefs.call import Call
 from millpond.server.lakefs.dialect import Error, operations
 from millpond.server.lakefs.models import Commit, Long, Started, Text, commit_model
@@ -67,7 +67,10 @@ class ImportStatus(msgspec.Struct):
 def _start_import(call: Call, creation: ImportCreation) -> Started:
     branch = call.branch
     for location in creation.paths:
-        check_source(call.node.settings.versions.sources, location.path)
+        check_import(
+            branch.site.namespace, call.node.settings.versions.sources, location.path,
+            prefix=location.type == "common_prefix",
+        )  # fmt: skip
     locations: list[Location] = [_LOCATIONS[source.type](source.path, source.destination) for source in creation.paths]
     words = creation.commit
     message = None if words is None else Message(words.message, call.committer(), words.metadata, words.date)

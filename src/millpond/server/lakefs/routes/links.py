@@ -141,7 +141,7 @@ def _link_backing(call: Call, path: Text, metadata: StagingMetadata) -> ObjectSt
         raise Invalid("a size is not negative", kind="entry_invalid", size=metadata.size_bytes)
     entry = Entry(
         path, address, metadata.size_bytes, site.seconds() if metadata.mtime is None else metadata.mtime,
-        metadata.checksum.strip('"'), metadata.content_type, metadata.user_metadata,
+        metadata.checksum.strip('"'), metadata.content_type or DEFAULT_CONTENT_TYPE, metadata.user_metadata,
     )  # fmt: skip
     met: Any = conditions(call.request.headers)
     branch.staging.link(entry, force=metadata.force, **met)

@@ -239,7 +239,7 @@ async def _stage_entry(call: Call, site: Site, path: str, creation: ObjectStageC
     address = checked_address(site, call.node.settings.versions.sources, creation.physical_address)
     entry = Entry(
         path, address, _size(creation.size_bytes), site.seconds() if creation.mtime is None else creation.mtime,
-        creation.checksum.strip('"'), creation.content_type, creation.metadata,
+        creation.checksum.strip('"'), creation.content_type or DEFAULT_CONTENT_TYPE, creation.metadata,
     )  # fmt: skip
     met: Any = conditions(call.request.headers)
     if any(met.values()):
