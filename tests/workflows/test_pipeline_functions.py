@@ -121,6 +121,7 @@ def test_a_pipeline_runs_without_a_server_and_is_not_run_again(folder: Path) -> 
     assert "parameters:" not in errors  # no run began, and no step of it
     code, _, errors = ended(folder, "dya=2026-01-01")
     assert code != 0 and "its parameters: day, most, heights" in errors
+    assert ended(folder, "day=2026-01-01", "--again")[1].split()[0] == f"{run}-2"  # as a backfill counts runs
 
 
 def test_what_a_step_says_steers_no_terminal(folder: Path) -> None:
