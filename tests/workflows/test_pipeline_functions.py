@@ -306,6 +306,8 @@ def assert_operated(folder: Path, server: str) -> None:
     logs = {row["step"]: row["log"] for row in answers("pipeline", "logs", "load_nightly", *at)}
     assert "counted 1 with password=***" in logs["counted"]
     assert answers("run", "logs", "n-1", "counted", *at)[0]["log"] == logs["counted"]
+    tree = CliRunner().invoke(app, ["run", "show", "n-1", *at]).output
+    assert "counted  COMPLETED" in tree and "step-TASK" not in tree and "(--json has all)" in tree
     (row,) = answers("pipeline", "list", *at)
     assert (row["pipeline"], row["last_run"], row["last_status"], row["open_runs"], row["next"]) == (
         "load_nightly", "n-1", "COMPLETED", 0, None,

@@ -19,6 +19,7 @@ __all__ = ("delete", "delete_many", "rescue", "resume", "run_of", "runs", "show"
 
 _SERVER = "localhost:7434"
 _NAMES_MAX = 20
+_VALUE_CHARS_MAX = 300  # of a variable in a tree: a pipeline has its whole text in one
 Run = Annotated[str, typer.Argument(metavar="RUN", help="The id of the run; of a child, after those above it: a_b.")]
 Thread = Annotated[int, typer.Option("--thread", metavar="N", min=0, help="The thread of the run.")]
 
@@ -196,7 +197,9 @@ def _tree(name: str, run: Any, nodes: list[Any], tasks: list[Any], variables: li
                 yield from _node_lines(node, attempts)
         for variable in variables:
             if variable.id.thread_run_number == thread.number:
-                yield f"│  = {variable.id.name} = {_shown(variable.value)}"
+                text = _shown(variable.value)
+                cut = "… (--json has all)" * (len(text) > _VALUE_CHARS_MAX)
+                yield f"│  = {variable.id.name} = {text[:_VALUE_CHARS_MAX]}{cut}"
 
 
 def _reason(message: str) -> str:
@@ -212,13 +215,17 @@ def _reason(message: str) -> str:
 def _node_lines(node: Any, attempts: dict[str, Any]) -> Iterator[str]:
     from littlehorse.model import LHStatus, TaskStatus
 
+    from millpond.cli.workflows.task_worker import step_of
+    from millpond.workflows.engine.pipeline_starts import STEP
     from millpond.workflows.engine.values.conversions import plain
     from millpond.workflows.tasks.progress import words_of
 
-    yield f"│  {node.id.position:>3} {node.node_name}  {LHStatus.Name(node.status)}"
+    task = attempts.get(node.task.task_run_id.task_guid) if node.WhichOneof("node_type") == "task" else None
+    of_pipeline = task is not None and task.task_def_id.name == STEP
+    name = step_of(STEP, task.input_variables) if of_pipeline else node.node_name
+    yield f"│  {node.id.position:>3} {name}  {LHStatus.Name(node.status)}"
     for failure in node.failures:
         yield f"│        failed: {failure.failure_name} {_reason(failure.message)}".rstrip()
-    task = attempts.get(node.task.task_run_id.task_guid) if node.WhichOneof("node_type") == "task" else None
     for number, attempt in enumerate(task.attempts if task is not None else ()):
         result = attempt.WhichOneof("result")
         words = _shown(attempt.output) if result == "output" else ""
