@@ -221,8 +221,9 @@ def _node_lines(node: Any, attempts: dict[str, Any]) -> Iterator[str]:
     from millpond.workflows.tasks.progress import words_of
 
     task = attempts.get(node.task.task_run_id.task_guid) if node.WhichOneof("node_type") == "task" else None
-    of_pipeline = task is not None and task.task_def_id.name == STEP
-    name = step_of(STEP, task.input_variables) if of_pipeline else node.node_name
+    name = node.node_name
+    if task is not None and task.task_def_id.name == STEP:
+        name = step_of(STEP, task.input_variables)
     yield f"│  {node.id.position:>3} {name}  {LHStatus.Name(node.status)}"
     for failure in node.failures:
         yield f"│        failed: {failure.failure_name} {_reason(failure.message)}".rstrip()
