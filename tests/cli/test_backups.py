@@ -25,6 +25,7 @@ def test_a_pond_is_backed_up_and_restored(weather: Shell) -> None:
     assert restored["rows"] == first["rows"]
     question = ("get", "weather", "JFK", "--at", "2013-02-08T18:30Z")
     assert weather(*question, "--pond", "copy").out == weather(*question).out
+    assert "; the folder of a pond: ./copy" in weather("copy", "copy", "other", code=3).err
     assert "removed 1 backup" in weather("backup", "prune", "place", "--keep", "1").out
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millpond.errors import Invalid
-from millpond.workflows.backfill import Backfill, partitions, run_name
+from millpond.workflows.backfill import Backfill, newest_run, partitions, run_name
 
 
 class FewRuns:
@@ -83,6 +83,19 @@ def test_partitions_are_those_of_the_calendar(start: date, days: int) -> None:
     assert partitions(str(start), str(stop), "week") == [str(day) for day in whole[::7]]
     if start.day == 1:
         assert partitions(str(start), str(stop), "month") == [str(day) for day in whole if day.day == 1]
+
+
+@given(ends=st.lists(st.sampled_from(["COMPLETED", "ERROR"]), max_size=4))
+def test_a_partition_is_what_its_last_run_is(ends: list[str]) -> None:
+    runs = FewRuns({IDS[0] if not tries else f"{IDS[0]}-{tries + 1}": (0, end) for tries, end in enumerate(ends)})
+    for tries in range(len(ends)):
+        run = newest_run(IDS[0], runs.status)[2]
+        assert run == (f"{IDS[0]}-{tries + 1}" if tries else IDS[0])
+        runs.begin(run, {"day": DAYS[0]})
+    own = Backfill(runs, "nightly", "day", DAYS[:1], {"most": "1"})
+    while own.advance():
+        pass
+    assert bool(own.failed) is (ends[-1:] == ["ERROR"]) and len(runs.begun) == max(1, len(ends))
 
 
 def test_a_run_that_is_deleted_begins_again() -> None:

@@ -69,6 +69,7 @@ def test_records_with_another_number_of_cells_are_rejected_where_they_stand(
         (b"\n\n", "the file is empty"),
         (b"key,value\na,\xff\n", "the file is not UTF-8"),
         (b"k\xe9y,value\n", "iconv -f latin1"),
+        ("key,value\n".encode("utf-16"), "iconv -f utf-16"),
         (b"key,key,value\n1,2,3\n", "column is there more than once"),
         (b"a,b\n1,2\n", "there are: a, b"),
     ],

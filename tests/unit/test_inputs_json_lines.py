@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import millpond
 from millpond.errors import Invalid
 from millpond.maps.inputs.formats import json_lines
 from millpond.maps.inputs.mapping import ColumnMapping
@@ -150,3 +151,34 @@ def test_what_was_written_is_read(tmp_path_factory: Any, rows: list[tuple[str, A
     assert rejects == []
     got = [(row["key"].decode(), type(row["value"]), row["value"]) for row in read_rows]
     assert got == [(key, type(value), value) for key, value in rows]
+
+
+@pytest.mark.parametrize("misfit", ["[1]", '{"a": 1}', "[]", "true"])
+@pytest.mark.parametrize("beside", ["1", "2.5", "12345678901234567168", '"7"', "1e400"])
+def test_a_value_of_another_shape_is_the_fault_of_its_row(tmp_path: Path, misfit: str, beside: str) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text(f'{{"key": "a", "temp": {beside}}}\n{{"key": "b", "temp": {misfit}}}\n')
+    with millpond.open(tmp_path / "pond") as pond:
+        weather = pond.create_map("weather", kind="state", value="temp double")
+        result = pond.load_files(path, "weather", max_rejects=2, rejects=tmp_path / "bad.jsonl")
+        bad = [json.loads(line) for line in (tmp_path / "bad.jsonl").read_text().splitlines()]
+        assert bad[-1]["row"] == 2 and bad[-1]["record"] == {"key": "b", "temp": json.loads(misfit)}
+        assert bad[-1]["reason"].startswith("temp ")
+        assert (result.rows, result.rejected) == (2 - len(bad), len(bad)) and weather.get("b") is None
+        assert len(bad) == 1 + (beside == "1e400")
+
+
+@pytest.mark.parametrize("beside", ["1", "2.5", '"7"', "null", "-12345678901234567890"])
+@pytest.mark.parametrize(
+    "exact", [2**53 - 1, 2**53 + 1, 2**63 + 2**11, 12345678901234567890, 10**22, 10**22 + 1, -(10**23)]
+)
+def test_whole_numbers_are_doubles_where_they_are_exact(tmp_path: Path, beside: str, exact: int) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text(f'{{"key": "a", "temp": {beside}}}\n{{"key": "b", "temp": {exact}}}\n')
+    with millpond.open(tmp_path / "pond") as pond:
+        weather = pond.create_map("weather", kind="state", value="temp double")
+        pond.load_files(path, "weather", max_rejects=2)
+        rows = [{"key": "c", "temp": exact}]
+        weather.load(rows, max_rejects=1)
+        kept = {"temp": float(exact)} if int(float(exact)) == exact else None
+        assert weather.get("b") == weather.get("c") == kept

@@ -185,7 +185,8 @@ def test_sessions_end_where_they_say() -> None:
     }
     assert reasons(made) == {
         2: "end is missing",
-        3: "session starts at 30 and ends before that, at 29 (UTC milliseconds)",
+        3: "session starts at 1970-01-01T00:00:00.030000+00:00 and ends before that, at "
+        "1970-01-01T00:00:00.029000+00:00",
         5: "start is missing",
         6: "timeout 'soon' is not a duration such as 15m",
         7: "timeout '999999999999999y' is not a duration such as 15m",

@@ -121,6 +121,7 @@ def test_a_pipeline_runs_without_a_server_and_is_not_run_again(folder: Path) -> 
     assert "parameters:" not in errors  # no run began, and no step of it
     code, _, errors = ended(folder, "dya=2026-01-01")
     assert code != 0 and "its parameters: day, most, heights" in errors
+    assert ended(folder, "day=2026-01-01", "--again")[1].split()[0] == f"{run}-2"  # as a backfill counts runs
 
 
 def test_what_a_step_says_steers_no_terminal(folder: Path) -> None:
@@ -305,6 +306,8 @@ def assert_operated(folder: Path, server: str) -> None:
     logs = {row["step"]: row["log"] for row in answers("pipeline", "logs", "load_nightly", *at)}
     assert "counted 1 with password=***" in logs["counted"]
     assert answers("run", "logs", "n-1", "counted", *at)[0]["log"] == logs["counted"]
+    tree = CliRunner().invoke(app, ["run", "show", "n-1", *at]).output
+    assert "counted  COMPLETED" in tree and "step-TASK" not in tree and "(--json has all)" in tree
     (row,) = answers("pipeline", "list", *at)
     assert (row["pipeline"], row["last_run"], row["last_status"], row["open_runs"], row["next"]) == (
         "load_nightly", "n-1", "COMPLETED", 0, None,

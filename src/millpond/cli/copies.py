@@ -38,7 +38,9 @@ def copy(
 
     A pond that is copied again sends what changed since.
     """
-    from millpond.errors import Invalid
+    from pathlib import Path
+
+    from millpond.errors import Invalid, NotFound
 
     places = ["/" in place for place in (source, target)]
     if any(places) != all(places):
@@ -48,7 +50,13 @@ def copy(
         _copy_pond(source, target, maps or [], json=json)
         return
     with existing_pond(pond) as opened:
-        definition = opened.catalogue.copy(source, target)
+        try:
+            definition = opened.catalogue.copy(source, target)
+        except NotFound as error:
+            if not Path(source).is_dir():
+                raise
+            hint = f"the folder of a pond: ./{source}"
+            raise NotFound(error.message, kind=error.kind, hint=hint, **error.values) from error
     tell_copied("copied", source, definition, as_json=json)
 
 

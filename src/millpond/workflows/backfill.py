@@ -23,7 +23,10 @@ from typing import Any, Final, Protocol
 from millpond.errors import AlreadyExists, Invalid, NotFound
 from millpond.json_forms import stable_json
 
-__all__ = ("EVERY", "PARTITIONS_MAX", "Backfill", "NodeRuns", "Runs", "check_parameter", "partitions", "run_name")
+__all__ = (
+    "EVERY", "PARTITIONS_MAX", "Backfill", "NodeRuns", "Runs", "check_parameter", "newest_run", "partitions",
+    "run_name",
+)  # fmt: skip
 
 PARTITIONS_MAX: Final = 10_000
 """Partitions of one backfill."""
@@ -130,6 +133,16 @@ def run_name(pipeline: str, parameters: Mapping[str, str]) -> str:
     return f"{pipeline}-{hashlib.sha256(stable_json(dict(parameters))).hexdigest()[:10]}".replace("_", "-")
 
 
+def newest_run(name: str, status_of: Callable[[str], str]) -> tuple[str, str, str]:
+    """The last of the runs `NAME`, `NAME-2` …, its status, nothing if there is none, and the id of one after it."""
+    number, run, status = 1, name, status_of(name)
+    following = f"{name}-2" if status else name
+    while status and (further := status_of(following)):
+        number, run, status = number + 1, following, further
+        following = f"{name}-{number + 1}"
+    return run, status, following
+
+
 @dataclass(slots=True)
 class Backfill:
     """The partitions of a backfill, and their runs."""
@@ -167,12 +180,9 @@ class Backfill:
 
     def _begin(self, partition: str) -> None:
         whole = {**self.parameters, self.parameter: partition}
-        name = run = run_name(self.pipeline, whole)
-        number, status = 1, self.runs.status(run)
-        while status and (following := self.runs.status(f"{name}-{number + 1}")):
-            number, run, status = number + 1, f"{name}-{number + 1}", following
+        run, status, following = newest_run(run_name(self.pipeline, whole), self.runs.status)
         if self.begins_failed and status in _FAILED:
-            run, status = f"{name}-{number + 1}", ""
+            run, status = following, ""
         self.going[partition] = run
         if not status:
             self.runs.begin(run, whole)

@@ -78,9 +78,8 @@ def run(
     """
     import os
 
-    from millpond.clock import SystemClock
     from millpond.pipelines.embedded import embedded
-    from millpond.workflows.backfill import run_name
+    from millpond.workflows.backfill import newest_run, run_name
 
     program, declared = declared_of(file, which)
     if master is not None:
@@ -90,10 +89,10 @@ def run(
         _follow(pond, program, declared, parameters)
         return
     name = name or run_name(declared.plan.name, parameters)
-    if again:
-        name = f"{name}-{SystemClock().random_id()[:6]}"
     with opened_here(pond) as opened, embedded(opened, pond, console.tell) as runs:
-        if runs.is_over(name):
+        if again:
+            name = newest_run(name, runs.status)[2]
+        elif runs.is_over(name):
             console.tell(f"{name} has ended; --again starts another run")
         ended = runs.run(declared, program, parameters, name)
     if json:

@@ -232,16 +232,21 @@ def _cut(text: str) -> str:
 def _node_lines(node: Any, attempts: dict[str, Any]) -> Iterator[str]:
     from littlehorse.model import LHStatus, TaskStatus
 
+    from millpond.cli.workflows.task_worker import step_of
     from millpond.workflows.engine import run_path
+    from millpond.workflows.engine.pipeline_starts import STEP
     from millpond.workflows.engine.values.conversions import plain
     from millpond.workflows.tasks.progress import words_of
 
-    yield f"│  {node.id.position:>3} {node.node_name}  {LHStatus.Name(node.status)}"
+    task = attempts.get(node.task.task_run_id.task_guid) if node.WhichOneof("node_type") == "task" else None
+    name = node.node_name
+    if task is not None and task.task_def_id.name == STEP:
+        name = step_of(STEP, task.input_variables)
+    yield f"│  {node.id.position:>3} {name}  {LHStatus.Name(node.status)}"
     for failure in node.failures:
         yield f"│        failed: {failure.failure_name} {reason_of(failure.message)}".rstrip()
     if node.HasField("run_child_wf") and node.run_child_wf.HasField("child_wf_run_id"):
         yield f"│        began the run {run_path(node.run_child_wf.child_wf_run_id)}"
-    task = attempts.get(node.task.task_run_id.task_guid) if node.WhichOneof("node_type") == "task" else None
     for number, attempt in enumerate(task.attempts if task is not None else ()):
         result = attempt.WhichOneof("result")
         words = _shown(attempt.output) if result == "output" else ""

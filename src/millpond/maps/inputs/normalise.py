@@ -30,6 +30,7 @@ from millpond.maps.inputs.undeclared import encode_any, encode_named
 from millpond.maps.inputs.zones import NAME_THE_ZONE, TimeForm, instants_in
 from millpond.maps.model.columns import MOMENT, RAW_DIGEST, canonical_schema, value_arrow
 from millpond.maps.model.definition import Kind, ScalarType
+from millpond.times.instants import instant_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -141,13 +142,20 @@ class _Work:
     def span(self, start: tuple[str, str | None], end: tuple[str, str | None]) -> dict[str, pa.Array[Any]]:
         """Two whole numbers, the first not after the second."""
         made = {start[0]: self.required(start[1], to_numbers), end[0]: self.required(end[1], to_numbers)}
-        self.check_order(made[start[0]], made[end[0]], "range starts at {} and ends before that, at {}")
+        self.check_order("range", made[start[0]], made[end[0]], int)
         return made
 
-    def check_order(self, starts: pa.Array[Any], ends: pa.Array[Any], message: str) -> None:
+    def check_order(
+        self, what: str, starts: pa.Array[Any], ends: pa.Array[Any], shown: Callable[[int], object]
+    ) -> None:
         """Mark the rows whose end lies before their start."""
         wrong = pc.less(ends, starts).fill_null(False).to_numpy(zero_copy_only=False)
-        self.faults.add(wrong, lambda row: message.format(starts[row], ends[row]))
+
+        def problem(row: int) -> str:
+            start, end = (shown(side[row].as_py()) for side in (starts, ends))
+            return f"{what} starts at {start} and ends before that, at {end}"
+
+        self.faults.add(wrong, problem)
 
     def session(self) -> dict[str, pa.Array[Any]]:
         """Start and end; the end may follow from a timeout, or be the start where no column says it."""
@@ -165,7 +173,7 @@ class _Work:
             lasts = no_rows(len(starts)) if columns.timeout is None else present(self.batch.column(columns.timeout))
             self.faults.add(~present(end_column) & ~lasts, lambda _: f"{columns.end} is missing")
             ends = pc.coalesce(end_column, ends)
-            self.check_order(starts, end_column, "session starts at {} and ends before that, at {} (UTC milliseconds)")
+            self.check_order("session", starts, end_column, instant_text)
         return {"start": starts, "end": ends}
 
     def required(self, name: str | None, convert: Convert) -> pa.Array[Any]:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 __all__ = (
-    "NAIVE_TEXT", "NOT_UTF8", "TOO_LARGE", "Convert", "Converted", "by_type", "is_text", "mask_of", "masked",
+    "NAIVE_TEXT", "NOT_UTF8", "TOO_LARGE", "WIDE", "Convert", "Converted", "by_type", "is_text", "mask_of", "masked",
     "plain_digits", "present", "to_instants", "to_long", "to_scalar", "unsuited",
 )  # fmt: skip
 
@@ -69,6 +69,10 @@ def present(array: pa.Array[Any]) -> Mask:
 def masked(array: pa.Array[Any], gone: Mask) -> pa.Array[Any]:
     """The column with nulls where `gone`."""
     return pc.if_else(pa.array(~gone), array, pa.scalar(None, array.type)) if gone.any() else array
+
+
+WIDE = pa.decimal256(76, 0)
+"""The type of whole numbers of Python and JSON where some are beyond 64 bits."""
 
 
 def is_text(kind: pa.DataType) -> bool:
@@ -228,6 +232,10 @@ def _to_double(array: pa.Array[Any]) -> Converted:
     kind = array.type
     if pa.types.is_floating(kind):
         return Converted(array.cast(pa.float64()))
+    if kind == WIDE:
+        inexact = np.array([value is not None and int(float(value)) != value for value in array.to_pylist()], np.bool_)
+        values = array.cast(pa.string()).cast(pa.float64())
+        return Converted(masked(values, inexact), ((inexact, "is not exact as a double"),) if inexact.any() else ())
     if pa.types.is_decimal(kind):
         # Through text: Arrow multiplies by a power of ten, and so makes 65492907.800000004 of 65492907.8.
         return Converted(array.cast(pa.string()).cast(pa.float64()))

@@ -27,6 +27,7 @@ from millpond.errors import Invalid
 from millpond.maps.inputs.json_text import json_text
 from millpond.maps.inputs.mapping import ColumnMapping, nested_columns
 from millpond.maps.inputs.nesting import check_values
+from millpond.maps.inputs.scalars import WIDE
 from millpond.maps.model.tags import TAGS
 
 if TYPE_CHECKING:
@@ -352,7 +353,7 @@ def _wide(name: str, values: Sequence[Any]) -> pa.Array[Any]:
     """Whole numbers beyond 64 bits, which only a decimal holds: whether they fit is for their rows to tell."""
     try:
         whole = [value if value is None else Decimal(value) for value in values]
-        return pa.array(whole, pa.decimal256(76, 0))
+        return pa.array(whole, WIDE)
     except (*_UNREADABLE, ArithmeticError) as error:
         raise _unreadable(name, error) from error
 

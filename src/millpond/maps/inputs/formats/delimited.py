@@ -11,6 +11,7 @@ A record with another number of cells than the first is rejected; the others are
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 from dataclasses import dataclass
@@ -122,9 +123,11 @@ def csv_form(file: InputFile) -> CsvForm:
 
 
 def _not_utf8(file: InputFile, error: Exception) -> Invalid:
+    start = getattr(error, "object", b"")
+    written = "utf-16" if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "latin1"
     return Invalid(
         "the file is not UTF-8", kind="input_encoding", path=file.path, reason=error,
-        hint=f"convert it first, such as: iconv -f latin1 -t utf-8 {file.path} > utf8.csv",
+        hint=f"convert it first, such as: iconv -f {written} -t utf-8 {file.path} > utf8.csv",
     )  # fmt: skip
 
 

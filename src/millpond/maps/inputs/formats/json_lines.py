@@ -47,6 +47,7 @@ _TEXT_SHOWN_MAX = 500
 _NUMBER_SHOWN_MAX = 40
 _MARK = b"\xef\xbb\xbf"
 """With which some programs begin UTF-8."""
+_NUMBERS = (ScalarType.LONG, ScalarType.DOUBLE)
 _EXACT_FLOAT = 2.0**53
 """Below it each whole number is a double of its own."""
 _ARROW_TYPES = {bool: pa.bool_(), int: pa.int64(), float: pa.float64(), str: pa.string()}
@@ -192,10 +193,14 @@ class _Reading:
         bad += [
             (position, "line is no JSON object", value) for position, value in records if not isinstance(value, dict)
         ]
+        columns = self._columns(dict.fromkeys(name for _, row in rows for name in row)) if rows else None
+        if columns is not None:
+            misfits = [(position, reason, row) for position, row in rows if (reason := self._misfit(columns, row))]
+            there = {position for position, _, _ in misfits}
+            rows, bad = [row for row in rows if row[0] not in there], bad + misfits
         rejected = rejects_of(sorted(bad, key=lambda reject: reject[0]))
-        if not rows:
+        if columns is None or not rows:
             return Arrived(None, rejected=rejected)
-        columns = self._columns(dict.fromkeys(name for _, row in rows for name in row))
         names, fields = columns.read, {columns.value, *(column for _, column in columns.fields)}
         dicts = [{name: self._cell(name, row.get(name), name in fields) for name in names} for _, row in rows]
         for name in names:
@@ -203,6 +208,23 @@ class _Reading:
                 self._complete(name, dicts)
         positions: Positions = [position for position, _ in rows]
         return Arrived(self._needed(batch_of_dicts(dicts, form_of=self._tags_of)), positions, rejected=rejected)
+
+    def _misfit(self, columns: Columns, row: dict[str, Any]) -> str:
+        """The reason for which a value of a row cannot stand in its column beside others; nothing if all can."""
+        value = self.definition.value
+        if self.definition.query is not None:
+            return ""
+        whole = columns.value if value is None or value.scalar is None else None
+        numbers = {column for field, column in columns.fields if value and dict(value.fields).get(field) in _NUMBERS}
+        if value is not None and value.scalar in _NUMBERS:
+            numbers.add(str(columns.value))
+        for name in columns.read:
+            cell = row.get(name)
+            if isinstance(cell, dict | list) and name != whole and not self.form_of(name):
+                return f"{name} is {'an object' if isinstance(cell, dict) else 'a list'}, and no single value"
+            if isinstance(cell, bool) and name in numbers:
+                return f"{name} {str(cell).lower()} is not a number"
+        return ""
 
     def _cell(self, name: str, value: Any, of_value: bool) -> Any:
         """`of_value`: it is the value of the map, or a field of one."""
