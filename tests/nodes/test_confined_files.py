@@ -213,13 +213,13 @@ def test_a_table_is_imported_as_elsewhere(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("process")
 def test_a_table_of_one_large_group_is_read_by_its_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    digits = np.random.default_rng(1).integers(97, 123, 240 << 20, np.uint8)
-    addresses = pa.StringArray.from_buffers(1_200_000, pa.py_buffer(np.arange(1_200_001, dtype=np.int32) * 200),
+    digits = np.random.default_rng(1).integers(97, 123, 300_000_000, np.uint8)
+    addresses = pa.StringArray.from_buffers(1_500_000, pa.py_buffer(np.arange(1_500_001, dtype=np.int32) * 200),
                                             pa.py_buffer(digits))  # fmt: skip
     names = [f"{number:07d}" for number in range(len(addresses))]
     table = pa.table({"path": names, "address": addresses})
     pq.write_table(table, tmp_path / "a", row_group_size=len(table), compression="none", use_dictionary=False)
-    monkeypatch.setattr(confined_files, "_CONFINES", Confines(240 << 20, 60))
+    monkeypatch.setattr(confined_files, "_CONFINES", Confines(320 << 20, 60))
     found = pa.Table.from_batches(read_table_confined(open_source("local:///"), f"{tmp_path}/a"[1:], 0))
     assert found["address"].combine_chunks() == addresses
 

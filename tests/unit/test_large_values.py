@@ -12,6 +12,7 @@ import pytest
 
 import millpond
 from millpond.arrays.byte_columns import Bytes
+from millpond.maps.layered import differences
 from millpond.maps.loads import merge, merge_queue
 from millpond.maps.loads.first_merge import BYTES_AT_ONCE_MIN, merged_rows
 from millpond.maps.loads.load import seal_data
@@ -21,6 +22,7 @@ from millpond.maps.model.definition import Kind, MapDefinition, parse_value_type
 from millpond.maps.shard.plain_tables import PlainStore
 from millpond.maps.shard.shard import Shard
 from millpond.maps.shard.tables import DIRECT
+from millpond.refs.diffs import map_differences
 
 PARTS, ROWS, VALUE_BYTES = 4, 12, 1 << 20
 DEFINITION = MapDefinition(name="m", kind=Kind.STATE, incarnation="1", value=parse_value_type("binary"))
@@ -82,3 +84,21 @@ def test_a_first_load_of_large_values_is_one_pass(tmp_path: Path, monkeypatch: p
         pond.merge()
         assert put == []
         assert [made.get(f"k{number}")[:1] for number in range(5)] == [bytes([number]) for number in range(5)]
+
+
+@pytest.mark.usefixtures("processor")
+def test_large_rows_are_compared_few_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = [f"{number:05d}" for number in range(60_000)]
+    with millpond.open(tmp_path / "pond") as pond:
+        pond.create_map("m", kind="state", value="long", store="layers").load([{"key": "00001", "value": 1}])
+        with pond.branch("large", source="main") as branch:
+            branch.map("m").load({"key": keys, "value": range(len(keys))})
+        states = pond.refs.states
+        before, after = (states.maps(states.commit(ref).id) for ref in ("main", "large"))
+
+        def steps() -> list[int]:
+            return [len(step) for _, step in map_differences(before, after, states.layers_for)]
+
+        assert sum(steps()) == len(keys) - 1
+        monkeypatch.setattr(differences, "BYTES_AT_ONCE", 1)
+        assert sum(steps()) == len(keys) - 1 and len(steps()) > 1

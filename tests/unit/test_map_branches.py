@@ -9,10 +9,8 @@ import pytest
 import millpond
 from millpond.clock import ManualClock
 from millpond.errors import AlreadyExists, Corrupt, Denied, Invalid, NotFound
-from millpond.maps.layered import differences
 from millpond.maps.layered.maintenance import collect_files, fold_due
 from millpond.maps.layered.named import named_in
-from millpond.refs.diffs import map_differences
 from millpond.refs.merges import KeyResolution, MapMergeConflict
 from millpond.refs.named import HISTORY_DAYS, release
 from millpond.versions.merges import Resolution, Take
@@ -298,23 +296,6 @@ def test_differences_are_a_table(pond: Pond) -> None:
     assert pond.refs.diff("fix", "fix").num_rows == 0
     with pytest.raises(NotFound):
         pond.refs.diff("main", "fix", map="nothing")
-
-
-@pytest.mark.usefixtures("processor")
-def test_large_rows_are_compared_few_at_a_time(pond: Pond, monkeypatch: pytest.MonkeyPatch) -> None:
-    keys = [f"{number:05d}" for number in range(60_000)]
-    put(pond.map("m"), 1, "00001")
-    with pond.branch("large", source="main") as branch:
-        branch.map("m").load({"key": keys, "value": range(len(keys))})
-    states = pond.refs.states
-    before, after = (states.maps(states.commit(ref).id) for ref in ("main", "large"))
-
-    def steps() -> list[int]:
-        return [len(step) for _, step in map_differences(before, after, states.layers_for)]
-
-    assert sum(steps()) == len(keys) - 1
-    monkeypatch.setattr(differences, "BYTES_AT_ONCE", 1)
-    assert sum(steps()) == len(keys) - 1 and len(steps()) > 1
 
 
 def test_each_load_on_main_is_a_commit_with_its_time(pond: Pond, clock: ManualClock) -> None:
