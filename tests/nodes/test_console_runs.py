@@ -397,6 +397,7 @@ def test_a_status_or_a_workflow_that_is_none_is_a_problem_that_names_those_there
     for page, hint in (("run?id=nope", "list them: millpond runs"), ("start?workflow=nope", "one of: asks, fails")):
         failed = node.get(f"/console/runs/{page}")
         assert failed.status == 404 and hint in failed.body.decode()
+    assert b"one of: asks, fails" in node.get("/console/workflows/workflow?name=nope").body
     large = visitor.press("/console/runs/start?workflow=fails", start, **{"input.count": "9" * 30})
     assert large.status == 400 and b"beyond 64 bits" in large.data
 

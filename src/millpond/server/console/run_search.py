@@ -83,11 +83,12 @@ def times_of(row: Any, start: str, end: str) -> dict[str, int | None]:
 def _request(call: Calls, search: Search) -> Any:
     from littlehorse.model import SearchWfRunRequest
 
+    from millpond.workflows.engine.pipeline_starts import spec_name
     from millpond.workflows.named import status_of
 
     request: Any = SearchWfRunRequest()
     if search.workflow:
-        request.wf_spec_name = search.workflow
+        request.wf_spec_name = spec_name(search.workflow)
     if search.status:
         request.status = status_of(search.status)
     if search.earliest_ms:

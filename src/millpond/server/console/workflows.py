@@ -205,13 +205,15 @@ def _next_runs(expression: str, time_zone: str, now_ms: int) -> list[str]:
 
 
 def _workflow(call: Calls, name: str, version: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    from littlehorse.model import GetLatestWfSpecRequest, SearchWfSpecRequest, WfSpecId
+    from littlehorse.model import SearchWfSpecRequest, WfSpecId
 
     from millpond.workflows.engine.cron import Cron
     from millpond.workflows.engine.pipeline_starts import parameters_in
     from millpond.workflows.engine.start_inputs import declared_inputs
+    from millpond.workflows.named import spec_of
 
-    spec = call("GetLatestWfSpec", GetLatestWfSpecRequest(name=name))
+    spec = spec_of(call, name)
+    name = spec.id.name
     if version:
         try:
             major, revision = Cron("", version=version).numbers()
