@@ -23,6 +23,7 @@ from millpond.errors import Invalid, MillpondError, Unavailable
 from millpond.events.event import NewEvent
 from millpond.json_forms import parse_object, to_json
 from millpond.maps.sql import Bounds, query
+from millpond.nodes.tokens import TokenFile
 from millpond.server.confined import confined
 from millpond.server.console import queries
 from millpond.server.console.queries import Tables, answer_of, condition_of
@@ -255,3 +256,32 @@ def test_as_many_queries_go_on_at_once_as_large_questions(
         pages = list(pool.map(lambda _: node.get("/console/sql?q=select+1+as+one", headers=JSON), range(6)))
     assert most == 2
     assert [page.json()["result"]["rows"] for page in pages] == [[[1]]] * 6
+
+
+def test_a_token_finds_a_query_and_a_scan_beside_the_queries_of_another(
+    serve: Callable[..., Served], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = serve()
+    node.pond.create_map("weather", kind="state", value="temp double")
+    begun, go_on = threading.Semaphore(0), threading.Event()
+
+    def held(confines: Any, *args: Any, **options: Any) -> bytes:
+        if "slow" in args[2]:
+            begun.release()
+            assert go_on.wait(60)
+        return confined(confines, *args, **options)
+
+    monkeypatch.setattr(queries, "confined", held)
+    for name in ("many", "other"):
+        TokenFile(node.pond.folder).add(name, f"secret-{name}", {"read": ["map:*"]})
+    many, other = ({**JSON, "Authorization": f"Bearer secret-{name}"} for name in ("many", "other"))
+    with ThreadPoolExecutor(4) as pool:
+        slow = [pool.submit(node.get, "/console/sql?q=select+1+as+slow", headers=many) for _ in range(4)]
+        try:
+            assert begun.acquire(timeout=60)
+            assert node.get("/console/sql?q=select+1+as+one", headers=other).json()["result"]["rows"] == [[1]]
+            assert node.post("/v1/maps/weather/scan", {}, headers=other).status == 200
+            assert not begun.acquire(timeout=0.1)
+        finally:
+            go_on.set()
+        assert {page.result().status for page in slow} == {200}

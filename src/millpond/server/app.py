@@ -15,6 +15,7 @@ from millpond.nodes.node import Node
 from millpond.server import metrics, pages
 from millpond.server.armada.means import make_means
 from millpond.server.armada.watching import Watching
+from millpond.server.confined import PROCESSES_BYTES_MAX
 from millpond.server.connections import ConnectionLimits
 from millpond.server.console import (
     backfills,
@@ -122,6 +123,9 @@ def make_app(node: Node) -> Application:
         node.settings.server.max_request_memory, queued_max=node.limits.requests_queued_max,
         queue_seconds=node.limits.queue_seconds,
     )  # fmt: skip
+    app.state.processes = MemoryBudget(
+        PROCESSES_BYTES_MAX, queued_max=node.limits.requests_queued_max, queue_seconds=node.limits.queue_seconds
+    )
     app.state.metrics = Metrics(node.clock)
     app.state.metrics.show_memory(app.state.memory)
     app.state.metrics.show_long_polls(app.state)

@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 __all__ = (
-    "FRAME_BYTES_MAX", "THREADS", "Ask", "Confines", "EndedEarly", "OutOfTime", "confined", "confined_pieces",
-    "prepare",
+    "FRAME_BYTES_MAX", "PROCESSES_BYTES_MAX", "THREADS", "Ask", "Confines", "EndedEarly", "OutOfTime", "confined",
+    "confined_pieces", "prepare",
 )  # fmt: skip
 
 Params = ParamSpec("Params")
@@ -58,6 +58,8 @@ Ask: TypeAlias = Callable[[bytes], bytes]
 """Asks the thread of the request; called by any thread of a child."""
 
 FRAME_BYTES_MAX: Final = 64 << 20
+PROCESSES_BYTES_MAX: Final = 1 << 30
+"""The memory of all works; those that wait for it leave a quarter: two queries go on at once, each of another token."""
 THREADS: Final = 2
 """Threads that a work may keep busy."""
 _FILES_MAX = 64

@@ -46,7 +46,7 @@ from millpond.kernel.space import WouldBlock
 from millpond.server.dialect import OWN, Dialect
 from millpond.server.incarnation_guard import check_incarnation
 from millpond.server.limits import admitted, parameter_unknown
-from millpond.server.memory import MemoryBudget, put_room
+from millpond.server.memory import MemoryBudget, put_rooms
 from millpond.server.moments import come_up, show_moment
 from millpond.server.parameters import Parameters, names_in
 from millpond.server.paths import Paths
@@ -241,8 +241,9 @@ class Application:
             return
         request = Request(scope, receive)
         memory: MemoryBudget = self.state.memory
-        with memory.room() as room:
-            put_room(scope, room)
+        processes: MemoryBudget = self.state.processes
+        with memory.room() as room, processes.room() as of_process:
+            put_rooms(scope, room, of_process)
             response = await self._answer(request)
             show_moment(self.state.node, response)
             try:

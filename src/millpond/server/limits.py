@@ -24,7 +24,7 @@ from starlette.types import Message
 from millpond.error_values import shown
 from millpond.errors import Invalid
 from millpond.server.access import share_in
-from millpond.server.memory import room_of
+from millpond.server.memory import process_room_of, room_of
 from millpond.server.presence import presence_in
 from millpond.server.routes.table import WORKS, RouteNeeds, Work
 
@@ -59,7 +59,9 @@ async def admitted(request: Request, needs: RouteNeeds, decide: Callable[[Reques
     announced = int(length) if length.isdecimal() else 0
     _check_size(announced, bytes_max, needs.hint)
     if needs.memory_bytes:
-        await presence_in(request.scope).during(room.queue(needs.memory_bytes))
+        taken = process_room_of(request) if needs.confined else room
+        taken.name = room.name
+        await presence_in(request.scope).during(taken.queue(needs.memory_bytes))
     room.need(announced)
 
     def check(size: int) -> None:

@@ -29,11 +29,11 @@ from starlette.types import Scope
 from millpond.errors import Unavailable
 from millpond.server.shares import Shares, Turns
 
-__all__ = ("SMALL_BYTES", "MemoryBudget", "Room", "put_room", "room_of")
+__all__ = ("SMALL_BYTES", "MemoryBudget", "Room", "process_room_of", "put_rooms", "room_of")
 
 SMALL_BYTES = 64 << 10
 """About what one connection holds in any case while it is read."""
-_ROOM = "millpond.room"
+_ROOM, _PROCESS_ROOM = "millpond.room", "millpond.process_room"
 
 
 class MemoryBudget:
@@ -131,9 +131,15 @@ class Room:
             self.budget.turns.give(self.name, surplus)
 
 
-def put_room(scope: Scope, room: Room) -> None:
-    """Give a request its room."""
-    scope[_ROOM] = room
+def put_rooms(scope: Scope, room: Room, of_process: Room) -> None:
+    """Give a request its room, and that of a process which may work for it."""
+    scope[_ROOM], scope[_PROCESS_ROOM] = room, of_process
+
+
+def process_room_of(request: Request) -> Room:
+    """The room of a process that works for a request."""
+    room: Room = request.scope[_PROCESS_ROOM]
+    return room
 
 
 def room_of(request: Request) -> Room:

@@ -139,6 +139,7 @@ def _application(node: Node) -> Application:
         settings.server.max_request_memory, queued_max=node.limits.requests_queued_max,
         queue_seconds=node.limits.queue_seconds,
     )  # fmt: skip
+    app.state.processes = app.state.memory  # it begins none
     app.state.metrics = Metrics(node.clock)
     app.state.metrics.show_memory(app.state.memory)
     declared = [route for module in (maps, questions) for route in module.routes(node).routes]

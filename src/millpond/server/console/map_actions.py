@@ -39,7 +39,7 @@ from millpond.server.console.version_actions import merged
 from millpond.server.lakefs.errors import ApiError
 from millpond.server.lakefs.forms import FormContent, boundary_of
 from millpond.server.lakefs.streaming import BodyStream
-from millpond.server.memory import room_of
+from millpond.server.memory import process_room_of
 from millpond.server.parameters import typed
 from millpond.server.presence import presence_in
 from millpond.server.routes.jobs import MaintenanceRequest, tend
@@ -146,7 +146,7 @@ def _add_loads(router: Routes, node: Node) -> None:
                     raise _no_form(str(error)) from None
 
             dropped = await in_thread(request, save)
-            room = room_of(request)
+            room = process_room_of(request)
             room.name = share_in(request)
             await presence_in(request.scope).during(room.queue(MEMORY_BYTES))
             return answer_of(await in_thread(request, _load, node, request, dropped))

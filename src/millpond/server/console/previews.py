@@ -38,11 +38,14 @@ _SIGNATURES: Final = {
 }  # fmt: skip
 
 
+_OBJECT: Final = read(On.REPOSITORY, memory_bytes=MEMORY_BYTES, confined=True)
+
+
 def routes(node: Node) -> Routes:
     """The routes of objects."""
     router = pages("/console/versions")
 
-    @router.get("/{repository}/object", read(On.REPOSITORY, memory_bytes=MEMORY_BYTES), summary="An object")
+    @router.get("/{repository}/object", _OBJECT, summary="An object")
     def show_object(request: Request, repository: str, ref: str, path: str) -> Response:
         """The facts about it, and the beginning of it."""
         at = node.pond.repository(repository).ref(ref)

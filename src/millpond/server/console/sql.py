@@ -42,7 +42,7 @@ ROWS_MAX = 500
 EXPORT_ROWS_MAX = 100_000
 _CHARTS = 3
 _FORMATS = {"csv": "text/csv; charset=utf-8", "parquet": "application/vnd.apache.parquet"}
-_NEEDS = RouteNeeds("read", On.ANY_MAP, Work.LARGE, memory_bytes=MEMORY_BYTES, when_ready=True)
+_NEEDS = RouteNeeds("read", On.ANY_MAP, Work.LARGE, memory_bytes=MEMORY_BYTES, confined=True, when_ready=True)
 
 
 def _tables(node: Node, request: Request, caller: Caller) -> Tables:

@@ -111,6 +111,8 @@ class RouteNeeds:
     """The way out for a body that is too large."""
     memory_bytes: int = 0
     """The memory that the route takes, whatever its body. It is waited for, before the body is read."""
+    confined: bool = False
+    """True when a process of its own takes that memory (`confined.py`): it is waited for among such processes."""
     when_ready: bool = False
     """The route answers from the rows of maps: 503 while the node is not ready."""
     audited: bool = False
