@@ -76,6 +76,20 @@ def test_nothing_is_ordered_while_nothing_can_have_changed(node: JobContext) -> 
     assert node.run("retain").summary == "retained 1 of 1 map, 1 row fewer"
 
 
+@pytest.mark.parametrize("store", ["shard", "layers"])
+def test_a_clock_that_jumps_ahead_deletes_no_row_before_it_has_stood_for_a_day(node: JobContext, store: str) -> None:
+    retained = owner(node, [NOW - 3 * DAY, NOW - 2 * DAY], condense="10d", retain="30d", store=store)
+    for jump in (0, 400 * DAY, -400 * DAY, -400 * DAY, 400 * DAY):
+        node.clock.now += jump
+        for act in ("condense", "retain"):
+            assert node.run(act).numbers.get("rows_removed", 0) == 0
+    node.clock.now += 400 * DAY
+    assert "kept what is old: the clock is 9600.0 hours ahead" in node.run("retain").summary
+    assert retained.info()["rows"] == 2
+    node.advance(DAY)
+    assert node.run("retain").numbers["rows_removed"] == 2, "so long it stood: it is right"
+
+
 def test_a_load_asks_for_maintenance_again_but_not_before_the_next_step(node: JobContext) -> None:
     owner(node, [NOW - 3 * DAY, NOW - 2 * DAY], condense="1d")
     node.run("condense")

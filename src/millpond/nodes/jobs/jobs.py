@@ -268,6 +268,8 @@ def _maintain(node: JobContext, act: str, interval_ms: int) -> Callable[[JobCont
         if not node.leads():
             return Outcome(f"follows the log of {node.primary}")
         node.need_primary()
+        if (doubt := node.events.doubt()) is not None:
+            return Outcome(f"kept what is old: {doubt}")
         return _order_maintenance(node, act, orders, stopping)
 
     return work
@@ -275,7 +277,7 @@ def _maintain(node: JobContext, act: str, interval_ms: int) -> Callable[[JobCont
 
 def _order_maintenance(node: JobContext, act: str, orders: MaintenanceOrders, stopping: threading.Event) -> Outcome:
     faults, ordered, seen, reports = _Faults(), list[int](), 0, list[Any]()
-    now_ms = node.clock.now_ms()
+    now_ms = min(node.clock.now_ms(), node.events.store.now_ms())  # that of the streams is the one that is not doubted
     for pond_map in _maps(node, stopping):
         seen += 1
         with faults.of(f"map {pond_map.name}"):
