@@ -78,6 +78,7 @@ PAGES = {
     "failed runs by the tag of those that end well": "/console/runs?workflow=flow-007&tag=count%3D1&status=EXCEPTION",
     "runs by a tag that half a million have": f"/console/runs?workflow=flow-000&tag=count%3D1&since={SINCE}",
     "failed runs by that tag": "/console/runs?workflow=flow-000&tag=count%3D1&status=EXCEPTION",
+    "SQL over nothing": "/console/sql?q=select+1",
     "SQL over refs": "/console/sql?q=select+count(*)+from+refs+where+repository%3D'flights'",
     "SQL over runs": "/console/sql?q=select+status,+count(*)+from+runs+where+workflow%3D'flow-007'+group+by+1",
     "workflows": "/console/workflows", "a workflow": "/console/workflows/workflow?name=flow-007",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import gettempdir
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Never
 
 import pyarrow as pa
 import pytest
@@ -14,6 +14,7 @@ import millpond
 from millpond.clock import ManualClock
 from millpond.errors import Invalid, NotFound
 from millpond.maps.model.columns import INSTANT
+from millpond.maps.sql import query
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -80,6 +81,34 @@ def test_every_map_is_listed_whatever_else_a_query_names(pond: Pond, text: str) 
 ])  # fmt: skip
 def test_a_map_is_a_table_wherever_a_query_names_it(pond: Pond, text: str) -> None:
     assert rows(pond, text) == [(72,)]
+
+
+class Untouched:
+    """A map that no query here needs."""
+
+    name = "untouched"
+
+    @property
+    def definition(self) -> Never:
+        raise AssertionError(self.name)
+
+
+class Beside:
+    """A pond that has a map beside that map."""
+
+    def __init__(self, pond: Pond) -> None:
+        self.clock, self._maps = pond.clock, [pond.map("planes"), Untouched()]
+
+    def maps(self) -> list[Any]:
+        return self._maps
+
+
+@pytest.mark.parametrize(
+    "text", ["select 1 as one", "select count(*) from range(1)", "select get_state('planes', 'N1')",
+             "select count(*) from planes"],
+)  # fmt: skip
+def test_no_table_is_made_of_a_map_that_a_query_does_not_name(pond: Pond, text: str) -> None:
+    assert query(Beside(pond), text).num_rows == 1
 
 
 def test_times_are_aware_and_utc(pond: Pond) -> None:

@@ -250,9 +250,9 @@ class _Run:
         try:
             names = {name.lower() for name in connection.get_table_names(text)}
         except duckdb.Error:
-            names = set()
+            return self.maps.values()
         all_there = names <= {*self.maps, *others}  # where it is not, DuckDB knows a name that is like it
-        if not names or not all_there or _LISTS.search(text):
+        if not all_there or _LISTS.search(text):
             return self.maps.values()
         return [self.maps[name] for name in sorted(names & self.maps.keys())]
 
