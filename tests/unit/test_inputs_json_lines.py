@@ -180,5 +180,5 @@ def test_whole_numbers_are_doubles_where_they_are_exact(tmp_path: Path, beside: 
         pond.load_files(path, "weather", max_rejects=2)
         rows = [{"key": "c", "temp": exact}]
         weather.load(rows, max_rejects=1)
-        kept = {"temp": float(exact)} if int(float(exact)) == exact else None
-        assert weather.get("b") == weather.get("c") == kept
+        stored = {"temp": float(exact)} if int(float(exact)) == exact else None
+        assert weather.get("b") == weather.get("c") == stored

@@ -183,14 +183,13 @@ def test_sessions_end_where_they_say() -> None:
         "start": [0, 10, 40],
         "end": [5, 900_010, 40],
     }
+    start, end = "1970-01-01T00:00:00.030000+00:00", "1970-01-01T00:00:00.029000+00:00"
     assert reasons(made) == {
-        2: "end is missing",
-        3: "session starts at 1970-01-01T00:00:00.030000+00:00 and ends before that, at "
-        "1970-01-01T00:00:00.029000+00:00",
+        2: "end is missing", 3: f"session starts at {start} and ends before that, at {end}",
         5: "start is missing",
         6: "timeout 'soon' is not a duration such as 15m",
         7: "timeout '999999999999999y' is not a duration such as 15m",
-    }
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -170,8 +170,8 @@ def typed_keys(texts: Any, types: Any) -> pa.Array:
 
 def _pairs(text: str) -> list[tuple[str, str | None]]:
     """The names and values of a set of tags in JSON."""
-    told = parse_object(text)
-    return [(name, str(value).lower() if isinstance(value, bool | int) else value) for name, value in told.items()]
+    tags = parse_object(text)
+    return [(name, str(value).lower() if isinstance(value, bool | int) else value) for name, value in tags.items()]
 
 
 def _blob(text: str) -> bytes:
