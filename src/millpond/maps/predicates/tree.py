@@ -20,7 +20,7 @@ TESTS_MAX = 1_000
 VALUES_MAX = 100_000
 """They are read in Python: so many take up to a second."""
 PATTERN_CHARACTERS_MAX = 10_000
-"""A compiled pattern takes a hundred times the memory of its text; and a longer one is complained of without end."""
+"""A pattern takes a hundred times its memory once it is compiled; of a longer one there are complaints without end."""
 
 
 def check_size(tests: int, values: int, pattern_characters: int = 0) -> None:
