@@ -120,9 +120,9 @@ def test_what_changes_at_a_running_server_is_noticed(caplog: pytest.LogCaptureFi
         for _ in range(2):
             with pytest.raises(Invalid) as caught:
                 store.append([delivered(2, 1)])
-            assert caught.value.kind == "redis_evicts"
+            assert caught.value.kind == "redis_evicts" and len(store.losses.evicting) == 1
         client.config_set("maxmemory-policy", "noeviction")
-        assert store.append([delivered(2, 1)])[0].count == 1
+        assert store.append([delivered(2, 1)])[0].count == 1 and not store.losses.evicting
         clock.advance(int(CHECK_SECONDS * 1000))
         assert numbers(store) == [1, 2] and not caplog.records and store.losses.count == 0
         client.flushall()

@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
@@ -108,9 +108,11 @@ class Checkable(Protocol):
 
 @dataclass(slots=True)
 class Losses:
-    """The number of times that a backend lost streams while this process used it."""
+    """The number of times that a backend lost streams while this process used it; the servers that may lose some."""
 
     count: int = 0
+    evicting: set[str] = field(default_factory=set)
+    """Those that drop keys when their memory is full, as of the last look."""
 
 
 @runtime_checkable
@@ -120,9 +122,9 @@ class Losing(Protocol):
     losses: Losses
 
 
-def losses_of(store: StreamStore) -> int:
-    """The number of times that a backend lost streams while this process used it."""
-    return store.losses.count if isinstance(store, Losing) else 0
+def losses_of(store: StreamStore) -> Losses:
+    """The losses of a backend."""
+    return store.losses if isinstance(store, Losing) else Losses()
 
 
 @runtime_checkable

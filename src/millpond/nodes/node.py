@@ -259,8 +259,11 @@ class Node:
             reasons.append(str(unready.values.get("reason") or unready))
         elif self.started and self.role == "primary" and not self.follower.soundness.appends():
             reasons.append(self.follower.soundness.not_appending())
-        if losses_of(self.events.store):
+        losses = losses_of(self.events.store)
+        if losses.count:
             reasons.append("the Redis of its streams lost what was stored: restart the node to go on without it")
+        if losses.evicting:
+            reasons.append("the Redis of its streams drops keys when it is full: set maxmemory-policy to noeviction")
         return reasons + self._differing() + self._disk_reasons()
 
     def _differing(self) -> list[str]:

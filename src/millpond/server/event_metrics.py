@@ -47,7 +47,7 @@ class EventMetrics(Collector):
         yield from self._of_appends()
         yield from self._of_census()
         yield self._lags()
-        losses = losses_of(self._node.events.store)
+        losses = losses_of(self._node.events.store).count
         yield CounterMetricFamily("millpond_events_losses", "Times that Redis lost the streams.", value=losses)
 
     def _of_appends(self) -> Iterator[Metric]:

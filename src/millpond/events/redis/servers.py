@@ -24,6 +24,7 @@ from redis.crc import key_slot
 from redis.retry import Retry
 
 from millpond.errors import Closed, Invalid, MillpondError, Unavailable, Uncertain
+from millpond.events.protocol import Losses
 from millpond.events.redis.address import Address, Location
 from millpond.events.redis.connections import Argument, Connections
 from millpond.events.redis.errors import is_passing, is_unmarked, translated
@@ -112,6 +113,7 @@ class Servers:
         self._connections: dict[Address, Connections] = {}
         self._checked: set[Address] = set()
         self._check_due = 0.0
+        self.losses = Losses()
         self.settle: Callable[[], None] = lambda: None
         """Makes what is missing in the place: called now and then, and when a script misses it."""
         self._routes: list[Address | None] = [None] * len(self._slots)
@@ -437,7 +439,9 @@ class Servers:
         lines = self._command(address, "INFO").decode("utf-8", "replace").splitlines()
         about = dict(line.split(":", 1) for line in lines if ":" in line)
         policy, version = about.get("maxmemory_policy", "noeviction"), about.get("redis_version", "0")
+        self.losses.evicting.discard(str(address))
         if policy != "noeviction":
+            self.losses.evicting.add(str(address))
             raise Invalid(
                 "Redis is set to evict keys when its memory is full, and events would vanish", kind="redis_evicts",
                 server=str(address), maxmemory_policy=policy, hint="set its maxmemory-policy to noeviction",

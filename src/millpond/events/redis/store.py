@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from millpond.clock import SystemClock
 from millpond.events.days import latest_due_day
 from millpond.events.erasure import Remains
-from millpond.events.protocol import PAGE_BYTES, Losses, StreamRules, never
+from millpond.events.protocol import PAGE_BYTES, StreamRules, never
 from millpond.events.redis.address import parse_location
 from millpond.events.redis.append import append_batches
 from millpond.events.redis.check import check_keys
@@ -58,7 +58,7 @@ class RedisStore:
         self._rules = rules or StreamRules()
         self._place = Place(location.place)
         self._servers = Servers(location, self._place, clock)
-        self.losses = Losses()
+        self.losses = self._servers.losses
         marks = Marks(self._place, clock, lambda calls: self._servers.run(calls, repeat=True), self.losses)
         self._servers.settle = marks.settle
         self.job_rows = redis_tables(self._servers, self._place, self, clock)
