@@ -307,7 +307,7 @@ def assert_operated(folder: Path, server: str) -> None:
     assert "counted 1 with password=***" in logs["counted"]
     assert answers("run", "logs", "n-1", "counted", *at)[0]["log"] == logs["counted"]
     tree = CliRunner().invoke(app, ["run", "show", "n-1", *at]).output
-    assert "counted  COMPLETED" in tree and "step-TASK" not in tree and "(--json has all)" in tree
+    assert "counted  COMPLETED" in tree and "step-TASK" not in tree and "letters more: --json has them" in tree
     (row,) = answers("pipeline", "list", *at)
     assert (row["pipeline"], row["last_run"], row["last_status"], row["open_runs"], row["next"]) == (
         "load_nightly", "n-1", "COMPLETED", 0, None,
