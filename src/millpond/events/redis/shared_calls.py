@@ -33,7 +33,8 @@ SERVER_TIME = -1
 
 CALL_BYTES = 1 << 20
 """Deliveries share a call up to so many packed bytes: while it runs the server does nothing else."""
-CALL_STREAMS = 100
+CALL_STREAMS, FIRST_CALL_STREAMS = 100, 25
+"""A server begins with few streams, and has more when it is done with them."""
 FLIGHT_STREAMS = 500
 _DELIVERY = struct.Struct(">16s16sII")
 _ROW = struct.Struct(">iII")
@@ -122,12 +123,12 @@ def _calls(shares: Sequence[Share], form: Form, *, by_shard: bool) -> Iterator[C
         for share in shares:
             groups.setdefault(share.keys.shard, []).append(share)
     for group in groups.values() if by_shard else (shares,):
-        start = size = 0
+        start, size, most = 0, 0, FIRST_CALL_STREAMS
         for stop, share in enumerate(group):
             size += share.size
-            if stop > start and (size > CALL_BYTES or stop - start >= CALL_STREAMS):
+            if stop > start and (size > CALL_BYTES or stop - start >= most):
                 yield _call(group[start:stop], form, by_shard)
-                start, size = stop, share.size
+                start, size, most = stop, share.size, min(2 * most, CALL_STREAMS)
         yield _call(group[start:], form, by_shard)
 
 
