@@ -13,6 +13,7 @@ from __future__ import annotations
 import base64
 from typing import TYPE_CHECKING, Any
 
+from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.json_format import MessageToDict
 
 from millpond.client.wire_errors import to_wire
@@ -23,6 +24,8 @@ from millpond.server.armada.messages import api_event, is_bare
 from millpond.server.armada.wire import armada_pb2 as pb
 
 if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
     from millpond.errors import MillpondError
     from millpond.events.event import Event
     from millpond.events.names import StreamName
@@ -30,6 +33,8 @@ if TYPE_CHECKING:
 __all__ = ("ALL_LINES", "LINES", "NDJSON", "error_line")
 
 NDJSON = "application/ndjson-stream"
+_SMALL = (FieldDescriptor.CPPTYPE_INT32, FieldDescriptor.CPPTYPE_UINT32, FieldDescriptor.CPPTYPE_ENUM)
+"""The types of numbers that JSON has as they are."""
 
 
 def _line(result: dict[str, Any]) -> bytes:
@@ -41,7 +46,7 @@ def _plain_line(stream: StreamName, event: Event) -> bytes | None:
         named = (("jobId", event.headers.get(JOB_ID, "")), ("jobSetId", stream.job_set), ("queue", stream.queue))
         fields: dict[str, Any] = {name: text for name, text in named if text}
     elif (message := api_event(stream, event)) is not None:
-        fields = MessageToDict(getattr(message, event.kind), use_integers_for_enums=True)
+        fields = _fields(getattr(message, event.kind))
     else:
         return None
     created = {"seconds": event.time_ms // 1000, "nanos": event.time_ms % 1000 * 1_000_000}
@@ -49,6 +54,20 @@ def _plain_line(stream: StreamName, event: Event) -> bytes | None:
     if "job" in fields:
         fields["job"]["created"] = created
     return _line({"id": event.id, "message": {_word(event.kind): fields}})
+
+
+def _fields(message: Message) -> dict[str, Any]:
+    """The fields of a message in JSON: most have texts and small numbers alone, which need no conversion."""
+    fields = {}
+    for field, value in message.ListFields():
+        type_ = type(value)
+        if type_ is not str and type_ is not bool and (type_ is not int or field.cpp_type not in _SMALL):
+            if field.name == "created":
+                value = None  # the caller's
+            else:
+                return MessageToDict(message, use_integers_for_enums=True)
+        fields[field.json_name] = value
+    return fields
 
 
 def _word(kind: str) -> str:
