@@ -145,14 +145,7 @@ CLAIMS = (
         "events_redis", "Events", "Events in Redis", "bench/events_redis.py",
         "Appends, memory and reads, beside streams of Redis.",
         "One event a call is the worst case: append many together.",
-        ("append, batches of 100", "append, one event a call", "memory of an event", "read history",
-         "append, one event to each of 500 job sets a call", "1,000 due of 200,000 job sets"),
-    ),
-    Claim(
-        "armada", "Events", "Armada's API", "bench/armada.py",
-        "One node sends the history of a job set, beside a bare server of gRPC.",
-        "By gRPC the library is the limit: Python hands it each message by itself.",
-        ("history, Armada's API by gRPC", "history, Armada's API by HTTP", "history, Millpond's client"),
+        ("append, batches of 100", "append, one event a call", "append, one event to each of 500 job sets a call"),
     ),
     Claim(
         "events_spark", "Events", "Events in Spark", "bench/events_spark.py",
@@ -178,6 +171,10 @@ CLAIMS = (
     Claim(
         "nodes_merging", ALONE, "Merging on a node", "bench/nodes.py --only merging", "", "",
         ("160 parts of 1,000 rows, 1 map",),
+    ),
+    Claim(
+        "armada", ALONE, "History by Armada's API", "bench/armada.py", "", "",
+        ("history, Armada's API by gRPC", "history, Armada's API by HTTP"),
     ),
     Claim(
         "watchers", ALONE, "Ten thousand watchers", "bench/watchers.py", "", "",
