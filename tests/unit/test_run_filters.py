@@ -80,7 +80,7 @@ def searched(ground: Ground, request: SearchWfRunRequest, added: str = "") -> li
 
 
 @pytest.mark.parametrize("limit", [1, 4, 100])
-@pytest.mark.parametrize("names", [("color",), ("size",), ("size", "color")])
+@pytest.mark.parametrize("names", [("color",), ("size",), ("size", "color"), ("color", "size")])
 @pytest.mark.parametrize("status", [None, LHStatus.RUNNING, LHStatus.HALTED])
 def test_a_search_finds_the_runs_with_the_values(
     ground: Ground, limit: int, names: tuple[str, ...], status: int | None, monkeypatch: pytest.MonkeyPatch
