@@ -41,7 +41,7 @@ class NestedTooDeep(ValueError):
     """JSON of more than `NESTING_MAX` levels: it is not parsed."""
 
 
-_LOOKED_INTO = (Mapping, list, tuple, set, np.ndarray, pa.Scalar)
+_LOOKED_INTO = (Mapping, list, tuple, set, frozenset, np.ndarray, pa.Scalar)
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
 """A string, or one that does not end: no parser finds a level behind where it begins, and it is looked at once."""
 _OPENING, _CLOSING, _NEWLINE = ord("{"), ord("}"), ord("\n")
@@ -159,6 +159,10 @@ def _inside(value: Any) -> Iterable[object]:
     return value.ravel().tolist() if isinstance(value, np.ndarray) else value
 
 
+def _may_nest(types: Iterable[type]) -> bool:
+    return any(issubclass(kind, _LOOKED_INTO) for kind in types)
+
+
 def _mixes_datetimes(values: Sequence[object]) -> bool:
     """True when `datetime64` lies beside other scalars of NumPy, in the column or in lists and dicts of it.
 
@@ -172,6 +176,8 @@ def _mixes_datetimes(values: Sequence[object]) -> bool:
             types = set(map(type, column))
             if np.datetime64 in types and any(issubclass(kind, np.generic) for kind in types - {np.datetime64}):
                 return True
+            if not _may_nest(types):
+                continue
             outer = {id(part): part for part in column if _nests(part)}.values()
             items, fields = list[object](), defaultdict[object, list[object]](list)
             for part in outer:
@@ -201,8 +207,7 @@ def check_values(name: str, values: Iterable[object]) -> None:
 
 
 def _check_depth(name: str, values: Sequence[object]) -> None:
-    nesting = [kind for kind in set(map(type, values)) if issubclass(kind, _LOOKED_INTO)]
-    if not nesting:
+    if not _may_nest(set(map(type, values))):
         return
     for row, value in enumerate(values):
         if isinstance(value, pa.Scalar):
