@@ -211,6 +211,7 @@ def test_a_table_is_imported_as_elsewhere(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("process")
 def test_a_table_of_one_large_group_is_read_by_its_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     digits = np.random.default_rng(1).integers(97, 123, 300_000_000, np.uint8)

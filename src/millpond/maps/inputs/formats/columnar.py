@@ -56,12 +56,10 @@ def read_parquet(piece: Piece, definition: MapDefinition, mapping: ColumnMapping
 
 def _rows_read(metadata: parquet.FileMetaData, needed: Collection[str]) -> int:
     """The rows that are read at once: fewer, where they are large. A value that repeats is stored once."""
-    most = 0
+    schema, most = metadata.schema, 0
+    read = [at for at in range(metadata.num_columns) if schema.column(at).path.partition(".")[0] in needed]
     for group in map(metadata.row_group, range(metadata.num_row_groups)):
-        columns = map(group.column, range(group.num_columns))
-        size = sum(
-            chunk.total_uncompressed_size for chunk in columns if chunk.path_in_schema.partition(".")[0] in needed
-        )
+        size = sum(group.column(at).total_uncompressed_size for at in read)
         most = max(most, size // max(group.num_rows, 1))
     return max(1, min(ROWS_READ, BATCH_BYTES // max(most, 1)))
 
