@@ -34,7 +34,7 @@ from millpond.maps.model.definition import ScalarType
 from millpond.maps.model.tags import TAGS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
     from millpond.maps.model.definition import MapDefinition
 
@@ -195,7 +195,10 @@ class _Reading:
         ]
         columns = self._columns(dict.fromkeys(name for _, row in rows for name in row)) if rows else None
         if columns is not None:
-            misfits = [(position, reason, row) for position, row in rows if (reason := self._misfit(columns, row))]
+            single, numbers = self._single(columns)
+            misfits = [
+                (position, reason, row) for position, row in rows if (reason := _misfit(row, single, numbers))
+            ]  # fmt: skip
             there = {position for position, _, _ in misfits}
             rows, bad = [row for row in rows if row[0] not in there], bad + misfits
         rejected = rejects_of(sorted(bad, key=lambda reject: reject[0]))
@@ -209,22 +212,17 @@ class _Reading:
         positions: Positions = [position for position, _ in rows]
         return Arrived(self._needed(batch_of_dicts(dicts, form_of=self._tags_of)), positions, rejected=rejected)
 
-    def _misfit(self, columns: Columns, row: dict[str, Any]) -> str:
-        """The reason for which a value of a row cannot stand in its column beside others; nothing if all can."""
+    def _single(self, columns: Columns) -> tuple[list[str], set[str]]:
+        """The columns of single values, and those of numbers."""
         value = self.definition.value
         if self.definition.query is not None:
-            return ""
+            return [], set()
         whole = columns.value if value is None or value.scalar is None else None
-        numbers = {column for field, column in columns.fields if value and dict(value.fields).get(field) in _NUMBERS}
-        if value is not None and value.scalar in _NUMBERS:
-            numbers.add(str(columns.value))
-        for name in columns.read:
-            cell = row.get(name)
-            if isinstance(cell, dict | list) and name != whole and not self.form_of(name):
-                return f"{name} is {'an object' if isinstance(cell, dict) else 'a list'}, and no single value"
-            if isinstance(cell, bool) and name in numbers:
-                return f"{name} {str(cell).lower()} is not a number"
-        return ""
+        types = {} if value is None else dict(value.fields)
+        numbers = {column for field, column in columns.fields if types.get(field) in _NUMBERS}
+        if value is not None and value.scalar in _NUMBERS and columns.value is not None:
+            numbers.add(columns.value)
+        return [name for name in columns.read if name != whole and not self.form_of(name)], numbers
 
     def _cell(self, name: str, value: Any, of_value: bool) -> Any:
         """`of_value`: it is the value of the map, or a field of one."""
@@ -267,6 +265,19 @@ class _Reading:
         there = set(batch.schema.names)
         columns = [batch.column(name) if name in there else pa.nulls(batch.num_rows) for name in names]
         return pa.RecordBatch.from_arrays(columns, names=names)
+
+
+def _misfit(row: dict[str, Any], single: Collection[str], numbers: Collection[str]) -> str:
+    """The reason for which a value of a row cannot stand in its column beside others; nothing if all can."""
+    for name in single:
+        cell = row.get(name)
+        if isinstance(cell, (dict, list)):
+            return f"{name} is {'an object' if isinstance(cell, dict) else 'a list'}, and no single value"
+    for name in numbers:
+        cell = row.get(name)
+        if isinstance(cell, bool):
+            return f"{name} {str(cell).lower()} is not a number"
+    return ""
 
 
 def _may_be_rounded(numbers: pa.ChunkedArray) -> bool:
