@@ -16,12 +16,24 @@ __all__ = (
     "html_table",
     "shown",
     "shown_address",
+    "some_of",
     "without_password",
 )
 
 SHOWN_MAX = 200
 """Characters of a value in an error."""
 _ROWS_SHOWN = 50
+_NAMES_SHOWN = 20
+
+
+def some_of(names: Iterable[str]) -> str:
+    """Names in their order, as a hint lists them: the first some.
+
+    >>> some_of({"b", "a"})
+    'a, b'
+    """
+    listed = sorted(names)
+    return ", ".join(listed[:_NAMES_SHOWN]) + (", …" if len(listed) > _NAMES_SHOWN else "")
 
 
 def shown(value: object) -> str:

@@ -12,6 +12,7 @@ from millpond.error_values import html_facts, html_table
 from millpond.errors import MillpondError
 from millpond.kernel.closing import Closing
 from millpond.maps.protocols import MapLike, PondLike
+from millpond.sizes import human_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -90,8 +91,8 @@ class PondFace(_Face, Closing):
                 for definition in definitions[:_MAPS_SHOWN_MAX]
             ]
             more = f", the first {_MAPS_SHOWN_MAX}" if len(definitions) > _MAPS_SHOWN_MAX else ""
-            count = f"{len(definitions)} map{'s' if len(definitions) != 1 else ''}"
-            return html_table(f"{self!r}: {count}{more}", ("map", "kind", "value", "scheme"), rows)
+            title = f"{self!r}: {human_count(len(definitions), 'map')}{more}"
+            return html_table(title, ("map", "kind", "value", "scheme"), rows)
         return None  # it was closed, or no node answers: a notebook shows the text
 
 

@@ -14,7 +14,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,7 +34,7 @@ from millpond.maps.loads.load_files import Intake
 from millpond.maps.model.definition import MapDefinition
 from millpond.spark.staging import ROWS, Staged, StagingDir, job_over
 
-__all__ = ("Attempt", "TaskParts", "joined", "rejects_of", "run_attempt", "task_numbers")
+__all__ = ("BATCH_ROWS", "Attempt", "TaskParts", "rejects_of", "run_attempt", "task_numbers")
 
 NOTE_SECONDS = 1.0
 """The time between two notes of an attempt about its rows."""
@@ -56,24 +56,6 @@ def task_numbers() -> tuple[int, int]:
     """The partition this process works on, and the number of the attempt, unlike any other's."""
     context = TaskContext.get()
     return (context.partitionId(), context.taskAttemptId()) if context else (0, 0)
-
-
-def joined(batches: Iterable[pa.RecordBatch], rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
-    """The same rows in fewer batches."""
-    held: list[pa.RecordBatch] = []
-    count = 0
-    for batch in batches:
-        held.append(batch)
-        count += batch.num_rows
-        if count >= rows:
-            yield _one(held)
-            held, count = [], 0
-    if held:
-        yield _one(held)
-
-
-def _one(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
 def rejects_of(task: TaskParts) -> Iterator[pa.RecordBatch]:

@@ -32,12 +32,13 @@ from millpond.maps.inputs.mapping import ColumnMapping, mapping_of
 from millpond.maps.inputs.missing_fields import missing_fields
 from millpond.maps.inputs.normalise import normalise
 from millpond.maps.inputs.rejects import ENOUGH, RejectWriter
+from millpond.maps.inputs.tables import joined_batches
 from millpond.maps.inputs.zones import TimeForm, time_form
 from millpond.maps.layered.share_ranges import write_here
 from millpond.maps.loads.load import LoadResult, load_job_set, note_result
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.protocols import MapLike
-from millpond.spark.attempts import Attempt, TaskParts, joined, rejects_of, run_attempt, task_numbers
+from millpond.spark.attempts import BATCH_ROWS, Attempt, TaskParts, rejects_of, run_attempt, task_numbers
 from millpond.spark.layer_tasks import write_by_tasks
 from millpond.spark.places import OpenPond, Place, PondLike, opened, place_of
 from millpond.spark.private_api import need_classic
@@ -139,7 +140,7 @@ def load_partition(
     """
 
     def take_all(attempt: Attempt) -> None:
-        for batch in joined(batches):
+        for batch in joined_batches(batches, BATCH_ROWS):
             if attempt.hopeless:
                 return
             attempt.take(batch, definition, settings.columns, settings.times)

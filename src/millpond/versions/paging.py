@@ -19,6 +19,7 @@ from millpond.errors import Invalid
 from millpond.kernel.keys import KeyRange, starting
 from millpond.kernel.page import behind, pages
 from millpond.ranges.key_columns import KeyColumn, lower_bound
+from millpond.sizes import human_count
 
 __all__ = ("AMOUNT_MAX", "Block", "CommonPrefix", "Listing", "Page", "page", "pages_of", "results_of")
 
@@ -42,7 +43,7 @@ class Page(Generic[T]):
     next_offset: str = ""
 
     def _repr_html_(self) -> str:
-        count = f"{len(self.results)} result{'s' if len(self.results) != 1 else ''}"
+        count = human_count(len(self.results), "result")
         return html_rows(f"{count}{', and there are more' if self.has_more else ''}", self.results)
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from millpond.error_values import some_of
 from millpond.errors import Invalid, NotFound
 
 __all__ = ("run_of", "spec_of", "status_of")
-
-_NAMES_MAX = 20
 
 
 def status_of(text: str) -> Any:
@@ -36,10 +35,9 @@ def spec_of(call: Any, workflow: str) -> Any:
     try:
         return call("GetLatestWfSpec", GetLatestWfSpecRequest(name=spec_name(workflow)))
     except NotFound:
-        names = sorted({spec_id.name for spec_id in call("SearchWfSpec", SearchWfSpecRequest()).results})
-        some = ", ".join(names[:_NAMES_MAX]) + (", …" if len(names) > _NAMES_MAX else "")
+        names = some_of({spec_id.name for spec_id in call("SearchWfSpec", SearchWfSpecRequest()).results})
         raise NotFound("no workflow has this name", kind="workflow_spec", workflow=workflow,
-                       hint=f"one of: {some}" if names else "register one first") from None  # fmt: skip
+                       hint=f"one of: {names}" if names else "register one first") from None  # fmt: skip
 
 
 def run_of(call: Any, run: str) -> Any:

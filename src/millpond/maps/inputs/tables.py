@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from itertools import chain, islice
+from math import inf
 from types import NoneType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -33,7 +34,7 @@ from millpond.maps.model.tags import TAGS
 if TYPE_CHECKING:
     from millpond.maps.model.definition import MapDefinition
 
-__all__ = ("BATCH_ROWS_MAX", "batch_of_dicts", "batches_of", "column_of", "tag_sets")
+__all__ = ("BATCH_ROWS_MAX", "batch_of_dicts", "batches_of", "column_of", "joined_batches", "tag_sets")
 
 BATCH_ROWS_MAX = 1 << 18
 """Rows that are normalised at a time: enough to be quick, few enough to stay in the cache's reach."""
@@ -66,6 +67,26 @@ def batches_of(
     for batch in _batches_of(data, form_of):
         for start in range(0, batch.num_rows, BATCH_ROWS_MAX):
             yield batch.slice(start, BATCH_ROWS_MAX)
+
+
+def joined_batches(
+    batches: Iterable[pa.RecordBatch], rows_max: int, bytes_max: float = inf
+) -> Iterator[pa.RecordBatch]:
+    """The same rows in batches as large as they may be; one that is larger comes as it is."""
+    held: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        if held and (rows + batch.num_rows > rows_max or size + batch.nbytes > bytes_max):
+            yield _one(held)
+            held, rows, size = [], 0, 0
+        held.append(batch)
+        rows, size = rows + batch.num_rows, size + batch.nbytes
+    if held:
+        yield _one(held)
+
+
+def _one(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
 def _batches_of(data: Any, form_of: FormOf) -> Iterable[pa.RecordBatch]:

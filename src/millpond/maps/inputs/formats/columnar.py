@@ -19,7 +19,7 @@ from millpond.errors import Invalid
 from millpond.maps.inputs.formats.arrived import Arrived
 from millpond.maps.inputs.formats.files import Format, InputFile, Piece, open_stream
 from millpond.maps.inputs.mapping import ColumnMapping, find_columns
-from millpond.maps.inputs.tables import BATCH_ROWS_MAX
+from millpond.maps.inputs.tables import BATCH_ROWS_MAX, joined_batches
 from millpond.maps.model.columns import MOMENT
 
 if TYPE_CHECKING:
@@ -48,8 +48,9 @@ def read_parquet(piece: Piece, definition: MapDefinition, mapping: ColumnMapping
         needed = _needed(names, definition, mapping)
         groups = list(range(piece.start, opened.num_row_groups if piece.stop is None else piece.stop))
         schema = pa.schema([meant.field(name) for name in needed])
-        read = _joined(opened.iter_batches(_rows_read(opened.metadata, needed), row_groups=groups, columns=needed))
-        batches = (batch if batch.schema == schema else batch.cast(schema) for batch in read)
+        read = opened.iter_batches(_rows_read(opened.metadata, needed), row_groups=groups, columns=needed)
+        large = joined_batches(read, BATCH_ROWS_MAX, BATCH_BYTES)
+        batches = (batch if batch.schema == schema else batch.cast(schema) for batch in large)
         rows = sum(opened.metadata.row_group(group).num_rows for group in groups)
         yield from _counted(piece.file, batches, rows)
 
@@ -62,20 +63,6 @@ def _rows_read(metadata: parquet.FileMetaData, needed: Collection[str]) -> int:
         size = sum(group.column(at).total_uncompressed_size for at in read)
         most = max(most, size // max(group.num_rows, 1))
     return max(1, min(ROWS_READ, BATCH_BYTES // max(most, 1)))
-
-
-def _joined(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows in batches as large as may be."""
-    held: list[pa.RecordBatch] = []
-    rows = size = 0
-    for batch in batches:
-        if held and (rows + batch.num_rows > BATCH_ROWS_MAX or size + batch.nbytes > BATCH_BYTES):
-            yield pa.concat_batches(held)
-            held, rows, size = [], 0, 0
-        held.append(batch)
-        rows, size = rows + batch.num_rows, size + batch.nbytes
-    if held:
-        yield pa.concat_batches(held)
 
 
 def column_types(file: InputFile) -> pa.Schema:

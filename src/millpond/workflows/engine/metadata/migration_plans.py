@@ -18,13 +18,12 @@ from littlehorse.model import (
     WorkflowMigrationPlanId,
 )
 
+from millpond.error_values import some_of
 from millpond.errors import Invalid
 from millpond.workflows.engine.keys import check_name, key_of
 from millpond.workflows.engine.work import Work, find_spec, is_retired
 
 __all__ = ("delete_plan", "new_node_name", "new_thread_name", "planned", "put_plan")
-
-_NAMES_MAX = 20
 
 
 def put_plan(work: Work, request: PutWorkflowMigrationPlanRequest) -> WorkflowMigrationPlan:
@@ -90,8 +89,7 @@ def _check_nodes(
 
 
 def _one_of(names: Iterable[str]) -> str:
-    listed = sorted(names)
-    return f"there are: {', '.join(listed[:_NAMES_MAX])}{', …' if len(listed) > _NAMES_MAX else ''}"
+    return f"there are: {some_of(names)}"
 
 
 def _fail(
