@@ -49,6 +49,9 @@ def test_the_readme_works_from_top_to_bottom_with_spark(tmp_path: Path) -> None:
     assert "wrote 3 events to enriched.csv" in printed
     (answer,) = [block.text for block in blocks if block.language == "text" and block.heading == "Five minutes"]
     assert answer in printed
+    (difference,) = [block.text for block in blocks if block.language == "text" and block.heading == "Branches"]
+    assert difference in printed
+    assert re.search(r"nightly-\w+\s+nightly\s+COMPLETED", printed), printed
     assert re.search(r"weather\s+weather\s+2\s+66\.7%", printed), printed
     assert re.search(r"succeeded [0-9a-f]{16} load=[0-9a-f]{16} rows=3", printed), printed
     assert re.search(r"millpond\s+load/weather\s+4", printed), printed

@@ -78,6 +78,9 @@ _LOADS: dict[str, Mistake] = {
     "no time text": (Invalid, "too_many_rejects", lambda s: s.timed.load(_row(effective_time=["soon"]))),
     "list": (Invalid, "column_type", lambda s: s.timed.load(_row(value=[[1.0]]))),
     "mapping": (Invalid, "column_mapping", lambda s: s.timed.load(_row(), columns={"nokey": "a"})),
+    "mapped twice": (
+        Invalid, "column_mapping", lambda s: s.timed.load(_row(), columns={"time": "a", "effective_time": "b"})
+    ),
     "mapped column": (Invalid, "column_missing", lambda s: s.timed.load(_row(), columns={"key": "b"})),
     "max rejects": (Invalid, "max_rejects", lambda s: s.timed.load(_row(), max_rejects=-1)),
     "zone": (Invalid, "zone_unknown", lambda s: s.timed.load(_row(), zone="Mars/Base")),

@@ -429,7 +429,7 @@ def test_no_rows_are_no_rows() -> None:
 
 
 def test_a_mapping_may_be_a_dict_and_is_checked() -> None:
-    assert mapping_of({"key": "id"}) == ColumnMapping(key="id")
+    assert mapping_of({"key": "id", "effective_time": "at"}) == ColumnMapping(key="id", time="at")
     assert mapping_of(None) == ColumnMapping()
     assert mapping_of({"key": "id"}, "ignore") == ColumnMapping(key="id", extra="ignore")
     with pytest.raises(Invalid, match=r"name=valeu \(one of: key, time, value"):

@@ -114,6 +114,7 @@ def commit(
 @verb(
     "merge",
     "millpond merge flights/fix main",
+    "millpond merge pond/fix main --take source=maps/weather/JFK",
     "millpond merge flights/fix main --strategy source-wins",
     "millpond merge flights/fix main --take source=2013/ --take destination=README",
 )
@@ -138,7 +139,7 @@ def merge(
     pond: PondPlace = "pond",
     json: Json = False,
 ) -> None:  # fmt: skip
-    """Merge a ref into a branch, path by path. Where both sides changed one path differently, it is refused."""
+    """Merge a ref into a branch: files by path, maps by key. What both sides changed differently is refused."""
     name, ref, branch = parse_pair(source, target)
     resolutions = [_resolution(text) for text in take or ()]
     options: dict[str, Any] = {

@@ -107,6 +107,9 @@ def _map_log(pond: str, ref: str, name: str, limit: int | None, *, bounded: bool
         )  # fmt: skip
     with opened(pond) as opened_pond:
         table = refs_of(opened_pond, pond).history(name, ref, limit=limit)
+    if not as_json:
+        at, names = table.schema.get_field_index("commit"), table["commit"].to_pylist()
+        table = table.set_column(at, "commit", [list(map(short, names))])
     rows.show(table.schema, table.to_batches(), as_json=as_json, empty=f"no commits changed {name}")
 
 

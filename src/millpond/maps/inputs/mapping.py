@@ -100,12 +100,18 @@ def mapping_of(columns: ColumnMapping | Mapping[str, Any] | None, extra: str | N
 
 def _mapping_of(columns: Mapping[str, Any]) -> ColumnMapping:
     for name in columns:
-        if name not in _NAMED:
+        if name not in _OWN:
             raise Invalid(
                 "columns maps something that maps do not have", kind="column_mapping", name=name,
                 hint=f"one of: {', '.join(_NAMED)}; each with the name of the input's column",
             )  # fmt: skip
-    return ColumnMapping(**columns)
+    parameters = {_PARAMETER.get(name, name): column for name, column in columns.items()}
+    if len(parameters) < len(columns):
+        raise Invalid(
+            "two columns are the time", kind="column_mapping", time=columns["time"],
+            effective_time=columns["effective_time"], hint="name one",
+        )  # fmt: skip
+    return ColumnMapping(**parameters)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
