@@ -44,19 +44,14 @@ CLAIMS = (
     ),
     Claim(
         "load_spark", "Maps", "Loading by Spark", "bench/scale.py --only load",
-        "Spark loads rows in random order, merged and frozen.",
-        "Parquet is neither sorted nor merged: it can only be scanned.",
-        ("load by Spark",),
-    ),
-    Claim(
-        "load", "Maps", "Sealing and merging", "bench/load.py",
-        "A million rows become a part, and the part is merged.",
-        "LMDB is given rows that are sorted and encoded.",
+        "Spark loads rows in random order, to where lookups answer.",
+        "Parquet is not sorted by key: it can only be scanned.",
+        ("load by Spark, from files", "load by Spark, a computed column", "load by Spark, df.write"),
     ),
     Claim(
         "scale", "Maps", "A map as it grows", "bench/scale.py",
-        "The same work on ten and a hundred times the rows.",
-        "Random rows touch a page each, so large merges wait for the disk.",
+        "The same work on ten times the rows.",
+        "A merge costs what it brings, and its share of folding.",
         ("merge 1 M rows", "1 M lookups", "get, median"),
     ),
     Claim(
@@ -65,18 +60,41 @@ CLAIMS = (
         "Delta Lake has its table unsorted, on one machine; it is built for many.",
     ),
     Claim(
+        "layers", "Maps", "Branches, differences, merges", "bench/layers.py --spark ENVIRONMENT/bin/python",
+        "Ten million rows, on branches, in one process.",
+        "DuckDB has both states in memory, and finds no conflicts.",
+        ("make a branch", "commit of a small load", "open at a ref, and get", "diff of 1 %, random rows",
+         "merge of 1 % on both sides, random rows", "diff of 1 %, neighbours", "merge of 1 % on both sides, neighbours"),
+    ),
+    Claim(
+        "known", "Maps", "As known at", "bench/known.py",
+        "Events that ask as of one time and as known at another, over 100 commits.",
+        "Rivals join a table of all rows with the time of their commit.",
+    ),
+    Claim(
+        "aggregate", "Maps", "Events that add up",
+        "bench/aggregate.py --spark --deltalake ENVIRONMENT/bin/python --python ENVIRONMENT/bin/python",
+        "Counts, sums and extremes by key and hour, of ten million events.",
+        "DuckDB has two cores and its table in memory.",
+    ),
+    Claim(
         "enrich", "Maps", "Enriching in Spark", "bench/enrich.py",
         "Five million events with the state of their time.",
         "The broadcast join knows nothing of time: a draw.",
     ),
     Claim(
-        "freeze", "Maps", "Freezing", "bench/freeze.py",
+        "load", "Maps in shards", "Sealing and merging", "bench/load.py",
+        "A million rows become a part, and the part is merged.",
+        "LMDB is given rows that are sorted and encoded.",
+    ),
+    Claim(
+        "freeze", "Maps in shards", "Freezing", "bench/freeze.py",
         "A snapshot after 1 % of the keys changed, and the bytes a reader fetches.",
         "A fifth changed at random costs as much as a full freeze.",
         ("temporal_state", "temporal_state, to fetch"),
     ),
     Claim(
-        "condense", "Maps", "Condensing", "bench/condense.py",
+        "condense", "Maps in shards", "Condensing", "bench/condense.py",
         "Half of two million rows go, for they repeat others.",
         "DuckDB and Polars write a new file from memory and keep no order of changes.",
         ("temporal_state, hash 8", "temporal_ranged_state, hash 8", "session, hash 8"),

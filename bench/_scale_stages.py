@@ -90,70 +90,35 @@ def input_files(folder: Path, rows: int) -> Path:
 
 
 def load(folder: Path, rows: int) -> None:
-    """Spark: from Parquet files into a map, merged and frozen; and into Parquet files again."""
-    from millpond import spark as mp
-
-    where = input_files(folder, rows)
-    session = mp.start("local[2]", app="millpond bench", memory="4g")
-    mp.register(session, pond=str(folder / "pond"))
-    frame = session.read.parquet(str(where))
-    with millpond.open(folder / "pond") as pond:
-        pond.create_map("warm", kind="temporal_state", value="double")
-        few = frame.limit(10_000)
-        few.write.format("millpond").option("map", "warm").mode("append").save()
-        few.write.mode("overwrite").parquet(str(folder / "output"))
-        for number in range(3 if rows <= LOADED_AGAIN_ROWS_MAX else 1):
-            if number:
-                pond.drop_map("devices")
-            pond.create_map("devices", kind="temporal_state", value="double", exist_ok=True)
-            write = frame.write.format("millpond").option("map", "devices").mode("append")
-            say("load by Spark", "Millpond", timed(write.save)[0])
-            assert pond.map("devices").info()["rows"] == rows
-            files = frame.write.mode("overwrite")
-            say("load by Spark", PARQUET, timed(lambda files=files: files.parquet(str(folder / "output")))[0])
-    session.stop()
-    shutil.rmtree(folder / "output")
-
-
-def layers(folder: Path, rows: int) -> None:
-    """Maps in layers: by Spark from files, from a DataFrame with a computed column and by a write; then by Python."""
+    """Spark: files, a DataFrame with a computed column, and a write into a map; and the same into Parquet files."""
     from pyspark.sql import functions as f
 
     from millpond import spark as mp
 
-    where, lower = input_files(folder, rows), folder / "lower"
+    where, output = input_files(folder, rows), folder / "output"
     session = mp.start("local[2]", app="millpond bench", memory="4g")
     mp.register(session, pond=str(folder / "pond"))
     frame = session.read.parquet(str(where))
     computed = frame.withColumn("value", f.col("value") * 1.8 + 32)
+    last = 3 if rows <= LOADED_AGAIN_ROWS_MAX else 1
     with millpond.open(folder / "pond") as pond:
         ways: list[tuple[str, Callable[[], object], Callable[[], object]]] = [
-            ("of files", lambda: mp.load_files(session, where, pond, "layers"), lambda: parquet_of(frame, lower)),
-            ("computed", lambda: mp.load(computed, pond, "layers"), lambda: parquet_of(computed, lower)),
-            ("by write", lambda: saved(frame, "layers"), lambda: parquet_of(frame, lower)),
-            ("by one process", lambda: pond.load_files([where], "layers"), lambda: parquet_of(frame, lower)),
+            (", df.write", lambda: saved(frame, "devices"), lambda: parquet_of(frame, output)),
+            (", a computed column", lambda: mp.load(computed, pond, "devices"), lambda: parquet_of(computed, output)),
+            (", from files", lambda: mp.load_files(session, where, pond, "devices"), lambda: parquet_of(frame, output)),
         ]
         for name, ours, rival in ways:
-            for number in range(4 if rows <= LOADED_AGAIN_ROWS_MAX else 2):
-                target = pond.create_map("layers", kind="temporal_state", value="double", store="layers")
+            for number in range(last + 1):
+                target = pond.create_map("devices", kind="temporal_state", value="double")
                 seconds = timed(ours)[0], timed(rival)[0]
                 assert target.info()["rows"] == rows
                 if number:  # the first warms both
-                    say(f"load into layers {name}", "Millpond", seconds[0])
-                    say(f"load into layers {name}", PARQUET, seconds[1])
-                if (name, number) != (ways[-1][0], 3 if rows <= LOADED_AGAIN_ROWS_MAX else 1):
-                    pond.drop_map("layers")
-        for seed in range(5):
-            changed = rows_of(rows * 11 // 10, CHANGED, 1000 + seed)
-            say("merge 1 M rows into layers", "Millpond", timed(lambda changed=changed: target.load(changed))[0])
-        keys = pa.concat_arrays(rows_of(rows, CHANGED, 9)["key"].chunks)
-        for work in ("lookup in layers", "lookup in one layer"):
-            target.lookup(keys.slice(0, 10_000), at="2100-01-01")
-            for _ in range(3):
-                say(work, "Millpond", timed(lambda: target.lookup(keys, at="2100-01-01"))[0])
-            target.compact()
+                    say(f"load by Spark{name}", "Millpond", seconds[0])
+                    say(f"load by Spark{name}", PARQUET, seconds[1])
+                if (name, number) != (ways[-1][0], last):
+                    pond.drop_map("devices")
     session.stop()
-    shutil.rmtree(lower)
+    shutil.rmtree(output)
 
 
 def parquet_of(frame: DataFrame, folder: Path) -> None:
@@ -164,18 +129,11 @@ def saved(frame: DataFrame, name: str) -> None:
     frame.write.format("millpond").option("map", name).mode("append").save()
 
 
-def freeze(folder: Path, rows: int) -> None:
-    """The first snapshot of all rows."""
-    del rows
-    with millpond.open(folder / "pond") as pond:
-        say("freeze all", "Millpond", timed(pond.map("devices").freeze)[0])
-
-
 def merge(folder: Path, rows: int) -> None:
     """A million rows, changed and new ones, into the map."""
     with millpond.open(folder / "pond") as pond:
         target = pond.map("devices")
-        for seed in range(3):
+        for seed in range(5):
             changed = rows_of(rows * 11 // 10, CHANGED, 1000 + seed)
             say("merge 1 M rows", "Millpond", timed(lambda changed=changed: target.load(changed))[0])
 
@@ -235,35 +193,11 @@ def pairs_of(batch: pa.RecordBatch) -> Iterator[tuple[bytes, bytes]]:
         yield key.encode() + struct.pack(">q", at), struct.pack("<d", value)
 
 
-def refreeze(folder: Path, rows: int) -> None:
-    """A snapshot after 1 %, 20 % and 100 % of the rows changed, of random keys and of neighbours."""
-    random = np.random.default_rng(5)
-    with millpond.open(folder / "pond") as pond:
-        target = pond.map("devices")
-        target.freeze()
-        for percent in (1, 20, 100):
-            count = rows * percent // 100
-            for way in ("random", "clustered"):
-                if percent == 100 and way == "clustered":
-                    continue
-                first = 0 if percent == 100 else int(random.integers(0, rows - count))
-                for start in range(0, count, FILE_ROWS):
-                    few = min(FILE_ROWS, count - start)
-                    place = (
-                        random.integers(0, rows, few) if way == "random" and percent < 100
-                        else np.arange(first + start, first + start + few)
-                    )  # fmt: skip
-                    target.load(table_of(place, random.random(few)))
-                say(f"refreeze after {percent} %", f"Millpond, {way}", timed(target.freeze)[0])
-
-
 def lookups(folder: Path, rows: int) -> None:
     """A million lookups as of a time, with the files out of the cache of pages and in it; `get`; opening."""
     random = np.random.default_rng(7)
     wanted = names(random.integers(0, rows // ROWS_PER_KEY, QUERIES))
     at = instants(random.integers(STEP_MS, (ROWS_PER_KEY + 1) * STEP_MS, QUERIES))
-    with millpond.open(folder / "pond") as pond:
-        pond.map("devices").freeze()
     cold = drop_cache()
     with millpond.open(folder / "pond") as pond:
         target = pond.map("devices")
@@ -274,32 +208,16 @@ def lookups(folder: Path, rows: int) -> None:
         say("1 M lookups, cold" if cold else "1 M lookups, first", "Millpond", seconds)
         for _ in range(5):
             say("1 M lookups", "Millpond", timed(lambda: snapshot.lookup(wanted, at))[0])
-        one = names(random.integers(0, rows // ROWS_PER_KEY, 3_000)).to_pylist()
-        gets = [timed(lambda key=key: target.get(key, at="2024-01-01T00:00:00Z"))[0] for key in one]
-        say(
-            "get, median, of a file that is not in memory" if cold else "get, median",
-            "Millpond",
-            float(np.median(gets)),
-        )
-        for file in target.shard.folder.rglob("data.mdb"):
-            read_whole(file)
-        again = names(random.integers(0, rows // ROWS_PER_KEY, 10_000)).to_pylist()
-        gets = [timed(lambda key=key: target.get(key, at="2024-01-01T00:00:00Z"))[0] for key in again]
+        keys = names(random.integers(0, rows // ROWS_PER_KEY, 10_000)).to_pylist()
+        gets = [timed(lambda key=key: target.get(key, at="2024-01-01T00:00:00Z"))[0] for key in keys]
         say("get, median", "Millpond", float(np.median(gets)))
-    seconds = [timed(lambda: _open_and_get(folder, one[0]))[0] for _ in range(5)]
+    seconds = [timed(lambda: _open_and_get(folder, keys[0]))[0] for _ in range(5)]
     say("open and first get", "Millpond", float(np.median(seconds)))
 
 
 def _open_and_get(folder: Path, key: str) -> None:
     with millpond.open(folder / "pond", create=False) as pond:
         pond.map("devices").get(key, at="2024-01-01T00:00:00Z")
-
-
-def read_whole(file: Path) -> None:
-    """Have the system read a file into its memory."""
-    with file.open("rb", buffering=0) as source:
-        while source.read(8 << 20):
-            pass
 
 
 def drop_cache() -> bool:
@@ -377,9 +295,8 @@ def enrich(folder: Path, rows: int) -> None:
 
 
 STAGES: dict[str, Callable[[Path, int], None]] = {
-    "load": load, "layers": layers, "freeze": freeze, "merge": merge, "merge-duckdb": merge_duckdb,
-    "merge-rocksdb": merge_rocksdb, "lookups": lookups, "lookups-rivals": lookups_rivals, "enrich": enrich,
-    "refreeze": refreeze,
+    "load": load, "merge": merge, "merge-duckdb": merge_duckdb, "merge-rocksdb": merge_rocksdb, "lookups": lookups,
+    "lookups-rivals": lookups_rivals, "enrich": enrich,
 }  # fmt: skip
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ The rows are those of `scale.py`, in Parquet files. The rivals, in the same run:
 * one layer, for lookups in what folding leaves.
 What no rival does, the output says.
 
-Spark's loads are in `scale.py --only layers`, questions as known in `known.py`, and enriching in `enrich.py`. Beside
+Spark's loads are in `scale.py --only load`, questions as known in `known.py`, and enriching in `enrich.py`. Beside
 the seconds stand those of the processor: on a machine that others use they say more.
 """
 

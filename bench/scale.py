@@ -1,4 +1,4 @@
-"""One map as it grows: load, merge, freeze, look up and enrich at 1 M, 10 M and 100 M rows, beside rivals.
+"""One map as it grows: load, merge, look up and enrich at 1 M, 10 M and 100 M rows, beside rivals.
 
 Each stage is a process of its own, whose private memory (that of its Python processes, not of Java) is sampled. A
 stage that fails, or takes more than `--seconds`, leaves the others as they are.
@@ -114,7 +114,7 @@ def note(figures: Figures, loads: Run, others: Run) -> None:
     """Note all figures: loads by Spark are a claim of their own."""
     for (work, way), found in figures.seconds.items():
         for rows, seconds in found.items():
-            (loads if work == "load by Spark" else others).note(work, way, seconds, size=size_name(rows))
+            (loads if work.startswith("load by Spark") else others).note(work, way, seconds, size=size_name(rows))
     for stage, memory in figures.memory.items():
         for rows, most in memory.items():
             way = stage if stage in RIVALS else "Millpond"

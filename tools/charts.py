@@ -39,8 +39,8 @@ CHARTS = (
     ),
     Chart(
         "readme-load.svg", "load_spark", "Loading a map by Spark, beside writing Parquet",
-        "Shorter is better; \u00d7 says how many times as fast Millpond is. Parquet can only be scanned.",
-        ("load by Spark",),
+        "Shorter is better; \u00d7 says how many times as fast Millpond is. Parquet is not sorted by key.",
+        ("load by Spark, from files", "load by Spark, a computed column"),
     ),
     Chart(
         "lookup.svg", "lookup", "A million lookups", f"Lookups a second; longer is better. {OWN}",
