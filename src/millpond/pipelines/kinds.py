@@ -222,7 +222,7 @@ async def _check(step: Step, planned: dict[str, Any], inputs: dict[str, Any]) ->
         words += await step.of_pond(lambda pond: exceeded(pond, maps[0], limits))
     if words:
         report = {"passed": False, "check": planned["name"], "query": inputs["query"], "first": odd, **about}
-        raise Failed(CHECK_FAILED, f"{planned['name']}: {'; '.join(words)}{stays(about)}", report)
+        raise Failed(CHECK_FAILED, f"{'; '.join(words)}{stays(about)}", report)
     return {"passed": True, "rows": len(odd), **about}
 
 
