@@ -142,6 +142,7 @@ def show(
     from littlehorse.model import ListNodeRunsRequest, ListTaskRunsRequest, ListVariablesRequest
 
     from millpond.workflows.engine import run_id
+    from millpond.workflows.engine.pipeline_starts import PARAMETERS, VALUES
 
     name = run_id(run)
     with opened_runs(server, tenant, pond) as call:
@@ -156,7 +157,9 @@ def show(
             {key: plain_message(row) if key == "run" else list(map(plain_message, row)) for key, row in rows.items()}
         )
         return
-    lines = [*_tree(run, run_row, nodes, tasks, variables), *_queue_lines(run_row, queued), *_way_on(run, run_row)]
+    of_pipeline = {PARAMETERS, "program", VALUES} <= {row.id.name for row in variables}
+    lines = [*_tree(run, run_row, nodes, tasks, variables), *_queue_lines(run_row, queued),
+             *_way_on(run, run_row, of_pipeline=of_pipeline)]  # fmt: skip
     console.say("\n".join(lines))
 
 
@@ -171,14 +174,16 @@ def _queued(call: Any, run: Any, limit: int | None) -> Iterator[Any]:
             yield call("GetInactiveThreadRun", InactiveThreadRunId(wf_run_id=run.id, thread_run_number=number))
 
 
-def _way_on(name: str, run: Any) -> Iterator[str]:
+def _way_on(name: str, run: Any, *, of_pipeline: bool) -> Iterator[str]:
     """The commands that let a run go on which does not go on by itself."""
     from littlehorse.model import LHStatus
 
     if run.status in (LHStatus.HALTED, LHStatus.HALTING):
         yield f"it is stopped; let it go on: millpond run resume {name}"
     failed = [thread.number for thread in run.thread_runs if thread.status == LHStatus.ERROR]
-    if run.status == LHStatus.ERROR and failed:
+    if run.status == LHStatus.EXCEPTION and of_pipeline:
+        failed = [0]
+    if run.status in (LHStatus.ERROR, LHStatus.EXCEPTION) and failed:
         thread = f" --thread {failed[0]}" if failed[0] else ""
         yield f"let the failed step try again: millpond run rescue {name}{thread}; --skip goes on behind it"
 
@@ -319,7 +324,10 @@ def rescue(
     tenant: Tenant = "default",
     json: Json = False,
 ) -> None:
-    """Let a thread that ended in ERROR try its node again."""
+    """Let a thread that ended in ERROR try its node again; the step of a pipeline at which its run failed goes on.
+
+    The step has its checkpoints, and enters no load twice. The run keeps the text with which it began.
+    """
     from littlehorse.model import RescueThreadRunRequest
 
     with connected(server, tenant) as call:
