@@ -46,12 +46,12 @@ def compiled(plan: Plan, program: Program) -> Workflow:
                  PARAMETERS: plain(list(plan.parameters))}  # fmt: skip
         if plan.when.startswith(ALERTED):
             first["map"] = plan.when.removeprefix(ALERTED).partition("/")[0]
-        found = thread.execute(STEP, first, inputs, {}, retries=3, timeout_seconds=60)
-        values.assign(found)
+        outcome = thread.execute(STEP, first, inputs, {}, retries=3, timeout_seconds=60)
+        values.assign(outcome)
         for parameter in plan.parameters:
             if is_tag(parameter.name, parameter.type):
                 tag = thread.add_variable(parameter.name, _TAG_TYPES.get(parameter.type, VariableType.STR))
-                tag.searchable().assign(found.with_json_path(f"$.{parameter.name}"))
+                tag.searchable().assign(outcome.with_json_path(f"$.{parameter.name}"))
         for step in plan.steps:
             output = _node(thread, plan, step, values, code)
             if plan.on_failure:
