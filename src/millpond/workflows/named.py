@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from millpond.error_values import some_of
+from millpond.error_values import shown, some_of
 from millpond.errors import Invalid, NotFound
 
-__all__ = ("run_of", "spec_of", "status_of")
+__all__ = ("filters_of", "run_of", "spec_of", "status_of")
 
 
 def status_of(text: str) -> Any:
@@ -51,3 +52,29 @@ def run_of(call: Any, run: str) -> Any:
         return call("GetWfRun", run_id(run))
     except NotFound:
         raise NotFound("no run has this id", kind="workflow_run", run=run, hint="list them: millpond runs") from None
+
+
+def filters_of(call: Any, workflow: str, tags: Sequence[str]) -> list[Any]:
+    """The values of variables that tags, `NAME=VALUE`, name: of those that the workflow declares as searchable.
+
+    Raises: `Invalid`; `NotFound` for a workflow that is not there.
+    """
+    from littlehorse.model import VariableMatch
+
+    from millpond.workflows.engine.start_inputs import value_in
+
+    if not workflow:
+        raise Invalid("a tag belongs to a workflow", kind="run_tag", tag=shown(tags[0]),
+                      hint="name the workflow, too")  # fmt: skip
+    spec = spec_of(call, workflow)
+    declared = {own.var_def.name: own for own in spec.thread_specs[spec.entrypoint_thread_name].variable_defs}
+    filters = []
+    for tag in tags:
+        name, equals, text = (part.strip() for part in tag.partition("="))
+        own = declared.get(name)
+        if not equals or own is None or not own.searchable:
+            names = ", ".join(sorted(other for other, variable in declared.items() if variable.searchable))
+            raise Invalid("runs have no such tag", kind="run_tag", tag=shown(tag),
+                          hint=f"write NAME=VALUE of a searchable variable: {names or 'it has none'}")  # fmt: skip
+        filters.append(VariableMatch(var_name=name, value=value_in(text, own.var_def.type_def.primitive_type)))
+    return filters
