@@ -1,13 +1,17 @@
-"""Names in words, for commands and pages: a status of runs, a workflow."""
+"""Names in words, for commands and pages: a status of runs, a workflow, a version of one, an answer to a question."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import Any
 
 from millpond.error_values import some_of
 from millpond.errors import Invalid, NotFound
 
-__all__ = ("run_of", "spec_of", "status_of")
+__all__ = ("answer_in", "found", "run_of", "spec_of", "status_of", "version_of")
+
+_VERSION = re.compile(r"([0-9]{1,9})\.([0-9]{1,9})")
 
 
 def status_of(text: str) -> Any:
@@ -51,3 +55,37 @@ def run_of(call: Any, run: str) -> Any:
         return call("GetWfRun", run_id(run))
     except NotFound:
         raise NotFound("no run has this id", kind="workflow_run", run=run, hint="list them: millpond runs") from None
+
+
+def version_of(text: str) -> tuple[int, int]:
+    """The numbers of a version.
+
+    Raises: `Invalid`.
+    """
+    numbers = _VERSION.fullmatch(text)
+    if numbers is None:
+        raise Invalid("a version is two numbers", kind="workflow_version", version=text, hint="such as 0.1")
+    return int(numbers[1]), int(numbers[2])
+
+
+def found(call: Any, method: str, name: Any, thing: str, value: str) -> Any:
+    """The thing that a method gets by its name.
+
+    Raises: `NotFound`, in words; `millpond THING list` lists them.
+    """
+    try:
+        return call(method, name)
+    except NotFound:
+        raise NotFound(f"there is no such {thing.replace('-', ' ')}", kind="workflow_missing", type=thing, id=value,
+                       hint=f"list them: millpond {thing} list") from None  # fmt: skip
+
+
+def answer_in(call: Any, task: Any, texts: Mapping[str, str]) -> dict[str, Any]:
+    """The fields of an answer to a user task run, each of its type."""
+    from littlehorse.model import VariableType
+
+    from millpond.workflows.engine.start_inputs import value_in
+
+    fields = call("GetUserTaskDef", task.user_task_def_id).fields
+    types = {field.name: field.type for field in fields}
+    return {field: value_in(text, types.get(field, VariableType.STR)) for field, text in texts.items()}
