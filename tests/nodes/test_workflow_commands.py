@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from littlehorse import model as lh
-from littlehorse.workflow import CorrelatedEventConfig, Workflow, WorkflowThread
+from littlehorse.workflow import Workflow, WorkflowThread
 
 from tests.nodes.conftest import Served
 from tests.nodes.test_console_runs import serve_runs
@@ -26,7 +26,7 @@ def millpond(serve: Callable[..., Served]) -> Typed:
         key = wf.declare_str("order").required()
         wf.declare_str("secret").masked()
         wf.wait_for_event("approved", return_type=bool)
-        wf.wait_for_event("payment", correlation_id=key, correlated_event_config=CorrelatedEventConfig())
+        wf.wait_for_event("payment", correlation_id=key, correlated_event_config=lh.CorrelatedEventConfig())
 
     def longer(wf: WorkflowThread) -> None:
         waits(wf)
@@ -130,11 +130,11 @@ def test_user_tasks_are_assigned_answered_and_cancelled(millpond: Typed) -> None
     assert "DONE" in shown and "answer ok   yes" in shown and "carl" in shown
     assert millpond("user-task", "cancel", second) == f"cancelled {second}\n"
     assert "CANCELLED" in millpond("user-task", "show", second)
-    for words in (("answer", first), ("cancel", second), ("assign", second, "--user", "anna")):
-        assert "the user task has ended" in millpond("user-task", *words, code=6)
+    for act, *more in (("answer", first), ("cancel", second), ("assign", second, "--user", "anna")):
+        assert "the user task has ended" in millpond("user-task", act, *more, code=6)
     for path in ("a-1/nope", "nope", HOSTILE, "a_b/c", "/"):
-        for words in (("show",), ("cancel",), ("assign", "--user", "anna")):
-            assert "list them: millpond user-task list" in millpond("user-task", words[0], path, *words[1:], code=3)
+        for act, *more in (("show",), ("cancel",), ("assign", "--user", "anna")):
+            assert "list them: millpond user-task list" in millpond("user-task", act, path, *more, code=3)
     assert "one of UNASSIGNED, ASSIGNED, DONE" in millpond("user-task", "list", "--status", "nope", code=5)
 
 
