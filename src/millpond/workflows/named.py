@@ -1,14 +1,17 @@
-"""Names in words, for commands and pages: a status of runs, a workflow."""
+"""Names in words, for commands and pages: a status of runs, a workflow, a version of one, an answer to a question."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from millpond.error_values import shown, some_of
 from millpond.errors import Invalid, NotFound
 
-__all__ = ("filters_of", "run_of", "spec_of", "status_of")
+__all__ = ("answer_in", "filters_of", "found", "run_of", "spec_of", "status_of", "version_of")
+
+_VERSION = re.compile(r"([0-9]{1,9})\.([0-9]{1,9})")
 
 
 def status_of(text: str) -> Any:
@@ -78,3 +81,37 @@ def filters_of(call: Any, workflow: str, tags: Sequence[str]) -> list[Any]:
                           hint=f"write NAME=VALUE of a searchable variable: {names or 'it has none'}")  # fmt: skip
         filters.append(VariableMatch(var_name=name, value=value_in(text, own.var_def.type_def.primitive_type)))
     return filters
+
+
+def version_of(text: str) -> tuple[int, int]:
+    """The numbers of a version.
+
+    Raises: `Invalid`.
+    """
+    numbers = _VERSION.fullmatch(text)
+    if numbers is None:
+        raise Invalid("a version is two numbers", kind="workflow_version", version=text, hint="such as 0.1")
+    return int(numbers[1]), int(numbers[2])
+
+
+def found(call: Any, method: str, name: Any, thing: str, value: str) -> Any:
+    """The thing that a method gets by its name.
+
+    Raises: `NotFound`, in words; `millpond THING list` lists them.
+    """
+    try:
+        return call(method, name)
+    except NotFound:
+        raise NotFound(f"there is no such {thing.replace('-', ' ')}", kind="workflow_missing", type=thing, id=value,
+                       hint=f"list them: millpond {thing} list") from None  # fmt: skip
+
+
+def answer_in(call: Any, task: Any, texts: Mapping[str, str]) -> dict[str, Any]:
+    """The fields of an answer to a user task run, each of its type."""
+    from littlehorse.model import VariableType
+
+    from millpond.workflows.engine.start_inputs import value_in
+
+    fields = call("GetUserTaskDef", task.user_task_def_id).fields
+    types = {field.name: field.type for field in fields}
+    return {field: value_in(text, types.get(field, VariableType.STR)) for field, text in texts.items()}

@@ -18,7 +18,7 @@ from millpond.workflows.named import filters_of, run_of, spec_of, status_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ("delete", "delete_many", "reason_of", "rescue", "resume", "runs", "show", "start", "stop")
+__all__ = ("delete", "delete_many", "pairs_in", "reason_of", "rescue", "resume", "runs", "show", "start", "stop")
 
 _SERVER = "localhost:7434"
 _NAMES_MAX = 20
@@ -114,7 +114,7 @@ def start(
     from millpond.workflows.engine import run_path
     from millpond.workflows.engine.start_inputs import inputs_of
 
-    pairs = _pairs(inputs or [])
+    pairs = pairs_in(inputs or [])
     with connected(server, tenant) as call:
         spec = spec_of(call, workflow)
         request = RunWfRequest(wf_spec_name=spec.id.name, variables=inputs_of(spec, pairs))
@@ -127,7 +127,11 @@ def start(
         console.say(f"started {run_path(run.id)}")
 
 
-def _pairs(texts: list[str]) -> dict[str, str]:
+def pairs_in(texts: list[str]) -> dict[str, str]:
+    """The values of options `NAME=VALUE`, by their names.
+
+    Raises: `Invalid`.
+    """
     from millpond.errors import Invalid
 
     pairs: dict[str, str] = {}
@@ -382,7 +386,8 @@ def delete_many(
         job = call("CreateBulkJob", CreateBulkJobRequest(bulk_delete_wf_run=deletion))
     _say("job", job.id.id, json=json)
     if not json:
-        console.say(f"it deletes them; those that are left: millpond runs --workflow {workflow} --status {status}")
+        left = f"those that are left: millpond runs --workflow {workflow} --status {status}"
+        console.say(f"it deletes them, see millpond bulk-job list; {left}")
 
 
 def _say(done: str, run: str, *, json: bool) -> None:
