@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 import millpond as api
-from millpond.cli.event_details import details_of, line_of
+from millpond.cli.event_details import details_of, line_of, reason_of
 from millpond.cli.serve import _utc_lines
 from millpond.cli.watch import JOBS_MAX, Story, _screen
 from millpond.clock import ManualClock
@@ -73,7 +73,7 @@ def test_a_finished_job_set_is_watched_to_its_end(streams: Shell) -> None:
     later = streams("watch", "etl", "nightly", "--exit-when-done", "--from", events[3]["id"], "--json").objects
     assert later == events[4:]
     lines = streams("watch", "etl", "nightly", "--exit-when-done").out.splitlines()
-    assert lines[0] == "2024-10-04 12:00:00 submitted a rows=10"
+    assert lines[0] == "2024-10-04 12:00:00 submitted a rows=10 payload"
     raw = streams("watch", "etl", "nightly", "--exit-when-done", "--raw").out.splitlines()
     assert raw[-1] == f"{events[-1]['id']} succeeded payload"
     assert "no place in a stream" in streams("watch", "etl", "nightly", "--from", "foo", code=5).err
@@ -87,14 +87,16 @@ def test_several_job_sets_are_watched_as_one(streams: Shell) -> None:
     assert [event["kind"] for event in events if event["job_set"] == "hourly"] == ["running", "succeeded"]
     assert streams("watch", "etl", "*", "--exit-when-done").out.startswith("nightly: 2024-10-04 12:00:00 submitted a")
     assert "no job set is named so" in streams("watch", "etl", "weekly-*", code=3).err
+    said = streams("watch", "etl", "nightly", "later", "--exit-when-done", "--json").err
+    assert said == "there is no job set later in the queue etl yet; waiting for it\n"
 
 
 def test_events_are_read_and_watched_by_kind_job_and_header(streams: Shell) -> None:
     everything = streams("events", "read", "etl", "nightly", "--json").objects
     assert [event["kind"] for event in everything] == ["submitted"] * 2 + ["running"] * 2 + ["succeeded"] * 2
-    assert (
-        streams("events", "read", "etl", "nightly", "--limit", "1").out == "2024-10-04 12:00:00 submitted a rows=10\n"
-    )
+    lines = streams("events", "read", "etl", "nightly", "--limit", "1").out
+    assert lines == "2024-10-04 12:00:00 submitted a rows=10 payload\n"
+    assert streams("events", "read", "etl", "hourly").out.endswith(" running c (1 byte)\n")
     for command in (["events", "read"], ["watch", "--exit-when-done"]):
         job = streams(*command, "etl", "nightly", "--job", "a", "--header", "rows=10", "--json").objects
         assert job == everything[::2]
@@ -181,7 +183,17 @@ OUT_OF_MEMORY = pb.Failed(
 def test_a_failure_shows_its_reason(kind: str, payload: bytes, headers: dict[str, str], shown: str) -> None:
     failure = Event(1, NOON, payload, kind, {"job_id": "7"} | headers)
     assert details_of(failure) == shown
-    assert line_of(failure) == " ".join(filter(None, ("2024-10-04 12:00:00", kind, "7", shown)))
+    assert line_of(failure).startswith(" ".join(filter(None, ("2024-10-04 12:00:00", kind, "7", shown))))
+    assert not reason_of(failure) or line_of(failure).endswith(shown)
+
+
+def test_a_line_of_an_event_has_the_beginning_of_its_payload(millpond: Shell) -> None:
+    with api.open(Path("pond")) as opened:
+        rows = (b'{"a":\n"\x1b[2J"}', "ä".encode() * 121, "ä".encode() * 120)
+        opened.events.append("etl", "long", [NewEvent(NOON, row, "x", {}) for row in rows])
+    lines = millpond("events", "read", "etl", "long").out.splitlines()
+    words = (r'{"a":\n"\x1b[2J"}', "ä" * 120 + "…", "ä" * 120)
+    assert lines == [f"2024-10-04 12:00:00 x {text}" for text in words]
 
 
 def test_the_reason_of_a_failure_is_not_cut_off_on_the_screen() -> None:

@@ -77,11 +77,13 @@ from contextlib import suppress
 import pyarrow as pa
 import millpond
 from millpond.errors import Corrupt
+from millpond.maps.maintenance import roll_up
 from millpond.maps.parts import part
 from millpond.testing import faults
 
 armed = faults.arm()
 part.PART_ROWS_MAX = 3
+roll_up.ROWS_PER_CHANGE = 40
 with millpond.open(sys.argv[1]) as pond:
     sales = pond.create_map(
         "sales", kind="aggregate", value="n long sum, total double sum, sizes quantiles(0.5)", resolution="1 hour",
@@ -101,6 +103,11 @@ with millpond.open(sys.argv[1]) as pond:
     sales.load([{"key": "k0", "time": 3_600_000, "n": -1000, "total": 0.5, "sizes": 3}])
     pond.parts.retry()
     assert sales.load(too_much).parts == 0
+    hours = [f"1970-01-0{1 + hour // 24}T{hour % 24:02}:00Z" for hour in range(100)]
+    sales.load([{"key": "wide", "time": hour, "n": 1, "total": 0.5, "sizes": 1} for hour in hours])
+    pond.alter_map("sales", roll_up="1 day")
+    pond.map("sales").retain(before="1970-01-04T00:00Z")
+    sales.load([{"key": "wide", "time": 3_600_000, "n": 7, "total": 0.5, "sizes": 1}])
     rows = sales.scan(columns=["key", "n", "total", "sizes_p50"]).read_all().to_pylist()
     print(json.dumps(sorted(rows, key=str)))
     assert pond.verify().ok
@@ -109,7 +116,7 @@ with millpond.open(sys.argv[1]) as pond:
 
 @pytest.mark.sample(1)
 def test_killed_at_any_step_each_event_counts_once_in_a_shard(tmp_path: Path) -> None:
-    """Loads of several parts, and one that is taken out of quarantine when its sums fit."""
+    """Loads of several parts, one that is taken out of quarantine when its sums fit, and a roll-up by changes."""
 
     def run(folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
         return run_python("-c", SHARDED, str(folder), **variables)
@@ -118,12 +125,13 @@ def test_killed_at_any_step_each_event_counts_once_in_a_shard(tmp_path: Path) ->
     assert done.returncode == 0, done.stderr
     rows = json.loads(done.stdout)
     numbers = [number for load in (0, 1, 2) for number in range(load, 9)]
-    assert [row["n"] for row in rows] == [
+    assert [row["n"] for row in rows if row["key"] != "wide"] == [
         sum(number for number in numbers if not number % 2) + 2**63 - 100 + 50 - 1000,
         sum(number for number in numbers if number % 2),
     ]
+    assert sorted(row["n"] for row in rows if row["key"] == "wide") == [1] * 28 + [24, 24, 31]
     moments = occurrences(tmp_path / "log")
-    assert {"merge.part_put", "retry.entered"} <= {moment.partition(":")[0] for moment in moments}
+    assert {"merge.part_put", "retry.entered", "roll_up.committed"} <= {moment.partition(":")[0] for moment in moments}
     for number, moment in drawn(list(enumerate(moments)), 1, name="aggregates in a shard"):
         killed = run(tmp_path / str(number), **{KILL_AT: moment})
         assert killed.returncode == -signal.SIGKILL, (moment, killed.stderr)

@@ -231,6 +231,24 @@ def check_coarser(target: Map, wide: Model) -> None:
         assert plain(target.get(keys[0], times[0], resolution=wide.resolution)) == answers[0]
 
 
+def roll_up(place: Pond | BranchPond, target: Map, model: Model, about: tuple[datetime, int]) -> None:
+    """Combine what a map and its model have before a time, to one of the next wider buckets."""
+    before, wider = about
+    width = RESOLUTIONS[min(RESOLUTIONS.index(model.resolution) + wider, len(RESOLUTIONS) - 2)]
+    if not made_up(model.resolution, width) or model.resolution == "none":
+        return
+    place.alter_map("m", roll_up=width)
+    try:
+        target.retain(before)
+        target.retain(before)
+        if model.events:
+            model.rolled = model.rolled | {(before, width)}
+    except MillpondError as error:
+        if error.kind != "resolution_finer" or all(made_up(width, other) for _, other in model.rolled):
+            raise
+    place.alter_map("m", roll_up="off")
+
+
 @dataclass
 class Story:
     """Two sides of one map, and their models; `numbers` tells loads apart."""
@@ -273,22 +291,7 @@ class Story:
 
     def roll_up(self, on: int, about: tuple[datetime, int]) -> None:
         """Combine what lies before a time to one of the next wider buckets."""
-        before, wider = about
-        model, side = self.models[on], self.sides[on]
-        width = RESOLUTIONS[min(RESOLUTIONS.index(model.resolution) + wider, len(RESOLUTIONS) - 2)]
-        if not made_up(model.resolution, width) or model.resolution == "none":
-            return
-        place = (self.pond, self.fix)[on]
-        place.alter_map("m", roll_up=width)
-        try:
-            side.retain(before)
-            side.retain(before)
-            if model.events:
-                model.rolled = model.rolled | {(before, width)}
-        except MillpondError as error:
-            if error.kind != "resolution_finer" or all(made_up(width, other) for _, other in model.rolled):
-                raise
-        place.alter_map("m", roll_up="off")
+        roll_up((self.pond, self.fix)[on], self.sides[on], self.models[on], about)
         self.last[on] = []
 
     def merge(self, to: int, _: None) -> None:

@@ -1,4 +1,6 @@
-"""Aggregates in a shard answer as those in layers do, however loads are cut into parts: one model."""
+"""Aggregates in a shard answer as those in layers do, however loads are cut into parts and rows are rolled up: one
+model.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import millpond
+from millpond.maps.maintenance import roll_up as rolling
 from millpond.maps.parts import part
 from tests.models.test_aggregates_model import (
     COLUMNS,
@@ -27,11 +30,13 @@ from tests.models.test_aggregates_model import (
     coarser,
     loads,
     moments,
+    roll_up,
 )
 from tests.rings.sampling import examples
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from datetime import datetime
 
     from millpond import Pond
 
@@ -41,7 +46,7 @@ acts = st.one_of(
     st.tuples(st.just("cut"), st.lists(loads, min_size=2, max_size=3)),
     st.tuples(st.just("repeat"), st.none()), st.tuples(st.just("compact"), st.none()),
     st.tuples(st.just("delete"), st.sampled_from(KEYS)), st.tuples(st.just("retain"), moments),
-    st.tuples(st.just("convert"), st.none()),
+    st.tuples(st.just("convert"), st.none()), st.tuples(st.just("roll_up"), st.tuples(moments, st.integers(1, 4))),
 )  # fmt: skip
 
 
@@ -88,6 +93,13 @@ class Story:
         here = self.model.bucket(before)
         self.pond.map("m").retain(before)
         self.model.without(lambda event: event["time"] < before and self.model.bucket(event["time"]) != here)
+        self.last = []
+
+    def roll_up(self, about: tuple[datetime, int]) -> None:
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(rolling, "ROWS_PER_CHANGE", 3)
+            patched.setattr(rolling, "ROWS_PER_BATCH", 2)
+            roll_up(self.pond, self.pond.map("m"), self.model, about)
         self.last = []
 
     def convert(self, _: None) -> None:

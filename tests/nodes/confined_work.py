@@ -110,6 +110,12 @@ def folder(_ask: Ask) -> bytes:
     return str(Path.cwd()).encode()
 
 
+def environment(_ask: Ask) -> bytes:
+    """All that it knows of an environment: its own, and that with which its process began."""
+    began = Path(f"/proc/{os.getpid()}/environ").read_bytes() + Path(f"/proc/{os.getppid()}/environ").read_bytes()
+    return began + repr(os.environ).encode()
+
+
 def numbers(ask: Ask, stop: int) -> Iterator[bytes]:
     """Numbers, each as a question of it is answered."""
     for number in range(stop):

@@ -254,12 +254,30 @@ def test_nodes_that_replicate_add_the_same(cluster_of: Any) -> None:
         for node in cluster.nodes:
             assert node.pond.map("sales").get("a", AT)["orders"] == 3 * 59 * 9
         for act in (
-            lambda: sales.alerts.add("orders > 1"), lambda: remote.alter_map("sales", roll_up="1 day"),
-            lambda: remote.create_map("more", kind="histogram", resolution="1 hour", roll_up="1 day"),
+            lambda: sales.alerts.add("orders > 1"),
         ):  # fmt: skip
             with pytest.raises(Invalid) as caught:
                 act()
             assert caught.value.kind == "aggregate_unsupported"
         with pytest.raises(Invalid, match="one node"):
             remote.create_map("more", kind="histogram", resolution="1 hour", store="layers")
+        assert remote.verify().ok
+
+
+def test_nodes_that_replicate_roll_up_the_same(cluster_of: Any) -> None:
+    """Each where the log says so: after one load, and before another."""
+    cluster = cluster_of()
+    with millpond.open(cluster.url, client_synchronise=True) as remote:
+        sales = remote.create_map("sales", kind="aggregate", value=VALUE, resolution="1 hour")
+        hourly = [event | {"time": f"2024-03-30T{hour:02}:10Z"} for hour in range(24) for event in events(7)]
+        sales.load(hourly)
+        remote.alter_map("sales", roll_up="1 day")
+        cluster.nodes[0].pond.log.order_maintenance("sales", "retain", 1_711_929_600_000)
+        sales.load(hourly[:5], again=True)
+        remote.merge()
+        assert len({digest_at(node) for node in cluster.nodes}) == 1
+        for node in cluster.nodes:
+            here = node.pond.map("sales")
+            assert here.scan().read_all()["orders"].to_pylist() == [24 * 7 + 5]
+            assert here.get("a", AT)["orders"] == 24 * 7 + 5
         assert remote.verify().ok

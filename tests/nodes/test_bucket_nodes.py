@@ -189,7 +189,6 @@ def test_what_a_node_on_a_bucket_does_not_have_is_refused_by_name(
         ({"objects_backups": "/backups"}, "backups"), ({"maps_store": "shard"}, "shards"),
         ({"versions_objects": "/data"}, "another place for repositories"),
         ({"workflows_store": "rocksdb"}, "another store of runs"),
-        ({"workflows_output": "kafka://localhost:9092/out"}, "topics of output"),
         ({"workflows_log": "kafka://localhost:9092/runs", "workflows_checkpoints": "/c"}, "another log of workflows"),
     ):  # fmt: skip
         with pytest.raises(Invalid) as caught:

@@ -216,6 +216,27 @@ def test_a_child_ends_with_its_node() -> None:
             os.close(child)
 
 
+SECRETIVE = """
+from millpond.server.confined import Confines, confined
+from tests.nodes import confined_work
+print(confined(Confines(64 << 20, 30), bytes, confined_work.environment).decode(errors="replace"))
+"""
+
+
+def test_a_work_has_no_secret_of_its_nodes_environment() -> None:
+    secrets = dict.fromkeys(("AWS_SECRET_ACCESS_KEY", "MILLPOND_CLIENT_TOKEN", "PGPASSWORD"), "s3cret")
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", SECRETIVE],
+        env=os.environ | secrets,
+        cwd=root,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "PATH" in done.stdout and "s3cret" not in done.stdout and "MILLPOND" not in done.stdout
+
+
 def test_many_works_go_on_at_once_and_none_is_left() -> None:
     together, pids = threading.Barrier(6, timeout=60), set[int]()
 

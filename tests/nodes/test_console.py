@@ -100,6 +100,21 @@ def test_an_unknown_page_is_a_page_to_browsers_and_data_to_programs(serve: Calla
     assert listed.headers["content-type"] == "application/json"
 
 
+def test_a_parameter_that_a_page_does_not_know_is_refused_on_every_page(serve: Callable[..., Served]) -> None:
+    node = serve()
+    routes = [route for route in node.service.app.state.routes if route.dialect is CONSOLE]
+    assert len(routes) > 50
+    for route in routes:
+        path = re.sub(r"\{\w+(:path)?\}", "x", route.path)
+        for query in ("whoever=1", "tenant=default&whoever"):
+            page_of(node.request(route.method, f"{path}?{query}", headers={"Accept": "text/html"}), 400)
+            error = node.request(route.method, f"{path}?{query}", headers=JSON).json()
+            unknown = "tenant" if query.startswith("tenant") and "tenant" not in route.parameters else "whoever"
+            assert (error["kind"], error["values"]["parameter"]) == ("parameter_unknown", f"'{unknown}'"), route.path
+    error = node.get("/console/maps?whoever=1", headers=JSON).json()
+    assert (error["kind"], error["values"]["known"]) == ("parameter_unknown", "after, prefix")
+
+
 def test_the_same_url_gives_its_data_as_json(serve: Callable[..., Served]) -> None:
     node = serve(events_reports=True)
     fill(node)

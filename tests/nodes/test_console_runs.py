@@ -112,12 +112,31 @@ def test_a_run_that_failed_is_tried_again_or_goes_on_behind_its_step(serve: Call
     [secret] = {fields["secret"] for fields in visitor.forms(run).values()}
     rescue = {"secret": secret, "run": visitor.data(run)["run"]["id"], "thread": "0"}
     went_to(visitor.send(f"/console/runs/rescue{tenant}", rescue))
-    assert visitor.data(run)["run"]["status"] == "ERROR"
+    assert visitor.data(run)["run"]["status"] == "ERROR" and b"begins the step anew" in node.get(run).body
     for thread in ("-1", "x", "9" * 30):
         assert visitor.send(f"/console/runs/rescue{tenant}", {**rescue, "thread": thread}).status == 400
     assert visitor.send(f"/console/runs/rescue{tenant}", {**rescue, "run": "nothing"}).status == 404
     went_to(visitor.send(f"/console/runs/rescue{tenant}", {**rescue, "skip": "yes"}))
-    assert visitor.data(run)["run"]["status"] == "COMPLETED"
+    assert visitor.data(run)["run"]["status"] == "COMPLETED" and b"step anew" not in node.get(run).body
+
+
+def test_a_run_that_ended_with_an_exception_says_why_no_step_is_tried_again(serve: Callable[..., Served]) -> None:
+    from littlehorse import model as lh
+    from littlehorse.workflow import Workflow
+
+    node = serve_runs(serve)
+    with grpc.insecure_channel(f"127.0.0.1:{node.node.settings.server.grpc_port}") as channel:
+        stub = service_pb2_grpc.LittleHorseStub(channel)
+        stub.PutWfSpec(Workflow("labelled", labelled).compile())
+        given = {"count": lh.VariableValue(int=1)}
+        stub.RunWf(lh.RunWfRequest(wf_spec_name="labelled", id="over", variables=given))
+    visitor, run, tenant = Visitor(node), "/console/runs/run?id=over", "?tenant=default"
+    assert visitor.data(run)["run"]["status"] == "EXCEPTION" and visitor.forms(run) == {}
+    page = node.get(run).body
+    assert b"there is no step to try again" in page and b"like=over" in page
+    [secret] = {fields["secret"] for fields in visitor.forms("/console/runs/start?workflow=labelled").values()}
+    rescue = {"secret": secret, "run": "over", "thread": "0"}
+    assert visitor.send(f"/console/runs/rescue{tenant}", rescue).status == 409
 
 
 def test_the_first_page_has_the_newest_runs_that_failed(

@@ -153,8 +153,12 @@ def test_the_session_names_the_pond(spark: SparkSession, repository: Repository)
     mp.register(session, pond=folder_of(repository))
     found = session.read.format("millpond.objects").option("repository", "flights").option("ref", "main@").load()
     assert found.count() == ROWS
-    with pytest.raises(PySparkException, match="repository not found"):
+    with pytest.raises(PySparkException, match="repository not found") as refused:
         session.read.format("millpond.objects").option("repository", "none").load().count()
+    assert "Traceback" not in str(refused.value)
+    with pytest.raises(PySparkException, match="did you mean 'queue'") as refused:
+        session.read.format("millpond.events").option("que", "etl").load()
+    assert "Traceback" not in str(refused.value)
 
 
 # -- compaction ---------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -20,7 +21,9 @@ from pyspark.sql.datasource import (
 
 import millpond
 from millpond import spark as mp
+from millpond.errors import Corrupt, Internal, Invalid
 from millpond.maps.snapshots.rows_of_groups import thaw
+from millpond.spark.short_errors import short_errors
 from millpond.spark.sources import MapReader, MapSource, PushingReader
 from tests.spark.worlds import START_MS, moment
 
@@ -114,14 +117,40 @@ def test_wanted_columns_alone_are_read(spark: SparkSession, loaded: millpond.Pon
         ({}, "key long", "another type"),
         ({}, "kee string", "no such column"),
         ({"partitions": "few"}, None, "not a whole number"),
+        ({"branh": "x"}, None, "did you mean 'branch'"),
+        ({"map": "stats"}, None, "no such map"),
+        ({"ref": "nowhere"}, None, "not found"),
+        ({"pond": "/nowhere"}, None, "no pond here"),
     ],
 )
 def test_what_is_not_there_is_refused(
     spark: SparkSession, loaded: millpond.Pond, options: dict[str, str], schema: str | None, said: str
 ) -> None:
-    reader = spark.read.format("millpond").options(pond=str(loaded.folder), map="states", **options)
-    with pytest.raises(PySparkException, match=said):
+    reader = spark.read.format("millpond").options(**{"pond": str(loaded.folder), "map": "states", **options})
+    with pytest.raises(PySparkException, match=said) as refused:
         (reader if schema is None else reader.schema(schema)).load().collect()
+    lines = str(refused.value).strip().splitlines()
+    assert "millpond.errors." in lines[0] and len(lines) <= 2, "the words alone, and Spark's SQLSTATE"
+
+
+def test_errors_that_are_our_mistake_keep_their_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_HIDE_TRACEBACK", "")
+
+    def hidden(error: Exception) -> bool:
+        @short_errors
+        class Source:
+            def schema(self) -> None:
+                raise error
+
+        with pytest.raises(type(error)):
+            Source().schema()
+        return bool(os.environ.get("SPARK_HIDE_TRACEBACK"))
+
+    assert not hidden(Internal("ours")) and not hidden(Corrupt("damage")) and not hidden(KeyError("ours"))
+    monkeypatch.setenv("MILLPOND_TRACEBACK", "1")
+    assert not hidden(Invalid("yours"))
+    monkeypatch.delenv("MILLPOND_TRACEBACK")
+    assert hidden(Invalid("yours"))
 
 
 # -- conditions ---------------------------------------------------------------------------------------

@@ -207,7 +207,6 @@ def test_a_load_whose_sums_outgrow_their_type_is_refused_and_nothing_is_lost(sal
         ({"retain": "1d", "retain_by": "update_time"}, "aggregate_unsupported"),
         ({"retain": "1d", "resolution": "none"}, "aggregate_unsupported"),
         ({"store": "shard", "scheme": "lookup"}, "aggregate_unsupported"),
-        ({"store": "shard", "retain": "9d", "roll_up": "1 day"}, "aggregate_unsupported"),
         ({"kind": "state"}, "resolution"),
     ],
 )  # fmt: skip

@@ -128,7 +128,7 @@ def test_hours_are_times() -> None:
 @pytest.mark.parametrize(
     ("first", "last", "every", "words"),
     [
-        ("2026-01-01", "2025-12-31", "day", "some partitions"),
+        ("2026-01-01", "2025-12-31", "day", "comes after the last"),
         ("1900-01-01", "2026-01-01", "day", "limit=10000"),
         ("yesterday", "2026-01-01", "day", "not a time"),
         ("2026-01-02", "2026-03-01", "month", "first day"),

@@ -20,7 +20,7 @@ from millpond.events import codec
 from millpond.maps.loads.pond_folder import OLDEST_FORMAT, POND_FORMAT
 from millpond.maps.log.clone import CLONE_FORMAT, clone_folder, resume_clone, write_state
 from millpond.maps.parts.part import PART_FORMAT, read_manifest
-from millpond.maps.shard.generation import SHARD_FORMAT
+from millpond.maps.shard.generation import ROLLED_UP_FORMAT, SHARD_FORMAT
 from millpond.maps.snapshots import manifest as snapshot_manifest
 from millpond.maps.snapshots import published
 from millpond.maps.snapshots.manifest import SnapshotManifest
@@ -68,7 +68,7 @@ def test_the_page_lists_the_numbers_that_the_code_writes() -> None:
     )
     assert rows == [
         (str(POND_FORMAT), "pond_format"), (str(space_forms.FORMAT), "space_format"),
-        (str(SHARD_FORMAT), "shard_format"), (str(PART_FORMAT), "part_format"),
+        (f"{SHARD_FORMAT}; {ROLLED_UP_FORMAT}: rolled up", "shard_format"), (str(PART_FORMAT), "part_format"),
         (
             f"{ids.FORMAT}; {ids.BLOCKS_FORMAT}: with blocks; {ids.FILTERS_FORMAT}: with filters in ranges",
             "range_format",
@@ -102,14 +102,14 @@ def test_a_pond_of_another_format(pond: Pond) -> None:
 def test_a_shard_of_another_format(pond: Pond, found: int) -> None:
     shard = pond.map("m").shard
     with shard.exclusive():
-        shard.change(lambda tx: tx.put(b"format", found.to_bytes(8, "big"), db=shard._tables().info), None)
+        shard.change(lambda tx: tx.put(b"format", found.to_bytes(8, "big"), db=shard.tables.info), None)
     pond.close()
     with open_pond(pond.folder, clock=ManualClock()) as opened:
         for ask in (lambda: opened.map("m").get("a"), lambda: opened.map("m").load({"key": ["b"], "value": [2]})):
             with pytest.raises(Invalid) as caught:
                 ask()
             assert caught.value.kind == "shard_format"
-            assert (caught.value.values["found"], caught.value.values["known"]) == (found, SHARD_FORMAT)
+            assert (caught.value.values["found"], caught.value.values["known"]) == (found, ROLLED_UP_FORMAT)
         problems = opened.verify().problems
         assert any("the shard has a format this version does not know" in problem.found for problem in problems)
 

@@ -16,7 +16,8 @@ from millpond.clock import ManualClock
 from millpond.errors import Unavailable
 from millpond.kernel.keys import EVERYTHING
 from millpond.server.workflows import output_relay
-from millpond.server.workflows.output_relay import OutputRelay
+from millpond.server.workflows.output_relay import OutputRelay, relay_of
+from millpond.settings.groups import Workflows
 from millpond.stores.memory import MemorySpace
 from millpond.workflows.logs.topics import RECORD_BYTES_MAX, TopicRecord
 from millpond.workflows.outputs import Output, OutputPlace, delete_outputs, note_outputs
@@ -129,6 +130,19 @@ def test_no_broker_is_called_before_there_is_a_record() -> None:
     pond = Pond()
     pond.turn(0)
     assert pond.brokers.writer is None
+
+
+def test_without_brokers_records_wait_and_have_their_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    pond = Pond()
+    relay = relay_of(Workflows(), 0, pond.space, ManualClock(), ended=pond.ended, dropped=pond.dropped.append)
+    assert relay.turn() == 0
+    pond.note(20, 1_000)
+    with pytest.raises(Unavailable, match="no brokers are named"):
+        relay.turn()
+    assert pond.queued() == 20
+    monkeypatch.setattr(output_relay, "OUTPUT_BYTES_WAITING_MAX", 10_000)
+    relay.drop()
+    assert 0 < pond.queued() < 10 < sum(pond.dropped)
 
 
 def test_a_tenant_gets_its_topics_before_its_first_record() -> None:

@@ -9,6 +9,7 @@ import pytest
 from littlehorse.model import (
     RunWfRequest,
     ScheduleWfRequest,
+    SearchWfRunRequest,
     TaskAttempt,
     TaskDefId,
     TaskRun,
@@ -21,11 +22,15 @@ from littlehorse.model import (
 from millpond.errors import Invalid
 from millpond.pipelines import pipeline, sql
 from millpond.pipelines.programs import pipelines_of, read_program
+from millpond.server.workflows.reads import READS
 from millpond.testing import temporary_pond
 from millpond.testing.pipelines import PipelineRuns
 from millpond.workflows.engine.pipeline_starts import checked_parameters
+from millpond.workflows.engine.start_inputs import inputs_of
 from millpond.workflows.engine.values.conversions import value_of
 from millpond.workflows.engine.values.masks import shown
+from millpond.workflows.named import filters_of, spec_of
+from millpond.workflows.processor import read_rows
 
 DAILY = """
 from datetime import date
@@ -126,3 +131,47 @@ def test_secrets_among_parameters_are_not_shown_with_a_run(stored: str, seen: st
     for task, there in (("step", seen), ("other", stored)):
         row = shown(TaskRun(task_def_id=TaskDefId(name=task), input_variables=inputs, attempts=attempts))
         assert row.input_variables[0].value.json_obj == row.attempts[0].output.json_obj == there
+
+
+TAGGED = """
+from datetime import date
+
+from millpond.pipelines import pipeline, python
+
+
+def twice(n):
+    return 2 * n
+
+
+@pipeline
+def tagged(n: int, day: date = "2026-01-01", share: float = 2, hot: bool = False, name: str = None, api_key: str = "x",
+           more: list = [1], values: str = "own"):
+    python(twice, n)
+"""
+
+
+def test_the_parameters_of_a_run_are_tags(tmp_path: Path) -> None:
+    file = tmp_path / "tagged.py"
+    file.write_text(TAGGED)
+    with temporary_pond() as pond:
+        runs = PipelineRuns(pond)
+        runs.deploy(file)
+        first, second = runs.run("tagged", n=1, share="0.5"), runs.run("tagged", n="2", day="2026-01-02", hot="true")
+
+        def call(method: str, request: Any) -> Any:
+            return read_rows(runs._processor, "default", lambda rows: READS[type(request)](rows, request))
+
+        def found(*tags: str) -> set[str]:
+            request = SearchWfRunRequest(wf_spec_name="tagged", variable_filters=filters_of(call, "tagged", tags))
+            return {row.id for row in call("SearchWfRun", request).results}
+
+        assert found("day=2026-01-01") == found("n=1") == found("hot=false") == found("share=0.5") == {first}
+        assert found("day=2026-01-02", "share=2", "n=2", "hot=true") == {second} and found("n=1", "hot=true") == set()
+        for other in ("api_key=x", "more=[1]", "values=own", "m=1"):
+            with pytest.raises(Invalid, match="write NAME=VALUE of a searchable variable: day, hot, n, name, share"):
+                found(other)
+        spec = spec_of(call, "tagged")
+        assert inputs_of(spec, {"n": "3", "day": "2026-01-03"}).keys() == {"parameters"}
+        with pytest.raises(Invalid, match="one input"):
+            inputs = {"day": value_of("x"), "parameters": value_of({"n": 1})}
+            runs.send(RunWfRequest(wf_spec_name="tagged", variables=inputs))

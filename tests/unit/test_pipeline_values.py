@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import urllib.parse
 from collections.abc import Callable
@@ -101,6 +102,75 @@ def test_functions_of_a_file_ask_nothing_of_text_with_values(act: str, tmp_path:
     file.write_text(FILE % act)
     with pytest.raises(Invalid, match=HERE):
         pipelines_of(read_program(file))
+
+
+HELPERS = """
+from millpond.pipelines import notify, pipeline
+
+WIDTH = 3
+
+def length(day):
+    return len(f"raw/{day}")
+
+def cut(days, *, width=WIDTH):
+    def inner(day):
+        return f"raw/{day}"[:width]
+    return inner(days[0])
+
+def through(day):
+    return length(day)
+
+def told(day):
+    notify("stream:etl/b", text=1 if f"raw/{day}" == "raw/1" else 2)
+
+def made(prefix):
+    def place(day):
+        return f"{prefix}/{day}".startswith("raw")
+    return place
+
+def whole(day, *days):
+    return f"raw/{day}/" + "/".join(days)
+
+class Place:
+    def __init__(self):
+        self.root = "raw"
+
+    def of(self, day):
+        return f"{self.root}/{day}".upper()
+
+@pipeline
+def inner(day: str):
+    notify("stream:etl/b", text="x")
+    notify("stream:etl/c", text=whole(day) if day else "")
+"""
+
+
+@pytest.mark.parametrize(
+    "act",
+    ["length(day)", "cut([day])", "through(day)", "told(day)", 'made("raw")(day)', "Place().of(day)", "inner(day)",
+     "helpers.length(day)"],
+)  # fmt: skip
+def test_functions_of_other_files_ask_nothing_of_text_with_values(
+    act: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = _beside_helpers(tmp_path, monkeypatch, HELPERS.replace(' if day else ""', ""))
+    file.write_text(file.read_text() % "whole(day, f'{day:%d}')")
+    fields = pipelines_of(read_program(file))["nightly"].plan.steps[1].inputs["fields"]
+    assert filled(fields, {"day": "2026-01-02"}) == {"text": "raw/2026-01-02/02"}
+    file = _beside_helpers(tmp_path, monkeypatch, HELPERS.replace("whole(day) if day", "whole(day)[:3] if 1"))
+    file.write_text(file.read_text() % act)
+    with pytest.raises(Invalid, match=HERE):
+        pipelines_of(read_program(file))
+
+
+def _beside_helpers(folder: Path, monkeypatch: pytest.MonkeyPatch, helpers: str) -> Path:
+    """A file of a pipeline, and one of helpers that it imports."""
+    name = f"helpers_{hashlib.sha256((str(folder) + helpers).encode()).hexdigest()[:8]}"
+    (folder / f"{name}.py").write_text(helpers)
+    monkeypatch.syspath_prepend(folder)
+    file = folder / "nightly.py"
+    file.write_text(f"import {name} as helpers\nfrom {name} import *\n{FILE}")
+    return file
 
 
 def test_text_of_a_file_is_put_together_as_ever(tmp_path: Path) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
-from littlehorse.model import StopWfRunRequest, WfRunId
+from littlehorse.model import RescueThreadRunRequest, StopWfRunRequest, WfRunId
 
 import millpond
-from millpond.errors import Invalid
+from millpond.errors import Conflict, Invalid
 from millpond.pipelines.embedded import embedded
 from millpond.pipelines.programs import pipelines_of, read_program
 
@@ -105,3 +106,56 @@ def test_a_run_that_is_stopped_meanwhile_ends_with_that(tmp_path: Path) -> None:
         with pytest.raises(Invalid, match=r"stopped, or deleted.*status=HALT"):
             runs.run(pipelines_of(program)["own"], program, {}, "r")
         assert runs.run(pipelines_of(program)["own"], program, {}, "r").status == "COMPLETED"
+
+
+RESCUED = """
+from millpond.pipelines import check, item, load, notify, pipeline, python
+
+def made(folder, number):
+    with open(f"{folder}/made", "a") as lines:
+        lines.write(f"{number} ")
+    if number == 2:
+        open(f"{folder}/mended").close()
+    return number
+
+def tell(failure):
+    notify("stream:etl/failed", step=failure.step)
+
+@pipeline(on_failure=tell)
+def own(folder: str):
+    weather = load(f"{folder}/*.csv", map="weather", kind="state", value="temp double")
+    each = python(made, folder, item, over=[1, 2, 3], retries=0)
+    check("select * from {weather} where temp > 60", weather=weather, needs=each)
+    notify("stream:etl/done", rows=weather.rows)
+"""
+
+
+def test_a_run_that_failed_goes_on_at_its_step_when_it_is_rescued(tmp_path: Path) -> None:
+    """The loop is at its second item, then the check fails: nothing that was done before is done again."""
+    (tmp_path / "own.py").write_text(RESCUED)
+    rows = tmp_path / "rows.csv"
+    rows.write_text("key,temp\nJFK,99\n")
+    program, inputs = read_program(tmp_path / "own.py"), {"folder": str(tmp_path)}
+    own = pipelines_of(program)["own"]
+    with millpond.open(tmp_path / "pond", create=True) as pond, embedded(pond, "here", str) as runs:
+        for words in (r"made.*: .*No such file", r"check.*: the check finds rows"):
+            for _ in range(2):  # without a rescue it stays as it is
+                with pytest.raises(Invalid, match=rf"reason={words}.*--rescue"):
+                    runs.run(own, program, inputs, "r")
+            with pytest.raises(Invalid, match=rf"reason={words}"):
+                runs.run(own, program, inputs, "r", rescues=True)
+            (tmp_path / "mended").touch()
+            if "check" in words:
+                rows.write_text("key,temp\nJFK,1\n")
+                pond.load_files(rows, "weather")
+            else:
+                with pytest.raises(Invalid, match="the check finds rows"):
+                    runs.run(own, program, inputs, "r", rescues=True)
+        assert runs.run(own, program, inputs, "r", rescues=True).status == "COMPLETED"
+        with pytest.raises(Conflict, match="not in ERROR"):
+            runs._send(RescueThreadRunRequest(wf_run_id=WfRunId(id="r")))
+        assert (tmp_path / "made").read_text() == "1 2 2 2 3 "
+        assert len([entry for entry in pond.log.entries(0) if entry.kind == "load"]) == 2, "the pipeline loaded once"
+        steps = [json.loads(event.payload)["step"] for event in pond.events.read("etl", "failed")]
+        assert steps == ["made", "made", "check", "check"] and len(list(pond.events.read("etl", "done"))) == 1
+        assert pond.verify(full=True).ok

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import signal
 import threading
 from collections import defaultdict
@@ -40,13 +41,16 @@ from littlehorse.workflow import Workflow, WorkflowThread
 import millpond
 from millpond.clock import SystemClock
 from millpond.stores.memory import MemorySpace
-from millpond.workflows.logs import Entry
+from millpond.stores.objects import open_objects
+from millpond.workflows.logs import CommandLog, Entry
 from millpond.workflows.logs.kafka import KafkaLog
 from millpond.workflows.outputs import outputs_after
+from millpond.workflows.partitions.bucket import BucketRuns
 from millpond.workflows.partitions.entries import OutputEntry, decode_entry
 from millpond.workflows.partitions.followed import FollowedPartition
 from millpond.workflows.processor import Partition
 from millpond.workflows.store import initialize
+from tests.s3_server import S3Server
 from tests.topic_records import committed
 from tests.workflows.conftest import SECONDS, WorkflowServer, code_of
 from tests.workflows.shared_servers import SharedServer, shared_servers
@@ -150,15 +154,14 @@ def of_own_log(folder: Path) -> dict[str, Topic]:
     return noted([space])
 
 
-def of_shared_log(broker: str, topic: str) -> dict[str, Topic]:
+def of_shared_log(log: CommandLog) -> dict[str, Topic]:
     """The records that the partitions of a log tell."""
-    log = KafkaLog(broker, topic)
     spaces = [replayed(log, number) for number in range(log.partitions)]
     log.close()
     return noted(spaces)
 
 
-def replayed(log: KafkaLog, number: int) -> MemorySpace:
+def replayed(log: CommandLog, number: int) -> MemorySpace:
     """A store to which all entries of a partition were applied, but for those that only delete what is compared."""
     space, entries, end = MemorySpace(), list[Entry](), log.end(number)
     partition = FollowedPartition(space.write(lambda tx: initialize(tx, 0)), number, log.partitions)
@@ -252,7 +255,43 @@ def test_a_killed_owner_loses_no_record_and_doubles_none(servers: list[SharedSer
         for number in range(60):
             run_through(stub, f"r-{number}")
         killed.join()
-    expected = of_shared_log(broker, "runs")
+    expected = of_shared_log(KafkaLog(broker, "runs"))
     assert len(expected["execution"]) == 60
     until_equal(broker, "runs", expected)
+    check_records(expected)
+
+
+@pytest.fixture
+def nodes(tmp_path: Path, kafka_server: str, s3_server: S3Server) -> Iterator[tuple[list[WorkflowServer], str]]:
+    """Two nodes on one bucket, and the name before their topics."""
+    cluster = f"bucket-{tmp_path.name}-{next(NUMBERS)}"
+    servers = [WorkflowServer(tmp_path / f"node-{number}") for number in range(2)]
+    url = f"{s3_server.make_bucket(f'{os.getpid()}-{cluster}'.lower().replace('_', '-')[:63])}/pond"
+    for server in servers:
+        server.data = url
+        server.settings = {
+            **s3_server.environment, "MILLPOND_OBJECTS_CACHE": str(server.folder),
+            "MILLPOND_WORKFLOWS_OUTPUT": f"kafka://{kafka_server}/{cluster}",
+        }  # fmt: skip
+        server.start()
+    yield servers, cluster
+    for server in servers:
+        server.end(signal.SIGKILL)
+
+
+def test_the_next_owner_in_a_bucket_loses_no_record_and_doubles_none(
+    nodes: tuple[list[WorkflowServer], str], kafka_server: str, s3_server: S3Server
+) -> None:
+    [owner, other], cluster = nodes
+    with owner.stub() as stub:
+        define(stub)
+    with other.stub() as stub:
+        for number in range(40):
+            run_through(stub, f"r-{number}")
+            if number == 25:
+                owner.end(signal.SIGKILL)
+    runs = BucketRuns.below(open_objects(f"{other.data}/workflows", **s3_server.config()), SystemClock())
+    expected = of_shared_log(runs.log)
+    assert len(expected["execution"]) == 40
+    until_equal(kafka_server, cluster, expected)
     check_records(expected)

@@ -163,6 +163,7 @@ def test_a_published_load_is_killed_at_any_moment(folder: Path) -> None:
 def test_what_is_published_is_checked_first_and_its_branch_goes(folder: Path) -> None:
     done = ran(folder, "published", "file=hot.csv")
     assert done.returncode != 0 and "publish_check: the check finds rows" in done.stderr, done.stderr
+    assert "publish_check: publish_check" not in done.stderr, "its name comes once"
     with millpond.open(folder / "pond") as pond:
         assert temps(pond) == [1.0, None]
         [left] = [own.name for own in pond.refs.states.repository.branches().results if own.name != "main"]

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from millpond.errors import Invalid
 from millpond.json_forms import FormError, parse_object
+from millpond.sizes import human_count
 
 if TYPE_CHECKING:
     from millpond.events.event import Event
@@ -17,13 +18,23 @@ ENDED_BADLY = frozenset(("failed", "preempted", "cancelled", "lease_returned", "
 _REASONS = ("error", "reason")
 _TEXTS = (*_REASONS, "message")
 _JOB = "job_id"
+_PAYLOAD_CHARACTERS = 120
+"""The beginning of a payload that a line shows; `--raw` shows it whole."""
 
 
 def line_of(event: Event) -> str:
-    """One event in words."""
-    return " ".join(
-        filter(None, (time_of(event), event.kind or "event", event.headers.get(_JOB, ""), details_of(event)))
-    )
+    """One event in words, with the beginning of its payload, unless that told the reason."""
+    facts = (time_of(event), event.kind or "event", event.headers.get(_JOB, ""), details_of(event))
+    return " ".join(filter(None, (*facts, "" if reason_of(event) else _short_payload(event.payload))))
+
+
+def _short_payload(payload: bytes) -> str:
+    """The beginning of a payload that is text; of another its size."""
+    try:
+        text = payload.decode()
+    except UnicodeDecodeError:
+        return f"({human_count(len(payload), 'byte')})"
+    return text if len(text) <= _PAYLOAD_CHARACTERS else f"{text[:_PAYLOAD_CHARACTERS]}…"
 
 
 def time_of(event: Event) -> str:

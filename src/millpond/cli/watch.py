@@ -79,6 +79,9 @@ def watch(
         )  # fmt: skip
     with existing_pond(pond) as opened:
         streams = named_streams(opened.events, queue, job_sets)
+        for stream in streams:
+            if opened.events.index(*stream) is None:
+                console.tell(f"there is no job set {stream.job_set} in the queue {queue} yet; waiting for it")
         with opened.events.watch_many(dict.fromkeys(streams, start), filters=filters) as watched:
             batches = _batches(watched, SystemClock(), exit_when_done=exit_when_done)
             several = len(streams) > 1
@@ -145,13 +148,11 @@ def _batches(watched: Batches, clock: Any, *, exit_when_done: bool) -> Iterator[
 def _print(
     batches: Iterator[tuple[Story, list[StreamEvent]]], *, raw: bool, json: bool, several: bool
 ) -> None:  # fmt: skip
-    for story, events in batches:
+    for _, events in batches:
         for event in events:
             print_event(event, raw=raw, json=json, several=several)
         if events:
             sys.stdout.flush()
-        elif story.events == 0 and not json:
-            console.note("nothing has happened yet; waiting")
 
 
 def print_event(stream_event: StreamEvent, *, raw: bool, json: bool, several: bool = False) -> None:

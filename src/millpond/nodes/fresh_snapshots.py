@@ -174,7 +174,7 @@ def _lay_over(map: Map, manifest: SnapshotManifest, base: Snapshot, now_ms: int)
             return None
         overlay = Overlay(map.objects)
         laid = freeze(
-            overlay, map.definition, view.read_rows(touched), base=manifest, touched=touched,
+            overlay, view.definition, view.read_rows(touched), base=manifest, touched=touched,
             shard_version=view.version, created_ms=now_ms,
         )  # fmt: skip
         return Fresh(map.rows, view.version, Snapshot.open(overlay, laid), base, overlay)

@@ -8,6 +8,7 @@
 | `parameters` | the inputs of the run, by name |
 | `values` | parameters as they came out, and outputs of steps, by name |
 | `program` | the text of the file, for steps that call its functions |
+| one of each parameter's name | its value, by which runs are found: no list, dictionary or secret |
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from littlehorse.model import ExponentialBackoffRetryPolicy, VariableMutationType
+from littlehorse.model import ExponentialBackoffRetryPolicy, VariableMutationType, VariableType
 from littlehorse.workflow import NodeOutput, WfRunVariable, Workflow, WorkflowThread
 
 from millpond.json_forms import plain
 from millpond.pipelines.attempt_logs import attempt_bytes
 from millpond.pipelines.plan import ALERTED, Plan, PlannedStep
 from millpond.pipelines.programs import Program
-from millpond.workflows.engine.pipeline_starts import PARAMETERS, STEP, VALUES, spec_name
+from millpond.workflows.engine.pipeline_starts import PARAMETERS, PROGRAM, STEP, VALUES, is_tag, spec_name
 
 __all__ = ("OF_PROGRAM", "compiled")
 
@@ -31,6 +32,7 @@ OF_PROGRAM = ("python", "spark")
 """The kinds of steps that call functions of the program."""
 FAILED = "pipeline-failed"
 _DELAY_MAX_MS = 60_000
+_TAG_TYPES = {"int": VariableType.INT, "float": VariableType.DOUBLE, "bool": VariableType.BOOL}
 
 
 def compiled(plan: Plan, program: Program) -> Workflow:
@@ -38,13 +40,18 @@ def compiled(plan: Plan, program: Program) -> Workflow:
 
     def body(thread: WorkflowThread) -> None:
         inputs = thread.declare_json_obj(PARAMETERS, {})
-        code = thread.declare_json_obj("program", dict(program))
+        code = thread.declare_json_obj(PROGRAM, dict(program))
         values = thread.declare_json_obj(VALUES, {})
         first = {"kind": PARAMETERS, "name": PARAMETERS, "time_zone": plan.time_zone,
                  PARAMETERS: plain(list(plan.parameters))}  # fmt: skip
         if plan.when.startswith(ALERTED):
             first["map"] = plan.when.removeprefix(ALERTED).partition("/")[0]
-        values.assign(thread.execute(STEP, first, inputs, {}, retries=3, timeout_seconds=60))
+        outcome = thread.execute(STEP, first, inputs, {}, retries=3, timeout_seconds=60)
+        values.assign(outcome)
+        for parameter in plan.parameters:
+            if is_tag(parameter.name, parameter.type):
+                tag = thread.add_variable(parameter.name, _TAG_TYPES.get(parameter.type, VariableType.STR))
+                tag.searchable().assign(outcome.with_json_path(f"$.{parameter.name}"))
         for step in plan.steps:
             output = _node(thread, plan, step, values, code)
             if plan.on_failure:

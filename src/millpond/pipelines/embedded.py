@@ -26,6 +26,7 @@ from littlehorse.model import (
     LHStatus,
     LHTaskError,
     ReportTaskRun,
+    RescueThreadRunRequest,
     ResumeWfRunRequest,
     RunWfRequest,
     ScheduledTask,
@@ -133,8 +134,12 @@ class EmbeddedRuns:
         """End the engine; runs that have not ended go on when it is begun again."""
         self._engine.stop()
 
-    def run(self, declared: Declared, program: Program, inputs: Mapping[str, Any], run: str) -> Ended:
+    def run(
+        self, declared: Declared, program: Program, inputs: Mapping[str, Any], run: str, *, rescues: bool = False
+    ) -> Ended:
         """Run a pipeline to its end, or go on with the run of this id, also with one that was stopped.
+
+        With `rescues` the step at which it failed tries again, and has what its checkpoints hold.
 
         Raises: `Invalid`, kind `pipeline_failed`, with the step that failed; as the engine.
         """
@@ -142,6 +147,8 @@ class EmbeddedRuns:
         self.begin(declared.plan.name, run, inputs)
         if self.status(run) in ("HALTING", "HALTED"):
             self._send(ResumeWfRunRequest(wf_run_id=WfRunId(id=run)))
+        elif rescues and self.status(run) in ("ERROR", "EXCEPTION"):
+            self._send(RescueThreadRunRequest(wf_run_id=WfRunId(id=run)))
         self.work(lambda: self.status(run) in _OPEN)
         row = self._row(WfRun, WfRunId(id=run))
         if row is None or row.status not in _OVER:
@@ -152,7 +159,8 @@ class EmbeddedRuns:
         if row.status != LHStatus.COMPLETED:
             reason = self._failure_of(declared, run) or row.thread_runs[0].error_message
             raise Invalid("the run failed", kind="pipeline_failed", run=run, reason=reason,
-                          hint="mend it, and start another run")  # fmt: skip
+                          hint="mend it, and let the step try again: millpond pipeline run FILE --rescue; or start "
+                          "another run: --again")  # fmt: skip
         return Ended(run, LHStatus.Name(row.status), values)
 
     def define(self, declared: Declared, program: Program) -> None:

@@ -10,7 +10,8 @@ The rule:
 | anything else: lengths, slices, methods, arithmetic, `int(…)`, `if`, `in`, a format of text | refused, by its name |
 
 A refusal holds also where the function catches it. Text that is plain `str` keeps a mark for each value; one that was
-changed is found when the text arrives at a step. `watched` finds more, in the functions of a file.
+changed is found when the text arrives at a step. `watched` finds more, in the functions of a file and
+those that they call.
 """
 
 from __future__ import annotations

@@ -1,13 +1,24 @@
-"""Imports of the server of forks of `confined.py`, which no work has to wait for."""
+"""Imports of the server of forks of `confined.py`, which no work has to wait for.
+
+Invariant: it has none of the node's environment but what Python needs: no secret of it is in its memory, nor in that of
+a child. It begins once more for that, as the same process.
+"""
 
 from __future__ import annotations
 
 import atexit
 import gc
 import os
+import sys
 from importlib import import_module
 
 __all__ = ()
+
+_NEEDED = "PATH", "HOME", "TZ", "TMPDIR", "LANG", "LC_", "PYTHON", "LD_LIBRARY_PATH", "NUMBA_", "MALLOC_"
+"""The beginnings of names that stay."""
+_passed = {name: value for name, value in os.environ.items() if name.startswith(_NEEDED)}
+if len(_passed) < len(os.environ) and "multiprocessing.forkserver" in sys.orig_argv[-1]:
+    os.execve(sys.executable, sys.orig_argv, _passed)  # its descriptors stay open
 
 # Other pools reserve memory ahead, which would not count; a fork loses threads.
 os.environ.update(ARROW_DEFAULT_MEMORY_POOL="system", OMP_NUM_THREADS="1")

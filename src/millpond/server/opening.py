@@ -49,7 +49,6 @@ def _in_bucket(location: BucketLocation, settings: Settings, clock: Clock) -> Po
         "a Redis for events": settings.events.store,
         "another log of workflows": settings.workflows.log,
         "another store of runs": settings.workflows.store != "pond",
-        "topics of output": settings.workflows.output,
         "backups": settings.objects.backups,
         "readers": settings.server.readers > 1,
     }

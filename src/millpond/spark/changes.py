@@ -26,6 +26,7 @@ from millpond.maps.model.definition import Kind, MapDefinition
 from millpond.maps.model.store_limits import aggregate_unsupported
 from millpond.spark.change_log import Change, ChangesSettings, FollowedMap, changed_rows
 from millpond.spark.places import Place
+from millpond.spark.short_errors import short_errors
 
 __all__ = ("ChangedParts", "ChangesReader")
 
@@ -47,6 +48,7 @@ class ChangedParts(InputPartition):
         self.changes = changes
 
 
+@short_errors
 class ChangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads the changes of one map. On the driver it keeps the pond open; on executors it opens parts only."""
 

@@ -30,6 +30,7 @@ from millpond.maps.loads.load import load_job_set, note_result
 from millpond.maps.model.definition import MapDefinition
 from millpond.spark.attempts import TaskParts
 from millpond.spark.places import Place, opened
+from millpond.spark.short_errors import short_errors
 from millpond.spark.staging import StagingDir
 from millpond.spark.write_jobs import QUERY, LoadSettings, adopt, epoch_of, load_partition, tell_rejects
 
@@ -47,6 +48,7 @@ class EpochParts(WriterCommitMessage):
     task: TaskParts
 
 
+@short_errors
 class EpochWriter(DataSourceStreamArrowWriter):
     """Writes the epochs of a query into one map."""
 

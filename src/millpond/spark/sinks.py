@@ -24,11 +24,13 @@ from millpond.maps.loads.load import load_job_set, note_result
 from millpond.maps.model.definition import MapDefinition
 from millpond.spark.attempts import TaskParts
 from millpond.spark.places import Place, opened
+from millpond.spark.short_errors import short_errors
 from millpond.spark.write_jobs import LoadSettings, adopt, begin_job, load_partition
 
 __all__ = ("MapWriter",)
 
 
+@short_errors
 class MapWriter(DataSourceArrowWriter):
     """One job that writes a DataFrame into one map."""
 

@@ -45,6 +45,7 @@ from millpond.spark.options import (
 )
 from millpond.spark.places import Place, Rights, opened
 from millpond.spark.planned_snapshot import PlannedSnapshots
+from millpond.spark.short_errors import short_errors
 from millpond.spark.sinks import MapWriter
 from millpond.spark.write_jobs import LoadSettings, check_rows
 
@@ -59,6 +60,7 @@ TASK_BYTES = 16 << 20
 BATCH_ROWS = 65_536
 
 
+@short_errors
 class MapSource(DataSource):
     """One map of one pond, to read from or to write to."""
 
@@ -196,6 +198,7 @@ class RangeGroup(InputPartition):
         self.span = span
 
 
+@short_errors
 class MapReader(DataSourceReader):
     """One read of one snapshot."""
 
@@ -227,6 +230,7 @@ class MapReader(DataSourceReader):
             yield from shown(rows)
 
 
+@short_errors
 class PushingReader(MapReader):
     """A read that takes filters from Spark."""
 

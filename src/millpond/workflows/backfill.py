@@ -101,6 +101,9 @@ def partitions(first: str, last: str, every: str) -> list[str]:
     if (at.tzinfo is None) is not (stop.tzinfo is None):
         raise Invalid("one time of a backfill names an offset, and the other none", kind="backfill", first=first,
                       last=last, hint="give both one, as in 2026-01-31T06:00+01:00, or neither")  # fmt: skip
+    if stop < at:
+        raise Invalid("the first partition of a backfill comes after the last", kind="backfill", first=first, last=last,
+                      hint="exchange them")  # fmt: skip
     texts: list[str] = []
     with suppress(OverflowError):  # the calendar ends
         while at <= stop and len(texts) <= PARTITIONS_MAX:

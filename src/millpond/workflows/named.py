@@ -1,13 +1,17 @@
-"""Names in words, for commands and pages: a status of runs, a workflow."""
+"""Names in words, for commands and pages: a status of runs, a workflow, a version of one, an answer to a question."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from millpond.error_values import some_of
+from millpond.error_values import shown, some_of
 from millpond.errors import Invalid, NotFound
 
-__all__ = ("run_of", "spec_of", "status_of")
+__all__ = ("answer_in", "filters_of", "found", "run_of", "spec_of", "status_of", "version_of")
+
+_VERSION = re.compile(r"([0-9]{1,9})\.([0-9]{1,9})")
 
 
 def status_of(text: str) -> Any:
@@ -51,3 +55,63 @@ def run_of(call: Any, run: str) -> Any:
         return call("GetWfRun", run_id(run))
     except NotFound:
         raise NotFound("no run has this id", kind="workflow_run", run=run, hint="list them: millpond runs") from None
+
+
+def filters_of(call: Any, workflow: str, tags: Sequence[str]) -> list[Any]:
+    """The values of variables that tags, `NAME=VALUE`, name: of those that the workflow declares as searchable.
+
+    Raises: `Invalid`; `NotFound` for a workflow that is not there.
+    """
+    from littlehorse.model import VariableMatch
+
+    from millpond.workflows.engine.start_inputs import value_in
+
+    if not workflow:
+        raise Invalid("a tag belongs to a workflow", kind="run_tag", tag=shown(tags[0]),
+                      hint="name the workflow, too")  # fmt: skip
+    spec = spec_of(call, workflow)
+    declared = {own.var_def.name: own for own in spec.thread_specs[spec.entrypoint_thread_name].variable_defs}
+    filters = []
+    for tag in tags:
+        name, equals, text = (part.strip() for part in tag.partition("="))
+        own = declared.get(name)
+        if not equals or own is None or not own.searchable:
+            names = ", ".join(sorted(other for other, variable in declared.items() if variable.searchable))
+            raise Invalid("runs have no such tag", kind="run_tag", tag=shown(tag),
+                          hint=f"write NAME=VALUE of a searchable variable: {names or 'it has none'}")  # fmt: skip
+        filters.append(VariableMatch(var_name=name, value=value_in(text, own.var_def.type_def.primitive_type)))
+    return filters
+
+
+def version_of(text: str) -> tuple[int, int]:
+    """The numbers of a version.
+
+    Raises: `Invalid`.
+    """
+    numbers = _VERSION.fullmatch(text)
+    if numbers is None:
+        raise Invalid("a version is two numbers", kind="workflow_version", version=text, hint="such as 0.1")
+    return int(numbers[1]), int(numbers[2])
+
+
+def found(call: Any, method: str, name: Any, thing: str, value: str) -> Any:
+    """The thing that a method gets by its name.
+
+    Raises: `NotFound`, in words; `millpond THING list` lists them.
+    """
+    try:
+        return call(method, name)
+    except NotFound:
+        raise NotFound(f"there is no such {thing.replace('-', ' ')}", kind="workflow_missing", type=thing, id=value,
+                       hint=f"list them: millpond {thing} list") from None  # fmt: skip
+
+
+def answer_in(call: Any, task: Any, texts: Mapping[str, str]) -> dict[str, Any]:
+    """The fields of an answer to a user task run, each of its type."""
+    from littlehorse.model import VariableType
+
+    from millpond.workflows.engine.start_inputs import value_in
+
+    fields = call("GetUserTaskDef", task.user_task_def_id).fields
+    types = {field.name: field.type for field in fields}
+    return {field: value_in(text, types.get(field, VariableType.STR)) for field, text in texts.items()}

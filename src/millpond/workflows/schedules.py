@@ -1,16 +1,46 @@
-"""Schedules of a server, as its callers see and change them: switched off and on, and begun once by hand.
+"""Schedules of a server, as its callers see and change them: told, switched off and on, and begun once by hand.
 
 Invariant: a schedule that is switched keeps its inputs, its parent and its version; the engine knows what masks hide.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
+
+from millpond.errors import Invalid
 
 if TYPE_CHECKING:
     from millpond.workflows.engine.cron import Cron
 
-__all__ = ("run_now", "switch")
+__all__ = ("next_runs", "run_now", "schedule_facts", "switch")
+
+_NEXT_RUNS = 3
+
+
+def schedule_facts(row: Any, now_ms: int) -> dict[str, Any]:
+    """The parts of a schedule by their names, with its next instants, in its zone."""
+    from millpond.workflows.engine.cron import parse_cron
+
+    cron = parse_cron(row.cron_expression)
+    return {
+        "id": row.id.id, "cron": cron.fields, "on": cron.on, "time_zone": cron.time_zone or "UTC",
+        "paused": cron.paused, "overlap": cron.overlap, "missed": cron.missed, "last": cron.last or None,
+        "version": cron.version or None,
+        "next": [at.isoformat(" ", "minutes") for at in next_runs(cron, now_ms, _NEXT_RUNS)],
+    }  # fmt: skip
+
+
+def next_runs(cron: Cron, now_ms: int, limit: int) -> list[datetime]:
+    """The next instants of a schedule, in its zone; none when it is off, waits for data, or has none for 50 years."""
+    from millpond.workflows.engine.cron import next_instant, zone_of
+
+    expression, instants = cron.text(), list[int]()
+    with suppress(Invalid):
+        while len(instants) < limit and (at := next_instant(expression, instants[-1] if instants else now_ms)):
+            instants.append(at)
+    return [datetime.fromtimestamp(at / 1000, zone_of(cron.time_zone or "UTC")) for at in instants]
 
 
 def switch(call: Any, schedule: str, *, paused: bool) -> Cron:

@@ -16,9 +16,9 @@ __all__ = ("BY_KIND", "OPTIONS", "hint_of")
 OPTIONS = {
     "again": "--again", "at": "--at", "before": "--before", "compress_after": "--compress-after",
     "condense": "--condense", "kind": "--kind", "maps": "--map", "max_rejects": "--max-rejects",
-    "overwrite": "--overwrite", "pond": "--pond", "rejects": "--rejects", "resolution": "--resolution",
-    "retain": "--retain", "retention": "--retention", "roll_up": "--roll-up", "store": "--store",
-    "time_zone": "--time-zone", "written": "--format", "zone": "--zone",
+    "overwrite": "--overwrite", "pond": "--pond", "rejects": "--rejects",
+    "resolution": "--resolution", "retain": "--retain", "retention": "--retention", "roll_up": "--roll-up",
+    "store": "--store", "time_zone": "--time-zone", "written": "--format", "zone": "--zone",
 }  # fmt: skip
 """Parameters that hints name, and the options that stand for them."""
 
@@ -36,7 +36,7 @@ BY_KIND = {
     "tag_not_found": "'millpond tag list REPO' shows those that there are",
     "log_forked": "decide which node is right, and make the other a copy of it: millpond repair --from URL",
     "maintenance_setting": "--before TIME; or set it for good: millpond alter {map} --{setting} 30d",
-    "workflow_object": "'millpond runs', and 'list' of principals, quotas, tenants and migrations, show what there is",
+    "workflow_object": "'millpond runs', and 'list' of workflows, principals, quotas, tenants, show what there is",
     "published_other": "publish to another place with --to, or take this one with --replace",
 }
 """Hints that the command line says in other words altogether."""

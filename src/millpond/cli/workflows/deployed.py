@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
-from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -232,9 +231,6 @@ def _row(call: Any, name: str, now: int) -> tuple[dict[str, Any], str]:
 
 def _next(cron: Cron | None, now: int) -> str | None:
     """The instant at which a schedule begins a run, in its zone."""
-    from millpond.workflows.engine.cron import next_instant, zone_of
+    from millpond.workflows.schedules import next_runs
 
-    at = None if cron is None else next_instant(cron.text(), now)
-    if cron is None or at is None:
-        return None
-    return datetime.fromtimestamp(at / 1000, zone_of(cron.time_zone or "UTC")).isoformat()
+    return next((at.isoformat() for at in next_runs(cron, now, 1)), None) if cron is not None else None

@@ -46,7 +46,9 @@ def put_plan(
     """Store a plan: where threads and nodes of one version go on in another. What it does not name keeps its name."""
     from littlehorse.model import PutWorkflowMigrationPlanRequest, WfSpecId
 
-    (major, revision), (new_major, new_revision) = _version(old), _version(new)
+    from millpond.workflows.named import version_of
+
+    (major, revision), (new_major, new_revision) = version_of(old), version_of(new)
     request = PutWorkflowMigrationPlanRequest(
         name=name, old_wfSpec=WfSpecId(name=workflow, major_version=major, revision=revision), major_version=new_major,
         revision=new_revision,
@@ -102,12 +104,12 @@ def apply_plan(
     from littlehorse.model import ApplyWorkflowMigrationPlanRequest, WorkflowMigrationPlanId
 
     from millpond.errors import MillpondError
-    from millpond.workflows.named import run_of
+    from millpond.workflows.named import found, run_of
 
     plan, reasons, moved = WorkflowMigrationPlanId(name=name), Counter[str](), 0
     trial = [("dry-run", "1")] if dry_run else []
     with connected(server, tenant) as call:
-        stored = _plan(call, plan)
+        stored = found(call, "GetWorkflowMigrationPlan", plan, "migration", name)
         for candidate in [run_of(call, run).id] if run is not None else list(_open_runs(call, stored)):
             try:
                 call(
@@ -127,27 +129,16 @@ def apply_plan(
         console.say(f"{number:,} {'stays' if number == 1 else 'stay'}: {reason}")
 
 
-def _plan(call: Any, name: Any) -> Any:
-    """A plan.
-
-    Raises: `NotFound`.
-    """
-    from millpond.errors import NotFound
-
-    try:
-        return call("GetWorkflowMigrationPlan", name)
-    except NotFound:
-        raise NotFound("no migration plan has this name", kind="migration_plan", plan=name.name,
-                       hint="list them: millpond migration list") from None  # fmt: skip
-
-
 @verb("migration delete", "millpond migration delete fix")
 def delete_plan(name: Name, server: Server = _SERVER, tenant: Tenant = "default", json: Json = False) -> None:
     """Delete a plan; runs that followed it stay where they are."""
     from littlehorse.model import DeleteWorkflowMigrationPlanRequest, WorkflowMigrationPlanId
 
+    from millpond.workflows.named import found
+
     with connected(server, tenant) as call:
-        plan = _plan(call, WorkflowMigrationPlanId(name=name)).workflow_migration_plan_id
+        plan = WorkflowMigrationPlanId(name=name)
+        found(call, "GetWorkflowMigrationPlan", plan, "migration", name)
         call("DeleteWorkflowMigrationPlan", DeleteWorkflowMigrationPlanRequest(id=plan))
     if json:
         console.print_json({"plan": name})
@@ -167,21 +158,10 @@ def _open_runs(call: Any, plan: Any) -> Iterator[Any]:
         ))  # fmt: skip
 
 
-def _version(text: str) -> tuple[int, int]:
-    major, dot, revision = text.partition(".")
-    if not (dot and major.isdecimal() and revision.isdecimal()):
-        raise _invalid("not a version", text, "write MAJOR.REVISION, such as 0.1")
-    return int(major), int(revision)
-
-
 def _pair(text: str) -> tuple[str, str]:
-    before, equals, after = text.partition("=")
-    if not (before and equals and after):
-        raise _invalid("not a pair of names", text, "write OLD=NEW")
-    return before, after
-
-
-def _invalid(problem: str, text: str, hint: str) -> Exception:
     from millpond.errors import Invalid
 
-    return Invalid(problem, kind="migration_plan", value=text, hint=hint)
+    before, equals, after = text.partition("=")
+    if not (before and equals and after):
+        raise Invalid("not a pair of names", kind="migration_plan", value=text, hint="write OLD=NEW")
+    return before, after

@@ -52,6 +52,7 @@ def show(
     "pipeline run",
     "millpond pipeline run nightly.py day=2026-01-01 --pond pond",
     "millpond pipeline run nightly.py day=2026-01-01 --again",
+    "millpond pipeline run nightly.py day=2026-01-01 --rescue",
     "millpond pipeline run nightly.py --follow",
 )
 def run(
@@ -65,6 +66,9 @@ def run(
                                  show_default="made of the pipeline and its parameters")
     ] = None,
     again: Annotated[bool, typer.Option("--again", help="Start another run, also when there was one.")] = False,
+    rescue: Annotated[
+        bool, typer.Option("--rescue", help="Let the step try again at which the run failed; what it did stays.")
+    ] = False,
     follow: Annotated[
         bool, typer.Option("--follow", help="Stay, and run it by its schedule, or when its data come.")
     ] = False,
@@ -90,11 +94,14 @@ def run(
         return
     name = name or run_name(declared.plan.name, parameters)
     with opened_here(pond) as opened, embedded(opened, pond, console.tell) as runs:
+        last, _, following = newest_run(name, runs.status)
         if again:
-            name = newest_run(name, runs.status)[2]
+            name = following
+        elif rescue:
+            name = last
         elif runs.is_over(name):
             console.tell(f"{name} has ended; --again starts another run")
-        ended = runs.run(declared, program, parameters, name)
+        ended = runs.run(declared, program, parameters, name, rescues=rescue)
     if json:
         console.print_json({"run": ended.run, "status": ended.status, "values": ended.values})
     else:

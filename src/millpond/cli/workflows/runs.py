@@ -13,12 +13,12 @@ from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
 from millpond.cli.workflows.server import Here, Server, Tenant, connected, every_result, opened_runs, plain_message
 from millpond.sizes import human_count, human_time
-from millpond.workflows.named import run_of, spec_of, status_of
+from millpond.workflows.named import filters_of, run_of, spec_of, status_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ("delete", "delete_many", "reason_of", "rescue", "resume", "runs", "show", "start", "stop")
+__all__ = ("delete", "delete_many", "pairs_in", "reason_of", "rescue", "resume", "runs", "show", "start", "stop")
 
 _SERVER = "localhost:7434"
 _NAMES_MAX = 20
@@ -33,6 +33,7 @@ Thread = Annotated[int, typer.Option("--thread", metavar="N", min=0, max=2**31 -
 @verb(
     "runs",
     "millpond runs --workflow nightly --status ERROR",
+    "millpond runs --workflow nightly --tag day=2026-01-01",
     "millpond runs --limit 5 --json",
     "millpond runs --pond pond",
 )
@@ -43,6 +44,10 @@ def runs(
     status: Annotated[
         str | None, typer.Option("--status", metavar="STATUS", help="Only these, such as RUNNING or ERROR.",
                                  show_default="any")
+    ] = None,
+    tag: Annotated[
+        list[str] | None,
+        typer.Option("--tag", metavar="NAME=VALUE", help="Only runs with this parameter or searchable input."),
     ] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="So many at most, the newest first.")] = 20,
     pond: Here = None,
@@ -64,6 +69,8 @@ def runs(
     if status is not None:
         request.status = status_of(status)
     with opened_runs(server, tenant, pond) as call:
+        if tag:
+            request.variable_filters.extend(filters_of(call, workflow or "", tag))
         names = newest_runs(call, request, limit, SystemClock().now_ms())
         if workflow is not None and not names:
             spec_of(call, workflow)
@@ -107,7 +114,7 @@ def start(
     from millpond.workflows.engine import run_path
     from millpond.workflows.engine.start_inputs import inputs_of
 
-    pairs = _pairs(inputs or [])
+    pairs = pairs_in(inputs or [])
     with connected(server, tenant) as call:
         spec = spec_of(call, workflow)
         request = RunWfRequest(wf_spec_name=spec.id.name, variables=inputs_of(spec, pairs))
@@ -120,7 +127,11 @@ def start(
         console.say(f"started {run_path(run.id)}")
 
 
-def _pairs(texts: list[str]) -> dict[str, str]:
+def pairs_in(texts: list[str]) -> dict[str, str]:
+    """The values of options `NAME=VALUE`, by their names.
+
+    Raises: `Invalid`.
+    """
     from millpond.errors import Invalid
 
     pairs: dict[str, str] = {}
@@ -142,6 +153,7 @@ def show(
     from littlehorse.model import ListNodeRunsRequest, ListTaskRunsRequest, ListVariablesRequest
 
     from millpond.workflows.engine import run_id
+    from millpond.workflows.engine.pipeline_starts import PARAMETERS, PROGRAM, VALUES
 
     name = run_id(run)
     with opened_runs(server, tenant, pond) as call:
@@ -156,7 +168,9 @@ def show(
             {key: plain_message(row) if key == "run" else list(map(plain_message, row)) for key, row in rows.items()}
         )
         return
-    lines = [*_tree(run, run_row, nodes, tasks, variables), *_queue_lines(run_row, queued), *_way_on(run, run_row)]
+    of_pipeline = {PARAMETERS, PROGRAM, VALUES} <= {row.id.name for row in variables}
+    lines = [*_tree(run, run_row, nodes, tasks, variables), *_queue_lines(run_row, queued),
+             *_way_on(run, run_row, of_pipeline=of_pipeline)]  # fmt: skip
     console.say("\n".join(lines))
 
 
@@ -171,14 +185,16 @@ def _queued(call: Any, run: Any, limit: int | None) -> Iterator[Any]:
             yield call("GetInactiveThreadRun", InactiveThreadRunId(wf_run_id=run.id, thread_run_number=number))
 
 
-def _way_on(name: str, run: Any) -> Iterator[str]:
+def _way_on(name: str, run: Any, *, of_pipeline: bool) -> Iterator[str]:
     """The commands that let a run go on which does not go on by itself."""
     from littlehorse.model import LHStatus
 
     if run.status in (LHStatus.HALTED, LHStatus.HALTING):
         yield f"it is stopped; let it go on: millpond run resume {name}"
     failed = [thread.number for thread in run.thread_runs if thread.status == LHStatus.ERROR]
-    if run.status == LHStatus.ERROR and failed:
+    if run.status == LHStatus.EXCEPTION and of_pipeline:
+        failed = [0]
+    if run.status in (LHStatus.ERROR, LHStatus.EXCEPTION) and failed:
         thread = f" --thread {failed[0]}" if failed[0] else ""
         yield f"let the failed step try again: millpond run rescue {name}{thread}; --skip goes on behind it"
 
@@ -319,7 +335,10 @@ def rescue(
     tenant: Tenant = "default",
     json: Json = False,
 ) -> None:
-    """Let a thread that ended in ERROR try its node again."""
+    """Let a thread that ended in ERROR try its node again; the step of a pipeline at which its run failed goes on.
+
+    The step has its checkpoints, and enters no load twice. The run keeps the text with which it began.
+    """
     from littlehorse.model import RescueThreadRunRequest
 
     with connected(server, tenant) as call:
@@ -367,7 +386,8 @@ def delete_many(
         job = call("CreateBulkJob", CreateBulkJobRequest(bulk_delete_wf_run=deletion))
     _say("job", job.id.id, json=json)
     if not json:
-        console.say(f"it deletes them; those that are left: millpond runs --workflow {workflow} --status {status}")
+        left = f"those that are left: millpond runs --workflow {workflow} --status {status}"
+        console.say(f"it deletes them, see millpond bulk-job list; {left}")
 
 
 def _say(done: str, run: str, *, json: bool) -> None:

@@ -23,6 +23,8 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from millpond.errors import Conflict
 from millpond.kernel.steps import step
 from millpond.maps.layered.history import put_change
@@ -40,9 +42,8 @@ from millpond.maps.model.catalogue import same_map
 from millpond.maps.model.columns import UPDATED
 from millpond.maps.model.definition import Store
 from millpond.maps.model.keyspaces import HISTORY
-from millpond.maps.model.rolled_up import is_rolled_up
 from millpond.maps.model.snapshot_pointer import Current, move_pointer, read_pointer
-from millpond.maps.model.store_limits import aggregate_unsupported, sharded_as_can_be
+from millpond.maps.model.store_limits import sharded_as_can_be
 from millpond.maps.parts.part import PartWriter
 from millpond.maps.shard.shard import Shard, generation_folder, read_generation
 from millpond.maps.snapshots.layer_times import times_of
@@ -54,7 +55,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     import lmdb
-    import pyarrow as pa
 
     from millpond.kernel.space import Transaction
     from millpond.maps.layered.head import Layers
@@ -94,16 +94,7 @@ def _convert(loading: Loading, pond_map: Map, definition: MapDefinition) -> None
         return
     layers = pond_map.layers
     assert layers is not None, "it is not in a shard"
-    if definition.aggregation is not None:
-        _need_plain(layers, definition)
     _to_shard(loading, layers, definition)
-
-
-def _need_plain(layers: Layers, definition: MapDefinition) -> None:
-    """Refuse an aggregate with what only layers have: buckets that were rolled up."""
-    manifest = layers.head().manifest
-    if manifest is not None and is_rolled_up(manifest.aggregation):
-        raise aggregate_unsupported(definition.name, "shard")
 
 
 def _switch(tx: Transaction, loading: Loading, before: MapDefinition, store: Store) -> Entry:
@@ -153,6 +144,7 @@ def _to_shard(loading: Loading, layers: Layers, definition: MapDefinition) -> No
             with layers.current() as leased:
                 base = leased.manifest
                 _merge(loading, layers.objects, shard, 1, base, base.layers)
+                _roll_up(shard, base)
             step("convert.written")
             with loading.loads.alone():
                 _finish(loading, layers, shard, base, folder)
@@ -217,6 +209,13 @@ def _merge(
     remove_tree(place)
 
 
+def _roll_up(shard: Shard, manifest: SnapshotManifest) -> None:
+    """Note how far the rows of a manifest, which are in a shard, are rolled up."""
+    if manifest.aggregation is not None and (parts := manifest.aggregation.rolled_up):
+        with shard.exclusive():
+            shard.change(lambda tx: shard.tables.put_rolled_up(tx, parts), pa.array([], pa.binary()))
+
+
 def _put_times(shard: Shard, tx: lmdb.Transaction, batches: Iterator[pa.RecordBatch]) -> None:
     for rows in batches:
-        shard.updates.put_times(tx, rows, rows.column(UPDATED).to_pylist())
+        shard.tables.updates.put_times(tx, rows, rows.column(UPDATED).to_pylist())

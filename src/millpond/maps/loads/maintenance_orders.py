@@ -49,7 +49,8 @@ def order_maintenance(
 def maintain_in_turn(loading: Loading, shard: Shard, what: str, before_ms: int) -> MaintenanceReport:
     """Order maintenance of a map, do what waits before it, carry it out, and say what it did.
 
-    Raises: as `order_maintenance`; `Unavailable` when somebody else keeps the map busy for long, or the disk is full.
+    Raises: as `order_maintenance`; `Unavailable` when somebody else keeps the map busy for long, or the disk is full;
+    `Invalid`, kinds `sum_overflow`, `resolution_finer`, for rows that cannot be combined.
     """
     began, before = loading.clock.monotonic(), shard.stats()
     with loading.space.read() as tx:
@@ -62,6 +63,8 @@ def maintain_in_turn(loading: Loading, shard: Shard, what: str, before_ms: int) 
         merged = Merged()
         merge_map(loading.loads, shard, merged)
         wait_applied(loading, entry.position, [definition.name])
+    if (refused := merged.refused.get(entry.position)) is not None:
+        raise refused
     report = merged.maintenance.get(entry.position)
     # Another may have carried it out, together with what came before it.
     return report or idle_report(shard, loading.clock, began, before, suspended=False)

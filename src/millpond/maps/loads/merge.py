@@ -315,8 +315,9 @@ def _add_part(shard: Shard, tx: lmdb.Transaction, part: Received) -> None:
     """
     assert isinstance(shard.store, BucketStore), "it is an aggregate"
     try:
-        for rows in part_rows(shard.definition, part):
-            add_rows(shard.store, tx, rows)
+        definition = shard.tables.definition(tx)
+        for rows in part_rows(definition, part):
+            add_rows(shard.store, tx, definition, rows)
     except Invalid as error:
         raise Corrupt(
             "the part cannot be added to what is there", kind="part_sums", part=part.manifest.id, map=part.manifest.map,

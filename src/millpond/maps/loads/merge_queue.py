@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
-from millpond.errors import Conflict, MillpondError, NotFound, Unavailable
+from millpond.errors import Conflict, Invalid, MillpondError, NotFound, Unavailable
 from millpond.kernel.space import ReadTransaction
 from millpond.maps.alerts.alerted import Alerted, left_alerted
 from millpond.maps.alerts.rules import AlertRule, rules_of
@@ -43,7 +43,7 @@ from millpond.maps.log.queue import (
     queued_parts,
     with_settings,
 )
-from millpond.maps.maintenance.maintenance import MaintenanceReport, condense, delete, retain
+from millpond.maps.maintenance.maintenance import MaintenanceReport, condense, delete, idle_report, retain
 from millpond.maps.model.catalogue import known_map
 from millpond.maps.model.store_limits import tracks_updates
 from millpond.maps.parts.part import read_manifest
@@ -62,12 +62,16 @@ FOLD_PARTS = 500
 
 @dataclass(slots=True)
 class Merged:
-    """The result of a round of merging: rows and parts by map, quarantined parts, maintenance reports by position."""
+    """The result of a round of merging: rows and parts by map, quarantined parts, maintenance reports by position.
+
+    `refused`: the orders that the rows of their map do not allow, which changed nothing more.
+    """
 
     rows: dict[str, int] = field(default_factory=dict)
     parts: dict[str, int] = field(default_factory=dict)
     quarantined: list[Quarantined] = field(default_factory=list)
     maintenance: dict[int, MaintenanceReport] = field(default_factory=dict)
+    refused: dict[int, Invalid] = field(default_factory=dict)
 
 
 def _always() -> bool:
@@ -194,6 +198,22 @@ def _carry_out(loads: Loads, shard: Shard, order: MaintenanceOrder, merged: Merg
         # The shard came from another node, which carried the order out before it merged what followed.
         loads.carried_out(order)
         return
+    began, before = loads.clock.monotonic(), shard.stats()
+    try:
+        report = _carried_out(loads, shard, order, going)
+    except Invalid as error:
+        if order.what != "retain":
+            raise
+        # Its rows cannot be combined, here as on every node: the next order will find others, or say so again.
+        merged.refused[order.position] = error
+        report = idle_report(shard, loads.clock, began, before, suspended=False)
+    loads.carried_out(order)
+    merged.maintenance[order.position] = report
+
+
+def _carried_out(
+    loads: Loads, shard: Shard, order: MaintenanceOrder, going: Callable[[], bool]
+) -> MaintenanceReport:  # fmt: skip
     definition = with_settings(shard.definition, order.settings)
     with (
         loads.reports.job("maintenance", act=order.what, map=definition.name) as job,
@@ -207,8 +227,7 @@ def _carry_out(loads: Loads, shard: Shard, order: MaintenanceOrder, merged: Merg
             act = condense if order.what == "condense" else retain
             report = act(target, definition, order.before, **options)
         job.note(rows_removed=report.rows_removed)
-    loads.carried_out(order)
-    merged.maintenance[order.position] = report
+    return report
 
 
 # -- parts --------------------------------------------------------------------------------------------

@@ -218,6 +218,8 @@ class Merger:
                 progress.error_ms = clock.now_ms()
                 progress.rests_until = clock.monotonic() + self._try_again_seconds
                 progress.rests_at_least = clock.monotonic() + min(LOOK_AGAIN_SECONDS, self._try_again_seconds)
+            for refused in merged.refused.values():
+                _LOG.warning("maintenance of map %s changed nothing more: %s", name, refused)
             for position, report in merged.maintenance.items():
                 self._reports[position] = report
                 self._order.append(position)

@@ -38,6 +38,7 @@ from millpond.maps.log.queue import (
     maintenance_orders,
     queued_parts,
     series_of,
+    with_settings,
 )
 from millpond.maps.model.keyspaces import ABSORBED, MAINTENANCE, QUARANTINE, RETAINED
 from millpond.maps.parts.part import verify_part
@@ -234,7 +235,9 @@ def _later(tx: ReadTransaction, shard: Shard, least: Queued, retried: dict[int, 
         elif entry.kind in ORDER_KINDS and entry.maps == (name,) and entry.position not in orders:
             if entry.kind == "condense" and shard.definition.kind.timed:
                 raise _out_of_order(least, "the map was condensed since")
-            redo.orders.append(MaintenanceOrder.of(entry))
+            order = MaintenanceOrder.of(entry)
+            if entry.kind != "retain" or with_settings(shard.definition, order.settings).roll_up is None:
+                redo.orders.append(order)  # rows are added to those that were rolled up
     return redo
 
 

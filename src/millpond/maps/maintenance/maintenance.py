@@ -3,7 +3,7 @@
 | act | what it does |
 |---|---|
 | `condense` | drops rows that only confirm what is known; joins sessions that overlap or touch |
-| `retain` | deletes rows that are older than a time |
+| `retain` | deletes rows that are older than a time, or combines them to wider buckets (`roll_up.py`) |
 | `delete` | deletes rows for which a condition holds |
 | `compact` | rewrites the shard's file without free space (`compaction.py`) |
 
@@ -43,10 +43,11 @@ from millpond.maps.maintenance.groups import (
     interrupted,
     longs_of,
 )
+from millpond.maps.maintenance.roll_up import roll_up
 from millpond.maps.maintenance.rules import Joined, age_column, joined_sessions, redundant
 from millpond.maps.maintenance.sweep import sweep
 from millpond.maps.model.definition import Kind, MapDefinition
-from millpond.maps.model.rolled_up import retained_from
+from millpond.maps.model.rolled_up import retained_from, shown_start
 from millpond.maps.predicates.predicate import Predicate, predicate
 from millpond.maps.predicates.taken import taken_rows
 from millpond.maps.shard.cursors import delete_pairs
@@ -124,14 +125,20 @@ def retain(
     shard: Shard, definition: MapDefinition, before_ms: int, *, clock: Clock, rows_per_change: int = ROWS_PER_CHANGE,
     now_ms: int | None = None, going: Going | None = None,
 ) -> MaintenanceReport:  # fmt: skip
-    """Delete rows strictly older than a time: by effective time (a session's end), or by when they were last put.
+    """Delete rows strictly older than a time: by effective time (a session's end), or by when they were last put; those
+    of an aggregate that rolls up are combined instead.
 
     `now_ms` and `going` as in `condense`.
 
-    Raises: `Unavailable` when somebody else keeps the map busy for long, the disk is full, or `going` says no.
+    Raises: `Unavailable` when somebody else keeps the map busy for long, the disk is full, or `going` says no;
+    `Invalid`, kinds `sum_overflow`, `resolution_finer`, for rows that cannot be combined.
     """
     now = clock.now_ms() if now_ms is None else now_ms
     before_ms = retained_from(definition, before_ms)
+    if definition.aggregation is not None:
+        if definition.roll_up is not None:
+            return _rolled_up(shard, definition, before_ms, clock, going)
+        before_ms = _whole_buckets(shard, before_ms)
     plan = partial(_aged, definition=definition, before_ms=before_ms, now_ms=now)
     return _maintain_maps(shard, definition, plan, clock, rows_per_change, "retain", going)
 
@@ -165,6 +172,25 @@ def compact(shard: Shard, *, clock: Clock) -> MaintenanceReport:
     return replace(report, changes=changes)
 
 
+def _rolled_up(
+    shard: Shard, definition: MapDefinition, before_ms: int, clock: Clock, going: Going | None
+) -> MaintenanceReport:
+    began, before, changes = clock.monotonic(), shard.stats(), 0
+    if not definition.maintenance_suspended:
+        with shard.exclusive():
+            changes = roll_up(shard, str(definition.roll_up), before_ms, lambda: _go_on(definition, going))
+    report = _report(shard, clock, began, before.rows, before.bytes)
+    return replace(report, changes=changes, suspended=definition.maintenance_suspended)
+
+
+def _whole_buckets(shard: Shard, before_ms: int) -> int:
+    """The start of the bucket that holds an instant: wide ones go as a whole, too."""
+    with shard.view() as view:
+        aggregation = view.definition.aggregation
+    assert aggregation is not None, "an aggregate has one"
+    return shown_start(aggregation, before_ms)
+
+
 # -- one act, change by change ------------------------------------------------------------------------
 
 
@@ -178,10 +204,7 @@ def _maintain_maps(
     changes, place = 0, None
     on = plan is not None and not definition.maintenance_suspended
     while on and plan is not None:
-        if going is not None and not going():
-            raise Unavailable(
-                "maintenance was stopped", kind="maintenance_stopped", map=definition.name, hint="it is taken up again"
-            )
+        _go_on(definition, going)
         with shard.exclusive():
             change = _next_change(shard, plan, place, rows_per_change)
             if change is not None and len(change.gone[0]):
@@ -195,6 +218,13 @@ def _maintain_maps(
             sweep(shard)
     report = _report(shard, clock, began, before.rows, before.bytes)
     return replace(report, changes=changes, suspended=plan is not None and definition.maintenance_suspended)
+
+
+def _go_on(definition: MapDefinition, going: Going | None) -> None:
+    if going is not None and not going():
+        raise Unavailable(
+            "maintenance was stopped", kind="maintenance_stopped", map=definition.name, hint="it is taken up again"
+        )
 
 
 def idle_report(shard: Shard, clock: Clock, began: float, before: ShardStats, *, suspended: bool) -> MaintenanceReport:
@@ -228,9 +258,9 @@ def _apply(shard: Shard, change: _Change) -> None:
             plain = isinstance(store, PlainStore) and store.plain
             delete_widths(tx, store.dbs[WIDTHS], store.dbs[change.table], *change.emptied, plain=plain)
         if change.forgotten is not None:
-            shard.updates.delete(tx, change.forgotten)
+            shard.tables.updates.delete(tx, change.forgotten)
         if change.renewed is not None:
-            shard.updates.put_times(tx, *change.renewed)
+            shard.tables.updates.put_times(tx, *change.renewed)
 
     shard.change(act, change.touched, longest=change.longest)
 

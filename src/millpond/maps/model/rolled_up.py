@@ -7,7 +7,8 @@
 
 What was rolled up is part of a state, as its layers are, and not of its rows: layers may hold narrower rows of before,
 of a late load or another branch, which count as if they were in the wide bucket. So a load need not know how far the
-map was rolled up when it is entered; none is refused, and none is lost.
+map was rolled up when it is entered; none is refused, and none is lost. Whoever merges a load into a shard, where all
+rows are in the buckets that are shown, puts them there.
 
 Invariants:
 * the start of a wide bucket is the start of a narrow one, and what is rolled up ends where a wide bucket begins: each
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = (
     "coarser_buckets", "is_rolled_up", "retained_from", "narrow_in_wide", "roll_up_width", "rolled_up", "shown_ends",
-    "shown_from", "shown_starts", "together",
+    "shown_from", "shown_start", "shown_starts", "together",
 )  # fmt: skip
 
 
@@ -120,6 +121,15 @@ def narrow_in_wide(aggregation: Aggregation) -> int:
     wide = max((bucket_width(part.resolution).longest_ms for part in aggregation.rolled_up), default=1)
     # A bucket that clocks are moved in is cut in two.
     return 2 * -(-wide // bucket_width(aggregation.resolution).shortest_ms)
+
+
+def shown_start(aggregation: Aggregation, instant: int) -> int:
+    """The start of the bucket of one instant."""
+    start = bucket_start(instant, aggregation.resolution, aggregation.time_zone)
+    for part in reversed(aggregation.rolled_up):
+        if start < part.before:
+            start = bucket_start(start, part.resolution, aggregation.time_zone)
+    return start
 
 
 def shown_starts(aggregation: Aggregation, instants: I64) -> I64:

@@ -42,8 +42,6 @@ def unsupported(name: str, operation: str) -> Invalid:
 
 AGGREGATE_UNSUPPORTED = {
     "lookup": "say another scheme, or store='layers': interned values would pile up, for each load makes new ones",
-    "roll_up": "say store='layers', or leave roll_up out: a shard keeps the buckets of its map",
-    "shard": "give the map as it is to layers: buckets that were rolled up are of layers alone",
     "window": "take a snapshot of all times, or of some keys",
     "fields": "make a new map with these fields, and load it again",
     "condense": "leave it out: rows of one bucket are one row anyway",
@@ -66,10 +64,8 @@ def sharded_as_can_be(definition: MapDefinition) -> MapDefinition:
 
     Raises: `Invalid`, kind `aggregate_unsupported`.
     """
-    if definition.kind is Kind.AGGREGATE and definition.store is Store.SHARD:
-        for operation, stated in (("lookup", definition.scheme == "lookup"), ("roll_up", definition.roll_up)):
-            if stated:
-                raise aggregate_unsupported(definition.name, operation)
+    if definition.kind is Kind.AGGREGATE and definition.store is Store.SHARD and definition.scheme == "lookup":
+        raise aggregate_unsupported(definition.name, "lookup")
     return definition
 
 

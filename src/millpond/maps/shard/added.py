@@ -10,10 +10,23 @@ import pyarrow as pa
 from millpond.arrays.byte_columns import bytes_of
 from millpond.maps.model.columns import canonical_schema
 from millpond.maps.model.definition import MapDefinition
+from millpond.maps.model.rolled_up import is_rolled_up, shown_starts
 from millpond.maps.model.values import decode_values
 from millpond.maps.search.rows_of_buckets import combined_rows
 
-__all__ = ("added_to", "held_rows")
+__all__ = ("added_to", "held_rows", "in_shown_buckets")
+
+
+def in_shown_buckets(definition: MapDefinition, rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Rows of buckets, unique by address, in those that the map shows.
+
+    Raises: `Invalid`, kind `sum_overflow`.
+    """
+    aggregation = definition.aggregation
+    if aggregation is None or not is_rolled_up(aggregation):
+        return rows
+    times = rows.column("time").to_numpy()
+    return rows if np.array_equal(shown_starts(aggregation, times), times) else combined_rows(definition, rows)
 
 
 def added_to(definition: MapDefinition, held: Sequence[bytes | None], rows: pa.RecordBatch) -> pa.RecordBatch:

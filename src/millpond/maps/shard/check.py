@@ -3,6 +3,7 @@
 Invariants checked:
 * the tables are those of the map's scheme, with every row they tell of, in order;
 * rows decode to the map's columns: no address is missing, no range or session ends before it starts, text is text;
+* rows of an aggregate are at the starts of their buckets, as far as they are rolled up;
 * no session lasts longer than the shard says, which is how far back a question looks;
 * each range has its row in `widths`, and `widths` has no others;
 * no load was absorbed that was never entered.
@@ -20,6 +21,7 @@ from millpond.errors import Corrupt
 from millpond.kernel.verify import Report, checked, problem
 from millpond.maps.model.address import address_bytes, long_column
 from millpond.maps.model.definition import Kind, Scheme
+from millpond.maps.model.rolled_up import shown_starts
 from millpond.maps.shard.changed_keys import TOUCHED
 from millpond.maps.shard.generation import INFO
 from millpond.maps.shard.range_widths import WIDTHS, width_rows
@@ -104,6 +106,10 @@ def _wrong_rows(shard: Shard, view: ShardView, batch: pa.RecordBatch) -> Iterato
     address = address_bytes(definition, batch)
     if not run_ends(take(address, sort_order(address))).all():
         yield "an address is there twice"
+    if view.definition.aggregation is not None:
+        times = batch.column("time").to_numpy()
+        if not np.array_equal(shown_starts(view.definition.aggregation, times), times):
+            yield "a time is not the start of a bucket"
     starts, ends = _bounds(definition, batch)
     if bool(np.any(starts > ends)):
         yield "a range or session ends before it starts"

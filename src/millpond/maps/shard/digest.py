@@ -14,7 +14,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -116,8 +116,18 @@ def digest_of_view(view: ShardView) -> Digest:
     """
     if view.tx is not None and isinstance(view.store, InternedStore):
         return _sum(_interned(view, view.store))
-    definition = view.shard.definition
-    return _sum(digest_of_rows(definition, rows) for rows in view.read_rows(batch_rows=ROWS_PER_BATCH))
+    definition = view.definition
+    digest = _sum(digest_of_rows(definition, rows) for rows in view.read_rows(batch_rows=ROWS_PER_BATCH))
+    return digest + _of_roll_up(definition)
+
+
+def _of_roll_up(definition: MapDefinition) -> Digest:
+    """The share of the bounds to which rows are rolled up: rows that come later are added by them."""
+    if definition.aggregation is None or not (parts := definition.aggregation.rolled_up):
+        return Digest()
+    widths = hash_keys(pa.array([part.resolution.encode() for part in parts]))
+    digest = _digest_of_words(len(parts), [np.array([part.before for part in parts]).view(np.uint64), widths])
+    return replace(digest, rows=0)
 
 
 def _sum(digests: Iterator[Digest]) -> Digest:

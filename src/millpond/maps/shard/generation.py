@@ -6,7 +6,7 @@ is switched to another generation meanwhile, the reader goes on with the tables 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import lmdb
 
@@ -20,17 +20,24 @@ from millpond.maps.shard.range_widths import WIDTHS, ranges_holding
 from millpond.maps.shard.update_times import UpdateTimes
 from millpond.stores.lmdb.environment import Environment
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from millpond.maps.model.aggregation import RolledUp
+
 __all__ = ("SHARD_FORMAT", "Generation")
 
 INFO = b"info"
 SHARD_FORMAT = 1
-"""The tables of a shard, and the files beside them."""
+ROLLED_UP_FORMAT = 2
+"""The tables of a shard, and the files beside them; those of one whose older rows are in wider buckets."""
+_ROLLED_UP = b"rolled_up"
 
 
 class Generation:
     """The tables of a generation; without an environment, those of a map that has none yet."""
 
-    __slots__ = ("env", "info", "kind", "store", "touched", "updates")
+    __slots__ = ("_shown", "env", "info", "kind", "store", "touched", "updates")
 
     def __init__(self, definition: MapDefinition, env: Environment | None) -> None:
         self.env = env
@@ -45,6 +52,7 @@ class Generation:
             self.store = (InternedStore if definition.scheme is Scheme.LOOKUP else PlainStore)(definition)
         self.updates = UpdateTimes(definition)
         self.touched = ChangedKeys()
+        self._shown: tuple[bytes | None, MapDefinition] = None, definition
 
     def open_tables(self, tx: lmdb.Transaction | None = None) -> None:
         """Open the tables; in a write transaction, make those that are missing."""
@@ -80,10 +88,10 @@ class Generation:
         if create and not tx.stat(self.info)["entries"]:
             self.put_number(tx, "format", SHARD_FORMAT)
         version = self.number(tx, "format")
-        if version != SHARD_FORMAT:
+        if version not in (SHARD_FORMAT, ROLLED_UP_FORMAT):
             raise Invalid(
                 "the shard has a format this version does not know", kind="shard_format", file=handle.path(),
-                found=version, known=SHARD_FORMAT,
+                found=version, known=ROLLED_UP_FORMAT,
                 hint="open its pond with the version of Millpond that wrote it, or drop the map and load it again",
             )  # fmt: skip
 
@@ -95,6 +103,28 @@ class Generation:
     def put_number(self, tx: lmdb.Transaction, name: str, number: int) -> None:
         """Put a number into table `info`."""
         tx.put(name.encode(), number.to_bytes(8, "big"), db=self.info)
+
+    def definition(self, tx: lmdb.Transaction) -> MapDefinition:
+        """The map's definition; that of an aggregate rolled up as the rows are that a transaction sees.
+
+        Raises: `Corrupt`.
+        """
+        row: bytes | None = None
+        if self.kind is Kind.AGGREGATE and (stored := tx.get(_ROLLED_UP, db=self.info)) is not None:
+            row = bytes(stored)
+        shown = self._shown  # other threads may read an older state
+        if shown[0] != row:
+            from millpond.maps.shard.bucket_tables import shown_as
+
+            shown = self._shown = row, shown_as(self.store.definition, row)
+        return shown[1]
+
+    def put_rolled_up(self, tx: lmdb.Transaction, parts: Sequence[RolledUp]) -> None:
+        """Note how far the rows of an aggregate are rolled up, in the transaction that does it."""
+        from millpond.json_forms import to_json
+
+        tx.put(_ROLLED_UP, to_json(list(parts)), db=self.info)
+        self.put_number(tx, "format", ROLLED_UP_FORMAT)
 
     # -- one question ---------------------------------------------------------------------------------
 
@@ -120,13 +150,13 @@ class Generation:
         return None
 
     def _get_bucket(self, tx: lmdb.Transaction, key: bytes, at: int) -> bytes | None:
+        from millpond.maps.model.rolled_up import shown_start
         from millpond.maps.shard.bucket_tables import BucketStore, value_at  # other kinds need no calendar
-        from millpond.times.buckets import bucket_start
 
         assert isinstance(self.store, BucketStore), "it is an aggregate"
-        aggregation = self.store.definition.aggregation
+        aggregation = self.definition(tx).aggregation
         assert aggregation is not None, "an aggregate has one"
-        return value_at(self.store, tx, key, bucket_start(at, aggregation.resolution, aggregation.time_zone))
+        return value_at(self.store, tx, key, shown_start(aggregation, at))
 
     def _get_session(self, tx: lmdb.Transaction, key: bytes, at: int) -> tuple[int, int] | None:
         # A session that holds `at` cannot start before this: none lasts longer than the longest.

@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import lmdb
 
@@ -37,7 +37,7 @@ from millpond.maps.shard.generation import Generation
 from millpond.maps.shard.interned_tables import InternedStore
 from millpond.maps.shard.open_shards import OPEN_SHARDS
 from millpond.maps.shard.plain_tables import PlainStore
-from millpond.maps.shard.update_times import UpdateTimes, tracks_updates
+from millpond.maps.shard.update_times import tracks_updates
 from millpond.stores.files import is_out_of_files, make_folder, out_of_files, remove_tree, write_file_atomically
 from millpond.stores.lmdb.environment import Environment, Limits
 from millpond.stores.locks import alone
@@ -128,14 +128,11 @@ class Shard:
     @property
     def store(self) -> PlainStore | InternedStore:
         """The row tables of the current generation."""
-        return self._tables().store
+        return self.tables.store
 
     @property
-    def updates(self) -> UpdateTimes:
-        """The update times of the current generation."""
-        return self._tables().updates
-
-    def _tables(self) -> Generation:
+    def tables(self) -> Generation:
+        """The tables of the current generation; inside `change`, those that it opened."""
         # What a change opens is known to its own transaction alone until it is committed.
         changing = self._changing
         return changing[1] if changing is not None and changing[0] == threading.get_ident() else self._generation
@@ -338,17 +335,10 @@ class Shard:
                 if generation is self._generation:
                     raise
 
-    def read_rows(
-        self, keys: list[bytes] | pa.Array | None = None, *, lower: int | None = None, upper: int | None = None,
-        key_lower: bytes | None = None, key_upper: bytes | None = None, since: int | None = None,
-        until: int | None = None, batch_rows: int = 65_536,
-    ) -> Iterator[pa.RecordBatch]:  # fmt: skip
+    def read_rows(self, keys: list[bytes] | pa.Array | None = None, **bounds: Any) -> Iterator[pa.RecordBatch]:
         """As `ShardView.read_rows`, in a view of its own."""
         with self.view() as view:
-            yield from view.read_rows(
-                keys, lower=lower, upper=upper, key_lower=key_lower, key_upper=key_upper, since=since, until=until,
-                batch_rows=batch_rows,
-            )  # fmt: skip
+            yield from view.read_rows(keys, **bounds)
 
     # -- writing --------------------------------------------------------------------------------------
 
@@ -430,12 +420,12 @@ class Shard:
         """Put canonical rows, unique by address and in its order, inside `change`."""
         self.store.put_rows(tx, rows, overwrite)
         if self.tracking:
-            self.updates.put(tx, rows, now_ms, overwrite)
+            self.tables.updates.put(tx, rows, now_ms, overwrite)
 
     def delete_rows(self, tx: lmdb.Transaction, addresses: pa.RecordBatch) -> int:
         """Delete rows by their address columns, inside `change`; how many there were."""
         if self.tracking:
-            self.updates.delete(tx, addresses)
+            self.tables.updates.delete(tx, addresses)
         return self.store.delete_rows(tx, addresses)
 
 
@@ -446,6 +436,11 @@ class ShardView:
     shard: Shard
     tx: lmdb.Transaction | None
     generation: Generation
+
+    @property
+    def definition(self) -> MapDefinition:
+        """The map's definition; that of an aggregate rolled up as its rows are."""
+        return self.shard.definition if self.tx is None else self.generation.definition(self.tx)
 
     @property
     def version(self) -> int:

@@ -114,7 +114,7 @@ def _refreeze(
         if base is None or touched is None or _too_many(len(touched), base.groups):
             base = touched = None
         freeze_rows = partial(
-            freeze, objects, shard.definition, shard_version=view.version, created_ms=clock.now_ms(), spill=spill
+            freeze, objects, view.definition, shard_version=view.version, created_ms=clock.now_ms(), spill=spill
         )
         try:
             rows = view.read_rows() if base is None else _few(view.read_rows(touched), view.row_count())

@@ -44,6 +44,8 @@ COOKIE: Final = "millpond_console"
 PROXIED: Final = "millpond.proxied"
 """In the scope of a request: the name of the user that a proxy signed in."""
 _SECRET = "secret"
+_TENANT = ({"name": "tenant", "in": "query", "schema": {"type": "string", "default": "default"}},)
+"""The parameter that names the tenant of an action on runs."""
 _FIELDS_MAX = 1_000
 Form = Mapping[str, str]
 """The fields of a form that are not empty."""
@@ -149,9 +151,10 @@ def actions_of(caller: Caller, on: On, name: str = "") -> list[str]:
 def action(router: Routes, name: str) -> Callable[[Act], Act]:
     """Declare the function of an action, which runs in a thread once its form has been checked."""
     row = ACTIONS[name]
+    about = _TENANT if row.on is On.TENANT else ()
 
     def declare(act: Act) -> Act:
-        @router.post(row.path.removeprefix(router.prefix), row.needs, summary=row.summary)
+        @router.post(row.path.removeprefix(router.prefix), row.needs, summary=row.summary, parameters=about)
         async def handler(request: Request) -> Response:
             check_origin(request)
             form = _fields(await request.body())

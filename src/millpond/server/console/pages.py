@@ -152,7 +152,7 @@ def _page_of(request: Request, failure: Response) -> Response:
 CONSOLE = Dialect(
     title="Millpond console", about="Pages for people.", tags=OWN.tags, security=OWN.security, error=OWN.error,
     admit=_admit, failed=_failed, unrouted=_unrouted,
-    strict=lambda request: request.method == "GET" and wants_json(request),  # actions have forms
+    strict=lambda _request: True,
 )  # fmt: skip
 pages = partial(Routes, tag="console", dialect=CONSOLE)
 """The routes of a module of the console."""

@@ -100,13 +100,14 @@ def _add_orders(router: Routes) -> None:
     def answer(request: Request, form: Form) -> str:
         from littlehorse.model import CompleteUserTaskRunRequest, UserTaskRunId
 
+        from millpond.workflows.named import answer_in
+
         def completed(run: Any, _thread: int) -> Any:
             name = UserTaskRunId(wf_run_id=run, user_task_guid=form.get("task", ""))
             call, _ = calls_of(request)
             user = form.get("user") or caller_in(request).name
-            return CompleteUserTaskRunRequest(
-                user_task_run_id=name, user_id=user, results=_results(call, name, texts_of(form))
-            )
+            results = answer_in(call, call("GetUserTaskRun", name), texts_of(form))
+            return CompleteUserTaskRunRequest(user_task_run_id=name, user_id=user, results=results)
 
         return _act(request, form, "CompleteUserTaskRun", completed)
 
@@ -153,14 +154,3 @@ def _values(call: Calls, run: str) -> Mapping[str, Any]:
     values = {row.id.name: plain(row.value) for row in listed if row.id.thread_run_number == 0}
     parameters = values.get(PARAMETERS)
     return {**values, **parameters} if isinstance(parameters, dict) else values
-
-
-def _results(call: Calls, name: Any, texts: Mapping[str, str]) -> dict[str, Any]:
-    """The answer to a question, each field of its type."""
-    from littlehorse.model import VariableType
-
-    from millpond.workflows.engine.start_inputs import value_in
-
-    fields = call("GetUserTaskDef", call("GetUserTaskRun", name).user_task_def_id).fields
-    types = {field.name: field.type for field in fields}
-    return {field: value_in(text, types.get(field, VariableType.STR)) for field, text in texts.items()}

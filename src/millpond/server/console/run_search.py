@@ -13,8 +13,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from millpond.error_values import shown
-from millpond.errors import Invalid
 from millpond.server.console.pages import PAGE_ROWS
 
 if TYPE_CHECKING:
@@ -84,7 +82,7 @@ def _request(call: Calls, search: Search) -> Any:
     from littlehorse.model import SearchWfRunRequest
 
     from millpond.workflows.engine.pipeline_starts import spec_name
-    from millpond.workflows.named import status_of
+    from millpond.workflows.named import filters_of, status_of
 
     request: Any = SearchWfRunRequest()
     if search.workflow:
@@ -96,32 +94,5 @@ def _request(call: Calls, search: Search) -> Any:
     if search.latest_ms:
         request.latest_start.FromMilliseconds(search.latest_ms)
     if search.tags:
-        request.variable_filters.extend(_filters(call, search))
+        request.variable_filters.extend(filters_of(call, search.workflow, search.tags))
     return request
-
-
-def _filters(call: Calls, search: Search) -> list[Any]:
-    """The values of variables that the tags of a search name.
-
-    Raises: `Invalid`; `NotFound` for a workflow that is not there.
-    """
-    from littlehorse.model import VariableMatch
-
-    from millpond.workflows.engine.start_inputs import value_in
-    from millpond.workflows.named import spec_of
-
-    if not search.workflow:
-        raise Invalid("a tag belongs to a workflow", kind="run_tag", tag=shown(search.tags[0]),
-                      hint="name the workflow, too")  # fmt: skip
-    spec = spec_of(call, search.workflow)
-    declared = {own.var_def.name: own for own in spec.thread_specs[spec.entrypoint_thread_name].variable_defs}
-    filters = []
-    for tag in search.tags:
-        name, equals, text = (part.strip() for part in tag.partition("="))
-        own = declared.get(name)
-        if not equals or own is None or not own.searchable:
-            names = ", ".join(sorted(other for other, variable in declared.items() if variable.searchable))
-            raise Invalid("runs have no such tag", kind="run_tag", tag=shown(tag),
-                          hint=f"write NAME=VALUE of a searchable variable: {names or 'it has none'}")  # fmt: skip
-        filters.append(VariableMatch(var_name=name, value=value_in(text, own.var_def.type_def.primitive_type)))
-    return filters

@@ -53,8 +53,9 @@ def routes(node: Node) -> Routes:
         return response
 
     @router.get("/static/{file}", EVERYBODY, summary="A file of the console")
-    def static(file: str) -> Response:
-        """Its address has its hash, so that it never changes."""
+    def static(file: str, hash: str = "") -> Response:
+        """Its address has its `hash`, so that it never changes."""
+        del hash
         if (content := asset(file)) is None:
             raise NotFound("there is no such file", kind="route_not_found", path=file, hint="see /")
         return Response(content[0], headers=_IMMUTABLE, media_type=content[1])

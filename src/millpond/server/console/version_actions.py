@@ -104,7 +104,7 @@ def merged(
         )  # fmt: skip
     except MergeConflict as conflict:
         values = {
-            "action": link(request.url.path, **request.query_params), "source": source, "into": into.name,
+            "action": request.url.path, "source": source, "into": into.name,
             "sent": {**sent, **chosen}, "paths": list(conflict.paths[:_PATHS_SHOWN]),
         }  # fmt: skip
         return answered(request, "conflict", values, status=409)

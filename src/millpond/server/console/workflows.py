@@ -6,8 +6,6 @@ They call the methods of the service of workflows, with the rights and the acces
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
-from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
@@ -15,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from millpond.console import link
-from millpond.errors import Invalid, NotFound
+from millpond.errors import NotFound
 from millpond.nodes.tokens import Caller
 from millpond.server.console.actions import Form, action
 from millpond.server.console.pages import PAGE_ROWS, SIGNED_IN, answered, pages
@@ -32,7 +30,6 @@ __all__ = ("routes",)
 
 _PAGE = "/console/workflows"
 _QUEUED_MAX = 100
-_NEXT_RUNS = 3
 _SHOWN = 3
 """The schedules, and the versions, of each workflow of the list; its page has all."""
 _VERSIONS_MAX = 20
@@ -164,6 +161,7 @@ def _schedules(
     """A page of the schedules of each workflow, and its bookmark for the next one."""
     from littlehorse.model import ScheduledWfRun
 
+    from millpond.workflows.schedules import schedule_facts
     from millpond.workflows.store.unscoped_tags import wanted_schedules
 
     def read(rows: ReadRows) -> list[tuple[list[Any], str]]:
@@ -177,51 +175,23 @@ def _schedules(
         ]
 
     return [
-        {"more": more, "schedules": [_schedule(row, now_ms) for row in listed if row is not None]}
+        {"more": more, "schedules": [schedule_facts(row, now_ms) for row in listed if row is not None]}
         for listed, more in call.rows("SearchScheduledWfRun", read)
     ]
-
-
-def _schedule(row: Any, now_ms: int) -> dict[str, Any]:
-    from millpond.workflows.engine.cron import parse_cron
-
-    cron = parse_cron(row.cron_expression)
-    return {
-        "id": row.id.id, "cron": cron.fields, "on": cron.on, "time_zone": cron.time_zone or "UTC",
-        "paused": cron.paused, "overlap": cron.overlap, "missed": cron.missed, "last": cron.last or None,
-        "version": cron.version or None, "next": _next_runs(row.cron_expression, cron.time_zone or "UTC", now_ms),
-    }  # fmt: skip
-
-
-def _next_runs(expression: str, time_zone: str, now_ms: int) -> list[str]:
-    """The next instants of a schedule, in its zone."""
-    from millpond.workflows.engine.cron import next_instant, zone_of
-
-    instants: list[int] = []
-    with suppress(Invalid):  # none comes within 50 years
-        while len(instants) < _NEXT_RUNS and (at := next_instant(expression, instants[-1] if instants else now_ms)):
-            instants.append(at)
-    return [datetime.fromtimestamp(at / 1000, zone_of(time_zone)).isoformat(" ", "minutes") for at in instants]
 
 
 def _workflow(call: Calls, name: str, version: str) -> tuple[dict[str, Any], dict[str, Any]]:
     from littlehorse.model import SearchWfSpecRequest, WfSpecId
 
-    from millpond.workflows.engine.cron import Cron
     from millpond.workflows.engine.pipeline_starts import parameters_in
     from millpond.workflows.engine.start_inputs import declared_inputs
-    from millpond.workflows.named import spec_of
+    from millpond.workflows.named import spec_of, version_of
 
     spec = spec_of(call, name)
     name = spec.id.name
     if version:
-        try:
-            major, revision = Cron("", version=version).numbers()
-            named = WfSpecId(name=name, major_version=major, revision=revision)
-        except (ValueError, OverflowError):
-            raise Invalid("a version is two numbers", kind="request_invalid", where="version", reason=version[:80],
-                          hint="such as 1.0") from None  # fmt: skip
-        spec = call("GetWfSpec", named)
+        major, revision = version_of(version)
+        spec = call("GetWfSpec", WfSpecId(name=name, major_version=major, revision=revision))
     listed = call("SearchWfSpec", SearchWfSpecRequest(name=name, limit=1_000)).results
     versions = [f"{own.major_version}.{own.revision}" for own in listed]
     parameters, threads = parameters_in(spec), threads_of(spec)

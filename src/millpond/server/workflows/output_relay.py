@@ -11,7 +11,7 @@ Invariants:
 * records of a run are in the order of its commands;
 * at most `OUTPUT_BYTES_WAITING_MAX` wait for brokers that cannot be reached: the oldest beyond it are dropped, which is
   counted, and said in the log; so is a record that is larger than a broker takes;
-* brokers are called only when there is a record.
+* brokers are called only when there is a record; where the settings name none, records wait for an owner that has some.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
+from millpond.errors import Unavailable
 from millpond.kernel.steps import step
 from millpond.kernel.worker import WorkerThread
 from millpond.workflows.logs.kafka_config import read_client_config
@@ -29,7 +30,7 @@ from millpond.workflows.outputs import EXECUTION, METADATA, delete_outputs, outp
 from millpond.workflows.partitions.routing import RUN_PARTITIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from millpond.clock import Clock
     from millpond.kernel.space import Space
@@ -156,16 +157,30 @@ def relay_of(
     ended: Callable[[OutputPlace], object] | None = None, dropped: Callable[[int], object] = lambda _: None,
 ) -> OutputRelay:  # fmt: skip
     """The relay of a partition to the brokers that the settings name."""
-    from millpond.workflows.logs.kafka_topics import KafkaTopics
-
     where = urlsplit(settings.output or settings.log)
     cluster = where.path.strip("/")
+    topics = _kafka_topics(where.netloc, cluster, number, settings.log_config) if cluster else _NoTopics()
+    return OutputRelay(space, clock, topics, cluster, newest=newest, ended=ended, dropped=dropped)
+
+
+def _kafka_topics(servers: str, cluster: str, number: int, config_file: str) -> Topics:
+    from millpond.workflows.logs.kafka_topics import KafkaTopics
 
     def made(topic: str) -> tuple[int, Mapping[str, str]]:
         return (1, _COMPACTED) if topic.endswith(f"_{METADATA}") else (RUN_PARTITIONS, {})
 
-    config = read_client_config(Path(settings.log_config)) if settings.log_config else {}
-    topics = KafkaTopics(
-        where.netloc, f"{cluster}_output", f"{cluster}-output-{number}", topics=made, config=config
-    )  # fmt: skip
-    return OutputRelay(space, clock, topics, cluster, newest=newest, ended=ended, dropped=dropped)
+    config = read_client_config(Path(config_file)) if config_file else {}
+    return KafkaTopics(servers, f"{cluster}_output", f"{cluster}-output-{number}", topics=made, config=config)
+
+
+class _NoTopics:
+    """The topics of an owner whose settings name no brokers."""
+
+    is_open = False
+
+    def open(self) -> tuple[int, int]:
+        raise Unavailable("topics of output cannot be written", kind="output_unreachable",
+                          reason="no brokers are named", hint="set workflows.output at each node")  # fmt: skip
+
+    def write(self, records: Sequence[TopicRecord], place: tuple[int, int]) -> None:
+        raise AssertionError("never opened")

@@ -28,6 +28,7 @@ from millpond.spark.events.places import EventsPlace, Streams, read_matching
 from millpond.spark.events.plan import EventSlices, Slice, planned, read_pages, rows_of, stream_slices
 from millpond.spark.events.reader import in_batches
 from millpond.spark.events.selection import Selection
+from millpond.spark.short_errors import short_errors
 
 __all__ = ("STREAMS_MAX", "EventsFollower", "FollowSettings")
 
@@ -51,6 +52,7 @@ class FollowSettings:
     fail_on_expired: bool = True
 
 
+@short_errors
 class EventsFollower(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Follows streams. The driver keeps the place open; tasks open it for as long as they read."""
 

@@ -10,12 +10,14 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from millpond.spark.events.places import EventsPlace
 from millpond.spark.events.plan import EventSlices, planned, read_pages, rows_of, slices_of
 from millpond.spark.events.selection import Selection
+from millpond.spark.short_errors import short_errors
 
 __all__ = ("EventsReader", "PushingEventsReader", "in_batches")
 
 BATCH_ROWS = 65_536
 
 
+@short_errors
 class EventsReader(DataSourceReader):
     """One read of the events that a selection describes."""
 

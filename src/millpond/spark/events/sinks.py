@@ -23,6 +23,7 @@ from millpond.spark.epochs import this_epoch
 from millpond.spark.events.columns import RowForm
 from millpond.spark.events.places import EventsPlace, PondEvents
 from millpond.spark.events.runs import EventLog, append_runs, write_runs
+from millpond.spark.short_errors import short_errors
 from millpond.spark.staging import StagingDir, job_over
 
 __all__ = ("EventsEpochWriter", "EventsWriter", "TaskRuns")
@@ -73,6 +74,7 @@ def _tasks(messages: Sequence[WriterCommitMessage | None]) -> list[TaskRuns]:
     return [message for message in messages if isinstance(message, TaskRuns)]
 
 
+@short_errors
 class EventsWriter(DataSourceArrowWriter):
     """One job that appends a DataFrame; with a name for its source, the same rows again change nothing."""
 
@@ -100,6 +102,7 @@ class EventsWriter(DataSourceArrowWriter):
             self.staging_dir.end()
 
 
+@short_errors
 class EventsEpochWriter(DataSourceStreamArrowWriter):
     """Appends the epochs of a query."""
 

@@ -40,6 +40,7 @@ from millpond.spark.events.selection import selection_of, starting_place
 from millpond.spark.events.sinks import EventsEpochWriter, EventsWriter
 from millpond.spark.options import check_options, comma_list, number, switch
 from millpond.spark.places import Place, Rights
+from millpond.spark.short_errors import short_errors
 
 if TYPE_CHECKING:
     from millpond.spark.events.follower import EventsFollower
@@ -52,6 +53,7 @@ _STREAM = ("startingPosition", "maxEventsPerTrigger", "failOnExpired")
 _OPTIONS = (*_BOTH, *_BATCH, *_STREAM)
 
 
+@short_errors
 class EventsSource(DataSource):
     """The streams of events of a pond, to read from or to append to."""
 

@@ -29,6 +29,7 @@ from millpond.kernel.keys import KeyRange, starting
 from millpond.spark.objects.opening import open_repository
 from millpond.spark.options import check_options, number, pond_option
 from millpond.spark.places import Place, Rights
+from millpond.spark.short_errors import short_errors
 from millpond.versions.objects.entries import read_metadata
 from millpond.versions.objects.uploads import physical_address
 from millpond.versions.reference import view_at
@@ -59,6 +60,7 @@ OBJECTS = pa.schema(
 """The columns of the source."""
 
 
+@short_errors
 class ObjectsSource(DataSource):
     """The entries of one ref of one repository, to read."""
 
@@ -122,6 +124,7 @@ class Stretch(InputPartition):
         self.keys = keys
 
 
+@short_errors
 class ObjectsReader(DataSourceReader):
     """One read of one frozen state."""
 

@@ -19,19 +19,30 @@ from littlehorse.model import VariableValue, WfSpec
 from millpond.errors import Invalid
 from millpond.json_forms import parse_list, parse_object
 
-__all__ = ("BRANCH", "NAME_OF_SECRET", "PARAMETERS", "STEP", "VALUES", "check_start", "checked_parameters",
-           "hides_within", "parameters_in", "pipeline_name", "spec_name")  # fmt: skip
+__all__ = ("BRANCH", "NAME_OF_SECRET", "PARAMETERS", "PROGRAM", "STEP", "VALUES", "check_start", "checked_parameters",
+           "hides_within", "is_tag", "parameters_in", "pipeline_name", "spec_name")  # fmt: skip
 
 PARAMETERS = "parameters"
 """The kind of the first step of each run: it finds the values of parameters. And the variable that gives them."""
 VALUES = "values"
 """The variable of a pipeline's run with parameters, as they came out, and outputs of steps, by name."""
+PROGRAM = "program"
+"""The variable of a pipeline's run with the text of its file."""
 STEP = "step"
 """The task of all steps."""
 BRANCH = "@branch"
 """The parameter that each pipeline has: the branch that a run has instead of `main`."""
 NAME_OF_SECRET = re.compile(r"SECRET|TOKEN|PASSW|CREDENTIAL|PRIVATE_KEY|ACCESS_KEY|API_?KEY", re.IGNORECASE)
 """Parameters and variables whose values nobody is shown."""
+
+
+_OWN = {PARAMETERS, PROGRAM, VALUES}
+"""The variables of each run of a pipeline; others are tags."""
+
+
+def is_tag(name: str, kind: str) -> bool:
+    """True for a parameter by whose value runs are found: it has a variable of its own."""
+    return kind not in ("list", "dict") and name not in _OWN and NAME_OF_SECRET.search(name) is None
 
 
 def hides_within(name: str, values: Mapping[str, Any], *, hides: bool) -> bool:
@@ -61,7 +72,7 @@ def pipeline_name(spec: str) -> str:
 def parameters_in(spec: WfSpec) -> list[dict[str, Any]] | None:
     """The parameters that a pipeline's specification declares; None for another workflow."""
     thread = spec.thread_specs[spec.entrypoint_thread_name]
-    if not {PARAMETERS, "program", "values"} <= {own.var_def.name for own in thread.variable_defs}:
+    if not {own.var_def.name for own in thread.variable_defs} >= _OWN:
         return None
     for node in thread.nodes.values():
         if node.HasField("task") and node.task.variables:
@@ -80,6 +91,9 @@ def check_start(spec: WfSpec, inputs: Mapping[str, VariableValue]) -> None:
     own = inputs.get(PARAMETERS)
     if (own is None or own.HasField("json_obj")) and (declared := parameters_in(spec)) is not None:
         checked_parameters(declared, {} if own is None else parse_object(own.json_obj.encode()))
+        if tags := sorted(set(inputs) & {row["name"] for row in declared if is_tag(row["name"], row["type"])}):
+            raise Invalid("a run of a pipeline has its parameters in one input", kind="pipeline_value",
+                          parameter=tags[0], hint=f"give JSON as the input {PARAMETERS}")  # fmt: skip
 
 
 def checked_parameters(declared: list[dict[str, Any]], inputs: Mapping[str, Any]) -> dict[str, Any]:

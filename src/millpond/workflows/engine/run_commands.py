@@ -29,15 +29,15 @@ from millpond.workflows.engine.advance import advance, end_unable, enter, skip
 from millpond.workflows.engine.commands import AttemptDue, AttemptTimedOut, NodeDue, RunUnable
 from millpond.workflows.engine.events import waits
 from millpond.workflows.engine.failures import NodeFailed
-from millpond.workflows.engine.halting import halt, timer_name
+from millpond.workflows.engine.halting import halt, task_of, timer_name
 from millpond.workflows.engine.keys import check_name, key_of, run_path
 from millpond.workflows.engine.limits import RUN_DEPTH_MAX
 from millpond.workflows.engine.outcome import TaskWithdrawn, TimersOfRunCancelled
-from millpond.workflows.engine.pipeline_starts import check_start
+from millpond.workflows.engine.pipeline_starts import check_start, parameters_in
 from millpond.workflows.engine.runs import TERMINAL, Run, existing, load
 from millpond.workflows.engine.start_inputs import input_defs
 from millpond.workflows.engine.thread_queue import queued_children, save, thread_of
-from millpond.workflows.engine.threads import start
+from millpond.workflows.engine.threads import new_node_run, start
 from millpond.workflows.engine.user_tasks.actions import queue_reminder
 from millpond.workflows.engine.work import Work, find_spec
 
@@ -152,10 +152,11 @@ def _drop_reasons(run: Run, thread: ThreadRun, kind: str) -> None:
 
 
 def rescue_thread(work: Work, request: RescueThreadRunRequest) -> WfRun:
-    """Let a thread that ended in ERROR try its node again, or go on behind it."""
+    """Let a thread that ended in ERROR try its node again, or go on behind it; of a pipeline also in EXCEPTION."""
     run = existing(work, run_path(request.wf_run_id), request.thread_run_number)
     thread = thread_of(run, request.thread_run_number)
-    if thread.status != LHStatus.ERROR:
+    step = _step_of_pipeline(run, thread)
+    if thread.status != LHStatus.ERROR and (thread.status != LHStatus.EXCEPTION or step is None):
         status = LHStatus.Name(thread.status)
         raise Conflict("the thread is not in ERROR", kind="failed_precondition", thread=thread.number, status=status,
                        hint="a run that was stopped is resumed; only threads in ERROR are rescued")  # fmt: skip
@@ -165,11 +166,33 @@ def rescue_thread(work: Work, request: RescueThreadRunRequest) -> WfRun:
     _revive(run, thread)
     if request.skip_current_node:
         skip(run, thread)
+    elif step is not None:
+        _try_again(run, thread, step)
     else:
         enter(run, thread, run.node_run(thread).node_name)
     _wait_again(run, thread)
     advance(run)
     return run.row
+
+
+def _step_of_pipeline(run: Run, thread: ThreadRun) -> TaskRun | None:
+    """The task run at which the first thread of a pipeline is."""
+    if thread.number or parameters_in(run.spec) is None:
+        return None
+    return task_of(run, run.node_run(thread))
+
+
+def _try_again(run: Run, thread: ThreadRun, task: TaskRun) -> None:
+    """Let a task run have as many attempts more as its node has: what checkpoints of earlier ones hold stays done."""
+    before = run.node_run(thread)
+    thread.current_node_position += 1
+    row = new_node_run(run, thread, before.node_name, LHStatus.RUNNING)
+    row.task.task_run_id.CopyFrom(task.id)
+    run.put(row)
+    task.source.task_node.node_run_id.CopyFrom(row.id)
+    task.total_attempts = len(task.attempts) + run.node(row).task.retries + 1
+    task.attempts.add(masked_value=task.attempts[-1].masked_value)
+    attempts.queue(run.work, task)
 
 
 def _wait_again(run: Run, thread: ThreadRun) -> None:

@@ -10,7 +10,7 @@ from littlehorse.model import ThreadVarDef, VariableType, VariableValue, WfRunVa
 from millpond.errors import Invalid
 from millpond.json_forms import FormError, parse_list
 from millpond.workflows.engine.failures import NodeFailed
-from millpond.workflows.engine.pipeline_starts import NAME_OF_SECRET, PARAMETERS, parameters_in
+from millpond.workflows.engine.pipeline_starts import NAME_OF_SECRET, PARAMETERS, PROGRAM, VALUES, parameters_in
 from millpond.workflows.engine.values.conversions import is_null, plain, type_name, type_of_def, value_of
 
 __all__ = ("declared_inputs", "inputs_of", "input_defs", "value_in")
@@ -53,7 +53,7 @@ def inputs_of(spec: WfSpec, texts: Mapping[str, str]) -> dict[str, VariableValue
     """
     definitions = spec.thread_specs[spec.entrypoint_thread_name].variable_defs
     types = {own.var_def.name: own.var_def.type_def.primitive_type for own in definitions}
-    if parameters_in(spec) is not None and not types.keys() & texts.keys():
+    if parameters_in(spec) is not None and not {PARAMETERS, PROGRAM, VALUES} & texts.keys():
         return {PARAMETERS: value_of(dict(texts))}
     return {name: value_in(text, types.get(name)) for name, text in texts.items()}
 
@@ -64,8 +64,9 @@ def value_in(text: str, kind: int | None) -> VariableValue:
     Raises: `Invalid` for one that is too large.
     """
     try:
-        return value_of(text if kind == VariableType.STR else parse_list(f"[{text}]")[0])
-    except (FormError, IndexError):
+        value = text if kind == VariableType.STR else parse_list(f"[{text}]")[0]
+        return value_of(float(value) if kind == VariableType.DOUBLE and type(value) is int else value)
+    except (FormError, IndexError, OverflowError):
         return value_of(text)
     except NodeFailed as failed:
         raise Invalid(failed.message, kind="workflow_inputs") from None

@@ -130,7 +130,7 @@ class SharedWorkflows(WorkflowService):
             node.clock, assigned=lambda: self._group.own, passed_on=self._pass_on, workers=self.workers,
             measures=self.measures, interval=CHECKPOINT_SECONDS,
             append=node.events.volumes.of("workflows") if settings.workflows.events else None,
-            dropped=self.stories_dropped.add, relay=self._relay_of if self._has_output else None,
+            dropped=self.stories_dropped.add, relay=self._relay_of,
         )  # fmt: skip
         self.processors = cast("dict[int, Processor]", self._ownership.owned)
 

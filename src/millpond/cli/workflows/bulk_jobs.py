@@ -1,0 +1,59 @@
+"""`millpond bulk-job`: how far deletions of many runs are."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from millpond.cli.options import Json
+from millpond.cli.terminal import console
+from millpond.cli.verbs import verb
+from millpond.cli.workflows.server import Here, Server, Tenant, connected, every_result, opened_runs, plain_message
+
+__all__ = ("delete", "list_jobs")
+
+_SERVER = "localhost:7434"
+_PAGE = 1_000
+
+
+@verb("bulk-job list", "millpond bulk-job list", "millpond bulk-job list --json")
+def list_jobs(
+    pond: Here = None, server: Server = _SERVER, tenant: Tenant = "default", json: Json = False
+) -> None:  # fmt: skip
+    """List the jobs that `run delete-many` began: the runs that they delete, and if they have ended."""
+    from littlehorse.model import BulkJobStatus, GetBulkJobRequest, LHStatus, SearchBulkJobRequest
+
+    with opened_runs(server, tenant, pond) as call:
+        names = every_result(call, "SearchBulkJob", SearchBulkJobRequest(limit=_PAGE))
+        rows = [call("GetBulkJob", GetBulkJobRequest(id=name)) for name in names]
+    if json:
+        console.print_json_list(plain_message(row) for row in rows)
+        return
+    console.print_table(["job", "workflow", "runs in", "status", "began"], [
+        [row.id.id, row.bulk_delete_wf_run.wf_spec_name, LHStatus.Name(row.bulk_delete_wf_run.wf_run_status),
+         BulkJobStatus.Name(row.status).removeprefix("BULK_JOB_"), row.created_at.ToJsonString().replace("T", " ")[:19]]
+        for row in rows
+    ])  # fmt: skip
+
+
+@verb("bulk-job delete", "millpond bulk-job delete 1f0a")
+def delete(
+    name: Annotated[str, typer.Argument(metavar="JOB", help="The id of the job.")],
+    server: Server = _SERVER,
+    tenant: Tenant = "default",
+    json: Json = False,
+) -> None:
+    """Forget a job that has ended."""
+    from littlehorse.model import BulkJobId, DeleteBulkJobRequest, GetBulkJobRequest
+
+    from millpond.workflows.named import found
+
+    job = BulkJobId(id=name)
+    with connected(server, tenant) as call:
+        found(call, "GetBulkJob", GetBulkJobRequest(id=job), "bulk-job", name)
+        call("DeleteBulkJob", DeleteBulkJobRequest(id=job))
+    if json:
+        console.print_json({"deleted": name})
+    else:
+        console.say(f"deleted {name}")

@@ -1,0 +1,195 @@
+"""`millpond workflow` and `task`: what runs follow, and what workers do; in versions, with queues."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from millpond.cli.options import Json
+from millpond.cli.terminal import console
+from millpond.cli.verbs import verb
+from millpond.cli.workflows.server import Here, Server, Tenant, connected, every_result, opened_runs, plain_message
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ("delete_task", "delete_workflow", "list_tasks", "list_workflows", "show_workflow", "versions_by_name")
+
+_SERVER = "localhost:7434"
+_PAGE = 1_000
+Workflow = Annotated[str, typer.Argument(metavar="WORKFLOW", help="The name of the workflow.")]
+Prefix = Annotated[
+    str, typer.Option("--prefix", metavar="TEXT", help="Only names that begin so.", show_default="all names")
+]
+
+
+@verb("workflow list", "millpond workflow list", "millpond workflow list --prefix etl- --json")
+def list_workflows(
+    prefix: Prefix = "", pond: Here = None, server: Server = _SERVER, tenant: Tenant = "default", json: Json = False
+) -> None:  # fmt: skip
+    """List the workflows, with their versions."""
+    with opened_runs(server, tenant, pond) as call:
+        versions = versions_by_name(call, prefix)
+    if json:
+        console.print_json_list({"workflow": name, "versions": own} for name, own in versions.items())
+        return
+    lines = [[name, own[-1], console.human_count(len(own), "version")] for name, own in versions.items()]
+    console.print_table(["workflow", "newest", "versions"], lines)
+
+
+def versions_by_name(call: Any, prefix: str = "") -> dict[str, list[str]]:
+    """The versions of each workflow, by its name."""
+    from littlehorse.model import SearchWfSpecRequest
+
+    versions: dict[str, list[str]] = {}
+    for spec in every_result(call, "SearchWfSpec", SearchWfSpecRequest(prefix=prefix or None, limit=_PAGE)):
+        versions.setdefault(spec.name, []).append(f"{spec.major_version}.{spec.revision}")
+    return versions
+
+
+@verb("workflow show", "millpond workflow show nightly", "millpond workflow show nightly --version 0.1 --json")
+def show_workflow(
+    name: Workflow,
+    version: Annotated[
+        str | None, typer.Option("--version", metavar="MAJOR.REVISION", help="This one.", show_default="the newest")
+    ] = None,
+    pond: Here = None,
+    server: Server = _SERVER,
+    tenant: Tenant = "default",
+    json: Json = False,
+) -> None:
+    """Show a workflow: its versions, the inputs of a run, and its threads with their nodes."""
+    from littlehorse.model import SearchWfSpecRequest
+
+    from millpond.workflows.named import spec_of
+
+    with opened_runs(server, tenant, pond) as call:
+        spec = spec_of(call, name) if version is None else _spec(call, name, version)
+        listed = every_result(call, "SearchWfSpec", SearchWfSpecRequest(name=spec.id.name, limit=_PAGE))
+        versions = [f"{own.major_version}.{own.revision}" for own in listed]
+    if json:
+        console.print_json({**plain_message(spec), "versions": versions})
+        return
+    console.say(f"{spec.id.name}  {spec.id.major_version}.{spec.id.revision}  of {', '.join(versions)}")
+    console.say("\n".join(_tree(spec)))
+
+
+def _tree(spec: Any) -> Iterator[str]:
+    from millpond.json_forms import to_json
+    from millpond.workflows.engine.start_inputs import declared_inputs
+
+    for own in declared_inputs(spec):
+        default = own["default"]
+        more = ", required" * own["required"] + ("" if default is None else f" = {to_json(default).decode()}")
+        yield f"├─ input {own['name']}: {own['type']}{more}"
+    first = spec.entrypoint_thread_name
+    for name in sorted(spec.thread_specs, key=lambda own: (own != first, own)):
+        yield f"├─ thread {name}"
+        nodes = spec.thread_specs[name].nodes
+        for node in sorted(nodes, key=_number):
+            after = ", ".join(dict.fromkeys(edge.sink_node_name for edge in nodes[node].outgoing_edges))
+            yield f"│    {node}" + f" → {after}" * bool(after)
+
+
+def _number(node: str) -> tuple[int, str]:
+    """The number that begins the name of a node, such as `1-greet-TASK`."""
+    digits = node.partition("-")[0]
+    return int(digits) if digits.isdecimal() and len(digits) < 10 else 0, node
+
+
+def _spec(call: Any, name: str, version: str) -> Any:
+    from littlehorse.model import WfSpecId
+
+    from millpond.errors import NotFound
+    from millpond.workflows.named import spec_of, version_of
+
+    major, revision = version_of(version)
+    newest = spec_of(call, name).id
+    with suppress(NotFound):
+        return call("GetWfSpec", WfSpecId(name=newest.name, major_version=major, revision=revision))
+    raise NotFound("the workflow has no such version", kind="workflow_version", workflow=name, version=version,
+                   hint=f"its newest is {newest.major_version}.{newest.revision}")  # fmt: skip
+
+
+@verb("workflow delete", "millpond workflow delete nightly --version 0.0")
+def delete_workflow(
+    name: Workflow,
+    version: Annotated[str, typer.Option("--version", metavar="MAJOR.REVISION", help="The version.")],
+    server: Server = _SERVER,
+    tenant: Tenant = "default",
+    json: Json = False,
+) -> None:
+    """Delete a version of a workflow: it starts no run any more, and its open runs go on with it."""
+    from littlehorse.model import DeleteWfSpecRequest
+
+    with connected(server, tenant) as call:
+        spec = _spec(call, name, version).id
+        call("DeleteWfSpec", DeleteWfSpecRequest(id=spec))
+    if json:
+        console.print_json({"deleted": spec.name, "version": version})
+    else:
+        console.say(f"deleted {spec.name} {version}")
+
+
+@verb("task list", "millpond task list", "millpond task list --prefix greet --json")
+def list_tasks(
+    prefix: Prefix = "", pond: Here = None, server: Server = _SERVER, tenant: Tenant = "default", json: Json = False
+) -> None:  # fmt: skip
+    """List the tasks that are defined: their inputs, what waits in their queues, and the workers that poll them."""
+    from littlehorse.model import SearchTaskDefRequest
+
+    with opened_runs(server, tenant, pond) as call:
+        names = every_result(call, "SearchTaskDef", SearchTaskDefRequest(prefix=prefix or None, limit=_PAGE))
+        # Workers are known to a server alone.
+        rows = [
+            (call("GetTaskDef", name), _queued(call, name), None if pond else _workers(call, name)) for name in names
+        ]
+    if json:
+        console.print_json_list(
+            {**plain_message(task), "queued": queued} | ({} if workers is None else {"workers": workers})
+            for task, queued, workers in rows
+        )
+        return
+    console.print_table(["task", "inputs", "queued", "workers"], [
+        [task.id.name, ", ".join(own.name for own in task.input_vars), queued,
+         None if workers is None else str(len(workers))]
+        for task, queued, workers in rows
+    ], spared=["workers"])  # fmt: skip
+
+
+def _queued(call: Any, name: Any) -> int:
+    from littlehorse.model import CountTaskRunRequest, TaskStatus
+
+    request = CountTaskRunRequest(task_def_name=name.name, status=TaskStatus.TASK_SCHEDULED)
+    return int(call("CountTaskRun", request).value)
+
+
+def _workers(call: Any, name: Any) -> list[str]:
+    from millpond.errors import NotFound
+
+    with suppress(NotFound):
+        return sorted(call("GetTaskWorkerGroup", name).task_workers)
+    return []
+
+
+@verb("task delete", "millpond task delete greet")
+def delete_task(
+    name: Annotated[str, typer.Argument(metavar="TASK", help="The name of the task.")],
+    server: Server = _SERVER,
+    tenant: Tenant = "default",
+    json: Json = False,
+) -> None:
+    """Delete the definition of a task: runs that reach it fail then."""
+    from littlehorse.model import DeleteTaskDefRequest, TaskDefId
+
+    from millpond.workflows.named import found
+
+    with connected(server, tenant) as call:
+        found(call, "GetTaskDef", TaskDefId(name=name), "task", name)
+        call("DeleteTaskDef", DeleteTaskDefRequest(id=TaskDefId(name=name)))
+    if json:
+        console.print_json({"deleted": name})
+    else:
+        console.say(f"deleted {name}")

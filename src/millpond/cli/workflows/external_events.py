@@ -1,0 +1,95 @@
+"""`millpond external-event`: what runs wait for is listed, and sent to a run, or to all that wait for a key."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from millpond.cli.options import Json
+from millpond.cli.terminal import console
+from millpond.cli.verbs import verb
+from millpond.cli.workflows.server import Here, Server, Tenant, connected, every_result, opened_runs, plain_message
+
+__all__ = ("list_events", "post")
+
+_SERVER = "localhost:7434"
+_PAGE = 1_000
+
+
+@verb("external-event list", "millpond external-event list --json")
+def list_events(
+    pond: Here = None, server: Server = _SERVER, tenant: Tenant = "default", json: Json = False
+) -> None:  # fmt: skip
+    """List the external events that are defined: the type of their content, and if keys find the runs that wait."""
+    from littlehorse.model import SearchExternalEventDefRequest
+
+    with opened_runs(server, tenant, pond) as call:
+        names = every_result(call, "SearchExternalEventDef", SearchExternalEventDefRequest(limit=_PAGE))
+        rows = [call("GetExternalEventDef", name) for name in names]
+    if json:
+        console.print_json_list(plain_message(row) for row in rows)
+        return
+    lines = [[row.id.name, _type(row), row.HasField("correlated_event_config")] for row in rows]
+    console.print_table(["event", "content", "by key"], lines)
+
+
+def _type(row: Any) -> str:
+    from millpond.workflows.engine.values.conversions import type_name
+
+    returned = row.type_information.return_type
+    return type_name(returned).lower() if returned.WhichOneof("defined_type") else ""
+
+
+@verb(
+    "external-event post",
+    "millpond external-event post approved --run n-1 --content true",
+    "millpond external-event post payment --key order-7",
+)
+def post(
+    name: Annotated[str, typer.Argument(metavar="EVENT", help="The name of the external event.")],
+    run: Annotated[
+        str | None, typer.Option("--run", metavar="RUN", help="The run that it is for.", show_default=False)
+    ] = None,
+    key: Annotated[
+        str | None, typer.Option("--key", metavar="KEY", help="All that wait for this key.", show_default=False)
+    ] = None,
+    content: Annotated[
+        str | None, typer.Option("--content", metavar="VALUE", help="JSON, or text as it stands.", show_default="none")
+    ] = None,
+    id: Annotated[
+        str | None, typer.Option("--id", metavar="ID", help="With --run: the same again sends nothing.",
+                                 show_default="made by the server")
+    ] = None,
+    server: Server = _SERVER,
+    tenant: Tenant = "default",
+    json: Json = False,
+) -> None:  # fmt: skip
+    """Send an external event to a run, or by a key to every node that waits for it. The run need not be there yet."""
+    from littlehorse.model import ExternalEventDefId, PutCorrelatedEventRequest, PutExternalEventRequest
+
+    from millpond.errors import Invalid
+    from millpond.workflows.engine import run_id
+    from millpond.workflows.engine.start_inputs import value_in
+    from millpond.workflows.named import found
+
+    if (run is None) == (key is None) or (run is None and id is not None):
+        raise Invalid("an external event is for a run or for a key", kind="external_event_for", event=name,
+                      hint="--run RUN, perhaps with --id ID; or --key KEY")  # fmt: skip
+    event = ExternalEventDefId(name=name)
+    with connected(server, tenant) as call:
+        defined = found(call, "GetExternalEventDef", event, "external-event", name)
+        kind = defined.type_information.return_type.primitive_type
+        value = None if content is None else value_in(content, kind if _type(defined) else None)
+        if run is None:
+            request: Any = PutCorrelatedEventRequest(key=key or "", external_event_def_id=event, content=value)
+        else:
+            name_of_run = run_id(run)
+            request = PutExternalEventRequest(
+                wf_run_id=name_of_run, external_event_def_id=event, guid=id, content=value
+            )
+        sent = call("PutCorrelatedEvent" if run is None else "PutExternalEvent", request)
+    if json:
+        console.print_json(plain_message(sent))
+    else:
+        console.say(f"sent {name} to {run if run is not None else f'all that wait for {key}'}")

@@ -1,0 +1,114 @@
+"""`millpond schedule`: schedules of workflows, with their next runs; switched off and on, and run by hand."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from millpond.cli.options import Json
+from millpond.cli.terminal import console
+from millpond.cli.verbs import verb
+from millpond.cli.workflows.definitions import versions_by_name
+from millpond.cli.workflows.server import Here, Server, Tenant, connected, opened_runs
+
+__all__ = ("delete", "list_schedules", "pause", "resume", "run")
+
+_SERVER = "localhost:7434"
+Name = Annotated[str, typer.Argument(metavar="SCHEDULE", help="The id of the schedule.")]
+
+
+@verb("schedule list", "millpond schedule list", "millpond schedule list --workflow nightly --json")
+def list_schedules(
+    workflow: Annotated[
+        str | None, typer.Option("--workflow", metavar="NAME", help="Only those of it.", show_default="all workflows")
+    ] = None,
+    pond: Here = None,
+    server: Server = _SERVER,
+    tenant: Tenant = "default",
+    json: Json = False,
+) -> None:
+    """List the schedules: when they begin runs, and the next of them."""
+    from littlehorse.model import SearchScheduledWfRunRequest
+
+    from millpond.clock import SystemClock
+    from millpond.pipelines.plan import cron_words
+    from millpond.workflows.engine.cron import parse_cron
+    from millpond.workflows.named import spec_of
+    from millpond.workflows.schedules import schedule_facts
+
+    with opened_runs(server, tenant, pond) as call:
+        names = versions_by_name(call) if workflow is None else [spec_of(call, workflow).id.name]
+        searches = [SearchScheduledWfRunRequest(wf_spec_name=name) for name in names]
+        listed = [call("SearchScheduledWfRun", search).results for search in searches]
+        rows = [call("GetScheduledWfRun", id) for ids in listed for id in ids]
+    facts = [{"workflow": row.wf_spec_id.name, **schedule_facts(row, SystemClock().now_ms())} for row in rows]
+    if json:
+        console.print_json_list(facts)
+        return
+    console.print_table(["schedule", "workflow", "begins", "next runs"], [
+        [own["id"], own["workflow"], cron_words(parse_cron(row.cron_expression)), ", ".join(own["next"])]
+        for own, row in zip(facts, rows, strict=True)
+    ])  # fmt: skip
+
+
+@verb("schedule pause", "millpond schedule pause nightly")
+def pause(name: Name, server: Server = _SERVER, tenant: Tenant = "default", json: Json = False) -> None:
+    """Switch a schedule off."""
+    _switch(name, server, tenant, paused=True, json=json)
+
+
+@verb("schedule resume", "millpond schedule resume nightly")
+def resume(name: Name, server: Server = _SERVER, tenant: Tenant = "default", json: Json = False) -> None:
+    """Switch a schedule on again, from its next instant."""
+    _switch(name, server, tenant, paused=False, json=json)
+
+
+def _switch(name: str, server: str, tenant: str, *, paused: bool, json: bool) -> None:
+    from millpond.workflows.schedules import switch
+
+    with connected(server, tenant) as call:
+        _stored(call, name)
+        switch(call, name, paused=paused)
+    _say("paused" if paused else "resumed", name, json=json)
+
+
+@verb("schedule run", "millpond schedule run nightly")
+def run(name: Name, server: Server = _SERVER, tenant: Tenant = "default", json: Json = False) -> None:
+    """Start a run as a schedule would, now, beside those that it begins."""
+    from millpond.errors import Conflict
+    from millpond.workflows.engine.values.masks import MASK
+    from millpond.workflows.schedules import run_now
+
+    with connected(server, tenant) as call:
+        row = _stored(call, name)
+        if any(MASK in str(value) for value in row.variables.values()):  # a run would begin with the mask
+            raise Conflict("inputs of the schedule are hidden", kind="failed_precondition", schedule=name,
+                           hint="run it on the console's page of its workflow")  # fmt: skip
+        begun = run_now(call, row)
+    _say("started", begun, json=json)
+
+
+@verb("schedule delete", "millpond schedule delete nightly")
+def delete(name: Name, server: Server = _SERVER, tenant: Tenant = "default", json: Json = False) -> None:
+    """Delete a schedule; its runs stay."""
+    from littlehorse.model import DeleteScheduledWfRunRequest
+
+    with connected(server, tenant) as call:
+        call("DeleteScheduledWfRun", DeleteScheduledWfRunRequest(id=_stored(call, name).id))
+    _say("deleted", name, json=json)
+
+
+def _stored(call: Any, name: str) -> Any:
+    from littlehorse.model import ScheduledWfRunId
+
+    from millpond.workflows.named import found
+
+    return found(call, "GetScheduledWfRun", ScheduledWfRunId(id=name), "schedule", name)
+
+
+def _say(done: str, name: str, *, json: bool) -> None:
+    if json:
+        console.print_json({done: name})
+    else:
+        console.say(f"{done} {name}")

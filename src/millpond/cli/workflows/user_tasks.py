@@ -1,0 +1,185 @@
+"""`millpond user-task`: what runs ask people for is listed, shown, assigned, answered and cancelled."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Annotated, Any
+
+import typer
+
+from millpond.cli.options import Json
+from millpond.cli.terminal import console
+from millpond.cli.verbs import verb
+from millpond.cli.workflows.runs import pairs_in
+from millpond.cli.workflows.server import Here, Server, Tenant, connected, every_result, opened_runs, plain_message
+
+__all__ = ("answer", "assign", "cancel", "list_tasks", "show")
+
+_SERVER = "localhost:7434"
+_OPEN = "UNASSIGNED", "ASSIGNED"
+Task = Annotated[str, typer.Argument(metavar="RUN/GUID", help="The user task, as `list` shows it.")]
+User = Annotated[str | None, typer.Option("--user", metavar="NAME", help="The user.", show_default=False)]
+Group = Annotated[str | None, typer.Option("--group", metavar="NAME", help="The group.", show_default=False)]
+
+
+@verb("user-task list", "millpond user-task list", "millpond user-task list --user anna --json")
+def list_tasks(
+    task: Annotated[
+        str | None, typer.Option("--task", metavar="NAME", help="Only of this definition.", show_default="all")
+    ] = None,
+    status: Annotated[
+        str | None, typer.Option("--status", metavar="STATUS", help="UNASSIGNED, ASSIGNED, DONE or CANCELLED.",
+                                 show_default="those that are open")
+    ] = None,
+    user: User = None,
+    group: Group = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="So many at most, the oldest first.")] = 20,
+    pond: Here = None,
+    server: Server = _SERVER,
+    tenant: Tenant = "default",
+    json: Json = False,
+) -> None:  # fmt: skip
+    """List user tasks: the questions that runs ask people."""
+    from littlehorse.model import SearchUserTaskRunRequest, UserTaskRunStatus
+
+    from millpond.errors import Invalid
+
+    statuses = _OPEN if status is None else (status.upper(),)
+    if not set(statuses) <= set(UserTaskRunStatus.keys()):
+        raise Invalid("no user task has this status", kind="run_status", status=status,
+                      hint=f"one of {', '.join(UserTaskRunStatus.keys())}")  # fmt: skip
+    searches = [
+        SearchUserTaskRunRequest(status=own, user_task_def_name=task, user_id=user, user_group=group, limit=limit)
+        for own in statuses
+    ]
+    with opened_runs(server, tenant, pond) as call:
+        names = [islice(every_result(call, "SearchUserTaskRun", search), limit) for search in searches]
+        rows = [call("GetUserTaskRun", name) for own in names for name in own]
+    rows = sorted(rows, key=lambda row: row.scheduled_time.ToMilliseconds())[:limit]
+    if json:
+        console.print_json_list(plain_message(row) for row in rows)
+        return
+    console.print_table(["user task", "asks", "status", "user", "group", "since"], [
+        [_path(row.id), row.user_task_def_id.name, UserTaskRunStatus.Name(row.status), row.user_id, row.user_group,
+         row.scheduled_time.ToJsonString().replace("T", " ")[:19]]
+        for row in rows
+    ], spared=["user", "group"])  # fmt: skip
+
+
+@verb("user-task show", "millpond user-task show n-1/1f0a", "millpond user-task show n-1/1f0a --json")
+def show(
+    name: Task, pond: Here = None, server: Server = _SERVER, tenant: Tenant = "default", json: Json = False
+) -> None:  # fmt: skip
+    """Show a user task: its state, whom it is for, and the fields of an answer."""
+    from littlehorse.model import UserTaskRunStatus, VariableType
+
+    from millpond.workflows.engine.values.conversions import plain
+
+    with opened_runs(server, tenant, pond) as call:
+        row = _row(call, name)
+        fields = [] if json else call("GetUserTaskDef", row.user_task_def_id).fields
+    if json:
+        console.print_json(plain_message(row))
+        return
+    console.print_facts({
+        "asks": row.user_task_def_id.name, "status": UserTaskRunStatus.Name(row.status), "user": row.user_id or None,
+        "group": row.user_group or None, "notes": row.notes or None,
+        **{f"field {own.name}": VariableType.Name(own.type).lower() + ", required" * own.required for own in fields},
+        **{f"answer {key}": plain(value) for key, value in sorted(row.results.items())},
+    })  # fmt: skip
+
+
+@verb("user-task assign", "millpond user-task assign n-1/1f0a --user anna")
+def assign(
+    name: Task,
+    user: User = None,
+    group: Group = None,
+    override: Annotated[bool, typer.Option("--override", help="Also when it has a user.")] = False,
+    server: Server = _SERVER,
+    tenant: Tenant = "default",
+    json: Json = False,
+) -> None:
+    """Give a user task to a user, a group or both."""
+    from littlehorse.model import AssignUserTaskRunRequest
+
+    from millpond.errors import Conflict
+
+    def request_of(_call: Any, row: Any) -> Any:
+        if row.user_id and not override:
+            raise Conflict("the user task has a user", kind="failed_precondition", user_task=name, user=row.user_id,
+                           hint="--override takes it from them")  # fmt: skip
+        return AssignUserTaskRunRequest(
+            user_task_run_id=row.id, user_id=user, user_group=group, override_claim=override
+        )
+
+    _change(name, server, tenant, "assigned", json, request_of)
+
+
+@verb("user-task answer", "millpond user-task answer n-1/1f0a --field approved=true --user anna")
+def answer(
+    name: Task,
+    field: Annotated[
+        list[str] | None,
+        typer.Option("--field", metavar="NAME=VALUE", help="A field: JSON, or text as it stands. Again for more."),
+    ] = None,
+    user: User = None,
+    server: Server = _SERVER,
+    tenant: Tenant = "default",
+    json: Json = False,
+) -> None:
+    """Complete a user task with an answer: its run goes on."""
+    from littlehorse.model import CompleteUserTaskRunRequest
+
+    from millpond.workflows.named import answer_in
+
+    texts = pairs_in(field or [])
+    _change(name, server, tenant, "answered", json, lambda call, row: CompleteUserTaskRunRequest(
+        user_task_run_id=row.id, user_id=user or row.user_id, results=answer_in(call, row, texts)))  # fmt: skip
+
+
+@verb("user-task cancel", "millpond user-task cancel n-1/1f0a")
+def cancel(name: Task, server: Server = _SERVER, tenant: Tenant = "default", json: Json = False) -> None:
+    """Cancel a user task: the step of its run fails."""
+    from littlehorse.model import CancelUserTaskRunRequest
+
+    _change(name, server, tenant, "cancelled", json, lambda _call, row: CancelUserTaskRunRequest(
+        user_task_run_id=row.id))  # fmt: skip
+
+
+def _change(name: str, server: str, tenant: str, done: str, json: bool, request_of: Any) -> None:
+    """Change a user task that is open.
+
+    Raises: `NotFound`; `Conflict` for one that has ended.
+    """
+    from littlehorse.model import UserTaskRunStatus
+
+    from millpond.errors import Conflict
+
+    methods = {"assigned": "AssignUserTaskRun", "answered": "CompleteUserTaskRun", "cancelled": "CancelUserTaskRun"}
+    with connected(server, tenant) as call:
+        row = _row(call, name)
+        status = UserTaskRunStatus.Name(row.status)
+        if status not in _OPEN:
+            raise Conflict("the user task has ended", kind="failed_precondition", user_task=name, status=status)
+        call(methods[done], request_of(call, row))
+    if json:
+        console.print_json({done: name})
+    else:
+        console.say(f"{done} {name}")
+
+
+def _row(call: Any, name: str) -> Any:
+    from littlehorse.model import UserTaskRunId
+
+    from millpond.workflows.engine import run_id
+    from millpond.workflows.named import found
+
+    run, _, guid = name.partition("/")
+    task = UserTaskRunId(wf_run_id=run_id(run), user_task_guid=guid)
+    return found(call, "GetUserTaskRun", task, "user-task", name)
+
+
+def _path(name: Any) -> str:
+    from millpond.workflows.engine import run_path
+
+    return f"{run_path(name.wf_run_id)}/{name.user_task_guid}"
