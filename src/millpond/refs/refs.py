@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 __all__ = ("Refs",)
 
 TRIES_MAX = 100
+Need = Callable[..., None]
+"""Insists on a right on maps: its arguments are the right and their names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +75,16 @@ class Refs:
     Methods raise `NotFound` for a ref that is not there, `Invalid` for text that is no ref.
     """
 
-    def __init__(self, pond: OpenPond) -> None:
-        self.states, self.pond = RefStates(pond), pond
+    def __init__(self, pond: OpenPond, need: Need = lambda _right, *_maps: None) -> None:
+        """`need` refuses whoever lacks a right on maps: to write those that a merge into `main` changes, to read those
+        of which a merge elsewhere may name keys.
+        """
+        self.states, self.pond, self._need = RefStates(pond), pond, need
         self.folder, self.clock = pond.folder, pond.clock
+
+    def guarded(self, need: Need) -> Refs:
+        """The same for somebody who may not change every map."""
+        return Refs(self.pond, need)
 
     def log(self, ref: str = MAIN, *, first_parent: bool = False) -> Iterator[Commit]:
         """The commits from a ref back, the newest first."""
@@ -211,14 +220,15 @@ class Refs:
 
     def diff(
         self, left: str, right: str | None = None, *, map: str | None = None, three_dots: bool = False,
-        limit: int | None = None, only_of: Callable[[str], bool] = lambda name: True,
+        limit: int | None = None, only_of: Callable[[str], bool] = lambda name: True, bytes_max: int | None = None,
     ) -> pa.Table:  # fmt: skip
         """The addresses that differ between two refs, see `diffs.py`; with a `map` of it alone, in its own types.
 
         `three_dots`: what `right` changed since both parted. Without `right`: what is staged on the branch `left`.
         `limit`: at most so many. `only_of`: says of the name of a map if its addresses count.
 
-        Raises: `Invalid`, kind `maps_differ`; `NotFound` for a map that is at neither.
+        Raises: `Invalid`, kind `maps_differ`, and `answer_too_large` for more than `bytes_max`; `NotFound` for a map
+        that is at neither.
         """
         states = self.states
         if right is None:
@@ -236,18 +246,20 @@ class Refs:
             only = entry.definition
         names = {name for name in {*old, *new} if (map is None or name == map) and only_of(name)}
         old, new = ({name: state for name, state in side.items() if name in names} for side in (old, new))
-        return difference_table(map_differences(old, new, states.layers_for), only, limit)
+        return difference_table(map_differences(old, new, states.layers_for), only, limit, bytes_max)
 
-    def history(self, map: str, ref: str = MAIN, *, limit: int | None = None) -> pa.Table:
+    def history(
+        self, map: str, ref: str = MAIN, *, limit: int | None = None, only_of: Callable[[str], bool] = lambda name: True
+    ) -> pa.Table:  # fmt: skip
         """The commits that changed a map, back from a ref along first parents, the newest first.
 
         Columns: `time`, `commit`, `message`, `version` of the map, `rows` that were loaded or changed, those `removed`
-        (null: not known, or none), `source`. A map that was renamed is followed to its old name.
+        (null: not known, or none), `source`. A map that was renamed is followed to its old name, if `only_of` takes it.
         """
-        rows = list(islice(self._changes_of(map, ref), limit))
+        rows = list(islice(self._changes_of(map, ref, only_of), limit))
         return pa.Table.from_pylist([dict(zip(_HISTORY.names, row, strict=True)) for row in rows], _HISTORY)
 
-    def _changes_of(self, map: str, ref: str) -> Iterator[tuple[object, ...]]:
+    def _changes_of(self, map: str, ref: str, only_of: Callable[[str], bool]) -> Iterator[tuple[object, ...]]:
         later: Commit | None = None
         shown: MapEntry | None = None
         for commit in self.log(ref, first_parent=True):
@@ -255,7 +267,7 @@ class Refs:
             if later is not None and shown is not None and not shown.same_state(entry):
                 yield _row_of(later, shown)
                 renamed = later.metadata.get(RENAMED)
-                if entry is None and renamed is not None:
+                if entry is None and renamed is not None and only_of(renamed):
                     map, entry = renamed, self.states.map(commit.id, renamed)
             later, shown = commit, entry
 
@@ -270,6 +282,7 @@ class Refs:
                 head = site.graph.commit(tx, f"{branch}@")
             base, theirs, more = merge.sides_at(head)
             sides = merge.sides([maps_of(site, commit.id) for commit in (base, head, theirs)])
+            self._check_rights(branch, sides)
             try:
                 with self._writing(sides):
                     merged = merge_maps(
@@ -282,6 +295,13 @@ class Refs:
                 if error.kind != "head_moved":
                     raise
         raise Conflict("the branch changes too often", kind="branch_moved", branch=branch, hint="try again")
+
+    def _check_rights(self, branch: str, sides: Sides) -> None:
+        changed = [name for name in {*sides.base, *sides.theirs} if sides.base.get(name) != sides.theirs.get(name)]
+        if branch != MAIN:
+            changed = [name for name in changed if sides.base.get(name) != sides.ours.get(name)]
+        if changed:
+            self._need("write" if branch == MAIN else "read", *sorted(changed))
 
     def _heads(self, branch: str) -> dict[str, Head]:
         """The heads of the maps on `main`, all recorded; none for another branch."""

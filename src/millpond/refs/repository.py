@@ -22,7 +22,7 @@ from millpond.versions.repository import Repository
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from millpond.refs.refs import Refs
+    from millpond.refs.refs import Need, Refs
     from millpond.versions.diffs import Change
     from millpond.versions.graph.commits import Commit
     from millpond.versions.paging import Page
@@ -37,6 +37,10 @@ class MapsRepository(Repository):
     def __init__(self, site: Site, record: RepositoryRecord, refs: Callable[[], Refs]) -> None:
         super().__init__(replace(site, composed=MAPS), record)
         self._refs = refs
+
+    def guarded(self, need: Need) -> MapsRepository:
+        """The same for somebody who may not change every map, see `Refs`."""
+        return MapsRepository(self.site, self.record, lambda: self._refs().guarded(need))
 
     def branch(self, name: str) -> Branch:
         """A branch to read and to change."""

@@ -385,6 +385,7 @@ def _cleanup(node: JobContext, _stopping: threading.Event) -> Outcome:
     with faults.of("copies"):
         numbers["copies"] = node.copies.expire()
     with faults.of("files"):
+        node.at_refs.release()
         numbers["closed"] = node.pond.open_maps.close_idle(node.limits.files_idle_ms / 1000)
     give_memory_back()
     summaries = [
