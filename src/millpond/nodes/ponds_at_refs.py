@@ -36,7 +36,7 @@ class PondsAtRefs:
 
     def __init__(self, pond: Pond, replicates: Callable[[], bool]) -> None:
         self._pond, self._replicates = pond, replicates
-        self._kept: OrderedDict[tuple[bool, str], RefPond] = OrderedDict()
+        self._open: OrderedDict[tuple[bool, str], RefPond] = OrderedDict()
         self._lock = threading.Lock()
 
     @property
@@ -60,9 +60,9 @@ class PondsAtRefs:
         from millpond.refs.pond import BranchPond
         from millpond.versions.graph.names import check_branch
 
-        kept = self._keep(True, self.refs.branch(check_branch(name)))
-        assert isinstance(kept, BranchPond)
-        return kept
+        opened = self._keep(True, self.refs.branch(check_branch(name)))
+        assert isinstance(opened, BranchPond)
+        return opened
 
     def at(self, ref: str) -> RefPond:
         """The pond at a ref.
@@ -73,13 +73,13 @@ class PondsAtRefs:
 
     def _keep(self, branch: bool, pond: RefPond) -> RefPond:
         with self._lock:
-            kept = self._kept.setdefault((branch, pond.ref), pond)
-            self._kept.move_to_end((branch, pond.ref))
-            if len(self._kept) > PONDS_MAX:
-                self._kept.popitem(last=False)
-        return kept
+            opened = self._open.setdefault((branch, pond.ref), pond)
+            self._open.move_to_end((branch, pond.ref))
+            if len(self._open) > PONDS_MAX:
+                self._open.popitem(last=False)
+        return opened
 
     def release(self) -> None:
         """Let go of all that is open; who reads it reads to the end."""
         with self._lock:
-            self._kept.clear()
+            self._open.clear()

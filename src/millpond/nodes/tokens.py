@@ -347,8 +347,7 @@ def _token_of(name: str, token: str, rights: Mapping[str, Sequence[str]], kinds:
         if kind not in (*kinds, _EVERYTHING) or not names or ("/" in names and kind in ("map", "tenant")):
             raise Invalid(
                 "a pattern opens nothing", kind="token_pattern", token=name, pattern=pattern,
-                hint="write map:weather*, stream:etl/night-*, tenant:default or repo:flights/fix-*; a pair, which "
-                "millpond token add --versions draws, opens repositories only",
+                hint="write map:weather*, stream:etl/night-*, tenant:default, repo:flights/fix-*; in a pair only repo:",
             )  # fmt: skip
     return TokenSetting(name=name, sha256=hash_token(token), rights=granted)
 

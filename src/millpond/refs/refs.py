@@ -26,7 +26,7 @@ from millpond.refs.map_entries import MapEntry, maps_of, states_in
 from millpond.refs.merges import MergedMap, Sides, merge_maps
 from millpond.refs.named import release
 from millpond.refs.purges import let_go
-from millpond.refs.repository import reset_main
+from millpond.refs.repository import MapsRepository, reset_main
 from millpond.refs.states import RefStates
 from millpond.refs.unrecorded import RENAMED, rows_in, rows_of
 from millpond.versions.commits import Message, no_changes
@@ -41,8 +41,9 @@ if TYPE_CHECKING:
     from millpond.maps.snapshots.manifest import SnapshotManifest
     from millpond.refs.states import OpenPond
     from millpond.versions.graph.commits import Commit
+    from millpond.versions.repository import Repository
 
-__all__ = ("Refs",)
+__all__ = ("Need", "Refs", "guarded")
 
 TRIES_MAX = 100
 Need = Callable[..., None]
@@ -81,10 +82,6 @@ class Refs:
         """
         self.states, self.pond, self._need = RefStates(pond), pond, need
         self.folder, self.clock = pond.folder, pond.clock
-
-    def guarded(self, need: Need) -> Refs:
-        """The same for somebody who may not change every map."""
-        return Refs(self.pond, need)
 
     def log(self, ref: str = MAIN, *, first_parent: bool = False) -> Iterator[Commit]:
         """The commits from a ref back, the newest first."""
@@ -394,3 +391,11 @@ def _row_of(commit: Commit, entry: MapEntry) -> tuple[object, ...]:
         moment_of(commit), commit.id, commit.message, entry.version, rows_of(commit, entry.name),
         None if removed is None else int(removed), commit.metadata.get("source"),
     )  # fmt: skip
+
+
+def guarded(opened: Repository, need: Need) -> Repository:
+    """The repository for somebody who may not change every map, see `Refs`; another one as it is."""
+    if not isinstance(opened, MapsRepository):
+        return opened
+    pond = opened.refs().pond
+    return MapsRepository(opened.site, opened.record, lambda: Refs(pond, need))

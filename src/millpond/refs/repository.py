@@ -22,7 +22,7 @@ from millpond.versions.repository import Repository
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from millpond.refs.refs import Need, Refs
+    from millpond.refs.refs import Refs
     from millpond.versions.diffs import Change
     from millpond.versions.graph.commits import Commit
     from millpond.versions.paging import Page
@@ -32,19 +32,15 @@ __all__ = ("MapsBranch", "MapsRepository", "MapsStaging", "reset_main")
 
 
 class MapsRepository(Repository):
-    """The repository that maps are in."""
+    """The repository that maps are in; `refs` gives what knows them."""
 
     def __init__(self, site: Site, record: RepositoryRecord, refs: Callable[[], Refs]) -> None:
         super().__init__(replace(site, composed=MAPS), record)
-        self._refs = refs
-
-    def guarded(self, need: Need) -> MapsRepository:
-        """The same for somebody who may not change every map, see `Refs`."""
-        return MapsRepository(self.site, self.record, lambda: self._refs().guarded(need))
+        self.refs = refs
 
     def branch(self, name: str) -> Branch:
         """A branch to read and to change."""
-        return MapsBranch(self.site, name, self._refs)
+        return MapsBranch(self.site, name, self.refs)
 
     def ref(self, expression: str) -> Reference:
         """A state to read; of `main` as it is now."""
@@ -88,7 +84,7 @@ class MapsRepository(Repository):
 
     def _record(self, *expressions: str) -> None:
         if any(expression.startswith(MAIN) for expression in expressions):
-            self._refs().states.record()
+            self.refs().states.record()
 
 
 class MapsBranch(Branch):

@@ -45,6 +45,6 @@ def opened_repository(node: Node, caller: Caller, name: str, *, wait: bool = Tru
         opened = repositories.get(name)
     if name != POND or caller.of_pair:
         return opened
-    from millpond.refs.repository import MapsRepository
+    from millpond.refs.refs import guarded
 
-    return opened.guarded(caller.need) if isinstance(opened, MapsRepository) else opened
+    return guarded(opened, caller.need)

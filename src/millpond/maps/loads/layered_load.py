@@ -75,7 +75,7 @@ def _part_rows(definition: MapDefinition, part: Received) -> Iterator[pa.RecordB
         yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _each_once(definition: MapDefinition, parts: Iterable[tuple[str, T]]) -> dict[str, T]:
+def _once(definition: MapDefinition, parts: Iterable[tuple[str, T]]) -> dict[str, T]:
     """Parts by their ids, in the order in which they count: one that comes twice in the place that counts."""
     once: dict[str, T] = {}
     for id_, part in parts:
@@ -93,7 +93,7 @@ def layer_of_parts(layers: Layers, parts: Sequence[PartFile]) -> WrittenLayer | 
     """
     definition = layers.definition
     if definition.aggregation is None:
-        parts = list(_each_once(definition, ((part.manifest.id, part) for part in parts)).values())
+        parts = list(_once(definition, ((part.manifest.id, part) for part in parts)).values())
     rows = (_part_rows(definition, Received(Path(part.folder), part.manifest)) for part in parts)
     layer = layer_of_rows(layers, chain.from_iterable(rows))
     if layer is None:
@@ -245,7 +245,7 @@ class LayeredLoad:
             current = series_of(name).known(tx, contents)
         if definition.aggregation is not None:
             return ((), []) if current else (contents, self._parts[name])
-        fresh = _each_once(definition, ((part[0].id, part) for part in self._parts[name] if part[0].id not in current))
+        fresh = _once(definition, ((part[0].id, part) for part in self._parts[name] if part[0].id not in current))
         return tuple(fresh), list(fresh.values())
 
     def put_on(self, heads: _Heads) -> list[_Placed]:

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from millpond.nodes.backups.newest import NewestBackup
     from millpond.nodes.bucket_watch import BucketWatch
     from millpond.nodes.limits import NodeLimits
+    from millpond.nodes.ponds_at_refs import PondsAtRefs
     from millpond.nodes.replication.compare import Comparing
     from millpond.nodes.replication.follower import Follower
     from millpond.pond import Pond
@@ -107,6 +108,8 @@ class JobContext(Protocol):
     def receiver(self) -> Expires: ...
     @property
     def copies(self) -> Expires: ...
+    @property
+    def at_refs(self) -> PondsAtRefs: ...
     @property
     def client_jobs(self) -> ClientJobs: ...
     @property

@@ -37,7 +37,8 @@ def enter_parts(pond: BranchPond, parts: Sequence[PartFile], load: BranchLoad, l
 
     Raises: `Corrupt` for a damaged part; `Conflict`, kind `map_incarnation`; as `BranchLoad.enter`.
     """
-    began, of_map = loading.clock.monotonic(), dict[str, list[PartFile]]()
+    began = loading.clock.monotonic()
+    of_map: dict[str, list[PartFile]] = {}
     for part in parts:
         of_map.setdefault(part.manifest.map, []).append(part)
     with ExitStack() as held:

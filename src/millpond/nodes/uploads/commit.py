@@ -49,8 +49,8 @@ class LoadCommit:
         self, load: str, parts: Sequence[str], *, source: str, rejected: int, stream: tuple[str, int] | None,
         may: Callable[[str], bool], void: bool = False, on: OnBranch | None = None,
     ) -> LoadResult:  # fmt: skip
-        """Enter a load, `on` a branch if it is for one, or take its id when it is `void`; `may` is true for the maps that the caller may write to. The
-        result of an earlier entry is returned again.
+        """Enter a load, `on` a branch if that is given, or take its id when it is `void`; `may` is true for the maps
+        that the caller may write to. The result of an earlier entry is returned again.
 
         Raises:
             NotFound: kind `part_not_uploaded`, a part is neither here nor known, or is for a map of others.
@@ -109,14 +109,14 @@ class LoadCommit:
         rejected: int, may: Callable[[str], bool],
     ) -> LoadResult:  # fmt: skip
         self._check_owned(load, may)
-        entering = BranchLoad(
+        branch_load = BranchLoad(
             states=on.pond.refs.states, branch=on.pond.ref, source=source, rejected=rejected, again=on.again,
             commit=on.commit, load_id=load if on.commit else None, drawn=on.drawn,
         )  # fmt: skip
-        if (earlier := entering.earlier()) is not None:
+        if (earlier := branch_load.earlier()) is not None:
             return earlier
         here, _, _ = self._find(parts, brought, may, on.pond.ref)
-        result = replace(enter_parts(on.pond, here, entering, self._pond.loading), load=load)
+        result = replace(enter_parts(on.pond, here, branch_load, self._pond.loading), load=load)
         if on.commit:  # what is staged has no id by which its sender would be answered again
             self._receiver.forget(part for part in parts if part not in brought)
             for part in here:
@@ -153,7 +153,10 @@ class LoadCommit:
         return scoped_query(query, maps), epoch
 
     def _find(
-        self, parts: Sequence[str], brought: Mapping[str, PartFile], may: Callable[[str], bool],
+        self,
+        parts: Sequence[str],
+        brought: Mapping[str, PartFile],
+        may: Callable[[str], bool],
         branch: str | None = None,
     ) -> tuple[list[PartFile], int, set[str]]:
         """Those that are here, or brought, in their order, how many are known, and the maps of all."""

@@ -73,7 +73,8 @@ def routes(node: Node) -> Routes:
     def create_tag(request: Request, form: Form) -> str:
         name = form.get("name", "")
         note_change(request, tag=name)
-        opened_repository(node, caller_in(request), request.path_params["repository"]).create_tag(name, form.get("ref", ""))
+        repository = opened_repository(node, caller_in(request), request.path_params["repository"])
+        repository.create_tag(name, form.get("ref", ""))
         return _page(request, name)
 
     @action(router, "merge")

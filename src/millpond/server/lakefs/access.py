@@ -125,7 +125,7 @@ def _bearer(node: Node, token: str) -> Caller:
     if not (caller.may("admin") or caller.names("repo")):
         raise Denied(
             "this token opens no repositories", kind="token_unknown", token=caller.name,
-            hint="use a pair: millpond token add --versions prints one; or a token with repo:NAME, or admin on everything",
+            hint="use a pair: millpond token add --versions prints one; or name repo:… in the token",
         )  # fmt: skip
     return caller
 

@@ -51,7 +51,8 @@ class Call:
         """
         # No `cached_property`: in Python 3.11 it has one lock for all calls, and they would look up one by one.
         if self._repository is None:
-            self._repository = opened_repository(self.node, self.caller, self.names["repository"], wait=not self.at_once)
+            name = self.names["repository"]
+            self._repository = opened_repository(self.node, self.caller, name, wait=not self.at_once)
         return self._repository
 
     async def entry(self, path: str) -> tuple[Site, Entry]:

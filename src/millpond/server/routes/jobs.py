@@ -31,7 +31,7 @@ from millpond.nodes.jobs.scheduler import JobStatus
 from millpond.nodes.tokens import Caller
 from millpond.server.dispatch import Routes
 from millpond.server.long_polls import polls_of
-from millpond.server.map_refs import Branch, map_of
+from millpond.server.map_refs import Branch, Ref, map_of
 from millpond.server.routes.table import JSON_BYTES_MAX, MONITOR, On, order, read
 from millpond.server.thread_limits import in_thread
 from millpond.server.wire import RequestBody, relative
@@ -214,9 +214,9 @@ def _add_maintenance(router: Routes, node: Node) -> None:
         answer=MaintenanceResponse, tag="maps",
     )  # fmt: skip
     async def maintenance(
-        request: Request, name: str, order: MaintenanceRequest, branch: Branch = None
+        request: Request, name: str, order: MaintenanceRequest, branch: Branch = None, ref: Ref = None
     ) -> dict[str, Any]:
-        return await in_thread(request, lambda: tend(node, map_of(request, name, branch), order))
+        return await in_thread(request, lambda: tend(node, map_of(request, name, branch, ref), order))
 
 
 def _add_deletes(router: Routes, node: Node) -> None:
@@ -231,10 +231,10 @@ def _add_deletes(router: Routes, node: Node) -> None:
         answer=DeleteReport, tag="maps",
     )  # fmt: skip
     async def delete_rows(
-        request: Request, name: str, order: DeleteRequest, branch: Branch = None
+        request: Request, name: str, order: DeleteRequest, branch: Branch = None, ref: Ref = None
     ) -> dict[str, Any]:
         """One entry of the log, which other nodes carry out as well; `now` is for this node."""
-        return await in_thread(request, lambda: delete(map_of(request, name, branch), order))
+        return await in_thread(request, lambda: delete(map_of(request, name, branch, ref), order))
 
 
 def _add_parts(router: Routes, node: Node) -> None:

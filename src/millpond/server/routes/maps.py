@@ -154,9 +154,7 @@ def routes(node: Node) -> Routes:
         return _as_json(map_of(request, name, branch, ref))
 
     @router.post("", order(On.BODY_MAPS), summary="Make a map", answer=MapChanged)
-    def create_map(
-        request: Request, made: NewMap, branch: Branch = None, commit: Commits = True
-    ) -> dict[str, Any]:
+    def create_map(request: Request, made: NewMap, branch: Branch = None, commit: Commits = True) -> dict[str, Any]:
         opened = create(node, request, made) if branch is None else _create_on(node, request, made, branch, commit)
         return _as_json(opened) | {"position": node.pond.log.position()[0]}
 

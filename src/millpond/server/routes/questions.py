@@ -91,34 +91,39 @@ class Scan(RequestBody):
 def routes(node: Node) -> Routes:
     """The routes of questions."""
     router = Routes(prefix="/v1/maps/{name}", tag="questions")
-    answers = node.lookups
+    _add_one_key(router, node)
+    _add_many(router, node.lookups)
+    return router
 
+
+def _add_one_key(router: Routes, node: Node) -> None:
+    answers = node.lookups
     cached = FastGet(node.pond, node.clock)
 
     def at_once(request: Request) -> Response | None:
         """The answer that is cached."""
         incarnation = incarnation_of(request.scope["headers"])
-        asked = _question(request.scope["query_string"])
-        if asked.known_at is not None or asked.branch is not None or asked.ref is not None:
+        question = _question(request.scope["query_string"])
+        if question.known_at is not None or question.branch is not None or question.ref is not None:
             return None
-        answer = cached.get(request.path_params["name"], asked.key, asked.at, incarnation=incarnation)
+        answer = cached.get(request.path_params["name"], question.key, question.at, incarnation=incarnation)
         return None if answer is None else _json(answer)
 
     @router.get("/get", _GET, parameters=_QUERY, summary="The value of a key", at_once=at_once)
     def get(request: Request, name: str) -> Response:
         """The value of a key, with its type; `found` tells a null value from none."""
-        asked = _question(request.scope["query_string"])
-        opened = map_of(request, name, asked.branch, asked.ref)
-        return _json(answers.get(opened, asked.key, asked.at, asked.known_at))
+        question = _question(request.scope["query_string"])
+        opened = map_of(request, name, question.branch, question.ref)
+        return _json(answers.get(opened, question.key, question.at, question.known_at))
 
     @router.post("/get", _POST, summary="The value of a key that is too long for a URL")
-    def get_long(
-        request: Request, name: str, question: LongKey, branch: Branch = None, ref: Ref = None
-    ) -> Response:
+    def get_long(request: Request, name: str, question: LongKey, branch: Branch = None, ref: Ref = None) -> Response:
         """As GET."""
         key = _key_of(question.key, question.key_hex)
         return _json(answers.get(map_of(request, name, branch, ref), key, question.at, question.known_at))
 
+
+def _add_many(router: Routes, answers: LookupService) -> None:
     @router.post("/lookup", _LOOKUP, summary="Values of many keys", body=_BODY, responses=_ARROW)
     async def lookup(
         request: Request, name: str,
@@ -143,25 +148,21 @@ def routes(node: Node) -> Routes:
 
         def look() -> memoryview:
             opened = map_of(request, name, branch, ref)
-            found = answers.lookup(opened, table, at, bytes_max // 2, known_at=known_at, resolution=resolution)
-            return stream_of(pa.record_batch([found], names=["value"]))
+            values = answers.lookup(opened, table, at, bytes_max // 2, known_at=known_at, resolution=resolution)
+            return stream_of(pa.record_batch([values], names=["value"]))
 
         answer = await in_large_thread(request, look)
         room.need(room.held + 2 * len(answer))  # the values, and their stream
         return Response(answer, media_type=ARROW_STREAM)
 
     @router.post("/scan", _SCAN, summary="Rows that a condition takes", responses=_ARROW)
-    async def scan(
-        request: Request, name: str, question: Scan, branch: Branch = None, ref: Ref = None
-    ) -> Response:
+    async def scan(request: Request, name: str, question: Scan, branch: Branch = None, ref: Ref = None) -> Response:
         """Rows that a condition takes, as they are read."""
         # What is wrong with the question shows before the first batch, while it can still be said.
         rows, first = await in_large_thread(
             request, lambda: _begun(answers, map_of(request, name, branch, ref), question)
         )  # fmt: skip
         return _Rows(_rows(request, first, rows), media_type=ARROW_STREAM)
-
-    return router
 
 
 class _Question(NamedTuple):

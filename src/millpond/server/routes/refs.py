@@ -12,6 +12,7 @@ Invariant: nothing is told of maps that the caller may not read, and none is cha
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,6 +24,7 @@ from millpond.arrays.arrow_streams import stream_pieces
 from millpond.client.lookup import ARROW_STREAM
 from millpond.refs.face import POND
 from millpond.refs.main import MAIN
+from millpond.refs.refs import Refs
 from millpond.server.access import caller_in, note_change
 from millpond.server.dispatch import Routes
 from millpond.server.lakefs.access import need as need_repository
@@ -34,16 +36,16 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from millpond.nodes.node import Node
-    from millpond.refs.refs import Refs
 
 __all__ = ("DIFF_BYTES_MAX", "Restore", "routes")
 
 DIFF_BYTES_MAX = 64 << 20
 """The largest table of differences that is one answer."""
 _DIFF = read(On.QUERY_MAP, memory_bytes=2 * DIFF_BYTES_MAX, when_ready=True)
+_HISTORY = read(On.QUERY_MAP, when_ready=True)
 _RESTORE = RouteNeeds("write", On.BODY_MAPS, Work.ADMINISTRATION, ORDER_BYTES_MAX, when_ready=True, audited=True)
 _ARROW: dict[int | str, Any] = {200: {"content": {ARROW_STREAM: {}}}}
-Limit = Annotated[int | None, Meta(ge=1, description="at most so many rows")]
+Limit = Annotated[Annotated[int, Meta(ge=1)] | None, Meta(description="at most so many rows")]
 
 
 class Restore(RequestBody):
@@ -51,7 +53,7 @@ class Restore(RequestBody):
 
     ref: str
     branch: str = MAIN
-    maps: list[str] = []
+    maps: Sequence[str] = ()
     message: str = ""
 
 
@@ -66,7 +68,7 @@ def routes(node: Node) -> Routes:
         """
         caller = caller_in(request)
         need_repository(caller, "read" if branch is None else "write", POND, branch)
-        return node.at_refs.refs.refs.guarded(caller.need)
+        return Refs(node.at_refs.refs, caller.need)
 
     @router.get("/commit", read(On.ANY_MAP, when_ready=True), summary="The commit of a ref", answer=Commit)
     def commit(
@@ -82,13 +84,13 @@ def routes(node: Node) -> Routes:
         three_dots: Annotated[bool, Meta(description="what `right` changed since both parted")] = False,
         limit: Limit = None,
     ) -> Response:  # fmt: skip
-        """Columns `map`, `change`, those of the addresses, `old` and `new`: of one map in its types, of several as JSON."""
+        """Columns `map`, `change`, those of addresses, `old` and `new`: of one map in its types, of several as JSON."""
         return _table(refs_of(request).diff(
             left, right, map=map, three_dots=three_dots, limit=limit, only_of=partial(caller_in(request).may, "read"),
             bytes_max=DIFF_BYTES_MAX,
         ))  # fmt: skip
 
-    @router.get("/history", read(On.QUERY_MAP, when_ready=True), summary="The commits that changed a map", responses=_ARROW)
+    @router.get("/history", _HISTORY, summary="The commits that changed a map", responses=_ARROW)
     def history(request: Request, map: str, ref: str = MAIN, limit: Limit = None) -> Response:
         """Columns `time`, `commit`, `message`, `version`, `rows`, `removed`, `source`; the newest first."""
         return _table(refs_of(request).history(map, ref, limit=limit, only_of=partial(caller_in(request).may, "read")))

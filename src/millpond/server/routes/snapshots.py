@@ -94,6 +94,11 @@ def routes(node: Node) -> Routes:
             return Response(status_code=304, headers=headers)
         return Response(chosen.to_bytes(), media_type="application/json", headers=headers)
 
+    _add_files(router, node, publisher)
+    return router
+
+
+def _add_files(router: Routes, node: Node, publisher: Publisher) -> None:
     @router.head("/objects/{file:path}", read(On.MAP, when_ready=True), hidden=True)
     @router.get(
         "/objects/{file:path}", read(On.MAP, memory_bytes=FILE_BYTES, when_ready=True), summary="A file of a snapshot"
@@ -117,8 +122,6 @@ def routes(node: Node) -> Routes:
             await run_sync(find)  # collected in between: says so
             raise AssertionError("names of content are not given twice")
         return ranged(request, size=size, tag=tag, chunks=chunks, headers=headers)
-
-    return router
 
 
 def _instant(text: str | None) -> str | int | None:
