@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 import millpond
-from millpond.errors import AlreadyExists, Invalid, NotFound
+from millpond.errors import AlreadyExists, Denied, Invalid, MillpondError, NotFound
+from millpond.nodes.tokens import hash_token
 from millpond.refs.merges import MapMergeConflict
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from millpond.client.pond import RemotePond
@@ -109,3 +110,92 @@ def test_errors(pond: RemotePond) -> None:
     pond.refs.delete_branch("fix")
     with pytest.raises(NotFound):
         opened.get("a")
+
+
+RIGHTS: dict[str, dict[str, list[str]]] = {
+    "admin": {"admin": ["*"]}, "reader": {"read": ["m"]}, "looker": {"read": ["m", "repo:pond"]},
+    "fixer": {"write": ["m", "repo:pond/fix*"]}, "merger": {"write": ["m", "repo:pond"]},
+    "repository": {"read": ["m"], "write": ["repo:pond"]},
+}  # fmt: skip
+TOKENS = [{"name": name, "sha256": hash_token(name), "rights": rights} for name, rights in RIGHTS.items()]
+
+
+@pytest.fixture
+def guarded(serve: Callable[..., Served]) -> Served:
+    served = serve(server_tokens=TOKENS)
+    for name in ("m", "secret"):
+        served.pond.create_map(name, kind="state", value="long", store="layers")
+        put(served.pond.map(name), 1, "a")
+    fix = served.pond.branch("fix", source="main")
+    for name in ("m", "secret"):
+        put(fix.map(name), 2, "a")
+    return served
+
+
+def as_token(node: Served, name: str) -> RemotePond:
+    return cast("RemotePond", millpond.open(node.url, client_token=name))
+
+
+def refused(act: Callable[[], object]) -> str:
+    with pytest.raises(MillpondError) as caught:
+        act()
+    return caught.value.kind
+
+
+def test_a_ref_needs_a_right_on_the_repository_of_maps_besides(guarded: Served) -> None:
+    with as_token(guarded, "reader") as pond:
+        assert pond.map("m").get("a") == 1
+        for query in ("branch=fix", "ref=fix", "%62ranch=fix", "branch=fix&branch=fix"):
+            for path in (f"/v1/maps?{query}", f"/v1/maps/m?{query}", f"/v1/maps/m/get?key=a&{query}"):
+                answer = guarded.get(path, headers={"Authorization": "Bearer reader"})
+                assert (answer.status, answer.json()["kind"]) == (403, "right_missing"), path
+        assert refused(lambda: pond.branch("fix")) == "right_missing"
+        assert refused(lambda: pond.refs.diff("main", "fix")) == "right_missing"
+    with as_token(guarded, "looker") as pond:
+        fix = pond.branch("fix")
+        assert [opened.name for opened in fix.maps()] == ["m"]
+        assert fix.map("m").get("a") == 2
+        assert pond.refs.diff("main", "fix")["map"].to_pylist() == ["m"]
+        assert refused(lambda: pond.refs.diff("main", "fix", map="secret")) == "right_missing"
+        assert refused(lambda: pond.history("secret")) == "right_missing"
+        assert refused(lambda: fix.map("secret")) == "right_missing"
+        assert "secret" not in repr(refused(lambda: fix.sql("select * from secret")))
+        assert refused(lambda: put(fix.map("m"), 3, "b")) == "right_missing"
+        assert refused(lambda: pond.refs.create_branch("other")) == "right_missing"
+        assert refused(lambda: pond.refs.restore("fix", "fix", maps=["m"])) == "right_missing"
+
+
+def test_loads_and_changes_of_a_branch_need_to_write_both(guarded: Served) -> None:
+    with as_token(guarded, "fixer") as pond:
+        fix = pond.branch("fix")
+        assert put(fix.map("m"), 3, "b").rows == 1
+        assert refused(lambda: fix.map("secret")) == "right_missing"
+        assert refused(lambda: fix.map("m").delete("key = 'b'")) == "right_missing", "that needs admin on main as well"
+        assert refused(lambda: pond.refs.merge("fix", "main")) == "right_missing"
+        pond.refs.create_branch("fix-2", "main")
+        assert refused(lambda: put(pond.branch("other", source="main").map("m"), 1, "z")) == "right_missing"
+    with as_token(guarded, "repository") as pond:
+        assert refused(lambda: put(pond.branch("fix").map("m"), 3, "b")) == "right_missing"
+
+
+def test_a_merge_into_main_changes_only_maps_that_its_token_may_write(guarded: Served) -> None:
+    for name in ("repository", "merger"):
+        with as_token(guarded, name) as pond:
+            for act in (
+                lambda pond=pond: pond.refs.merge("fix"), lambda pond=pond: pond.refs.cherry_pick("fix"),
+                lambda pond=pond: pond.refs.restore("fix"),
+            ):  # fmt: skip
+                assert refused(act) == "right_missing", name
+    assert guarded.pond.map("secret").get("a") == 1
+    put(guarded.pond.map("secret"), 7, "a")
+    with as_token(guarded, "merger") as pond:
+        pond.refs.create_branch("mine", "main")
+        put(pond.branch("mine").map("m"), 5, "a")
+        pond.refs.merge("mine")
+        assert pond.map("m").get("a") == 5
+        pond.refs.restore("main~2", maps=["m"])
+        assert pond.map("m").get("a") == 1
+        with pytest.raises(Denied) as caught:
+            pond.refs.merge("main", "fix")
+        assert caught.value.values["on"] == "secret", "its conflicts would name keys"
+    assert guarded.pond.map("secret").get("a") == 7
