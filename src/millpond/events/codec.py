@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = (
     "BATCH_PLAIN_BYTES", "ROW_BYTES", "Codec", "Continuity", "Header", "cuts", "decode", "encode", "header_bytes",
-    "pack", "read_header", "size_of", "sizes_of",
+    "other_events", "pack", "read_header", "size_of", "sizes_of",
 )  # fmt: skip
 
 BATCH_PLAIN_BYTES = 512 * 1024
@@ -115,7 +115,7 @@ class Continuity:
             Invalid: it does not follow the one before.
         """
         if (header.first_id != self._first_id) if self._after == 0 else (header.first_id <= self._after):
-            raise _other_events()
+            raise other_events()
         self._after = header.last_id
         self._left -= header.events
 
@@ -126,10 +126,11 @@ class Continuity:
             Invalid: the last event is another one, or some between are missing.
         """
         if self._after != self._last_id or self._left != 0:
-            raise _other_events()
+            raise other_events()
 
 
-def _other_events() -> Invalid:
+def other_events() -> Invalid:
+    """The error for batches of other events than those of the days that they are to replace."""
     return Invalid("the batches do not hold the events of the days", kind="event_switch", hint="read the days again")
 
 

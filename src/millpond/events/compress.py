@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from millpond.errors import Fenced
@@ -69,9 +70,8 @@ def plan(index: StreamIndex, day: int) -> list[tuple[DaySegment, ...]]:
     return [tuple(run) for run in runs if any(segment.state is State.CLOSED for segment in run)]
 
 
-def batches_of(store: StreamStore, stream: StreamName, seen: Sequence[DaySegment]) -> Iterator[bytes]:
-    """The events of segments as compressed batches of up to `BATCH_PLAIN_BYTES`; a larger event has its own."""
-    after, last_id = seen[0].first_id - 1, seen[-1].last_id
+def batches_of(store: StreamStore, stream: StreamName, last_id: int, after: int) -> Iterator[bytes]:
+    """The events behind an id up to another, as compressed batches of up to `BATCH_PLAIN_BYTES`; a larger one alone."""
     batch: list[Event] = []
     size = 0
     while after < last_id:
@@ -107,7 +107,7 @@ def compress_stream(
     index = store.index(stream)
     days = before = after = 0
     for seen in () if index is None else plan(index, day):
-        batches = _spending(batches_of(store, stream, seen), spend)
+        batches = partial(_spending, store, stream, seen[-1].last_id, spend)
         try:
             output = store.switch(stream, seen, batches)
         except Fenced:
@@ -134,7 +134,7 @@ def compress_together(
         index = store.index(stream)
         runs = [] if index is None else plan(index, day)
         size = sum(segment.bytes for run in runs for segment in run)
-        batches = list(batches_of(store, stream, runs[0])) if len(runs) == 1 and size <= FOLD_BYTES else []
+        batches = list(_all_of(store, stream, runs[0])) if len(runs) == 1 and size <= FOLD_BYTES else []
         if not runs:
             done.append(Compressed())
         elif len(batches) == 1:
@@ -157,7 +157,13 @@ def _switched(writes: Together, switches: Sequence[Switch]) -> Iterator[Compress
             yield Compressed(raw, sum(segment.stored_bytes for segment in switch.seen), output.stored_bytes)
 
 
-def _spending(batches: Iterator[bytes], spend: Callable[[int], None]) -> Iterator[bytes]:
-    for batch in batches:
+def _all_of(store: StreamStore, stream: StreamName, seen: Sequence[DaySegment]) -> Iterator[bytes]:
+    return batches_of(store, stream, seen[-1].last_id, seen[0].first_id - 1)
+
+
+def _spending(
+    store: StreamStore, stream: StreamName, last_id: int, spend: Callable[[int], None], after: int
+) -> Iterator[bytes]:
+    for batch in batches_of(store, stream, last_id, after):
         spend(len(batch))
         yield batch
