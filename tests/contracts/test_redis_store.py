@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import itertools
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -18,9 +16,7 @@ import redis
 
 import millpond
 from millpond.clock import ManualClock, SystemClock
-from millpond.errors import Corrupt, Fenced, Invalid, Unavailable, Uncertain
-from millpond.events.codec import ROW_BYTES, Codec, encode
-from millpond.events.compress import compress_stream
+from millpond.errors import Invalid, Unavailable, Uncertain
 from millpond.events.days import DAY_MS
 from millpond.events.event import EventBatch, NewEvent
 from millpond.events.ids import id_time_ms
@@ -31,9 +27,8 @@ from millpond.events.protocol import Work
 from millpond.events.redis.keys import Place
 from millpond.events.redis.servers import CHECK_SECONDS
 from millpond.events.redis.store import RedisStore
-from millpond.events.single import is_deflated
 from millpond.events.watchers import Watchers
-from tests.harness.contracts.stream_site import NOON, RULES, TODAY, batches_of, everything, index_of
+from tests.harness.contracts.stream_site import NOON, RULES, TODAY, everything
 from tests.harness.faulty_proxy import FaultyProxy, Trouble
 from tests.redis_servers import RedisCluster, RedisServer, cluster, new_place, server
 
@@ -101,42 +96,6 @@ def test_a_full_server_stores_nothing_of_a_batch_and_everything_later() -> None:
         client.config_set("maxmemory", 0)
         assert store.append([delivered(1, 3)])[0].count == 3
         assert numbers(store) == [1, 2, 3]
-
-
-def test_a_full_server_is_compressed_and_expired() -> None:
-    with own_server() as own, opened(own.url("p")) as store, own.client() as client:
-        for day in range(3):
-            store.append([delivered(10 * day, 10, time_ms=NOON + (day - 3) * DAY_MS)])
-        before = everything(store)
-        client.config_set("maxmemory", 1)
-        assert compress_stream(store, STREAM, TODAY - 1).days == 3 and everything(store) == before
-        assert store.expire(STREAM, TODAY - 3) == 10 and everything(store) == before[10:]
-        assert store.expire(STREAM, TODAY) == 20
-
-
-def test_a_server_that_appends_have_filled_is_compressed_and_its_memory_only_falls() -> None:
-    with own_server("--maxmemory", "8mb") as own, opened(own.url("p")) as store, own.client() as client:
-
-        def held() -> int:
-            return sum(client.memory_usage(key, samples=0) or 0 for key in client.scan_iter(match="p:*:etl/nightly*"))
-
-        payloads = [hashlib.shake_128(b"%d" % number).digest(300) for number in range(200)]
-        with pytest.raises(Unavailable) as caught:
-            for number in range(10_000):
-                events = [NewEvent(NOON, b"%d" % number + payload) for payload in payloads]
-                store.append([EventBatch(STREAM, events)])
-        assert caught.value.kind == "redis_full"
-        before, sizes = everything(store, bytes_max=1 << 20), [held()]
-        assert sizes[0] > 3 << 20
-
-        def spend(_: int) -> None:
-            sizes.append(held())
-
-        assert compress_stream(store, STREAM, TODAY, spend).days == 1
-        sizes.append(held())
-        assert len(sizes) > 5 and all(later < size + ROW_BYTES for size, later in itertools.pairwise(sizes))
-        assert everything(store, bytes_max=1 << 20) == before
-        assert sizes[-1] < sizes[0] // 2 and store.append([delivered(1, 3)])[0].count == 3
 
 
 def test_what_changes_at_a_running_server_is_noticed(caplog: pytest.LogCaptureFixture) -> None:
@@ -253,82 +212,6 @@ def test_many_events_in_rows_of_one_are_read_in_pages(store: RedisStore) -> None
         events, after = events + len(page), page[-1].number
         assert len(page) < 1000
     assert events == 3000
-
-
-def test_an_expired_stream_leaves_no_key_once_it_is_forgotten() -> None:
-    place, clock = new_place(), ManualClock(now=NOON)
-    with opened(server().url(place), clock) as store:
-        for day in range(3):
-            clock.now = NOON + day * DAY_MS
-            store.append([delivered(1 + 5 * day, 5, time_ms=clock.now)])
-        index = store.index(STREAM)
-        assert index is not None
-        for segment in index.segments[:2]:
-            batch = [event for event in everything(store) if segment.first_id <= event.number <= segment.last_id]
-            store.switch(STREAM, [segment], lambda _, batch=batch: [encode(batch, Codec.ZSTD)])
-        assert store.expire(STREAM, TODAY + 9) == 15
-        kinds = {key.split(b":")[2] for key in keys_left(place)}
-        assert kinds == {b"head", b"sources", b"due", b"names"}
-        clock.now += RULES.forget_ms + 3 * DAY_MS
-        store.expire(STREAM, TODAY)
-        assert keys_left(place) == []
-
-
-def test_a_day_of_deflated_events_is_readable_while_it_is_compressed() -> None:
-    place = new_place()
-    with opened(server().url(place)) as store, server().client() as client:
-        keys = Place(place).keys_of(STREAM)
-        for number in range(20):
-            payload = b'{"job_id": "0123456789abcdef", "cluster": "cluster-1", "state": "running", "at": %d}' % number
-            store.append([EventBatch(STREAM, [NewEvent(NOON, payload)])])
-        rows = [fields[b"e"] for _, fields in client.xrange(keys.raw)]
-        assert not is_deflated(rows[0]) and all(map(is_deflated, rows[1:]))
-        store.close_day(STREAM, TODAY)
-        before, seen = everything(store), [index_of(store).segments[0]]
-
-        def looked_at(after: int) -> Iterator[bytes]:
-            for batch in batches_of([event for event in before if event.number > after], 6):
-                yield batch
-                (seen[0],) = index_of(store).segments
-                for place, event in enumerate(before):
-                    assert everything(store, after=event.number) == before[place + 1 :]
-                    assert store.read(STREAM, event.number).events == before[place + 1 :]
-                left.append(client.xlen(keys.raw))
-                with pytest.raises(Fenced):  # somebody else works on what there was a moment ago
-                    store.switch(STREAM, stale, lambda _: batches_of(before))
-
-        left, stale = list[int](), seen.copy()
-        output = store.switch(STREAM, seen, looked_at)
-        assert left == [15, 9, 3, 0]
-        assert output.stored_bytes == sum(map(len, client.lrange(keys.batches_of(TODAY), 0, -1)))
-        assert not client.exists(keys.raw) and everything(store) == before
-
-
-def test_a_day_that_lacks_events_is_not_compressed_to_its_end() -> None:
-    place = new_place()
-    with opened(server().url(place)) as store, server().client() as client:
-        keys = Place(place).keys_of(STREAM)
-        for first in range(0, 9, 3):
-            store.append([delivered(first, 3)])
-        store.close_day(STREAM, TODAY)
-        client.xdel(keys.raw, client.xrange(keys.raw)[1][0])
-        before = everything(store)
-        with pytest.raises(Invalid) as caught:
-            compress_stream(store, STREAM, TODAY)
-        assert caught.value.kind == "event_switch" and everything(store) == before and len(before) == 6
-
-
-def test_a_missing_batch_is_corrupt() -> None:
-    place = new_place()
-    with opened(server().url(place)) as store, server().client() as client:
-        store.append([delivered(1, 4)])
-        store.close_day(STREAM, TODAY)
-        index = store.index(STREAM)
-        assert index is not None
-        store.switch(STREAM, index.segments, lambda _: [encode(everything(store))])
-        client.delete(Place(place).keys_of(STREAM).batches_of(TODAY))
-        with pytest.raises(Corrupt):
-            store.read(STREAM)
 
 
 def test_the_registry_pages_over_all_shards(store: RedisStore) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import pytest
 from hypothesis import settings
@@ -36,8 +36,9 @@ _streams, _sources = st.sampled_from(STREAMS), st.sampled_from(SOURCES)
 _days = st.integers(-3, 3)
 _jobs = st.sampled_from(["1", "2"])
 _sizes = st.sampled_from([0, 1, 30_000, 70_000])
-_MEANWHILE: Sequence[tuple[str, dict[str, Any]] | None] = (
-    None, ("compress", {"ago": 0}), ("compress_partly", {"ago": 0, "parts": 1, "act": None}), ("expire", {"ago": 0}),
+_Act: TypeAlias = tuple[str, dict[str, Any]]
+_MEANWHILE: Sequence[_Act | None] = (
+    None, ("compress", {"ago": 0}), ("_compress_partly", {"ago": 0, "parts": 1, "act": None}), ("expire", {"ago": 0}),
     ("_delete_stream", {}), ("_delete_job", {"job": "1"}), ("append", {"days": [(0, "1"), (1, "2")], "size": 1}),
 )  # fmt: skip
 """Acts in the midst of a switch; with none of them it ends there."""
@@ -192,7 +193,9 @@ class StreamMachine(RuleBasedStateMachine):
             assert there
 
     @rule(stream=_streams, ago=st.integers(0, 3), parts=st.integers(1, 3), act=st.sampled_from(_MEANWHILE))
-    def compress_partly(self, stream: StreamName, ago: int, parts: int, act: tuple[str, dict[str, Any]] | None) -> None:
+    def _compress_partly(
+        self, stream: StreamName, ago: int, parts: int, act: tuple[str, dict[str, Any]] | None
+    ) -> None:
         """Switch the first days that are due in batches of two events; after some of them the compressor dies, or
         something else happens to the stream."""
         store, day = self._other(), self.site.clock.now // DAY_MS - ago

@@ -161,7 +161,7 @@ def expire_days(servers: Servers, keys: StreamKeys, day: int, forget_day: int) -
 def _trim(servers: Servers, keys: StreamKeys, listed: Listed, day: int) -> int:
     """Rewrite a segment of small days without those that are due; the number of events dropped."""
     segment = listed.segment
-    due = [one for one in segment.days if one.day <= day]
+    due = [old for old in segment.days if old.day <= day]
     dropped_id, seen = due[-1].last_id, 0
 
     def rest(events: list[Event]) -> list[Event]:
@@ -178,7 +178,7 @@ def _trim(servers: Servers, keys: StreamKeys, listed: Listed, day: int) -> int:
     except Fenced:
         return 0  # somebody else replaced the segment; the caller looks again
     step("events.segment_trimmed")
-    return sum(one.count for one in due)
+    return sum(old.count for old in due)
 
 
 def delete_days(servers: Servers, keys: StreamKeys, now_ms: int) -> int:
