@@ -109,6 +109,15 @@ def test_batches_hold_up_to_their_limit_and_a_larger_event_has_its_own(store: St
     assert everything(store) == before
 
 
+def test_batches_of_events_without_payload_hold_a_bounded_number(store: StreamStore) -> None:
+    store.append([EventBatch(STREAM, [NewEvent(NOON, b"")] * 10_000)])
+    store.close_day(STREAM, TODAY)
+    (segment,) = index_of(store).segments
+    headers = [read_header(batch) for batch in batches_of(store, STREAM, segment.last_id, 0)]
+    assert len(headers) > 1 and max(header.plain_bytes for header in headers) < BATCH_PLAIN_BYTES
+    assert sum(header.events for header in headers) == 10_000
+
+
 def test_an_event_that_does_not_compress_costs_no_more_than_before(site: EmbeddedSite, store: StreamStore) -> None:
     append(store, "x")
     before = len(rows(site)[0])

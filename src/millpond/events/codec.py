@@ -35,11 +35,13 @@ if TYPE_CHECKING:
     from millpond.events.index import Day
 
 __all__ = (
-    "BATCH_PLAIN_BYTES", "ROW_BYTES", "Codec", "Continuity", "Header", "cuts", "decode", "encode", "header_bytes",
-    "other_events", "pack", "read_header", "size_of", "sizes_of",
+    "BATCH_PLAIN_BYTES", "EVENT_BYTES", "ROW_BYTES", "Codec", "Continuity", "Header", "cuts", "decode", "encode",
+    "header_bytes", "other_events", "pack", "read_header", "size_of", "sizes_of",
 )  # fmt: skip
 
 BATCH_PLAIN_BYTES = 512 * 1024
+EVENT_BYTES = 64
+"""The bytes of the columns of an event, and of its share of a row, beside its payload and headers."""
 ROW_BYTES = 64 * 1024
 """Events that are appended together share a row up to so many bytes: a page of a reader is cut between rows."""
 VERSION = 1

@@ -22,7 +22,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from millpond.errors import Fenced
-from millpond.events.codec import BATCH_PLAIN_BYTES, Codec, encode, size_of
+from millpond.events.codec import BATCH_PLAIN_BYTES, EVENT_BYTES, Codec, encode, size_of
 from millpond.events.index import DaySegment, State
 from millpond.events.protocol import Switch
 from millpond.kernel.steps import step
@@ -63,11 +63,15 @@ def plan(index: StreamIndex, day: int) -> list[tuple[DaySegment, ...]]:
     for segment in index.segments:
         if segment.state not in (State.CLOSED, State.COMPRESSED) or segment.days[-1].day > day:
             continue
-        if runs and sum(other.bytes for other in runs[-1]) + segment.bytes <= FOLD_BYTES:
+        if runs and _size([*runs[-1], segment]) <= FOLD_BYTES:
             runs[-1].append(segment)
         else:
             runs.append([segment])
     return [tuple(run) for run in runs if any(segment.state is State.CLOSED for segment in run)]
+
+
+def _size(segments: Sequence[DaySegment]) -> int:
+    return sum(segment.bytes + EVENT_BYTES * segment.count for segment in segments)
 
 
 def batches_of(store: StreamStore, stream: StreamName, last_id: int, after: int) -> Iterator[bytes]:
@@ -81,7 +85,7 @@ def batches_of(store: StreamStore, stream: StreamName, last_id: int, after: int)
         for event in page.events:
             if event.number > last_id:
                 break
-            bytes_ = size_of(event)
+            bytes_ = size_of(event) + EVENT_BYTES
             if batch and size + bytes_ > BATCH_PLAIN_BYTES:
                 yield encode(batch, Codec.ZSTD)
                 batch, size = [], 0
@@ -133,8 +137,7 @@ def compress_together(
     for stream in streams:
         index = store.index(stream)
         runs = [] if index is None else plan(index, day)
-        size = sum(segment.bytes for run in runs for segment in run)
-        batches = list(_all_of(store, stream, runs[0])) if len(runs) == 1 and size <= FOLD_BYTES else []
+        batches = list(_all_of(store, stream, runs[0])) if len(runs) == 1 and _size(runs[0]) <= FOLD_BYTES else []
         if not runs:
             done.append(Compressed())
         elif len(batches) == 1:
