@@ -16,9 +16,7 @@ import redis
 
 import millpond
 from millpond.clock import ManualClock, SystemClock
-from millpond.errors import Corrupt, Fenced, Invalid, Unavailable, Uncertain
-from millpond.events.codec import Codec, encode
-from millpond.events.compress import compress_stream
+from millpond.errors import Invalid, Unavailable, Uncertain
 from millpond.events.days import DAY_MS
 from millpond.events.event import EventBatch, NewEvent
 from millpond.events.ids import id_time_ms
@@ -98,17 +96,6 @@ def test_a_full_server_stores_nothing_of_a_batch_and_everything_later() -> None:
         client.config_set("maxmemory", 0)
         assert store.append([delivered(1, 3)])[0].count == 3
         assert numbers(store) == [1, 2, 3]
-
-
-def test_a_full_server_is_compressed_and_expired() -> None:
-    with own_server() as own, opened(own.url("p")) as store, own.client() as client:
-        for day in range(3):
-            store.append([delivered(10 * day, 10, time_ms=NOON + (day - 3) * DAY_MS)])
-        before = everything(store)
-        client.config_set("maxmemory", 1)
-        assert compress_stream(store, STREAM, TODAY - 1).days == 3 and everything(store) == before
-        assert store.expire(STREAM, TODAY - 3) == 10 and everything(store) == before[10:]
-        assert store.expire(STREAM, TODAY) == 20
 
 
 def test_what_changes_at_a_running_server_is_noticed(caplog: pytest.LogCaptureFixture) -> None:
@@ -225,68 +212,6 @@ def test_many_events_in_rows_of_one_are_read_in_pages(store: RedisStore) -> None
         events, after = events + len(page), page[-1].number
         assert len(page) < 1000
     assert events == 3000
-
-
-def test_an_expired_stream_leaves_no_key_once_it_is_forgotten() -> None:
-    place, clock = new_place(), ManualClock(now=NOON)
-    with opened(server().url(place), clock) as store:
-        for day in range(3):
-            clock.now = NOON + day * DAY_MS
-            store.append([delivered(1 + 5 * day, 5, time_ms=clock.now)])
-        index = store.index(STREAM)
-        assert index is not None
-        for segment in index.segments[:2]:
-            batch = [event for event in everything(store) if segment.first_id <= event.number <= segment.last_id]
-            store.switch(STREAM, [segment], [encode(batch, Codec.ZSTD)])
-        assert store.expire(STREAM, TODAY + 9) == 15
-        kinds = {key.split(b":")[2] for key in keys_left(place)}
-        assert kinds == {b"head", b"sources", b"due", b"names"}
-        clock.now += RULES.forget_ms + 3 * DAY_MS
-        store.expire(STREAM, TODAY)
-        assert keys_left(place) == []
-
-
-def test_a_switch_that_fails_leaves_nothing_staged_for_ever() -> None:
-    place = new_place()
-    with opened(server().url(place)) as store:
-        store.append([delivered(1, 4)])
-        store.close_day(STREAM, TODAY)
-        index = store.index(STREAM)
-        assert index is not None
-        events = everything(store)
-        with pytest.raises(Invalid):
-            store.switch(STREAM, index.segments, [encode(events[:2])])
-        assert not [key for key in keys_left(place) if b":staged:" in key]
-
-        def cut_short() -> Iterator[bytes]:
-            yield encode(events[:2])
-            (staged,) = [key for key in keys_left(place) if b":staged:" in key]
-            with server().client() as client:
-                assert 0 < client.pttl(staged) <= 3_600_000
-                client.delete(staged)
-            yield encode(events[2:])
-
-        with pytest.raises(Unavailable) as caught:
-            store.switch(STREAM, index.segments, cut_short())
-        assert caught.value.kind == "redis_staged"
-        assert everything(store) == events
-        store.switch(STREAM, index.segments, [encode(events, Codec.ZSTD)])
-        with pytest.raises(Fenced):
-            store.switch(STREAM, index.segments, [encode(events, Codec.ZSTD)])
-        assert everything(store) == events
-
-
-def test_a_missing_batch_is_corrupt() -> None:
-    place = new_place()
-    with opened(server().url(place)) as store, server().client() as client:
-        store.append([delivered(1, 4)])
-        store.close_day(STREAM, TODAY)
-        index = store.index(STREAM)
-        assert index is not None
-        store.switch(STREAM, index.segments, [encode(everything(store))])
-        client.delete(Place(place).keys_of(STREAM).batches_of(TODAY))
-        with pytest.raises(Corrupt):
-            store.read(STREAM)
 
 
 def test_the_registry_pages_over_all_shards(store: RedisStore) -> None:

@@ -1,15 +1,16 @@
 ----------------------------- MODULE DaySwitch -----------------------------
 (* A closed day of a stream of events is compressed: its raw rows are replaced by batches, while others read it.
 
-Stands for: `switch_segments` of events/embedded/switch.py, which replaces rows batch by batch, and of
-events/redis/switch.py with its scripts, which stages batches and puts them all in the place of the rows at once;
-`expire` of both; pages of readers. Events are numbers from 1 on, a row is the set of its events; the kind of store is
-chosen at the beginning. Two compressors cut batches of different sizes, so that batches end within rows of the other.
+Stands for: `switch_segments` of events/embedded/day_switch.py and of events/redis/day_switch.py with switch.lua, which
+replace rows batch by batch; `expire` of both; pages of readers. In Redis the list of segments says how far a day is
+compressed, and whoever comes next goes on there; elsewhere it begins anew. Events are numbers from 1 on, a row is the
+set of its events; the kind of store is chosen at the beginning. Two compressors cut batches of different sizes, so that
+batches end within rows of the other. In Redis the row in which a batch ends is skipped up to there by readers.
 
-Faults: a compressor dies between any two steps; two of them work at once; staged batches vanish; the day is dropped.
+Faults: a compressor dies between any two steps; two of them work at once; the day is dropped.
 Flaws:  "no fence": rows are replaced whatever the stream lists and holds.
         "no rest": what is left of a row in which a batch ends does not stay.
-        "no count": staged batches are put in place though some vanished. *)
+        "no place": in Redis a batch is put wherever the ones before it end. *)
 
 EXTENDS Naturals, FiniteSets
 CONSTANT Flaw
@@ -21,22 +22,23 @@ First(row) == CHOOSE event \in row : \A other \in row : event <= other
 Last(row) == CHOOSE event \in row : \A other \in row : event >= other
 Batch(name, after) == {event \in Events : event > after /\ event <= after + Size(name)}
 
-VARIABLES store, rows, listed, compressor, reader
-state == <<store, rows, listed, compressor, reader>>
+VARIABLES store, rows, listed, packed, compressor, reader
+state == <<store, rows, listed, packed, compressor, reader>>
 
-Rest == [at |-> "idle", seen |-> "", after |-> 0, staged |-> {}, stages |-> 0]
+Rest == [at |-> "idle", seen |-> "", after |-> 0]
 
 Init ==
     /\ store \in {"embedded", "redis"}
-    /\ rows = {{event} : event \in Events}
+    /\ rows \in {{{event} : event \in Events}, {{1}, {2, 3}, {4}}}
     /\ listed = "closed"
+    /\ packed = 0 \* up to which event Redis lists batches
     /\ compressor = [name \in Compressors |-> Rest]
     /\ reader = [after |-> 0, fault |-> FALSE]
 
 Begin(name) ==
     /\ compressor[name].at = "idle" /\ listed # "dropped"
-    /\ compressor' = [compressor EXCEPT ![name] = [Rest EXCEPT !.at = "works", !.seen = listed]]
-    /\ UNCHANGED <<store, rows, listed, reader>>
+    /\ compressor' = [compressor EXCEPT ![name] = [Rest EXCEPT !.at = "works", !.seen = listed, !.after = packed]]
+    /\ UNCHANGED <<store, rows, listed, packed, reader>>
 
 -----------------------------------------------------------------------------
 (* `_replace_rows`: rows from the first event of the batch to its last; the rest of the last of them stays. *)
@@ -57,36 +59,34 @@ Replace(name) ==
                     IF ended THEN Rest ELSE [is EXCEPT !.after = @ + Size(name)]]
           ELSE /\ compressor' = [compressor EXCEPT ![name] = Rest]
                /\ UNCHANGED <<rows, listed>>
-       /\ UNCHANGED <<store, reader>>
+       /\ UNCHANGED <<store, packed, reader>>
 
 -----------------------------------------------------------------------------
-Stage(name) ==
+(* switch.lua: the rows that end up to the last event of the batch go; one that goes on counts from behind it. *)
+Put(name) ==
     LET is == compressor[name]
+        batch == Batch(name, is.after)
+        behind == {row \ 1..Last(batch) : row \in {row \in rows : Last(row) > Last(batch)}}
+        before == {row \in rows : Last(row) <= packed}
+        fits == listed = is.seen /\ (packed = is.after \/ Flaw = "no place")
+        ended == is.after + Size(name) >= Cardinality(Events)
     IN /\ store = "redis" /\ is.at = "works" /\ is.after < Cardinality(Events)
-       /\ compressor' = [compressor EXCEPT ![name] =
-            [is EXCEPT !.staged = @ \cup {Batch(name, is.after)}, !.stages = @ + 1, !.after = @ + Size(name)]]
-       /\ UNCHANGED <<store, rows, listed, reader>>
-
-Vanish(name) ==
-    /\ compressor[name].staged # {}
-    /\ compressor' = [compressor EXCEPT ![name].staged = {}]
-    /\ UNCHANGED <<store, rows, listed, reader>>
-
-Switch(name) ==
-    LET is == compressor[name]
-        whole == Cardinality(is.staged) = is.stages \/ Flaw = "no count"
-    IN /\ store = "redis" /\ is.at = "works" /\ is.after >= Cardinality(Events)
-       /\ IF whole /\ (listed = is.seen \/ Flaw = "no fence")
-          THEN rows' = is.staged /\ listed' = "compressed"
-          ELSE UNCHANGED <<rows, listed>>
-       /\ compressor' = [compressor EXCEPT ![name] = Rest]
+       /\ IF fits \/ Flaw = "no fence"
+          THEN /\ rows' = before \cup {batch} \cup
+                          (IF Flaw = "no rest" THEN {row \in rows : First(row) > Last(batch)} ELSE behind)
+               /\ packed' = Last(batch)
+               /\ listed' = IF ended THEN "compressed" ELSE listed
+               /\ compressor' = [compressor EXCEPT ![name] =
+                    IF ended THEN Rest ELSE [is EXCEPT !.after = @ + Size(name)]]
+          ELSE /\ compressor' = [compressor EXCEPT ![name] = Rest]
+               /\ UNCHANGED <<rows, listed, packed>>
        /\ UNCHANGED <<store, reader>>
 
 -----------------------------------------------------------------------------
 Drop ==
     /\ listed = "compressed"
     /\ listed' = "dropped" /\ rows' = {}
-    /\ UNCHANGED <<store, compressor, reader>>
+    /\ UNCHANGED <<store, packed, compressor, reader>>
 
 (* A page: the row with the next event, from behind the reader's position on. A dropped day is passed over. *)
 Read ==
@@ -95,17 +95,16 @@ Read ==
         page == {event \in next : event > reader.after}
     IN /\ left # {} /\ ~reader.fault
        /\ reader' = [after |-> Last(page), fault |-> page # (reader.after + 1)..Last(page)]
-       /\ UNCHANGED <<store, rows, listed, compressor>>
+       /\ UNCHANGED <<store, rows, listed, packed, compressor>>
 
 Die(name) ==
     /\ compressor[name].at # "idle"
     /\ compressor' = [compressor EXCEPT ![name] = Rest]
-    /\ UNCHANGED <<store, rows, listed, reader>>
+    /\ UNCHANGED <<store, rows, listed, packed, reader>>
 
 Next ==
     \/ Drop \/ Read
-    \/ \E name \in Compressors : Begin(name) \/ Replace(name) \/ Die(name)
-                               \/ Stage(name) \/ Vanish(name) \/ Switch(name)
+    \/ \E name \in Compressors : Begin(name) \/ Replace(name) \/ Put(name) \/ Die(name)
 
 Spec == Init /\ [][Next]_state
 

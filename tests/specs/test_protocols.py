@@ -38,7 +38,7 @@ FLAWS = {
     ("Publishing", "clock ahead"): "WhatIsNamedIsThere",
     ("DaySwitch", "no fence"): "EachEventIsThereOnce",
     ("DaySwitch", "no rest"): "EachEventIsThereOnce",
-    ("DaySwitch", "no count"): "EachEventIsThereOnce",
+    ("DaySwitch", "no place"): "EachEventIsThereOnce",
     ("Partitions", "no numbers"): "EachIsAppliedOnce",
     ("Partitions", "noted first"): "NothingIsForgotten",
     ("Partitions", "unowned replies"): "AReplyIsTrue",

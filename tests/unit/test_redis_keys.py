@@ -24,19 +24,19 @@ PLACE = Place("p")
 @given(streams, streams)
 def test_streams_share_no_key(one: StreamName, other: StreamName) -> None:
     first, second = PLACE.keys_of(one), PLACE.keys_of(other)
-    own = [first.head, first.index, first.raw, first.sources, first.batches_of(7), first.staged]
+    own = [first.head, first.index, first.raw, first.sources, first.batches_of(7)]
     assert len(set(own)) == len(own)
     assert (
         (first.name == second.name)
         == (one == other)
-        == bool(set(own) & {second.head, second.index, second.raw, second.sources, second.batches_of(7), second.staged})
+        == bool(set(own) & {second.head, second.index, second.raw, second.sources, second.batches_of(7)})
     )
 
 
 @given(streams)
 def test_the_keys_of_a_stream_and_its_registry_are_in_one_slot(stream: StreamName) -> None:
     keys = PLACE.keys_of(stream)
-    used = [keys.head, keys.index, keys.raw, keys.sources, keys.batches_of(-1), keys.staged, *keys.due, keys.names]
+    used = [keys.head, keys.index, keys.raw, keys.sources, keys.batches_of(-1), *keys.due, keys.names]
     assert len({key_slot(key) for key in used}) == 1
     assert [PLACE.due(work, keys.shard) for work in Work] == list(keys.due)
     assert (PLACE.head(keys.name), PLACE.shard_of(keys.name)) == (keys.head, keys.shard)

@@ -100,12 +100,22 @@ def test_batches_hold_up_to_their_limit_and_a_larger_event_has_its_own(store: St
     for size in sizes:
         store.append([EventBatch(STREAM, [NewEvent(NOON, bytes(size))])])
     store.close_day(STREAM, TODAY)
-    headers = [read_header(batch) for batch in batches_of(store, STREAM, index_of(store).segments)]
+    (segment,) = index_of(store).segments
+    headers = [read_header(batch) for batch in batches_of(store, STREAM, segment.last_id, 0)]
     assert [header.events for header in headers] == [2, 1, 1, 2]
     assert max(header.plain_bytes for header in headers if header.events > 1) < BATCH_PLAIN_BYTES
     before = everything(store)
     compress_stream(store, STREAM, TODAY)
     assert everything(store) == before
+
+
+def test_batches_of_events_without_payload_hold_a_bounded_number(store: StreamStore) -> None:
+    store.append([EventBatch(STREAM, [NewEvent(NOON, b"")] * 10_000)])
+    store.close_day(STREAM, TODAY)
+    (segment,) = index_of(store).segments
+    headers = [read_header(batch) for batch in batches_of(store, STREAM, segment.last_id, 0)]
+    assert len(headers) > 1 and max(header.plain_bytes for header in headers) < BATCH_PLAIN_BYTES
+    assert sum(header.events for header in headers) == 10_000
 
 
 def test_an_event_that_does_not_compress_costs_no_more_than_before(site: EmbeddedSite, store: StreamStore) -> None:

@@ -35,11 +35,13 @@ if TYPE_CHECKING:
     from millpond.events.index import Day
 
 __all__ = (
-    "BATCH_PLAIN_BYTES", "ROW_BYTES", "Codec", "Continuity", "Header", "cuts", "decode", "encode", "header_bytes",
-    "pack", "read_header", "size_of", "sizes_of",
+    "BATCH_PLAIN_BYTES", "EVENT_BYTES", "ROW_BYTES", "Codec", "Continuity", "Header", "cuts", "decode", "encode",
+    "header_bytes", "other_events", "pack", "read_header", "size_of", "sizes_of",
 )  # fmt: skip
 
 BATCH_PLAIN_BYTES = 512 * 1024
+EVENT_BYTES = 64
+"""The bytes of the columns of an event, and of its share of a row, beside its payload and headers."""
 ROW_BYTES = 64 * 1024
 """Events that are appended together share a row up to so many bytes: a page of a reader is cut between rows."""
 VERSION = 1
@@ -115,7 +117,7 @@ class Continuity:
             Invalid: it does not follow the one before.
         """
         if (header.first_id != self._first_id) if self._after == 0 else (header.first_id <= self._after):
-            raise _other_events()
+            raise other_events()
         self._after = header.last_id
         self._left -= header.events
 
@@ -126,10 +128,11 @@ class Continuity:
             Invalid: the last event is another one, or some between are missing.
         """
         if self._after != self._last_id or self._left != 0:
-            raise _other_events()
+            raise other_events()
 
 
-def _other_events() -> Invalid:
+def other_events() -> Invalid:
+    """The error for batches of other events than those of the days that they are to replace."""
     return Invalid("the batches do not hold the events of the days", kind="event_switch", hint="read the days again")
 
 

@@ -18,10 +18,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from millpond.errors import Fenced
-from millpond.events.codec import BATCH_PLAIN_BYTES, Codec, encode, size_of
+from millpond.events.codec import BATCH_PLAIN_BYTES, EVENT_BYTES, Codec, encode, size_of
 from millpond.events.index import DaySegment, State
 from millpond.events.protocol import Switch
 from millpond.kernel.steps import step
@@ -62,16 +63,19 @@ def plan(index: StreamIndex, day: int) -> list[tuple[DaySegment, ...]]:
     for segment in index.segments:
         if segment.state not in (State.CLOSED, State.COMPRESSED) or segment.days[-1].day > day:
             continue
-        if runs and sum(other.bytes for other in runs[-1]) + segment.bytes <= FOLD_BYTES:
+        if runs and _size([*runs[-1], segment]) <= FOLD_BYTES:
             runs[-1].append(segment)
         else:
             runs.append([segment])
     return [tuple(run) for run in runs if any(segment.state is State.CLOSED for segment in run)]
 
 
-def batches_of(store: StreamStore, stream: StreamName, seen: Sequence[DaySegment]) -> Iterator[bytes]:
-    """The events of segments as compressed batches of up to `BATCH_PLAIN_BYTES`; a larger event has its own."""
-    after, last_id = seen[0].first_id - 1, seen[-1].last_id
+def _size(segments: Sequence[DaySegment]) -> int:
+    return sum(segment.bytes + EVENT_BYTES * segment.count for segment in segments)
+
+
+def batches_of(store: StreamStore, stream: StreamName, last_id: int, after: int) -> Iterator[bytes]:
+    """The events behind an id up to another, as compressed batches of up to `BATCH_PLAIN_BYTES`; a larger one alone."""
     batch: list[Event] = []
     size = 0
     while after < last_id:
@@ -81,7 +85,7 @@ def batches_of(store: StreamStore, stream: StreamName, seen: Sequence[DaySegment
         for event in page.events:
             if event.number > last_id:
                 break
-            bytes_ = size_of(event)
+            bytes_ = size_of(event) + EVENT_BYTES
             if batch and size + bytes_ > BATCH_PLAIN_BYTES:
                 yield encode(batch, Codec.ZSTD)
                 batch, size = [], 0
@@ -107,7 +111,7 @@ def compress_stream(
     index = store.index(stream)
     days = before = after = 0
     for seen in () if index is None else plan(index, day):
-        batches = _spending(batches_of(store, stream, seen), spend)
+        batches = partial(_spending, store, stream, seen[-1].last_id, spend)
         try:
             output = store.switch(stream, seen, batches)
         except Fenced:
@@ -133,8 +137,7 @@ def compress_together(
     for stream in streams:
         index = store.index(stream)
         runs = [] if index is None else plan(index, day)
-        size = sum(segment.bytes for run in runs for segment in run)
-        batches = list(batches_of(store, stream, runs[0])) if len(runs) == 1 and size <= FOLD_BYTES else []
+        batches = list(_all_of(store, stream, runs[0])) if len(runs) == 1 and _size(runs[0]) <= FOLD_BYTES else []
         if not runs:
             done.append(Compressed())
         elif len(batches) == 1:
@@ -157,7 +160,13 @@ def _switched(writes: Together, switches: Sequence[Switch]) -> Iterator[Compress
             yield Compressed(raw, sum(segment.stored_bytes for segment in switch.seen), output.stored_bytes)
 
 
-def _spending(batches: Iterator[bytes], spend: Callable[[int], None]) -> Iterator[bytes]:
-    for batch in batches:
+def _all_of(store: StreamStore, stream: StreamName, seen: Sequence[DaySegment]) -> Iterator[bytes]:
+    return batches_of(store, stream, seen[-1].last_id, seen[0].first_id - 1)
+
+
+def _spending(
+    store: StreamStore, stream: StreamName, last_id: int, spend: Callable[[int], None], after: int
+) -> Iterator[bytes]:
+    for batch in batches_of(store, stream, last_id, after):
         spend(len(batch))
         yield batch

@@ -5,7 +5,7 @@
     name = store.due(Work.COMPRESS, day, limit=100)          the registry
     store.close_day(name, day)                               late events go to another day from now on
     seen = store.index(name).segments                        what is to be replaced
-    store.switch(name, seen, batches)                        fenced: only if it is still there
+    store.switch(name, seen, batches)                        fenced: only if it is still there; goes on where it ended
 """
 
 from __future__ import annotations
@@ -209,11 +209,14 @@ class StreamStore(Protocol):
     def now_ms(self) -> int:
         """The time of the place: of its server, where it has one, for the machines that share it may disagree."""
 
-    def switch(self, stream: StreamName, seen: Sequence[DaySegment], batches: Iterable[bytes]) -> DaySegment:
+    def switch(
+        self, stream: StreamName, seen: Sequence[DaySegment], batches: Callable[[int], Iterable[bytes]]
+    ) -> DaySegment:
         """Replace neighbouring segments, as they were seen, by one compressed segment of the same events.
 
-        `batches` are encoded, in order, and hold exactly the events of `seen`. A reader gets every event once,
-        whenever it reads, also when this ends half-way: then it can be done anew.
+        `batches` gives the events of `seen` behind an id, encoded, in order: one batch of several segments, any number
+        of one. A reader gets every event once, whenever it reads, also when this ends half-way: then it can be done
+        again, and may go on behind the batches that are there.
 
         Raises:
             Fenced: the segments are not what was seen: somebody else replaced or dropped one.

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 import pytest
 
 from millpond.errors import Fenced, Invalid, Unavailable
-from millpond.events.codec import Codec, encode
+from millpond.events.codec import encode
 from millpond.events.compress import compress_stream
 from millpond.events.days import DAY_MS
+from millpond.events.deletion import delete_job
 from millpond.events.event import EventBatch, NewEvent
 from millpond.events.index import State
 from millpond.events.names import StreamName
@@ -21,6 +22,7 @@ from tests.harness.contracts.stream_site import (
     TODAY,
     StreamSite,
     append,
+    batches_of,
     compress,
     days,
     delivered,
@@ -137,15 +139,15 @@ class DayContract:
         assert everything(store) == before
 
     def test_a_switch_to_other_events_is_refused(self, store: StreamStore) -> None:
-        append(store, "a", "b", "c")
+        append(store, "a", "b", "c", "d")
         store.close_day(STREAM, TODAY)
-        events, index = everything(store), index_of(store)
-        for wrong in ([], events[:2], events[1:], [events[0], events[2]]):
+        events = everything(store)
+        for wrong in ([], events[1:], events[:3:2], events[::3], events[:3], events[:2], events[2:]):
             with pytest.raises(Invalid):
-                store.switch(STREAM, index.segments, [encode(wrong)] if wrong else [])
+                store.switch(STREAM, index_of(store).segments, lambda _, wrong=wrong: batches_of(wrong))
             assert everything(store) == events
         with pytest.raises(Invalid):
-            store.switch(STREAM, [], [encode(events)])
+            store.switch(STREAM, [], lambda _: [encode(events)])
 
     def test_an_open_day_is_not_switched(self, store: StreamStore) -> None:
         append(store, "a")
@@ -154,22 +156,66 @@ class DayContract:
             compress(store, STREAM, index.segments)
 
     def test_a_switch_that_ends_half_way_leaves_a_readable_stream(self, store: StreamStore) -> None:
-        for letter in "abcdef":
-            append(store, letter)
+        for payloads in ("a", "b", "cdef", "g", "hi"):
+            append(store, *payloads)
         store.close_day(STREAM, TODAY)
         before, index = everything(store), index_of(store)
 
-        def batches() -> Iterator[bytes]:
-            yield encode(before[:2], Codec.ZSTD)
-            yield encode(before[2:4], Codec.ZSTD)
+        def half(after: int) -> Iterator[bytes]:
+            left = [event for event in before if event.number > after]
+            yield from batches_of(left[:2])
+            yield from batches_of(left[2:3])
+            raise Unavailable("the compressor was stopped")
+
+        for _ in range(2):
+            with pytest.raises(Unavailable):
+                store.switch(STREAM, index_of(store).segments, half)
+            for bytes_max in (1, 1 << 20):
+                for place, event in enumerate(before):
+                    assert everything(store, after=event.number, bytes_max=bytes_max) == before[place + 1 :]
+                assert everything(store, bytes_max=bytes_max) == before
+            assert index_of(store).days() == index.days()
+            assert store.due(Work.COMPRESS, TODAY, limit=9) == [Due(TODAY, STREAM)]
+        output = compress(store, STREAM, index_of(store).segments, events_max=2)
+        assert everything(store) == before and days(store) == [(0, "compressed", 9)]
+        assert index_of(store).segments == (output,)
+
+    @pytest.mark.parametrize("act", ["expire", "delete", "pull_back", "erase", "fold"])
+    def test_a_day_that_is_partly_compressed_is_treated_as_others(
+        self, site: StreamSite, store: StreamStore, act: str
+    ) -> None:
+        site.clock.now += 400 * DAY_MS
+        events = [NewEvent(site.clock.now, b"%d" % number, "", {"job_id": str(number % 2)}) for number in range(9)]
+        store.append([EventBatch(STREAM, events)])
+        store.close_day(STREAM, TODAY + 400)
+        append(store, "next", time_ms=site.clock.now)
+        before, seen = everything(store), index_of(store).segments[:1]
+
+        def half(_: int) -> Iterator[bytes]:
+            yield from batches_of(before[:4])
             raise Unavailable("the compressor was stopped")
 
         with pytest.raises(Unavailable):
-            store.switch(STREAM, index.segments, batches())
-        assert everything(store) == before
-        after = index_of(store)
-        compress(store, STREAM, after.segments)
-        assert everything(store) == before and days(store) == [(0, "compressed", 6)]
+            store.switch(STREAM, seen, half)
+        if act == "expire":
+            assert store.expire(STREAM, TODAY + 400) == 9
+        elif act == "delete":
+            assert store.delete(STREAM) == 10
+        elif act == "pull_back":
+            site.clock.now = NOON
+            assert store.pull_back(STREAM, TODAY + 1)
+            assert [day.day - TODAY for day, _ in index_of(store).days()] == [0, 1]
+        elif act == "erase":
+            assert delete_job(store, STREAM, "1") == 4
+        else:
+            store.close_day(STREAM, TODAY + 401)
+            compress(store, STREAM, index_of(store).segments)
+            assert len(index_of(store).segments) == 1
+        left = {"expire": before[9:], "delete": [], "erase": [*before[:8:2], *before[8:]]}.get(act, before)
+        assert everything(store) == left
+        compress_stream(store, STREAM, TODAY + 401)
+        assert everything(store) == left
+        assert {state for _, state, _ in days(store)} <= {"compressed"}
 
     # --- expiry
 
@@ -293,5 +339,5 @@ class DayContract:
         batches = [encode(everything(store))]
         store.expire(STREAM, TODAY)
         with pytest.raises(Fenced):
-            store.switch(STREAM, index.segments, batches)
+            store.switch(STREAM, index.segments, lambda _: batches)
         assert everything(store) == [] and days(store) == []

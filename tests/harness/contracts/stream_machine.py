@@ -8,24 +8,25 @@ The model knows one list of events for each stream, their days by the rule, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from millpond.errors import Fenced, NotFound
-from millpond.events.compress import batches_of, compress_stream, plan
+from millpond.errors import Fenced, NotFound, Unavailable
+from millpond.events.compress import compress_stream, plan
 from millpond.events.days import DAY_MS
 from millpond.events.deletion import delete_job
-from millpond.events.event import EventBatch, NewEvent
+from millpond.events.event import Event, EventBatch, NewEvent
 from millpond.events.index import DaySegment, State, forget_day
 from millpond.events.names import StreamName
 from millpond.events.protocol import Due, StreamStore, Work
-from tests.harness.contracts.stream_site import RULES, TODAY, StreamSite, everything
+from tests.harness.contracts.stream_site import RULES, TODAY, StreamSite, batches_of, events_up_to, everything
 
 __all__ = ("ClosingSite", "StreamMachine", "machine_case")
 
@@ -35,6 +36,12 @@ _streams, _sources = st.sampled_from(STREAMS), st.sampled_from(SOURCES)
 _days = st.integers(-3, 3)
 _jobs = st.sampled_from(["1", "2"])
 _sizes = st.sampled_from([0, 1, 30_000, 70_000])
+_Act: TypeAlias = tuple[str, dict[str, Any]]
+_MEANWHILE: Sequence[_Act | None] = (
+    None, ("compress", {"ago": 0}), ("_compress_partly", {"ago": 0, "parts": 1, "act": None}), ("expire", {"ago": 0}),
+    ("_delete_stream", {}), ("_delete_job", {"job": "1"}), ("append", {"days": [(0, "1"), (1, "2")], "size": 1}),
+)  # fmt: skip
+"""Acts in the midst of a switch; with none of them it ends there."""
 
 
 class ClosingSite(StreamSite, Protocol):
@@ -85,7 +92,7 @@ class _Stale:
 
     stream: StreamName
     seen: Sequence[DaySegment]
-    batches: list[bytes]
+    events: list[Event]
 
 
 class StreamMachine(RuleBasedStateMachine):
@@ -168,7 +175,7 @@ class StreamMachine(RuleBasedStateMachine):
         self._closed(stream, day)
         index = store.index(stream)
         for seen in () if index is None else plan(index, day):
-            self.stale.append(_Stale(stream, seen, list(batches_of(store, stream, seen))))
+            self.stale.append(_Stale(stream, seen, events_up_to(store, stream, seen)))
 
     @precondition(lambda self: self.stale)
     @rule(data=st.data())
@@ -179,11 +186,35 @@ class StreamMachine(RuleBasedStateMachine):
         index = store.index(stale.stream)
         there = index is not None and set(stale.seen) <= set(index.segments)
         try:
-            store.switch(stale.stream, stale.seen, stale.batches)
+            store.switch(stale.stream, stale.seen, lambda after: batches_of(_behind(stale.events, after)))
         except Fenced:
             assert not there
         else:
             assert there
+
+    @rule(stream=_streams, ago=st.integers(0, 3), parts=st.integers(1, 3), act=st.sampled_from(_MEANWHILE))
+    def _compress_partly(
+        self, stream: StreamName, ago: int, parts: int, act: tuple[str, dict[str, Any]] | None
+    ) -> None:
+        """Switch the first days that are due in batches of two events; after some of them the compressor dies, or
+        something else happens to the stream."""
+        store, day = self._other(), self.site.clock.now // DAY_MS - ago
+        store.close_day(stream, day)
+        self._closed(stream, day)
+        index = store.index(stream)
+        for seen in [] if index is None else plan(index, day)[:1]:
+            events, size = events_up_to(store, stream, seen), 2 if len(seen) == 1 else 1000
+
+            def batches(after: int, events: list[Event] = events, size: int = size) -> Iterator[bytes]:
+                for number, batch in enumerate(batches_of(_behind(events, after), size)):
+                    if number == parts:
+                        if act is None:
+                            raise Unavailable("the compressor died")
+                        getattr(self, act[0])(stream=stream, **act[1])
+                    yield batch
+
+            with suppress(Fenced, Unavailable):
+                store.switch(stream, seen, batches)
 
     def _closed(self, stream: StreamName, day: int) -> None:
         model = self.model[stream]
@@ -287,6 +318,10 @@ class StreamMachine(RuleBasedStateMachine):
             forget += [Due(forget_day(index.last_id, index.last_day), stream)] if index is not None and not days else []
         for work, due in ((Work.COMPRESS, compress), (Work.EXPIRE, expire), (Work.FORGET, forget)):
             assert self.stores[1].due(work, TODAY + 10_000, limit=99) == sorted(due)
+
+
+def _behind(events: Sequence[Event], after: int) -> list[Event]:
+    return [event for event in events if event.number > after]
 
 
 def _seen(event: Any) -> tuple[int, int, bytes]:

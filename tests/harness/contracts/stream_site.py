@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from millpond.events.codec import Codec, encode
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from millpond.clock import ManualClock
 
 __all__ = (
-    "NOON", "RULES", "STREAM", "TODAY", "StreamSite", "append", "compress", "days", "delivered", "events_of",
-    "everything", "index_of", "payloads_of",
+    "NOON", "RULES", "STREAM", "TODAY", "StreamSite", "append", "batches_of", "compress", "days", "delivered",
+    "events_of", "events_up_to", "everything", "index_of", "payloads_of",
 )  # fmt: skip
 
 NOON = 1_700_000_000_000 // DAY_MS * DAY_MS + DAY_MS // 2
@@ -58,12 +58,19 @@ def everything(store: StreamStore, stream: StreamName = STREAM, after: int = 0, 
 
 def compress(store: StreamStore, stream: StreamName, seen: Sequence[DaySegment], events_max: int = 1000) -> DaySegment:
     """Switch segments to batches of so many events."""
-    last_id = seen[-1].last_id
-    events = [
-        event for event in everything(store, stream, seen[0].first_id - 1) if event.number <= last_id
-    ]  # fmt: skip
-    batches = [encode(events[start : start + events_max], Codec.ZSTD) for start in range(0, len(events), events_max)]
-    return store.switch(stream, seen, batches)
+    return store.switch(stream, seen, lambda after: batches_of(events_up_to(store, stream, seen, after), events_max))
+
+
+def events_up_to(store: StreamStore, stream: StreamName, seen: Sequence[DaySegment], after: int = 0) -> list[Event]:
+    """The events of segments behind an id."""
+    start, last_id = max(after, seen[0].first_id - 1), seen[-1].last_id
+    return [event for event in everything(store, stream, start) if event.number <= last_id]
+
+
+def batches_of(events: Sequence[Event], events_max: int = 1000) -> Iterator[bytes]:
+    """Batches of so many events."""
+    for start in range(0, len(events), events_max):
+        yield encode(events[start : start + events_max], Codec.ZSTD)
 
 
 def append(store: StreamStore, *payloads: str, stream: StreamName = STREAM, time_ms: int = NOON) -> Appended:

@@ -13,7 +13,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -35,7 +35,7 @@ __all__ = ("check_listed", "moved", "replace_rows", "switch_segments", "switch_t
 
 
 def switch_segments(
-    space: Space, stream: StreamName, seen: Sequence[DaySegment], batches: Iterable[bytes]
+    space: Space, stream: StreamName, seen: Sequence[DaySegment], batches: Callable[[int], Iterable[bytes]]
 ) -> DaySegment:
     """As `StreamStore.switch`."""
     if not seen or any(segment.state not in (State.CLOSED, State.COMPRESSED) for segment in seen):
@@ -45,7 +45,7 @@ def switch_segments(
     check = Continuity(days)
     stored, pending = 0, None
     try:
-        for data in batches:
+        for data in batches(seen[0].first_id - 1):
             if pending is not None:
                 space.write(partial(_replace_rows, keys=keys, seen=seen, data=pending))
                 step("events.batch_switched")

@@ -15,7 +15,7 @@ from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from millpond.events.codec import BATCH_PLAIN_BYTES, Codec, decode, encode, read_header
+from millpond.events.codec import BATCH_PLAIN_BYTES, EVENT_BYTES, Codec, decode, encode, read_header
 from millpond.events.embedded.day_switch import replace_rows
 from millpond.events.embedded.large_rows import object_of
 from millpond.events.embedded.registry import put_head
@@ -33,15 +33,13 @@ if TYPE_CHECKING:
 __all__ = ("fold_open", "fold_number")
 
 FOLD_BYTES = 256 << 10
-_EVENT_BYTES = 64
-"""The bytes of a row, and of the columns of an event, beside its payload."""
 
 
 def fold_number(head: Head | None) -> tuple[int, int]:
     """A number that changes when the open day of a stream is to be folded; the day comes first."""
     if head is None or head.open is None:
         return -1, 0
-    return head.open.day, (head.open.bytes + _EVENT_BYTES * head.open.count) // FOLD_BYTES
+    return head.open.day, (head.open.bytes + EVENT_BYTES * head.open.count) // FOLD_BYTES
 
 
 def fold_open(space: LargeRows, stream: StreamName) -> None:

@@ -154,7 +154,9 @@ class EmbeddedStore:
         """See `StreamStore.now_ms`."""
         return self._place_ms()
 
-    def switch(self, stream: StreamName, seen: Sequence[DaySegment], batches: Iterable[bytes]) -> DaySegment:
+    def switch(
+        self, stream: StreamName, seen: Sequence[DaySegment], batches: Callable[[int], Iterable[bytes]]
+    ) -> DaySegment:
         """See `StreamStore.switch`."""
         return switch_segments(self._opened(), stream, seen, batches)
 

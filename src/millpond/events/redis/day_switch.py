@@ -1,66 +1,84 @@
 """Switching segments to a compressed one, dropping days, and erasing the events of a job.
 
-Batches are staged under a key of their own that expires, and one script puts them in the place of what was seen. A
-crash before it leaves the stream as it was; the staged batches vanish.
+    closed      raw raw raw raw raw raw          a batch is put and the entries that it replaces go, in one script:
+    closed      [batch 1] raw raw raw            there is never more than a batch beside the stream, so a server that
+    closed      [batch 1] [batch 2] raw          is full can be compressed
+    compressed  [batch 1] [batch 2] [batch 3]
+
+Invariants of a day that is partly compressed, which it may stay for as long as one likes:
+* the row of its segment says up to which id its batches go; a page reads these, and raw entries behind that id:
+  each event once, from any id on. Its day, ids and counts stay as they were, and it is listed as closed;
+* a step happens only while the row is what was seen, and changes it: of two that compress a day, one is fenced;
+* a step puts as many events as it removes, and the last one makes sure that all of the day are there;
+* raw entries that were deflated can be read: the first of the day, their reference, stays until the last step;
+* a crash leaves what was done, and whoever comes next goes on behind it. Days are dropped, deleted and pulled back with
+  their batches; the events of a job are erased once the day is compressed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from millpond.errors import Corrupt, Fenced, Invalid, Unavailable
-from millpond.events.codec import Codec, Continuity, decode, encode, read_header
+from millpond.errors import Corrupt, Fenced, Invalid
+from millpond.events.codec import Codec, decode, encode, other_events, read_header
 from millpond.events.index import DaySegment, State
 from millpond.events.redis.read import read_index
-from millpond.events.redis.rows import id_bytes, pack_segment
-from millpond.events.redis.scripts import DELETE, EXPIRE, STAGE, SWITCH
+from millpond.events.redis.rows import id_bytes, pack_segment, parse_segment
+from millpond.events.redis.scripts import DELETE, EXPIRE, REWRITE, SWITCH
 from millpond.events.redis.servers import Call, script_call
 from millpond.kernel.steps import step
 
 if TYPE_CHECKING:
     from millpond.events.erasure import Remains
+    from millpond.events.event import Event
+    from millpond.events.index import Day
     from millpond.events.redis.keys import StreamKeys
     from millpond.events.redis.rows import Listed
     from millpond.events.redis.servers import Servers
 
 __all__ = ("delete_days", "erase_events", "expire_days", "switch_segments")
 
-STAGED_MS = 3_600_000
-"""The life of staged batches after the last of them came."""
-
 
 def switch_segments(
-    servers: Servers, keys: StreamKeys, seen: Sequence[DaySegment], batches: Iterable[bytes], token: str
+    servers: Servers, keys: StreamKeys, seen: Sequence[DaySegment], batches: Callable[[int], Iterable[bytes]]
 ) -> DaySegment:
-    """As `StreamStore.switch`; `token` names what is staged."""
+    """As `StreamStore.switch`."""
     if not seen or any(segment.state not in (State.CLOSED, State.COMPRESSED) for segment in seen):
         raise Invalid("only closed and compressed days are switched", kind="event_switch", segments=len(seen))
-    days = tuple(day for segment in seen for day in segment.days)
-    check = Continuity(days)
-    staged, last_ids, size = keys.staged + token.encode(), [], 0
-    servers.run_quietly(Call(keys.shard, (b"UNLINK", staged)))
-    try:
-        for data in batches:
-            header = read_header(data)
-            check.add(header)
-            servers.run([script_call(STAGE, keys.shard, (staged,), (data, STAGED_MS))], repeat=False)
-            last_ids.append(header.last_id)
-            size += len(data)
-            step("events.batch_staged")
-        check.end()
-        output = DaySegment(State.COMPRESSED, days, size)
-        _replace(servers, keys, _listed(servers, keys, seen), output, last_ids, staged)
-    except Invalid:
+    listed = _listed(servers, keys, seen)
+    goes_on = len(seen) == 1 and seen[0].state is State.CLOSED and listed[0].batches
+    after = listed[0].batches[-1] if goes_on else seen[0].first_id - 1
+    for data in batches(after):
+        listed = [_put(servers, keys, listed, data)]
+        step("events.batch_switched")
+    output = listed[0].segment
+    if len(listed) > 1 or output.state is not State.COMPRESSED:
         # Days that were dropped meanwhile do not read as they were listed.
-        servers.run_quietly(Call(keys.shard, (b"UNLINK", staged)))
-        _listed(servers, keys, seen)
-        raise
-    except BaseException:
-        servers.run_quietly(Call(keys.shard, (b"UNLINK", staged)))
-        raise
-    step("events.segment_switched")
+        _listed(servers, keys, [entry.segment for entry in listed])
+        raise other_events()
     return output
+
+
+def _put(servers: Servers, keys: StreamKeys, listed: Sequence[Listed], data: bytes) -> Listed:
+    """Put the next batch in the place of its events; the segment then."""
+    header, segments = read_header(data), [entry.segment for entry in listed]
+    is_next = len(segments) == 1 and segments[0].state is State.CLOSED
+    old = [] if is_next else [_batches_of(keys, entry.segment) for entry in listed if entry.batches]
+    call = script_call(
+        SWITCH, keys.shard, (keys.head, keys.index, keys.raw, *keys.due, _batches_of(keys, segments[-1]), *old),
+        (keys.name, data, id_bytes(header.last_id), header.events, *(entry.row for entry in listed)),
+    )  # fmt: skip
+    ((outcome, *row),) = servers.run([call], repeat=False)
+    if outcome == b"fenced":
+        raise _moved(keys)
+    if outcome == b"other":
+        raise other_events()
+    return parse_segment(row[0])
+
+
+def _batches_of(keys: StreamKeys, segment: DaySegment) -> bytes:
+    return keys.batches_of(segment.days[-1].day)
 
 
 def _listed(servers: Servers, keys: StreamKeys, seen: Sequence[DaySegment]) -> list[Listed]:
@@ -79,29 +97,43 @@ def _moved(keys: StreamKeys) -> Fenced:
     )  # fmt: skip
 
 
-def _replace(
-    servers: Servers, keys: StreamKeys, listed: Sequence[Listed], output: DaySegment | None, last_ids: Sequence[int],
-    staged: bytes, dropped_id: int = 0,
+def _rewrite(
+    servers: Servers, keys: StreamKeys, listed: Listed, rest: Callable[[list[Event]], list[Event]],
+    days: Callable[[], Sequence[Day]], dropped_id: int = 0,
 ) -> None:  # fmt: skip
-    old = [keys.batches_of(entry.segment.days[-1].day) for entry in listed if entry.segment.state is State.COMPRESSED]
-    target = staged if output is None else keys.batches_of(output.days[-1].day)
-    row = b"" if output is None else pack_segment(output, last_ids)
-    dropped = id_bytes(dropped_id) if dropped_id else b""
+    """Replace the batches of a compressed segment of which not all events are to stay, by the rest of them, at once.
+
+    `days` is called after `rest` was given all batches; it checks what they held.
+
+    Raises:
+        Fenced: the segment is no longer what was seen.
+    """
+    source, changes, last_ids, size = _batches_of(keys, listed.segment), list[bytes | int](), list[int](), 0
+    for place in range(len(listed.batches)):
+        (data,) = servers.run([Call(keys.shard, (b"LINDEX", source, place))], repeat=True)
+        events = [] if data is None else decode(data)
+        left = rest(events)
+        if len(left) < len(events):
+            data = encode(left, Codec.ZSTD) if left else b""
+            changes += (place, data)
+        if left:
+            last_ids.append(left[-1].number)
+            size += len(data)
+    left_days = tuple(days())
+    output = DaySegment(State.COMPRESSED, left_days, size) if left_days else None
     call = script_call(
-        SWITCH, keys.shard, (keys.head, keys.index, keys.raw, staged, target, *keys.due, *old),
-        (keys.name, len(last_ids), dropped, row, *(entry.row for entry in listed)),
+        REWRITE, keys.shard,
+        (keys.head, keys.index, keys.raw, *keys.due, source, _batches_of(keys, output or listed.segment)),
+        (
+            keys.name, id_bytes(dropped_id) if dropped_id else b"", listed.row,
+            pack_segment(output, last_ids) if output else b"", *changes,
+        ),
     )  # fmt: skip
-    (outcome,) = servers.run([call], repeat=False)
-    if outcome == b"fenced":
+    if changes and servers.run([call], repeat=False) == [b"fenced"]:
         raise _moved(keys)
-    if outcome == b"lost":
-        raise Unavailable(
-            "the staged batches are not all there: it took too long, or Redis lost some", kind="redis_staged",
-            stream=keys.stream, hint="begin anew",
-        )  # fmt: skip
 
 
-def expire_days(servers: Servers, keys: StreamKeys, day: int, forget_day: int, token: str) -> int:
+def expire_days(servers: Servers, keys: StreamKeys, day: int, forget_day: int) -> int:
     """As `StreamStore.expire`."""
     total = 0
     while True:
@@ -109,8 +141,7 @@ def expire_days(servers: Servers, keys: StreamKeys, day: int, forget_day: int, t
         if index is None:
             return total
         due = [
-            entry.segment.days[-1].day for entry in index[1]
-            if entry.segment.state is State.COMPRESSED and entry.segment.days[-1].day <= day
+            entry.segment.days[-1].day for entry in index[1] if entry.batches and entry.segment.days[-1].day <= day
         ]  # fmt: skip
         keys_used = (keys.head, keys.index, keys.raw, keys.sources, *keys.due, keys.names)
         call = script_call(
@@ -124,30 +155,30 @@ def expire_days(servers: Servers, keys: StreamKeys, day: int, forget_day: int, t
         if outcome == b"trim":
             partly_due = next((entry for entry in index[1] if entry.row == row), None)
             if partly_due is not None:
-                total += _trim(servers, keys, partly_due, day, token)
+                total += _trim(servers, keys, partly_due, day)
 
 
-def _trim(servers: Servers, keys: StreamKeys, listed: Listed, day: int, token: str) -> int:
+def _trim(servers: Servers, keys: StreamKeys, listed: Listed, day: int) -> int:
     """Rewrite a segment of small days without those that are due; the number of events dropped."""
     segment = listed.segment
-    days = tuple(later for later in segment.days if later.day > day)
-    rows = servers.run([Call(keys.shard, (b"LRANGE", keys.batches_of(segment.days[-1].day), 0, -1))], repeat=True)[0]
-    events = [event for row in rows for event in decode(row, days[0].first_id - 1)]
-    if len(events) != sum(later.count for later in days):
-        return _changed_meanwhile(servers, keys, listed)
-    data = encode(events, Codec.ZSTD)
-    staged = keys.staged + token.encode()
-    servers.run_quietly(Call(keys.shard, (b"UNLINK", staged)))
-    servers.run([script_call(STAGE, keys.shard, (staged,), (data, STAGED_MS))], repeat=False)
-    step("events.batch_staged")
-    output = DaySegment(State.COMPRESSED, days, len(data))
-    dropped_id = next(later for later in reversed(segment.days) if later.day <= day).last_id
+    due = [old for old in segment.days if old.day <= day]
+    dropped_id, seen = due[-1].last_id, 0
+
+    def rest(events: list[Event]) -> list[Event]:
+        nonlocal seen
+        seen += len(events)
+        return [event for event in events if event.number > dropped_id]
+
+    def days() -> Sequence[Day]:
+        _check_seen(servers, keys, listed, seen)
+        return segment.days[len(due) :]
+
     try:
-        _replace(servers, keys, [listed], output, [output.last_id], staged, dropped_id)
+        _rewrite(servers, keys, listed, rest, days, dropped_id)
     except Fenced:
         return 0  # somebody else replaced the segment; the caller looks again
     step("events.segment_trimmed")
-    return segment.count - output.count
+    return sum(old.count for old in due)
 
 
 def delete_days(servers: Servers, keys: StreamKeys, now_ms: int) -> int:
@@ -156,7 +187,7 @@ def delete_days(servers: Servers, keys: StreamKeys, now_ms: int) -> int:
         index = read_index(servers, keys)
         if index is None:
             return 0
-        days = [row.segment.days[-1].day for row in index[1] if row.segment.state is State.COMPRESSED]
+        days = [row.segment.days[-1].day for row in index[1] if row.batches]
         keys_used = (keys.head, keys.index, keys.raw, *keys.due, *map(keys.batches_of, days))
         call = script_call(DELETE, keys.shard, keys_used, (now_ms, keys.name, *days))
         ((count, outcome),) = servers.run([call], repeat=False)
@@ -165,42 +196,32 @@ def delete_days(servers: Servers, keys: StreamKeys, now_ms: int) -> int:
             return int(count)
 
 
-def erase_events(servers: Servers, keys: StreamKeys, remains: Remains, token: str) -> int:
-    """As `StreamStore.erase`: what is left is staged, and put in the place of the segment."""
-    listed = _listed(servers, keys, [remains.segment])
-    staged, last_ids, size = keys.staged + token.encode(), [], 0
-    servers.run_quietly(Call(keys.shard, (b"UNLINK", staged)))
-    source = keys.batches_of(remains.segment.days[-1].day)
-    try:
-        for place in range(len(listed[0].batches)):
-            (row,) = servers.run([Call(keys.shard, (b"LINDEX", source, place))], repeat=True)
-            events = [] if row is None else decode(row)
-            rest = remains.rest(events)
-            if not rest:
-                continue
-            data = row if len(rest) == len(events) else encode(rest, Codec.ZSTD)
-            servers.run([script_call(STAGE, keys.shard, (staged,), (data, STAGED_MS))], repeat=False)
-            last_ids.append(rest[-1].number)
-            size += len(data)
-            step("events.batch_staged")
-        if remains.seen != remains.segment.count:
-            _changed_meanwhile(servers, keys, listed[0])
-            raise _moved(keys)
-        if remains.erased:
-            output = DaySegment(State.COMPRESSED, remains.days, size) if remains.days else None
-            _replace(servers, keys, listed, output, last_ids, staged)
-            step("events.job_erased")
-    finally:
-        servers.run_quietly(Call(keys.shard, (b"UNLINK", staged)))
+def erase_events(servers: Servers, keys: StreamKeys, remains: Remains) -> int:
+    """As `StreamStore.erase`."""
+    (listed,) = _listed(servers, keys, [remains.segment])
+
+    def days() -> Sequence[Day]:
+        _check_seen(servers, keys, listed, remains.seen)
+        return remains.days
+
+    _rewrite(servers, keys, listed, remains.rest, days)
+    step("events.job_erased")
     return remains.erased
 
 
-def _changed_meanwhile(servers: Servers, keys: StreamKeys, listed: Listed) -> int:
-    """Nothing dropped, when a segment was replaced while it was read; else its batches are damaged."""
+def _check_seen(servers: Servers, keys: StreamKeys, listed: Listed, seen: int) -> None:
+    """Insist that batches held all events of a segment.
+
+    Raises:
+        Fenced: the segment was replaced while it was read.
+        Corrupt: its batches are damaged.
+    """
+    if seen == listed.segment.count:
+        return
     index = read_index(servers, keys)
-    if index is not None and listed in index[1]:
-        raise Corrupt(
-            "the batches of a stream do not hold what its index says", kind="events_damaged", stream=keys.stream,
-            hint="restore the streams from a copy of Redis",
-        )  # fmt: skip
-    return 0
+    if index is None or listed not in index[1]:
+        raise _moved(keys)
+    raise Corrupt(
+        "the batches of a stream do not hold what its index says", kind="events_damaged", stream=keys.stream,
+        hint="restore the streams from a copy of Redis",
+    )  # fmt: skip

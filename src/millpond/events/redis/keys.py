@@ -47,13 +47,12 @@ class StreamKeys:
     sources: bytes
     batches: bytes
     """The beginning of the keys of compressed segments; the last day follows."""
-    staged: bytes
     due: tuple[bytes, bytes, bytes]
     names: bytes
     lost: bytes
 
     def batches_of(self, last_day: int) -> bytes:
-        """The key of the batches of a compressed segment."""
+        """The key of the batches of a segment."""
         return self.batches + b"%d" % last_day
 
 
@@ -84,7 +83,7 @@ class Place:
         assert len(due) == 3
         return StreamKeys(
             stream, shard, name.encode(), key("head"), key("index"), key("raw"), key("sources"), key("batches") + b":",
-            key("staged") + b":", due, self.names(shard), self.lost(shard),
+            due, self.names(shard), self.lost(shard),
         )  # fmt: skip
 
     @staticmethod

@@ -80,7 +80,10 @@ def _parse_names(data: bytes) -> StreamName | None:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A segment with the row of the index that lists it; `batches` are the last ids of its compressed batches."""
+    """A segment with the row of the index that lists it; `batches` are the last ids of its compressed batches.
+
+    A closed segment with batches is partly compressed: raw are only the events behind them.
+    """
 
     segment: DaySegment
     row: bytes

@@ -112,7 +112,9 @@ class RedisStore:
     def pull_back(self, stream: StreamName, latest: int) -> bool:
         """See `StreamStore.pull_back`."""
         keys = self._place.keys_of(stream)
-        call = script_call(PULL_BACK, keys.shard, (keys.head, keys.index, keys.raw, *keys.due), (latest, keys.name))
+        call = script_call(
+            PULL_BACK, keys.shard, (keys.head, keys.index, keys.raw, *keys.due), (latest, keys.name, keys.batches)
+        )
         return bool(self._servers.run([call], repeat=True)[0])
 
     def now_ms(self) -> int:
@@ -122,16 +124,16 @@ class RedisStore:
         ((seconds, microseconds),) = self._servers.run([Call(0, (b"TIME",))], repeat=True)
         return int(seconds) * 1000 + int(microseconds) // 1000
 
-    def switch(self, stream: StreamName, seen: Sequence[DaySegment], batches: Iterable[bytes]) -> DaySegment:
-        """See `StreamStore.switch`; the batches are staged beside the stream, and then put in its place at once."""
-        keys = self._place.keys_of(stream)
-        return switch_segments(self._servers, keys, seen, batches, self._clock.random_id())
+    def switch(
+        self, stream: StreamName, seen: Sequence[DaySegment], batches: Callable[[int], Iterable[bytes]]
+    ) -> DaySegment:
+        """See `StreamStore.switch`."""
+        return switch_segments(self._servers, self._place.keys_of(stream), seen, batches)
 
     def expire(self, stream: StreamName, day: int) -> int:
         """See `StreamStore.expire`."""
         forget_day = latest_due_day(self.now_ms(), self._rules.forget_ms)
-        keys = self._place.keys_of(stream)
-        return expire_days(self._servers, keys, day, forget_day, self._clock.random_id())
+        return expire_days(self._servers, self._place.keys_of(stream), day, forget_day)
 
     def delete(self, stream: StreamName) -> int:
         """See `StreamStore.delete`."""
@@ -140,8 +142,7 @@ class RedisStore:
 
     def erase(self, stream: StreamName, seen: DaySegment, job_id: str, last_id: int) -> int:
         """See `StreamStore.erase`."""
-        remains = Remains(seen, job_id, last_id)
-        return erase_events(self._servers, self._place.keys_of(stream), remains, self._clock.random_id())
+        return erase_events(self._servers, self._place.keys_of(stream), Remains(seen, job_id, last_id))
 
     def check(self) -> Report:
         """Check that what is stored and what is listed belong together: heads, registry, names, and all other keys."""

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from importlib.resources import files
 
 __all__ = (
-    "APPEND", "APPEND_SINGLES", "CLOSE", "DELETE", "EXPIRE", "INDEX", "PULL_BACK", "READ", "STAGE", "SWAP", "SWITCH",
-    "Script",
+    "APPEND", "APPEND_SINGLES", "CLOSE", "DELETE", "EXPIRE", "INDEX", "PULL_BACK", "READ", "REWRITE", "SWAP",
+    "SWITCH", "Script",
 )  # fmt: skip
 
 
@@ -46,6 +46,6 @@ EXPIRE = _script("expire", _WHEN_FULL, _WITH_SEGMENTS)
 INDEX = _script("index")
 PULL_BACK = _script("pull_back", _WHEN_FULL, _WITH_SEGMENTS)
 READ = _script("read", parts=_WITH_SEGMENTS)
-STAGE = _script("stage", _WHEN_FULL)
+REWRITE = _script("rewrite", _WHEN_FULL, _WITH_SEGMENTS)
 SWAP = _script("swap", parts=())
 SWITCH = _script("switch", _WHEN_FULL, _WITH_SEGMENTS)

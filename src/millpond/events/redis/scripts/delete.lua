@@ -1,8 +1,8 @@
 -- Drops all segments and raw entries of a stream at once, and gives an id without an event to the deletion.
 --
--- KEYS  head, index, raw, due (compress, expire, forget), batches of compressed segments
+-- KEYS  head, index, raw, due (compress, expire, forget), batches of segments
 -- ARGV  now_ms (-1: the server's), name, then the last day of each of these segments
--- Gives the number of events dropped, and `done`, or `again`: a compressed segment was not named, and nothing is changed.
+-- Gives the number of events dropped, and `done`, or `again`: a segment with batches was not named, and nothing is changed.
 
 local head = read_head(KEYS[1])
 if not head then
@@ -19,7 +19,7 @@ end
 local members, count = redis.call('ZRANGE', KEYS[2], 0, -1), head.count
 for _, member in ipairs(members) do
     local segment = parse_segment(member)
-    if segment.state == COMPRESSED and not named[segment.last_day] then
+    if batches_of(segment).count > 0 and not named[segment.last_day] then
         return { 0, 'again' }
     end
     count = count + count_of(segment)

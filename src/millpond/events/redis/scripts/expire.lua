@@ -1,8 +1,8 @@
 -- Drops the segments whose days are all due, and forgets a stream that had no events for long.
 --
--- KEYS  head, index, raw, sources, due (compress, expire, forget), names, batches of compressed segments
+-- KEYS  head, index, raw, sources, due (compress, expire, forget), names, batches of segments
 -- ARGV  day, forget_day, name, then the last day of each of these segments
--- Gives the number of events dropped, and `done`, `again` (a compressed segment is due that was not named), or `trim`
+-- Gives the number of events dropped, and `done`, `again` (a segment with batches is due that was not named), or `trim`
 -- with the segment, of which only some days are due.
 
 local head = read_head(KEYS[1])
@@ -10,9 +10,9 @@ if not head then
     return { 0, 'done', '' }
 end
 local day, name, before = tonumber(ARGV[1]), ARGV[3], work_of(head)
-local batches = {}
+local keys = {}
 for place = 4, #ARGV do
-    batches[tonumber(ARGV[place])] = KEYS[5 + place]
+    keys[tonumber(ARGV[place])] = KEYS[5 + place]
 end
 local changed = head.open == 1 and head.day <= day
 if changed then
@@ -30,12 +30,12 @@ while true do
         outcome, trimmed = 'trim', member
         break
     end
-    if segment.state == COMPRESSED then
-        if not batches[segment.last_day] then
+    if batches_of(segment).count > 0 then
+        if not keys[segment.last_day] then
             outcome = 'again'
             break
         end
-        redis.call('UNLINK', batches[segment.last_day])
+        redis.call('UNLINK', keys[segment.last_day])
     end
     redis.call('ZREM', KEYS[2], member)
     count, changed = count + count_of(segment), true

@@ -1,7 +1,7 @@
 -- Lets days after the latest one that are not compressed be days up to it, as far as there is room; 1 when some were.
 --
 -- KEYS  head, index, raw, due (compress, expire, forget)
--- ARGV  the latest day, name
+-- ARGV  the latest day, name, the beginning of the keys of batches
 
 local head = read_head(KEYS[1])
 local latest = tonumber(ARGV[1])
@@ -27,6 +27,9 @@ end
 
 for _, segment in ipairs(closed) do
     local day, member = pulled_back(segment.first_day), segment.member
+    if day ~= segment.first_day and batches_of(segment).count > 0 then
+        redis.call('RENAME', ARGV[3] .. segment.first_day, ARGV[3] .. day)
+    end
     redis.call('ZREM', KEYS[2], member)
     redis.call('ZADD', KEYS[2], 0, string.sub(member, 1, SEGMENT_BYTES) .. struct.pack('>i4', day)
         .. string.sub(member, SEGMENT_BYTES + 5))

@@ -40,12 +40,11 @@ local function add(id, batch)
     return true
 end
 
-local function add_segment(segment)
-    local key = ARGV[3] .. segment.last_day
-    local at = SEGMENT_BYTES + 1 + segment.days * DAY_BYTES
-    local batches = struct.unpack('>I4', segment.member, at)
-    for place = 1, batches do
-        local last_ms, last_counter = id_from(segment.member, at + 4 + 8 * (place - 1))
+-- False when the page is full. What was read is behind the cursor then: a raw entry may hold events of a batch, too.
+local function add_batches(segment)
+    local key, batches = ARGV[3] .. segment.last_day, batches_of(segment)
+    for place = 1, batches.count do
+        local last_ms, last_counter = id_from(batches.ids, 8 * place - 7)
         if is_after(last_ms, last_counter, ms, counter) then
             local batch = redis.call('LINDEX', key, place - 1)
             if not batch then
@@ -54,6 +53,7 @@ local function add_segment(segment)
             if not add('', batch) then
                 return false
             end
+            ms, counter = last_ms, last_counter
         end
     end
     return true
@@ -91,10 +91,9 @@ while true do
     local going
     if not segment then
         going = add_raw(id_text(head.first_ms, head.first_counter), '+')
-    elseif segment.state == COMPRESSED then
-        going = add_segment(segment)
     else
-        going = add_raw(id_text(first_id(segment)), id_text(segment.ms, segment.counter))
+        going = add_batches(segment) and (segment.state == COMPRESSED
+            or add_raw(id_text(first_id(segment)), id_text(segment.ms, segment.counter)))
     end
     if not segment or not going then
         return reply

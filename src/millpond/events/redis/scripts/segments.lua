@@ -14,12 +14,24 @@ local function is_after(ms, counter, other_ms, other_counter)
 end
 
 local function parse_segment(member)
-    local a, b, state, _, days = struct.unpack(SEGMENT, member)
-    local segment = { state = state, member = member, days = days }
+    local a, b, state, stored, days = struct.unpack(SEGMENT, member)
+    local segment = { state = state, member = member, days = days, stored = stored }
     segment.ms, segment.counter = id_of(a, b)
     segment.first_day = struct.unpack('>i4', member, SEGMENT_BYTES + 1)
     segment.last_day = struct.unpack('>i4', member, SEGMENT_BYTES + 1 + (days - 1) * DAY_BYTES)
     return segment
+end
+
+-- The batches of a segment: their number, their last ids, and their events, where it is partly compressed.
+local function batches_of(segment)
+    local at = SEGMENT_BYTES + 1 + segment.days * DAY_BYTES
+    if #segment.member < at then
+        return { count = 0, ids = '', events = 0 }
+    end
+    local count = struct.unpack('>I4', segment.member, at)
+    local stop = at + 4 + 8 * count
+    local events = segment.state == CLOSED and struct.unpack('>I8', segment.member, stop) or 0
+    return { count = count, ids = string.sub(segment.member, at + 4, stop - 1), events = events }
 end
 
 local function first_id(segment)

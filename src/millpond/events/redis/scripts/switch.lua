@@ -1,40 +1,101 @@
--- Puts staged batches in the place of segments, if these are what was seen; nothing, where the output is empty.
+-- Puts a compressed batch in the place of the events that it holds, and removes their raw entries in the same step, so
+-- that memory falls. A closed segment takes one batch after the other; several segments become one, of a single batch.
 --
--- KEYS  head, index, raw, staged, batches of the output, due (compress, expire, forget), batches of the segments
--- ARGV  name, number of staged batches, the id up to which events are dropped (8 bytes, or empty), the output, the segments
--- Gives `done`, `fenced`, or `lost` (the staged batches expired).
+-- KEYS  head, index, raw, due (compress, expire, forget), batches of the output; where several segments become one, or a
+--           compressed one is replaced: the batches that these have
+-- ARGV  name, batch, its last id (8 bytes), its events, the segments as they were seen
+-- Gives `done` and the segment as it is listed now; `fenced`; or `other`: these are not the events that come next.
 
 local head = read_head(KEYS[1])
-local name, output = ARGV[1], ARGV[4]
+local name, batch, events = ARGV[1], ARGV[2], tonumber(ARGV[4])
+local stop_ms, stop_counter = id_from(ARGV[3])
 local seen = redis.call('ZRANGEBYLEX', KEYS[2], '[' .. ARGV[5], '[' .. ARGV[#ARGV])
 if not head or #seen ~= #ARGV - 4 then
-    return 'fenced'
+    return { 'fenced' }
 end
+local segments, days, days_bytes, total = {}, 0, '', 0
 for place, member in ipairs(seen) do
     if member ~= ARGV[4 + place] then
-        return 'fenced'
+        return { 'fenced' }
     end
+    local segment = parse_segment(member)
+    segments[place] = segment
+    days, total = days + segment.days, total + count_of(segment)
+    days_bytes = days_bytes .. string.sub(member, SEGMENT_BYTES + 1, SEGMENT_BYTES + segment.days * DAY_BYTES)
 end
-if redis.call('LLEN', KEYS[4]) ~= tonumber(ARGV[2]) then
-    return 'lost'
+local last = segments[#segments]
+local is_whole = last.ms == stop_ms and last.counter == stop_counter
+local first_ms, first_counter = first_id(segments[1])
+
+-- How many events of a raw entry come after an id; their ids are consecutive.
+local function events_after(entry, ms, counter)
+    local entry_ms, entry_counter = string.match(entry[1], '(%d+)-(%d+)')
+    local row = entry[2][2]
+    local count = string.byte(row) == SINGLE and 1 or struct.unpack('<I4', row, 5)
+    return math.min(count, (entry_ms - ms) * UNIT + entry_counter - counter)
+end
+
+-- The raw entries that end after an id, up to the end of the batch: the events there, with those of the entry in which
+-- the batch ends; the bytes of entries; and the ids of those to remove. The first of the segment stays, as a reference.
+local function replaced(ms, counter)
+    local found, bytes, ids, start = 0, 0, {}, id_text(ms, counter + 1)
+    local first = id_text(first_ms, first_counter)
+    repeat
+        local entries = redis.call('XRANGE', KEYS[3], start, id_text(stop_ms, stop_counter), 'COUNT', 256)
+        for _, entry in ipairs(entries) do
+            found, bytes, start = found + events_after(entry, ms, counter), bytes + #entry[2][2], '(' .. entry[1]
+            if is_whole or entry[1] ~= first or reference_of(entry[2][2]) == 0 then
+                ids[#ids + 1] = entry[1]
+            end
+        end
+    until #entries < 256
+    local entry = not is_whole and redis.call('XRANGE', KEYS[3], start, id_text(last.ms, last.counter), 'COUNT', 1)[1]
+    if entry then
+        found = found + events_after(entry, ms, counter) - events_after(entry, stop_ms, stop_counter)
+    end
+    return found, bytes, ids
+end
+
+local count, ids, stored, done = 1, ARGV[3], #batch, events
+if #seen == 1 and last.state == CLOSED then
+    local before = batches_of(last)
+    local ms, counter = first_ms, first_counter - 1
+    if before.count > 0 then
+        ms, counter = id_from(before.ids, #before.ids - 7)
+    end
+    local found, bytes, removed = 0, 0, {}
+    if is_after(stop_ms, stop_counter, ms, counter) and not is_after(stop_ms, stop_counter, last.ms, last.counter) then
+        found, bytes, removed = replaced(ms, counter)
+    end
+    count, ids, stored, done = before.count + 1, before.ids .. ids, last.stored + stored - bytes, before.events + events
+    if found ~= events or (done == total) ~= is_whole then
+        return { 'other' }
+    end
+    if is_whole then
+        removed[#removed + 1] = id_text(first_ms, first_counter)
+    end
+    for place = 1, #removed, 1000 do
+        redis.call('XDEL', KEYS[3], unpack(removed, place, math.min(place + 999, #removed)))
+    end
+elseif not is_whole or events ~= total then
+    return { 'other' }
 end
 
 local before = work_of(head)
-for place = 9, #KEYS do
+for place = 8, #KEYS do
     redis.call('UNLINK', KEYS[place])
 end
 for _, member in ipairs(seen) do
     redis.call('ZREM', KEYS[2], member)
 end
-if output ~= '' then
-    redis.call('RENAME', KEYS[4], KEYS[5])
-    redis.call('PERSIST', KEYS[5])
-    redis.call('ZADD', KEYS[2], 0, output)
+redis.call('RPUSH', KEYS[7], batch)
+local a, b = halves(last.ms, last.counter)
+local output = struct.pack(SEGMENT, a, b, is_whole and COMPRESSED or CLOSED, math.max(stored, 0), days) .. days_bytes
+    .. struct.pack('>I4', count) .. ids .. (is_whole and '' or struct.pack('>I8', done))
+redis.call('ZADD', KEYS[2], 0, output)
+if is_whole then
+    settle(KEYS[2], KEYS[3], head)
+    put_head(KEYS[1], head)
+    put_work({ KEYS[4], KEYS[5], KEYS[6] }, name, before, work_of(head))
 end
-if ARGV[3] ~= '' then
-    head.dropped_ms, head.dropped_counter = id_from(ARGV[3])
-end
-settle(KEYS[2], KEYS[3], head)
-put_head(KEYS[1], head)
-put_work({ KEYS[6], KEYS[7], KEYS[8] }, name, before, work_of(head))
-return 'done'
+return { 'done', output }
