@@ -107,6 +107,11 @@ def test_objects_are_listed_copied_deleted_and_restored(flights: Shell) -> None:
     assert (facts["size"], facts["content_type"]) == (7, "text/csv")
     flights("fs", "cp", "flights/main/2013/01.csv", "flights/main/copies/")
     assert flights("fs", "cp", "-r", "flights/main@/2013", "flights/main/archive", "--json").object["objects"] == 2
+    said = flights("fs", "mv", "flights/main/copies/01.csv", "flights/main/moved").out
+    assert said == "moved flights/main/copies/01.csv to flights/main/moved; not committed yet\n"
+    assert flights("fs", "mv", "flights/main/moved", "flights/main/copies/01.csv", "--json").object == {
+        "source": "flights/main/moved", "target": "flights/main/copies/01.csv",
+    }  # fmt: skip
     flights("fs", "rm", "-r", "flights/main/2013")
     counts = flights("diff", "flights/main", "--summary", "--json").object
     assert counts == {"added": 3, "removed": 2, "changed": 0, "conflict": 0}
@@ -224,6 +229,13 @@ def test_a_place_in_a_folder_is_found_from_other_folders(millpond: Shell, monkey
     assert millpond("fs", "cat", "flights/main/a", "--pond", "../pond").out == "1"
 
 
+@pytest.mark.usefixtures("process")
+def test_a_repository_is_made_with_the_pond_that_it_needs(millpond: Shell) -> None:
+    assert millpond("repo", "list", code=3).err.startswith("error: there is no pond here")
+    millpond("repo", "create", "flights")
+    assert millpond("repo", "list", "--json").object["repository"] == "flights"
+
+
 WRONG = [
     ("repo create Flights", "3 to 63 lower-case letters"), ("repo create flights", "there is one already"),
     ("repo create flights/main", "write flights"), ("repo show nope", "millpond repo list"),
@@ -251,6 +263,8 @@ WRONG = [
     ("fs stat flights/main/2013", "millpond fs ls"), ("fs rm flights/main/2013", "-r"),
     ("fs rm -r flights/main/nope", "nothing lies below"), ("fs cp data/01.csv flights/main/x", "millpond fs put"),
     ("fs cp flights/main/2013 flights/main/e", "add -r"),
+    ("fs mv flights/main/2013 flights/main/e", "of a folder"), ("fs mv flights/main/nope flights/main/e", "not found"),
+    ("fs mv flights/main/2013/01.csv flights/fix/x", "one branch"),
     ("fs cp flights/main/2013/01.csv other/main/x", "one repository"),
     ("fs ls nope", "millpond repo list"),
     ("repo dump flights data", "name a file"), ("repo dump flights none/x", "make it first"),

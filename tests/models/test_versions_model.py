@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from millpond.clock import ManualClock
-from millpond.errors import Conflict, Invalid
+from millpond.errors import Conflict, Invalid, NotFound
 from millpond.ranges import Boundaries, scan, write
 from millpond.stores.memory import MemorySpace
 from millpond.stores.objects import MemoryObjects, ObjectStore
@@ -144,6 +144,16 @@ class Versions(RuleBasedStateMachine):
         else:
             self.branch(name).staging.link(entry(path, content), if_absent=True)
             self.staged[name][path] = content
+
+    @rule(name=branches, path=paths, to=paths)
+    def move(self, name: str, path: str, to: str) -> None:
+        model, branch = self.staged[name], self.branch(name)
+        if path not in model:
+            with pytest.raises(NotFound):
+                branch.staging.move(path, to)
+            return
+        assert branch.staging.move(path, to).path == to
+        model[to] = model.pop(path)
 
     @rule(name=branches, some=st.lists(paths, max_size=4, unique=True))
     def delete(self, name: str, some: list[str]) -> None:

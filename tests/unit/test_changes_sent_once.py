@@ -121,6 +121,7 @@ ONCE: dict[str, Callable[[Nodes], object]] = {
     "branch.cherry_pick": lambda nodes: repository(nodes).branch("main").cherry_pick("b"),
     "staging.stage": lambda nodes: staging(nodes).stage(pa.table({"path": ["p"]})),
     "staging.copy_prefix": lambda nodes: staging(nodes).copy_prefix("a", "b"),
+    "staging.move": lambda nodes: staging(nodes).move("p", "q"),
     "staging.restore": lambda nodes: staging(nodes).restore("a", "main"),
     "staging.reset_hard": lambda nodes: staging(nodes).reset_hard("main"),
     "staging.compact": lambda nodes: staging(nodes).compact(),

@@ -8,10 +8,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 import millpond
+from millpond.client.events import RemoteEvents
+from millpond.client.log import RemoteLog
+from millpond.client.transport import Nodes
+from millpond.client.versions.repositories import RemoteRepositories
 from millpond.events.event import EventBatch, NewEvent
 from millpond.events.names import StreamName
 from millpond.kernel.verify import checked
 from millpond.maps.protocols import MapLike, PondLike
+from millpond.settings import load_settings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,6 +40,19 @@ def test_a_pond_says_where_it_lies_and_shows_its_maps(pond: Pond, tmp_path: Path
     pond.close()
     assert repr(pond)
     assert pond._repr_html_() is None
+
+
+def test_the_parts_of_a_pond_say_whose_they_are(pond: Pond, tmp_path: Path) -> None:
+    assert repr(pond.log) == f"PondLog({str(tmp_path / 'a <pond>')!r})"
+    assert repr(pond.events).startswith("Events(") and repr(pond.repositories).startswith("Repositories(")
+    nodes = Nodes("http://127.0.0.1:1,http://127.0.0.1:2", load_settings())
+    parts = RemoteLog(nodes, "id"), RemoteEvents(nodes, nodes.clock), RemoteRepositories(nodes.connections[0])
+    assert [repr(part) for part in parts] == [
+        "RemoteLog('http://127.0.0.1:1, http://127.0.0.1:2')", "RemoteEvents('http://127.0.0.1:1, http://127.0.0.1:2')",
+        "RemoteRepositories('http://127.0.0.1:1')",
+    ]  # fmt: skip
+    pond.close()
+    assert "object at" not in f"{pond.log}{pond.events}"
 
 
 def test_a_map_its_snapshot_and_its_results_are_shown(pond: Pond) -> None:

@@ -119,6 +119,16 @@ def test_a_struct_may_be_an_object_or_spread(tmp_path: Path) -> None:
     assert [row["value"] for row in rows] == [{"temp": 1.0, "note": "x"}, {"temp": None, "note": None}]
 
 
+@pytest.mark.parametrize("kind", ["double", "long"])
+def test_a_column_of_booleans_is_rejects_where_numbers_belong(tmp_path: Path, kind: str) -> None:
+    rows, rejects = read_file(
+        write(tmp_path, "a.jsonl", lines({"key": "a", "n": True}, {"key": "b", "n": False}, {"key": "c", "n": None})),
+        reading(a_map(value=f"n {kind}")),
+    )
+    assert [row["value"] for row in rows] == [{"n": None}]
+    assert rejects == [(1, "n true is not a number"), (2, "n false is not a number")]
+
+
 def test_an_array_is_read_whole_or_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = write(
         tmp_path,

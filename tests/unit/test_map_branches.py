@@ -245,6 +245,7 @@ def test_the_objects_of_maps_are_only_read_as_objects(pond: Pond) -> None:
     for write in (
         lambda: branch.put("maps/m", b"x"), lambda: branch.delete("maps/m"), lambda: branch.staging.delete_prefix("ma"),
         lambda: branch.staging.copy_prefix("maps/", "maps/x/"), lambda: branch.staging.set_metadata("maps/m", {}),
+        lambda: branch.staging.move("maps/m", "m"),
     ):  # fmt: skip
         with pytest.raises(Denied, match="not written as objects"):
             write()

@@ -264,6 +264,11 @@ def test_events_have_the_content_of_their_types(config: LHConfig) -> None:
             PutExternalEventRequest(wf_run_id=run, external_event_def_id=event, content=content)
         )
 
+    name_of_event = ExternalEventDefId(name="paid")
+    for guid in ("a\x1b[2J", "a\n", "\u202eb"):
+        named = PutExternalEventRequest(wf_run_id=run, external_event_def_id=name_of_event, guid=guid, content=empty)
+        code, answer = refusal(lambda named=named: stub.PutExternalEvent(named))  # type: ignore[misc]
+        assert code == "INVALID_ARGUMENT" and answer.startswith("not a valid name") and guid not in answer
     code, answer = refusal(lambda: put(VariableValue(str="x")))
     assert code == "INVALID_ARGUMENT"
     assert answer.startswith("Invalid type of content for event. Check the return type of ExternalEventDef paid")

@@ -25,7 +25,7 @@ GROUPS = {
     "alert": "Alerts: events that tell when a load lets a condition hold in an aggregate.",
     "repo": "Repositories: objects with branches, commits and merges.",
     "branch": "Branches: lines of commits to write to.",
-    "fs": "Objects: put, get, list, copy and delete them.",
+    "fs": "Objects: put, get, list, copy, move and delete them.",
     "tag": "Tags: names of commits that stay.",
     "events": "List and read streams of events, compress and drop their old days.",
     "events settings": "Set, show and remove the ages of queues and job sets.",

@@ -49,6 +49,9 @@ class RemoteEvents(Exporting, EventsOperations):
         self._nodes, self._clock = nodes, clock
         self.settings: AgeSettings = RemoteAges(nodes)
 
+    def __repr__(self) -> str:
+        return f"RemoteEvents({', '.join(self._nodes.urls)!r})"
+
     def _perform(self, operation: Operation, arguments: Mapping[str, Any]) -> Any:
         """The result of a declared operation on the streams."""
         return perform(self._nodes, operation, {}, arguments)

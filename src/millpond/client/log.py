@@ -15,6 +15,9 @@ class RemoteLog:
     def __init__(self, nodes: Nodes, pond_id: str) -> None:
         self._nodes, self.pond_id = nodes, pond_id
 
+    def __repr__(self) -> str:
+        return f"RemoteLog({', '.join(self._nodes.urls)!r})"
+
     def position(self) -> tuple[int, str]:
         """The primary's last position, and the chain up to it; (0, "") for a new pond."""
         status = self._nodes.on_primary(lambda node: node.request("GET", "/v1/node"), repeatable=True).json()

@@ -64,6 +64,9 @@ class Events(Exporting):
         self.settings: AgeSettings = StoredAges(store)
         self._forget = forget
 
+    def __repr__(self) -> str:
+        return f"Events({type(self.store).__name__})"
+
     def append(
         self, queue: str, job_set: str, events: Iterable[NewEvent | bytes], *, source: str = "",
         positions: Sequence[int] = (),

@@ -14,11 +14,11 @@ from importlib import import_module
 
 __all__ = ()
 
-_NEEDED = "PATH", "HOME", "TZ", "TMPDIR", "LANG", "LC_", "PYTHON", "LD_LIBRARY_PATH", "NUMBA_", "MALLOC_"
+_STAYING = "PATH", "HOME", "TZ", "TMPDIR", "LANG", "LC_", "PYTHON", "LD_LIBRARY_PATH", "NUMBA_", "MALLOC_"
 """The beginnings of names that stay."""
-_passed = {name: value for name, value in os.environ.items() if name.startswith(_NEEDED)}
-if len(_passed) < len(os.environ) and "multiprocessing.forkserver" in sys.orig_argv[-1]:
-    os.execve(sys.executable, sys.orig_argv, _passed)  # its descriptors stay open
+_environment = {name: value for name, value in os.environ.items() if name.startswith(_STAYING)}
+if len(_environment) < len(os.environ) and "multiprocessing.forkserver" in sys.orig_argv[-1]:
+    os.execve(sys.executable, sys.orig_argv, _environment)  # its descriptors stay open
 
 # Other pools reserve memory ahead, which would not count; a fork loses threads.
 os.environ.update(ARROW_DEFAULT_MEMORY_POOL="system", OMP_NUM_THREADS="1")

@@ -40,6 +40,7 @@ from millpond.versions.staging.writes import (
     Condition,
     delete_paths,
     delete_prefix,
+    move_entry,
     put_entry,
     set_metadata,
 )
@@ -252,7 +253,7 @@ class Staging:
         return index.count
 
     def _compact_if_due(self) -> None:
-        if self.due():
+        if is_due(self.site, self.name):
             self.site.after(lambda: self.compact(paused=True))
 
     def delete_many(self, paths: Sequence[str], *, force: bool = False) -> int:
@@ -280,6 +281,13 @@ class Staging:
 
         return self.push(moved(), force=force)
 
+    def move(self, path: str, target: str, *, force: bool = False) -> Entry:
+        """Let the entry at a path be at another one, in one write; whatever is there goes.
+
+        Raises: `NotFound` for the path.
+        """
+        return move_entry(self.site, self.name, path, target, force=force)
+
     def set_metadata(self, path: str, metadata: Mapping[str, str], *, force: bool = False) -> Entry:
         """Replace the user metadata of an entry.
 
@@ -301,10 +309,6 @@ class Staging:
     def compact(self, *, paused: bool = False) -> Compacted:
         """Fold what is staged into a compacted index; `paused`: not if another compaction began lately."""
         return compact(self.site, self.name, paused=paused)
-
-    def due(self) -> bool:
-        """True when there are more sealed layers than the settings allow."""
-        return is_due(self.site, self.name)
 
     def uncommitted(self, prefix: str = "") -> Iterator[pa.RecordBatch]:
         """The changes that are staged, as batches with the columns of `diffs.DIFFERENCES`, of one moment."""

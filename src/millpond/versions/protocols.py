@@ -110,6 +110,14 @@ class StagingOperations(Protocol):
         """
         declared()
 
+    @operation("POST", f"{_BRANCH}/objects/move")
+    def move(self, path: str, target: str, *, force: bool = False) -> Entry:
+        """Let the entry at a path be at another one, in one write; whatever is there goes.
+
+        Raises: `NotFound` for the path.
+        """
+        declared()
+
     @operation("POST", f"{_BRANCH}/restore", answer="changes")
     def restore(self, prefix: str, ref: str, *, force: bool = False) -> int:
         """Stage what makes the paths below a prefix what they are at a ref; how many changed. No bytes are copied."""

@@ -147,6 +147,9 @@ class Repositories:
         if hasattr(space, "read_together"):
             self.lookups = EntryLookups(cast("RemoteSpace", space), self._row_in)
 
+    def __repr__(self) -> str:
+        return f"Repositories({type(self.space).__name__})"
+
     def close(self) -> None:
         """Stop the imports that run."""
         self.imports.close()

@@ -151,6 +151,9 @@ class BranchesContract:
         main.reset(prefix="")
         assert main.staging.reset_hard("v1") == flights.ref("v1").head() == main.head()
         assert main.copy("a/1", "d").size == 3
+        assert main.staging.move("d", "e").path == "e" and main.get("e") == main.get("a/1")
+        assert raised(NotFound, lambda: main.staging.move("d", "f")).kind == "entry_not_found"
+        main.staging.move("e", "d")
         assert main.staging.set_metadata("d", {"a": "ü"}).metadata == {"a": "ü"}
         assert raised(NotFound, lambda: main.staging.set_metadata("e", {})).kind == "entry_not_found"
         done = main.staging.compact()

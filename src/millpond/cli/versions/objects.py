@@ -1,4 +1,4 @@
-"""`millpond fs stat`, `cp`, `rm` and `restore`: objects of a ref are looked at, copied, deleted and restored."""
+"""`millpond fs stat`, `cp`, `mv`, `rm` and `restore`: objects of a ref are looked at and changed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from millpond.cli.versions.places import AnyPlace, Place, Recursive, parse_place
 if TYPE_CHECKING:
     from millpond.versions.protocols import BranchLike
 
-__all__ = ("copy", "remove", "restore", "stat")
+__all__ = ("copy", "move", "remove", "restore", "stat")
 
 
 @verb("fs stat", "millpond fs stat flights/main/2013/01.csv", "millpond fs stat flights/v1/a --json")
@@ -73,14 +73,45 @@ def copy(
         if recursive:
             count = _copy_folder(branch, origin, goal)
         else:
-            path = goal.path + origin.path.rpartition("/")[2] if goal.path.endswith("/") or not goal.path else goal.path
             transfers.stat_of(repo.ref(origin.ref), origin, "add -r")
-            entry = branch.copy(origin.path, path, ref=origin.ref)
+            entry = branch.copy(origin.path, _under(goal, origin), ref=origin.ref)
             goal, count = replace(goal, path=entry.path), 1
     if json:
         console.print_json({"source": str(origin), "target": str(goal), "objects": count})
     else:
         console.say(f"copied {console.human_count(count, 'object')} to {goal}")
+
+
+def _under(goal: Place, origin: Place) -> str:
+    """The path of a target; one that is a folder gets the name of the source."""
+    folder = goal.path.endswith("/") or not goal.path
+    return goal.path + origin.path.rpartition("/")[2] if folder else goal.path
+
+
+@verb("fs mv", "millpond fs mv flights/main/2013/01.csv flights/main/2013/january.csv")
+def move(
+    source: Annotated[str, typer.Argument(metavar="REPO/BRANCH/PATH", help="The object.")],
+    target: Annotated[
+        str, typer.Argument(metavar="REPO/BRANCH/PATH", help="Its new place; a path that ends with / is a folder.")
+    ],
+    pond: PondPlace = "pond",
+    json: Json = False,
+) -> None:
+    """Give an object of a branch another path, in one write. It is staged, and no bytes are copied."""
+    from millpond.errors import Invalid
+
+    origin, goal = parse_place(source, path=None), parse_place(target)
+    if (origin.repository, origin.ref) != (goal.repository, goal.ref):
+        raise Invalid("objects are moved on one branch", kind="place_repository", source=source, target=target,
+                      hint="millpond fs cp, then millpond fs rm")  # fmt: skip
+    with repository(pond, origin.repository) as repo:
+        branch = repo.branch(goal.ref)
+        transfers.stat_of(branch, origin, "of a folder: millpond fs cp -r, then millpond fs rm -r")
+        goal = replace(goal, path=branch.staging.move(origin.path, _under(goal, origin)).path)
+    if json:
+        console.print_json({"source": str(origin), "target": str(goal)})
+    else:
+        console.say(f"moved {origin} to {goal}; not committed yet")
 
 
 def _copy_folder(branch: BranchLike, origin: Place, goal: Place) -> int:

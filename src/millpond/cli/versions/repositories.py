@@ -43,13 +43,18 @@ def create(
     pond: PondPlace = "pond",
     json: Json = False,
 ) -> None:  # fmt: skip
-    """Make a repository with one branch and one commit. No other repository may ever have its place."""
+    """Make a repository with one branch and one commit, and the pond if it is not there yet.
+
+    No other repository may ever have its place.
+    """
     from pathlib import Path
+
+    import millpond
 
     name = parse_repository(name)
     if namespace is not None and "://" not in namespace:
         namespace = str(Path(namespace).absolute())  # it is opened from other folders, too
-    with opened(pond) as opened_pond:
+    with millpond.open(pond) as opened_pond:
         made = opened_pond.repositories.create(name, namespace, default_branch=branch, metadata=items(meta))
     if json:
         console.print_json(_object(made.record))

@@ -26,7 +26,10 @@ class RemoteRepositories(RepositoriesOperations):
     """All repositories of a node. Nodes that share a database have the same ones; others have each their own."""
 
     def __init__(self, connection: Connection) -> None:
-        self._api = VersionsApi(connection)
+        self._api, self._url = VersionsApi(connection), connection.url
+
+    def __repr__(self) -> str:
+        return f"RemoteRepositories({self._url!r})"
 
     def _perform(self, operation: Operation, arguments: Mapping[str, Any]) -> Any:
         """The result of a declared operation on the node."""

@@ -30,6 +30,9 @@ class PondLog:
     def __init__(self, loading: Loading, followed: Callable[[Entry], None]) -> None:
         self._loading, self._followed = loading, followed
 
+    def __repr__(self) -> str:
+        return f"PondLog({str(self._loading.folder)!r})"
+
     @property
     def pond_id(self) -> str:
         """The id of the pond: the same on all nodes that hold it."""

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = (
     "Below", "Condition", "clear_prefix", "delete_paths", "delete_prefix", "entry_not_found", "put_entries",
-    "put_entry", "set_metadata", "shown", "writable_branch", "write_below",
+    "move_entry", "put_entry", "set_metadata", "shown", "writable_branch", "write_below",
 )  # fmt: skip
 
 T = TypeVar("T")
@@ -316,6 +316,30 @@ def set_metadata(site: Site, branch: str, path: str, metadata: dict[str, str], *
         return entry
 
     return write_below(site, below, change)
+
+
+def move_entry(site: Site, branch: str, path: str, target: str, *, force: bool = False) -> Entry:
+    """Put the entry of a path at another one, and delete the path, in one write.
+
+    Raises: as `put_entry`, without conditions; `NotFound` for the path too.
+    """
+    check_path(target)
+    site.check_paths([path, target])
+    below = Below(site, [path])
+
+    def change(tx: Transaction) -> tuple[Entry, str, int]:
+        record = writable_branch(site, tx, branch, force=force)
+        current = shown(site, tx, record, record.layers, below, path)
+        if current is None:
+            raise entry_not_found(path)
+        entry = replace(current, path=target)
+        _, token, tombstones = _delete(site, tx, record, below)
+        tx.put(STAGED[token].pack(target), encode_entry(entry))
+        return entry, token, tombstones
+
+    entry, token, tombstones = write_below(site, below, change)
+    _count(site, branch, token, tombstones)
+    return entry
 
 
 def entry_not_found(path: str) -> NotFound:

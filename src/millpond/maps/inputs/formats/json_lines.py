@@ -154,11 +154,12 @@ class _Reading:
         if table.num_rows != _line_count(block):
             return None
         columns = self._columns(table.schema.names)
-        as_written = self._as_written(columns)
+        as_written, (_, numbers) = self._as_written(columns), self._single(columns)
         for name in columns.read.intersection(table.schema.names):
             kind = table.schema.field(name).type
             inferred = name not in types and not pa.types.is_null(kind)
-            if inferred or (
+            misfits = pa.types.is_boolean(kind) and name in numbers
+            if inferred or misfits or (
                 pa.types.is_floating(kind) and (name in as_written or _may_be_rounded(table.column(name)))
             ):  # fmt: skip
                 return None

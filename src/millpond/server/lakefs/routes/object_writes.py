@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from millpond.versions.repository_context import Site
 
 __all__ = (
-    "Copied", "ObjectCopyCreation", "ObjectError", "ObjectErrorList", "ObjectStageCreation", "PathList", "PrefixCopy",
-    "UpdateObjectUserMetadata", "UploadedEntry", "conditions", "routes",
+    "Copied", "ObjectCopyCreation", "ObjectError", "ObjectErrorList", "ObjectMove", "ObjectStageCreation", "PathList",
+    "PrefixCopy", "UpdateObjectUserMetadata", "UploadedEntry", "conditions", "routes",
 )  # fmt: skip
 
 T = TypeVar("T")
@@ -88,6 +88,14 @@ class ObjectCopyCreation(msgspec.Struct):
     src_ref: str | None = None
     force: bool = False
     shallow: bool = False
+
+
+class ObjectMove(msgspec.Struct):
+    """An object, and its new path."""
+
+    path: str
+    target: str
+    force: bool = False
 
 
 class PrefixCopy(msgspec.Struct):
@@ -304,6 +312,12 @@ def _copy(call: Call, dest_path: Text, creation: ObjectCopyCreation) -> ObjectSt
         creation.src_path, dest_path, ref=creation.src_ref or None, shared=call.own, force=creation.force
     )
     return stats_model(branch.site, entry)
+
+
+@routes.post(f"{_OBJECTS}/move", write())
+def _move(call: Call, move: ObjectMove) -> ObjectStats:
+    branch = call.branch
+    return stats_model(branch.site, branch.staging.move(move.path, move.target, force=move.force))
 
 
 @routes.post(f"{_OBJECTS}/copy_prefix", change("write", On.BRANCH))

@@ -36,6 +36,9 @@ def put_external_event(work: Work, request: PutExternalEventRequest) -> External
     for part in run_path(request.wf_run_id).split("_"):
         check_name("run", part)
     content = content_of(work, definition, request.content)
+    if not request.guid.isprintable():
+        raise Invalid("not a valid name", kind="workflow_name", thing="external event", name=repr(request.guid),
+                      hint="use characters that can be printed")  # fmt: skip
     name = ExternalEventId(
         wf_run_id=request.wf_run_id,
         external_event_def_id=request.external_event_def_id,
