@@ -16,6 +16,7 @@ from millpond.nodes.backups.newest import NewestBackup
 from millpond.nodes.jobs.jobs import node_jobs
 from millpond.nodes.jobs.scheduler import Outcome
 from millpond.nodes.limits import LIMITS
+from millpond.nodes.ponds_at_refs import PondsAtRefs
 from millpond.nodes.replication.follower import FollowerStatus
 from millpond.nodes.replication.log_agreement import Agreement, Finding
 from millpond.pond import Pond, open_pond
@@ -92,6 +93,7 @@ class JobContext:
         self.follower: Any = Pulling()
         self.comparing: Any = Compared()
         self.receiver, self.copies = Expiring(), Expiring()
+        self.at_refs = PondsAtRefs(self.pond, lambda: False)
         self.events = self.pond.events
         self.client_jobs = ClientJobs(folder, self.events.store, self.clock)
         self.census = Census(self.events.store)

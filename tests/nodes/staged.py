@@ -82,14 +82,14 @@ class StagedNode:
         if path == "/v1/node":
             return Response(self.url, 200, {}, b'{"pond": "%s"}' % self.pond.log.pond_id.encode())
         name, _, rest = path.removeprefix("/v1/maps/").partition("/")
-        publisher = Publisher(self.pond, self.pond.clock, self.keep_ms)
+        publisher, opened = Publisher(self.pond.clock, self.keep_ms), self.pond.map(name)
         if rest.startswith("objects/"):
             file = rest.removeprefix("objects/")
-            data = publisher.file(name, file).read_bytes()
+            data = publisher.file(opened, file).read_bytes()
             return Response(self.url, 200, {}, self.spoil(file, data) if self.spoil else data)
         window = [None if (text := query.get(bound)) is None else int(text) for bound in ("since", "until")]
         manifest = publisher.manifest(
-            name, keys=(query.get("key_from"), query.get("key_to")), window=window, fresh="fresh" in query,
+            opened, keys=(query.get("key_from"), query.get("key_to")), window=window, fresh="fresh" in query,
             pin_ms=int(query.get("pin", 0)) * 1000,
         )  # fmt: skip
         response_headers = {"ETag": f'"{manifest.id}"', POND_HEADER: self.pond.log.pond_id}

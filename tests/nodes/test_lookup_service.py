@@ -62,7 +62,7 @@ def test_every_way_to_answer_answers_alike(kind: Kind, data: st.DataObject) -> N
             "m", kind=kind, value=definition.value, scheme=definition.scheme, hash_bytes=definition.hash_bytes,
             hash_bits=definition.hash_bits, overwrite=definition.overwrite,
         )  # fmt: skip
-        answers = LookupService(pond, pond.clock)
+        answers = LookupService(pond.clock)
         keys = pa.array([question and question[0] for question in questions], pa.string() if kind.keyed else pa.int64())
         times = pa.array([question and question[1] for question in questions], pa.int64())
         table = pa.table({"key": keys, "at": times} if kind.timed else {"key": keys})
@@ -78,7 +78,7 @@ def test_every_way_to_answer_answers_alike(kind: Kind, data: st.DataObject) -> N
             assert from_shard.type == laid_over.type == expected.type
             assert bits_of(from_shard.to_pylist()) == bits_of(expected.to_pylist())
             assert bits_of(laid_over.to_pylist()) == bits_of(expected.to_pylist())
-            assert bits_of(answers.lookup("m", table).to_pylist()) == bits_of(expected.to_pylist())
+            assert bits_of(answers.lookup(pond.map("m"), table).to_pylist()) == bits_of(expected.to_pylist())
         answers.close()
 
 
@@ -97,13 +97,13 @@ def test_what_was_merged_since_is_laid_over_in_memory(pond: Pond) -> None:
     pond_map = pond.create_map("m", kind="state", value="long")
     fill(pond_map, range(2_000), 0)
     first = pond_map.freeze()
-    answers = LookupService(pond, pond.clock)
+    answers = LookupService(pond.clock)
     everything = pa.table({"key": [f"k{key:05d}" for key in range(3_000)]})
     for value in range(1, 4):
         fill(pond_map, range(value, value + 1), value)
         steps: list[str] = []
         with listening(steps.append):
-            found = answers.lookup("m", everything).to_pylist()
+            found = answers.lookup(pond.map("m"), everything).to_pylist()
         assert found[: value + 2] == [0, *range(1, value + 1), 0]
         assert found[2_000:] == [None] * 1_000
         assert "freeze.switched" not in steps
@@ -117,8 +117,8 @@ def test_a_layer_of_too_much_is_frozen_instead(pond: Pond, monkeypatch: pytest.M
     fill(pond_map, range(1_000), 0)
     pond_map.freeze()
     fill(pond_map, range(11), 1)
-    answers = LookupService(pond, pond.clock)
-    found = answers.lookup("m", pa.table({"key": [f"k{key:05d}" for key in range(1_000)]}))
+    answers = LookupService(pond.clock)
+    found = answers.lookup(pond.map("m"), pa.table({"key": [f"k{key:05d}" for key in range(1_000)]}))
     assert found.to_pylist() == [1] * 11 + [0] * 989
     assert pond_map.info()["snapshot_current"]
 
@@ -126,12 +126,12 @@ def test_a_layer_of_too_much_is_frozen_instead(pond: Pond, monkeypatch: pytest.M
 def test_answers_are_those_of_now_while_others_load(pond: Pond) -> None:
     pond_map = pond.create_map("m", kind="state", value="long")
     fill(pond_map, range(1_000), 0)
-    answers = LookupService(pond, pond.clock)
+    answers = LookupService(pond.clock)
     query = pa.table({"key": [f"k{key:05d}" for key in range(1_000)]})
 
     def look(_: int) -> int:
         before = pond.map("m").shard.version
-        found = answers.lookup("m", query).to_pylist()
+        found = answers.lookup(pond.map("m"), query).to_pylist()
         assert len(set(found)) == 1, "one version at a time"
         assert found[0] >= before - 1, "never an older one than at the time of the query"
         return int(found[0])
@@ -147,23 +147,23 @@ def test_answers_are_those_of_now_while_others_load(pond: Pond) -> None:
 def test_a_snapshot_that_nobody_asks_is_let_go(pond: Pond) -> None:
     pond_map = pond.create_map("m", kind="state", value="long")
     fill(pond_map, range(1_000), 0)
-    answers = LookupService(pond, pond.clock, idle_ms=60_000)
+    answers = LookupService(pond.clock, idle_ms=60_000)
     query = pa.table({"key": [f"k{key:05d}" for key in range(1_000)]})
-    answers.lookup("m", query)
+    answers.lookup(pond.map("m"), query)
     assert answers.release_idle() == 0
     assert isinstance(pond.clock, ManualClock)
     pond.clock.advance(60_000)
     assert answers.release_idle() == 1
-    assert answers.lookup("m", query).to_pylist() == [0] * 1_000
+    assert answers.lookup(pond.map("m"), query).to_pylist() == [0] * 1_000
     answers.close()
 
 
 def test_nothing_is_known_of_maps_that_nobody_asks_any_more(pond: Pond) -> None:
-    answers, local_peer = LookupService(pond, pond.clock, idle_ms=60_000), LocalPeer(pond, pond.clock, "http://here")
+    answers, local_peer = LookupService(pond.clock, idle_ms=60_000), LocalPeer(pond, pond.clock, "http://here")
     query = pa.table({"key": [f"k{key:05d}" for key in range(1_000)]})
     for number in range(5):
         fill(pond.create_map(f"m{number}", kind="state", value="long"), range(300), number)
-        answers.lookup(f"m{number}", query)
+        answers.lookup(pond.map(f"m{number}"), query)
         local_peer.digest(f"m{number}")
         pond.drop_map(f"m{number}")
     fill(pond.create_map("m", kind="state", value="long"), range(300), 7)
@@ -180,7 +180,7 @@ def test_what_is_closed_begins_nothing_again(pond: Pond) -> None:
     """Not even when its thread is about to look, or a question is under way."""
     others = set(threading.enumerate())
     fill(pond.create_map("m", kind="state", value="long"), range(1_000), 0)
-    answers = LookupService(pond, pond.clock, idle_ms=60_000)
+    answers = LookupService(pond.clock, idle_ms=60_000)
     query = pa.table({"key": [f"k{key:05d}" for key in range(1_000)]})
     begun = answers.snapshot(pond.map("m"))
     with answers._fresh._slot("m"):  # as who asks holds it
@@ -190,7 +190,7 @@ def test_what_is_closed_begins_nothing_again(pond: Pond) -> None:
     assert answers._fresh._slots == {}
     assert begun.lookup(["k00001"]).to_pylist() == [0], "who has it reads to the end"
     with pytest.raises(Closed):
-        answers.lookup("m", query)
+        answers.lookup(pond.map("m"), query)
     answers.close()
     assert set(threading.enumerate()) <= others
 
@@ -242,15 +242,15 @@ def test_a_snapshot_that_is_chosen_cannot_be_collected(pond: Pond, again: bool) 
 
 
 def test_a_map_made_again_is_another(pond: Pond) -> None:
-    answers = LookupService(pond, pond.clock)
+    answers = LookupService(pond.clock)
     query = pa.table({"key": [f"k{key:05d}" for key in range(1_000)]})
     for value in (1, 2):
         pond_map = pond.create_map("m", kind="state", value="long")
         fill(pond_map, range(1_000), value)
-        assert answers.lookup("m", query).to_pylist() == [value] * 1_000
+        assert answers.lookup(pond.map("m"), query).to_pylist() == [value] * 1_000
         pond.drop_map("m")
     with pytest.raises(NotFound):
-        answers.lookup("m", query)
+        answers.lookup(pond.map("m"), query)
 
 
 @pytest.mark.parametrize("body", [b"", b"hello", as_stream(key=["a"])[:-40], b"\xff\xff\xff\xff\xff\xff\xff\x7f"])
@@ -293,13 +293,13 @@ def test_large_and_small_answers_hold_the_same_rows(pond: Pond, monkeypatch: pyt
     fill(pond_map, range(2_000), 0)
     pond_map.freeze()
     fill(pond_map, range(1_000), 1)
-    answers = LookupService(pond, pond.clock)
+    answers = LookupService(pond.clock)
     for where in (None, "value = 1", [["key", "<", "k00007"]]):
-        small = answers.scan("m", where, ["key", "value"]).read_all().sort_by("key")
+        small = answers.scan(pond.map("m"), where, ["key", "value"]).read_all().sort_by("key")
         with monkeypatch.context() as patched:
             patched.setattr("millpond.nodes.lookup_service.SHARD_ROWS_BYTES", 0)
             patched.setattr("millpond.nodes.lookup_service.BATCH_ROWS", 7)
-            large = answers.scan("m", where, ["key", "value"]).read_all().sort_by("key")
+            large = answers.scan(pond.map("m"), where, ["key", "value"]).read_all().sort_by("key")
         assert large.equals(small)
     assert small.num_rows == 7
 
@@ -311,9 +311,9 @@ def test_a_scan_ends_between_batches_when_nobody_waits_for_it(tmp_path: Path) ->
     with Pond(tmp_path / "pond", create=True, clock=ManualClock(5)) as pond:
         pond_map = pond.create_map("m", kind="state", value="string")
         pond_map.load([{"key": f"k{number}", "value": "v"} for number in range(10)])
-        lookups = LookupService(pond, pond.clock)
+        lookups = LookupService(pond.clock)
         with patient(check), pytest.raises(Closed):
-            lookups.scan("m", "value = 'none'", None)
+            lookups.scan(pond.map("m"), "value = 'none'", None)
         with patient(check), pytest.raises(Closed):
             next(lookups._rows(pond_map, "value = 'none'", ["key"]))
         lookups.close()

@@ -51,16 +51,18 @@ def test_a_pattern_opens_things_of_one_kind() -> None:
 
 def test_a_pattern_that_opens_nothing_is_refused(tmp_path: Path) -> None:
     file, key = TokenFile(tmp_path), draw_access_key(ManualClock())
-    for pattern in ("etl/*", "map:etl/*", "tenant:default/*", "maps:etl", "stream:", "repo:flights", ":x"):
+    for pattern in ("etl/*", "map:etl/*", "tenant:default/*", "maps:etl", "stream:", ":x"):
         with pytest.raises(Invalid, match="stream:etl/night-\\*") as refused:
             file.add("b", "u", {"read": ["weather"], "write": [pattern]})
         assert (refused.value.kind, refused.value.values["pattern"]) == ("token_pattern", pattern)
     with pytest.raises(Invalid, match="opens nothing"):
         file.add("b", "u", {"read": ["map:weather"]}, access_key=key)
     file.add("pair", "u", {"read": ["Flights"], "write": ["repo:flights/fix-*"]}, access_key=key)
-    file.add("loader", "v", {"write": ["Weather", "map:Rain", "stream:Etl"]})
+    file.add("loader", "v", {"write": ["Weather", "map:Rain", "stream:Etl", "repo:pond/fix-*"]})
     tokens = Tokens(file, (), ManualClock(), required=True)
     pair, loader = tokens.caller_of_pair(key, "u"), tokens.caller("v")
     assert may_repository(pair, "read", "Flights") and may_repository(pair, "write", "flights", "fix-1")
     assert loader.may("write", "weather") and loader.may("write", "rain"), "names of maps have no case"
     need_stream(loader, "write", StreamName("Etl", "x"))
+    assert may_repository(loader, "write", "pond", "fix-1") and not may_repository(loader, "write", "pond", "main")
+    assert loader.names("repo") and not loader.of_pair and pair.of_pair

@@ -8,6 +8,7 @@ from typing import Any
 from millpond.client.catching_up import come_up_to
 from millpond.client.map import definition_of
 from millpond.client.transport import Nodes
+from millpond.client.upload import ON_MAIN
 from millpond.clock import Clock
 from millpond.errors import Invalid, NotFound, Unavailable
 from millpond.maps.model.definition import MapDefinition, check_name
@@ -17,33 +18,33 @@ __all__ = ("RemoteCatalogue", "map_path")
 
 
 class RemoteCatalogue:
-    """The definitions of a pond's maps, as its nodes have them."""
+    """The definitions of a pond's maps, as its nodes have them; `at` a branch or a ref, as those are there."""
 
-    def __init__(self, nodes: Nodes, clock: Clock) -> None:
-        self._nodes, self._clock = nodes, clock
+    def __init__(self, nodes: Nodes, clock: Clock, at: Mapping[str, str] = ON_MAIN) -> None:
+        self._nodes, self._clock, self._at = nodes, clock, at
 
     def find(self, name: str) -> MapDefinition:
         """The map of that name.
 
         Raises: `NotFound` naming maps with a similar name.
         """
-        return definition_of(self._nodes.first(lambda node: node.request("GET", map_path(name))).json())
+        return definition_of(self._nodes.first(lambda node: node.request("GET", map_path(name), query=self._at)).json())
 
-    def create(self, body: Mapping[str, Any], *, exist_ok: bool) -> MapDefinition:
-        """Make a map on every node; `body` holds its name and settings.
+    def create(self, body: Mapping[str, Any], *, exist_ok: bool, commit: bool = True) -> MapDefinition:
+        """Make a map on every node; `body` holds its name and settings. Without `commit` that is staged on a branch.
 
         Raises: `AlreadyExists`, `Invalid`; `Unavailable` when the primary cannot be reached.
         """
-        return definition_of(self._change("POST", "/v1/maps", body, repeatable=exist_ok))
+        return definition_of(self._change("POST", "/v1/maps", body, repeatable=exist_ok, commit=commit))
 
-    def alter(self, name: str, settings: Mapping[str, Any]) -> MapDefinition:
-        """Change settings of a map on every node, see `Pond.alter_map`.
+    def alter(self, name: str, settings: Mapping[str, Any], *, commit: bool = True) -> MapDefinition:
+        """Change settings of a map on every node, see `Pond.alter_map`; without `commit` that is staged on a branch.
 
         Raises: `Invalid`; `NotFound`.
         """
         # A field that was renamed is not there to be renamed again.
         repeatable = settings.keys().isdisjoint(CHANGES)
-        return definition_of(self._change("PATCH", map_path(name), settings, repeatable=repeatable))
+        return definition_of(self._change("PATCH", map_path(name), settings, repeatable=repeatable, commit=commit))
 
     def copy(self, name: str, new: str) -> MapDefinition:
         """Copy a layered map under a new name.
@@ -67,10 +68,11 @@ class RemoteCatalogue:
         """
         self._change("DELETE", map_path(name), None, repeatable=False)
 
-    def _change(self, method: str, path: str, body: Any, *, repeatable: bool) -> dict[str, Any]:
-        nodes = self._nodes
+    def _change(self, method: str, path: str, body: Any, *, repeatable: bool, commit: bool = True) -> dict[str, Any]:
+        nodes, query = self._nodes, {**self._at, **({} if commit else {"commit": "false"})}
         answer = nodes.on_primary(
-            lambda node: node.request(method, path, json=body, repeatable=repeatable), repeatable=repeatable
+            lambda node: node.request(method, path, query=query, json=body, repeatable=repeatable),
+            repeatable=repeatable,
         )
         response: dict[str, Any] = answer.json()
         # The next question may go to any node. One that is down learns of it later.
@@ -84,7 +86,7 @@ class RemoteCatalogue:
 
     def list(self) -> Sequence[MapDefinition]:
         """All maps, by name."""
-        response = self._nodes.first(lambda node: node.request("GET", "/v1/maps")).json()
+        response = self._nodes.first(lambda node: node.request("GET", "/v1/maps", query=self._at)).json()
         return [definition_of(description) for description in response["maps"]]
 
 

@@ -17,7 +17,7 @@ reached; what a node answers is final.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote
 
@@ -60,17 +60,54 @@ REQUEST_ROWS = 500_000
 """Keys in one request: a node answers so many in about a tenth of a second, and holds no more in memory."""
 
 
+class _Snapshots:
+    """The snapshots of this machine, opened when they are first needed. Threads may share it."""
+
+    def __init__(self, open_cache: Callable[[], SnapshotCache], cache: SnapshotCache | None) -> None:
+        self._open_cache, self._cache = open_cache, cache
+        self._changed: set[str | None] = set()
+        self._lock = threading.Lock()
+
+    def opened(self) -> SnapshotCache:
+        with self._lock:
+            if self._cache is None:
+                self._cache = self._open_cache()
+                for name in self._changed:
+                    self._cache.outdate(name)
+            return self._cache
+
+    def changed(self, *maps: str | None) -> None:
+        with self._lock:
+            self._changed.update(maps)
+            cache = self._cache
+        for name in maps if cache is not None else ():
+            assert cache is not None
+            cache.outdate(name)
+
+    def close(self) -> None:
+        with self._lock:
+            cache, self._cache = self._cache, None
+        if cache is not None:
+            cache.close()
+
+
 class Questions:
-    """Lookups on the maps of some nodes. Threads may share it."""
+    """Lookups on the maps of some nodes, `at` a branch or a ref if that is named. Threads may share it."""
 
     remote_rows_max = REMOTE_ROWS_MAX
 
     def __init__(self, nodes: Nodes, cache: SnapshotCache | None, settings: Settings, clock: Clock) -> None:
         self.nodes, self.settings, self.clock = nodes, settings, clock
-        self._cache = cache
-        self._changed: set[str] = set()
+        self.at: Mapping[str, str] = {}
+        self._snapshots = _Snapshots(lambda: SnapshotCache(snapshot_folder(settings), nodes, settings, clock), cache)
         self._key_counts: dict[str, int] = {}
         self._lock = threading.Lock()
+
+    def at_ref(self, at: Mapping[str, str]) -> Questions:
+        """The same at a branch or a ref, with the same snapshots."""
+        made = Questions(self.nodes, None, self.settings, self.clock)
+        made.at, made._snapshots = at, self._snapshots
+        return made
 
     # -- many keys ------------------------------------------------------------------------------------
 
@@ -158,10 +195,10 @@ class Questions:
     def _ask(self, definition: MapDefinition, batch: pa.RecordBatch, query: dict[str, str]) -> list[pa.Array]:
         body = stream_of(batch)
         path = f"/v1/maps/{quote(definition.name)}/lookup"
-        headers = {"Content-Type": ARROW_STREAM} | incarnation_headers(definition)
+        headers, at = {"Content-Type": ARROW_STREAM} | incarnation_headers(definition), {**query, **self.at}
 
         def ask(node: Connection) -> pa.Table:
-            data = node.request("POST", path, query=query, body=body, headers=headers, question=True).data
+            data = node.request("POST", path, query=at, body=body, headers=headers, question=True).data
             return read_table(data, node.url, batch.num_rows)
 
         return list(self.nodes.first(ask).column("value").chunks)
@@ -184,8 +221,10 @@ class Questions:
 
         def ask(node: Connection) -> Any:
             if isinstance(key, bytes) and len(key) > URL_KEY_BYTES_MAX:
-                return node.request("POST", path, json=query, headers=headers, question=True).json()
-            return node.request("GET", path, query=query, headers=headers).json()
+                return node.request(
+                    "POST", path, query=self.at, json=query, headers=headers, question=True
+                ).json()  # fmt: skip
+            return node.request("GET", path, query={**query, **self.at}, headers=headers).json()
 
         return python_of(self.nodes.first(ask))
 
@@ -205,7 +244,7 @@ class Questions:
             condition["resolution"] = resolution
         path = f"/v1/maps/{quote(definition.name)}/scan"
         headers = incarnation_headers(definition)
-        body = self.nodes.first(lambda node: node.stream("POST", path, json=condition, headers=headers))
+        body = self.nodes.first(lambda node: node.stream("POST", path, query=self.at, json=condition, headers=headers))
         return read_batches(body)
 
     # -- snapshots ------------------------------------------------------------------------------------
@@ -214,13 +253,7 @@ class Questions:
         self, map: str, *, keys: Sequence[str | int | None] | None = None, window: Sequence[object] | None = None
     ) -> SnapshotReader:
         """The reader of a map's snapshots on this machine, see `SnapshotCache.reader`."""
-        with self._lock:
-            if self._cache is None:
-                self._cache = SnapshotCache(snapshot_folder(self.settings), self.nodes, self.settings, self.clock)
-                for name in self._changed:
-                    self._cache.outdate(name)
-            cache = self._cache
-        return cache.reader(map, keys=keys, window=window)
+        return self._snapshots.opened().reader(map, keys=keys, window=window, at=self.at)
 
     def snapshot(
         self, definition: MapDefinition, *, keys: Sequence[str | int | None] | None = None,
@@ -238,21 +271,13 @@ class Questions:
             raise dropped_map(definition.name)
         return snapshot
 
-    def changed(self, *maps: str) -> None:
-        """Say that this process changed maps: it will not be shown a snapshot of before."""
-        with self._lock:
-            self._changed.update(maps)
-            cache = self._cache
-        for name in maps if cache is not None else ():
-            assert cache is not None
-            cache.outdate(name)
+    def changed(self, *maps: str | None) -> None:
+        """Say that this process changed maps, None: any; it will not be shown a snapshot of before."""
+        self._snapshots.changed(*maps)
 
     def close(self) -> None:
         """Let go of snapshots. RequestCaller again opens them again."""
-        with self._lock:
-            cache, self._cache = self._cache, None
-        if cache is not None:
-            cache.close()
+        self._snapshots.close()
 
 
 def _key_query(key: bytes | int) -> dict[str, str]:

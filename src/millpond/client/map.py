@@ -77,7 +77,8 @@ class RemoteMap(MapFace, MapOperations):
         return f"RemoteMap({self.definition.summary})"
 
     def _of_same_map(self, act: Callable[[], T]) -> T:
-        return of_same_map(self.loading.nodes, self.definition, act)
+        # What has branches is one node, or a bucket: none of its nodes has yet to hear of a map.
+        return act() if self.questions.at else of_same_map(self.loading.nodes, self.definition, act)
 
     @property
     def name(self) -> str:
@@ -221,7 +222,9 @@ class RemoteMap(MapFace, MapOperations):
         headers, path = incarnation_headers(self.definition), f"/v1/maps/{self.name}/rows/delete"
         response = self._of_same_map(
             lambda: self.loading.nodes.on_primary(
-                lambda node: node.request("POST", path, json=body, headers=headers, timeout=LARGE_SECONDS_MAX)
+                lambda node: node.request(
+                    "POST", path, query=self.loading.at, json=body, headers=headers, timeout=LARGE_SECONDS_MAX
+                )
             )
         )
         self.loading.changed(self.name)
@@ -234,7 +237,9 @@ class RemoteMap(MapFace, MapOperations):
 
     def _order(self, node: Connection, body: dict[str, Any]) -> _Maintained:
         headers, path = incarnation_headers(self.definition), f"/v1/maps/{self.name}/maintenance"
-        response = node.request("POST", path, json=body, headers=headers, timeout=LARGE_SECONDS_MAX, repeatable=True)
+        response = node.request(
+            "POST", path, query=self.loading.at, json=body, headers=headers, timeout=LARGE_SECONDS_MAX, repeatable=True
+        )
         return response.read(_MAINTAINED)
 
     def _report(self, response: _Maintained) -> MaintenanceReport:
@@ -246,7 +251,7 @@ class RemoteMap(MapFace, MapOperations):
         path, headers = f"/v1/maps/{self.name}", incarnation_headers(self.definition)
         nodes = self.loading.nodes
         response = self._of_same_map(
-            lambda: nodes.first(lambda node: node.request("GET", path, headers=headers))
+            lambda: nodes.first(lambda node: node.request("GET", path, query=self.questions.at, headers=headers))
         ).json()
         return {name: value for name, value in response.items() if name != "hash_bits"}
 

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 from millpond.client.catalogue import RemoteCatalogue
 from millpond.client.catching_up import come_up_to
-from millpond.client.connections import node_urls
 from millpond.client.events import RemoteEvents
 from millpond.client.loads import RemoteLoading
 from millpond.client.log import RemoteLog
 from millpond.client.lookup import Questions
 from millpond.client.map import RemoteMap
 from millpond.client.parts import RemoteParts
-from millpond.client.transport import Connection, Nodes
+from millpond.client.refs import RemoteRefsFace
+from millpond.client.transport import Nodes
 from millpond.client.upload import Advance
 from millpond.client.versions.repositories import RemoteRepositories
 from millpond.clock import Clock, SystemClock
@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     from millpond.client.versions.repository import RemoteRepository
     from millpond.maps.inputs.mapping import ColumnMapping
     from millpond.maps.loads import load_files as file_loads
-    from millpond.maps.predicates.predicate import Where
-    from millpond.maps.snapshots.snapshot import Snapshot
     from millpond.settings import Settings
 
 __all__ = ("RemotePond", "open_nodes")
@@ -60,7 +58,7 @@ def open_nodes(urls: str, *, clock: Clock | None = None, **settings: Any) -> Rem
     return RemotePond(urls, load_settings(**settings), clock=clock or SystemClock())
 
 
-class RemotePond(PondFace):
+class RemotePond(PondFace, RemoteRefsFace):
     """A pond on nodes. Use it as a context manager, or `close` it. Threads may share it.
 
     `log`, `parts` and `catalogue` are its parts, as those of a `Pond`.
@@ -69,6 +67,7 @@ class RemotePond(PondFace):
     def __init__(self, urls: str | Sequence[str], settings: Settings, *, clock: Clock) -> None:
         self.settings, self.clock = settings, clock
         self.nodes = Nodes(urls, settings, clock=clock)
+        self._named = self.nodes.primary()
         status = self.nodes.learn()
         if status.get("role") == "replica" and not status.get("position"):
             # It may be so new that it does not know yet whose copy it is: ask from the first of the list on.
@@ -78,7 +77,6 @@ class RemotePond(PondFace):
         self.catalogue = RemoteCatalogue(self.nodes, clock)
         self.loading = RemoteLoading(self.nodes, settings, clock, self.questions.changed, self.catalogue.alter)
         self.parts = RemoteParts(self.nodes)
-        self._named = Connection(node_urls(urls)[0], settings, clock=clock)
         self.repositories = RemoteRepositories(self._named)
         self.events = RemoteEvents(self.nodes, self.nodes.clock)
         self._reporter = remote_reporter(self.events, self.nodes.clock) if settings.events.reports else None
@@ -98,7 +96,6 @@ class RemotePond(PondFace):
             self._reporter.close()
         self.questions.close()
         self.nodes.close()
-        self._named.close()
         scratch, self._scratch = self._scratch, None
         if scratch is not None:
             remove_tree(scratch)
@@ -235,13 +232,14 @@ class RemotePond(PondFace):
 
         Raises: as `Pond.sql`; `Unavailable` when no node can be reached; `Denied` for what the token may not read.
         """
+        from millpond.client.queryable import QueryablePond
         from millpond.client.runs import RemoteRuns
         from millpond.maps.sql import query
         from millpond.tables import EventTable, run_table, version_tables
 
         events, versions = EventTable(lambda: self.events), version_tables(lambda: self.repositories)
         runs = run_table(lambda: RemoteRuns(self.nodes))
-        return query(_QueryablePond(self), text, [events, *versions, runs], known_at=known_at)
+        return query(QueryablePond(self), text, [events, *versions, runs], known_at=known_at)
 
     def verify(self, *, full: bool = False) -> Report:
         """Check every invariant on every node, see `Pond.verify`; a node that cannot be reached is a problem.
@@ -275,32 +273,3 @@ def _report_of(node: str, report: Report) -> Report:
     return replace(
         report, problems=tuple(replace(problem, place=f"{node} {problem.place}") for problem in report.problems)
     )
-
-
-class _QueryablePond:
-    """A pond as SQL asks it."""
-
-    def __init__(self, pond: RemotePond) -> None:
-        self._pond, self.clock = pond, pond.clock
-
-    def maps(self) -> list[_QueryableMap]:
-        return [_QueryableMap(pond_map) for pond_map in self._pond.maps()]
-
-
-class _QueryableMap:
-    """A map as SQL asks it: keys are looked up as `RemoteMap.lookup` does, some thousand at a time."""
-
-    def __init__(self, pond_map: RemoteMap) -> None:
-        self._map, self.name, self.definition = pond_map, pond_map.name, pond_map.definition
-
-    def scan(
-        self, where: Where = None, columns: Sequence[str] | None = None, *, known_at: object = None,
-        resolution: str | None = None,
-    ) -> pa.RecordBatchReader:  # fmt: skip
-        return self._map.scan(where, columns, known_at=known_at, resolution=resolution)
-
-    def snapshot(self) -> Snapshot | RemoteMap:
-        return self._map
-
-    def lookup(self, keys: Any, at: Any = None, *, known_at: Any = None) -> pa.Array:
-        return self._map.lookup(keys, at, known_at=known_at)

@@ -192,9 +192,10 @@ class Stopped(Exception):
 
 
 class SentPart:
-    """A part as it is sent, the same for every node."""
+    """A part as it is sent, the same for every node; `at` names the branch that it is for."""
 
-    def __init__(self, part: PartFile) -> None:
+    def __init__(self, part: PartFile, at: Mapping[str, str]) -> None:
+        self.at = {"branch": at["branch"]} if "branch" in at else {}
         self.stream = PartStream(Path(part.folder))
         self.size = self.stream.size
         self.path = f"/v1/parts/{part.manifest.id}/upload"
@@ -226,7 +227,9 @@ class Sending:
         self.tried += 1
         offset = 0
         if self.tried > 1 or self.reached >= 0 or part.size > SMALL_BYTES:
-            state = self.node.ask("POST", part.path, headers=part.headers, body=part.stream.start).json()
+            state = self.node.ask(
+                "POST", part.path, query=part.at, headers=part.headers, body=part.stream.start
+            ).json()  # fmt: skip
             if state["state"] in ("here", "known"):
                 return
             offset = int(state["offset"])
@@ -234,7 +237,7 @@ class Sending:
             self.reached, self.tried = offset, 1
         length = {"Upload-Offset": str(offset), "Content-Length": str(part.size - offset)}
         try:
-            self.node.ask("PUT", part.path, headers=part.headers | length, body=self._chunks(offset))
+            self.node.ask("PUT", part.path, query=part.at, headers=part.headers | length, body=self._chunks(offset))
         except (Conflict, Corrupt) as error:
             if error.kind == "upload_offset":
                 raise Broken("somebody else uploads the same part", sent=True) from None

@@ -14,7 +14,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -39,6 +39,8 @@ __all__ = (
 Advance: TypeAlias = Callable[[int, int], None]
 """A callback for progress: the bytes sent since the last time, and all that are to be sent."""
 
+ON_MAIN: Mapping[str, str] = {}
+"""The query of a load on `main`."""
 PARTS_AT_ONCE = 4
 """So many parts are on their way to one node: while one is being written there, others come in."""
 TEXT_BYTES_MAX = 2000
@@ -59,9 +61,10 @@ _NOT_HEARD_OF_IT = ("map_not_found", "map_incarnation")
 
 def bring_load(
     nodes: Nodes, parts: Sequence[PartFile], *, load_id: str, source: str, rejected: int,
-    stream: tuple[str, int] | None, advance: Advance | None,
+    stream: tuple[str, int] | None, advance: Advance | None, at: Mapping[str, str] = ON_MAIN,
 ) -> Response | None:  # fmt: skip
-    """The primary's answer to a load that was sent with its parts; None: upload them, and then enter it.
+    """The primary's answer to a load that was sent with its parts; None: upload them, and then enter it. `at`: the
+    branch, and the options of a load there.
 
     The id is the same in every attempt, also when the load goes on in several requests: nothing is entered twice.
 
@@ -77,7 +80,7 @@ def bring_load(
         return None
     if len({part.manifest.id for part in parts}) < len(parts):
         return None
-    query: dict[str, Any] = {"source": source, "rejected": rejected, "epoch": nodes.epoch}
+    query: dict[str, Any] = {"source": source, "rejected": rejected, "epoch": nodes.epoch, **at}
     if stream is not None:
         query |= {"stream": stream[0], "stream_epoch": stream[1]}
     body = b"".join(chunk for part in streams for chunk in part.chunks())
@@ -115,7 +118,9 @@ def _brought(nodes: Nodes, path: str, query: dict[str, Any], body: bytes) -> Res
 # -- 1: parts to every node ---------------------------------------------------------------------------
 
 
-def upload_parts(nodes: Nodes, parts: Sequence[PartFile], *, advance: Advance | None = None) -> None:
+def upload_parts(
+    nodes: Nodes, parts: Sequence[PartFile], *, advance: Advance | None = None, at: Mapping[str, str] = ON_MAIN
+) -> None:
     """Bring every part to every node; when some fail, and the list of nodes is another one by now, to those.
 
     Of a pond with `nodes.write_to = "majority"`, the primary and most nodes are enough: the others fetch the parts from
@@ -125,15 +130,17 @@ def upload_parts(nodes: Nodes, parts: Sequence[PartFile], *, advance: Advance | 
     themselves, or with the right to bring them, is raised as that.
     """
     try:
-        _upload_parts(nodes, parts, advance)
+        _upload_parts(nodes, parts, advance, at)
     except MillpondError:
         if not nodes.relearn():
             raise
-        _upload_parts(nodes, parts, None)
+        _upload_parts(nodes, parts, None, at)
 
 
-def _upload_parts(nodes: Nodes, parts: Sequence[PartFile], advance: Advance | None) -> None:
-    sent = [SentPart(part) for part in {part.manifest.id: part for part in parts}.values()]
+def _upload_parts(
+    nodes: Nodes, parts: Sequence[PartFile], advance: Advance | None, at: Mapping[str, str]
+) -> None:  # fmt: skip
+    sent = [SentPart(part, at) for part in {part.manifest.id: part for part in parts}.values()]
     stop = threading.Event()
     progress = _Progress(advance, sum(part.size for part in sent) * len(nodes.connections))
 
@@ -271,11 +278,12 @@ class _Progress:
 def enter_load(
     nodes: Nodes, parts: Sequence[PartFile], *, load_id: str, clock: Clock, source: str = "", rejected: int = 0,
     stream: tuple[str, int] | None = None, synchronise: bool = False, answer: Response | None = None,
-    void: bool = False,
+    void: bool = False, at: Mapping[str, str] = ON_MAIN,
 ) -> LoadResult:  # fmt: skip
     """Enter uploaded parts as one load; their folders need not be there any more.
 
-    `answer`: that of the primary, when it has entered the load. `void`: there are no parts, but the id is taken.
+    `answer`: that of the primary, when it has entered the load. `void`: there are no parts, but the id is taken. `at`:
+    as in `bring_load`.
 
     Raises:
         Uncertain: kind `load_unconfirmed` when the primary's answer was lost. It may be repeated.
@@ -290,9 +298,12 @@ def enter_load(
     }  # fmt: skip
     if answer is None:
         with confirming(load_id):
-            answer = _entered(nodes, body)
+            answer = _entered(nodes, body, at)
     step("upload.entered")
     response = answer.json()
+    if at:  # a node with branches is alone; it has counted the rows as they are there
+        names = ("load", "rows", "parts", "duplicate_parts", "maps", "position", "commit", "rejected")
+        return LoadResult(**{name: response[name] for name in names}, seconds=clock.monotonic() - began)
     maps: dict[str, int] = {}
     for part in parts:
         maps[part.manifest.map] = maps.get(part.manifest.map, 0) + part.manifest.rows
@@ -322,13 +333,13 @@ def confirming(load: str) -> Iterator[None]:
         ) from error  # fmt: skip
 
 
-def _entered(nodes: Nodes, body: dict[str, Any]) -> Response:
+def _entered(nodes: Nodes, body: dict[str, Any], at: Mapping[str, str]) -> Response:
     """The primary's answer to a load, for the list of nodes that it has."""
 
     def post(node: Connection) -> Response:
         # A node of an earlier release knows of no epoch, and its list has none.
         sent = body | ({"epoch": nodes.epoch} if nodes.epoch else {})
-        return node.request("POST", "/v1/loads", json=sent, repeatable=True)
+        return node.request("POST", "/v1/loads", query=at, json=sent, repeatable=True)
 
     changes = 0
     while True:

@@ -37,13 +37,13 @@ from millpond.maps.model.one_value import NULL
 from millpond.maps.model.values import decode_values, present_values
 from millpond.maps.search.gather import ANSWER_BYTES_MAX
 from millpond.nodes.fresh_snapshots import FreshSnapshots
+from millpond.nodes.ponds_at_refs import is_at_ref
 from millpond.times.instants import clear_instant, parse_instant
 
 if TYPE_CHECKING:
     from millpond.maps.map import Map
     from millpond.maps.model.definition import MapDefinition
     from millpond.maps.snapshots.snapshot import Snapshot
-    from millpond.pond import Pond
 
 __all__ = ("LookupService", "arrow_stream", "expanded_columns", "lookup_bytes", "read_arrow_stream", "single_question")
 
@@ -63,13 +63,13 @@ _MILLIS = re.compile(r"-?[0-9]{1,18}")
 
 
 class LookupService:
-    """LookupService from the maps of one pond. Threads may share it.
+    """Answers from the maps of one pond. Threads may share it.
 
     A snapshot that nobody asked in `idle_ms` is let go of, its files and the layer over it.
     """
 
-    def __init__(self, pond: Pond, clock: Clock, idle_ms: int = IDLE_MS) -> None:
-        self.pond, self.clock = pond, clock
+    def __init__(self, clock: Clock, idle_ms: int = IDLE_MS) -> None:
+        self.clock = clock
         self._fresh = FreshSnapshots(clock, idle_ms)
 
     # -- one value ------------------------------------------------------------------------------------
@@ -92,17 +92,16 @@ class LookupService:
     # -- many -----------------------------------------------------------------------------------------
 
     def lookup(
-        self, name: str, table: pa.Table, at: str | None = None, bytes_max: int = 1 << 31, *,
+        self, pond_map: Map, table: pa.Table, at: str | None = None, bytes_max: int = 1 << 31, *,
         known_at: str | None = None, resolution: str | None = None,
     ) -> pa.Array:  # fmt: skip
         """The answers to the column `key`, at the column `at`, or all at one instant, now by default; as known at one,
         or at the column `known_at`. Of an aggregate between the columns `since` and `until`, or at a coarser
         `resolution`, as known at one.
 
-        Raises: `NotFound` for a map that is not there, `Invalid` for columns that are no keys or times, and for more
-        text in the answer than `bytes_max`; as `Past.lookup`.
+        Raises: `Invalid` for columns that are no keys or times, and for more text in the answer than `bytes_max`; as
+        `Past.lookup`.
         """
-        pond_map = self.pond.map(name)
         keys = _column(table, "key")
         times: Any = _column(table, "at") if "at" in table.column_names else None
         if times is None and pond_map.kind.timed:
@@ -126,7 +125,7 @@ class LookupService:
 
         Raises: `Closed`; `Unavailable` when the disk is full, or another process freezes the map for long.
         """
-        return self._fresh.of(pond_map).snapshot
+        return pond_map.snapshot() if is_at_ref(pond_map) else self._fresh.of(pond_map).snapshot
 
     def release_idle(self) -> int:
         """Let go of the snapshots that nobody asked lately; how many."""
@@ -135,20 +134,19 @@ class LookupService:
     # -- rows -----------------------------------------------------------------------------------------
 
     def scan(
-        self, name: str, where: Any, columns: Sequence[str] | None, known_at: str | int | None = None,
+        self, pond_map: Map, where: Any, columns: Sequence[str] | None, known_at: str | int | None = None,
         resolution: str | None = None,
     ) -> pa.RecordBatchReader:  # fmt: skip
         """Rows as they are wanted, all of one moment.
 
-        Raises: `NotFound` for a map that is not there, `Invalid` for a condition or columns it cannot have.
+        Raises: `Invalid` for a condition or columns it cannot have.
         """
-        pond_map = self.pond.map(name)
         condition = [tuple(term) for term in where] if isinstance(where, list) else where
         with closing(pond_map.scan(condition, columns, known_at=known_at, resolution=resolution)) as reader:
             schema, few = reader.schema, _few(reader)
         if few is not None:
             return pa.RecordBatchReader.from_batches(schema, few)
-        if known_at is not None or resolution is not None:
+        if known_at is not None or resolution is not None or is_at_ref(pond_map):
             return pond_map.scan(condition, columns, known_at=known_at, resolution=resolution)
         return pa.RecordBatchReader.from_batches(schema, self._rows(pond_map, condition, schema.names))
 

@@ -32,6 +32,7 @@ from millpond.nodes.jobs.scheduler import Scheduler
 from millpond.nodes.limits import LIMITS, NodeLimits
 from millpond.nodes.lookup_service import LookupService
 from millpond.nodes.membership.gate import AppendGate
+from millpond.nodes.ponds_at_refs import PondsAtRefs
 from millpond.nodes.rate_limits import RateLimits
 from millpond.nodes.replication.compare import Comparing
 from millpond.nodes.replication.copies import FileCopies
@@ -83,8 +84,9 @@ class Node:
         self.bucket = self._watch()
         self.merger = Merger(pond, turns=self.turns)
         self.follower = Follower(pond, settings, self.receiver, clock)
+        self.at_refs = PondsAtRefs(pond, lambda: len(self.follower.members.urls) > 1)
         self.local_peer = LocalPeer(pond, clock, self.url)
-        self.lookups = LookupService(pond, clock, limits.files_idle_ms)
+        self.lookups = LookupService(clock, limits.files_idle_ms)
         self.copies = FileCopies(pond, clock)
         self.comparing = Comparing(pond, self.follower, self.local_peer, clock)
         self.repairs = Repairs(pond, self.follower, self.local_peer, clock, mended=self.comparing.mended)

@@ -22,6 +22,7 @@ from millpond.maps.snapshots.bounds import snapshot_bounds
 from millpond.maps.snapshots.leases import Leased, pin, pinned_at, pinned_entry
 from millpond.maps.snapshots.manifest import load_manifest
 from millpond.maps.snapshots.subset import leased_subset, subset_objects
+from millpond.nodes.ponds_at_refs import is_at_ref
 from millpond.stores.objects import FolderObjects
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from millpond.clock import Clock
     from millpond.maps.map import Map
     from millpond.maps.snapshots.freeze import SnapshotManifest
-    from millpond.pond import Pond
 
 __all__ = ("PIN_MS_MAX", "Publisher")
 
@@ -49,20 +49,18 @@ def _unknown(name: str, version: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Publisher:
-    """The snapshots of a pond, for readers elsewhere."""
+    """The snapshots of maps, for readers elsewhere."""
 
-    pond: Pond
     clock: Clock
     keep_ms: int
     shaped: Callable[[str, int], int] = _unknown
     """The last entry of the log that shaped a version of a map, 0 when it is unknown: see `LocalPeer.shaped`."""
 
-    def same_rows(self, name: str, entry: int, *, pin_ms: int) -> SnapshotManifest:
+    def same_rows(self, pond_map: Map, entry: int, *, pin_ms: int) -> SnapshotManifest:
         """A snapshot of a map as it was after an entry of the log and before the next about it; kept for `pin_ms`.
 
         Raises: `NotFound`, kind `snapshot_moved`, when the map moved on, or has not come so far; as `manifest`.
         """
-        pond_map = self.pond.map(name)
         objects, now = _folder(pond_map), self.clock.now_ms()
         until = now + min(pin_ms, PIN_MS_MAX)
         for id_ in pinned_at(objects, entry, now):
@@ -72,27 +70,26 @@ class Publisher:
         with self._whole(pond_map, fresh=True) as leased:
             if self.shaped(pond_map.name, leased.manifest.shard_version) != entry:
                 raise NotFound(
-                    "the map is not as it was after that entry of the log", kind="snapshot_moved", map=name,
+                    "the map is not as it was after that entry of the log", kind="snapshot_moved", map=pond_map.name,
                     entry=entry, hint="begin the job again: it will be planned on the map as it is now",
                 )  # fmt: skip
             pin(objects, leased.manifest.id, until, entry)
         return leased.manifest
 
     def manifest(
-        self, name: str, *, keys: Sequence[str | None] | None = None, window: Sequence[object] | None = None,
+        self, pond_map: Map, *, keys: Sequence[str | None] | None = None, window: Sequence[object] | None = None,
         fresh: bool = False, pin_ms: int = 0,
     ) -> SnapshotManifest:  # fmt: skip
         """The current snapshot of a map, or a subset of it; retained for `pin_ms` (at most `PIN_MS_MAX`) from now on.
 
-        Raises: `NotFound` for a map that is not there; `Invalid` for bounds it cannot have; `Unavailable` when the
-        disk is full, or somebody else freezes for long.
+        Raises: `Invalid` for bounds it cannot have; `Unavailable` when the disk is full, or somebody else freezes for
+        long.
         """
-        pond_map = self.pond.map(name)
         subset = snapshot_bounds(pond_map.definition, keys, window)
         with self._whole(pond_map, fresh) as whole:
             if subset is None:
                 if pin_ms > 0:
-                    entry = self.shaped(pond_map.name, whole.manifest.shard_version)
+                    entry = 0 if is_at_ref(pond_map) else self.shaped(pond_map.name, whole.manifest.shard_version)
                     self._pin(_folder(pond_map), whole.manifest, pin_ms, entry)
                 return whole.manifest
             with leased_subset(
@@ -106,9 +103,9 @@ class Publisher:
     def _pin(self, objects: FolderObjects, manifest: SnapshotManifest, pin_ms: int, entry: int) -> None:
         pin(objects, manifest.id, self.clock.now_ms() + min(pin_ms, PIN_MS_MAX), entry)
 
-    def entry(self, name: str, manifest: SnapshotManifest) -> int:
+    def entry(self, pond_map: Map, manifest: SnapshotManifest) -> int:
         """The last entry of the log that shaped a snapshot that is pinned; 0 when that is not known."""
-        return 0 if manifest.bounds else pinned_entry(_folder(self.pond.map(name)), manifest.id)
+        return 0 if manifest.bounds else pinned_entry(_folder(pond_map), manifest.id)
 
     def _whole(self, pond_map: Map, fresh: bool) -> Leased:
         """The snapshot that counts, kept from being collected."""
@@ -131,19 +128,19 @@ class Publisher:
         current.lease.release()
         return newer
 
-    def file(self, name: str, file: str) -> Path:
+    def file(self, pond_map: Map, file: str) -> Path:
         """Path of a file of a map's snapshots. No other file can be named.
 
-        Raises: `NotFound` for any other name, for a file that is not there, and for a map that is not.
+        Raises: `NotFound` for any other name, and for a file that is not there.
         """
-        objects = _folder(self.pond.map(name))
+        objects = _folder(pond_map)
         place, allowed = objects.root / file, _FILE.fullmatch(file)
         if allowed and not place.is_file():
             with suppress(NotFound):
                 objects.get(file)  # of a pond in a bucket a copy is made where there is none yet
         if not allowed or not place.is_file():
             raise NotFound(
-                "there is no such file", kind="snapshot_not_found", map=name, object=file,
+                "there is no such file", kind="snapshot_not_found", map=pond_map.name, object=file,
                 hint="it was replaced: ask for the snapshot that counts now",
             )  # fmt: skip
         return place

@@ -4,7 +4,7 @@
                     "expires_ms", "earlier_sha256", "earlier_until_ms", "access_key"}]
 
 A token with an access key is a *pair*, the credentials of clients of versions. A pair opens no map. A token without an
-access key opens no repository, unless it has `admin` on everything.
+access key opens repositories to such clients when it names some, `repo:pond`, or has `admin` on everything.
 
 Invariants:
 * the file's existence says that tokens are wanted: one that names none lets nobody in. A node is open to everybody on
@@ -48,7 +48,7 @@ __all__ = (
 RIGHTS = ("read", "write", "admin")
 """Each implies those before it."""
 _EVERYTHING = "*"
-_KINDS, _KINDS_OF_PAIRS = ("map", "stream", "tenant"), ("repo",)
+_KINDS, _KINDS_OF_PAIRS = ("map", "stream", "tenant", "repo"), ("repo",)
 """The kinds of things that a token opens, and a pair; the first is that of a pattern which names none."""
 _RANDOM_BYTES = 32
 _ACCESS_KEY_DRAWN = 14
@@ -60,10 +60,11 @@ LISTED = JsonForm(list[TokenSetting])
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The sender of a request, and their rights: right → patterns."""
+    """The sender of a request, and their rights: right → patterns. `of_pair`: they showed an access key."""
 
     name: str
     rights: Mapping[str, tuple[str, ...]]
+    of_pair: bool = False
     _found: dict[tuple[str, str], list[str]] = field(default_factory=dict, init=False, repr=False, compare=False)
     """The patterns of each right and kind that were looked for."""
 
@@ -126,6 +127,10 @@ class Caller:
                 name for pattern_kind, name in parted if pattern_kind in (kind, _EVERYTHING)
             ]
         return patterns
+
+    def names(self, kind: str) -> bool:
+        """True when a right names things of a kind, and not only everything."""
+        return any(_parted(pattern)[0] == kind for patterns in self.rights.values() for pattern in patterns)
 
     def denied(self, right: str, what: str) -> Denied:
         """The error for a right that the caller does not have."""
@@ -342,8 +347,7 @@ def _token_of(name: str, token: str, rights: Mapping[str, Sequence[str]], kinds:
         if kind not in (*kinds, _EVERYTHING) or not names or ("/" in names and kind in ("map", "tenant")):
             raise Invalid(
                 "a pattern opens nothing", kind="token_pattern", token=name, pattern=pattern,
-                hint="write map:weather*, stream:etl/night-* or tenant:default; repo:flights/fix-* is for a pair, "
-                "which millpond token add --versions draws",
+                hint="write map:weather*, stream:etl/night-*, tenant:default, repo:flights/fix-*; in a pair only repo:",
             )  # fmt: skip
     return TokenSetting(name=name, sha256=hash_token(token), rights=granted)
 
@@ -480,7 +484,7 @@ def _secrets(tokens: Iterable[TokenSetting]) -> tuple[_Secret, ...]:
     secrets: list[_Secret] = []
     for token in tokens:
         rights = {right: tuple(_folded(token, patterns)) for right, patterns in token.rights.items()}
-        caller = Caller(token.name, rights)
+        caller = Caller(token.name, rights, token.access_key is not None)
         secrets.append(_Secret(token.sha256.encode(), caller, token.expires_ms, token.access_key))
         if token.earlier_sha256 is not None:
             ends = [until for until in (token.expires_ms, token.earlier_until_ms) if until is not None]

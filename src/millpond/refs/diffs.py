@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from millpond.errors import Invalid
 from millpond.json_forms import shown_json
 from millpond.maps.layered.differences import I64, AddressRows, Difference, differences
 from millpond.maps.model.columns import INSTANT, value_arrow
@@ -69,16 +70,24 @@ def _manifest(layers: Layers, entry: MapEntry | None, definition: MapDefinition)
 
 
 def difference_table(
-    changes: Iterator[tuple[MapDefinition, Difference]], only: MapDefinition | None, limit: int | None = None
-) -> pa.Table:
+    changes: Iterator[tuple[MapDefinition, Difference]], only: MapDefinition | None, limit: int | None = None,
+    bytes_max: int | None = None,
+) -> pa.Table:  # fmt: skip
     """The differences as a table, in the order of maps and addresses; of `only` one map, if that is all.
 
     `limit`: so many rows are enough.
+
+    Raises: `Invalid`, kind `answer_too_large`, for more than `bytes_max`.
     """
-    tables, rows = [], 0
+    tables, rows, size = list[pa.Table](), 0, 0
     for definition, difference in changes:
         tables.append(_table(definition, difference, typed=only is not None))
-        rows += len(difference)
+        rows, size = rows + len(difference), size + tables[-1].nbytes
+        if bytes_max is not None and size > bytes_max:
+            raise Invalid(
+                "the differences are too large for one answer", kind="answer_too_large", bytes=size,
+                bytes_max=bytes_max, hint="name a map, or a limit",
+            )  # fmt: skip
         if limit is not None and rows >= limit:
             break
     if only is not None and not tables:

@@ -17,10 +17,19 @@ if TYPE_CHECKING:
     from millpond.versions.repository import Repository
     from millpond.versions.repository_context import RepositoryRecord, Site
 
-__all__ = ("POND", "RefsFace")
+__all__ = ("POND", "RefsFace", "check_no_main")
 
 POND = "pond"
 """The name of the repository that the maps of a pond are in."""
+
+
+def check_no_main(name: str) -> None:
+    """Refuse `main` as a branch of its own.
+
+    Raises: `Invalid`.
+    """
+    if name == "main":
+        raise Invalid("main is the pond itself", kind="branch_main", hint="load into the pond, and ask it")
 
 
 class RefsFace:
@@ -53,8 +62,7 @@ class RefsFace:
         """
         from millpond.refs.pond import BranchPond
 
-        if name == "main":
-            raise Invalid("main is the pond itself", kind="branch_main", hint="load into the pond, and ask it")
+        check_no_main(name)
         if source is None:
             self.refs.states.repository.branch(name).staging.record()
         else:

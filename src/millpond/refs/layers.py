@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from millpond.kernel.space import Transaction
     from millpond.refs.map_entries import MapEntry
 
-__all__ = ("RefLayers", "manifest_of", "ref_unsupported")
+__all__ = ("RefLayers", "manifest_of", "ref_read_only", "ref_unsupported")
 
 
 def manifest_of(layers: Layers, entry: MapEntry, ref: str) -> SnapshotManifest | None:
@@ -92,6 +92,14 @@ class RefLayers(Layers):
                         "the manifest of a map is missing", kind="layers_damaged", map=self.definition.name,
                         ref=self.ref, manifest=manifest.id, hint="restore the pond from a copy",
                     ) from error  # fmt: skip
+
+
+def ref_read_only(name: str, ref: str) -> Invalid:
+    """The error for a map that is to be changed at a ref that is no branch."""
+    return Invalid(
+        "a ref is only read", kind="ref_read_only", map=name, ref=ref,
+        hint="change the map on a branch: pond.branch('fix').map(…)",
+    )  # fmt: skip
 
 
 def ref_unsupported(name: str, operation: str) -> Invalid:

@@ -30,9 +30,19 @@ if TYPE_CHECKING:
     from millpond.refs.states import RefStates
     from millpond.versions.graph.commits import Commit
 
-__all__ = ("BranchLoad",)
+__all__ = ("BranchLoad", "check_staged")
 
 _ENTERED = "load_entered"
+
+
+def check_staged(load_id: str | None, *, commit: bool) -> None:
+    """Refuse to stage a load under an id, which its commit would tell.
+
+    Raises: `Invalid`.
+    """
+    if load_id is not None and not commit:
+        raise Invalid("a load with an id is committed", kind="stage_load_id", load=load_id,
+                      hint="leave out its id, or do not stage it")  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +50,7 @@ class BranchLoad:
     """A load on a branch, besides its layers.
 
     `again`: also layers that are the newest already come on top. Without `commit` they are staged. What was entered
-    under a `load_id` is not entered again.
+    under a `load_id` is not entered again, and comes on top, unless the id was `drawn` for one load of a client.
     """
 
     states: RefStates
@@ -50,6 +60,7 @@ class BranchLoad:
     again: bool = False
     commit: bool = True
     load_id: str | None = None
+    drawn: bool = False
     _position: list[int] = field(default_factory=list)
 
     def earlier(self) -> LoadResult | None:
@@ -60,9 +71,7 @@ class BranchLoad:
         if self.load_id is None:
             return None
         check_load_id(self.load_id)
-        if not self.commit:
-            raise Invalid("a load with an id is committed", kind="stage_load_id", load=self.load_id,
-                          hint="leave out its id, or do not stage it")  # fmt: skip
+        check_staged(self.load_id, commit=self.commit)
         with self.states.loading.space.read() as tx:
             load = remembered(tx, self.load_id, None)
             entry = None if load is None else entry_at(tx, load.position)
@@ -103,7 +112,7 @@ class BranchLoad:
         """The map with the layer on top; None when that is what it is."""
         state = self.states.map_at(self.branch, layer.map)
         head = manifest_of(layer.layers, state, self.branch)
-        again = self.again or self.load_id is not None
+        again = self.again or (self.load_id is not None and not self.drawn)
         if not again and head is not None and _is_there(head, layer):
             return None
         return StateChange(state, state.with_manifest(_stored(layer, head, state)))

@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from millpond.deferred import opened_once
-from millpond.errors import Invalid
 from millpond.maps.inputs.mapping import ColumnMapping, mapping_of
 from millpond.maps.inputs.missing_fields import with_fields
 from millpond.maps.inputs.zones import time_form
@@ -20,7 +19,7 @@ from millpond.maps.log.log import head_of
 from millpond.maps.map import Map
 from millpond.maps.map_rows import LayeredRows
 from millpond.refs.alters import alter_map
-from millpond.refs.layers import RefLayers, ref_unsupported
+from millpond.refs.layers import RefLayers, ref_read_only, ref_unsupported
 from millpond.refs.loads import BranchLoad
 from millpond.refs.past import RefPast
 from millpond.refs.rewrites import delete_rows, maintain_rows
@@ -57,10 +56,7 @@ class MapAtRef:
         Raises: `Invalid`, kind `ref_read_only`, at a ref that is no branch.
         """
         if not self.changes:
-            raise Invalid(
-                "a ref is only read", kind="ref_read_only", map=name, ref=self.ref,
-                hint="change the map on a branch: pond.branch('fix').map(…)",
-            )  # fmt: skip
+            raise ref_read_only(name, self.ref)
         return self.states
 
 

@@ -26,7 +26,7 @@ from millpond.refs.map_entries import MapEntry, maps_of, states_in
 from millpond.refs.merges import MergedMap, Sides, merge_maps
 from millpond.refs.named import release
 from millpond.refs.purges import let_go
-from millpond.refs.repository import reset_main
+from millpond.refs.repository import MapsRepository, reset_main
 from millpond.refs.states import RefStates
 from millpond.refs.unrecorded import RENAMED, rows_in, rows_of
 from millpond.versions.commits import Message, no_changes
@@ -41,10 +41,13 @@ if TYPE_CHECKING:
     from millpond.maps.snapshots.manifest import SnapshotManifest
     from millpond.refs.states import OpenPond
     from millpond.versions.graph.commits import Commit
+    from millpond.versions.repository import Repository
 
-__all__ = ("Refs",)
+__all__ = ("Need", "Refs", "guarded")
 
 TRIES_MAX = 100
+Need = Callable[..., None]
+"""Insists on a right on maps: its arguments are the right and their names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +76,11 @@ class Refs:
     Methods raise `NotFound` for a ref that is not there, `Invalid` for text that is no ref.
     """
 
-    def __init__(self, pond: OpenPond) -> None:
-        self.states, self.pond = RefStates(pond), pond
+    def __init__(self, pond: OpenPond, need: Need = lambda _right, *_maps: None) -> None:
+        """`need` refuses whoever lacks a right on maps: to write those that a merge into `main` changes, to read those
+        of which a merge elsewhere may name keys.
+        """
+        self.states, self.pond, self._need = RefStates(pond), pond, need
         self.folder, self.clock = pond.folder, pond.clock
 
     def log(self, ref: str = MAIN, *, first_parent: bool = False) -> Iterator[Commit]:
@@ -211,14 +217,15 @@ class Refs:
 
     def diff(
         self, left: str, right: str | None = None, *, map: str | None = None, three_dots: bool = False,
-        limit: int | None = None, only_of: Callable[[str], bool] = lambda name: True,
+        limit: int | None = None, only_of: Callable[[str], bool] = lambda name: True, bytes_max: int | None = None,
     ) -> pa.Table:  # fmt: skip
         """The addresses that differ between two refs, see `diffs.py`; with a `map` of it alone, in its own types.
 
         `three_dots`: what `right` changed since both parted. Without `right`: what is staged on the branch `left`.
         `limit`: at most so many. `only_of`: says of the name of a map if its addresses count.
 
-        Raises: `Invalid`, kind `maps_differ`; `NotFound` for a map that is at neither.
+        Raises: `Invalid`, kind `maps_differ`, and `answer_too_large` for more than `bytes_max`; `NotFound` for a map
+        that is at neither.
         """
         states = self.states
         if right is None:
@@ -236,18 +243,20 @@ class Refs:
             only = entry.definition
         names = {name for name in {*old, *new} if (map is None or name == map) and only_of(name)}
         old, new = ({name: state for name, state in side.items() if name in names} for side in (old, new))
-        return difference_table(map_differences(old, new, states.layers_for), only, limit)
+        return difference_table(map_differences(old, new, states.layers_for), only, limit, bytes_max)
 
-    def history(self, map: str, ref: str = MAIN, *, limit: int | None = None) -> pa.Table:
+    def history(
+        self, map: str, ref: str = MAIN, *, limit: int | None = None, only_of: Callable[[str], bool] = lambda name: True
+    ) -> pa.Table:  # fmt: skip
         """The commits that changed a map, back from a ref along first parents, the newest first.
 
         Columns: `time`, `commit`, `message`, `version` of the map, `rows` that were loaded or changed, those `removed`
-        (null: not known, or none), `source`. A map that was renamed is followed to its old name.
+        (null: not known, or none), `source`. A map that was renamed is followed to its old name, if `only_of` takes it.
         """
-        rows = list(islice(self._changes_of(map, ref), limit))
+        rows = list(islice(self._changes_of(map, ref, only_of), limit))
         return pa.Table.from_pylist([dict(zip(_HISTORY.names, row, strict=True)) for row in rows], _HISTORY)
 
-    def _changes_of(self, map: str, ref: str) -> Iterator[tuple[object, ...]]:
+    def _changes_of(self, map: str, ref: str, only_of: Callable[[str], bool]) -> Iterator[tuple[object, ...]]:
         later: Commit | None = None
         shown: MapEntry | None = None
         for commit in self.log(ref, first_parent=True):
@@ -255,7 +264,7 @@ class Refs:
             if later is not None and shown is not None and not shown.same_state(entry):
                 yield _row_of(later, shown)
                 renamed = later.metadata.get(RENAMED)
-                if entry is None and renamed is not None:
+                if entry is None and renamed is not None and only_of(renamed):
                     map, entry = renamed, self.states.map(commit.id, renamed)
             later, shown = commit, entry
 
@@ -270,6 +279,7 @@ class Refs:
                 head = site.graph.commit(tx, f"{branch}@")
             base, theirs, more = merge.sides_at(head)
             sides = merge.sides([maps_of(site, commit.id) for commit in (base, head, theirs)])
+            self._check_rights(branch, sides)
             try:
                 with self._writing(sides):
                     merged = merge_maps(
@@ -282,6 +292,13 @@ class Refs:
                 if error.kind != "head_moved":
                     raise
         raise Conflict("the branch changes too often", kind="branch_moved", branch=branch, hint="try again")
+
+    def _check_rights(self, branch: str, sides: Sides) -> None:
+        changed = [name for name in {*sides.base, *sides.theirs} if sides.base.get(name) != sides.theirs.get(name)]
+        if branch != MAIN:
+            changed = [name for name in changed if sides.base.get(name) != sides.ours.get(name)]
+        if changed:
+            self._need("write" if branch == MAIN else "read", *sorted(changed))
 
     def _heads(self, branch: str) -> dict[str, Head]:
         """The heads of the maps on `main`, all recorded; none for another branch."""
@@ -374,3 +391,11 @@ def _row_of(commit: Commit, entry: MapEntry) -> tuple[object, ...]:
         moment_of(commit), commit.id, commit.message, entry.version, rows_of(commit, entry.name),
         None if removed is None else int(removed), commit.metadata.get("source"),
     )  # fmt: skip
+
+
+def guarded(opened: Repository, need: Need) -> Repository:
+    """The repository for somebody who may not change every map, see `Refs`; another one as it is."""
+    if not isinstance(opened, MapsRepository):
+        return opened
+    pond = opened.refs().pond
+    return MapsRepository(opened.site, opened.record, lambda: Refs(pond, need))

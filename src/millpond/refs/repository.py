@@ -32,15 +32,15 @@ __all__ = ("MapsBranch", "MapsRepository", "MapsStaging", "reset_main")
 
 
 class MapsRepository(Repository):
-    """The repository that maps are in."""
+    """The repository that maps are in; `refs` gives what knows them."""
 
     def __init__(self, site: Site, record: RepositoryRecord, refs: Callable[[], Refs]) -> None:
         super().__init__(replace(site, composed=MAPS), record)
-        self._refs = refs
+        self.refs = refs
 
     def branch(self, name: str) -> Branch:
         """A branch to read and to change."""
-        return MapsBranch(self.site, name, self._refs)
+        return MapsBranch(self.site, name, self.refs)
 
     def ref(self, expression: str) -> Reference:
         """A state to read; of `main` as it is now."""
@@ -84,7 +84,7 @@ class MapsRepository(Repository):
 
     def _record(self, *expressions: str) -> None:
         if any(expression.startswith(MAIN) for expression in expressions):
-            self._refs().states.record()
+            self.refs().states.record()
 
 
 class MapsBranch(Branch):

@@ -76,6 +76,7 @@ OWN = Dialect(
         "alerts": "Rules that tell of loads of a map, and trials of them.",
         "loads": "Sending parts, and entering them as one load.",
         "questions": "Values of keys, and rows. Arrow streams in and out.",
+        "refs": "Differences of maps between refs, by key, and their history.",
         "snapshots": "Frozen maps, to be fetched and asked elsewhere.",
         "parts": "Parts that wait, were merged, or were quarantined.",
         "events": "Streams of events.",

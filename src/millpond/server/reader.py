@@ -27,6 +27,7 @@ from millpond.kernel.worker import begin_thread
 from millpond.nodes.limits import LIMITS
 from millpond.nodes.lookup_service import LookupService
 from millpond.nodes.node import Node, tokens_of
+from millpond.nodes.ponds_at_refs import PondsAtRefs
 from millpond.nodes.rate_limits import SharedRateLimits
 from millpond.nodes.replication.peer_health import not_ready
 from millpond.pond import open_pond
@@ -37,6 +38,7 @@ from millpond.server.dispatch import Application
 from millpond.server.forward import Forward
 from millpond.server.forwarded import behind_proxies
 from millpond.server.lingering_close import announce_close
+from millpond.server.map_refs import names_ref
 from millpond.server.memory import MemoryBudget
 from millpond.server.metrics import Metrics
 from millpond.server.quick import quick_answers
@@ -92,7 +94,8 @@ class _ReadingNode:
         self.rate_limits = SharedRateLimits(
             settings.server.token_requests_per_second, settings.server.token_requests_burst, clock, board.buckets
         )
-        self.lookups = LookupService(self.pond, clock, self.limits.files_idle_ms)
+        self.lookups = LookupService(clock, self.limits.files_idle_ms)
+        self.at_refs = PondsAtRefs(self.pond, lambda: False)
         self.drain = _Running(board, order.number)
         self.stopping, self.stop_due = False, 0.0
         self.bucket = None
@@ -162,7 +165,8 @@ def _server(order: Order, node: _ReadingNode, app: Application) -> Server:
     own = cast(Any, behind_proxies(own, config.forwarded_allow_ips))
 
     def chosen(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        here = scope["type"] != "http" or (node.answers and app.route_of(scope) is not None)
+        http = scope["type"] == "http"
+        here = not http or (node.answers and not names_ref(scope) and app.route_of(scope) is not None)
         return (own if here else forward)(scope, receive, send)
 
     config.app = cast(Any, chosen)

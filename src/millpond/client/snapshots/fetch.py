@@ -27,6 +27,8 @@ from millpond.ranges.index import index_name
 from millpond.ranges.transfer import fetch
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from millpond.client.transport import Connection, Nodes, Response
     from millpond.settings import Settings
     from millpond.stores.objects import FolderObjects
@@ -50,15 +52,19 @@ FILE_LOST = ("snapshot_not_found", "index_not_found", "range_not_found")
 
 @dataclass(frozen=True, slots=True)
 class SnapshotRequest:
-    """A request for a map's snapshot, within bounds. `bounds` names them in files, empty for the whole map."""
+    """A request for a map's snapshot, within bounds, `at` a branch or a ref if that is named. `bounds` names both in
+    files, empty for the whole map on `main`.
+    """
 
     map: str
     query: tuple[tuple[str, str], ...] = ()
+    at: tuple[tuple[str, str], ...] = ()
 
     @property
     def bounds(self) -> str:
-        """A name for the bounds."""
-        return content_id(repr(self.query).encode())[:16] if self.query else ""
+        """A name for the bounds, and the ref."""
+        named = (*self.query, *self.at)
+        return content_id(repr(named).encode())[:16] if named else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,13 +200,16 @@ class SnapshotFetch:
             manifest = manifest_in(answer)
             subset = "" if manifest.bounds is None else manifest.bounds.spec
             objects = self.store.objects(pond, request.map, manifest.incarnation, subset)
-            self.fetch(objects, manifest, node)
+            self.fetch(objects, manifest, node, at=request.at)
             snapshot = Snapshot.open(objects, manifest)
+        if request.at:  # the files of the map lie here for `main` as well, which would let go of these
+            objects = self.store.objects(pond, request.map, snapshot.manifest.incarnation)
+            pin(objects, snapshot.manifest.id, now + self.settings.client.min_time_to_keep_snapshots)
         self._confirm(pond, request, snapshot.manifest, now)
         return FetchedSnapshot(snapshot, now)
 
     def _ask(self, node: Connection, request: SnapshotRequest, fresh: bool, cached: FetchedSnapshot | None) -> Response:
-        query = dict(request.query) | ({"fresh": "1"} if fresh else {})
+        query = dict((*request.query, *request.at)) | ({"fresh": "1"} if fresh else {})
         headers = {} if cached is None else {"If-None-Match": f'"{cached.snapshot.manifest.id}"'}
         connection = node.once if len(self.nodes.connections) > 1 else node
         path = f"/v1/maps/{quote(request.map)}/snapshot"
@@ -218,13 +227,16 @@ class SnapshotFetch:
 
     # -- files ----------------------------------------------------------------------------------------
 
-    def source(self, name: str, subset: str, node: Connection | None = None) -> SnapshotSource:
-        """The source of the files of a map's snapshots."""
-        return SnapshotSource(self.nodes, name, node, f"subsets/{subset}/" if subset else "")
+    def source(
+        self, name: str, subset: str, node: Connection | None = None, at: Iterable[tuple[str, str]] = ()
+    ) -> SnapshotSource:
+        """The source of the files of a map's snapshots, `at` a branch or a ref."""
+        return SnapshotSource(self.nodes, name, node, f"subsets/{subset}/" if subset else "", dict(at))
 
     def fetch(
-        self, objects: FolderObjects, manifest: SnapshotManifest, node: Connection | None, *, whole: bool = True
-    ) -> None:
+        self, objects: FolderObjects, manifest: SnapshotManifest, node: Connection | None, *, whole: bool = True,
+        at: Iterable[tuple[str, str]] = (),
+    ) -> None:  # fmt: skip
         """Bring the files of a snapshot that are missing here, or, unless `whole`, its lists of ranges.
 
         Call it while the store is locked.
@@ -232,7 +244,7 @@ class SnapshotFetch:
         Raises: as `SnapshotSource.get`.
         """
         subset = "" if manifest.bounds is None else manifest.bounds.spec
-        source = self.source(manifest.map, subset, node)
+        source = self.source(manifest.map, subset, node, at)
         for layer in manifest.layers:
             if whole:
                 fetch(source, objects, layer.index, verify=False)
@@ -255,7 +267,9 @@ class SnapshotFetch:
             return True
         try:
             with self.store.usable(), self.store.alone(pond, request.map, 0):
-                cached = self.open_known(request)
+                # Where the map lies for `main`, too, what counts there decides: that of a ref is pinned.
+                cached = self.open_known(SnapshotRequest(request.map)) if request.at else None
+                cached = cached or self.open_known(request)
                 if cached is not None:
                     self._collect(pond, cached.snapshot.manifest)
         except Unavailable:

@@ -25,11 +25,12 @@ import logging
 import os
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from millpond.client.snapshots.cache import SnapshotStore
@@ -285,7 +286,7 @@ class SnapshotCache:
         self.settings, self.clock = settings, clock
         self.fetch = SnapshotFetch(nodes, SnapshotStore(Path(folder)), settings, clock)
         self._readers: dict[SnapshotRequest, SnapshotReader] = {}
-        self._changed: set[str] = set()
+        self._changed: set[str | None] = set()
         self._lock = threading.Lock()
         self._notes: SimpleQueue[SnapshotRequest | None] = SimpleQueue()
         self._left: set[SnapshotRequest] = set()
@@ -295,29 +296,31 @@ class SnapshotCache:
         self._stop = threading.Event()
 
     def reader(
-        self, map: str, *, keys: Sequence[str | int | None] | None = None, window: Sequence[object] | None = None
-    ) -> SnapshotReader:
-        """A reader of a map; of its `keys` `[lower, upper)` (numbers, for ranged maps) or a `window` of time only.
+        self, map: str, *, keys: Sequence[str | int | None] | None = None, window: Sequence[object] | None = None,
+        at: Mapping[str, str] = MappingProxyType({}),
+    ) -> SnapshotReader:  # fmt: skip
+        """A reader of a map; of its `keys` `[lower, upper)` (numbers, for ranged maps) or a `window` of time only; `at`
+        a branch or a ref.
 
         Nothing is fetched before it is read. A question outside of the bounds is an error, never a null.
 
         Raises: `Invalid` for bounds that are no pair, or no times.
         """
-        request = SnapshotRequest(map, bounds_query(keys, window))
+        request = SnapshotRequest(map, bounds_query(keys, window), tuple(at.items()))
         with self._lock:
             reader_ = self._readers.get(request)
             if reader_ is None:
                 reader_ = self._readers[request] = SnapshotReader(self.fetch, request, self._noting(request))
-                if map in self._changed:
+                if not self._changed.isdisjoint((map, None)):
                     reader_.outdate()
             self._begin_tending()
             return reader_
 
-    def outdate(self, map: str) -> None:
-        """Let the next read of a map, within whatever bounds, ask for a fresh snapshot."""
+    def outdate(self, map: str | None) -> None:
+        """Let the next read of a map, within whatever bounds, ask for a fresh snapshot; None: of any."""
         with self._lock:
             self._changed.add(map)
-            readers = [reader for reader in self._readers.values() if reader.request.map == map]
+            readers = [reader for reader in self._readers.values() if map in (reader.request.map, None)]
         for reader in readers:
             reader.outdate()
 

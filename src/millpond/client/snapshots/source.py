@@ -7,7 +7,7 @@ changed on its way, or that is damaged where it lies, is refused, and the next n
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -36,13 +36,14 @@ def unreachable_kind(error: MillpondError) -> bool:
 class SnapshotSource:
     """The snapshot files of one map: what `stores.range_transfer.fetch` reads from. Threads may share it.
 
-    `first` is asked before the others; `prefix` is where the files of a subset lie.
+    `first` is asked before the others; `prefix` is where the files of a subset lie; `at` names the branch or ref.
     """
 
     nodes: Nodes
     map: str
     first: Connection | None = None
     prefix: str = ""
+    at: Mapping[str, str] = field(default_factory=dict)
     _lost: dict[str, MillpondError] = field(default_factory=dict)
 
     @property
@@ -82,7 +83,8 @@ class SnapshotSource:
 
     def _ask(self, node: Connection, name: str) -> pa.Buffer:
         connection = node.once if len(self.nodes.connections) > 1 else node
-        answer = connection.request("GET", f"/v1/maps/{quote(self.map)}/objects/{self.prefix}{name}")
+        path = f"/v1/maps/{quote(self.map)}/objects/{self.prefix}{name}"
+        answer = connection.request("GET", path, query=self.at)
         data = pa.py_buffer(answer.data)
         try:
             check_file(data, name, node.url)

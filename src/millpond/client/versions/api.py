@@ -132,7 +132,11 @@ def _typed(error: Conflict) -> Conflict:
     if error.kind != MergeConflict.kind:
         return error
     values = dict(error.values)
-    paths = values.pop("paths", ())
-    made = MergeConflict(error.message, kind=error.kind, hint=error.hint, **values)
+    paths, kind = values.pop("paths", ()), MergeConflict
+    if "map" in values:
+        from millpond.refs.merges import MapMergeConflict
+
+        kind = MapMergeConflict
+    made = kind(error.message, kind=error.kind, hint=error.hint, **values)
     made.paths = tuple(paths) if isinstance(paths, list) else ()
     return made

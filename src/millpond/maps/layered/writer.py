@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from millpond.maps.layered.head import Layers
     from millpond.maps.model.definition import MapDefinition
 
-__all__ = ("LayerWriter", "WrittenLayer", "layer_id", "layer_of_rows", "loaded_mode")
+__all__ = ("LayerWriter", "WrittenLayer", "layer_id", "layer_of_rows", "loaded_mode", "written_layer")
 
 QUEUED_MAX = 4
 """The batches that wait to be sorted: reading goes on meanwhile."""
@@ -69,6 +69,13 @@ def layer_id(definition: MapDefinition, layer: Layer, salt: str) -> str:
     if definition.aggregation is not None:
         return events_id(salt)
     return content_id(f"{layer.index} {salt}".encode()) if salt else layer.index
+
+
+def written_layer(layers: Layers, layer: Layer, id_: str) -> WrittenLayer:
+    """A layer that is written, with its rows counted."""
+    # A group of rows without a time is one row.
+    rows = count_layer(layers.objects, layer) if layers.definition.kind.timed else layer.groups
+    return WrittenLayer(layers, id_, rows, layer)
 
 
 class LayerWriter:
@@ -150,11 +157,8 @@ class LayerWriter:
         else:
             return []
         assert layer is not None, "rows were written"
-        definition = self._layers.definition
-        id_ = layer_id(definition, layer, digest_salt(self._digest, self._salt))
-        # A group of rows without a time is one row.
-        rows = count_layer(self._layers.objects, layer) if definition.kind.timed else layer.groups
-        return [WrittenLayer(self._layers, id_, rows, layer)]
+        salt = digest_salt(self._digest, self._salt)
+        return [written_layer(self._layers, layer, layer_id(self._layers.definition, layer, salt))]
 
     def close(self) -> None:
         """Let go of the files: what no manifest names may be collected. Closing twice is harmless."""

@@ -16,7 +16,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import pyarrow as pa
 
@@ -28,7 +28,7 @@ from millpond.maps.alerts.judging import Judged, judged
 from millpond.maps.layered.head import Head, Layers
 from millpond.maps.layered.row_files import RowFile
 from millpond.maps.layered.share_ranges import Writes, layer_of_files
-from millpond.maps.layered.writer import WrittenLayer, layer_of_rows
+from millpond.maps.layered.writer import WrittenLayer, layer_of_rows, written_layer
 from millpond.maps.loads.merge import Received, part_rows
 from millpond.maps.log.log import Entry, head_of
 from millpond.maps.log.queue import series_of
@@ -40,11 +40,15 @@ from millpond.maps.parts.part import PartFile, PartManifest
 from millpond.maps.snapshots.layers import on_top
 from millpond.maps.snapshots.manifest import Layer, LayerMode, SnapshotManifest, absorbing
 
-__all__ = ("Brought", "LayerContent", "LayeredLoad", "LayersOf", "layers_of_files", "parts_of", "place_layers")
+__all__ = (
+    "Brought", "LayerContent", "LayeredLoad", "LayersOf", "layer_of_parts", "layers_of_files", "parts_of",
+    "place_layers",
+)  # fmt: skip
 
 LayersOf: TypeAlias = Callable[[str], Layers | None]
 """The layers of a map, by its name; None for a map in a shard."""
 
+T = TypeVar("T")
 _Part: TypeAlias = tuple[PartManifest, Path]
 """A part that is taken, and its place."""
 
@@ -69,6 +73,33 @@ def _part_rows(definition: MapDefinition, part: Received) -> Iterator[pa.RecordB
         columns = [way.exact(column, definition.name) if name == "value" else column
                    for name, column in zip(schema.names, rows.columns, strict=True)]  # fmt: skip
         yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _once(definition: MapDefinition, parts: Iterable[tuple[str, T]]) -> dict[str, T]:
+    """Parts by their ids, in the order in which they count: one that comes twice in the place that counts."""
+    once: dict[str, T] = {}
+    for id_, part in parts:
+        if definition.overwrite:
+            once.pop(id_, None)
+        once.setdefault(id_, part)
+    return once
+
+
+def layer_of_parts(layers: Layers, parts: Sequence[PartFile]) -> WrittenLayer | None:
+    """The layer of verified parts of a map, each once but for those of an aggregate, which all count; None without
+    rows. Hold `layers.writing()` around it until the layer is entered.
+
+    Raises: `Corrupt` for a damaged part; `Unavailable` when the disk is full.
+    """
+    definition = layers.definition
+    if definition.aggregation is None:
+        parts = list(_once(definition, ((part.manifest.id, part) for part in parts)).values())
+    rows = (_part_rows(definition, Received(Path(part.folder), part.manifest)) for part in parts)
+    layer = layer_of_rows(layers, chain.from_iterable(rows))
+    if layer is None:
+        return None
+    events = None if definition.aggregation is None else events_of_parts([part.manifest.salt for part in parts], None)
+    return written_layer(layers, layer, layer.index if events is None else events)
 
 
 def layers_of_files(
@@ -214,13 +245,7 @@ class LayeredLoad:
             current = series_of(name).known(tx, contents)
         if definition.aggregation is not None:
             return ((), []) if current else (contents, self._parts[name])
-        overwrite = definition.overwrite
-        fresh: dict[str, tuple[PartManifest, Path]] = {}
-        for manifest, place in self._parts[name]:
-            if manifest.id not in current:
-                if overwrite:
-                    fresh.pop(manifest.id, None)
-                fresh.setdefault(manifest.id, (manifest, place))
+        fresh = _once(definition, ((part[0].id, part) for part in self._parts[name] if part[0].id not in current))
         return tuple(fresh), list(fresh.values())
 
     def put_on(self, heads: _Heads) -> list[_Placed]:

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from millpond.nodes.backups.newest import NewestBackup
     from millpond.nodes.bucket_watch import BucketWatch
     from millpond.nodes.limits import NodeLimits
+    from millpond.nodes.ponds_at_refs import PondsAtRefs
     from millpond.nodes.replication.compare import Comparing
     from millpond.nodes.replication.follower import Follower
     from millpond.pond import Pond
@@ -107,6 +108,8 @@ class JobContext(Protocol):
     def receiver(self) -> Expires: ...
     @property
     def copies(self) -> Expires: ...
+    @property
+    def at_refs(self) -> PondsAtRefs: ...
     @property
     def client_jobs(self) -> ClientJobs: ...
     @property
@@ -385,6 +388,7 @@ def _cleanup(node: JobContext, _stopping: threading.Event) -> Outcome:
     with faults.of("copies"):
         numbers["copies"] = node.copies.expire()
     with faults.of("files"):
+        node.at_refs.release()
         numbers["closed"] = node.pond.open_maps.close_idle(node.limits.files_idle_ms / 1000)
     give_memory_back()
     summaries = [

@@ -22,9 +22,11 @@ from millpond.maps.log.log import entry_at
 from millpond.maps.parts.part import PartFile, read_manifest
 from millpond.maps.parts.stream import Head
 from millpond.nodes.tokens import Caller
+from millpond.nodes.uploads.branch_parts import OnBranch, enter_parts
 from millpond.nodes.uploads.receiver import Receiver
 from millpond.nodes.uploads.session import UploadOffer
 from millpond.pond import Pond
+from millpond.refs.loads import BranchLoad
 from millpond.stores.locks import Names
 
 __all__ = ("LoadCommit",)
@@ -45,21 +47,23 @@ class LoadCommit:
 
     def enter(
         self, load: str, parts: Sequence[str], *, source: str, rejected: int, stream: tuple[str, int] | None,
-        may: Callable[[str], bool], void: bool = False,
+        may: Callable[[str], bool], void: bool = False, on: OnBranch | None = None,
     ) -> LoadResult:  # fmt: skip
-        """Enter a load, or take its id when it is `void`; `may` is true for the maps that the caller may write to. The
-        result of an earlier entry is returned again.
+        """Enter a load, `on` a branch if that is given, or take its id when it is `void`; `may` is true for the maps
+        that the caller may write to. The result of an earlier entry is returned again.
 
         Raises:
             NotFound: kind `part_not_uploaded`, a part is neither here nor known, or is for a map of others.
             Conflict: kind `load_taken`, the id belongs to a load of maps of others.
         """
         with self._names.hold(_names(load, parts, stream)):
+            if on is not None and not void:
+                return self._enter_on(on, load, parts, {}, source, rejected, may)
             return self._enter(load, parts, {}, source, rejected, stream, may, void)
 
     def bring(
         self, load: str, streams: Sequence[tuple[Head, memoryview]], *, source: str, rejected: int,
-        stream: tuple[str, int] | None, caller: Caller,
+        stream: tuple[str, int] | None, caller: Caller, on: OnBranch | None = None,
     ) -> LoadResult:  # fmt: skip
         """Enter a load with the streams of all its parts; a repetition returns the first result again.
 
@@ -74,11 +78,14 @@ class LoadCommit:
                 caller.need("write", name)
             brought = {}
             for head, data in streams:
-                offer = UploadOffer(head.manifest.id, head.manifest.map, head.total, head.checksum)
+                branch = None if on is None else on.pond.ref
+                offer = UploadOffer(head.manifest.id, head.manifest.map, head.total, head.checksum, branch=branch)
                 part = held.enter_context(self._receiver.bring(offer, [data]))
                 if part is not None:
                     brought[part.manifest.id] = part
             may = partial(caller.may, "write")
+            if on is not None:
+                return self._enter_on(on, load, parts, brought, source, rejected, may)
             return self._enter(load, parts, brought, source, rejected, stream, may)
 
     def _enter(
@@ -96,6 +103,25 @@ class LoadCommit:
         )  # fmt: skip
         self._receiver.forget(part for part in parts if part not in brought)
         return result if entered else replace(result, duplicate_parts=result.duplicate_parts + positions)
+
+    def _enter_on(
+        self, on: OnBranch, load: str, parts: Sequence[str], brought: Mapping[str, PartFile], source: str,
+        rejected: int, may: Callable[[str], bool],
+    ) -> LoadResult:  # fmt: skip
+        self._check_owned(load, may)
+        branch_load = BranchLoad(
+            states=on.pond.refs.states, branch=on.pond.ref, source=source, rejected=rejected, again=on.again,
+            commit=on.commit, load_id=load if on.commit else None, drawn=on.drawn,
+        )  # fmt: skip
+        if (earlier := branch_load.earlier()) is not None:
+            return earlier
+        here, _, _ = self._find(parts, brought, may, on.pond.ref)
+        result = replace(enter_parts(on.pond, here, branch_load, self._pond.loading), load=load)
+        if on.commit:  # what is staged has no id by which its sender would be answered again
+            self._receiver.forget(part for part in parts if part not in brought)
+            for part in here:
+                self._receiver.discard(part.manifest.id)
+        return result
 
     def chain_at(self, position: int) -> str:
         """The chain of the log at a position, which other nodes must have there; empty when it is not retained."""
@@ -127,16 +153,20 @@ class LoadCommit:
         return scoped_query(query, maps), epoch
 
     def _find(
-        self, parts: Sequence[str], brought: Mapping[str, PartFile], may: Callable[[str], bool]
+        self,
+        parts: Sequence[str],
+        brought: Mapping[str, PartFile],
+        may: Callable[[str], bool],
+        branch: str | None = None,
     ) -> tuple[list[PartFile], int, set[str]]:
         """Those that are here, or brought, in their order, how many are known, and the maps of all."""
         here: dict[str, PartFile] = dict(brought)
         maps: set[str] = set()
         positions = 0
         for part in parts:
-            folder = None if part in brought else self._receiver.uploaded(part, anywhere=True)
+            folder = None if part in brought else self._receiver.uploaded(part, anywhere=True, branch=branch)
             file = here.get(part) or (None if folder is None else PartFile(str(folder), read_manifest(folder)))
-            name = self._receiver.map_of(part) if file is None else None
+            name = self._receiver.map_of(part) if file is None and branch is None else None
             if file is not None and may(file.manifest.map):
                 here[part] = file
                 maps.add(file.manifest.map)

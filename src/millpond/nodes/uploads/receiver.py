@@ -19,7 +19,7 @@ import shutil
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -130,15 +130,15 @@ class Receiver:
             turn.release()
         return self.state(part)
 
-    def uploaded(self, part: str, *, anywhere: bool = False) -> Path | None:
+    def uploaded(self, part: str, *, anywhere: bool = False, branch: str | None = None) -> Path | None:
         """The folder of a part that is here, checked; whoever enters it moves it away. `anywhere`: one that came to
-        another node on the bucket is fetched.
+        another node on the bucket is fetched, for a map on a `branch`.
 
         Raises: as `SharedParts.fetch`.
         """
         folder = self._place(part)
         if anywhere and self._shared is not None and not folder.is_dir():
-            self._shared.fetch(part, self.begin)
+            self._shared.fetch(part, lambda offer: self.begin(replace(offer, branch=branch)))
             if not folder.is_dir():
                 # Another node may have entered it a moment ago. It removes the object then, and not before.
                 self._shared.refresh()
@@ -269,7 +269,7 @@ class Receiver:
         try:
             self._take_room(offer, upload)
             return UploadSession(
-                received, offer, accept=self._accept, settle=partial(self._settle, place),
+                received, offer, accept=partial(self._accept, offer.branch), settle=partial(self._settle, place),
                 over=partial(self._let_go, offer.part, upload),
             )  # fmt: skip
         except BaseException as error:
@@ -329,6 +329,8 @@ class Receiver:
         """True when the part is here or was entered before; only its own map can have taken it."""
         if self.uploaded(offer.part) is not None:
             return True
+        if offer.branch is not None:
+            return False  # what was entered elsewhere is nothing to a branch
         with self._space.read() as tx:
             try:
                 definition = find_map(tx, offer.map)
@@ -383,19 +385,24 @@ class Receiver:
             )  # fmt: skip
         if not self._decides():
             return
-        with self._space.read() as tx:
-            definition = find_map(tx, manifest.map)
+        if offer.branch is not None:
+            definition = self._pond.refs.states.map_at(offer.branch, manifest.map).definition
+        else:
+            with self._space.read() as tx:
+                definition = find_map(tx, manifest.map)
         if definition.incarnation != manifest.incarnation:
             raise Conflict(
                 "the part was written for an earlier map of this name", kind="map_incarnation", map=manifest.map,
                 hint="write the rows again",
             )  # fmt: skip
 
-    def _accept(self, manifest: PartManifest, folder: Path) -> None:
+    def _accept(self, branch: str | None, manifest: PartManifest, folder: Path) -> None:
         """Validate a part that came whole.
 
         Raises: `Corrupt` when it holds what its map cannot have.
         """
+        if branch is not None:
+            return  # its load verifies it, for the map as it is there by then
         with self._space.read() as tx:
             definition = known_map(tx, manifest.map)
         # A node that follows another may learn of the map later: it validates the part before it merges it.

@@ -29,7 +29,7 @@ class UploadOffer:
     """A writer's description of what it sends: the stream of a part, from the byte `offset` on.
 
     `length`: the bytes of the whole. `checksum`: the xxh3_128 of the part's manifest. `offset` None: from where the
-    last writer stopped, which the session says.
+    last writer stopped, which the session says. `branch`: where the map is, if not on `main`.
     """
 
     part: str
@@ -37,6 +37,7 @@ class UploadOffer:
     length: int
     checksum: str
     offset: int | None = 0
+    branch: str | None = None
 
 
 class UploadSession:

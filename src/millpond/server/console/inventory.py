@@ -162,12 +162,12 @@ def _answer(node: Node, opened: Map, question: Mapping[str, str | None]) -> dict
     """
     key, at, known_at = (question[name] for name in ("key", "at", "known_at"))
     if question["where"] is not None:
-        return {"rows": shown_rows(node.lookups.scan(opened.name, question["where"], None, known_at), _HISTORY_MAX)}
+        return {"rows": shown_rows(node.lookups.scan(opened, question["where"], None, known_at), _HISTORY_MAX)}
     if key is None:
         return {}
     answer = node.lookups.get(opened, key, at, known_at)
     answer["shown"] = _without_types(answer["value"])
-    rows = node.lookups.scan(opened.name, rows_of_key(opened, key), None, known_at)
+    rows = node.lookups.scan(opened, rows_of_key(opened, key), None, known_at)
     return {"answer": answer, "history": shown_rows(rows, _HISTORY_MAX)}
 
 

@@ -110,7 +110,7 @@ def _add_rows(router: Routes, node: Node) -> None:
         name = request.path_params["name"]
         order = typed("form", {field: form[field] for field in ("what", "before") if field in form}, MaintenanceRequest)
         note_change(request, what=str(order.what))
-        return _done(request, str(order.what), name, tend(node, name, order)["report"])
+        return _done(request, str(order.what), name, tend(node, node.pond.map(name), order)["report"])
 
     @action(router, "delete")
     def delete_key(request: Request, form: Form) -> Response:

@@ -20,6 +20,7 @@ from millpond.server.console.actions import Form, action
 from millpond.server.console.pages import answered, pages
 from millpond.server.lakefs.access import need as need_repository
 from millpond.server.parameters import typed
+from millpond.server.repositories import opened_repository
 from millpond.versions.merges import MergeConflict, Resolution, Take
 
 if TYPE_CHECKING:
@@ -72,7 +73,8 @@ def routes(node: Node) -> Routes:
     def create_tag(request: Request, form: Form) -> str:
         name = form.get("name", "")
         note_change(request, tag=name)
-        node.pond.repository(request.path_params["repository"]).create_tag(name, form.get("ref", ""))
+        repository = opened_repository(node, caller_in(request), request.path_params["repository"])
+        repository.create_tag(name, form.get("ref", ""))
         return _page(request, name)
 
     @action(router, "merge")
@@ -120,7 +122,7 @@ def _opened(node: Node, request: Request, form: Form, field: str) -> tuple[Repos
     repository, branch = request.path_params["repository"], form.get(field, "")
     note_change(request, branch=branch)
     need_repository(caller_in(request), "write", repository, branch)
-    return node.pond.repository(repository), branch
+    return opened_repository(node, caller_in(request), repository), branch
 
 
 def _page(request: Request, ref: str = "") -> str:

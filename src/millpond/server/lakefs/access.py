@@ -9,7 +9,7 @@ Invariants:
 * whoever has a right on one branch of a repository may read the repository: its branches share their commits;
 * any other right on a repository is one on all its branches;
 * on a node that wants no tokens, any pair is accepted, and none is needed;
-* a token without an access key, which is one for maps, opens repositories only when it has `admin` on everything.
+* a token without an access key opens repositories when it names some, or has `admin` on everything.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def _caller(request: Request, node: Node) -> Caller:
 
 
 def _bearer(node: Node, token: str) -> Caller:
-    """The caller of a login, or the operator: a token with `admin` on everything.
+    """The caller of a login, or a token that names repositories, or has `admin` on everything.
 
     Raises: `Denied`.
     """
@@ -122,10 +122,10 @@ def _bearer(node: Node, token: str) -> Caller:
     if access_key is not None:
         return node.tokens.caller_of_key(access_key)
     caller = node.tokens.caller(token)
-    if not caller.may("admin"):
+    if not (caller.may("admin") or caller.names("repo")):
         raise Denied(
             "this token opens no repositories", kind="token_unknown", token=caller.name,
-            hint="use a pair: millpond token add --versions prints one; or a token with admin on everything",
+            hint="use a pair: millpond token add --versions prints one; or name repo:… in the token",
         )  # fmt: skip
     return caller
 

@@ -12,6 +12,7 @@ from millpond.server.access import caller_in, note_change
 from millpond.server.dispatch import is_at_once
 from millpond.server.lakefs.access import need, pair_of
 from millpond.server.lakefs.errors import speaks_own
+from millpond.server.repositories import opened_repository
 from millpond.server.thread_limits import in_thread_of
 from millpond.versions.entry_lookups import EntryName
 from millpond.versions.graph.names import check_branch
@@ -50,8 +51,8 @@ class Call:
         """
         # No `cached_property`: in Python 3.11 it has one lock for all calls, and they would look up one by one.
         if self._repository is None:
-            repositories, name = self.node.pond.repositories, self.names["repository"]
-            self._repository = repositories.get_at_once(name) if self.at_once else repositories.get(name)
+            name = self.names["repository"]
+            self._repository = opened_repository(self.node, self.caller, name, wait=not self.at_once)
         return self._repository
 
     async def entry(self, path: str) -> tuple[Site, Entry]:

@@ -31,11 +31,13 @@ from millpond.nodes.jobs.scheduler import JobStatus
 from millpond.nodes.tokens import Caller
 from millpond.server.dispatch import Routes
 from millpond.server.long_polls import polls_of
+from millpond.server.map_refs import Branch, Ref, map_of
 from millpond.server.routes.table import JSON_BYTES_MAX, MONITOR, On, order, read
 from millpond.server.thread_limits import in_thread
 from millpond.server.wire import RequestBody, relative
 
 if TYPE_CHECKING:
+    from millpond.maps.map import Map
     from millpond.nodes.node import Node
 
 __all__ = (
@@ -192,12 +194,11 @@ def _job(node: Node, status: JobStatus) -> dict[str, Any]:
     return dict(relative(plain(status), node.pond.folder))
 
 
-def tend(node: Node, name: str, order: MaintenanceRequest) -> dict[str, Any]:
+def tend(node: Node, opened: Map, order: MaintenanceRequest) -> dict[str, Any]:
     """Carry out an act of maintenance: the position of the log, and the report.
 
     Raises: as `Node.need_primary`, `Map.compact`, `Map.condense` and `Map.retain`.
     """
-    opened = node.pond.map(name)
     if order.what is Maintenance.compact:
         report = opened.compact()
     else:
@@ -212,14 +213,16 @@ def _add_maintenance(router: Routes, node: Node) -> None:
         "/maps/{name}/maintenance", order(On.MAP), summary="Condense, retain or compact now",
         answer=MaintenanceResponse, tag="maps",
     )  # fmt: skip
-    async def maintenance(request: Request, name: str, order: MaintenanceRequest) -> dict[str, Any]:
-        return await in_thread(request, tend, node, name, order)
+    async def maintenance(
+        request: Request, name: str, order: MaintenanceRequest, branch: Branch = None, ref: Ref = None
+    ) -> dict[str, Any]:
+        return await in_thread(request, lambda: tend(node, map_of(request, name, branch, ref), order))
 
 
 def _add_deletes(router: Routes, node: Node) -> None:
-    def delete(name: str, order: DeleteRequest) -> dict[str, Any]:
+    def delete(pond_map: Map, order: DeleteRequest) -> dict[str, Any]:
         node.need_primary()
-        pond_map, place = node.pond.map(name), node.settings.objects.backups
+        place = node.settings.objects.backups
         report = pond_map.delete(order.where, now=order.now)
         return plain(naming_backups(report, pond_map.definition, order.where, place) if order.now else report)
 
@@ -227,9 +230,11 @@ def _add_deletes(router: Routes, node: Node) -> None:
         "/maps/{name}/rows/delete", order(On.MAP), summary="Delete the rows for which a condition holds",
         answer=DeleteReport, tag="maps",
     )  # fmt: skip
-    async def delete_rows(request: Request, name: str, order: DeleteRequest) -> dict[str, Any]:
+    async def delete_rows(
+        request: Request, name: str, order: DeleteRequest, branch: Branch = None, ref: Ref = None
+    ) -> dict[str, Any]:
         """One entry of the log, which other nodes carry out as well; `now` is for this node."""
-        return await in_thread(request, delete, name, order)
+        return await in_thread(request, lambda: delete(map_of(request, name, branch, ref), order))
 
 
 def _add_parts(router: Routes, node: Node) -> None:

@@ -15,6 +15,7 @@ from millpond.nodes.node import Node
 from millpond.nodes.tokens import Caller
 from millpond.server.access import caller_in, note_change
 from millpond.server.dispatch import Routes
+from millpond.server.map_refs import Branch, Commits, Ref, branch_of, map_of, pond_of
 from millpond.server.routes.table import On, order, read
 from millpond.server.wire import RequestBody
 
@@ -58,13 +59,20 @@ class MapResponse(Definition, kw_only=True):
     """A map, and what it holds on this node."""
 
     rows: int
-    position: Annotated[int, Meta(description="position of the log up to which the map is applied here")]
     version: Annotated[int, Meta(description="raised by every change of the shard")]
     shard_bytes: int
-    parts_queued: Annotated[int, Meta(description="parts that are entered, but not merged here yet")]
-    rows_queued: int
     snapshot: Annotated[str | None, Meta(description="id of its latest snapshot")]
-    snapshot_current: Annotated[bool, Meta(description="whether that snapshot shows everything that is merged")]
+    ref: Annotated[str | msgspec.UnsetType, Meta(description="the branch or ref that it is at")] = msgspec.UNSET
+    position: Annotated[
+        int | msgspec.UnsetType, Meta(description="position of the log up to which the map is applied; on main")
+    ] = msgspec.UNSET
+    parts_queued: Annotated[
+        int | msgspec.UnsetType, Meta(description="parts that are entered, but not merged here yet; on main")
+    ] = msgspec.UNSET
+    rows_queued: int | msgspec.UnsetType = msgspec.UNSET
+    snapshot_current: Annotated[
+        bool | msgspec.UnsetType, Meta(description="whether that snapshot shows everything that is merged; on main")
+    ] = msgspec.UNSET
 
 
 class MapChanged(MapResponse, kw_only=True):
@@ -116,6 +124,10 @@ class NewName(RequestBody):
     drop: Annotated[bool, Meta(description="drop the map under its old name: it is renamed")] = False
 
 
+_OF_MAIN = frozenset(("scheme", "hash_bytes", "hash_bits", "retain_by", "exist_ok", "store"))
+"""The settings of a new map that one on a branch does not have."""
+
+
 def _as_json(opened: Map) -> dict[str, Any]:
     return opened.definition.to_dict() | opened.info()
 
@@ -126,27 +138,37 @@ def routes(node: Node) -> Routes:
 
     @router.get("", read(On.ANY_MAP, at_readers=True), summary="All maps that you may read", answer=Maps)
     def list_maps(
-        caller: Caller,
+        request: Request, caller: Caller,
         unready: Annotated[bool, Meta(description="also when the node is not ready; needs admin")] = False,
-    ) -> dict[str, Any]:
+        branch: Branch = None, ref: Ref = None,
+    ) -> dict[str, Any]:  # fmt: skip
         if unready:
             caller.need("admin")
         else:
             node.need_ready()
-        return {"maps": [_as_json(pond_map) for pond_map in node.pond.maps() if caller.may("read", pond_map.name)]}
+        maps = pond_of(request, branch, ref).maps()
+        return {"maps": [_as_json(pond_map) for pond_map in maps if caller.may("read", pond_map.name)]}
 
     @router.get("/{name}", read(On.MAP, when_ready=True, at_readers=True), summary="One map", answer=MapResponse)
-    def get_map(name: str) -> dict[str, Any]:
-        return _as_json(node.pond.map(name))
+    def get_map(request: Request, name: str, branch: Branch = None, ref: Ref = None) -> dict[str, Any]:
+        return _as_json(map_of(request, name, branch, ref))
 
     @router.post("", order(On.BODY_MAPS), summary="Make a map", answer=MapChanged)
-    def create_map(request: Request, made: NewMap) -> dict[str, Any]:
-        return _as_json(create(node, request, made)) | {"position": node.pond.log.position()[0]}
+    def create_map(request: Request, made: NewMap, branch: Branch = None, commit: Commits = True) -> dict[str, Any]:
+        opened = create(node, request, made) if branch is None else _create_on(node, request, made, branch, commit)
+        return _as_json(opened) | {"position": node.pond.log.position()[0]}
 
     @router.patch("/{name}", order(On.MAP), summary="Change the settings of a map", answer=MapChanged)
-    def alter_map(name: str, settings: dict[str, Any]) -> dict[str, Any]:
+    def alter_map(
+        request: Request, name: str, settings: dict[str, Any], branch: Branch = None, commit: Commits = True
+    ) -> dict[str, Any]:
         """`store` converts the map: the answer comes when that is done."""
-        return _as_json(alter(node, name, settings)) | {"position": node.pond.log.position()[0]}
+        if branch is None:
+            opened = alter(node, name, settings)
+        else:
+            with node.appending():
+                opened = branch_of(request, branch).alter_map(name, **{**settings, "commit": commit})
+        return _as_json(opened) | {"position": node.pond.log.position()[0]}
 
     @router.post("/{name}/copies", order(On.MAP), summary="Copy a layered map, or rename it", answer=MapChanged)
     def copy_map(request: Request, name: str, copied: NewName, caller: Caller) -> dict[str, Any]:
@@ -179,6 +201,18 @@ def create(node: Node, request: Request, made: NewMap) -> Map:
         settings["store"] = "shard"
     with node.appending():
         return node.pond.create_map(**settings)
+
+
+def _create_on(node: Node, request: Request, made: NewMap, branch: str, commit: bool) -> Map:
+    """Make a map on a branch.
+
+    Raises: `Denied`; as `BranchPond.create_map`.
+    """
+    caller_in(request).need("admin", made.name)
+    note_change(request, map=made.name, branch=branch)
+    settings = {name: value for name, value in msgspec.structs.asdict(made).items() if name not in _OF_MAIN}
+    with node.appending():
+        return branch_of(request, branch).create_map(as_=settings.pop("query"), commit=commit, **settings)
 
 
 def alter(node: Node, name: str, settings: Mapping[str, Any]) -> Map:

@@ -11,10 +11,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from urllib.parse import parse_qsl
 
 import pyarrow as pa
@@ -33,12 +33,14 @@ from millpond.nodes.lookup_service import LookupService, arrow_stream, expanded_
 from millpond.server.dispatch import Routes
 from millpond.server.incarnation_guard import incarnation_of
 from millpond.server.limits import parameter_unknown
+from millpond.server.map_refs import Branch, Ref, map_of
 from millpond.server.memory import room_of
 from millpond.server.routes.table import JSON_BYTES_MAX, LOOKUP_BYTES_MAX, ORDER_BYTES_MAX, SCAN_BYTES, On, Work, read
 from millpond.server.thread_limits import in_large_thread
 from millpond.server.wire import RequestBody
 
 if TYPE_CHECKING:
+    from millpond.maps.map import Map
     from millpond.nodes.node import Node
 
 __all__ = ("LongKey", "Scan", "routes")
@@ -52,7 +54,7 @@ _SCAN = replace(_GET, work=Work.LARGE, body_bytes_max=JSON_BYTES_MAX, memory_byt
 _DONE = object()
 _PLAIN = re.compile(rb"key=([A-Za-z0-9._:/-]*)(?:&at=([A-Za-z0-9.:-]+))?")
 """A query in which no letter stands for another one: most are, and are read in a tenth of the time."""
-_PARAMETERS = frozenset(("key", "key_hex", "at", "known_at"))
+_PARAMETERS = frozenset(("key", "key_hex", "at", "known_at", "branch", "ref"))
 _ARROW: dict[int | str, dict[str, Any]] = {200: {"content": {ARROW_STREAM: {}}}}
 _BODY: dict[str, Any] = {ARROW_STREAM: {"schema": {"type": "string"}}}
 _QUERY: tuple[dict[str, Any], ...] = tuple(
@@ -62,6 +64,8 @@ _QUERY: tuple[dict[str, Any], ...] = tuple(
         ("key_hex", "instead, the bytes of a key that is no text"),
         ("at", "UTC milliseconds, or ISO 8601 with a zone; now by default"),
         ("known_at", "likewise: as a layered map was known then"),
+        ("branch", "as it is on this branch of the repository `pond`"),
+        ("ref", "as it was at this ref: a commit, a tag, `main~1`, a time"),
     )
 )
 
@@ -87,36 +91,46 @@ class Scan(RequestBody):
 def routes(node: Node) -> Routes:
     """The routes of questions."""
     router = Routes(prefix="/v1/maps/{name}", tag="questions")
-    answers = node.lookups
+    _add_one_key(router, node)
+    _add_many(router, node.lookups)
+    return router
 
+
+def _add_one_key(router: Routes, node: Node) -> None:
+    answers = node.lookups
     cached = FastGet(node.pond, node.clock)
 
     def at_once(request: Request) -> Response | None:
         """The answer that is cached."""
         incarnation = incarnation_of(request.scope["headers"])
-        key, at, known_at = _question(request.scope["query_string"])
-        if known_at is not None:
+        question = _question(request.scope["query_string"])
+        if question.known_at is not None or question.branch is not None or question.ref is not None:
             return None
-        answer = cached.get(request.path_params["name"], key, at, incarnation=incarnation)
+        answer = cached.get(request.path_params["name"], question.key, question.at, incarnation=incarnation)
         return None if answer is None else _json(answer)
 
     @router.get("/get", _GET, parameters=_QUERY, summary="The value of a key", at_once=at_once)
     def get(request: Request, name: str) -> Response:
         """The value of a key, with its type; `found` tells a null value from none."""
-        return _json(answers.get(node.pond.map(name), *_question(request.scope["query_string"])))
+        question = _question(request.scope["query_string"])
+        opened = map_of(request, name, question.branch, question.ref)
+        return _json(answers.get(opened, question.key, question.at, question.known_at))
 
     @router.post("/get", _POST, summary="The value of a key that is too long for a URL")
-    def get_long(name: str, question: LongKey) -> Response:
+    def get_long(request: Request, name: str, question: LongKey, branch: Branch = None, ref: Ref = None) -> Response:
         """As GET."""
         key = _key_of(question.key, question.key_hex)
-        return _json(answers.get(node.pond.map(name), key, question.at, question.known_at))
+        return _json(answers.get(map_of(request, name, branch, ref), key, question.at, question.known_at))
 
+
+def _add_many(router: Routes, answers: LookupService) -> None:
     @router.post("/lookup", _LOOKUP, summary="Values of many keys", body=_BODY, responses=_ARROW)
     async def lookup(
         request: Request, name: str,
         at: Annotated[str | None, Meta(description="one instant for all keys; a column `at` has one for each")] = None,
         known_at: Annotated[str | None, Meta(description="likewise: as a layered map was known then")] = None,
         resolution: Annotated[str | None, Meta(description="wider buckets of an aggregate")] = None,
+        branch: Branch = None, ref: Ref = None,
     ) -> Response:  # fmt: skip
         """Columns `key` and, if each has its time, `at`; back comes the column `value`, as long, null where none is. Of
         an aggregate, `since` and `until` combine the buckets that begin between them.
@@ -131,33 +145,48 @@ def routes(node: Node) -> Routes:
         table = await in_large_thread(request, read_arrow_stream, body)
         if expanded := await in_large_thread(request, expanded_columns, table):
             room.need(needed + expanded)
-        look = partial(answers.lookup, name, table, at, bytes_max // 2, known_at=known_at, resolution=resolution)
-        answer = await in_large_thread(request, _looked_up, look)
+
+        def look() -> memoryview:
+            opened = map_of(request, name, branch, ref)
+            values = answers.lookup(opened, table, at, bytes_max // 2, known_at=known_at, resolution=resolution)
+            return stream_of(pa.record_batch([values], names=["value"]))
+
+        answer = await in_large_thread(request, look)
         room.need(room.held + 2 * len(answer))  # the values, and their stream
         return Response(answer, media_type=ARROW_STREAM)
 
     @router.post("/scan", _SCAN, summary="Rows that a condition takes", responses=_ARROW)
-    async def scan(request: Request, name: str, question: Scan) -> Response:
+    async def scan(request: Request, name: str, question: Scan, branch: Branch = None, ref: Ref = None) -> Response:
         """Rows that a condition takes, as they are read."""
         # What is wrong with the question shows before the first batch, while it can still be said.
-        rows, first = await in_large_thread(request, _begun, answers, name, question)
+        rows, first = await in_large_thread(
+            request, lambda: _begun(answers, map_of(request, name, branch, ref), question)
+        )  # fmt: skip
         return _Rows(_rows(request, first, rows), media_type=ARROW_STREAM)
 
-    return router
+
+class _Question(NamedTuple):
+    """The key that a query asks for, the time, and the time at which it was known; on a branch, or at a ref."""
+
+    key: str | bytes
+    at: str | None = None
+    known_at: str | None = None
+    branch: str | None = None
+    ref: str | None = None
 
 
-def _question(query_string: bytes) -> tuple[str | bytes, str | None, str | None]:
-    """The key that a query asks for, the time, and the time at which it was known.
+def _question(query_string: bytes) -> _Question:
+    """The question of a query.
 
     Raises: `Invalid` when there is none, or one that is not understood or not known.
     """
     if plain := _PLAIN.fullmatch(query_string):
         key, at = plain.groups()
-        return key.decode(), None if at is None else at.decode(), None
+        return _Question(key.decode(), None if at is None else at.decode())
     return _parsed(query_string)
 
 
-def _parsed(query_string: bytes) -> tuple[str | bytes, str | None, str | None]:
+def _parsed(query_string: bytes) -> _Question:
     """The same, of any query."""
     try:
         query = dict(parse_qsl(query_string.decode("ascii"), keep_blank_values=True, errors="strict"))
@@ -170,7 +199,8 @@ def _parsed(query_string: bytes) -> tuple[str | bytes, str | None, str | None]:
         raise Invalid("the query is not understood", kind="query_encoding", reason=str(error)) from None
     for name in query.keys() - _PARAMETERS:
         raise parameter_unknown(name, _PARAMETERS)
-    return _key_of(query.get("key"), query.get("key_hex")), query.get("at"), query.get("known_at")
+    key = _key_of(query.pop("key", None), query.pop("key_hex", None))
+    return _Question(key, **query)
 
 
 def _key_of(key: str | None, key_hex: str | None) -> str | bytes:
@@ -192,12 +222,8 @@ def _json(answer: dict[str, Any]) -> Response:
     return Response(to_json(answer), media_type="application/json")
 
 
-def _looked_up(look: Callable[[], pa.Array]) -> memoryview:
-    return stream_of(pa.record_batch([look()], names=["value"]))
-
-
-def _begun(lookups: LookupService, name: str, question: Scan) -> tuple[Iterator[bytes], bytes]:
-    rows = arrow_stream(lookups.scan(name, question.where, question.columns, question.known_at, question.resolution))
+def _begun(lookups: LookupService, opened: Map, question: Scan) -> tuple[Iterator[bytes], bytes]:
+    rows = arrow_stream(lookups.scan(opened, question.where, question.columns, question.known_at, question.resolution))
     return rows, next(rows)
 
 

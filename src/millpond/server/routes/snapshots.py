@@ -25,10 +25,13 @@ from millpond.nodes.snapshots import PIN_MS_MAX, Publisher
 from millpond.server.byte_ranges import file_chunks, ranged
 from millpond.server.dispatch import Routes
 from millpond.server.long_polls import map_reached
+from millpond.server.map_refs import Branch, Ref, map_of
 from millpond.server.routes.table import DIGEST_BYTES, FILE_BYTES, On, read
 from millpond.server.thread_limits import in_thread
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from millpond.maps.snapshots.manifest import SnapshotManifest
     from millpond.nodes.node import Node
 
@@ -49,11 +52,14 @@ def routes(node: Node) -> Routes:
     """The routes of a node's snapshots."""
     router = Routes(prefix="/v1/maps/{name}", tag="snapshots")
     keep_ms = node.settings.client.min_time_to_keep_snapshots
-    publisher = Publisher(node.pond, node.clock, keep_ms, node.local_peer.shaped)
+    publisher = Publisher(node.clock, keep_ms, node.local_peer.shaped)
 
     def same_rows(name: str, entry: int, pin_ms: int, seconds: float) -> SnapshotManifest:
         node.local_peer.wait_applied(name, entry, seconds)
-        return publisher.same_rows(name, entry, pin_ms=pin_ms)
+        return publisher.same_rows(node.pond.map(name), entry, pin_ms=pin_ms)
+
+    def shaped_by(name: str, chosen: SnapshotManifest) -> int:
+        return publisher.entry(node.pond.map(name), chosen)
 
     @router.get(
         "/snapshot", read(On.MAP, memory_bytes=DIGEST_BYTES, when_ready=True), summary="The manifest of the snapshot",
@@ -66,32 +72,45 @@ def routes(node: Node) -> Routes:
         fresh: Annotated[bool, Meta(description="with all that is applied now")] = False,
         pin: Annotated[int, Meta(ge=0, le=PIN_MS_MAX // 1000, description="keep it for so many seconds")] = 0,
         entry: Annotated[int, Meta(ge=0, description="of the whole map, as this entry of the log left it")] = 0,
+        branch: Branch = None, ref: Ref = None,
     ) -> Response:  # fmt: skip
         """The manifest of the snapshot that counts; docs/format/snapshot.md says how to read it."""
         window = (_instant(since), _instant(until))
-        if entry:
+        on_main = branch is None and ref is None
+        if entry and on_main:
             left = await map_reached(request, node, name, entry, ENTRY_SECONDS)
             chosen = await in_thread(request, same_rows, name, entry, pin * 1000, left)
         else:
             chosen = await in_thread(
-                request, publisher.manifest, name, keys=(key_from, key_to), window=window, fresh=fresh,
-                pin_ms=pin * 1000,
+                request, lambda: publisher.manifest(
+                    map_of(request, name, branch, ref), keys=(key_from, key_to), window=window, fresh=fresh,
+                    pin_ms=pin * 1000,
+                )
             )  # fmt: skip
         headers = {"ETag": f'"{chosen.id}"', "Cache-Control": "private, no-cache", POND_HEADER: node.pond.log.pond_id}
-        if pin and (shaped := await run_sync(publisher.entry, name, chosen)):
+        if pin and on_main and (shaped := await run_sync(shaped_by, name, chosen)):
             headers[ENTRY_HEADER] = str(shaped)
         if _has(request, chosen.id):
             return Response(status_code=304, headers=headers)
         return Response(chosen.to_bytes(), media_type="application/json", headers=headers)
 
+    _add_files(router, node, publisher)
+    return router
+
+
+def _add_files(router: Routes, node: Node, publisher: Publisher) -> None:
     @router.head("/objects/{file:path}", read(On.MAP, when_ready=True), hidden=True)
     @router.get(
         "/objects/{file:path}", read(On.MAP, memory_bytes=FILE_BYTES, when_ready=True), summary="A file of a snapshot"
     )  # fmt: skip
-    async def file(request: Request, name: str, file: str) -> Response:
+    async def file(request: Request, name: str, file: str, branch: Branch = None, ref: Ref = None) -> Response:
         """A file of a snapshot. It is named by its content, so it may be kept for ever."""
         tag = PurePosixPath(file).stem
-        place = await run_sync(publisher.file, name, file)
+
+        def find() -> Path:
+            return publisher.file(map_of(request, name, branch, ref), file)
+
+        place = await run_sync(find)
         headers = {"Cache-Control": FOR_EVER, POND_HEADER: node.pond.log.pond_id}
         if _has(request, tag):
             return Response(status_code=304, headers={**headers, "ETag": f'"{tag}"'})
@@ -100,11 +119,9 @@ def routes(node: Node) -> Routes:
         except FileNotFoundError:
             size, chunks = 0, None
         if chunks is None:
-            await run_sync(publisher.file, name, file)  # collected in between: says so
+            await run_sync(find)  # collected in between: says so
             raise AssertionError("names of content are not given twice")
         return ranged(request, size=size, tag=tag, chunks=chunks, headers=headers)
-
-    return router
 
 
 def _instant(text: str | None) -> str | int | None:

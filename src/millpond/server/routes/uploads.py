@@ -14,7 +14,7 @@ one thread, because each hand-over between threads costs more than writing it. A
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
@@ -29,10 +29,12 @@ from millpond.json_forms import plain
 from millpond.maps.parts.stream import HEAD_BYTES_MAX, MEDIA_TYPE, split_streams
 from millpond.nodes.node import Node
 from millpond.nodes.tokens import Caller
+from millpond.nodes.uploads.branch_parts import OnBranch
 from millpond.nodes.uploads.receiver import TURN_SECONDS, Receiver
 from millpond.nodes.uploads.session import UploadOffer, UploadSession, UploadState
 from millpond.server.access import note_change, share_in
 from millpond.server.dispatch import Routes
+from millpond.server.map_refs import Branch, Commits, branch_of
 from millpond.server.memory import room_of
 from millpond.server.parameters import IN_HEADER
 from millpond.server.routes.table import JSON_BYTES_MAX, WHOLE_LOAD_BYTES_MAX, On, write
@@ -58,6 +60,8 @@ T = TypeVar("T")
 UploadMap = Annotated[str, IN_HEADER, Meta(description="the map the part is for")]
 UploadChecksum = Annotated[str, IN_HEADER, Meta(description="xxh3_128 of manifest.json, hexadecimal")]
 Rejected = Annotated[int, Meta(ge=0, description="rows that were left out")]
+Again = Annotated[bool, Meta(description="on a branch, also what is the newest already comes on top")]
+Drawn = Annotated[bool, Meta(description="the id is drawn for this load: on a branch, what is the newest is not again")]
 Epoch = Annotated[int, Meta(ge=0, description="of the list of nodes that the writer has, and waits for")]
 _HEAD = write(On.HEADER_MAP, HEAD_BYTES_MAX, hint="the body is the head of a part's stream")
 _WHOLE = write(
@@ -111,6 +115,7 @@ class Entered(msgspec.Struct):
     synchronised: Annotated[bool, Meta(description="whether its rows can be read already")]
     quarantined: list[dict[str, Any]]
     chain: Annotated[str, Meta(description="the hash of the log up to that position; empty when it is not retained")]
+    commit: Annotated[str, Meta(description="that of a load on a branch")] = ""
 
 
 def routes(node: Node) -> Routes:
@@ -147,13 +152,15 @@ def _add_sending(router: Routes, node: Node) -> None:
         upload_map: UploadMap,
         upload_checksum: UploadChecksum,
         upload_length: Annotated[int, IN_HEADER, Meta(ge=1, description="bytes of the whole")],
+        branch: Branch = None,
     ) -> UploadState:
         """The body is the head of the part's stream; `offset` in the answer is where to continue with `PUT`.
 
         Whatever the node has against the part, it says now: a map it does not know, a size, a disk without room.
         """
         _need_not_drained(node)
-        offer = UploadOffer(part_id, upload_map, upload_length, upload_checksum, None)
+        offer = UploadOffer(part_id, upload_map, upload_length, upload_checksum, None, branch)
+        await _need_branch(request, branch)
         async with _knowing_maps(node):
             return await in_thread(request, _open, node.receiver, offer, await request.body())
 
@@ -171,6 +178,7 @@ def _add_sending(router: Routes, node: Node) -> None:
             IN_HEADER,
             Meta(description="bytes of the whole; by default those that are sent"),
         ] = None,
+        branch: Branch = None,
     ) -> UploadState:
         """The body is the part's stream, from `Upload-Offset` on; after a lost connection, it is continued there.
 
@@ -183,7 +191,8 @@ def _add_sending(router: Routes, node: Node) -> None:
         length = upload_length if upload_length is not None else upload_offset + (sent or 0)
         if sent is not None and upload_offset + sent > length:
             raise Invalid("more bytes are announced than the part has", kind="upload_length", length=length)
-        offer = UploadOffer(part_id, upload_map, length, upload_checksum, upload_offset)
+        offer = UploadOffer(part_id, upload_map, length, upload_checksum, upload_offset, branch)
+        await _need_branch(request, branch)
         async with _knowing_maps(node):
             with pieces.of_one() as piece_bytes:
                 return await _receive(request, node.receiver, offer, sent, piece_bytes)
@@ -194,9 +203,13 @@ def _add_loading(router: Routes, node: Node) -> None:
         "/loads", write(On.BODY_MAPS, JSON_BYTES_MAX, audited=True),
         summary="Enter uploaded parts as one load", answer=Entered,
     )  # fmt: skip
-    async def load(request: Request, new_load: NewLoad, caller: Caller) -> dict[str, Any]:
+    async def load(
+        request: Request, new_load: NewLoad, caller: Caller, branch: Branch = None, commit: Commits = True,
+        again: Again = False, drawn: Drawn = False,
+    ) -> dict[str, Any]:  # fmt: skip
         """Acknowledged, it is durable, and is merged in its turn; other nodes take it from the log. Primary only."""
-        return _noted(request, await _in_thread(_enter, node, new_load, caller))
+        on = partial(_on, request, branch, {"commit": commit, "again": again, "drawn": drawn})
+        return _noted(request, await _in_thread(_enter, node, new_load, caller, on))
 
     @router.put(
         "/loads/{load_id}", _WHOLE, summary="Send the parts of a small load, and enter it", answer=Entered, body=_STREAM
@@ -212,6 +225,10 @@ def _add_loading(router: Routes, node: Node) -> None:
         ] = None,
         stream_epoch: Annotated[int, Meta(ge=0)] = 0,
         epoch: Epoch = 0,
+        branch: Branch = None,
+        commit: Commits = True,
+        again: Again = False,
+        drawn: Drawn = False,
     ) -> dict[str, Any]:
         """The body is the streams of its parts, one after another, in the order in which they are to be merged.
 
@@ -221,21 +238,35 @@ def _add_loading(router: Routes, node: Node) -> None:
         body = await request.body()
         request.app.state.metrics.upload_bytes.inc(len(body))
         order = {"source": source, "rejected": rejected, "stream": None if stream is None else (stream, stream_epoch)}
-        return _noted(request, await _in_thread(_bring, node, load_id, epoch, order, body, caller))
+        on = partial(_on, request, branch, {"commit": commit, "again": again, "drawn": drawn})
+        return _noted(request, await _in_thread(_bring, node, load_id, epoch, order, body, caller, on))
 
 
-def _enter(node: Node, new_load: NewLoad, caller: Caller) -> dict[str, Any]:
+def _on(request: Request, branch: str | None, options: Mapping[str, bool]) -> OnBranch | None:
+    return None if branch is None else OnBranch(branch_of(request, branch), **options)
+
+
+async def _need_branch(request: Request, branch: str | None) -> None:
+    """Insist that the sender may load on a branch, before its parts are taken."""
+    if branch is not None:
+        await _in_thread(branch_of, request, branch)
+
+
+def _enter(node: Node, new_load: NewLoad, caller: Caller, on: Callable[[], OnBranch | None]) -> dict[str, Any]:
     with node.appending(new_load.epoch):
         result = node.load_commit.enter(
             new_load.load_id, new_load.parts, source=new_load.source, rejected=new_load.rejected,
-            stream=new_load.stream, void=new_load.void, may=partial(caller.may, "write"),
+            stream=new_load.stream, void=new_load.void, may=partial(caller.may, "write"), on=on(),
         )  # fmt: skip
     return _entered(node, result)
 
 
-def _bring(node: Node, load: str, epoch: int, order: dict[str, Any], body: bytes, caller: Caller) -> dict[str, Any]:
+def _bring(
+    node: Node, load: str, epoch: int, order: dict[str, Any], body: bytes, caller: Caller,
+    on: Callable[[], OnBranch | None],
+) -> dict[str, Any]:  # fmt: skip
     with reporting_damage(), node.appending(epoch):
-        result = node.load_commit.bring(load, split_streams(memoryview(body)), caller=caller, **order)
+        result = node.load_commit.bring(load, split_streams(memoryview(body)), caller=caller, on=on(), **order)
     return _entered(node, result)
 
 

@@ -26,6 +26,7 @@ from millpond.server.lakefs.models import (
 )
 from millpond.server.lakefs.needs import REPOSITORY, change, read
 from millpond.server.parameters import typed
+from millpond.server.repositories import make_own
 from millpond.server.routes.table import On
 
 if TYPE_CHECKING:
@@ -84,6 +85,7 @@ def readable_repositories(
     node: Node, caller: Caller, prefix: str, after: str, size: int, search: str = ""
 ) -> tuple[list[RepositoryRecord], bool]:
     """A page of the repositories that a caller may read; True when there are more."""
+    make_own(node)
     records: list[RepositoryRecord] = []
     more = True
     while more and len(records) <= size:
