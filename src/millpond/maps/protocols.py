@@ -145,8 +145,21 @@ class DefinitionsLike(Protocol):
     def rename(self, name: str, new: str) -> MapDefinition: ...
 
 
+class RefsLike(Protocol):
+    """The refs of a pond: see `refs.refs.Refs` for what each does."""
+
+    def diff(
+        self, left: str, right: str | None = None, *, map: str | None = None, three_dots: bool = False,
+        limit: int | None = None,
+    ) -> pa.Table: ...  # fmt: skip
+    def history(self, map: str, ref: str = "main", *, limit: int | None = None) -> pa.Table: ...
+
+
 class PondLike(CatalogueLike, Protocol):
     """A pond: see `pond.Pond` for what each does."""
+
+    @property
+    def refs(self) -> RefsLike: ...
 
     @property
     def catalogue(self) -> DefinitionsLike: ...

@@ -111,7 +111,7 @@ class NodesPast:
         """The values, as the first node that can be reached answers."""
         moments, there = moments_of(known_at, len(keys), on_invalid)
         until = pa.array(np.minimum(moments, self.planned_ms), INSTANT, mask=~there if len(there) else None)
-        questions = _pond(self.place).questions
+        questions = self.place.here(_pond(self.place)).questions
         return questions.lookup(self.definition, keys, at, on_invalid=on_invalid, known_at=until)
 
     def mark(self, pond: OpenPond) -> str:
