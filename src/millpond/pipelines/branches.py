@@ -26,16 +26,34 @@ from millpond.pipelines.targets import map_for_load
 if TYPE_CHECKING:
     from millpond.client.pond import RemotePond
     from millpond.client.refs import RemoteRefs
+    from millpond.maps.protocols import PondLike
+    from millpond.pipelines.plan import Plan
     from millpond.pond import Pond
     from millpond.refs.refs import Refs
     from millpond.versions.graph.commits import Commit
 
-__all__ = ("begin_branch", "branch_to_load", "checked_head", "exceeded", "load_on", "merge_branch",
-           "on_branch", "stays", "whole_branch")  # fmt: skip
+__all__ = ("begin_branch", "branch_to_load", "check_branches", "checked_head", "exceeded", "has_branches", "load_on",
+           "merge_branch", "on_branch", "stays", "whole_branch")  # fmt: skip
 
 MAIN = "main"
 SHOWN = 5
 """The rows, or keys, that a report names."""
+
+
+def has_branches(plan: Plan) -> bool:
+    """True for a plan whose steps make, load on, or merge branches."""
+    return any(step.kind in ("branch", "merge") or "branch" in step.inputs for step in plan.steps)
+
+
+def check_branches(pond: PondLike, plan: Plan) -> None:
+    """Refuse a plan whose steps have branches that a pond cannot have.
+
+    Raises: `Invalid`, kind `refs_place` where nodes replicate, kind `refs_store` for a map in a shard.
+    """
+    head_of(pond.refs, MAIN)
+    for step in plan.steps:
+        if step.kind == "load" and "branch" in step.inputs and isinstance(step.inputs["map"], str):
+            _refuse_sharded(pond, step.inputs["map"])
 
 
 def begin_branch(pond: Pond | RemotePond, name: str, source: str, *, anew: bool) -> dict[str, Any]:
@@ -103,7 +121,7 @@ def load_on(pond: Pond | RemotePond, branch: str, key: str, inputs: Mapping[str,
     }  # fmt: skip
 
 
-def _refuse_sharded(pond: Pond | RemotePond, name: str) -> None:
+def _refuse_sharded(pond: PondLike, name: str) -> None:
     with suppress(NotFound):
         if pond.map(name).definition.store is Store.SHARD:
             raise Invalid("a map with branches is in layers", kind="refs_store", map=name,

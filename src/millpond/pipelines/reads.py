@@ -11,21 +11,20 @@ from millpond.errors import NotFound
 if TYPE_CHECKING:
     from millpond.client.map import RemoteMap
     from millpond.client.pond import RemotePond
-    from millpond.client.refs import RemoteRefs
     from millpond.maps.map import Map
+    from millpond.maps.protocols import RefsLike
     from millpond.pond import Pond
-    from millpond.refs.refs import Refs
     from millpond.versions.graph.commits import Commit
 
 __all__ = ("commit_of", "head_of", "map_of", "maps_among", "pinned")
 
 
-def head_of(refs: Refs | RemoteRefs, branch: str) -> Commit:
+def head_of(refs: RefsLike, branch: str) -> Commit:
     """The commit of a branch.
 
     Raises: `NotFound`.
     """
-    return refs.repository.branch(branch).head()
+    return next(refs.log(branch))
 
 
 def pinned(pond: Pond | RemotePond, value: Any) -> Any:

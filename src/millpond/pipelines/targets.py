@@ -57,10 +57,11 @@ def _refuse_other(definition: MapDefinition, target: Target) -> None:
 
 def _drop_empty(pond: Pond | RemotePond, name: str, branch: str) -> None:
     """Drop a map without rows: who still writes parts for it is refused, and makes it anew."""
+    from millpond.refs.face import POND
     from millpond.refs.map_entries import map_path
 
     if branch:
-        pond.refs.repository.branch(branch).reset(path=map_path(name), force=True)
+        pond.repository(POND).branch(branch).reset(path=map_path(name), force=True)
         return
     with suppress(NotFound):
         info = pond.map(name).info()

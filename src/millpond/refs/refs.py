@@ -83,11 +83,6 @@ class Refs:
         self.states, self.pond, self._need = RefStates(pond), pond, need
         self.folder, self.clock = pond.folder, pond.clock
 
-    @property
-    def repository(self) -> Repository:
-        """The repository `pond`."""
-        return self.states.repository
-
     def log(self, ref: str = MAIN, *, first_parent: bool = False) -> Iterator[Commit]:
         """The commits from a ref back, the newest first."""
         return self.states.log(self.states.resolve(ref), first_parent=first_parent)

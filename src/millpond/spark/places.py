@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from millpond.spark.staging import StagingDir
 
 __all__ = (
-    "POND", "BucketPlace", "FolderPlace", "NodesPlace", "OpenPond", "Place", "PondLike", "Rights", "opened",
+    "POND", "BucketPlace", "FolderPlace", "NodesPlace", "OpenPond", "Place", "PondLike", "Rights", "nodes_at",
+    "opened",
     "place_named", "place_of", "rights_of",
 )  # fmt: skip
 
@@ -308,18 +309,13 @@ class NodesPlace:
         """The pond on a branch, or at a ref."""
         return _at_ref(self, branch, ref)
 
-    def here(self, pond: OpenPond) -> RemotePond | RemoteRefPond:
-        """The pond, as it is on the branch or at the ref."""
-        there = cast("RemotePond", pond)
-        return there.branch(self.branch) if self.branch else there.at(self.ref) if self.ref else there
-
     def map(self, pond: OpenPond, name: str) -> RemoteMap:
         """A map of the pond, or of it on the branch or at the ref."""
-        return self.here(pond).map(name)
+        return nodes_at(self, pond).map(name)
 
     def maps(self, pond: OpenPond) -> Sequence[RemoteMap]:
         """All maps, likewise."""
-        return self.here(pond).maps()
+        return nodes_at(self, pond).maps()
 
     def alter(self, pond: OpenPond, name: str, **settings: Any) -> MapLike:
         """Change the fields of a map, on the branch by a commit of its own."""
@@ -344,6 +340,15 @@ class NodesPlace:
             folder = Path(scratch) / change.part
             pond.parts.fetch(change.part, folder)
             yield folder
+
+
+def nodes_at(place: NodesPlace, pond: OpenPond) -> RemotePond | RemoteRefPond:
+    """An open pond on nodes as it is on the branch, or at the ref, of its place.
+
+    Raises: `NotFound`.
+    """
+    there = cast("RemotePond", pond)
+    return there.branch(place.branch) if place.branch else there.at(place.ref) if place.ref else there
 
 
 def place_of(pond: PondLike | None, session: SparkSession | None = None, *, refs: bool = False) -> Place:
