@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from littlehorse.model import LHStatus, WfRunId
 
 import millpond
 from millpond.errors import Invalid
@@ -16,9 +18,10 @@ from millpond.pipelines import branch, check, load, merge, pipeline, publish, sq
 from millpond.pipelines.branches import merge_branch, whole_branch
 from millpond.pipelines.reads import head_of
 from millpond.testing.faults import KILL_AT, STEPS_LOG, occurrences
-from tests.rings.forked import run_python
+from tests.rings.forked import Command, run, run_python
 from tests.rings.sampling import drawn
-from tests.workflows.conftest import SECONDS
+from tests.workflows.conftest import SECONDS, WorkflowServer
+from tests.workflows.test_client import wait_for
 
 NIGHTLY = """
 from millpond.pipelines import branch, check, enrich, load, notify, pipeline, publish, python, sql
@@ -88,7 +91,7 @@ def temps(pond: Any) -> list[float | None]:
     return [None if row is None else row["temp"] for row in pond.map("weather").lookup(["JFK", "LGA"]).to_pylist()]
 
 
-def merges(pond: millpond.Pond) -> int:
+def merges(pond: Any) -> int:
     return sum(commit.message.startswith("Merge") for commit in pond.refs.log("main", first_parent=True))
 
 
@@ -194,6 +197,101 @@ def test_what_cannot_be_merged_is_refused_and_its_branch_stays(folder: Path, int
         for _ in range(2):  # also when the first one was cut off before it was told
             done = merge_branch(pond, "own", head, into, strategy="", keep=False)
         assert done["commit"] == head_of(pond.refs, into).id and temps(pond.at(into)) == [39.0, 0.5]
+
+
+# -- on a node ----------------------------------------------------------------------------------------
+
+
+SHARDED = """
+from millpond.pipelines import load, pipeline
+
+
+@pipeline
+def sharded():
+    load("good.csv", map="sharded", branch="nightly").merge()
+"""
+
+
+class Node:
+    """A node over a folder, and a worker of it that has its URL."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.server = folder, WorkflowServer(folder / "pond")
+        self.server.start()
+        self.url, self.at = f"http://127.0.0.1:{self.server.port}", ["--server", f"127.0.0.1:{self.server.grpc_port}"]
+        self.log = folder / "worker.log"
+        with self.log.open("w") as output:
+            self.worker = Command(["worker", "millpond.pipelines", "--pond", self.url, *self.at], cwd=folder,
+                                  stderr=output, env=self.server.environment())  # fmt: skip
+        wait_for(lambda: "working on" in self.log.read_text())
+
+    def command(self, *words: str, code: int = 0) -> str:
+        done = run([*words, *self.at], cwd=self.folder, timeout=SECONDS)
+        assert done.returncode == code, done.stderr
+        return done.stdout + done.stderr
+
+    def ended(self, name: str, run: str, **inputs: str) -> str:
+        """The status of a run, and its last failure."""
+        self.command("run", "start", name, "--id", run, *(f"--input={key}={text}" for key, text in inputs.items()))
+        with self.server.stub() as stub:
+            own = WfRunId(id=run)
+            wait_for(lambda: stub.GetWfRun(own, timeout=SECONDS).status != LHStatus.RUNNING)
+            row = stub.GetWfRun(own, timeout=SECONDS)
+            return f"{LHStatus.Name(row.status)} {row.thread_runs[0].error_message}"
+
+    def end(self) -> None:
+        self.worker.kill()
+        self.worker.communicate(timeout=SECONDS)
+        self.server.end()
+
+
+@pytest.fixture
+def node(folder: Path) -> Iterator[Node]:
+    begun = Node(folder)
+    yield begun
+    begun.end()
+
+
+def test_pipelines_with_branches_are_deployed_to_a_node(node: Node, folder: Path) -> None:
+    for name in ("nightly", "published", "begun"):
+        assert "pond that replicates" in node.command("pipeline", "deploy", "nightly.py", "--pipeline", name)
+        node.command("pipeline", "deploy", "nightly.py", "--pipeline", name, "--pond", node.url)
+    with millpond.open(node.url) as pond:
+        assert "the branch nightly stays" in node.ended("nightly", "hot", file="hot.csv") and temps(pond) == [1.0, None]
+        assert temps(pond.branch("nightly")) == [99.0, 0.5]
+        assert "changes that were not merged" in node.ended("begun", "begun", file="good.csv")
+        assert node.ended("nightly", "good", file="good.csv").startswith("COMPLETED") and temps(pond) == [39.0, 0.5]
+        assert merges(pond) == 1 and len(list(pond.events.read("etl", "nightly"))) == 1
+        assert "stays: millpond diff" in node.ended("published", "hot-2", file="hot.csv")
+        assert temps(pond.branch("hot-2-publish")) == [99.0, 0.5]
+        pond.map("weather").load([{"key": "JFK", "temp": 3.0}])
+        pond.branch("nightly").map("weather").load([{"key": "JFK", "temp": 4.0}])
+        words = "both nightly and main changed maps/weather/JFK"
+        assert words in node.ended("nightly", "conflict", file="better.csv") and temps(pond) == [3.0, 0.5]
+
+
+def test_a_backfill_on_a_node_is_on_its_branch_until_all_is_done(node: Node, folder: Path) -> None:
+    node.command("pipeline", "deploy", "nightly.py", "--pipeline", "published", "--pond", node.url)
+    words = ("pipeline", "backfill", "published", "--parameter", "file", "--from", "2026-01-01", "--to", "2026-01-02")
+    assert "name the node: --pond" in node.command(*words, "--branch", "fix", code=5)
+    for day, temp in ((1, 10), (2, 99)):
+        (folder / f"2026-01-0{day}").mkdir()
+        (folder / f"2026-01-0{day}" / "a.csv").write_text(f"key,temp\nJFK,{temp}\nLGA,0.5\n")
+    on_branch = (*words, "--branch", "fix", "--pond", node.url)
+    assert "1 done, 1 failed" in node.command(*on_branch, code=1)
+    with millpond.open(node.url) as pond:
+        assert (temps(pond), temps(pond.branch("fix"))) == ([1.0, None], [10.0, 0.5])
+        (folder / "2026-01-02" / "a.csv").write_text("key,temp\nJFK,20\nLGA,0.5\n")
+        assert "merged fix into main" in node.command(*on_branch, "--failed")
+        assert temps(pond) == [20.0, 0.5]
+
+
+def test_a_pond_that_cannot_have_the_branches_of_a_pipeline_is_refused_when_it_is_deployed(
+    node: Node, folder: Path
+) -> None:
+    (folder / "sharded.py").write_text(SHARDED)
+    refused = node.command("pipeline", "deploy", "sharded.py", "--pond", node.url, code=5)
+    assert "a map with branches is in layers (map=sharded)" in refused and "--store layers" in refused
 
 
 # -- declared -----------------------------------------------------------------------------------------

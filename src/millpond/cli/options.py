@@ -214,7 +214,7 @@ def event_filters(kinds: list[str] | None, jobs: list[str] | None, headers: list
 def pond_at(place: str | Path, branch: str | None, ref: str | None = None, **settings: Any) -> Iterator[PondLike]:
     """An existing pond, as it is on a branch or at a ref, where one is named.
 
-    Raises: as `existing_pond`; `NotFound` for the ref; `Invalid` for a pond on nodes, and where both are named.
+    Raises: as `existing_pond`; `NotFound` for the ref; `Invalid` where both are named, and for nodes that replicate.
     """
     with existing_pond(place, **settings) as opened:
         if branch is None and ref is None:
@@ -223,11 +223,6 @@ def pond_at(place: str | Path, branch: str | None, ref: str | None = None, **set
         at: Any = opened
         if branch is not None and ref is not None:
             raise Invalid("a branch and a ref are given", kind="ref_twice", ref=ref, branch=branch, hint="name one")
-        if not hasattr(opened, "refs"):
-            raise Invalid(
-                "maps at a ref are read from the pond's folder", kind="refs_place", pond=str(place),
-                hint="name the folder by --pond",
-            )  # fmt: skip
         yield at.at(ref) if branch is None else at.branch(branch) if branch != "main" else opened
 
 

@@ -18,24 +18,42 @@ from typing import TYPE_CHECKING, Any, cast
 
 from millpond.errors import AlreadyExists, Invalid, NotFound
 from millpond.maps.model.definition import Store
-from millpond.pipelines.reads import head_of, map_of, refs_of
+from millpond.pipelines.reads import head_of, map_of
 from millpond.pipelines.requests import Target
 from millpond.pipelines.step import Failed
 from millpond.pipelines.targets import map_for_load
 
 if TYPE_CHECKING:
     from millpond.client.pond import RemotePond
+    from millpond.client.refs import RemoteRefs
+    from millpond.maps.protocols import PondLike
+    from millpond.pipelines.plan import Plan
     from millpond.pond import Pond
-    from millpond.refs.pond import BranchPond
     from millpond.refs.refs import Refs
     from millpond.versions.graph.commits import Commit
 
-__all__ = ("begin_branch", "branch_to_load", "checked_head", "exceeded", "load_on", "merge_branch",
-           "on_branch", "stays", "whole_branch")  # fmt: skip
+__all__ = ("begin_branch", "branch_to_load", "check_branches", "checked_head", "exceeded", "has_branches", "load_on",
+           "merge_branch", "on_branch", "stays", "whole_branch")  # fmt: skip
 
 MAIN = "main"
 SHOWN = 5
 """The rows, or keys, that a report names."""
+
+
+def has_branches(plan: Plan) -> bool:
+    """True for a plan whose steps make, load on, or merge branches."""
+    return any(step.kind in ("branch", "merge") or "branch" in step.inputs for step in plan.steps)
+
+
+def check_branches(pond: PondLike, plan: Plan) -> None:
+    """Refuse a plan whose steps have branches that a pond cannot have.
+
+    Raises: `Invalid`, kind `refs_place` where nodes replicate, kind `refs_store` for a map in a shard.
+    """
+    head_of(pond.refs, MAIN)
+    for step in plan.steps:
+        if step.kind == "load" and "branch" in step.inputs and isinstance(step.inputs["map"], str):
+            _refuse_sharded(pond, step.inputs["map"])
 
 
 def begin_branch(pond: Pond | RemotePond, name: str, source: str, *, anew: bool) -> dict[str, Any]:
@@ -43,7 +61,7 @@ def begin_branch(pond: Pond | RemotePond, name: str, source: str, *, anew: bool)
 
     Raises: `Failed`, `branch-unmerged`.
     """
-    refs = refs_of(pond)
+    refs = pond.refs
     _refuse_main(name)
     try:
         refs.create_branch(name, source)
@@ -62,7 +80,7 @@ def _refuse_main(name: str) -> None:
         raise Invalid("main is the pond itself", kind="branch_main", hint="leave out the branch, or name another")
 
 
-def _unmerged(refs: Refs, name: str, source: str) -> list[str]:
+def _unmerged(refs: Refs | RemoteRefs, name: str, source: str) -> list[str]:
     """The first changes of a branch that neither its source nor `main` has."""
     for other in dict.fromkeys((source, MAIN)):
         rows = refs.diff(other, head_of(refs, name).id, three_dots=True, limit=SHOWN).to_pylist()
@@ -71,19 +89,19 @@ def _unmerged(refs: Refs, name: str, source: str) -> list[str]:
     return [" ".join(str(value) for value in row.values() if value is not None) for row in rows]
 
 
-def branch_to_load(pond: Pond | RemotePond, name: str, map: str) -> BranchPond:
-    """A branch to load a map on: made when it is missing; without changes of its own it is brought up to `main`.
+def branch_to_load(pond: Pond | RemotePond, name: str, map: str) -> None:
+    """Let a branch be ready for a load of a map: it is made when it is missing; one without changes of its own is
+    brought up to `main`.
 
-    Raises: `Invalid` for `main`, a map in a shard, and a pond on nodes.
+    Raises: `Invalid` for `main`, a map in a shard, and a pond that has no branches.
     """
-    refs = refs_of(pond)
+    refs = pond.refs
     _refuse_main(name)
-    _refuse_sharded(cast("Pond", pond), map)
+    _refuse_sharded(pond, map)
     with suppress(AlreadyExists):
         refs.create_branch(name)
     if not _unmerged(refs, name, MAIN):
         _without_news(lambda: refs.merge(MAIN, name), "branch_dirty")  # what is staged goes first
-    return cast("Pond", pond).branch(name)
 
 
 def load_on(pond: Pond | RemotePond, branch: str, key: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -91,24 +109,19 @@ def load_on(pond: Pond | RemotePond, branch: str, key: str, inputs: Mapping[str,
 
     Raises: as `branch_to_load` and `BranchPond.load_files`.
     """
-    from millpond.refs.loads import BranchLoad
-
-    refs = refs_of(pond)
-    result = BranchLoad(states=refs.states, branch=branch, load_id=key).earlier()
-    if result is None:
-        on_branch, files = branch_to_load(pond, branch, inputs["map"]), inputs["files"]
-        with map_for_load(on_branch, inputs["map"], Target(kind=inputs["kind"], value=inputs["value"])):
-            result = on_branch.load_files(
-                files, inputs["map"], columns=inputs.get("columns"), written=inputs.get("format"),
-                max_rejects=inputs["max_rejects"], source=key, load_id=key,
-            )  # fmt: skip
+    branch_to_load(pond, branch, inputs["map"])
+    with map_for_load(pond, inputs["map"], Target(kind=inputs["kind"], value=inputs["value"]), branch):
+        result = pond.branch(branch).load_files(
+            inputs["files"], inputs["map"], columns=inputs.get("columns"), written=inputs.get("format"),
+            max_rejects=inputs["max_rejects"], source=key, load_id=key,
+        )  # fmt: skip
     return {
         "map": inputs["map"], "load": key, "rows": result.rows, "rejected": result.rejected,
-        "position": result.position, "branch": branch, "commit": result.commit or head_of(refs, branch).id,
+        "position": result.position, "branch": branch, "commit": result.commit or head_of(pond.refs, branch).id,
     }  # fmt: skip
 
 
-def _refuse_sharded(pond: Pond, name: str) -> None:
+def _refuse_sharded(pond: PondLike, name: str) -> None:
     with suppress(NotFound):
         if pond.map(name).definition.store is Store.SHARD:
             raise Invalid("a map with branches is in layers", kind="refs_store", map=name,
@@ -145,12 +158,12 @@ def on_branch(kind: str, inputs: dict[str, Any], branch: str) -> dict[str, Any]:
     return {**inputs, "map": placed(inputs["map"])} if kind == "enrich" else inputs
 
 
-def whole_branch(pond: Pond, name: str, *, merged: bool) -> str:
+def whole_branch(pond: Pond | RemotePond, name: str, *, merged: bool) -> str:
     """Make a branch of `main` when it is missing; or merge all that it has: the commit, if there was something.
 
     Raises: as `Refs.merge`.
     """
-    refs = refs_of(pond)
+    refs = pond.refs
     _refuse_main(name)
     if merged:
         commit = _without_news(lambda: refs.merge(name, MAIN, message=f"Merge '{name}' into '{MAIN}'"))
@@ -174,7 +187,7 @@ def exceeded(pond: Pond | RemotePond, value: Any, limits: Mapping[str, Any]) -> 
             raise Invalid("changes are counted on a branch", kind="pipeline_value", map=value,
                           hint="load on a branch, or leave out changes_max")  # fmt: skip
         allowed = int(changes * rows) if isinstance(changes, float) else changes
-        changed = refs_of(pond).diff(MAIN, value["ref"], map=value["map"], three_dots=True, limit=allowed + 1)
+        changed = pond.refs.diff(MAIN, value["ref"], map=value["map"], three_dots=True, limit=allowed + 1)
         if changed.num_rows > allowed:
             words.append(f"more than {allowed} rows of {rows} change")
     return words
@@ -193,7 +206,7 @@ def checked_head(pond: Pond | RemotePond, branch: str, seen: list[Any]) -> str:
 
     Raises: `Failed`, `branch-moved`, when it is another by now.
     """
-    head, commits = head_of(refs_of(pond), branch).id, [*_commits(seen, branch)]
+    head, commits = head_of(pond.refs, branch).id, [*_commits(seen, branch)]
     if commits and commits[-1] != head:
         report = {"branch": branch, "commit": commits[-1], "head": head}
         raise Failed("branch-moved", f"the branch {branch} changed after the last step of this run on it; check it as "
@@ -220,7 +233,7 @@ def merge_branch(
     """
     from millpond.refs.merges import MapMergeConflict
 
-    refs = refs_of(pond)
+    refs = pond.refs
     words = f"Merge '{branch}' into '{into}'"
     try:
         merged = _without_news(lambda: refs.merge(commit, into, message=words, strategy=strategy))

@@ -57,7 +57,9 @@ def _load(session: SparkSession, arguments: Mapping[str, Any]) -> dict[str, Any]
         if entered is not None:
             return entered
         frame = frame_of(session, rows)
-        with map_for_load(branch_to_load(pond, target.branch, name) if target.branch else pond, name, target):
+        if target.branch:
+            branch_to_load(pond, target.branch, name)
+        with map_for_load(pond, name, target, target.branch):
             result = spark.load(
                 frame, pond, name, load_id=ticket_of(key, attempt), max_rejects=target.max_rejects, source=key,
                 synchronise=True, branch=target.branch or None,

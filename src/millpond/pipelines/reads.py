@@ -6,47 +6,34 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
-from millpond.errors import Invalid, NotFound
+from millpond.errors import NotFound
 
 if TYPE_CHECKING:
     from millpond.client.map import RemoteMap
     from millpond.client.pond import RemotePond
     from millpond.maps.map import Map
+    from millpond.maps.protocols import RefsLike
     from millpond.pond import Pond
-    from millpond.refs.refs import Refs
     from millpond.versions.graph.commits import Commit
 
-__all__ = ("commit_of", "head_of", "map_of", "maps_among", "pinned", "refs_of")
+__all__ = ("commit_of", "head_of", "map_of", "maps_among", "pinned")
 
 
-def refs_of(pond: Pond | RemotePond) -> Refs:
-    """The refs of a pond.
-
-    Raises: `Invalid`, kind `refs_place`, for a pond on nodes.
-    """
-    from millpond.pond import Pond
-
-    if not isinstance(pond, Pond):
-        raise Invalid("maps have branches where the pond is a folder", kind="refs_place", pond=pond.nodes.where,
-                      hint="run the pipeline on the folder: millpond pipeline run FILE --pond FOLDER")  # fmt: skip
-    return pond.refs
-
-
-def head_of(refs: Refs, branch: str) -> Commit:
+def head_of(refs: RefsLike, branch: str) -> Commit:
     """The commit of a branch.
 
     Raises: `NotFound`.
     """
-    return refs.states.repository.branch(branch).head()
+    return next(refs.log(branch))
 
 
 def pinned(pond: Pond | RemotePond, value: Any) -> Any:
     """A value of the run; a map on a branch at the commit that the branch is at, or was before it was deleted."""
     if not isinstance(value, Mapping) or not value.get("branch") or "map" not in value:
         return value
-    refs, commit = refs_of(pond), value["commit"]
+    commit = value["commit"]
     with suppress(NotFound):
-        commit = head_of(refs, value["branch"]).id
+        commit = head_of(pond.refs, value["branch"]).id
     return {**value, "ref": commit}
 
 
@@ -58,7 +45,7 @@ def map_of(pond: Pond | RemotePond, value: Any) -> Map | RemoteMap:
     if not isinstance(value, Mapping):
         return pond.map(str(value))
     pin = pinned(pond, value)
-    return cast("Pond", pond).at(pin["ref"]).map(pin["map"]) if "ref" in pin else pond.map(str(pin["map"]))
+    return pond.at(pin["ref"]).map(pin["map"]) if "ref" in pin else pond.map(str(pin["map"]))
 
 
 def maps_among(values: list[Any]) -> list[dict[str, Any]]:

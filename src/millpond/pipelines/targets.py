@@ -14,30 +14,33 @@ if TYPE_CHECKING:
     from millpond.maps.model.definition import MapDefinition
     from millpond.pipelines.requests import Target
     from millpond.pond import Pond
-    from millpond.refs.pond import BranchPond
 
 __all__ = ("map_for_load",)
 
 
 @contextmanager
-def map_for_load(pond: Pond | RemotePond | BranchPond, name: str, target: Target) -> Iterator[None]:
+def map_for_load(pond: Pond | RemotePond, name: str, target: Target, branch: str = "") -> Iterator[None]:
     """Make the map of a target when it is missing; when the load fails, it goes again, unless it has rows.
 
     Raises: `Invalid` when the map that is there is another than the target says.
     """
+    here = pond.branch(branch) if branch else pond
     try:
-        _refuse_other(pond.map(name).definition, target)
+        _refuse_other(here.map(name).definition, target)
         made = False
     except NotFound:
         if not target.kind:
             raise
-        _create(pond, name, target)
+        if branch:  # staged: the load commits it
+            pond.branch(branch).create_map(name, kind=target.kind, value=target.value or None, commit=False)
+        else:
+            pond.create_map(name, kind=target.kind, value=target.value or None, exist_ok=True)
         made = True
     try:
         yield
     except Exception:
         if made:
-            _drop_empty(pond, name)
+            _drop_empty(pond, name, branch)
         raise
 
 
@@ -52,23 +55,13 @@ def _refuse_other(definition: MapDefinition, target: Target) -> None:
                           hint="change the target, or load another map")  # fmt: skip
 
 
-def _create(pond: Pond | RemotePond | BranchPond, name: str, target: Target) -> None:
-    from millpond.refs.pond import BranchPond
-
-    if isinstance(pond, BranchPond):  # staged: the load commits it
-        pond.create_map(name, kind=target.kind, value=target.value or None, commit=False)
-    else:
-        pond.create_map(name, kind=target.kind, value=target.value or None, exist_ok=True)
-
-
-def _drop_empty(pond: Pond | RemotePond | BranchPond, name: str) -> None:
+def _drop_empty(pond: Pond | RemotePond, name: str, branch: str) -> None:
     """Drop a map without rows: who still writes parts for it is refused, and makes it anew."""
+    from millpond.refs.face import POND
     from millpond.refs.map_entries import map_path
-    from millpond.refs.pond import BranchPond
-    from millpond.versions.resets import reset_path
 
-    if isinstance(pond, BranchPond):
-        reset_path(pond.refs.states.tree().site, pond.ref, map_path(name), force=True)
+    if branch:
+        pond.repository(POND).branch(branch).reset(path=map_path(name), force=True)
         return
     with suppress(NotFound):
         info = pond.map(name).info()

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, cast
 
 from pyspark.sql import SparkSession
 
@@ -26,25 +26,27 @@ from millpond.stores.objects import open_objects
 if TYPE_CHECKING:
     from millpond.client.map import RemoteMap
     from millpond.client.pond import RemotePond
+    from millpond.client.ref_ponds import RemoteRefPond
     from millpond.client.transport import Nodes
     from millpond.maps.map import Map
     from millpond.maps.protocols import MapLike
     from millpond.maps.snapshots.manifest import SnapshotManifest
     from millpond.pond import Pond
     from millpond.refs.pond import RefPond
-    from millpond.refs.states import OpenPond as PondOfRefs
     from millpond.settings import Settings
     from millpond.spark.change_log import Change, Log
     from millpond.spark.planned_snapshot import PlannedSnapshots
     from millpond.spark.staging import StagingDir
 
 __all__ = (
-    "POND", "BucketPlace", "FolderPlace", "NodesPlace", "OpenPond", "Place", "PondLike", "Rights", "opened",
+    "POND", "BucketPlace", "FolderPlace", "NodesPlace", "OpenPond", "Place", "PondLike", "Rights", "nodes_at",
+    "opened",
     "place_named", "place_of", "rights_of",
 )  # fmt: skip
 
 OpenPond: TypeAlias = "Pond | RemotePond"
-PondLike: TypeAlias = "OpenPond | RefPond | str | os.PathLike[str]"
+PondLike: TypeAlias = "OpenPond | RefPond | RemoteRefPond | str | os.PathLike[str]"
+AnyPlace = TypeVar("AnyPlace", "FolderPlace", "NodesPlace")
 
 POND = "spark.millpond.pond"
 """The setting of a session that names the pond for calls that name none."""
@@ -95,7 +97,7 @@ class Place(Protocol):
     def at(self, branch: str | None, ref: str | None) -> Place:
         """The place as it is on a branch, or at a ref.
 
-        Raises: `Invalid` where both are named, and for nodes.
+        Raises: `Invalid` where both are named.
         """
 
     def map(self, pond: OpenPond, name: str) -> Map | RemoteMap:
@@ -124,6 +126,19 @@ class Place(Protocol):
 
         Raises: `NotFound` when it is kept no more.
         """
+
+
+def _at_ref(place: AnyPlace, branch: str | None, ref: str | None) -> AnyPlace:
+    if branch and ref:
+        raise Invalid("a branch and a ref are given", kind="ref_twice", ref=ref, branch=branch, hint="name one")
+    if not branch and not ref:
+        return place
+    return replace(place, branch="" if branch == "main" else branch or "", ref=ref or "")
+
+
+def _check_staged(ref: str) -> None:
+    if ref:
+        raise Invalid("a ref is only read", kind="ref_read_only", ref=ref, hint="load on a branch: branch=")
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,16 +175,8 @@ class FolderPlace:
         """A folder below the pond's own."""
         from millpond.spark.staging import FolderStagingDir
 
-        self.check_staged()
+        _check_staged(self.ref)
         return FolderStagingDir(writer_folder(self.folder, clock, owner), lasting, load_id, self.branch)
-
-    def check_staged(self) -> None:
-        """Refuse to load at a ref.
-
-        Raises: `Invalid`, kind `ref_read_only`.
-        """
-        if self.ref:
-            raise Invalid("a ref is only read", kind="ref_read_only", ref=self.ref, hint="load on a branch: branch=")
 
     def log(self, name: str, clock: Clock) -> Log:
         """The log in the pond's space."""
@@ -179,11 +186,7 @@ class FolderPlace:
 
     def at(self, branch: str | None, ref: str | None) -> FolderPlace:
         """The pond on a branch, or at a ref."""
-        if branch and ref:
-            raise Invalid("a branch and a ref are given", kind="ref_twice", ref=ref, branch=branch, hint="name one")
-        if not branch and not ref:
-            return self
-        return replace(self, branch="" if branch == "main" else branch or "", ref=ref or "")
+        return _at_ref(self, branch, ref)
 
     def map(self, pond: OpenPond, name: str) -> Map:
         """A map of the pond, or of it on the branch or at the ref."""
@@ -241,20 +244,21 @@ class BucketPlace(FolderPlace):
         """A prefix below the pond's own."""
         from millpond.spark.bucket_staging import BucketStagingDir, job_name
 
-        self.check_staged()
+        _check_staged(self.ref)
         return BucketStagingDir(open_objects(self.where), job_name(clock), lasting, load_id, self.branch)
 
 
 @dataclass(frozen=True, slots=True)
 class NodesPlace:
-    """A pond on nodes: their URLs by commas.
+    """A pond on nodes: their URLs by commas; on a branch, or at a ref.
 
     `rights` are the session's, and go with it to executors, whose own settings win where they name some.
     """
 
     where: str
     rights: Rights = field(default_factory=Rights)
-    branch: ClassVar[str] = ""
+    branch: str = ""
+    ref: str = ""
 
     def settings(self) -> Settings:
         """The settings of this process, with the driver's token and authority as defaults."""
@@ -292,7 +296,8 @@ class NodesPlace:
         """The nodes take the parts; a temporary folder each executor has of its own."""
         from millpond.spark.staging import NodesStagingDir
 
-        return NodesStagingDir(self, load_id or clock.random_id())
+        _check_staged(self.ref)
+        return NodesStagingDir(self, load_id or clock.random_id(), drawn=load_id is None)
 
     def log(self, name: str, clock: Clock) -> Log:
         """The log, of the first node that answers."""
@@ -301,28 +306,21 @@ class NodesPlace:
         return NodesLog(self, name, clock)
 
     def at(self, branch: str | None, ref: str | None) -> NodesPlace:
-        """This: nodes serve main.
+        """The pond on a branch, or at a ref."""
+        return _at_ref(self, branch, ref)
 
-        Raises: `Invalid` for a branch or a ref.
-        """
-        if branch or ref:
-            raise Invalid(
-                "maps at a ref are read from the pond's folder", kind="refs_place", pond=self.where,
-                hint="name the folder as the pond",
-            )  # fmt: skip
-        return self
+    def map(self, pond: OpenPond, name: str) -> RemoteMap:
+        """A map of the pond, or of it on the branch or at the ref."""
+        return nodes_at(self, pond).map(name)
 
-    def map(self, pond: OpenPond, name: str) -> Map | RemoteMap:
-        """A map."""
-        return pond.map(name)
-
-    def maps(self, pond: OpenPond) -> Sequence[Map | RemoteMap]:
-        """All maps."""
-        return pond.maps()
+    def maps(self, pond: OpenPond) -> Sequence[RemoteMap]:
+        """All maps, likewise."""
+        return nodes_at(self, pond).maps()
 
     def alter(self, pond: OpenPond, name: str, **settings: Any) -> MapLike:
-        """Change the fields of a map."""
-        return pond.alter_map(name, **settings)
+        """Change the fields of a map, on the branch by a commit of its own."""
+        there = cast("RemotePond", pond)
+        return (there.branch(self.branch) if self.branch else there).alter_map(name, **settings)
 
     def pin(self, pond: OpenPond, name: str, age_ms: int = 0) -> tuple[PlannedSnapshots, SnapshotManifest]:
         """Pin the snapshot on the nodes for some hours."""
@@ -331,7 +329,7 @@ class NodesPlace:
         from millpond.client.snapshots.planned import plan_snapshot
         from millpond.spark.planned_snapshot import NodesSnapshots
 
-        pin = SnapshotPin(node_urls(self.where), pond.map(name).name)
+        pin = SnapshotPin(node_urls(self.where), self.map(pond, name).name, branch=self.branch, ref=self.ref)
         pinned, manifest = plan_snapshot(pin, age_ms=age_ms, settings=self.settings())
         return NodesSnapshots(self, pinned), manifest
 
@@ -342,6 +340,15 @@ class NodesPlace:
             folder = Path(scratch) / change.part
             pond.parts.fetch(change.part, folder)
             yield folder
+
+
+def nodes_at(place: NodesPlace, pond: OpenPond) -> RemotePond | RemoteRefPond:
+    """An open pond on nodes as it is on the branch, or at the ref, of its place.
+
+    Raises: `NotFound`.
+    """
+    there = cast("RemotePond", pond)
+    return there.branch(place.branch) if place.branch else there.at(place.ref) if place.ref else there
 
 
 def place_of(pond: PondLike | None, session: SparkSession | None = None, *, refs: bool = False) -> Place:
@@ -355,17 +362,10 @@ def place_of(pond: PondLike | None, session: SparkSession | None = None, *, refs
             "no pond is named", kind="pond_unnamed", hint=f"pass pond=…, or set {POND}; sources take option('pond', …)"
         )
     if not isinstance(place, str | os.PathLike):
-        from millpond.pond import Pond
-        from millpond.refs.pond import BranchPond, RefPond
-
-        if isinstance(place, Pond):
-            return _pond_place(place)
-        if isinstance(place, RefPond) and not refs:
+        pond, at = _ref_in(place)
+        if at is not None and not refs:
             raise Invalid("this is done on main", kind="ref_unsupported", pond=repr(place), hint="name the pond itself")
-        if isinstance(place, RefPond):
-            on_branch = isinstance(place, BranchPond)
-            return _pond_place(place.refs.pond).at(*((place.ref, None) if on_branch else (None, place.ref)))
-        return NodesPlace(place.nodes.where, Rights(place.settings.client.token, place.settings.tls.ca or ""))
+        return _pond_place(pond).at(*(at or (None, None)))
     return place_named(os.fspath(place), Rights() if session is None else rights_of(session))
 
 
@@ -382,9 +382,23 @@ def place_named(place: str, rights: Rights) -> Place:
     return parse_location(place).either(_folder_place, lambda urls: _nodes_place(urls, rights), _bucket_place)
 
 
-def _pond_place(pond: PondOfRefs) -> Place:
-    from millpond.maps.loads.bucket_place import BucketPlace as PlaceInBucket
+def _ref_in(pond: OpenPond | RefPond | RemoteRefPond) -> tuple[OpenPond, tuple[str | None, str | None] | None]:
+    """The pond, and its branch or ref, if it is that of one."""
+    from millpond.client.ref_ponds import RemoteBranchPond, RemoteRefPond
+    from millpond.refs.pond import BranchPond, RefPond
 
+    if not isinstance(pond, RefPond | RemoteRefPond):
+        return pond, None
+    at = (pond.ref, None) if isinstance(pond, BranchPond | RemoteBranchPond) else (None, pond.ref)
+    return cast("OpenPond", pond.refs.pond if isinstance(pond, RefPond) else pond.pond), at
+
+
+def _pond_place(pond: OpenPond) -> Place:
+    from millpond.maps.loads.bucket_place import BucketPlace as PlaceInBucket
+    from millpond.pond import Pond
+
+    if not isinstance(pond, Pond):
+        return NodesPlace(pond.nodes.where, Rights(pond.settings.client.token, pond.settings.tls.ca or ""))
     return BucketPlace(pond.place.address) if isinstance(pond.place, PlaceInBucket) else _folder_place(pond.folder)
 
 
@@ -414,9 +428,7 @@ def opened(pond: PondLike | None, place: Place) -> Iterator[OpenPond]:
     Raises: `Invalid` when there is no pond in the folder; `Unavailable` when no node answers.
     """
     if pond is not None and not isinstance(pond, str | os.PathLike):
-        from millpond.refs.pond import RefPond
-
-        yield cast("OpenPond", pond.refs.pond if isinstance(pond, RefPond) else pond)
+        yield _ref_in(pond)[0]
         return
     with place.open() as made:
         yield made

@@ -21,11 +21,12 @@ from millpond.maps.layered.past import ATTEMPTS, History, OpenHistory
 from millpond.maps.model.columns import INSTANT
 from millpond.maps.model.definition import MapDefinition, Store
 from millpond.maps.model.store_limits import one_state
-from millpond.spark.places import NodesPlace
+from millpond.spark.places import NodesPlace, nodes_at
 from millpond.spark.planned_snapshot import FolderSnapshots, NodesSnapshots
 
 if TYPE_CHECKING:
     from millpond.client.pond import RemotePond
+    from millpond.client.ref_ponds import RemoteRefPond
     from millpond.maps.layered.past import Past
     from millpond.maps.snapshots.partition_filter import HashShare
     from millpond.spark.places import OpenPond, Place
@@ -158,5 +159,5 @@ def _opened(shelf: FolderSnapshots, definition: MapDefinition, share: HashShare 
 
 
 @lru_cache(maxsize=PASTS_OPEN)
-def _pond(place: NodesPlace) -> RemotePond:
-    return place.open()
+def _pond(place: NodesPlace) -> RemotePond | RemoteRefPond:
+    return nodes_at(place, place.open())

@@ -246,12 +246,13 @@ def _entered_on_branch(
 class NodesStagingDir:
     """On the nodes: executors upload what they sealed to all of them, and keep nothing.
 
-    `job` names the load, so that entering it again enters nothing.
+    `job` names the load, so that entering it again enters nothing; it may be `drawn` for it.
     """
 
     filed: ClassVar[bool] = False  # a node takes parts, and makes layers of them
     place: NodesPlace
     job: str
+    drawn: bool = True
     taken: Accumulator[int] | None = None
 
     @property
@@ -293,7 +294,7 @@ class NodesStagingDir:
         if parts:
             from millpond.client.upload import upload_parts
 
-            upload_parts(self._all_nodes(), parts_of(parts))
+            upload_parts(self._all_nodes(), parts_of(parts), at=self._at())
             step("spark.uploaded")
             if self.taken is not None:
                 self.taken.add(sum(part.manifest.rows for part in parts_of(parts)))
@@ -313,8 +314,14 @@ class NodesStagingDir:
         return enter_load(
             there.nodes, parts_of(parts), load_id=self.job, clock=SystemClock(), source=entered.source,
             rejected=entered.rejected, stream=entered.stream,
-            synchronise=entered.synchronise or there.settings.client.synchronise,
+            synchronise=entered.synchronise or there.settings.client.synchronise, at=self._at(again=bool(entered.salt)),
         )  # fmt: skip
+
+    def _at(self, *, again: bool = False) -> dict[str, str]:
+        """The query of a load on the branch; nothing on `main`."""
+        options = {"again": again, "drawn": self.drawn}
+        on = {"branch": self.place.branch, **{name: str(value).lower() for name, value in options.items()}}
+        return on if self.place.branch else {}
 
     def end(self) -> None:
         """Do nothing: uploaded parts belong to the nodes."""

@@ -14,7 +14,7 @@ from millpond.cli.options import Json, PondPlace
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
 from millpond.cli.versions.output import entry_object
-from millpond.cli.versions.places import Limit, opened, parse_pair, parse_place, refs_of, repository
+from millpond.cli.versions.places import Limit, opened, parse_pair, parse_place, repository
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -64,7 +64,7 @@ def diff(
     counts: Counter[str] = Counter()
     if keys or map_name is not None:
         with opened(pond) as opened_pond:
-            table = refs_of(opened_pond, pond).diff(
+            table = opened_pond.refs.diff(
                 old or "main", new, map=map_name, three_dots=not two_dots, limit=limit
             )  # fmt: skip
         _show_keys(table, counts, summary=summary, as_json=json)

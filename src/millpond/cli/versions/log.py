@@ -13,7 +13,7 @@ from millpond.cli.options import Json, PondPlace
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
 from millpond.cli.versions.output import commit_object, committed, headline, short
-from millpond.cli.versions.places import opened, parse_place, refs_of, repository
+from millpond.cli.versions.places import opened, parse_place, repository
 
 if TYPE_CHECKING:
     from millpond.versions.graph.commits import Commit
@@ -106,7 +106,7 @@ def _map_log(pond: str, ref: str, name: str, limit: int | None, *, bounded: bool
             hint="leave out --graph, --since, --first-parent and the path, or --map",
         )  # fmt: skip
     with opened(pond) as opened_pond:
-        table = refs_of(opened_pond, pond).history(name, ref, limit=limit)
+        table = opened_pond.refs.history(name, ref, limit=limit)
     if not as_json:
         at, names = table.schema.get_field_index("commit"), table["commit"].to_pylist()
         table = table.set_column(at, "commit", [list(map(short, names))])

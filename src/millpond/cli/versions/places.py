@@ -23,12 +23,11 @@ from millpond.errors import Invalid
 
 if TYPE_CHECKING:
     from millpond.maps.protocols import PondLike
-    from millpond.refs.refs import Refs
     from millpond.versions.protocols import RepositoryLike
 
 __all__ = (
     "AnyPlace", "BranchPlace", "Limit", "Metadata", "NamePrefix", "Place", "Recursive", "RefPlace",
-    "RepositoryName", "items", "opened", "parse_pair", "parse_place", "parse_repository", "refs_of", "repository",
+    "RepositoryName", "items", "opened", "parse_pair", "parse_place", "parse_repository", "repository",
 )  # fmt: skip
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
@@ -169,20 +168,6 @@ def opened(pond: str) -> PondLike:
     Raises: as `existing_pond`.
     """
     return existing_pond(pond)
-
-
-def refs_of(pond: PondLike, place: str) -> Refs:
-    """The refs of the layered maps of a pond in a folder.
-
-    Raises: `Invalid` for a pond on nodes.
-    """
-    refs: Refs | None = getattr(pond, "refs", None)
-    if refs is None:
-        raise Invalid(
-            "refs of maps are read from the pond's folder", kind="refs_place", pond=place,
-            hint="name the folder by --pond",
-        )  # fmt: skip
-    return refs
 
 
 @contextmanager

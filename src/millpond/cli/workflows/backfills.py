@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,7 +18,9 @@ from millpond.cli.workflows.server import Server, Tenant, connected, opened_here
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from millpond.client.pond import RemotePond
     from millpond.pipelines.embedded import EmbeddedRuns
+    from millpond.pond import Pond
     from millpond.workflows.backfill import Backfill, Runs
 
 __all__ = ("backfill",)
@@ -43,6 +46,7 @@ class _OfProcess:
     "pipeline backfill",
     "millpond pipeline backfill nightly --from 2026-01-01 --to 2026-03-31 --every day",
     "millpond pipeline backfill nightly.py --from 2026-01-01 --to 2026-01-31 --parallel 4 --pond pond",
+    "millpond pipeline backfill nightly --from 2026-01-01 --to 2026-01-31 --branch fix --pond http://localhost:7433",
 )
 def backfill(
     name: Annotated[
@@ -65,7 +69,7 @@ def backfill(
             "--branch",
             metavar="NAME",
             show_default=False,
-            help="Run on this branch instead of main, of a pond in a folder; made when missing.",
+            help="Run on this branch of maps instead of main; made when missing, of the pond of --pond.",
         ),
     ] = None,
     merge: Annotated[bool, typer.Option("--merge/--leave", help="Merge the branch when all is done.")] = True,
@@ -85,7 +89,6 @@ def backfill(
 
     texts, parameters = partitions(first, last, every), pairs_of(inputs or [])
     if branch is not None:
-        _check_place(name, branch)
         parameters[BRANCH] = branch
 
     def of(runs: Runs, pipeline: str, names: Sequence[str]) -> Backfill:
@@ -95,7 +98,7 @@ def backfill(
     if name.endswith(".py"):
         report, merged = _in_process(name, which, pond, master, of, branch, merge=merge)
     else:
-        report, merged = _on_node(name, server, tenant, of), ""
+        report, merged = _on_node(name, server, tenant, of, pond, branch, merge=merge)
     at = f"--pond {pond}" if name.endswith(".py") else f"--server {server}"
     _report(report, branch, merged, at, json=json)
 
@@ -106,7 +109,6 @@ def _in_process(
 ) -> tuple[Backfill, str]:  # fmt: skip
     import os
 
-    from millpond.pipelines.branches import whole_branch
     from millpond.pipelines.embedded import embedded
 
     program, declared = declared_of(file, which)
@@ -116,13 +118,23 @@ def _in_process(
     with opened_here(place) as opened, embedded(opened, place, _tell_failures) as runs:
         own = of(_OfProcess(runs, plan.name), plan.name, [parameter.name for parameter in plan.parameters])
         runs.define(declared, program)
-        merged = ""
-        if branch is not None:
-            whole_branch(opened, branch, merged=False)
-        runs.work(own.advance)
-        if branch is not None and merge and not own.left() and not own.failed:
-            merged = whole_branch(opened, branch, merged=True) or "before"
-    return own, merged
+        return own, _on_branch(opened, branch, own, lambda: runs.work(own.advance), merge=merge)
+
+
+def _on_branch(
+    pond: Pond | RemotePond, branch: str | None, own: Backfill, work: Callable[[], None], *, merge: bool
+) -> str:  # fmt: skip
+    """Work on a backfill, on its branch if it has one; a text when that is merged."""
+    from millpond.pipelines.branches import whole_branch
+
+    if branch is None:
+        work()
+        return ""
+    whole_branch(pond, branch, merged=False)
+    work()
+    if not merge or own.left() or own.failed:
+        return ""
+    return whole_branch(pond, branch, merged=True) or "before"
 
 
 def _tell_failures(line: str) -> None:
@@ -130,25 +142,40 @@ def _tell_failures(line: str) -> None:
         console.tell(line)
 
 
-def _check_place(name: str, branch: str) -> None:
-    from millpond.errors import Invalid
-
-    if not name.endswith(".py"):
-        raise Invalid("maps have branches where the pond is a folder", kind="refs_place", branch=branch,
-                      hint="backfill the file: millpond pipeline backfill FILE --pond FOLDER")  # fmt: skip
-
-
-def _on_node(name: str, server: str, tenant: str, of: Callable[[Runs, str, Sequence[str]], Backfill]) -> Backfill:
-    import threading
-
+def _on_node(
+    name: str, server: str, tenant: str, of: Callable[[Runs, str, Sequence[str]], Backfill], place: str,
+    branch: str | None, *, merge: bool,
+) -> tuple[Backfill, str]:  # fmt: skip
+    from millpond.cli.options import existing_pond
     from millpond.cli.workflows.deployed import parameters_of
     from millpond.workflows.backfill import NodeRuns
 
-    with connected(server, tenant) as call:
+    with ExitStack() as held:
+        call = held.enter_context(connected(server, tenant))
         own = of(NodeRuns(call, name), name, parameters_of(call, name))
-        while own.advance():
-            threading.Event().wait(_LOOK_SECONDS)
-    return own
+        pond: Any = None if branch is None else held.enter_context(existing_pond(_url(place, branch)))
+        return own, _on_branch(pond, branch, own, lambda: _until_done(own), merge=merge)
+
+
+def _until_done(own: Backfill) -> None:
+    import threading
+
+    while own.advance():
+        threading.Event().wait(_LOOK_SECONDS)
+
+
+def _url(place: str, branch: str) -> str:
+    """The address of the pond whose branch it is.
+
+    Raises: `Invalid` for a folder, such as the default, which need not be that of the node.
+    """
+    from millpond.client.location import FolderLocation, parse_location
+    from millpond.errors import Invalid
+
+    if isinstance(parse_location(place), FolderLocation):
+        raise Invalid("the branch of runs on a node is one of its pond", kind="pipeline_place", branch=branch,
+                      pond=place, hint="name the node: --pond http://HOST:7433")  # fmt: skip
+    return place
 
 
 def _report(own: Backfill, branch: str | None, merged: str, at: str, *, json: bool) -> None:

@@ -14,6 +14,7 @@ from millpond.cli.workflows.server import Server, Tenant, connected, opened_here
 
 if TYPE_CHECKING:
     from millpond.pipelines.declare import Declared
+    from millpond.pipelines.plan import Plan
     from millpond.pipelines.programs import Program
 
 __all__ = ("Which", "declared_of", "deploy", "pairs_of", "run", "show")
@@ -119,10 +120,23 @@ def _follow(place: str, program: Program, declared: Declared, parameters: dict[s
         runs.follow(declared, program)
 
 
-@verb("pipeline deploy", "millpond pipeline deploy nightly.py --server node-1:7434")
+@verb(
+    "pipeline deploy",
+    "millpond pipeline deploy nightly.py --server node-1:7434",
+    "millpond pipeline deploy nightly.py --server node-1:7434 --pond http://node-1:7433",
+)
 def deploy(
-    file: File, which: Which = None, server: Server = "localhost:7434", tenant: Tenant = "default", json: Json = False
-) -> None:
+    file: File,
+    which: Which = None,
+    pond: Annotated[
+        str | None,
+        typer.Option("--pond", metavar="FOLDER|URL", show_default="not looked at",
+                     help="The pond of the workers: one that cannot have the branches of the steps is refused."),
+    ] = None,
+    server: Server = "localhost:7434",
+    tenant: Tenant = "default",
+    json: Json = False,
+) -> None:  # fmt: skip
     """Give a pipeline to a node: its text, its task, and its schedule, which starts its runs; a pause stays.
 
     Runs that are open end with the text with which they began. `millpond worker millpond.pipelines` works for it.
@@ -130,6 +144,7 @@ def deploy(
     import littlehorse
 
     from millpond.cli.workflows.deployed import check_free, count_open, deployed_cron, put_cron
+    from millpond.pipelines.branches import has_branches
     from millpond.pipelines.compiled import compiled
     from millpond.pipelines.plan import cron_words
     from millpond.pipelines.tasks import step
@@ -138,6 +153,8 @@ def deploy(
     program, declared = declared_of(file, which)
     plan = declared.plan
     cron = plan.cron()
+    if has_branches(plan):
+        _check_branches(plan, pond)
     with connected(server, tenant) as call:
         check_free(call, plan.name)
         littlehorse.create_task_def(step, STEP, _config(call))
@@ -158,6 +175,21 @@ def deploy(
     at = f", starts {'at ' * (not after.on)}{cron_words(after)}" if after else ""
     ends = f"; {still} open runs end with the version they began with" if still else ""
     console.say(f"deployed {plan.name} {version}{at}{ends}")
+
+
+def _check_branches(plan: Plan, place: str | None) -> None:
+    """Refuse a pond that cannot have the branches of a plan; without one, tell that it was not looked at.
+
+    Raises: as `existing_pond` and `check_branches`.
+    """
+    from millpond.cli.options import existing_pond
+    from millpond.pipelines.branches import check_branches
+
+    if place is None:
+        console.tell(f"{plan.name} has branches: a pond that replicates has none; --pond looks at that of its workers")
+        return
+    with existing_pond(place) as opened:
+        check_branches(opened, plan)
 
 
 def declared_of(file: str, which: str | None) -> tuple[Program, Declared]:

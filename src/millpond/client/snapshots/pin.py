@@ -8,6 +8,7 @@
 | `map` | the map's name | |
 | `entry` | the last entry of the log that shaped the map: another node may have the same rows | 0: not known |
 | `subset` | the spec of its bounds, see `SnapshotBounds.spec` | empty: the whole map |
+| `branch`, `ref` | the branch or the ref at which the map is | both empty: `main` |
 
 A field that is missing has its default. One that is not known is refused, not ignored: it would say that another
 snapshot is meant, and the reader would answer from the wrong one.
@@ -32,6 +33,13 @@ class SnapshotPin:
     map: str
     entry: int = 0
     subset: str = ""
+    branch: str = ""
+    ref: str = ""
+
+    @property
+    def at(self) -> tuple[tuple[str, str], ...]:
+        """The branch or the ref, as queries name it."""
+        return tuple((name, text) for name, text in (("branch", self.branch), ("ref", self.ref)) if text)
 
     def __post_init__(self) -> None:
         if not self.nodes or not self.map or self.entry < 0:

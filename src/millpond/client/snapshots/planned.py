@@ -74,7 +74,7 @@ def pin_snapshot(
 
     Raises: what a node answers; `Unavailable` when none can be reached.
     """
-    query = dict(bounds_query(keys, window)) | {"fresh": "1", "pin": str(int(seconds))}
+    query = dict((*bounds_query(keys, window), *where.at)) | {"fresh": "1", "pin": str(int(seconds))}
     return _pin(_fetch(where.nodes, settings, clock), where.map, query)[0]
 
 
@@ -90,12 +90,12 @@ def plan_snapshot(
     """
     fetch = _fetch(where.nodes, settings, clock)
     fetch.nodes.learn()
-    query = {"pin": str(int(seconds))}
+    query = {"pin": str(int(seconds)), **dict(where.at)}
     manifest, entry, node = _pin(fetch, where.map, query if age_ms else {**query, "fresh": "1"})
     if age_ms and manifest.created_ms <= fetch.clock.now_ms() - age_ms:
         manifest, entry, node = _pin(fetch, where.map, {**query, "fresh": "1"})
     others = [connection for connection in fetch.nodes.connections if connection.url != node]
-    pin = SnapshotPin(tuple(fetch.nodes.urls), where.map)
+    pin = replace(where, nodes=tuple(fetch.nodes.urls))
     if not entry:
         return pin, manifest
     if others:
@@ -173,8 +173,8 @@ def open_pinned(
 
     def opened(id_: str, node: Connection | None) -> Snapshot:
         if share is not None:
-            return Snapshot.open(*_lazily(fetch, where.map, where.subset, id_, node), share=share)
-        snapshot = fetch.named(where.map, where.subset, id_, whole=True, first=node).snapshot
+            return Snapshot.open(*_lazily(fetch, where, id_, node), share=share)
+        snapshot = fetch.named(where.map, where.subset, id_, whole=True, first=node, at=where.at).snapshot
         assert snapshot is not None, "all of it was asked for"
         return snapshot
 
@@ -211,15 +211,15 @@ def pinned_objects(
 
     Raises: as `SnapshotFetch.named`.
     """
-    spec = "" if manifest.bounds is None else manifest.bounds.spec
-    return _lazily(_fetch(where.nodes, settings, clock), where.map, spec, manifest.id)[0]
+    return _lazily(_fetch(where.nodes, settings, clock), where.of(manifest), manifest.id)[0]
 
 
 def _lazily(
-    fetch: SnapshotFetch, name: str, spec: str, manifest_id: str, node: Connection | None = None
+    fetch: SnapshotFetch, where: SnapshotPin, manifest_id: str, node: Connection | None = None
 ) -> tuple[Objects, SnapshotManifest]:
-    named = fetch.named(name, spec, manifest_id, whole=False, first=node)
-    return _Pinned(named.objects.root, fetch.source(name, spec, node), manifest_id), named.manifest
+    named = fetch.named(where.map, where.subset, manifest_id, whole=False, first=node, at=where.at)
+    source = fetch.source(where.map, where.subset, node, where.at)
+    return _Pinned(named.objects.root, source, manifest_id), named.manifest
 
 
 def pinned_spans(
@@ -232,7 +232,7 @@ def pinned_spans(
     fetch = _fetch(where.nodes, settings, None)
 
     def cut(id_: str, node: Connection | None) -> list[GroupSpan]:
-        return spans(*_lazily(fetch, where.map, where.subset, id_, node), whole, bytes_max)
+        return spans(*_lazily(fetch, where, id_, node), whole, bytes_max)
 
     return _or_stand_in(fetch, where, manifest_id, cut)
 
@@ -247,7 +247,7 @@ def pinned_rows(
     fetch = _fetch(where.nodes, settings, None)
 
     def begun(id_: str, node: Connection | None) -> tuple[pa.RecordBatch | None, Iterator[pa.RecordBatch]]:
-        rows = thaw(*_lazily(fetch, where.map, where.subset, id_, node), span)
+        rows = thaw(*_lazily(fetch, where, id_, node), span)
         return next(rows, None), rows  # all files of the span are open then
 
     first, rest = _or_stand_in(fetch, where, manifest_id, begun)
