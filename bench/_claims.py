@@ -64,7 +64,8 @@ CLAIMS = (
         "Ten million rows, on branches, in one process.",
         "DuckDB has both states in memory, and finds no conflicts.",
         ("make a branch", "commit of a small load", "open at a ref, and get", "diff of 1 %, random rows",
-         "merge of 1 % on both sides, random rows", "diff of 1 %, neighbours", "merge of 1 % on both sides, neighbours"),
+         "merge of 1 % on both sides, random rows", "diff of 1 %, neighbours",
+         "merge of 1 % on both sides, neighbours"),
     ),
     Claim(
         "known", "Maps", "As known at", "bench/known.py",
