@@ -265,15 +265,14 @@ def test_a_pipeline_is_deployed_to_a_node(folder: Path) -> None:
     (folder / "nightly.py").write_text(LOAD_NIGHTLY)
     server = WorkflowServer(folder / "pond")
     server.start()
-    at = ["--server", f"127.0.0.1:{server.grpc_port}"]
+    at = ["--server", url := f"http://127.0.0.1:{server.port}"]
     log = folder / "worker.log"
     try:
         with log.open("w") as output:
             worker = Command(
-                ["worker", "millpond.pipelines", "--pond", f"http://127.0.0.1:{server.port}", *at],
-                cwd=folder, stderr=output, env=server.environment(),
+                ["worker", "millpond.pipelines", "--pond", url], cwd=folder, stderr=output, env=server.environment()
             )  # fmt: skip
-        deployed = run(["pipeline", "deploy", "nightly.py", *at, "--json"], cwd=folder, timeout=SECONDS)
+        deployed = run(["pipeline", "deploy", "nightly.py", "--pond", url, "--json"], cwd=folder, timeout=SECONDS)
         assert json.loads(deployed.stdout) == {
             "pipeline": "load_nightly", "version": "0.0", "schedule": "", "when": "", "time_zone": "",
             "paused": False, "open_runs": 0,
@@ -284,7 +283,8 @@ def test_a_pipeline_is_deployed_to_a_node(folder: Path) -> None:
             done = WfRunId(id="n-1")
             wait_for(lambda: stub.GetWfRun(done, timeout=SECONDS).status != LHStatus.RUNNING)
             assert stub.GetWfRun(done, timeout=SECONDS).status == LHStatus.COMPLETED, log.read_text()
-        with millpond.open(f"http://127.0.0.1:{server.port}") as pond:
+        assert [row["id"]["id"] for row in answers("runs", "--pond", url)] == ["n-1"]
+        with millpond.open(url) as pond:
             assert len(list(pond.events.read("etl", "nightly"))) == 1
         assert_operated(folder, f"127.0.0.1:{server.grpc_port}")
     finally:

@@ -78,7 +78,7 @@ class _AnyNode:
     """The nodes of a pond as one that is asked about repositories."""
 
     def __init__(self, nodes: Nodes) -> None:
-        self._nodes, self.settings, self.clock = nodes, nodes.settings, nodes.clock
+        self._nodes, self.settings, self.clock, self.url = nodes, nodes.settings, nodes.clock, nodes.where
 
     def request(self, method: str, path: str, *, repeatable: bool = False, **options: Any) -> Response:
         again = repeatable or method == "GET"

@@ -234,6 +234,7 @@ class Node:
             "leaving": list(members.current.leaving), "settings_differ": members.settings_differ,
             "protocol": self.follower.survey.protocol, "only_here": [] if self.bucket else only_here(self.pond.space),
             "not_backed_up": [] if self.bucket else not_backed_up(self.pond),
+            "grpc_port": None if self.settings.server.grpc_port == "off" else self.settings.server.grpc_port,
         }  # fmt: skip
 
     def disk_free(self) -> int:

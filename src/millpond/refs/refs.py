@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from millpond.errors import Conflict, Invalid, NotFound
+from millpond.errors import Conflict, Invalid
 from millpond.maps.layered.head import Head
 from millpond.refs.changes import StateChange, commit_changes, moment_of, tree_with
 from millpond.refs.diffs import difference_table, map_differences
@@ -181,7 +181,7 @@ class Refs:
         commit, states = self.states.resolve(ref), self.states.maps(self.states.resolve(ref))
         for name in maps:
             if name not in states:
-                raise NotFound("the map is not there at this ref", kind="map_not_found", map=name, ref=ref)
+                raise self.states.missing(name, ref=ref)
         chosen = set(maps or states)
         words = Message(message or f"Restore {', '.join(sorted(chosen))} from {ref}")
         site = self.states.repository.site
@@ -239,7 +239,7 @@ class Refs:
         if map is not None:
             entry = new.get(map) or old.get(map)
             if entry is None:
-                raise NotFound("the map is not there", kind="map_not_found", map=map, left=left, right=right)
+                raise self.states.missing(map, left=left, right=right)
             only = entry.definition
         names = {name for name in {*old, *new} if (map is None or name == map) and only_of(name)}
         old, new = ({name: state for name, state in side.items() if name in names} for side in (old, new))

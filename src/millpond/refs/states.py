@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from millpond.errors import AlreadyExists, Invalid, NotFound
+from millpond.errors import AlreadyExists, Invalid, MillpondError, NotFound
 from millpond.maps.layered.head import Layers
-from millpond.maps.model.definition import MapDefinition, folder_name
+from millpond.maps.model.catalogue import known_map
+from millpond.maps.model.definition import MapDefinition, Store, folder_name
 from millpond.refs.changes import StateChange, Tree, commit_changes, entry_at_ref, moment_of, stage_change
 from millpond.refs.face import POND
 from millpond.refs.main import MAIN, record_main
@@ -136,12 +137,22 @@ class RefStates:
     def map_at(self, ref: str, name: str) -> MapEntry:
         """The state of a map at a ref.
 
-        Raises: `NotFound` when it is not there.
+        Raises: as `missing`.
         """
         entry = self.map(ref, name)
         if entry is None:
-            raise NotFound("the map is not there at this ref", kind="map_not_found", map=name, ref=ref)
+            raise self.missing(name, ref=ref)
         return entry
+
+    def missing(self, name: str, **refs: str | None) -> MillpondError:
+        """The error for a map that is not at refs: `NotFound`; `Invalid`, kind `refs_store`, for one in a shard."""
+        with self.loading.space.read() as tx:
+            current = known_map(tx, name)
+        if current is not None and current.store is Store.SHARD:
+            return Invalid("a map with branches is in layers", kind="refs_store", map=name,
+                           hint=f"millpond alter {name} --store layers")  # fmt: skip
+        details: dict[str, Any] = {**refs}
+        return NotFound("the map is not there at this ref", kind="map_not_found", map=name, **details)
 
     def create_map(self, branch: str, definition: MapDefinition, *, commit: bool) -> None:
         """Enter a map on a branch.

@@ -10,7 +10,7 @@ import typer
 from millpond.cli.options import Json, Master, PondPlace
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
-from millpond.cli.workflows.server import Server, Tenant, connected, opened_here
+from millpond.cli.workflows.server import ServerBeside, Tenant, connected, opened_here, server_beside
 
 if TYPE_CHECKING:
     from millpond.pipelines.declare import Declared
@@ -122,8 +122,8 @@ def _follow(place: str, program: Program, declared: Declared, parameters: dict[s
 
 @verb(
     "pipeline deploy",
+    "millpond pipeline deploy nightly.py --pond http://node-1:7433",
     "millpond pipeline deploy nightly.py --server node-1:7434",
-    "millpond pipeline deploy nightly.py --server node-1:7434 --pond http://node-1:7433",
 )
 def deploy(
     file: File,
@@ -131,9 +131,10 @@ def deploy(
     pond: Annotated[
         str | None,
         typer.Option("--pond", metavar="FOLDER|URL", show_default="not looked at",
-                     help="The pond of the workers: one that cannot have the branches of the steps is refused."),
+                     help="The node, by its URL, or else the pond of the workers: one without the branches of the steps"
+                     " is refused."),
     ] = None,
-    server: Server = "localhost:7434",
+    server: ServerBeside = None,
     tenant: Tenant = "default",
     json: Json = False,
 ) -> None:  # fmt: skip
@@ -155,7 +156,7 @@ def deploy(
     cron = plan.cron()
     if has_branches(plan):
         _check_branches(plan, pond)
-    with connected(server, tenant) as call:
+    with connected(server_beside(server, pond), tenant) as call:
         check_free(call, plan.name)
         littlehorse.create_task_def(step, STEP, _config(call))
         spec = call("PutWfSpec", compiled(plan, program).compile())

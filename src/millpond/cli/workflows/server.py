@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -20,23 +20,29 @@ if TYPE_CHECKING:
 __all__ = (
     "Here",
     "Server",
+    "ServerBeside",
     "Tenant",
     "opened_runs",
     "connected",
     "every_result",
     "host_and_port",
+    "server_beside",
     "opened_here",
     "plain_message",
 )
 
-Server = Annotated[
-    str,
-    typer.Option("--server", metavar="HOST:PORT", help="The gRPC port of the server.", envvar="MILLPOND_WORKFLOWS"),
+_ADDRESS: Any = {
+    "metavar": "HOST:PORT|URL", "help": "The gRPC port of the server, or the URL of its node.",
+    "envvar": "MILLPOND_WORKFLOWS",
+}  # fmt: skip
+Server = Annotated[str, typer.Option("--server", **_ADDRESS)]
+ServerBeside = Annotated[
+    str | None, typer.Option("--server", **_ADDRESS, show_default="the node of --pond, else localhost:7434")
 ]
 Here = Annotated[
     str | None,
-    typer.Option("--pond", metavar="PLACE", help="A pond in a folder or a bucket, read without a server.",
-                 show_default=False),
+    typer.Option("--pond", metavar="PLACE", show_default=False,
+                 help="A pond in a folder or a bucket, read without a server; or the URL of its node."),
 ]  # fmt: skip
 Tenant = Annotated[str, typer.Option("--tenant", metavar="NAME", help="The tenant whose workflows they are.")]
 _SECONDS = 30
@@ -45,21 +51,41 @@ _NOT_SENT = ("failed to connect", "DNS resolution failed")
 """The beginnings of what gRPC says when a request had no connection to go over."""
 
 
-def host_and_port(server: str) -> tuple[str, int]:
-    """The parts of an address.
+def server_beside(server: str | None, place: str | None) -> str:
+    """The server that is named; else that of the node that a pond is on, else the one of this machine."""
+    from millpond.client.location import NodesLocation, parse_location
 
-    >>> host_and_port("localhost:7434")
-    ('localhost', 7434)
+    on_node = place is not None and isinstance(parse_location(place), NodesLocation)
+    return server or (place if place and on_node else "localhost:7434")
 
-    Raises: `Invalid`.
+
+def host_and_port(server: str, settings: Settings) -> tuple[str, int]:
+    """The address of a server for gRPC: a node, which is named by its URL, says its port.
+
+    Raises: `Invalid`; as `Nodes.first`.
     """
     from millpond.errors import Invalid
 
+    if "://" in server:
+        return _of_node(server, settings)
     host, colon, port = server.rpartition(":")
     if not colon or not port.isdigit() or not host:
         raise Invalid("not an address of a server", kind="server_address", server=server,
-                      hint="write a host and the port of gRPC, such as localhost:7434")  # fmt: skip
+                      hint="write HOST:PORT of gRPC, such as localhost:7434, or a URL")  # fmt: skip
     return host, int(port)
+
+
+def _of_node(urls: str, settings: Settings) -> tuple[str, int]:
+    from urllib.parse import urlsplit
+
+    from millpond.client.transport import Nodes
+    from millpond.clock import SystemClock
+
+    with closing(Nodes(urls, settings, clock=SystemClock())) as nodes:
+        url, status = nodes.first(lambda node: (node.url, node.request("GET", "/v1/node").json()))
+    if status.get("grpc_port") is None:
+        raise _unserved(url)
+    return urlsplit(url).hostname or "localhost", status["grpc_port"]
 
 
 @contextmanager
@@ -78,8 +104,8 @@ def connected(server: str, tenant: str, settings: Settings | None = None) -> Ite
     from millpond.workflows.engine.metadata.tenancy import check_tenant
 
     check_tenant(tenant)
-    host, port = host_and_port(server)
     settings = settings or load_settings()
+    host, port = host_and_port(server, settings)
     metadata = [("tenantid", tenant)]
     if settings.client.token:
         metadata.append(("authorization", f"Bearer {settings.client.token}"))
@@ -123,11 +149,17 @@ def _understood(error: Any, server: str, *, changes: bool) -> MillpondError:
         return Unavailable("the server cannot be reached", kind="workflows_unreachable", server=server,
                            hint="--server names its port of gRPC, not of HTTP; start it: millpond serve")  # fmt: skip
     if kind is None and error.code() == grpc.StatusCode.UNIMPLEMENTED:
-        return Unavailable(
-            "the server serves no workflows", kind="workflows_unserved", server=server,
-            hint="install 'millpond[workflows]' where it runs, on a bucket also 'millpond[rocksdb]'",
-        )  # fmt: skip
+        return _unserved(server)
     return from_grpc(server, metadata, error.code().name, error.details(), "workflows_server")
+
+
+def _unserved(server: str) -> MillpondError:
+    from millpond.errors import Unavailable
+
+    return Unavailable(
+        "the server serves no workflows", kind="workflows_unserved", server=server,
+        hint="install 'millpond[workflows]', on a bucket also 'millpond[rocksdb]', and no server.grpc_port=off",
+    )  # fmt: skip
 
 
 def plain_message(message: Any) -> Any:
@@ -143,21 +175,18 @@ def opened_runs(server: str, tenant: str, place: str | None) -> Iterator[Any]:
 
     Raises: as `connected`; as `reading_pond`.
     """
-    if place is None:
-        with connected(server, tenant) as call:
+    from millpond.client.location import NodesLocation, parse_location
+
+    location = None if place is None else parse_location(place)
+    if place is None or location is None or isinstance(location, NodesLocation):
+        with connected(place or server, tenant) as call:
             yield call
         return
-    from millpond.client.location import NodesLocation, parse_location
     from millpond.clock import SystemClock
-    from millpond.errors import Invalid
     from millpond.pipelines.engine import reading_pond
     from millpond.server.workflows.reads import READS
     from millpond.workflows.engine.metadata.tenancy import check_tenant
 
-    location = parse_location(place)
-    if isinstance(location, NodesLocation):
-        raise Invalid("the runs of a node are asked for over gRPC", kind="pipeline_place", pond=place,
-                      hint="--server HOST:PORT instead of --pond")  # fmt: skip
     with location.open_existing() as pond, reading_pond(pond, SystemClock(), check_tenant(tenant)) as read:
         yield lambda _method, request: read(lambda rows: READS[type(request)](rows, request))
 

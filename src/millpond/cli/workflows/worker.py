@@ -9,7 +9,7 @@ import typer
 from millpond.cli.options import Json, Master, PondPlace
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
-from millpond.cli.workflows.server import Server, Tenant, connected, host_and_port
+from millpond.cli.workflows.server import ServerBeside, Tenant, connected, host_and_port, server_beside
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -25,7 +25,7 @@ __all__ = ("worker",)
 )
 def worker(
     module: Annotated[str, typer.Argument(metavar="MODULE", help="The module with the tasks, as one imports it.")],
-    server: Server = "localhost:7434",
+    server: ServerBeside = None,
     tenant: Tenant = "default",
     pond: PondPlace = "pond",
     master: Master = None,
@@ -47,9 +47,11 @@ def worker(
     from littlehorse.config import LHConfig
 
     from millpond.cli.workflows.task_worker import TaskWorker
+    from millpond.settings import load_settings
 
     functions = _functions(_module(module))
-    host, port = host_and_port(server)
+    server = server_beside(server, pond)
+    host, port = host_and_port(server, load_settings())
     with connected(server, tenant) as call:
         call("Whoami", Empty())
     # The client takes its settings from the environment, before all others.

@@ -64,6 +64,7 @@ class NodeResponse(msgspec.Struct):
         list[str], Meta(description="what no replica has: repositories, streams of events, runs of workflows")
     ]
     not_backed_up: Annotated[list[str], Meta(description="what a backup has not, for it is in another place")]
+    grpc_port: Annotated[int | None, Meta(description="where events and workflows are served; null: nowhere")]
 
 
 class DrainOrder(RequestBody):
