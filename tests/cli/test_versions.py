@@ -192,7 +192,7 @@ def test_tags_settings_compaction_and_garbage(flights: Shell) -> None:
     assert flights("repo", "show", "flights", "--json").object["settings"]["compact_deletions"] == 5
     assert "--yes" in flights("repo", "delete", "flights", code=5).err
     flights("repo", "delete", "flights", "--yes")
-    assert flights("repo", "list", "--json").object == []
+    assert "flights" not in flights("repo", "list", "--json").out
 
 
 @pytest.mark.usefixtures("process")

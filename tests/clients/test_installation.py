@@ -60,7 +60,8 @@ def test_what_is_no_pair_is_refused(server: Server, header: str) -> None:
 
 
 def test_without_any_pair_every_pair_is_taken(open_server: Server) -> None:
-    assert open_server.client().repositories_api.list_repositories().results == []
+    listed = open_server.client().repositories_api.list_repositories().results
+    assert [found.id for found in listed] == ["pond"], "that of the maps, which is made when it is asked for"
 
 
 def test_a_pair_opens_no_map_and_a_token_no_repository(server: Server) -> None:

@@ -93,6 +93,50 @@ def test_a_write_through_one_node_is_read_through_another_by_whoever_wrote(pair:
         assert both.map("m").lookup(["a", "b"]).to_pylist() == [2, 3]
 
 
+def test_a_branch_that_is_made_through_one_node_is_read_and_merged_through_another(pair: tuple[Served, Served]) -> None:
+    one, other = pair
+    with opened(one) as here, opened(other) as there:
+        here.create_map("m", kind="state", value="long", store="layers").load([{"key": "a", "value": 1}])
+        fix = here.branch("fix", source="main")
+        fix.map("m").load([{"key": "a", "value": 2}])
+        assert fix.map("m").get("a") == 2
+        moment = one.get("/v1/maps/m?branch=fix").headers[MOMENT_HEADER]
+        assert other.get("/v1/maps/m?branch=fix", headers={MOMENT_HEADER: moment}).status == 200
+        assert there.branch("fix").map("m").lookup(["a"]).to_pylist() == [2]
+        there.branch("fix").map("m").load([{"key": "b", "value": 3}], load_id="b")
+        there.branch("fix").merge()
+        assert there.map("m").lookup(["a", "b"]).to_pylist() == [2, 3]
+    one.clock.advance(2_000)
+    with opened(one, other) as both:
+        both.nodes.take_whole_loads = False
+        fix = both.branch("more", source="main")
+        one.close()
+        fix.map("m").load([{"key": "c", "value": 4}])
+        assert fix.map("m").lookup(["a", "b", "c"]).to_pylist() == [2, 3, 4]
+        assert [change["key"] for change in both.refs.diff("main", "more").to_pylist()] == ["c"]
+        fix.merge()
+        assert both.map("m").get("c") == 4
+
+
+def test_a_part_that_came_to_one_node_is_entered_on_a_branch_through_another(pair: tuple[Served, Served]) -> None:
+    one, other = pair
+    with opened(one) as here, opened(other) as there:
+        here.create_map("m", kind="state", value="long", store="layers")
+        fix = here.branch("fix", source="main")
+        one.clock.advance(2_000)
+        definition = there.branch("fix").map("m").definition
+        writer = here.part_writer("m")
+        writer.write(canonical_of(definition, [(("a",), 5)]))
+        parts = writer.finish()
+        at = {"branch": "fix", "commit": "true", "again": "false", "drawn": "false"}
+        upload_parts(here.nodes, parts, at=at)
+        result = enter_load(there.nodes, parts, load_id="l", clock=there.clock, at=at)
+        assert (result.parts, result.rows, bool(result.commit)) == (1, 1, True)
+        assert enter_load(there.nodes, parts, load_id="l", clock=there.clock, at=at).commit == result.commit
+        one.clock.advance(2_000)
+        assert fix.map("m").get("a") == 5
+
+
 def test_events_come_to_any_node_and_are_read_through_any(pair: tuple[Served, Served]) -> None:
     one, other = pair
     with opened(one) as here, opened(other) as there, there.events.watch("etl", "nightly") as watch:

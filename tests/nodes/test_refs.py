@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING, Any, cast
 
+import pyarrow as pa
 import pytest
 
 import millpond
-from millpond.errors import AlreadyExists, Invalid, NotFound
+from millpond.client.transport import Nodes
+from millpond.errors import AlreadyExists, Conflict, Denied, Invalid, MillpondError, NotFound, Uncertain
+from millpond.nodes.tokens import hash_token
 from millpond.refs.merges import MapMergeConflict
+from tests.harness.faulty_proxy import FaultyProxy, Trouble
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from millpond.client.pond import RemotePond
     from millpond.maps.loads.load import LoadResult
     from millpond.maps.protocols import MapLike
-    from tests.nodes.conftest import Served
+    from tests.nodes.conftest import ClusterHere, Served
 
 
 @pytest.fixture
@@ -109,3 +114,205 @@ def test_errors(pond: RemotePond) -> None:
     pond.refs.delete_branch("fix")
     with pytest.raises(NotFound):
         opened.get("a")
+
+
+RIGHTS: dict[str, dict[str, list[str]]] = {
+    "admin": {"admin": ["*"]}, "reader": {"read": ["m"]}, "looker": {"read": ["m", "repo:pond"]},
+    "fixer": {"write": ["m", "repo:pond/fix*"]}, "merger": {"write": ["m", "repo:pond"]},
+    "repository": {"read": ["m"], "write": ["repo:pond"]},
+}  # fmt: skip
+TOKENS = [{"name": name, "sha256": hash_token(name), "rights": rights} for name, rights in RIGHTS.items()]
+
+
+@pytest.fixture
+def guarded(serve: Callable[..., Served]) -> Served:
+    served = serve(server_tokens=TOKENS)
+    for name in ("m", "secret"):
+        served.pond.create_map(name, kind="state", value="long", store="layers")
+        put(served.pond.map(name), 1, "a")
+    fix = served.pond.branch("fix", source="main")
+    for name in ("m", "secret"):
+        put(fix.map(name), 2, "a")
+    return served
+
+
+def as_token(node: Served, name: str) -> RemotePond:
+    return cast("RemotePond", millpond.open(node.url, client_token=name))
+
+
+def refused(act: Callable[[], object]) -> str:
+    with pytest.raises(MillpondError) as caught:
+        act()
+    return caught.value.kind
+
+
+def test_a_ref_needs_a_right_on_the_repository_of_maps_besides(guarded: Served) -> None:
+    with as_token(guarded, "reader") as pond:
+        assert pond.map("m").get("a") == 1
+        for query in ("branch=fix", "ref=fix", "%62ranch=fix", "branch=fix&branch=fix"):
+            for path in (f"/v1/maps?{query}", f"/v1/maps/m?{query}", f"/v1/maps/m/get?key=a&{query}"):
+                answer = guarded.get(path, headers={"Authorization": "Bearer reader"})
+                assert (answer.status, answer.json()["kind"]) == (403, "right_missing"), path
+        assert refused(lambda: pond.branch("fix")) == "right_missing"
+        assert refused(lambda: pond.refs.diff("main", "fix")) == "right_missing"
+    with as_token(guarded, "looker") as pond:
+        fix = pond.branch("fix")
+        assert [opened.name for opened in fix.maps()] == ["m"]
+        assert fix.map("m").get("a") == 2
+        assert pond.refs.diff("main", "fix")["map"].to_pylist() == ["m"]
+        assert refused(lambda: pond.refs.diff("main", "fix", map="secret")) == "right_missing"
+        assert refused(lambda: pond.history("secret")) == "right_missing"
+        assert refused(lambda: fix.map("secret")) == "right_missing"
+        assert "secret" not in repr(refused(lambda: fix.sql("select * from secret")))
+        assert refused(lambda: put(fix.map("m"), 3, "b")) == "right_missing"
+        assert refused(lambda: pond.refs.create_branch("other")) == "right_missing"
+        assert refused(lambda: pond.refs.restore("fix", "fix", maps=["m"])) == "right_missing"
+
+
+def test_loads_and_changes_of_a_branch_need_to_write_both(guarded: Served) -> None:
+    with as_token(guarded, "fixer") as pond:
+        fix = pond.branch("fix")
+        assert put(fix.map("m"), 3, "b").rows == 1
+        assert refused(lambda: fix.map("secret")) == "right_missing"
+        assert refused(lambda: fix.map("m").delete("key = 'b'")) == "right_missing", "that needs admin on main as well"
+        assert refused(lambda: pond.refs.merge("fix", "main")) == "right_missing"
+        pond.refs.create_branch("fix-2", "main")
+        assert refused(lambda: put(pond.branch("other", source="main").map("m"), 1, "z")) == "right_missing"
+    with as_token(guarded, "repository") as pond:
+        assert refused(lambda: put(pond.branch("fix").map("m"), 3, "b")) == "right_missing"
+
+
+def test_a_merge_into_main_changes_only_maps_that_its_token_may_write(guarded: Served) -> None:
+    for name in ("repository", "merger"):
+        with as_token(guarded, name) as pond:
+            for act in (
+                lambda pond=pond: pond.refs.merge("fix"), lambda pond=pond: pond.refs.cherry_pick("fix"),
+                lambda pond=pond: pond.refs.restore("fix"),
+            ):  # fmt: skip
+                assert refused(act) == "right_missing", name
+    assert guarded.pond.map("secret").get("a") == 1
+    put(guarded.pond.map("secret"), 7, "a")
+    with as_token(guarded, "merger") as pond:
+        pond.refs.create_branch("mine", "main")
+        put(pond.branch("mine").map("m"), 5, "a")
+        pond.refs.merge("mine")
+        assert pond.map("m").get("a") == 5
+        pond.refs.restore("main~2", maps=["m"])
+        assert pond.map("m").get("a") == 1
+        with pytest.raises(Denied) as caught:
+            pond.refs.merge("main", "fix")
+        assert caught.value.values["on"] == "secret", "its conflicts would name keys"
+    assert guarded.pond.map("secret").get("a") == 7
+
+
+@pytest.fixture
+def line(node: Served, pond: RemotePond) -> Iterator[FaultyProxy]:
+    """The line between the pond and its node, on which things may happen."""
+    with FaultyProxy(int(node.url.rpartition(":")[2])) as opened:
+        pond.nodes.connections[:] = Nodes(opened.url, pond.settings).connections
+        yield opened
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["one request", "several"])
+def test_a_load_on_a_branch_whose_answer_is_lost_is_entered_once(
+    pond: RemotePond, line: FaultyProxy, node: Served, whole: bool
+) -> None:
+    fix = pond.branch("fix", source="main")
+    put(fix.map("m"), 1, "a")
+    pond.nodes.take_whole_loads = whole
+    cases: list[dict[str, Any]] = [{}, {"load_id": "mine"}, {"commit": False}]
+    for options in cases:
+        before, commits = fix.map("m").info()["version"], len(list(pond.refs.log("fix")))
+        trouble = line.trouble(Trouble("cut", match=b"/v1/loads", down=True))
+        result = put(fix.map("m"), 2, "a", **options)
+        assert trouble.struck.is_set() and result.rows == 1
+        assert bool(result.commit) is options.get("commit", True)
+        assert len(list(pond.refs.log("fix"))) == commits + options.get("commit", 1)
+        assert fix.map("m").info()["version"] == before + 1
+        put(node.pond.branch("fix").map("m"), 1, "a")
+    assert put(fix.map("m"), 9, "a", load_id="mine").commit, "it is the commit of then"
+    assert fix.map("m").get("a") == 1
+
+
+def test_a_load_id_is_one_of_main_and_all_branches(pond: RemotePond, tmp_path: Path) -> None:
+    fix, file = pond.branch("fix", source="main"), tmp_path / "rows.csv"
+    file.write_text("key,value\na,1\n")
+    assert fix.load_files(file, "m", load_id="one").commit
+    assert pond.load_files(file, "m", load_id="one").rows == 1
+    assert pond.map("m").get("a") is None
+    assert pond.load_files(file, "m", load_id="two").rows == 1
+    assert not fix.load_files(file, "m", load_id="two").commit
+    pond.loading.void("three")
+    assert fix.load_files(file, "m", load_id="three").rows == 0
+    assert sum(commit.message.startswith("Load m") for commit in pond.refs.log("fix")) == 1
+    with pytest.raises(Invalid) as refused:
+        fix.load_files(file, "m", load_id="four", commit=False)
+    assert refused.value.kind == "stage_load_id"
+
+
+def test_a_large_load_goes_on_where_a_connection_was_lost(pond: RemotePond, line: FaultyProxy) -> None:
+    texts = [hashlib.sha256(str(number).encode()).hexdigest() for number in range(150_000)]
+    large = pond.create_map("large", kind="state", value="string", store="layers")
+    table = pa.table({"key": texts, "value": texts})
+    large.load(table)
+    pond.branch("fix", source="main")
+    fix = pond.branch("fix").map("large")
+    fix.delete("key < '8'")
+    trouble = line.trouble(Trouble("cut", match=b"PUT /v1/parts/", after=5_000_000))
+    assert fix.load(table, load_id="again").rows == 150_000
+    assert trouble.struck.is_set()
+    assert fix.info()["rows"] == 150_000
+
+
+def test_a_merge_whose_answer_is_lost_is_uncertain(pond: RemotePond, line: FaultyProxy) -> None:
+    fix = pond.branch("fix", source="main")
+    put(fix.map("m"), 1, "a")
+    line.trouble(Trouble("cut", match=b"/merge/", down=True))
+    with pytest.raises(Uncertain):
+        fix.merge()
+    assert pond.map("m").get("a") == 1, "it was made: whoever looks sees it"
+    line.trouble(Trouble("cut", match=b"/v1/refs/restore", down=True))
+    with pytest.raises(Uncertain):
+        pond.refs.restore("main~1", maps=["m"])
+    assert pond.map("m").get("a") is None
+
+
+def test_a_map_on_a_branch_is_another_than_that_of_its_name_on_main(pond: RemotePond) -> None:
+    put(pond.map("m"), 1, "a")
+    fix = pond.branch("fix", source="main")
+    on_branch, dropped = fix.map("m"), pond.map("m")
+    pond.drop_map("m")
+    pond.create_map("m", kind="state", value="long", store="layers")
+    put(pond.map("m"), 7, "a")
+    assert (on_branch.get("a"), fix.map("m").get("a"), pond.map("m").get("a")) == (1, 1, 7)
+    assert (values(on_branch, "a"), values(pond.map("m"), "a")) == ([1], [7])
+    assert on_branch.snapshot().lookup(["a"]).to_pylist() == [1]
+    put(on_branch, 2, "b")
+    assert values(fix.map("m"), "a", "b") == [1, 2]
+    with pytest.raises(NotFound) as gone:
+        dropped.get("a")
+    assert gone.value.kind == "map_dropped"
+    pond.refs.reset("fix", "main")
+    with pytest.raises(NotFound) as gone:
+        on_branch.get("a")
+    assert gone.value.kind == "map_dropped"
+    with pytest.raises(Conflict) as other:
+        put(on_branch, 3, "a")
+    assert other.value.kind == "map_incarnation"
+    assert fix.map("m").get("a") == 7
+
+
+def test_nodes_that_replicate_have_no_branches(cluster: ClusterHere) -> None:
+    with millpond.open(cluster.url) as opened:
+        pond = cast("RemotePond", opened)
+        for act in (
+            lambda: pond.branch("fix", source="main"), lambda: pond.at("main"), lambda: pond.history("m"),
+            lambda: pond.refs.merge("a", "main"),
+        ):  # fmt: skip
+            with pytest.raises(Invalid) as refused:
+                act()
+            assert refused.value.kind == "refs_place"
+        answer = cluster[0].get("/v1/maps/m/get?key=a&branch=fix")
+        assert answer.json()["kind"] == "refs_place"
+        answer = cluster[0].get("/v1/maps?branch=fix&ref=main")
+        assert answer.json()["kind"] == "ref_twice"

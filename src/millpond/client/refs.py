@@ -221,7 +221,7 @@ class RemoteRefs:
         if ref is None:
             self.repository.branch(branch).reset(force=True)
         else:
-            self.repository.branch(branch).staging.reset_hard(self._known(ref), force=True)
+            self.repository.branch(branch).staging.reset_hard(self.resolve(ref), force=True)
         self._changed()
 
     def diff(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from millpond.errors import Denied
+from millpond.errors import Denied, MillpondError
+from millpond.refs.face import POND
 from millpond.server.dispatch import HANDLER
 from millpond.server.lakefs.access import may
 from millpond.server.lakefs.addresses import NAMESPACES, check_namespace
@@ -85,7 +87,9 @@ def readable_repositories(
     node: Node, caller: Caller, prefix: str, after: str, size: int, search: str = ""
 ) -> tuple[list[RepositoryRecord], bool]:
     """A page of the repositories that a caller may read; True when there are more."""
-    make_own(node)
+    if may(caller, "read", POND):
+        with suppress(MillpondError):  # the others are listed where nothing can be written
+            make_own(node)
     records: list[RepositoryRecord] = []
     more = True
     while more and len(records) <= size:
