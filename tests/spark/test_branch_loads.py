@@ -59,7 +59,7 @@ class Place:
         pond.map("numbers").load([{"key": "k0", "value": -1}])
 
     def left_behind(self) -> list[str]:
-        """What jobs left where they put their parts."""
+        """Files of jobs that are left where they put their parts."""
         return [path.name for path in self.left.glob("[!.]*")]
 
 
@@ -79,11 +79,11 @@ def test_a_branch_is_read_and_asked(spark: SparkSession, place: Place, tmp_path:
     pond, source, answers = place.pond, Source(spark, tmp_path / "source"), list[Any]()
     fix = pond.branch("fix", source="main")
     reader = spark.read.format("millpond").options(pond=place.where, map="numbers")
-    asked = spark.createDataFrame([("k0",), ("k7",)], "key string")
+    keys = spark.createDataFrame([("k0",), ("k7",)], "key string")
     enriched = mp.enrich(source.frame("key string"), pond=place.where, map="numbers", key="key", branch="fix")
 
     def values(**at: Any) -> list[Any]:
-        return [row.numbers for row in mp.enrich(asked, map="numbers", key="key", **at).orderBy("key").collect()]
+        return [row.numbers for row in mp.enrich(keys, map="numbers", key="key", **at).orderBy("key").collect()]
 
     for value in (7, 8):
         fix.map("numbers").load([{"key": "k7", "value": value}])
