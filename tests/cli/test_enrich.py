@@ -210,3 +210,14 @@ def test_a_folder_is_replaced_only_where_an_earlier_run_wrote_it(shell: Shell) -
         shell("enrich", "events.csv", *PLANES, "--out", "link/")
         assert [path.name for path in Path("there").iterdir()] == ["part-00000.zstd.parquet"]
     assert Path("link").is_symlink()
+
+
+def test_events_are_asked_on_a_branch_and_at_a_ref(shell: Shell) -> None:
+    shell("alter", "planes", "--store", "layers")
+    shell("branch", "create", "pond/fix")
+    Path("fixed.csv").write_text("key,value\n007,Moneypenny\n")
+    shell("load", "planes", "fixed.csv", "--branch", "fix")
+    for at, name in (((), "Bond"), (("--branch", "fix"), "Moneypenny"), (("--ref", "fix~1"), "Bond")):
+        shell("enrich", "events.csv", *PLANES, *at, "--out", "planes.parquet", "--no-spark")
+        planes = parquet.read_table("planes.parquet")["plane"].to_pylist()
+        assert planes == [name, "One", None, "Seven"], at

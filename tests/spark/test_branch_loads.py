@@ -6,8 +6,9 @@ import os
 import signal
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.errors import PySparkException
@@ -16,12 +17,17 @@ import millpond
 from millpond import spark as mp
 from millpond.errors import Invalid, NotFound
 from millpond.testing.faults import KILL_AT, STEPS_LOG, occurrences
+from tests.nodes.conftest import clock as clock
+from tests.nodes.conftest import serve as serve
+from tests.nodes.following import ticking
 from tests.rings.sampling import drawn
+from tests.spark.test_stream_refresh import Source
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pyspark.sql import DataFrame, SparkSession
 
-    from millpond import Pond
 
 DRIVER = """
 import sys
@@ -39,25 +45,75 @@ def counted(spark: SparkSession, first: int, last: int, sign: str = "") -> DataF
     return spark.range(first, last, 1, 3).selectExpr("concat('k', id) as key", f"{sign}id as value")
 
 
-def total(pond: Pond) -> tuple[int, int]:
+def total(pond: Any) -> tuple[int, int]:
     rows = pond.map("numbers").scan().read_all()
     return rows.num_rows, sum(rows["value"].to_pylist())
 
 
-@pytest.fixture
-def pond(pond: Pond) -> Pond:
-    pond.create_map("numbers", kind="state", value="long", store="layers")
-    pond.map("numbers").load([{"key": "k0", "value": -1}])
-    return pond
+class Place:
+    """A pond, the text that names it, and the folder in which jobs put their parts."""
+
+    def __init__(self, pond: Any, where: str, folder: Path, *, on_node: bool) -> None:
+        self.pond, self.where, self.left = pond, where, folder / ("uploads" if on_node else "writer")
+        pond.create_map("numbers", kind="state", value="long", store="layers")
+        pond.map("numbers").load([{"key": "k0", "value": -1}])
+
+    def left_behind(self) -> list[str]:
+        """Files of jobs that are left where they put their parts."""
+        return [path.name for path in self.left.glob("[!.]*")]
 
 
-def test_a_frame_and_files_are_loaded_on_a_branch(spark: SparkSession, pond: Pond, tmp_path: Path) -> None:
+@pytest.fixture(params=["folder", "node"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    """A pond in a folder, and one of a node."""
+    if request.param == "folder":
+        pond = request.getfixturevalue("pond")
+        yield Place(pond, str(pond.folder), pond.folder, on_node=False)
+        return
+    served = request.getfixturevalue("serve")()
+    with ticking(request.getfixturevalue("clock")), millpond.open(served.url) as opened:
+        yield Place(opened, served.url, served.pond.folder, on_node=True)
+
+
+def test_a_branch_is_read_and_asked(spark: SparkSession, place: Place, tmp_path: Path) -> None:
+    pond, source, answers = place.pond, Source(spark, tmp_path / "source"), list[Any]()
+    fix = pond.branch("fix", source="main")
+    reader = spark.read.format("millpond").options(pond=place.where, map="numbers")
+    keys = spark.createDataFrame([("k0",), ("k7",)], "key string")
+    enriched = mp.enrich(source.frame("key string"), pond=place.where, map="numbers", key="key", branch="fix")
+
+    def values(**at: Any) -> list[Any]:
+        return [row.numbers for row in mp.enrich(keys, map="numbers", key="key", **at).orderBy("key").collect()]
+
+    for value in (7, 8):
+        fix.map("numbers").load([{"key": "k7", "value": value}])
+        source.add({"key": "k7"})
+        query = enriched.writeStream.foreachBatch(lambda rows, _: answers.extend(map(tuple, rows.collect())))
+        query = query.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
+        query.start().awaitTermination()
+    assert answers == [("k7", 7), ("k7", 8)], "each micro-batch asks the branch as it is then"
+    assert sorted(map(tuple, reader.option("branch", "fix").load().collect())) == [("k0", -1), ("k7", 8)]
+    past = spark.read.format("millpond").options(pond=place.where, map="numbers", ref="fix~1")
+    assert sorted(map(tuple, past.load().collect())) == [("k0", -1), ("k7", 7)]
+    on_fix: list[dict[str, Any]] = [{"pond": place.where, "branch": "fix"}, {"pond": fix}, {"pond": pond.at("fix")}]
+    assert [values(**at) for at in on_fix] == [[-1, 8]] * 3
+    assert values(pond=place.where, ref="fix~1") == [-1, 7] and values(pond=pond) == [-1, None]
+    assert values(pond=place.where, branch="fix", partition="key", partitions=2) == [-1, 8]
+    assert values(pond=place.where, branch="fix", known_at="2999-01-01T00:00Z") == [-1, 8]
+    _, first, *_ = pond.refs.log("fix")
+    before = datetime.fromtimestamp((int(first.metadata["moment_ms"]) - 1) / 1000, UTC)
+    assert values(pond=place.where, branch="fix", known_at=before) == [-1, None]
+
+
+def test_a_frame_and_files_are_loaded_on_a_branch(spark: SparkSession, place: Place, tmp_path: Path) -> None:
+    pond = place.pond
     fix = pond.branch("fix", source="main")
     loaded = mp.load(counted(spark, 0, 300), pond, "numbers", branch="fix", load_id="a")
     assert (loaded.rows, loaded.commit) == (300, next(iter(pond.refs.log("fix"))).id)
+    assert place.left_behind() == []
     again = mp.load(counted(spark, 0, 9), fix, "numbers", load_id="a")
     assert (again.rows, again.position, again.commit) == (300, loaded.position, loaded.commit)
-    where = {"pond": str(pond.folder), "map": "numbers", "branch": "fix"}
+    where = {"pond": place.where, "map": "numbers", "branch": "fix"}
     counted(spark, 250, 400, "-").write.format("millpond").options(**where).mode("append").save()
     assert total(fix) == (400, sum(range(250)) - sum(range(250, 400)))
     (tmp_path / "a.csv").write_text("key,value\nk400,7\nk401,none\n")
@@ -66,13 +122,14 @@ def test_a_frame_and_files_are_loaded_on_a_branch(spark: SparkSession, pond: Pon
     assert spark.read.format("millpond").options(**where).load().count() == 401
     assert total(pond) == (1, -1), "nobody sees it on main"
     assert [commit.message.partition(" from ")[0] for commit in pond.refs.log("fix")][:3] == ["Load numbers"] * 3
-    assert list((pond.folder / "writer").iterdir()) == []
+    assert place.left_behind() == [] or place.where.startswith("http"), "parts that come again expire on nodes"
     fix.merge()
     assert total(pond)[0] == 401
     assert pond.map("numbers").get("k260") == -260
 
 
-def test_loads_on_a_branch_that_cannot_be_are_refused_and_leave_nothing(spark: SparkSession, pond: Pond) -> None:
+def test_loads_on_a_branch_that_cannot_be_are_refused_and_leave_nothing(spark: SparkSession, place: Place) -> None:
+    pond = place.pond
     pond.branch("fix", source="main")
     frame = counted(spark, 0, 9)
     with pytest.raises(NotFound, match="branch"):
@@ -84,7 +141,7 @@ def test_loads_on_a_branch_that_cannot_be_are_refused_and_leave_nothing(spark: S
     with pytest.raises(PySparkException, match="no number"):
         mp.load(frame.selectExpr("key", "value + raise_error('no number') as value"), pond, "numbers", branch="fix")
     assert len(list(pond.refs.log("fix"))) == len(list(pond.refs.log("main")))
-    assert list((pond.folder / "writer").iterdir()) == []
+    assert place.left_behind() == []
 
 
 @pytest.mark.sample(1, of="drivers that are killed")

@@ -21,6 +21,7 @@ PINS = st.builds(
     nodes=st.lists(st.one_of(ODD, st.sampled_from(["http://n1:7433", "https://[::1]:7433/a,b#c@4/subsets/x"])),
                    min_size=1, max_size=3).map(tuple),
     map=ODD, entry=st.integers(0, 2**63 - 1), subset=st.one_of(st.just(""), ODD),
+    branch=st.one_of(st.just(""), ODD), ref=st.one_of(st.just(""), ODD),
 )  # fmt: skip
 
 
@@ -30,7 +31,8 @@ def test_every_place_comes_back(pin: SnapshotPin) -> None:
     assert SnapshotPin.from_json(text) == pin
     assert SnapshotPin.from_json(text).to_json() == text
     assert json.loads(text) == {
-        "nodes": list(pin.nodes), "map": pin.map, "entry": pin.entry, "subset": pin.subset
+        "nodes": list(pin.nodes), "map": pin.map, "entry": pin.entry, "subset": pin.subset, "branch": pin.branch,
+        "ref": pin.ref,
     }  # fmt: skip
 
 

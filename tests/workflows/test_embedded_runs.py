@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 from littlehorse.model import RescueThreadRunRequest, StopWfRunRequest, WfRunId
+from typer.testing import CliRunner
 
 import millpond
+from millpond.cli.main import app
 from millpond.errors import Conflict, Invalid
 from millpond.pipelines.embedded import embedded
 from millpond.pipelines.programs import pipelines_of, read_program
@@ -151,7 +153,11 @@ def test_a_run_that_failed_goes_on_at_its_step_when_it_is_rescued(tmp_path: Path
             else:
                 with pytest.raises(Invalid, match="the check finds rows"):
                     runs.run(own, program, inputs, "r", rescues=True)
+        shows = ("run", "show", "r", "--pond", str(tmp_path / "pond"))
+        assert "millpond pipeline run FILE --id r --rescue --pond" in CliRunner().invoke(app, shows).stdout
         assert runs.run(own, program, inputs, "r", rescues=True).status == "COMPLETED"
+        lines = CliRunner().invoke(app, shows).stdout.splitlines()
+        assert [sum(f" attempt {number} " in line for line in lines) for number in range(4)] == [9, 2, 2, 0]
         with pytest.raises(Conflict, match="not in ERROR"):
             runs._send(RescueThreadRunRequest(wf_run_id=WfRunId(id="r")))
         assert (tmp_path / "made").read_text() == "1 2 2 2 3 "

@@ -5,23 +5,33 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-from collections.abc import Iterator
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from littlehorse.model import LHStatus, WfRunId
 
 import millpond
-from millpond.errors import Invalid
+from millpond.errors import Invalid, MillpondError
 from millpond.pipelines import branch, check, load, merge, pipeline, publish, sql
-from millpond.pipelines.branches import merge_branch, whole_branch
+from millpond.pipelines.branches import check_branches, has_branches, load_on, merge_branch, whole_branch
 from millpond.pipelines.reads import head_of
+from millpond.pipelines.tickets import earlier_load
 from millpond.testing.faults import KILL_AT, STEPS_LOG, occurrences
+from tests.nodes.conftest import clock as clock
+from tests.nodes.conftest import cluster as cluster
+from tests.nodes.conftest import cluster_of as cluster_of
+from tests.nodes.conftest import serve as serve
 from tests.rings.forked import Command, run, run_python
 from tests.rings.sampling import drawn
 from tests.workflows.conftest import SECONDS, WorkflowServer
 from tests.workflows.test_client import wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.nodes.conftest import ClusterHere, Served
 
 NIGHTLY = """
 from millpond.pipelines import branch, check, enrich, load, notify, pipeline, publish, python, sql
@@ -292,6 +302,35 @@ def test_a_pond_that_cannot_have_the_branches_of_a_pipeline_is_refused_when_it_i
     (folder / "sharded.py").write_text(SHARDED)
     refused = node.command("pipeline", "deploy", "sharded.py", "--pond", node.url, code=5)
     assert "a map with branches is in layers (map=sharded)" in refused and "--store layers" in refused
+
+
+@pytest.mark.parametrize("on_node", [False, True])
+def test_an_attempt_takes_what_an_earlier_one_loaded_on_a_branch_or_voids_its_ticket(
+    serve: Callable[..., Served], folder: Path, on_node: bool
+) -> None:
+    with ExitStack() as held:
+        where = folder / "pond"
+        if on_node:
+            where = held.enter_context(closing(serve(server_data=str(where)))).url
+        pond: Any = held.enter_context(millpond.open(where))
+        inputs = {"files": str(folder / "good.csv"), "map": "weather", "kind": "", "value": "", "max_rejects": 0}
+        done = load_on(pond, "fix", "key", inputs)
+        assert done["rows"] == 2 and done["commit"] == head_of(pond.refs, "fix").id
+        assert earlier_load(pond, "key", 1) == {name: done[name] for name in done if name != "map"}
+        assert load_on(pond, "fix", "key", inputs)["commit"] == done["commit"], "the same attempt again"
+        assert earlier_load(pond, "other", 2) is None
+        for ticket in ("other", "other.1"):
+            with suppress(MillpondError):
+                load_on(pond, "fix", ticket, {**inputs, "files": str(folder / "hot.csv")})
+        assert head_of(pond.refs, "fix").id == done["commit"] and temps(pond.branch("fix")) == [39.0, 0.5]
+
+
+def test_nodes_that_replicate_have_no_branches_for_a_pipeline(cluster: ClusterHere) -> None:
+    plan = pipeline(lambda: load("a.csv", map="a", branch="b"), name="declared").plan
+    assert has_branches(plan) and not has_branches(pipeline(lambda: load("a.csv", map="a"), name="declared").plan)
+    with millpond.open(cluster[0].url) as pond, pytest.raises(Invalid, match="a node that is alone") as refused:
+        check_branches(pond, plan)
+    assert refused.value.kind == "refs_place"
 
 
 # -- declared -----------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from millpond.client.pond import RemotePond
     from millpond.client.upload import Advance
+    from millpond.kernel.job_reports import JobReports
     from millpond.maps.loads.load import LoadResult
     from millpond.maps.loads.load_files import Advance as Progress
     from millpond.maps.loads.load_files import ReadPiece
@@ -104,6 +105,11 @@ class RemoteRefPond(PondFace):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.pond.nodes.where!r}, {self.ref!r})"
+
+    @property
+    def reports(self) -> JobReports:
+        """The place that jobs report to: that of the pond."""
+        return self.pond.reports
 
     def map(self, name: str) -> RemoteRefMap:
         """A map as it is at the ref.

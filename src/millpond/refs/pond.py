@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from millpond.kernel.job_reports import JobReports
     from millpond.maps.layered.head import Layers
     from millpond.maps.loads.load_files import Advance, ReadPiece
     from millpond.maps.map import Map
@@ -49,6 +50,11 @@ class RefPond(PondFace):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self.refs.folder)!r}, {self.ref!r})"
+
+    @property
+    def reports(self) -> JobReports:
+        """The place that jobs report to: that of the pond."""
+        return self.refs.pond.reports
 
     def map(self, name: str) -> Map:
         """A map as it is at the ref.

@@ -24,6 +24,7 @@ from millpond.versions.graph.history import Window, log
 
 if TYPE_CHECKING:
     from millpond.clock import Clock
+    from millpond.kernel.job_reports import JobReports
     from millpond.kernel.space import Space, Transaction
     from millpond.maps.loads.loading import Loading
     from millpond.maps.loads.pond_folder import PondPlace
@@ -47,6 +48,9 @@ class OpenPond(Protocol):
 
     @property
     def repositories(self) -> Repositories: ...
+
+    @property
+    def reports(self) -> JobReports: ...
 
 
 class RefStates:

@@ -46,8 +46,8 @@ def enrich(
     pass answers them. A map of structs gives a struct (`select("weather.*")` spreads it); sessions give a struct of
     `start` and `end`. The snapshots are those of the moment of this call, however late Spark runs the query.
     `overwrite=True` replaces an existing column. `known_at`, a column or a time, asks layered maps as they were known
-    then; nodes answer that themselves. `branch` or `ref` asks layered maps in a
-    folder as they are on a branch, or at a ref such as `main~3`, a tag, a commit or a time; with `known_at`
+    then; nodes answer that themselves. `branch` or `ref` asks layered maps
+    as they are on a branch, or at a ref such as `main~3`, a tag, a commit or a time; with `known_at`
     as the commits of that history tell.
 
     A stream takes the newest snapshots at the begin of each micro-batch, and holds them for that batch. `refresh` may

@@ -170,7 +170,7 @@ def show(
         return
     of_pipeline = {PARAMETERS, PROGRAM, VALUES} <= {row.id.name for row in variables}
     lines = [*_tree(run, run_row, nodes, tasks, variables), *_queue_lines(run_row, queued),
-             *_way_on(run, run_row, of_pipeline=of_pipeline)]  # fmt: skip
+             *_way_on(run, run_row, pond, of_pipeline=of_pipeline)]  # fmt: skip
     console.say("\n".join(lines))
 
 
@@ -185,10 +185,14 @@ def _queued(call: Any, run: Any, limit: int | None) -> Iterator[Any]:
             yield call("GetInactiveThreadRun", InactiveThreadRunId(wf_run_id=run.id, thread_run_number=number))
 
 
-def _way_on(name: str, run: Any, *, of_pipeline: bool) -> Iterator[str]:
+def _way_on(name: str, run: Any, pond: str | None, *, of_pipeline: bool) -> Iterator[str]:
     """The commands that let a run go on which does not go on by itself."""
     from littlehorse.model import LHStatus
 
+    if pond is not None and run.status in (LHStatus.HALTED, LHStatus.ERROR, LHStatus.EXCEPTION):
+        rescue = " --rescue" * (run.status != LHStatus.HALTED)
+        yield f"let it go on: millpond pipeline run FILE --id {name}{rescue} --pond {pond}"
+        return
     if run.status in (LHStatus.HALTED, LHStatus.HALTING):
         yield f"it is stopped; let it go on: millpond run resume {name}"
     failed = [thread.number for thread in run.thread_runs if thread.status == LHStatus.ERROR]
@@ -263,7 +267,8 @@ def _node_lines(node: Any, attempts: dict[str, Any]) -> Iterator[str]:
         yield f"│        failed: {failure.failure_name} {reason_of(failure.message)}".rstrip()
     if node.HasField("run_child_wf") and node.run_child_wf.HasField("child_wf_run_id"):
         yield f"│        began the run {run_path(node.run_child_wf.child_wf_run_id)}"
-    for number, attempt in enumerate(task.attempts if task is not None else ()):
+    newest = task is not None and task.source.task_node.node_run_id == node.id  # a rescued task has several nodes
+    for number, attempt in enumerate(task.attempts if task is not None and newest else ()):
         result = attempt.WhichOneof("result")
         words = _shown(attempt.output) if result == "output" else ""
         words = reason_of(attempt.error.message) if result == "error" else words

@@ -1,6 +1,6 @@
 """The place of a snapshot on nodes, in the form in which a job carries it to its tasks.
 
-    {"nodes": ["http://n1:7433", "http://n2:7433"], "map": "weather", "entry": 412, "subset": ""}
+    {"nodes": ["http://n1:7433", "http://n2:7433"], "map": "m", "entry": 412, "subset": "", "branch": "", "ref": ""}
 
 | field | | |
 |---|---|---|
