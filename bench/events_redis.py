@@ -3,7 +3,7 @@
 * Append: batches of 100 events in turn over job sets, ids, days, positions and the registry included; and batches of
   one event, 500 in a call. Beside it bare `XADD`, pipelined, an entry an event, which knows no redelivery. Then one
   event in a call, by one thread, and one event to each of 500 job sets in a call; beside it one `XADD` in a round trip,
-  `XADD` and `EXPIRE`, and what Armada writes: the same behind its zlib, which is of level 1, or 0 up to 1,024 bytes. The
+  `XADD` and `EXPIRE`, and what Armada writes: the same behind its zlib, of level 1, or 0 up to 1,024 bytes. The
   protocol buffers that it makes before are left out: all are given the same bytes.
 * Memory: one raw entry an event, then our raw days, also of events that came singly, then the same days compressed; and
   14 days of one event.
