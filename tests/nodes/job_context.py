@@ -36,7 +36,7 @@ class Expiring:
     def __init__(self, count: int = 0) -> None:
         self.count = count
 
-    def expire(self) -> int:
+    def expire(self, now_ms: int = 0) -> int:
         count, self.count = self.count, 0
         return count
 

@@ -383,6 +383,23 @@ def test_cleanup_removes_what_is_too_old_and_closes_what_is_idle(node: JobContex
     assert node.pond.map("owner").info()["rows"] == 2, "it opens again on use"
 
 
+def test_a_clock_that_jumps_ahead_removes_no_upload_part_or_folder_before_it_has_stood_for_a_day(
+    node: JobContext,
+) -> None:
+    owner(node, [NOW - DAY])
+    young = aged(node.pond.folder / "shards" / "young.0001", 0.5)
+    for job in ("cleanup", "orphans"):
+        assert node.run(job).summary == "nothing to do"
+    node.receiver.count = 2
+    node.clock.now += 400 * DAY
+    for job in ("cleanup", "orphans"):
+        assert "kept what is old: the clock is 9600.0 hours ahead" in node.run(job).summary
+    assert len(node.pond.parts.list()) == 1 and young.exists()
+    node.advance(DAY)
+    assert node.run("cleanup").summary == "2 uploads expired, 1 kept part expired, 1 idle map closed"
+    assert node.run("orphans").summary == "removed shards/young.0001"
+
+
 def test_replication_reports_the_position_of_the_node(node: JobContext) -> None:
     assert node.run("replicate").summary == "alone at position 7"
     node.follower = Pulling(state="following", behind=3)

@@ -38,21 +38,21 @@ def test_what_nobody_enters_expires(tmp_path: Path) -> None:
         assert arriving is not None
         arriving.write([begin_of(parts[2])])
         clock.advance(3_000_000)
-        assert receiver.expire() == 0
+        assert receiver.expire(clock.now_ms()) == 0
         assert receiver.uploaded(parts[0].manifest.id) is not None, "requested, it is young again"
         clock.advance(1_000_000)
-        assert receiver.expire() == 1, "what is being sent is left alone"
+        assert receiver.expire(clock.now_ms()) == 1, "what is being sent is left alone"
         assert [receiver.state(part.manifest.id).state for part in parts] == ["here", "absent", "partial"]
         arriving.leave()
         clock.advance(4_000_000)
-        assert receiver.expire() == 2
+        assert receiver.expire(clock.now_ms()) == 2
 
         receive(receiver, parts[0])
         again = Receiver(pond, LIMITS, clock, decides=lambda: True)
         clock.advance(4_000_000)
-        assert again.expire() == 0, "its age counts from when the node started"
+        assert again.expire(clock.now_ms()) == 0, "its age counts from when the node started"
         clock.advance(4_000_000)
-        assert again.expire() == 1
+        assert again.expire(clock.now_ms()) == 1
 
 
 def offer_of(part: PartFile, offset: int | None = 0) -> UploadOffer:

@@ -60,9 +60,9 @@ class Share(Protocol):
         """Take the answer to each delivery, while the server works on the calls behind; it raises nothing."""
 
 
-def _deliveries(shares: Sequence[Share]) -> list[Argument]:
+def _deliveries(form: Form, shares: Sequence[Share], marks: int) -> list[Argument]:
     """The arguments of streams that have any deliveries."""
-    arguments: list[Argument] = []
+    arguments: list[Argument] = [max(form.now_ms, SERVER_TIME), form.rules.ahead_ms, len(shares), marks]
     for share in shares:
         keys = share.keys
         arguments += (
@@ -75,13 +75,16 @@ class Form(NamedTuple):
     """The form of calls: the script, what all calls have, and how it takes the arguments of the shares of a call.
 
     `too_few` takes the error of what too few replicas have: an append goes on to its end, and is uncertain then.
+    `answer_bytes`: the answers to deliveries come as one, so many bytes for each.
     """
 
     script: Script
     now_ms: int
     rules: StreamRules
     too_few: list[Uncertain]
-    arguments: Callable[[Sequence[Any]], list[Argument]] = _deliveries
+    arguments: Callable[[Form, Sequence[Any], int], list[Argument]] = _deliveries
+    reads_marks: bool = True
+    answer_bytes: int = 0
 
 
 def delivery_numbers(first: int, last: int, events: int, rows: int) -> bytes:
@@ -133,10 +136,16 @@ def _calls(shares: Sequence[Share], form: Form, *, by_shard: bool) -> Iterator[C
 
 
 def _call(shares: Sequence[Share], form: Form, by_shard: bool) -> Call:
-    return Call(shares[0].keys.shard, partial(_command, shares, form, by_shard), form.script, partial(_settle, shares))
+    return Call(
+        shares[0].keys.shard, partial(_command, shares, form, by_shard), form.script,
+        partial(_settle, shares, form.answer_bytes),
+    )  # fmt: skip
 
 
-def _settle(shares: Sequence[Share], answers: Sequence[bytes]) -> None:
+def _settle(shares: Sequence[Share], answer_bytes: int, answer: Any) -> None:
+    answers: Sequence[bytes] = answer
+    if answer_bytes:
+        answers = [answer[at : at + answer_bytes] for at in range(0, len(answer), answer_bytes)]
     start = 0
     for share in shares:
         stop = start + share.deliveries
@@ -145,10 +154,9 @@ def _settle(shares: Sequence[Share], answers: Sequence[bytes]) -> None:
 
 
 def _command(shares: Sequence[Share], form: Form, by_shard: bool) -> tuple[Argument, ...]:
-    marks = dict.fromkeys(share.keys.lost for share in shares)
+    marks = dict.fromkeys(share.keys.lost for share in shares) if form.reads_marks else ()
     used = [*(share.keys.head for share in shares), *marks]
-    arguments: list[Argument] = [max(form.now_ms, SERVER_TIME), form.rules.ahead_ms, len(shares), len(marks)]
-    arguments += form.arguments(shares)
+    arguments = form.arguments(form, shares, len(marks))
     if by_shard:
         for keys in (share.keys for share in shares):
             used += (keys.raw, keys.sources, keys.index, *keys.due, keys.names)

@@ -12,6 +12,7 @@ from millpond.events.event import Appended
 from millpond.events.redis.scripts import APPEND, APPEND_SINGLES
 from millpond.events.redis.shared_calls import (
     FLIGHT_STREAMS,
+    SERVER_TIME,
     Form,
     deliver,
     delivery_numbers,
@@ -36,6 +37,9 @@ PAYLOAD_BYTES_MAX = 16 << 10
 DEFLATED_STREAMS_MAX = 32
 """Events of more streams are sent as they are: to deflate one takes as long as all else for it here."""
 
+_FOR_ALL = struct.Struct(">QQI")
+"""The numbers of all streams for the script: the time and 1, how far ahead of it a time may be, how many they are."""
+_ANSWER_BYTES = 9
 _NUMBERS = struct.Struct(">B16siI12s")
 """The numbers of a stream for the script: flags, position, day, bytes, and the reference of a deflated row."""
 _HAS_SOURCE, _OTHER_SOURCE, _DEFLATED = 1, 2, 4
@@ -63,7 +67,7 @@ def append_singles(
     """As `StreamStore.append`; `too_few` as in `Form`."""
     deflates = len(batches) <= DEFLATED_STREAMS_MAX
     singles = [_Single(batch, place.keys_of(batch.stream), references, deflates) for batch in batches]
-    few, any_day = Form(APPEND_SINGLES, now_ms, rules, too_few, _joined), Form(APPEND, now_ms, rules, too_few)
+    few = Form(APPEND_SINGLES, now_ms, rules, too_few, _joined, reads_marks=False, answer_bytes=_ANSWER_BYTES)
     stored = 0
     for start in range(0, len(singles), FLIGHT_STREAMS):
         flight = singles[start : start + FLIGHT_STREAMS]
@@ -72,14 +76,15 @@ def append_singles(
         while pending := [single for single in flight if single.outcome is None]:
             if any(single.is_used_up for single in pending):
                 raise used_up()
+            any_day = Form(APPEND, now_ms, rules, too_few)
             deliver(servers, pending, any_day, stored=stored + len(flight) - len(pending))
         stored += len(flight)
     return [single.outcome for single in singles if single.outcome is not None]
 
 
-def _joined(shares: Sequence[_Single]) -> list[Argument]:
+def _joined(form: Form, shares: Sequence[_Single], _: int) -> list[Argument]:
     """The arguments of some streams: all numbers, then rows, each behind its source where that is another one."""
-    numbers = bytearray()
+    numbers = bytearray(_FOR_ALL.pack(max(form.now_ms, SERVER_TIME) - SERVER_TIME, form.rules.ahead_ms, len(shares)))
     rest: list[Argument] = []
     before: Argument = b""
     for share in shares:

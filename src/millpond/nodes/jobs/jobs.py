@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from millpond.reports.client_jobs import ClientJobs
     from millpond.settings import Settings
 
-__all__ = ("Expires", "JobContext", "node_jobs")
+__all__ = ("Expires", "JobContext", "Receives", "node_jobs")
 
 FREE_SHARE_MIN = 0.2
 """A shard is compacted when at least so much of its file is free pages: deleting also leaves pages half full."""
@@ -79,9 +79,16 @@ _REPLICATE_SECONDS = 10.0
 
 
 class Expires(Protocol):
-    """A holder of things that expire: uploads that no load entered, copies that nobody fetches."""
+    """A holder of copies, which go when nobody fetches them."""
 
     def expire(self) -> int:
+        """Remove what is too old; how many."""
+
+
+class Receives(Protocol):
+    """A holder of uploads, which go when no load enters them."""
+
+    def expire(self, now_ms: int) -> int:
         """Remove what is too old; how many."""
 
 
@@ -105,7 +112,7 @@ class JobContext(Protocol):
     @property
     def url(self) -> str: ...
     @property
-    def receiver(self) -> Expires: ...
+    def receiver(self) -> Receives: ...
     @property
     def copies(self) -> Expires: ...
     @property
@@ -196,6 +203,11 @@ def _maps(node: JobContext, stopping: threading.Event) -> Iterator[Map]:
         yield pond_map
 
 
+def _undoubted_ms(node: JobContext) -> int:
+    """The time by which things go for their age: no later than that of the streams, the one that may be doubted."""
+    return min(node.clock.now_ms(), node.events.store.now_ms())
+
+
 def _of(count: int, of: int, what: str) -> str:
     return f"{human_count(count)} of {human_count(of, what)}"
 
@@ -280,7 +292,7 @@ def _maintain(node: JobContext, act: str, interval_ms: int) -> Callable[[JobCont
 
 def _order_maintenance(node: JobContext, act: str, orders: MaintenanceOrders, stopping: threading.Event) -> Outcome:
     faults, ordered, seen, reports = _Faults(), list[int](), 0, list[Any]()
-    now_ms = min(node.clock.now_ms(), node.events.store.now_ms())  # that of the streams is the one that is not doubted
+    now_ms = _undoubted_ms(node)
     for pond_map in _maps(node, stopping):
         seen += 1
         with faults.of(f"map {pond_map.name}"):
@@ -380,11 +392,14 @@ def _snapshot_due(node: JobContext, pond_map: Map) -> bool:
 
 
 def _cleanup(node: JobContext, _stopping: threading.Event) -> Outcome:
-    faults, numbers = _Faults(), dict.fromkeys(_CLEANED, 0)
-    with faults.of("uploads"):
-        numbers["uploads"] = node.receiver.expire()
-    with faults.of("parts"):
-        numbers["parts"] = node.pond.parts.expire(node.clock.now_ms() - node.settings.maps.part_retention)
+    faults, numbers, kept = _Faults(), dict.fromkeys(_CLEANED, 0), []
+    with faults.of("uploads and parts"):
+        if (doubt := node.events.doubt()) is not None:
+            kept.append(f"kept what is old: {doubt}")
+        else:
+            now_ms = _undoubted_ms(node)
+            numbers["uploads"] = node.receiver.expire(now_ms)
+            numbers["parts"] = node.pond.parts.expire(now_ms - node.settings.maps.part_retention)
     with faults.of("copies"):
         numbers["copies"] = node.copies.expire()
     with faults.of("files"):
@@ -394,7 +409,7 @@ def _cleanup(node: JobContext, _stopping: threading.Event) -> Outcome:
     summaries = [
         f"{human_count(numbers[what], thing)} {done}" for what, (thing, done) in _CLEANED.items() if numbers[what]
     ]
-    return Outcome(", ".join(summaries) or "nothing to do", numbers, tuple(faults))
+    return Outcome(", ".join((*summaries, *kept)) or "nothing to do", numbers, tuple(faults))
 
 
 def _events(node: JobContext, stopping: threading.Event) -> Outcome:
@@ -435,7 +450,9 @@ def _backups(node: JobContext, _stopping: threading.Event) -> Outcome:
 
 
 def _orphans(node: JobContext, _stopping: threading.Event) -> Outcome:
-    removed = remove_orphans(node.pond, node.clock.now_ms())
+    if (doubt := node.events.doubt()) is not None:
+        return Outcome(f"kept what is old: {doubt}")
+    removed = remove_orphans(node.pond, _undoubted_ms(node))
     summary = f"removed {', '.join(removed)}" if removed else "nothing to do"
     return Outcome(summary, {"folders": len(removed)})
 

@@ -431,9 +431,9 @@ class Receiver:
             lately = [(part, upload) for part, upload in self._uploads.items() if upload.seen_ms >= since_ms]
         return sum(upload.received is not None or (self.folder / part).exists() for part, upload in lately)
 
-    def expire(self) -> int:
+    def expire(self, now_ms: int) -> int:
         """Remove the uploads that no load has entered and nobody touched for `NodeLimits.upload_idle_ms`; how many."""
-        before_ms = self._clock.now_ms() - self._limits.upload_idle_ms
+        before_ms = now_ms - self._limits.upload_idle_ms
         if self._shared is not None:
             self._shared.expire(before_ms)
         here = {place.name for place in self.folder.iterdir() if _DIGEST.fullmatch(place.name)}

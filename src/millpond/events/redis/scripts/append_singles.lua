@@ -1,99 +1,122 @@
 -- Appends one event to each of some streams whose days are open: what most appends are, in as few steps as can be, so
--- that this script stands alone. It knows of a head only what such an append changes.
+-- that this script stands alone. It knows of a head only what such an append changes. Most of its time are arguments,
+-- texts of numbers, tables and calls, not what these do: there is little of them.
 --
--- KEYS  the heads of the streams; the marks of their shards, each once; then, for a cluster, all their other keys, which
---           are named alike
--- ARGV  now_ms (-1: the server's), how far ahead of it a time may be, the number of streams, the number of marks; the
---           numbers of all streams (flags, position, day, bytes, the id and the checksum of the reference); then for
---           each stream: its source, where it has another one than the stream before, and its row
--- Gives an answer for each stream: `n` and the id, `r` (it was stored before) and the last id of the stream, or `-`: it
+-- KEYS  the heads of the streams; then, for a cluster, all their other keys, which are named alike. A mark is not read:
+--           a head is made only in a shard that has one, and both are lost together.
+-- ARGV  numbers: of all (the time and 1, 0 stands for the server's; how far ahead of it a time may be; the number of
+--           streams), then of each stream (flags, position, day, bytes, the id and the checksum of the reference); then
+--           for each stream: its source, where it has another one than the stream before, and its row
+-- Gives nine bytes for each stream: `n` and the id, `r` (it was stored before) and the last id of the stream, or `-`: it
 -- is for `append.lua`, for the day is not open, or the reference is another one.
 
 local UNIT, MS_MAX, DAY_MS = 1048576, 8796093022207, 86400000
 -- of a head behind version and open: last id, dropped id, day, days of work and first id, events, bytes, stored bytes
-local HEAD, HEAD_FROM, OPEN = '>I4I4c8i4c16I8I8I8', 3, '\2\1'
-local NUMBERS, NUMBERS_BYTES, REFERENCE_FROM, REFERENCE_BYTES = '>Bc16i4I4', 37, 25, 12
-local HAS_SOURCE, OTHER_SOURCE, DEFLATED = 1, 2, 4
-local unpacked, packed, floor, sub, call = struct.unpack, struct.pack, math.floor, string.sub, redis.call
+local HEAD, OPEN = '>I4I4c8i4c16I8I8I8', '\2\1'
+local FOR_ALL, ALL_BYTES, NUMBERS, NUMBERS_BYTES = '>I8I8I4', 20, '>Bc16i4I4c12', 37
+local unpacked, packed, sub, call = struct.unpack, struct.pack, string.sub, redis.call
 
-local now, streams = tonumber(ARGV[1]), tonumber(ARGV[3])
+local numbers = ARGV[1]
+local now, ahead, streams = unpacked(FOR_ALL, numbers)
+now = now - 1
 if now < 0 then
     local time = call('TIME')
-    now = time[1] * 1000 + floor(time[2] / 1000)
+    now = time[1] * 1000 + math.floor(time[2] / 1000)
 end
-local today, latest = floor(now / DAY_MS), floor((now + ARGV[2]) / DAY_MS)
-local rows = call('MGET', unpack(KEYS, 1, streams + ARGV[4]))
+local row, rows = nil, nil
+if streams == 1 then
+    row = call('GET', KEYS[1])
+else
+    rows = call('MGET', unpack(KEYS, 1, streams))
+end
 
--- Heads of another version are found before anything is written, and shards whose mark is lost with all other keys.
+-- Heads of another version are found before anything is written.
 for place = 1, streams do
-    local version = rows[place] and string.byte(rows[place])
-    if version and version > 2 then
+    row = rows and rows[place] or row
+    local version = row and string.byte(row) or 0
+    if version > 2 then
         error('MILLPOND_FORMAT ' .. version)
     end
 end
-for place = streams + 1, streams + ARGV[4] do
-    if not rows[place] then
-        error('MILLPOND_LOST')
-    end
-end
 
-local function is_stored(before, position)
-    local a, b, c, d = unpacked('>I4I4I4I4', before)
-    local e, f, g, h = unpacked('>I4I4I4I4', position)
-    return a > e or (a == e and (b > f or (b == f and (c > g or (c == g and d >= h)))))
-end
-
-local answers, written, changed, at, numbers = {}, {}, {}, 6, ARGV[5]
-local shard_bytes, today_bytes = string.find(KEYS[1], '}', 1, true) + 1, packed('>i4', today)
+local answer, head, answers, written, at = nil, nil, rows and {}, rows and {}, 2
+local shard_bytes = string.find(KEYS[1], '}', 1, true) + 1
 -- Ids are made of the time, so those of many streams are alike: texts of the last one are kept.
 local source, known_ms, known_counter, id, id_text
 
 for place = 1, streams do
-    local key, row, numbers_at = KEYS[place], rows[place], (place - 1) * NUMBERS_BYTES + 1
-    local flags, position, event_day, size = unpacked(NUMBERS, numbers, numbers_at)
-    local has_source, is_deflated = flags % OTHER_SOURCE == HAS_SOURCE, flags >= DEFLATED
-    if flags % DEFLATED >= OTHER_SOURCE then
+    local key, event = KEYS[place], nil
+    local flags, position, event_day, size, reference =
+        unpacked(NUMBERS, numbers, ALL_BYTES + 1 + (place - 1) * NUMBERS_BYTES)
+    if rows then
+        row = rows[place]
+    end
+    -- 1: it has a source; 2: that is another one than before; 4: it is deflated
+    if flags % 4 > 1 then
         source, at = ARGV[at], at + 1
     end
-    local event, answer = ARGV[at], '-'
-    at = at + 1
+    event, at, answer, head = ARGV[at], at + 1, '-00000000', nil
     if row and sub(row, 1, 2) == OPEN then
-        local upper, lower, dropped, day, kept, count, bytes, stored, stop = unpacked(HEAD, row, HEAD_FROM)
-        local shard, name = sub(key, 1, shard_bytes), sub(key, shard_bytes + 6)
-        local sources = has_source and shard .. 'sources:' .. name
-        local before = has_source and call('HGET', sources, source)
-        local ms, counter = upper * 4096 + floor(lower / UNIT), lower % UNIT + 1
-        if now > ms then
-            ms, counter = now, 0
-        elseif counter == UNIT then
-            ms, counter = ms + 1, 0
-        end
-        if before and is_stored(before, position) then
-            answer = 'r' .. packed('>I4I4', upper, lower)
-        elseif ms < MS_MAX and (event_day <= day or latest <= day)
-            and not (is_deflated and sub(numbers, numbers_at + REFERENCE_FROM, numbers_at + REFERENCE_FROM
-                + REFERENCE_BYTES - 1) ~= sub(kept, 9) .. sub(row, stop, stop + 3)) then
-            if ms ~= known_ms or counter ~= known_counter then
-                known_ms, known_counter = ms, counter
-                id_text = string.format('%.0f-%.0f', ms, counter)
-                id = packed('>I4I4', floor(ms / 4096), (ms % 4096) * UNIT + counter)
+        local upper, lower, dropped, day, kept, count, bytes, stored, stop = unpacked(HEAD, row, 3)
+        if (event_day <= day or now + ahead < (day + 1) * DAY_MS)
+            and (flags < 4 or reference == sub(kept, 9) .. sub(row, stop, stop + 3)) then
+            local shard, name = sub(key, 1, shard_bytes), sub(key, shard_bytes + 6)
+            local sources = flags % 2 == 1 and shard .. 'sources:' .. name
+            local before, is_stored = sources and call('HGET', sources, source), false
+            if before then
+                local a, b, c, d, e, f, g, h = unpacked('>I4I4I4I4I4I4I4I4', sub(before, 1, 16) .. position)
+                is_stored = a > e or (a == e and (b > f or (b == f and (c > g or (c == g and d >= h)))))
             end
-            call('XADD', shard .. 'raw:' .. name, id_text, 'e', event)
-            if has_source then
-                call('HSET', sources, source, position .. (day > today and packed('>i4', day) or today_bytes))
+            local ms, counter = upper * 4096 + (lower - lower % UNIT) / UNIT, lower % UNIT + 1
+            if now > ms then
+                ms, counter = now, 0
+            elseif counter == UNIT then
+                ms, counter = ms + 1, 0
             end
-            answer = 'n' .. id
-            changed[#changed + 1] = key
-            written[#written + 1] = key
-            written[#written + 1] = OPEN .. id
-                .. packed('>c8i4c16I8I8I8', dropped, day, kept, count + 1, bytes + size, stored + #event) .. sub(row, stop)
+            if is_stored then
+                answer = 'r' .. packed('>I4I4', upper, lower)
+            elseif ms < MS_MAX then
+                if ms ~= known_ms or counter ~= known_counter then
+                    known_ms, known_counter = ms, counter
+                    id_text = string.format('%.0f-%d', ms, counter)
+                    id = packed('>I4I4', (ms - ms % 4096) / 4096, (ms % 4096) * UNIT + counter)
+                end
+                call('XADD', shard .. 'raw:' .. name, id_text, 'e', event)
+                if sources then
+                    local today = (now - now % DAY_MS) / DAY_MS
+                    call('HSET', sources, source, position .. packed('>i4', day > today and day or today))
+                end
+                answer, head = 'n' .. id, OPEN .. id
+                    .. packed('>c8i4c16I8I8I8', dropped, day, kept, count + 1, bytes + size, stored + #event) .. sub(row, stop)
+            end
         end
     end
-    answers[place] = answer
+    if rows then
+        answers[place] = answer
+        if head then
+            written[#written + 1] = key
+            written[#written + 1] = head
+        end
+    end
 end
-if changed[1] then
+if not rows then
+    if head then
+        call('SET', KEYS[1], head)
+        -- To publish costs less than to look for followers, but in a cluster it is a large message to each replica.
+        local followers = #KEYS > 1 and redis.pcall('PUBSUB', 'SHARDNUMSUB', KEYS[1])
+        if not followers or followers.err or followers[2] > 0 then
+            call('SPUBLISH', KEYS[1], id)
+        end
+    end
+    return answer
+end
+if written[1] then
     call('MSET', unpack(written))
     -- Only streams that somebody follows are published; who may not look for followers publishes all of them.
+    local changed = {}
+    for place = 1, #written, 2 do
+        changed[#changed + 1] = written[place]
+    end
     local followers = redis.pcall('PUBSUB', 'SHARDNUMSUB', unpack(changed))
     for place, key in ipairs(changed) do
         if followers.err or followers[2 * place] > 0 then
@@ -101,4 +124,4 @@ if changed[1] then
         end
     end
 end
-return answers
+return table.concat(answers)
