@@ -153,6 +153,7 @@ class Pond(PondFace, RefsFace):
         self._versions_place, self._events_store, self._reported = versions, events_store, events_reports
         self._versions, self._store = ExitStack(), preferred_store(store)
         self.place = place or FolderPlace(folder, open_space)
+        self.tell_alerts: Callable[[], None] = self.tell_alerts_here
         stored_format = self.place.check(create=create)
         with ExitStack() as opened:
             # What was opened is closed in turn when the next fails: whoever opens the pond again finds nothing half.
@@ -171,7 +172,7 @@ class Pond(PondFace, RefsFace):
                 folder, self.space, clock, lambda: self.loads, self._shard, self._layers, served=serve,
                 writing=self._serving.writing, memory_max=memory_max, history_ms=history_ms,
                 let_go=lambda definition, manifests: self.refs.let_go(definition, manifests),
-                open_files=self.place.open_files, tell_alerts=self._tell_alerts,
+                open_files=self.place.open_files, tell_alerts=lambda: self.tell_alerts(),
             )  # fmt: skip
             self.open_maps = OpenMaps(self.loading)
             opened.callback(self.open_maps.forget)
@@ -209,7 +210,7 @@ class Pond(PondFace, RefsFace):
 
         return Loads(
             self.space, self.folder, self.clock, keep_ms=self._retention_ms, memory_max=self.loading.memory_max,
-            open_reports=lambda: self.reports, tell_alerts=self._tell_alerts,
+            open_reports=lambda: self.reports, tell_alerts=lambda: self.tell_alerts(),
         )  # fmt: skip
 
     @opened_once
@@ -244,10 +245,11 @@ class Pond(PondFace, RefsFace):
 
         return OpenJobs(self.folder / "running", host_name(), is_alive)
 
-    def _tell_alerts(self) -> None:
+    def tell_alerts_here(self, entered_ms: Callable[[], int | None] = lambda: None) -> None:
+        """Store the events of alerts that are to be told; `entered_ms`: the clock of who tells other nodes of it."""
         from millpond.reports.alerts import tell_alerts
 
-        tell_alerts(self.space, lambda: self.events.store)
+        tell_alerts(self.space, lambda: self.events.store, entered_ms)
 
     @opened_once
     def reports(self) -> JobReports:

@@ -211,6 +211,14 @@ class Story:
              self.number_of(datetime.fromisoformat(event.headers["bucket"]))) for event in stream
         )  # fmt: skip
         assert all(json.loads(event.payload)["after"] is not None for event in stream)
+        sales = self.pond.map("sales")
+        held = held_by(self.rows, self.number_of)
+        for name, (when, _) in RULES.items() if sales.layers is None else ():
+            made = on(held[name], self.buckets(name))
+            found = sales.alerts.try_(when, buckets=self.buckets(name)).alerts
+            assert {(key, number) for key, number in made if (key, number - 1) not in made} == {
+                (crossing.key, self.number_of(datetime.fromisoformat(crossing.bucket))) for crossing in found
+            }
 
 
 def _end(at: str | None, name: str) -> None:

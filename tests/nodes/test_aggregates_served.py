@@ -253,12 +253,6 @@ def test_nodes_that_replicate_add_the_same(cluster_of: Any) -> None:
         assert len({digest_at(node) for node in cluster.nodes}) == 1
         for node in cluster.nodes:
             assert node.pond.map("sales").get("a", AT)["orders"] == 3 * 59 * 9
-        for act in (
-            lambda: sales.alerts.add("orders > 1"),
-        ):  # fmt: skip
-            with pytest.raises(Invalid) as caught:
-                act()
-            assert caught.value.kind == "aggregate_unsupported"
         with pytest.raises(Invalid, match="one node"):
             remote.create_map("more", kind="histogram", resolution="1 hour", store="layers")
         assert remote.verify().ok

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import millpond
+from millpond.clock import ManualClock
 from millpond.errors import Conflict, MillpondError
 from millpond.kernel.steps import listening
 from millpond.maps.alerts import judging, rules
@@ -18,12 +19,17 @@ if TYPE_CHECKING:
     from millpond import Map, Pond
     from millpond.events.event import Event
 
-HOUR_MS = 3_600_000
+HOUR_MS, BEGIN_MS = 3_600_000, 1_767_225_600_000
 
 
 @pytest.fixture
-def pond(tmp_path: Path) -> Iterator[Pond]:
-    with millpond.open(tmp_path / "pond") as opened:
+def clock() -> ManualClock:
+    return ManualClock(BEGIN_MS)
+
+
+@pytest.fixture
+def pond(tmp_path: Path, clock: ManualClock) -> Iterator[Pond]:
+    with millpond.open(tmp_path / "pond", clock=clock) as opened:
         yield opened
 
 
@@ -140,11 +146,48 @@ def test_of_very_many_the_first_are_told_and_the_others_counted(
     assert sales.alerts.try_("orders > 0").changes == 1
 
 
-def test_a_trial_goes_back_as_far_as_it_is_asked(pond: Pond, sales: Map) -> None:
+def test_a_trial_goes_back_as_far_as_it_is_asked(pond: Pond, sales: Map, clock: ManualClock) -> None:
     assert (sales.alerts.try_("orders > 1").changes, sales.alerts.try_("orders > 1").since) == (0, "")
     for hour in range(3):
         load(sales, "a", hour, 1 + hour)
     trial = sales.alerts.try_("orders > 1 and key = 'a'", since="1d")
     assert (trial.changes, [made.bucket for made in trial.alerts]) == (3, ["2027-01-15T09:00:00+00:00"])
+    clock.advance(1)
     assert sales.alerts.try_("orders > 1", since=0).changes == 0
+    assert not alerts_in(pond)
+
+
+@pytest.mark.parametrize("store", ["layers", "shard"])
+def test_late_events_of_a_bucket_that_was_rolled_up_are_told_of_that_bucket(pond: Pond, store: str) -> None:
+    settings: dict[str, Any] = {"value": "orders long count", "resolution": "1 hour", "roll_up": "1 day"}
+    sales = pond.create_map("sales", kind="aggregate", store=store, **settings)
+    sales.load([{"key": "a", "time": f"2024-03-{day}T{hour:02}:00Z"} for day in (28, 29, 30) for hour in range(9)])
+    sales.retain("2024-03-30T12:00Z")
+    sales.alerts.add("orders > 10", name="many")
+    sales.alerts.add("orders > 9", name="more", buckets=2)
+    sales.load([{"key": "a", "time": f"2024-03-29T{hour}:00Z"} for hour in (11, 14, 17)])
+    sales.load([{"key": "a", "time": "2024-03-29T18:00Z"}])
+    sales.load([{"key": "a", "time": "2024-03-28T18:00Z"}])
+    told = [(event.headers["rule"], event.headers["bucket"], event.payload) for event in alerts_in(pond)]
+    assert [(rule, bucket[:13]) for rule, bucket, _ in told] == [("many", "2024-03-29T00"), ("more", "2024-03-29T00")]
+    assert b'"before":{"orders":9},"after":{"orders":12}' in told[0][2]
+
+
+def test_a_trial_on_a_shard_judges_its_buckets_in_their_order(pond: Pond, clock: ManualClock) -> None:
+    clock.advance(HOUR_MS * 500_100 - clock.now_ms())
+    sales = pond.create_map("sales", kind="aggregate", value="orders long count", resolution="1 hour", store="shard")
+    for hour, count in enumerate((3, 3, 3, 1, 3, 3)):
+        load(sales, "a", hour, count)
+        load(sales, "b", hour + 50, count)
+    found = {
+        buckets: [(made.key, made.bucket[11:13]) for made in sales.alerts.try_("orders > 2", buckets=buckets).alerts]
+        for buckets in (1, 2, 3, 4)
+    }
+    assert found == {
+        1: [("a", "08"), ("a", "12"), ("b", "10"), ("b", "14")],
+        2: [("a", "09"), ("a", "13"), ("b", "11"), ("b", "15")],
+        3: [("a", "10"), ("b", "12")], 4: [],
+    }  # fmt: skip
+    trial = sales.alerts.try_("orders > 2", since="2d")
+    assert (trial.changes, trial.of, trial.since[:13], len(trial.alerts)) == (6, "bucket", "2027-01-17T10", 2)
     assert not alerts_in(pond)

@@ -83,12 +83,12 @@ def tried(
     when: When,
     buckets: For = "1",
     since: Annotated[
-        str | None, typer.Option("--since", metavar="AGE", help="Only loads since then.", show_default="all kept")
+        str | None, typer.Option("--since", metavar="AGE", help="Only what is younger.", show_default="all kept")
     ] = None,
     pond: PondPlace = _HERE,
     json: Json = False,
 ) -> None:
-    """Show what an alert would have told of the loads so far."""
+    """Show what an alert would have told of the loads so far, or in a shard of the buckets."""
     with pond_at(pond, None) as opened:
         trial = opened.map(name).alerts.try_(when, buckets=buckets, since=since)
     if json:
@@ -98,7 +98,7 @@ def tried(
         console.print_table(["loaded", "key", "bucket", "before", "after"], [_row(made) for made in trial.alerts])
     alerts = console.human_count(len(trial.alerts) + trial.omitted, "alert")
     began = f" since {trial.since}" if trial.since else ""
-    console.say(f"{alerts} of {console.human_count(trial.changes, 'load')}{began}")
+    console.say(f"{alerts} of {console.human_count(trial.changes, trial.of)}{began}")
 
 
 def _words(rule: AlertRule) -> str:

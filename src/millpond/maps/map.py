@@ -121,7 +121,11 @@ class Map(MapFace):
 
         need_alerts(self.definition)
         loading = self.loading
-        return MapAlerts(self.definition, loading.space, loading.clock, self.layers, loading.writing)
+        return MapAlerts(
+            self.definition, loading.space, loading.clock, self.layers, loading.writing,
+            lambda: loading.loads.announce(), self.objects,
+            lambda: self.snapshots.refreeze(),
+        )  # fmt: skip
 
     def __repr__(self) -> str:
         return f"Map({self.definition.summary})"

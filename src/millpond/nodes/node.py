@@ -10,6 +10,7 @@ from __future__ import annotations
 import ipaddress
 import shutil
 import threading
+from functools import partial
 from importlib.metadata import version
 from typing import Any
 
@@ -40,6 +41,7 @@ from millpond.nodes.replication.follower import Follower
 from millpond.nodes.replication.local_peer import LocalPeer
 from millpond.nodes.replication.peer_health import not_ready
 from millpond.nodes.replication.repair import Repairs
+from millpond.nodes.telling import tell_of_node
 from millpond.nodes.token_row import TokenRow
 from millpond.nodes.tokens import TokenFile, TokenList, Tokens
 from millpond.nodes.uploads.commit import LoadCommit
@@ -79,6 +81,7 @@ class Node:
         self.gate = AppendGate(clock, self.url)
         self.appending = Appending(self)
         self.drain = Drain(self.receiver, self.url)
+        pond.tell_alerts = partial(tell_of_node, self)
         self.load_commit = LoadCommit(pond, self.receiver)
         self.turns: Turns = always
         self.bucket = self._watch()
@@ -196,6 +199,8 @@ class Node:
             self.merger.start()
             self.follower.start()
             self.started = True
+            if self.bucket is not None:  # else the job `merge` tells what is left
+                self.pond.tell_alerts()
 
     def stop(self) -> None:
         """End all work, each after what it is at; the pond stays open. Stopping twice is harmless."""

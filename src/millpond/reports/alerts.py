@@ -7,8 +7,8 @@ headers `rule` and `alerts` how many more a change made.
 Invariants:
 * an event is told once, see `maps/alerts/alerted.py`: it is stored with the position of its change as that of a source;
 * several processes may tell the same: it is stored once, whoever is first, and in order;
-* work never fails for its alerts: what cannot be told waits for the next change, the job `events` of a node, or for the
-  next who may write and opens the pond.
+* work never fails for its alerts: what cannot be told waits for the next change, the jobs `merge` and `events` of a
+  node, or for the next who may write and opens the pond.
 """
 
 from __future__ import annotations
@@ -60,13 +60,15 @@ def read_alert(events: EventsLike, name: str, id_: str) -> dict[str, Any]:
     return {**event.headers, **parse_object(event.payload)}
 
 
-def tell_alerts(space: Space, store: Callable[[], Appends]) -> None:
-    """Store the events of all that is to be told, in the order of the log."""
+def tell_alerts(
+    space: Space, store: Callable[[], Appends], entered_ms: Callable[[], int | None] = lambda: None
+) -> None:  # fmt: skip
+    """Store the events of all that is to be told, in the order of the log; `entered_ms` as in `remove_alerted`."""
     try:
         while rows := next_alerted(space):
             store().append([_batch(alerted) for alerted in rows.values()])
             step("alerts.appended")
-            remove_alerted(space, rows)
+            remove_alerted(space, rows, entered_ms())
     except Denied:
         pass  # others tell it
     except MillpondError as error:

@@ -8,16 +8,21 @@
 
     table `alerted` of a shard: number of the load · position · number    the same
 
+    node that replicates: each leaves what it judges; the primary tells, and enters the entry `told` of the log
+    ("maps", "told", map)                    position · number, 8 bytes each: what is before was told
+
 Invariants:
 * a change is entered with all that it is to tell, or not at all; so nothing is lost, whenever a process is killed;
 * what is left in a shard stays until its map tells of a later position: who finishes a merge that was cut off finds it;
 * rows are told in the order of the log, and go after their events are stored: an event that is told again has the
-  position that it had, and streams leave it out.
+  position that it had, and streams leave it out;
+* nodes merge the same loads in the same order, so they leave the same. One that becomes the primary goes on behind what
+  the one before entered as told; where nodes share streams, what that one told and did not enter is left out there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import count
 from struct import Struct
@@ -28,7 +33,9 @@ from millpond.json_forms import FormError, JsonForm
 from millpond.kernel.scans import first_rows
 from millpond.kernel.steps import step
 from millpond.maps.alerts.judging import Crossing
-from millpond.maps.model.keyspaces import ALERTED
+from millpond.maps.log.apply import record, told_mark
+from millpond.maps.model.catalogue import known_map
+from millpond.maps.model.keyspaces import ALERTED, TOLD
 from millpond.maps.shard.tables import ALERTED as SHARD_ALERTED
 
 if TYPE_CHECKING:
@@ -42,7 +49,7 @@ if TYPE_CHECKING:
 
 __all__ = (
     "Alerted", "LoadOfShard", "leave_alerted", "left_alerted", "next_alerted", "put_alerted", "remove_alerted",
-    "take_over",
+    "remove_told", "take_over",
 )  # fmt: skip
 
 CROSSINGS_AT_ONCE = 100
@@ -172,7 +179,31 @@ def _read(row: bytes) -> Alerted:
         ) from error  # fmt: skip
 
 
-def remove_alerted(space: Space, keys: Iterable[bytes]) -> None:
-    """Let rows go whose events are stored."""
-    space.write(lambda tx: [tx.delete(key) for key in keys])
+def remove_alerted(space: Space, rows: Mapping[bytes, Alerted], entered_ms: int | None = None) -> None:
+    """Let rows go whose events are stored. `entered_ms`: the time at which others learn of it, by the log."""
+
+    def remove(tx: Transaction) -> None:
+        for key in rows:
+            tx.delete(key)
+        if entered_ms is not None:
+            told = {alerted.map: [alerted.position, alerted.end] for alerted in rows.values()}
+            there = {name: mark for name, mark in told.items() if known_map(tx, name) is not None}
+            if there:
+                record(tx, "told", sorted(there), {"told": there}, entered_ms)
+
+    space.write(remove)
     step("alerts.told")
+
+
+def remove_told(space: Space) -> bool:
+    """Let rows go that another node told; True when others are left.
+
+    Raises: `Corrupt`.
+    """
+    with space.read() as tx:
+        rows = {key: _read(row) for key, row in tx.scan(ALERTED.range())}
+        marks = {name: tx.get(TOLD.pack(name)) or b"" for name in {alerted.map for alerted in rows.values()}}
+    gone = [key for key, alerted in rows.items() if told_mark(alerted.position, alerted.first) < marks[alerted.map]]
+    if gone:
+        space.write(lambda tx: [tx.delete(key) for key in gone])
+    return len(gone) < len(rows)

@@ -28,11 +28,12 @@ import pyarrow as pa
 from millpond.arrays.radix import I64
 from millpond.deferred import opened_once
 from millpond.maps.model.columns import INSTANT, askable_schema
+from millpond.maps.model.rolled_up import is_rolled_up, shown_ends, shown_starts
 from millpond.maps.model.tags import TAGS, shown_tags
 from millpond.maps.predicates.taken import filtered
 from millpond.maps.snapshots.needed_ranges import KEYS_MAX, NeededRanges
 from millpond.maps.snapshots.snapshot import Snapshot
-from millpond.times.buckets import bucket_ends, bucket_starts
+from millpond.times.buckets import bucket_ends
 from millpond.times.instants import INSTANT_MAX, INSTANT_MIN
 
 if TYPE_CHECKING:
@@ -70,6 +71,15 @@ class Addresses:
     def take(self, places: I64) -> Addresses:
         """Those at these places."""
         return Addresses(self.keys.take(pa.array(places)), self.times[places])
+
+    def shown(self, definition: MapDefinition) -> Addresses:
+        """The buckets that the map shows in their place, each once: those of late rows may be rolled up."""
+        aggregation = definition.aggregation
+        if aggregation is None or not is_rolled_up(aggregation):
+            return self
+        numbers, starts = self.keys.dictionary_encode().indices.to_numpy(), shown_starts(aggregation, self.times)
+        firsts = np.unique(np.stack([numbers, starts]), axis=1, return_index=True)[1]
+        return Addresses(self.keys, starts).take(np.sort(firsts))
 
 
 @dataclass(slots=True)
@@ -210,15 +220,16 @@ def _line(definition: MapDefinition, addresses: Addresses, buckets: int) -> list
     """The starts of the buckets around each address, from `buckets` before it to as many behind."""
     aggregation = definition.aggregation
     assert aggregation is not None, "an aggregate has its buckets"
-    width, zone, line = aggregation.resolution, aggregation.time_zone, [addresses.times]
+    width, line = aggregation.resolution, [addresses.times]
     if width == "none":
         nothing = np.full(len(addresses), _NO_BUCKET, np.int64)
         return [nothing, addresses.times, nothing]
     for _ in range(buckets):
         first = line[0]
-        earlier = bucket_starts(np.maximum(first, INSTANT_MIN + 1) - 1, width, zone)
+        earlier = shown_starts(aggregation, np.maximum(first, INSTANT_MIN + 1) - 1)
         line.insert(0, np.where((first > INSTANT_MIN) & (earlier < first), earlier, _NO_BUCKET))
-        later = bucket_ends(np.maximum(line[-1], INSTANT_MIN), width, zone)
+        last = np.maximum(line[-1], INSTANT_MIN)
+        later = shown_ends(aggregation, last, bucket_ends(last, width, aggregation.time_zone))
         line.append(np.where((line[-1] != _NO_BUCKET) & (later <= INSTANT_MAX), later, _NO_BUCKET))
     return line
 

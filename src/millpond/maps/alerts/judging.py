@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from millpond.maps.snapshots.manifest import Layer, SnapshotManifest
     from millpond.stores.objects import Objects
 
-__all__ = ("CROSSINGS_MAX", "Crossing", "Judge", "Judged", "Touched", "crossings", "judged", "meet")
+__all__ = ("CROSSINGS_MAX", "Crossing", "Judge", "Judged", "Touched", "crossings", "judged", "meet", "plain_values")
 
 CROSSINGS_MAX = 10_000
 """The crossings of one rule that one change tells; it says how many more there were."""
@@ -97,18 +97,18 @@ def judged(
     with layers.space.read() as tx:
         outcome = Judged(layers.definition.name, rules_of(tx, layers.definition.name))
     if outcome.rules:
-        crossings(layers.objects, layers.definition, before, after, outcome, brought)
+        crossings(layers.objects, before, after, outcome, brought)
     return outcome
 
 
 def crossings(
-    objects: Objects, definition: MapDefinition, before: SnapshotManifest | None, after: SnapshotManifest,
-    outcome: Judged, brought: Layer | None,
-) -> None:  # fmt: skip
+    objects: Objects, before: SnapshotManifest | None, after: SnapshotManifest, outcome: Judged, brought: Layer | None
+) -> None:
     """Add the crossings of all rules of an outcome.
 
     Raises: as `judged`.
     """
+    definition = after.definition  # rolled up as its rows are
     judges = [Judge(rule, rule.condition(definition)) for rule in outcome.rules]
     if brought is not None:
         judges = [replace(judge, limits=limits_of(definition, judge.condition, before, brought)) for judge in judges]
@@ -138,6 +138,7 @@ def meet(
     counts = dict.fromkeys((judge.rule.name for judge in judges), 0)
     for touched, old, new in changed:
         addresses = touched.within([judge.limits for judge in judges])  # together, so they are looked up once
+        addresses = addresses.shown(definition)
         for judge in judges:
             rule = judge.rule
             made = crossed(definition, judge.condition, rule.buckets, old, new, addresses)
@@ -186,12 +187,13 @@ def _shown(rule: AlertRule, old: Groups, new: Groups, made: Addresses) -> Iterat
     places = zip(made.keys.to_pylist(), made.times.tolist(), old.values(made), new.values(made), strict=True)
     for key, time, before, after in places:
         yield Crossing(
-            rule=rule.name, when=rule.when, key=key.decode(), before=_plain(before), after=_plain(after),
+            rule=rule.name, when=rule.when, key=key.decode(), before=plain_values(before), after=plain_values(after),
             bucket=instant_text(time),
         )  # fmt: skip
 
 
-def _plain(values: dict[str, Any] | None) -> dict[str, Any] | None:
+def plain_values(values: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Values of a row as JSON has them."""
     return None if values is None else {name: _json(value) for name, value in values.items()}
 
 

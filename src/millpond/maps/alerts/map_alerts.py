@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any
 from millpond.errors import AlreadyExists, Invalid, NotFound
 from millpond.kernel.steps import step
 from millpond.maps.alerts.judging import CROSSINGS_MAX, Crossing, Judged, crossings
-from millpond.maps.alerts.rules import RULES_MAX, AlertRule, checked_rule, put_rule, rules_of
+from millpond.maps.alerts.rules import RULES_MAX, AlertRule, checked_rule, enter_removal, enter_rule, rules_of
+from millpond.maps.alerts.trial_of_buckets import try_buckets
 from millpond.maps.layered.history import changes_of
 from millpond.maps.model.catalogue import same_map
-from millpond.maps.model.keyspaces import ALERTS
-from millpond.maps.model.store_limits import one_state
 from millpond.maps.snapshots.leased import leased
 from millpond.times.durations import parse_duration
-from millpond.times.instants import instant_text
+from millpond.times.instants import INSTANT_MIN, instant_text
 
 if TYPE_CHECKING:
     from millpond.clock import Clock
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from millpond.maps.layered.head import Layers
     from millpond.maps.layered.history import Change
     from millpond.maps.model.definition import MapDefinition
+    from millpond.maps.snapshots.leases import Leased
     from millpond.stores.objects import Objects
 
 __all__ = ("AlertTrial", "MapAlerts", "TrialCrossing")
@@ -35,7 +35,7 @@ _TRIAL = "trial"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialCrossing:
-    """A crossing that a rule would have told, and the time of the change that made it."""
+    """A crossing that a rule would have told, and the time of its change; of a shard that of its bucket."""
 
     time: str
     key: str
@@ -46,8 +46,8 @@ class TrialCrossing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlertTrial:
-    """The result of a trial: the changes that were judged, from the first at `since` on, and what they would have told;
-    `omitted` counts more of the same.
+    """The result of a trial: the `changes` that were judged, from the first at `since` on, and what they would have
+    told; `omitted` counts more of the same. `of` says what changes are: `load`, or of a shard `bucket`.
     """
 
     map: str
@@ -57,12 +57,13 @@ class AlertTrial:
     changes: int
     alerts: tuple[TrialCrossing, ...]
     omitted: int
+    of: str = "load"
 
 
 @dataclass(frozen=True, slots=True)
 class MapAlerts:
-    """The alerts of an aggregate; `layers` are None of one in a shard. `writing` is entered by whoever changes the
-    pond.
+    """The alerts of an aggregate; `layers` are None of one in a shard, which is `frozen`. `writing` is entered by who
+    changes the pond, which is then announced.
     """
 
     definition: MapDefinition
@@ -70,6 +71,9 @@ class MapAlerts:
     clock: Clock
     layers: Layers | None
     writing: Callable[[], AbstractContextManager[None]]
+    announce: Callable[[], None]
+    objects: Objects
+    frozen: Callable[[], Leased]
 
     def list(self) -> Sequence[AlertRule]:
         """The rules of the map, by name.
@@ -99,12 +103,12 @@ class MapAlerts:
             if len(names) >= RULES_MAX:
                 raise Invalid("the map has too many alerts", kind="alerts_max", map=self.definition.name,
                               alerts_max=RULES_MAX, hint="remove one, or join conditions by or")  # fmt: skip
-            put_rule(tx, self.definition.name, rule)
-            return rule
+            return enter_rule(tx, self.definition, rule, now)
 
         with self.writing():
             rule = self.space.write(enter)
         step("alerts.added")
+        self.announce()
         return rule
 
     def remove(self, name: str) -> None:
@@ -118,22 +122,35 @@ class MapAlerts:
             if name not in names:
                 raise NotFound("the map has no such alert", kind="alert_not_found", map=self.definition.name,
                                alert=name, hint=f"there is: {', '.join(names) or 'none'}")  # fmt: skip
-            tx.delete(ALERTS.pack(self.definition.name, name))
+            enter_removal(tx, self.definition, name, self.clock.now_ms())
 
         with self.writing():
             self.space.write(leave)
+        self.announce()
 
     def try_(self, when: str, *, buckets: int | str = 1, since: str | int | None = None) -> AlertTrial:
         """Judge the history of the map by a rule, and tell what it would have told `since` an age such as `30d`;
-        without one, as far back as changes are kept.
+        without one, as far back as changes are kept. Of a map in a shard, the buckets that it holds are judged in their
+        order, as if each had come as a whole.
 
-        Raises: as `add`; `Invalid`, kind `known_at_unsupported`, for a map in a shard; `Corrupt`, naming a file that is
-        damaged.
+        Raises: as `add`; `Corrupt`, naming a file that is damaged.
         """
-        if self.layers is None:
-            raise one_state(self.definition)
         rule = checked_rule(self.definition, _TRIAL, when, buckets)
-        first_ms = 0 if since is None else self.clock.now_ms() - parse_duration(since)
+        first_ms = None if since is None else self.clock.now_ms() - parse_duration(since)
+        if self.layers is None:
+            return self._try_buckets(rule, INSTANT_MIN - 1 if first_ms is None else first_ms)
+        return self._try_loads(self.layers, rule, first_ms or 0)
+
+    def _try_buckets(self, rule: AlertRule, since_ms: int) -> AlertTrial:
+        with self.frozen() as held:
+            trial = try_buckets(self.objects, held.manifest, rule, since_ms)
+        return AlertTrial(
+            map=self.definition.name, when=rule.when, buckets=rule.buckets, changes=trial.buckets, of="bucket",
+            since="" if trial.first_ms is None else instant_text(trial.first_ms), omitted=trial.omitted,
+            alerts=tuple(_of_trial(time, crossing) for time, crossing in trial.crossings),
+        )  # fmt: skip
+
+    def _try_loads(self, layers: Layers, rule: AlertRule, first_ms: int) -> AlertTrial:
         with self.space.read() as tx:
             self._rules(tx)
             history = changes_of(tx, self.definition.name)
@@ -142,14 +159,15 @@ class MapAlerts:
         for before, change in _steps(history, first_ms):
             outcome = Judged(self.definition.name, (rule,))
             try:
-                self._judge(self.layers.objects, before, change, outcome)
+                self._judge(layers.objects, before, change, outcome)
             except NotFound:
                 continue  # it aged out meanwhile
             first, changes, room = first or change.moment_ms, changes + 1, CROSSINGS_MAX - len(alerts)
-            alerts += tuple(_of_trial(change, crossing) for crossing in outcome.crossings[:room])
+            alerts += tuple(_of_trial(change.moment_ms, crossing) for crossing in outcome.crossings[:room])
             omitted += max(len(outcome.crossings) - room, 0) + outcome.omitted.get(rule.name, 0)
         return AlertTrial(
-            map=self.definition.name, when=when, buckets=rule.buckets, since=instant_text(first) if changes else "",
+            map=self.definition.name, when=rule.when, buckets=rule.buckets,
+            since=instant_text(first) if changes else "",
             changes=changes, alerts=alerts, omitted=omitted,
         )  # fmt: skip
 
@@ -165,7 +183,7 @@ class MapAlerts:
             )
             assert after is not None, "a change has a manifest"
             brought = None if loaded is None else loaded.layers[0]
-            crossings(objects, self.definition, old, after, outcome, brought)
+            crossings(objects, old, after, outcome, brought)
 
 
 def _steps(history: list[Change], first_ms: int) -> Iterator[tuple[Change | None, Change]]:
@@ -178,6 +196,6 @@ def _steps(history: list[Change], first_ms: int) -> Iterator[tuple[Change | None
         before = change
 
 
-def _of_trial(change: Change, crossing: Crossing) -> TrialCrossing:
-    return TrialCrossing(time=instant_text(change.moment_ms), key=crossing.key, bucket=crossing.bucket,
+def _of_trial(time_ms: int, crossing: Crossing) -> TrialCrossing:
+    return TrialCrossing(time=instant_text(time_ms), key=crossing.key, bucket=crossing.bucket,
                          before=crossing.before, after=crossing.after)  # fmt: skip

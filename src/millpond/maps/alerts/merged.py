@@ -28,7 +28,7 @@ from millpond.maps.model.address import address_bytes
 from millpond.maps.model.columns import canonical_schema, value_arrow
 from millpond.maps.model.display import present
 from millpond.maps.predicates.taken import taken_rows
-from millpond.maps.search.rows_of_buckets import combined_rows
+from millpond.maps.search.rows_of_buckets import at_bucket_starts, combined_rows
 from millpond.maps.shard.added import held_rows
 from millpond.maps.shard.bucket_tables import BucketStore, values_at
 
@@ -88,6 +88,7 @@ def _changed(
     view: ShardView, definition: MapDefinition, rows: pa.RecordBatch
 ) -> tuple[Touched, _ShardGroups, _ShardGroups]:  # fmt: skip
     """The groups that rows touch, and the states before and after."""
+    [rows] = at_bucket_starts(definition, [rows])
     addresses = address_bytes(definition, rows).to_arrow().dictionary_encode()
     firsts = np.unique(addresses.indices.to_numpy(), return_index=True)[1]
     before = _ShardGroups(view, definition)

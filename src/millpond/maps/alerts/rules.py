@@ -5,14 +5,15 @@
 Invariants:
 * a condition was read, and met the columns of its map, before it was stored; fields of aggregates never change;
 * rules of a map that is dropped go, and those of one that is renamed or copied come along, in that write;
-* a rule is about what is entered after it: who judges a load reads the rules again where the load is entered. In a
-  shard it is about what is merged after it.
+* a rule is about what is entered after it, on all nodes: who judges a load reads the rules again where the load is
+  entered; who merges one takes those of an earlier `position` of the log. A rule that was removed tells nothing more;
+* rules are entered by entries of the log, `alert`, but those that come along with a map.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -20,6 +21,7 @@ import pyarrow as pa
 from millpond.error_values import shown
 from millpond.errors import Corrupt, Invalid
 from millpond.json_forms import FormError, JsonForm
+from millpond.maps.log.apply import record
 from millpond.maps.model.catalogue import known_map
 from millpond.maps.model.columns import askable_schema
 from millpond.maps.model.keyspaces import ALERTS
@@ -32,8 +34,8 @@ if TYPE_CHECKING:
     from millpond.maps.predicates.predicate import Predicate
 
 __all__ = (
-    "BUCKETS_MAX", "CONDITION_CHARS_MAX", "RULES_MAX", "AlertRule", "checked_rule", "forget_misfits", "put_rule",
-    "rules_of",
+    "BUCKETS_MAX", "CONDITION_CHARS_MAX", "RULES_MAX", "AlertRule", "checked_rule", "enter_removal", "enter_rule",
+    "forget_misfits", "rules_of",
 )  # fmt: skip
 
 RULES_MAX = 100
@@ -47,12 +49,13 @@ _BUCKETS = re.compile(r"\s*+(\d{1,9})\s*+(?:buckets?)?\s*+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlertRule:
-    """A rule: its condition holds in so many buckets of a key, one after another."""
+    """A rule: its condition holds in so many buckets of a key, one after another; `position` is that of its entry."""
 
     name: str
     when: str
     buckets: int = 1
     added_ms: int = 0
+    position: int = 0
 
     def condition(self, definition: MapDefinition) -> Predicate:
         """The condition, ready to use."""
@@ -76,9 +79,15 @@ def rules_of(tx: ReadTransaction, name: str) -> tuple[AlertRule, ...]:
         ) from error  # fmt: skip
 
 
-def put_rule(tx: Transaction, name: str, rule: AlertRule) -> None:
-    """Store a rule of a map."""
-    tx.put(ALERTS.pack(name, rule.name), _FORM.encode(rule))
+def enter_rule(tx: Transaction, definition: MapDefinition, rule: AlertRule, now_ms: int) -> AlertRule:
+    """Enter a rule of a map into the log, and store it; the rule with its position."""
+    body = {"incarnation": definition.incarnation, "add": _FORM.plain(rule)}
+    return replace(rule, position=record(tx, "alert", (definition.name,), body, now_ms).position)
+
+
+def enter_removal(tx: Transaction, definition: MapDefinition, name: str, now_ms: int) -> None:
+    """Enter into the log that a rule is removed, and remove it."""
+    record(tx, "alert", (definition.name,), {"incarnation": definition.incarnation, "remove": name}, now_ms)
 
 
 def forget_misfits(tx: Transaction) -> None:

@@ -148,7 +148,7 @@ def _judged(shard: Shard, loads: Sequence[Arrived], rules: Sequence[AlertRule]) 
     with shard.view() as view:
         parts = [part for part in load.parts if not (load.again and _was_added(view, part, load))]
         return judged_load(
-            view, shard.definition, rules,
+            view, view.definition, rules,
             lambda: chain.from_iterable(part_rows(shard.definition, part) for part in parts),
             sum(part.manifest.rows for part in parts), sum(part.manifest.data_bytes for part in parts),
         )  # fmt: skip

@@ -290,7 +290,7 @@ def recover(loading: Loading, owner: OwnerLock, catalogue: PondCatalogue) -> Non
 
         with suppress(Unavailable, Corrupt, Conflict), owner.writing():
             merge_queued(loading.loads, loading.shard_of, wait_seconds=0)
-    if _holds(loading.space, ALERTED):
+    if not owner.serving and _holds(loading.space, ALERTED):
         loading.tell_alerts()
     catalogue.finish_drops()
     sweep_pond(loading.folder)

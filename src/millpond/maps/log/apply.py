@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from millpond.errors import Unavailable
+from millpond.json_forms import stable_json
 from millpond.kernel.segments import Segment
 from millpond.kernel.space import ReadTransaction, Transaction
 from millpond.maps.log.deduplication import forget_streams, remember
@@ -31,10 +32,10 @@ from millpond.maps.log.retained import put_retained
 from millpond.maps.model.catalogue import find_map, in_store, known_map, put_map, remove_map
 from millpond.maps.model.definition import MapDefinition, Store
 from millpond.maps.model.event_digest import events_of_parts
-from millpond.maps.model.keyspaces import ABSORBED, MAINTENANCE
+from millpond.maps.model.keyspaces import ABSORBED, ALERTS, MAINTENANCE, TOLD
 from millpond.maps.parts.part import PartManifest
 
-__all__ = ("LoadContent", "events_alone", "follow", "load_body", "perform", "queue_entry", "record")
+__all__ = ("LoadContent", "events_alone", "follow", "load_body", "perform", "queue_entry", "record", "told_mark")
 
 
 def record(
@@ -65,10 +66,31 @@ def perform(tx: Transaction, entry: Entry, *, keep: bool) -> None:
         _drop(tx, entry.maps[0], keep=keep)
     elif entry.kind == "nodes":
         put_node_list(tx, entry.body, entry.position)
+    elif entry.kind == "alert":
+        _change_rule(tx, entry)
+    elif entry.kind == "told":
+        for name, mark in entry.body["told"].items():
+            tx.put(TOLD.pack(name), told_mark(*mark))
     else:
         if entry.kind == "load":
             remember(tx, entry)
         queue_entry(tx, entry)
+
+
+def _change_rule(tx: Transaction, entry: Entry) -> None:
+    [name] = entry.maps
+    current = known_map(tx, name)
+    if current is None or current.incarnation != entry.body["incarnation"]:
+        return
+    if (rule := entry.body.get("add")) is not None:
+        tx.put(ALERTS.pack(name, rule["name"]), stable_json(rule | {"position": entry.position}, compact=True))
+    else:
+        tx.delete(ALERTS.pack(name, entry.body["remove"]))
+
+
+def told_mark(position: int, number: int) -> bytes:
+    """The row that says up to where the alerts of a map were told: two marks compare as their rows do."""
+    return position.to_bytes(8, "big") + number.to_bytes(8, "big")
 
 
 def _drop(tx: Transaction, name: str, *, keep: bool) -> None:

@@ -11,6 +11,8 @@
 | `drop` | one map | `incarnation` |
 | `load` | the maps it brings rows to | `load, source, rejected, stream, number, rows, duplicates, parts[, layers]` |
 | `condense`, `retain` | one map | `incarnation, before` (UTC milliseconds) |
+| `alert` | one map | `incarnation`, and `add`, a rule, or `remove`, the name of one |
+| `told` | the maps whose alerts were told | `told`: for each up to where, see `alerts/alerted.py` |
 | `nodes` | no map | the list of nodes, `node_list.py` |
 
 Invariants, besides those of the kernel's log:
@@ -42,7 +44,7 @@ __all__ = (
 
 TRIMMED_AT_ONCE = 20_000
 """So many entries are dropped in one write: it holds the pages that they lie on in memory."""
-KINDS = ("create", "alter", "drop", "load", "condense", "retain", "delete", "nodes")
+KINDS = ("create", "alter", "drop", "load", "condense", "retain", "delete", "nodes", "alert", "told")
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,6 @@ AGGREGATE_UNSUPPORTED = {
     "window": "take a snapshot of all times, or of some keys",
     "fields": "make a new map with these fields, and load it again",
     "condense": "leave it out: rows of one bucket are one row anyway",
-    "alerts": "serve the pond from one node: rules are the primary's, and a node that takes its place has none",
     "changes": "read the map by scan: what a load brings is not what a bucket holds",
 }
 """Operations that aggregates do not have, each with the way out."""

@@ -223,6 +223,8 @@ class _Merging:
 
     def __call__(self, node: JobContext, stopping: threading.Event) -> Outcome:
         position = node.pond.log.position()[0]
+        if node.bucket is None:
+            node.pond.tell_alerts()
         if node.pond.parts.queued_maps():
             self._position = -1
             return _merge(node, position, stopping)
@@ -414,7 +416,7 @@ def _cleanup(node: JobContext, _stopping: threading.Event) -> Outcome:
 
 def _events(node: JobContext, stopping: threading.Event) -> Outcome:
     settings, events = node.settings, node.events
-    node.pond.loading.tell_alerts()
+    node.pond.tell_alerts()
     rules = MaintenanceRules(settings.events.compress_after, settings.events.retention)
     doubt = events.doubt()
     maintenance = EventMaintenance(events.store, node.clock, rules, StreamRules().forget_ms, doubt=doubt)

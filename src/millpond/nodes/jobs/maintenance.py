@@ -142,6 +142,8 @@ class MaintenanceOrders:
             if entry.kind in ("create", "drop"):
                 self._pasts.pop(name, None)
                 continue
+            if entry.kind in ("alert", "told"):
+                continue
             past = self._pasts.setdefault(name, _Past())
             if entry.kind in ("condense", "retain"):
                 past.ordered[entry.kind] = (entry.position, int(entry.body["before"]))

@@ -51,6 +51,11 @@ class Members:
         return self.fence.current.nodes
 
     @property
+    def replicates(self) -> bool:
+        """True when the pond has other nodes."""
+        return len(self.urls) > 1
+
+    @property
     def others(self) -> Sequence[str]:
         """The addresses of the other nodes, the primary first."""
         return [url for url in self.urls if url != self.own]

@@ -17,15 +17,12 @@ from starlette.requests import Request
 from millpond.events.operations import EventsOperations
 from millpond.json_forms import plain
 from millpond.kernel.operations import Operation, operations_of
-from millpond.maps.alerts.map_alerts import MapAlerts
 from millpond.maps.alerts.operations import AlertOperations
-from millpond.maps.model.store_limits import aggregate_unsupported
 from millpond.maps.protocols import MapOperations
 from millpond.nodes.node import Node
 from millpond.server.access import note_change
 from millpond.server.dispatch import Routes
 from millpond.server.parameters import names_in
-from millpond.server.routes.maps import replicates
 from millpond.server.routes.table import ORDER_BYTES_MAX, SCAN_BYTES, On, RouteNeeds, Work, read
 from millpond.server.thread_limits import in_large_thread, in_short_thread, in_thread
 from millpond.server.wire import RequestBody
@@ -41,7 +38,7 @@ def routes(node: Node) -> Routes:
     router = Routes()
     owners: tuple[tuple[type, str, On, Owner], ...] = (
         (MapOperations, "maps", On.MAP, lambda names: node.pond.map(names["name"])),
-        (AlertOperations, "alerts", On.MAP, lambda names: _alerts(node, names["name"])),
+        (AlertOperations, "alerts", On.MAP, lambda names: node.pond.map(names["name"]).alerts),
         (EventsOperations, "events", On.STREAM, lambda _names: node.events),
     )
     for interface, tag, on, owner in owners:
@@ -52,13 +49,6 @@ def routes(node: Node) -> Routes:
                 declare = router.add(operation.method, operation.path, needs, tag=tag, summary=summary)
                 declare(_handler(node, operation, owner))
     return router
-
-
-def _alerts(node: Node, name: str) -> MapAlerts:
-    alerts = node.pond.map(name).alerts
-    if replicates(node):
-        raise aggregate_unsupported(name, "alerts")
-    return alerts
 
 
 def _needs(operation: Operation, on: On) -> RouteNeeds:

@@ -20,7 +20,7 @@ from millpond.server.routes.table import On, order, read
 from millpond.server.wire import RequestBody
 
 __all__ = ("Definition", "Dropped", "MapChanged", "MapResponse", "Maps", "NewMap", "NewName", "alter", "create",
-           "drop", "replicates", "routes")  # fmt: skip
+           "drop", "routes")  # fmt: skip
 
 
 class Definition(msgspec.Struct, kw_only=True):
@@ -197,7 +197,7 @@ def create(node: Node, request: Request, made: NewMap) -> Map:
     _refuse_layers(node, made.name, made.store)
     settings = msgspec.structs.asdict(made)
     settings["as_"] = settings.pop("query")
-    if made.store is None and replicates(node):
+    if made.store is None and node.follower.members.replicates:
         settings["store"] = "shard"
     with node.appending():
         return node.pond.create_map(**settings)
@@ -235,10 +235,5 @@ def drop(node: Node, name: str) -> None:
 
 
 def _refuse_layers(node: Node, name: str, store: object) -> None:
-    if store == "layers" and replicates(node):
+    if store == "layers" and node.follower.members.replicates:
         raise unsupported(name, "replication")
-
-
-def replicates(node: Node) -> bool:
-    """True when the pond has other nodes."""
-    return len(node.follower.members.urls) > 1
