@@ -8,10 +8,12 @@ import pyarrow as pa
 import pytest
 
 from millpond.errors import Corrupt
+from millpond.maps.snapshots import needed_ranges
+from millpond.ranges.blocks import BLOCK_BYTES
 from millpond.ranges.files import in_form
 from millpond.stores.objects import FolderBeforeBucket
 from tests.contracts.test_bucket_ponds import opened, url  # noqa: F401
-from tests.harness.buckets.requests import counted_requests
+from tests.harness.buckets.requests import counted_requests, fetched_bytes
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -82,6 +84,35 @@ def test_a_cold_question_fetches_one_block_and_an_absent_key_nothing(url: str, t
         assert pond.map("m").snapshot().lookup(["k7", "none"]).to_pylist() == [texts[7], None]
         batches = [pa.ipc.open_file(file).num_record_batches for file in (files.root / "ranges").iterdir()]  # type: ignore[attr-defined]
         assert set(batches) == {1}, "copies are mapped where they lie"
+
+
+def test_few_keys_of_many_and_those_of_a_branch_cost_no_whole_map(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch  # noqa: F811
+) -> None:  # fmt: skip
+    monkeypatch.setattr(needed_ranges, "KEYS_MAX_LEAST", 4)
+    with opened(url, tmp_path / "writer") as pond:
+        made = pond.create_map("m", kind="state", value="string")
+        texts = [f"{number:0400}" for number in range(20_000)]
+        made.load(pa.table({"key": [f"k{number}" for number in range(20_000)], "value": texts}))
+        size = sum(info.size for info in made.objects.list("ranges"))
+        pond.branch("dev", source="main")
+    blocks = size // BLOCK_BYTES
+    assert blocks > 40
+    with opened(url, tmp_path / "reader", max_staleness=1e9) as pond, fetched_bytes() as sizes:
+        for place, few in ((pond, [3, 4, 5, 6, 7, 8]), (pond.branch("dev"), [11, 12])):
+            reader = place.map("m")
+            assert reader.lookup([f"k{number}" for number in few] * 50).to_pylist() == [texts[n] for n in few] * 50
+            assert reader.get(f"k{few[0]}") == texts[few[0]]
+            assert sum(sizes) < size // 2
+        sizes.clear()
+        many = range(0, 20_000, 20_000 // (4 * blocks))
+        assert reader.lookup([f"k{number}" for number in many]).to_pylist() == [texts[number] for number in many]
+        assert sum(sizes) > size // 2
+    with opened(url, tmp_path / "writer") as pond:
+        branch = pond.branch("dev").map("m")
+        assert branch.get("k5") == texts[5]
+        branch.load([{"key": "k5", "value": "new"}])
+        assert branch.get("k5") == "new" and pond.map("m").get("k5") == texts[5]
 
 
 def test_an_object_that_lies_is_named_and_never_answers(url: str, tmp_path: Path) -> None:  # noqa: F811

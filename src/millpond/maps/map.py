@@ -289,25 +289,31 @@ class Map(MapFace):
 
     def _of_key(self, address: bytes | int) -> Snapshot:
         """A snapshot to ask for a key or a number: of a bucket, with the files that it needs."""
-        return self._whole() if isinstance(address, int) else self._needed([address])
+        if isinstance(address, int):
+            return self._whole()
+        part = self._needed()
+        return (part and part.of_keys([address])) or self._whole()
 
     def _of_keys(self, keys: Any, on_invalid: OnInvalid) -> Snapshot:
         """A snapshot to ask for keys."""
-        if self.objects.collected or not self.kind.keyed:
+        part = self._needed() if self.kind.keyed else None
+        if part is None:
             return self._whole()
         from millpond.maps.inputs.key_columns import keys_of, one_array
-        from millpond.maps.snapshots.needed_ranges import KEYS_MAX
 
-        array = one_array(keys, "key")
-        if len(array) > KEYS_MAX:
+        distinct = keys_of(self.definition, one_array(keys, "key"), on_invalid).unique()
+        if len(distinct) > part.keys_max:
             return self._whole()
-        values = keys_of(self.definition, array, on_invalid).to_pylist()
-        return self._needed([key.encode() if isinstance(key, str) else key for key in values if key is not None])
+        values = distinct.to_pylist()
+        return part.of_keys(
+            [key.encode() if isinstance(key, str) else key for key in values if key is not None]
+        ) or self._whole()  # fmt: skip
 
-    def _needed(self, keys: Sequence[bytes]) -> Snapshot:
+    def _needed(self) -> NeededRanges | None:
+        """The pieces of files in a bucket that were needed so far; None where all files are open, or here."""
         held, stamp = self._held or (None, None)
         if self.objects.collected or (held is not None and not held.closed and stamp == self._freshness.stamp()):
-            return self._whole()
+            return None
         from millpond.maps.snapshots.needed_ranges import NeededRanges
 
         part, stamp = self._part or (None, None)
@@ -317,7 +323,7 @@ class Map(MapFace):
             if part is None or part.manifest.id != manifest.id:
                 part = NeededRanges(self.objects, manifest, part)
             self._part = part, self._freshness.proving(manifest)
-        return part.of_keys(keys) or self._whole()
+        return part
 
     def _subset(self, keys: Sequence[str | int | None] | None, window: Sequence[object] | None) -> Snapshot:
         from millpond.maps.snapshots.subset import open_subset

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from millpond.maps.maintenance.maintenance import MaintenanceReport
     from millpond.maps.model.definition import MapDefinition
     from millpond.maps.shard.shard import ShardStats
+    from millpond.maps.snapshots.needed_ranges import NeededRanges
     from millpond.maps.snapshots.snapshot import Snapshot
     from millpond.refs.map_entries import MapEntry
     from millpond.refs.states import RefStates
@@ -155,22 +156,35 @@ class RefMap(Map):
 
     def _defined(self, current: MapDefinition) -> None:
         if current != self.definition:
-            self.definition, self._held = current, None
+            self.definition, self._held, self._part = current, None, None
             self.rows = _RefRows(current, self.loading, lambda: self.objects, self._of_key, self.at)
 
-    def _needed(self, keys: Sequence[bytes]) -> Snapshot:
-        return self._whole()  # there is no pointer that tells of each change
+    def _needed(self) -> NeededRanges | None:
+        from millpond.maps.snapshots.needed_ranges import NeededRanges
+
+        if self.objects.collected or self._open() is not None:
+            return None
+        manifest, part = self.freeze(), None if self._part is None else self._part[0]
+        if part is None or part.manifest.id != manifest.id:
+            part = NeededRanges(self.objects, manifest, part)
+            self._part = part, None
+        return part
 
     def _whole(self) -> Snapshot:
         from millpond.maps.snapshots.snapshot import Snapshot
 
-        state = self.at.state()
-        self._defined(state.definition)
-        held = None if self._held is None else self._held[0]
-        if held is None or held.closed or held.manifest.id != state.manifest:
+        held = self._open()
+        if held is None:
             held = Snapshot.open(self.objects, self.freeze())
             self._held = held, None
         return held
+
+    def _open(self) -> Snapshot | None:
+        """The snapshot that is open, if the ref still shows it: there is no pointer that tells of changes."""
+        state = self.at.state()
+        self._defined(state.definition)
+        held = None if self._held is None else self._held[0]
+        return None if held is None or held.closed or held.manifest.id != state.manifest else held
 
     def _subset(self, keys: Sequence[str | int | None] | None, window: Sequence[object] | None) -> Snapshot:
         raise ref_unsupported(self.name, "subset")

@@ -31,7 +31,7 @@ from millpond.maps.model.columns import INSTANT, askable_schema
 from millpond.maps.model.rolled_up import is_rolled_up, shown_ends, shown_starts
 from millpond.maps.model.tags import TAGS, shown_tags
 from millpond.maps.predicates.taken import filtered
-from millpond.maps.snapshots.needed_ranges import KEYS_MAX, NeededRanges
+from millpond.maps.snapshots.needed_ranges import NeededRanges
 from millpond.maps.snapshots.snapshot import Snapshot
 from millpond.times.buckets import bucket_ends
 from millpond.times.instants import INSTANT_MAX, INSTANT_MIN
@@ -141,7 +141,7 @@ class GroupsOf:
         """A snapshot to ask for addresses; None where there is no row."""
         if self._manifest is None or not self._manifest.layers or not len(addresses):
             return None
-        if len(addresses) > KEYS_MAX or "_whole" in self.__dict__:
+        if "_whole" in self.__dict__ or len(addresses) > self._needed.keys_max:
             return self._whole
         return self._needed.of_keys(addresses.keys.unique().to_pylist()) or self._whole
 

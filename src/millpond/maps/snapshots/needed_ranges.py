@@ -37,12 +37,12 @@ if TYPE_CHECKING:
     from millpond.maps.snapshots.pieces import Piece
     from millpond.stores.objects import Objects
 
-__all__ = ("KEYS_MAX", "NeededRanges")
+__all__ = ("NeededRanges",)
 
 COVERED_MIN = 16
 """Keys, or pieces: of more it is worked out at once which of them opened pieces answer for."""
-KEYS_MAX = 1000
-"""A question of more keys opens all files: it would need most of them."""
+KEYS_MAX_LEAST = 1000
+"""A question may have so many keys, or as many as there are blocks: one of more opens all files, for it needs most."""
 HELD_BYTES_MAX = 32 << 20
 """Of what stays open; of what does not, there are copies on this machine."""
 
@@ -61,6 +61,8 @@ class NeededRanges:
         self.indexes: list[ranges.Index] = shown_layers(objects, [(manifest, layer) for layer in manifest.layers], held)
         self._lasts = [[entry.last for entry in index.entries] for index in self.indexes]
         self._bytes_half = sum(index.size for index in self.indexes) // 2
+        tables = [entry.blocks for index in self.indexes for entry in index.entries]
+        self.keys_max = max(KEYS_MAX_LEAST, sum(1 if table is None else len(table.rows) for table in tables))
         self._starts: list[BlockStarts] = []
         self._needed: set[Piece] = set()
         self._needed_bytes = 0
