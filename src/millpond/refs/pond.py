@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from millpond.deferred import opened_once
 from millpond.maps.faces import PondFace
 from millpond.maps.inputs.formats.files import find_files
 from millpond.maps.inputs.formats.readers import read_piece
@@ -51,7 +52,7 @@ class RefPond(PondFace):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self.refs.folder)!r}, {self.ref!r})"
 
-    @property
+    @opened_once
     def reports(self) -> JobReports:
         """The place that jobs report to: that of the pond."""
         return self.refs.pond.reports
