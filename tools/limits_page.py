@@ -200,6 +200,10 @@ QUERIES = [
     constant("rows on the screen of `scan` and `query`", "cli.rows.SCREEN_ROWS_MAX", "`--out FILE` takes all"),
     constant("keys that a node answers a reader without a snapshot", "client.lookup.REMOTE_ROWS_MAX",
              "the reader fetches a snapshot"),
+    constant("differences that a node answers at once", "server.routes.refs.DIFF_BYTES_MAX",
+             "`answer_too_large`: name a map, or a limit"),
+    constant("refs whose maps a node has open", "nodes.ponds_at_refs.PONDS_MAX",
+             "those that were asked of last stay; others are opened again"),
     constant("subsets of a map's snapshot that stay on disk", "maps.snapshots.subset.SUBSETS_MAX",
              "the oldest one is removed, and made again when it is wanted"),
 ]  # fmt: skip

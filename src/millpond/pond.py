@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from millpond.maps.loads.pond_folder import PondPlace
     from millpond.maps.loads.pond_log import PondLog
     from millpond.maps.loads.pond_parts import PondParts
+    from millpond.maps.model.definition import MapDefinition
     from millpond.maps.parts.part import PartFile, PartWriter
     from millpond.reports.open_jobs import OpenJobs
     from millpond.reports.reporter import Reporter
@@ -171,7 +172,7 @@ class Pond(PondFace, RefsFace):
             self.loading = Loading(
                 folder, self.space, clock, lambda: self.loads, self._shard, self._layers, served=serve,
                 writing=self._serving.writing, memory_max=memory_max, history_ms=history_ms,
-                let_go=lambda definition, manifests: self.refs.let_go(definition, manifests),
+                let_go=self._let_go,
                 open_files=self.place.open_files, tell_alerts=lambda: self.tell_alerts(),
             )  # fmt: skip
             self.open_maps = OpenMaps(self.loading)
@@ -190,6 +191,11 @@ class Pond(PondFace, RefsFace):
             if events_reports and holds_something(folder / "running"):
                 self._reporter.recover()
             self._resources = opened.pop_all()
+
+    def _let_go(self, definition: MapDefinition, manifests: Collection[str]) -> dict[str, str]:
+        from millpond.refs.purges import let_go
+
+        return let_go(self.refs.states, definition, manifests)
 
     def _close_opened(self, name: str) -> None:
         """Close a part, if it was touched."""

@@ -164,6 +164,22 @@ def test_a_pipeline_is_filled_back_some_runs_at_a_time(serve: Callable[..., Serv
     assert press(last="2028-01-01")[1]["values"]["limit"] == PARTITIONS_MAX
 
 
+def test_the_step_at_which_a_pipeline_failed_is_tried_again(serve: Callable[..., Served]) -> None:
+    node = serve_runs(serve)
+    define(node)
+    visitor, run, rescue = Visitor(node), "/console/runs/run?id=n", f"/console/runs/rescue{TENANT}"
+    inputs = {"parameters": lh.VariableValue(json_obj='{"day": "2026-01-01"}')}
+    with stub_of(node) as stub:
+        stub.RunWf(lh.RunWfRequest(wf_spec_name="nightly", id="n", variables=inputs))
+        polls = stub.PollTask(iter([lh.PollTaskRequest(client_id="c", task_def_id=lh.TaskDefId(name=TASK))]))
+        task = next(polls).result.task_run_id
+        thrown = lh.LHTaskException(name="file-not-found", message="no file")
+        stub.ReportTask(lh.ReportTaskRun(task_run_id=task, status=lh.TaskStatus.TASK_EXCEPTION, exception=thrown))
+    assert visitor.data(run)["run"]["status"] == "EXCEPTION" and visitor.data(run)["run"]["error"] == "no file"
+    went_to(visitor.press(run, rescue))
+    assert visitor.data(run)["run"]["status"] == "RUNNING" and rescue not in visitor.forms(run)
+
+
 def test_schedules_have_buttons_for_those_who_may_press_them(serve: Callable[..., Served]) -> None:
     node = serve_runs(serve, server_tokens=TOKENS)
     define(node, [("authorization", "owner")])

@@ -13,6 +13,7 @@ from millpond.client.transport import Nodes
 from millpond.errors import AlreadyExists, Conflict, Denied, Invalid, MillpondError, NotFound, Uncertain
 from millpond.nodes.tokens import hash_token
 from millpond.refs.merges import MapMergeConflict
+from millpond.testing.rows import canonical_of
 from tests.harness.faulty_proxy import FaultyProxy, Trouble
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from millpond.client.pond import RemotePond
     from millpond.maps.loads.load import LoadResult
+    from millpond.maps.parts.part import PartFile
     from millpond.maps.protocols import MapLike
     from tests.nodes.conftest import ClusterHere, Served
 
@@ -316,3 +318,54 @@ def test_nodes_that_replicate_have_no_branches(cluster: ClusterHere) -> None:
         assert answer.json()["kind"] == "refs_place"
         answer = cluster[0].get("/v1/maps?branch=fix&ref=main")
         assert answer.json()["kind"] == "ref_twice"
+
+
+def test_what_a_branch_or_a_node_cannot_have_is_said_by_name(
+    pond: RemotePond, node: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fix = pond.branch("fix", source="main")
+    fix.map("m").load([{"key": f"k{number}", "value": number} for number in range(1_000)])
+    by_kind: dict[str, Callable[[], object]] = {
+        "ref_unsupported": lambda: fix.loading.commit([part_of(pond)], stream=("query", 1)),
+        "request_invalid": lambda: pond.refs.diff("main", "fix", limit=0),
+        "map_not_found": lambda: pond.refs.diff("main", "fix", map="nope"),
+        "ref_not_found": lambda: pond.refs.diff("main", "nope"),
+        "reset_main": lambda: pond.refs.reset("main", "main~1"),
+        "branch_name": lambda: pond.branch("../x", source="main"),
+        "ref_invalid": lambda: pond.at("main~~x"),
+    }
+    for kind, act in by_kind.items():
+        assert refused(act) == kind
+    for act in (fix.map("m").compact, lambda: fix.map("m").snapshot(keys=("a", "b")), lambda: fix.map("m").alerts):
+        assert refused(act) == "ref_unsupported"
+    for path in ("branch=..%2Fx", "branch=", "ref=", "ref=%00", "branch=fix%00", "branch=main", "ref=" + "x" * 2_000):
+        answer = node.get(f"/v1/maps/m/get?key=a&{path}")
+        assert answer.status in (400, 404) and "kind" in answer.json(), (path, answer.body)
+    monkeypatch.setattr("millpond.server.routes.refs.DIFF_BYTES_MAX", 1_000)
+    assert refused(lambda: pond.refs.diff("main", "fix")) == "answer_too_large"
+    assert pond.refs.diff("main", "fix", limit=3).num_rows == 3
+
+
+def part_of(pond: RemotePond) -> PartFile:
+    """A part of one row."""
+    writer = pond.part_writer("m")
+    writer.write(canonical_of(pond.map("m").definition, [(("a",), 1)]))
+    (part,) = writer.finish()
+    return part
+
+
+def test_main_is_answered_where_nobody_names_a_ref(pond: RemotePond, node: Served) -> None:
+    """Quick answers, and those from snapshots that are open, are about main; a key may be called as a ref is."""
+    sharded = pond.create_map("s", kind="state", value="long", store="shard")
+    put(sharded, 1, "branch=fix", "ref=main~1")
+    put(pond.map("m"), 1, "a", "branch=fix")
+    pond.branch("fix", source="main")
+    put(pond.branch("fix").map("m"), 2, "a", "branch=fix")
+    for _ in range(3):
+        assert node.get("/v1/maps/s/get?key=branch%3Dfix").json()["value"] == 1
+        assert node.get("/v1/maps/s/get?key=a&branch=fix").json()["kind"] == "map_not_found"
+        assert node.get("/v1/maps/m/get?key=branch%3Dfix").json()["value"] == 1
+        assert node.get("/v1/maps/m/get?key=branch%3Dfix&branch=fix").json()["value"] == 2
+        assert values(pond.branch("fix").map("m"), "a") == [2]
+        assert values(pond.map("m"), "a") == [1]
+    assert (sharded.get("branch=fix"), sharded.get("ref=main~1")) == (1, 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -151,6 +152,28 @@ def test_errors_that_are_our_mistake_keep_their_traceback(monkeypatch: pytest.Mo
     assert not hidden(Invalid("yours"))
     monkeypatch.delenv("MILLPOND_TRACEBACK")
     assert hidden(Invalid("yours"))
+
+
+def test_options_of_streams_that_are_wrong_are_refused_in_our_words(
+    spark: SparkSession, loaded: millpond.Pond, tmp_path: Path
+) -> None:
+    """Also where PySpark puts an error of its own before that of a reader."""
+    options = {"pond": str(loaded.folder), "map": "states"}
+    stream = spark.readStream.format("millpond").options(**options)
+    with pytest.raises(PySparkException, match="not a whole number") as refused:
+        stream.option("startingPosition", "soon").load()
+    assert "Traceback" not in str(refused.value)
+    events = spark.readStream.format("millpond.events").option("pond", str(loaded.folder))
+    with pytest.raises(PySparkException, match="earliest or latest") as refused:
+        events.option("startingPosition", "soon").load()
+    assert "Traceback" not in str(refused.value)
+    frame = (
+        spark.readStream.format("millpond").options(**options, branch="fix").schema("key string, temp double").load()
+    )
+    loaded.branch("fix", source="main")
+    query = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).start()
+    with pytest.raises(PySparkException, match="a stream of changes is of main"):
+        query.processAllAvailable()
 
 
 # -- conditions ---------------------------------------------------------------------------------------

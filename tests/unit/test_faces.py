@@ -138,6 +138,6 @@ def test_dir_lists_the_interface_and_nothing_that_keeps_it(pond: Pond) -> None:
     def public(thing: object) -> list[str]:
         return [name for name in dir(thing) if not name.startswith("_")]
 
-    assert public(pond) == sorted([*public(PondLike), "at", "branch", "collect_garbage", "history", "refs"])
+    assert public(pond) == sorted([*public(PondLike), "collect_garbage"])
     assert public(pond.create_map("m", kind="state")) == public(MapLike)
     assert dir(millpond) == sorted(millpond.__all__)

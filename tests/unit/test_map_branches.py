@@ -492,3 +492,15 @@ def test_a_field_that_was_dropped_does_not_come_back_by_a_revert(pond: Pond) -> 
         pond.refs.revert("fix~1", "fix")
     pond.refs.restore("fix~2", "fix", maps=["w"])
     assert fix.map("w").get("a") == {"temp": 1, "visib": 1.5}
+
+
+def test_a_map_that_was_never_loaded_is_the_same_wherever_somebody_looked_at_it(pond: Pond) -> None:
+    empty = pond.create_map("empty", kind="state", value="long", store="layers")
+    assert empty.info()["rows"] == 0, "looking at it gives it a snapshot"
+    pond.branch("fix", source="main")
+    pond.refs.revert("fix", "fix")
+    assert not pond.branch("fix").maps()
+    pond.refs.revert("fix", "fix")
+    with pytest.raises(Invalid) as refused:
+        pond.refs.cherry_pick("fix", "main")
+    assert refused.value.kind == "no_changes", "main has it as it is there"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from millpond.client.catalogue import RemoteCatalogue
 from millpond.client.map import RemoteMap
 from millpond.client.refs import MAIN
+from millpond.deferred import opened_once
 from millpond.maps.faces import PondFace
 from millpond.maps.inputs.formats.readers import read_piece
 from millpond.maps.inputs.mapping import ColumnMapping, mapping_of
@@ -106,7 +107,7 @@ class RemoteRefPond(PondFace):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.pond.nodes.where!r}, {self.ref!r})"
 
-    @property
+    @opened_once
     def reports(self) -> JobReports:
         """The place that jobs report to: that of the pond."""
         return self.pond.reports

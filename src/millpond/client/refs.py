@@ -34,7 +34,7 @@ _TIME = re.compile(r"\d{4}-\d{2}-\d{2}(T|$)")
 
 
 class RemoteRefsFace:
-    """The doors of a pond on nodes to its refs, see `RefsFace`."""
+    """The doors of a pond on nodes to its refs."""
 
     _is_interface = True
 

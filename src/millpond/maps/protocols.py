@@ -7,7 +7,7 @@ method of `Map` that does it, see `kernel/operations.py`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from millpond.maps.predicates.predicate import Where
     from millpond.maps.snapshots.freeze import SnapshotManifest
     from millpond.maps.snapshots.snapshot import Snapshot
-    from millpond.versions.graph.commits import Commit
+    from millpond.refs.protocols import BranchPondLike, RefPondLike, RefsLike
     from millpond.versions.protocols import RepositoriesLike, RepositoryLike
 
 __all__ = (
@@ -47,7 +47,6 @@ __all__ = (
     "MapOperations",
     "PartsLike",
     "PondLike",
-    "RefsLike",
 )
 
 
@@ -147,22 +146,8 @@ class DefinitionsLike(Protocol):
     def rename(self, name: str, new: str) -> MapDefinition: ...
 
 
-class RefsLike(Protocol):
-    """The refs of a pond: see `refs.refs.Refs` for what each does."""
-
-    def log(self, ref: str = "main", *, first_parent: bool = False) -> Iterator[Commit]: ...
-    def diff(
-        self, left: str, right: str | None = None, *, map: str | None = None, three_dots: bool = False,
-        limit: int | None = None,
-    ) -> pa.Table: ...  # fmt: skip
-    def history(self, map: str, ref: str = "main", *, limit: int | None = None) -> pa.Table: ...
-
-
 class PondLike(CatalogueLike, Protocol):
     """A pond: see `pond.Pond` for what each does."""
-
-    @property
-    def refs(self) -> RefsLike: ...
 
     @property
     def catalogue(self) -> DefinitionsLike: ...
@@ -180,6 +165,12 @@ class PondLike(CatalogueLike, Protocol):
     @property
     def events(self) -> EventsLike: ...
     def repository(self, name: str) -> RepositoryLike: ...
+
+    @property
+    def refs(self) -> RefsLike: ...
+    def branch(self, name: str, *, source: str | None = None) -> BranchPondLike: ...
+    def at(self, ref: str) -> RefPondLike: ...
+    def history(self, map: str, ref: str = "main") -> pa.Table: ...
 
     def part_writer(self, name: str, *, source: str = "") -> PartWriter: ...
     def commit_load(self, parts: Sequence[PartFile], *, source: str = "", rejected: int = 0) -> LoadResult: ...

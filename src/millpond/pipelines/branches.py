@@ -25,11 +25,10 @@ from millpond.pipelines.targets import map_for_load
 
 if TYPE_CHECKING:
     from millpond.client.pond import RemotePond
-    from millpond.client.refs import RemoteRefs
     from millpond.maps.protocols import PondLike
     from millpond.pipelines.plan import Plan
     from millpond.pond import Pond
-    from millpond.refs.refs import Refs
+    from millpond.refs.protocols import RefsLike
     from millpond.versions.graph.commits import Commit
 
 __all__ = ("begin_branch", "branch_to_load", "check_branches", "checked_head", "exceeded", "has_branches", "load_on",
@@ -80,7 +79,7 @@ def _refuse_main(name: str) -> None:
         raise Invalid("main is the pond itself", kind="branch_main", hint="leave out the branch, or name another")
 
 
-def _unmerged(refs: Refs | RemoteRefs, name: str, source: str) -> list[str]:
+def _unmerged(refs: RefsLike, name: str, source: str) -> list[str]:
     """The first changes of a branch that neither its source nor `main` has."""
     for other in dict.fromkeys((source, MAIN)):
         rows = refs.diff(other, head_of(refs, name).id, three_dots=True, limit=SHOWN).to_pylist()

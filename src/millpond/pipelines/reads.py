@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from millpond.client.map import RemoteMap
     from millpond.client.pond import RemotePond
     from millpond.maps.map import Map
-    from millpond.maps.protocols import RefsLike
     from millpond.pond import Pond
+    from millpond.refs.protocols import RefsLike
     from millpond.versions.graph.commits import Commit
 
 __all__ = ("commit_of", "head_of", "map_of", "maps_among", "pinned")

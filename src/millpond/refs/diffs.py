@@ -83,20 +83,26 @@ def difference_table(
     for definition, difference in changes:
         tables.append(_table(definition, difference, typed=only is not None))
         rows, size = rows + len(difference), size + tables[-1].nbytes
-        if bytes_max is not None and size > bytes_max:
-            raise Invalid(
-                "the differences are too large for one answer", kind="answer_too_large", bytes=size,
-                bytes_max=bytes_max, hint="name a map, or a limit",
-            )  # fmt: skip
         if limit is not None and rows >= limit:
             break
+        _check_size(size, bytes_max)
     if only is not None and not tables:
         return pa.schema(_fields(only)).empty_table()
     names = [name for name in ADDRESS_TYPES if any(name in table.column_names for table in tables)]
     table = pa.concat_tables(tables, promote_options="default") if tables else _NOTHING.empty_table()
     columns = ["map", "change", *names, *(name for name in ("old", "new") if name in table.column_names)]
     table = table.select(columns).sort_by([(name, "ascending") for name in ("map", *names)])
-    return table if limit is None else table.slice(0, limit)
+    table = table if limit is None else table.slice(0, limit)
+    _check_size(table.nbytes, bytes_max)
+    return table
+
+
+def _check_size(size: int, bytes_max: int | None) -> None:
+    if bytes_max is not None and size > bytes_max:
+        raise Invalid(
+            "the differences are too large for one answer", kind="answer_too_large", bytes=size, bytes_max=bytes_max,
+            hint="name a map, or a limit",
+        )  # fmt: skip
 
 
 _NOTHING = pa.schema([("map", pa.string()), ("change", pa.string()), ("old", pa.string()), ("new", pa.string())])

@@ -153,6 +153,8 @@ class _Maps:
         manifest = manifest_of(layers, theirs, self.sides.words[2])
         if manifest is None and ours is not None:  # theirs was never loaded: ours has its rows no more
             manifest = SnapshotManifest.empty(theirs.definition, created_ms=layers.clock.now_ms())
+        if manifest is not None and ours is None and not manifest.layers:
+            manifest = None  # it comes as a map that was never loaded
         if manifest is not None:
             version = 1 if ours is None else ours.version + 1
             manifest = _numbered(manifest, version, layers.clock.now_ms())
@@ -207,7 +209,8 @@ class _Maps:
 def _alike(left: MapEntry | None, right: MapEntry | None) -> bool:
     if left is None or right is None:
         return left is right
-    return left.definition == right.definition and left.manifest == right.manifest
+    never_loaded = left.version == right.version == 0
+    return left.definition == right.definition and (left.manifest == right.manifest or never_loaded)
 
 
 def _returns(definition: MapDefinition, manifest: SnapshotManifest | None) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from millpond.deferred import opened_once
 from millpond.maps.faces import PondFace
 from millpond.maps.inputs.formats.files import find_files
 from millpond.maps.inputs.formats.readers import read_piece
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from millpond.kernel.job_reports import JobReports
     from millpond.maps.layered.head import Layers
     from millpond.maps.loads.load_files import Advance, ReadPiece
-    from millpond.maps.map import Map
     from millpond.versions.graph.commits import Commit
     from millpond.versions.merges import Resolution, Strategy
 
@@ -51,26 +51,26 @@ class RefPond(PondFace):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self.refs.folder)!r}, {self.ref!r})"
 
-    @property
+    @opened_once
     def reports(self) -> JobReports:
         """The place that jobs report to: that of the pond."""
         return self.refs.pond.reports
 
-    def map(self, name: str) -> Map:
+    def map(self, name: str) -> RefMap:
         """A map as it is at the ref.
 
         Raises: `NotFound` when the map, or the ref, is not there.
         """
         return self._opened(self.refs.states.map_at(self.ref, check_name(name)))
 
-    def maps(self) -> list[Map]:
+    def maps(self) -> list[RefMap]:
         """All maps at the ref, by name.
 
         Raises: `NotFound` when the ref is not there.
         """
         return [self._opened(entry) for _, entry in sorted(self.refs.states.maps(self.ref).items())]
 
-    def _opened(self, entry: MapEntry) -> Map:
+    def _opened(self, entry: MapEntry) -> RefMap:
         opened = self._maps.get(entry.name)
         if opened is None or opened.definition != entry.definition:
             opened = self._open(entry)
@@ -173,7 +173,7 @@ class BranchPond(RefPond):
         overwrite: bool = True, condense: str | int | None = None, retain: str | int | None = None, commit: bool = True,
         resolution: str | None = None, time_zone: str | None = None, key: str | None = None,
         roll_up: str | None = None, as_: str | None = None,
-    ) -> Map:  # fmt: skip
+    ) -> RefMap:  # fmt: skip
         """Create a layered map on the branch; it comes to other branches by a merge. Settings as in `Pond.create_map`.
 
         Raises: `AlreadyExists`; `Invalid` for a setting that is not understood.
@@ -190,7 +190,7 @@ class BranchPond(RefPond):
         self.refs.states.create_map(self.ref, definition, commit=commit)
         return self.map(definition.name)
 
-    def alter_map(self, name: str, /, *, commit: bool = True, **settings: Any) -> Map:
+    def alter_map(self, name: str, /, *, commit: bool = True, **settings: Any) -> RefMap:
         """Change settings or fields of a map on the branch, as `Pond.alter_map`; without `commit` that is staged.
 
         Raises: `Invalid`; `NotFound`.

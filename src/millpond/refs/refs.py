@@ -7,7 +7,7 @@ refs.merge("fix", into="main")
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -25,7 +25,6 @@ from millpond.refs.main import MAIN, NewHead, heads_now, publish, record_main
 from millpond.refs.map_entries import MapEntry, maps_of, states_in
 from millpond.refs.merges import MergedMap, Sides, merge_maps
 from millpond.refs.named import release
-from millpond.refs.purges import let_go
 from millpond.refs.repository import MapsRepository, reset_main
 from millpond.refs.states import RefStates
 from millpond.refs.unrecorded import RENAMED, rows_in, rows_of
@@ -37,7 +36,6 @@ from millpond.versions.resets import reset_all, reset_hard
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from millpond.maps.model.definition import MapDefinition
     from millpond.maps.snapshots.manifest import SnapshotManifest
     from millpond.refs.states import OpenPond
     from millpond.versions.graph.commits import Commit
@@ -83,6 +81,10 @@ class Refs:
         self.states, self.pond, self._need = RefStates(pond), pond, need
         self.folder, self.clock = pond.folder, pond.clock
 
+    def resolve(self, ref: str) -> str:
+        """The id of the commit of a ref: `main~3`, a tag, a commit; or a time: the last commit of `main` by then."""
+        return self.states.resolve(ref)
+
     def log(self, ref: str = MAIN, *, first_parent: bool = False) -> Iterator[Commit]:
         """The commits from a ref back, the newest first."""
         return self.states.log(self.states.resolve(ref), first_parent=first_parent)
@@ -102,13 +104,6 @@ class Refs:
         """
         self.states.repository.delete_branch(name)
         release(self.states.repository.site)
-
-    def let_go(self, definition: MapDefinition, manifests: Collection[str]) -> dict[str, str]:
-        """Let go of manifests of a map that only commits of the past name; the others, with who names each.
-
-        Raises: `Corrupt` when a commit cannot be read: then all stay.
-        """
-        return let_go(self.states, definition, manifests)
 
     def commit(self, branch: str, message: str = "", *, allow_empty: bool = False) -> Commit:
         """Commit what is staged on a branch; on `main`, what loads changed.

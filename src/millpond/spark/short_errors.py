@@ -20,6 +20,9 @@ _Class = TypeVar("_Class", bound=type[Any])
 _HIDES = "SPARK_HIDE_TRACEBACK"
 """The variable by which a process of PySpark leaves out the traceback. It looks when it has failed, and then ends."""
 
+_OF_STREAMS = "streamReader"
+"""The method whose error PySpark replaces by one of its own, of a reader that is not there: the traceback has ours."""
+
 
 def short_errors(cls: _Class) -> _Class:
     """Let the public methods of a data source, its readers or its writers tell errors of ours in their words alone.
@@ -28,8 +31,22 @@ def short_errors(cls: _Class) -> _Class:
     """
     for name, method in list(vars(cls).items()):
         if isinstance(method, FunctionType) and (name == "__init__" or not name.startswith("_")):
-            setattr(cls, name, _short(method))
+            setattr(cls, name, _whole(method) if name == _OF_STREAMS else _short(method))
     return cls
+
+
+def _whole(method: Callable[..., Any]) -> Callable[..., Any]:
+    """A method whose errors keep their traceback, whatever was called within."""
+
+    @wraps(method)
+    def call(*arguments: Any, **named: Any) -> Any:
+        try:
+            return method(*arguments, **named)
+        except MillpondError:
+            os.environ.pop(_HIDES, None)
+            raise
+
+    return call
 
 
 def _short(method: Callable[..., Any]) -> Callable[..., Any]:

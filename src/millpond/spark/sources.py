@@ -90,6 +90,7 @@ class MapSource(DataSource):
         definition = self._definition()
         # Said wrongly, it should fail where the frame is made, and not in the query that reads it.
         push_condition(definition, self.options.get("where"))
+        changes_settings(self.options)
         names = check_columns(definition, comma_list(self.options.get("columns")))
         shown = askable_schema(definition)
         return from_arrow_schema(pa.schema([shown.field(name) for name in names]))

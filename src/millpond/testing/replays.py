@@ -26,7 +26,7 @@ from millpond.json_forms import FormError, parse_object, plain
 from millpond.pipelines.plan import Plan
 from millpond.pipelines.programs import pipelines_of, read_program
 from millpond.pipelines.values import filled, leaves_in
-from millpond.workflows.engine.pipeline_starts import PARAMETERS, checked_parameters, spec_name
+from millpond.workflows.engine.pipeline_starts import PARAMETERS, VALUES, checked_parameters, spec_name
 
 __all__ = ("Replay", "replayed")
 
@@ -81,13 +81,14 @@ class _Recorded:
     def of(cls, record: Mapping[str, Any] | str | Path) -> _Recorded:
         try:
             row = record if isinstance(record, Mapping) else parse_object(Path(record).read_bytes())
-            variables = {own["id"]["name"]: _json_in(own["value"]) for own in row["variables"]}
+            values = {own["id"]["name"]: own["value"] for own in row["variables"]}
+            variables = {name: _json_in(values[name]) for name in (PARAMETERS, VALUES) if name in values}
             tasks = sorted(row["tasks"], key=lambda task: task["scheduled_at"])
             steps = [(_json_in(task["input_variables"][0]["value"]).get("name", ""), task) for task in tasks]
             run = row["run"]
             return cls(
                 run["id"]["id"], run["wf_spec_id"]["name"], run["status"], variables.get(PARAMETERS, {}),
-                {**variables.get("values", {}), **dict(_done(steps))}, steps[-1][0] if steps else PARAMETERS,
+                {**variables.get(VALUES, {}), **dict(_done(steps))}, steps[-1][0] if steps else PARAMETERS,
             )  # fmt: skip
         except (OSError, FormError, KeyError, TypeError, IndexError, AttributeError) as error:
             raise Invalid("not a recorded run of a pipeline", kind="pipeline_record", reason=repr(error),

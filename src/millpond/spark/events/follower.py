@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -27,10 +26,10 @@ from millpond.events.names import StreamName
 from millpond.spark.events.places import EventsPlace, Streams, read_matching
 from millpond.spark.events.plan import EventSlices, Slice, planned, read_pages, rows_of, stream_slices
 from millpond.spark.events.reader import in_batches
-from millpond.spark.events.selection import Selection
+from millpond.spark.events.selection import FollowSettings, Selection
 from millpond.spark.short_errors import short_errors
 
-__all__ = ("STREAMS_MAX", "EventsFollower", "FollowSettings")
+__all__ = ("STREAMS_MAX", "EventsFollower")
 
 STREAMS_MAX = 10_000
 """Streams that one query follows: each stands in its offset."""
@@ -38,18 +37,6 @@ POLL_SECONDS = 0.05
 
 Offset: TypeAlias = "dict[str, Any]"
 Cursors: TypeAlias = "dict[StreamName, int]"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FollowSettings:
-    """The start of a new query, the events of a micro-batch, and the treatment of events that have expired.
-
-    A query begins after the id `start`, or at the end of a stream that ends before it: `ID_MAX` is the newest event.
-    """
-
-    start: int = 0
-    events_max: int | None = None
-    fail_on_expired: bool = True
 
 
 @short_errors

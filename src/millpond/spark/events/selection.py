@@ -29,11 +29,23 @@ from millpond.kernel.page import all_behind
 from millpond.spark.events.places import Streams
 from millpond.times.instants import parse_instant
 
-__all__ = ("Selection", "selection_of", "starting_place")
+__all__ = ("FollowSettings", "Selection", "selection_of", "starting_place")
 
 _EPOCH = datetime.date(1970, 1, 1)
 _PAGE = 1_000
 Names = frozenset[str] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FollowSettings:
+    """The start of a new query, the events of a micro-batch, and the treatment of events that have expired.
+
+    A query begins after the id `start`, or at the end of a stream that ends before it: `ID_MAX` is the newest event.
+    """
+
+    start: int = 0
+    events_max: int | None = None
+    fail_on_expired: bool = True
 
 
 @dataclass(frozen=True, slots=True)

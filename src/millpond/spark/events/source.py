@@ -36,7 +36,7 @@ from millpond.events.rows import EVENTS
 from millpond.spark.events.columns import form_of
 from millpond.spark.events.places import events_place
 from millpond.spark.events.reader import EventsReader, PushingEventsReader
-from millpond.spark.events.selection import selection_of, starting_place
+from millpond.spark.events.selection import FollowSettings, selection_of, starting_place
 from millpond.spark.events.sinks import EventsEpochWriter, EventsWriter
 from millpond.spark.options import check_options, comma_list, number, switch
 from millpond.spark.places import Place, Rights
@@ -72,6 +72,7 @@ class EventsSource(DataSource):
 
     def schema(self) -> StructType:
         """The columns of events, or those that are wanted."""
+        self._followed()  # said wrongly, it should fail where the frame is made
         names = comma_list(self.options.get("columns")) or EVENTS.names
         for name in names:
             _check_column(name)
@@ -94,7 +95,7 @@ class EventsSource(DataSource):
         Raises: `Invalid` for what is not understood.
         """
         try:
-            from millpond.spark.events.follower import EventsFollower, FollowSettings
+            from millpond.spark.events.follower import EventsFollower
         except ModuleNotFoundError as error:
             raise Invalid("reading a stream needs PySpark 4.2 or later", kind="spark_too_old") from error
         _check_schema(schema)
@@ -104,11 +105,13 @@ class EventsSource(DataSource):
                     "a stream is read as a whole", kind="option_value", option=name,
                     hint="filter its rows, or read a batch",
                 )  # fmt: skip
-        settings = FollowSettings(
+        return EventsFollower(self.place, selection_of(self.options), schema.names, self._followed())
+
+    def _followed(self) -> FollowSettings:
+        return FollowSettings(
             start=self._start(), events_max=number(self.options, "maxEventsPerTrigger"),
             fail_on_expired=switch(self.options, "failOnExpired", default=True),
         )  # fmt: skip
-        return EventsFollower(self.place, selection_of(self.options), schema.names, settings)
 
     def _start(self) -> int:
         """The id after which a new query begins."""
