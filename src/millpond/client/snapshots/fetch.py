@@ -288,30 +288,34 @@ class SnapshotFetch:
     # -- one that was named ---------------------------------------------------------------------------
 
     def named(
-        self, name: str, subset: str, manifest_id: str, *, whole: bool, first: Connection | None = None
-    ) -> OpenedSnapshot:
+        self, name: str, subset: str, manifest_id: str, *, whole: bool, first: Connection | None = None,
+        at: Iterable[tuple[str, str]] = (),
+    ) -> OpenedSnapshot:  # fmt: skip
         """A snapshot by the id of its manifest: open, or, unless `whole`, only what is needed to read parts of it.
 
         It stays on this machine for `client.min_time_to_keep_snapshots` after it was last asked for. `first` is the
-        node that has it, if that is known.
+        node that has it, if that is known; `at` names the branch or ref of which it is.
 
         Raises: `NotFound` when no node has it any more; as `bring`.
         """
         with self.store.usable():
-            return self._named(name, subset, manifest_id, whole, first)
+            return self._named(name, subset, manifest_id, whole, first, at)
 
-    def _named(self, name: str, subset: str, manifest_id: str, whole: bool, first: Connection | None) -> OpenedSnapshot:
+    def _named(
+        self, name: str, subset: str, manifest_id: str, whole: bool, first: Connection | None,
+        at: Iterable[tuple[str, str]],
+    ) -> OpenedSnapshot:  # fmt: skip
         pond = self.pond()
         with self.store.alone(pond, name, self.seconds_max):
             incarnation = self.store.find(pond, name, subset, manifest_id)
-            source = self.source(name, subset, first)
+            source = self.source(name, subset, first, at)
             if incarnation is None:
                 manifest = SnapshotManifest.from_bytes(source.get(manifest_name(manifest_id)).to_pybytes())
                 objects = self.store.objects(pond, name, manifest.incarnation, subset)
             else:
                 objects = self.store.objects(pond, name, incarnation, subset)
                 manifest = SnapshotManifest.from_bytes(objects.get(manifest_name(manifest_id)).to_pybytes())
-            self.fetch(objects, manifest, first, whole=whole)
+            self.fetch(objects, manifest, first, whole=whole, at=at)
             pin(objects, manifest_id, self.clock.now_ms() + self.settings.client.min_time_to_keep_snapshots)
             snapshot = Snapshot.open(objects, manifest) if whole else None
             if incarnation is None:
