@@ -82,11 +82,12 @@ class LookupService:
         Raises: `Invalid` for a key or time the map cannot have; as `Past.leased`.
         """
         encoded, instant = single_question(pond_map.definition, key, at, self.clock)
-        if known_at is None:
-            value = None if encoded is None else pond_map.rows.get(encoded, instant)
-        else:
+        if known_at is not None:
             with pond_map.rows.past.snapshot(_whole(known_at)) as snapshot:
-                value = None if encoded is None else snapshot.get(encoded, instant)
+                return _value_in(snapshot, encoded, instant)
+        if is_at_ref(pond_map):
+            return _value_in(pond_map.snapshot(), encoded, instant)
+        value = None if encoded is None else pond_map.rows.get(encoded, instant)
         return typed_value(value, pond_map.definition.shown)
 
     # -- many -----------------------------------------------------------------------------------------
@@ -169,6 +170,12 @@ class LookupService:
     def close(self) -> None:
         """Let go of all snapshots, for good: questions that need one are `Closed` from then on."""
         self._fresh.close()
+
+
+def _value_in(snapshot: Snapshot, encoded: bytes | int | None, instant: int | None) -> dict[str, Any]:
+    """The value that a snapshot has, read by its own fields: those of its map may change meanwhile."""
+    value = None if encoded is None else snapshot.get(encoded, instant)
+    return typed_value(value, snapshot.definition.shown)
 
 
 def single_question(
