@@ -82,13 +82,12 @@ class LookupService:
         Raises: `Invalid` for a key or time the map cannot have; as `Past.leased`.
         """
         encoded, instant = single_question(pond_map.definition, key, at, self.clock)
-        if known_at is not None:
-            with pond_map.rows.past.snapshot(_whole(known_at)) as snapshot:
-                return _value_in(snapshot, encoded, instant)
-        if is_at_ref(pond_map):
-            return _value_in(pond_map.snapshot(), encoded, instant)
-        value = None if encoded is None else pond_map.rows.get(encoded, instant)
-        return typed_value(value, pond_map.definition.shown)
+        if encoded is None:
+            return typed_value(None, pond_map.definition.shown)
+        if known_at is None:
+            return typed_value(*pond_map.rows.get(encoded, instant))
+        with pond_map.rows.past.snapshot(_whole(known_at)) as snapshot:
+            return typed_value(snapshot.get(encoded, instant), snapshot.definition.shown)
 
     # -- many -----------------------------------------------------------------------------------------
 
@@ -172,12 +171,6 @@ class LookupService:
         self._fresh.close()
 
 
-def _value_in(snapshot: Snapshot, encoded: bytes | int | None, instant: int | None) -> dict[str, Any]:
-    """The value that a snapshot has, read by its own fields: those of its map may change meanwhile."""
-    value = None if encoded is None else snapshot.get(encoded, instant)
-    return typed_value(value, snapshot.definition.shown)
-
-
 def single_question(
     definition: MapDefinition, key: str | bytes, at: str | None, clock: Clock
 ) -> tuple[bytes | int | None, int | None]:
@@ -217,7 +210,7 @@ def _from_shard(pond_map: Map, keys: pa.Array, times: Any, bytes_max: int = ANSW
     for row, key in enumerate(stored_keys):
         missing = key is None or (len(in_range) and not in_range[row])
         at = int(instants[0 if len(instants) == 1 else row]) if definition.kind.timed else None
-        values.append(None if missing else pond_map.rows.get(key, at))
+        values.append(None if missing else pond_map.rows.get(key, at)[0])
         held += len(values[-1]) if isinstance(values[-1], bytes) else 0
         if held > bytes_max:
             raise Invalid(
