@@ -139,10 +139,11 @@ class DayContract:
         assert everything(store) == before
 
     def test_a_switch_to_other_events_is_refused(self, store: StreamStore) -> None:
-        append(store, "a", "b", "c", "d")
+        append(store, "a")
+        append(store, "b", "c", "d")
         store.close_day(STREAM, TODAY)
         events = everything(store)
-        for wrong in ([], events[1:], events[:3:2], events[::3], events[:3], events[:2], events[2:]):
+        for wrong in ([], events[1:], events[2:3], events[:3:2], events[::3], events[:3], events[:2], events[2:]):
             with pytest.raises(Invalid):
                 store.switch(STREAM, index_of(store).segments, lambda _, wrong=wrong: batches_of(wrong))
             assert everything(store) == events
@@ -216,6 +217,17 @@ class DayContract:
         compress_stream(store, STREAM, TODAY + 401)
         assert everything(store) == left
         assert {state for _, state, _ in days(store)} <= {"compressed"}
+
+    def test_a_day_is_compressed_before_an_older_one(self, site: StreamSite, store: StreamStore) -> None:
+        for letter in "abcdef":
+            append(store, letter, time_ms=site.clock.now)
+            site.clock.now += DAY_MS // 3
+        store.close_day(STREAM, TODAY + 9)
+        before = everything(store)
+        for place in (1, 2, 0):
+            compress(store, STREAM, [index_of(store).segments[place]], events_max=1)
+            assert everything(store) == before
+        assert {state for _, state, _ in days(store)} == {"compressed"}
 
     # --- expiry
 

@@ -10,7 +10,7 @@ Invariants of a day that is partly compressed, which it may stay for as long as 
   each event once, from any id on. Its day, ids and counts stay as they were, and it is listed as closed;
 * a step happens only while the row is what was seen, and changes it: of two that compress a day, one is fenced;
 * a step puts as many events as it removes, and the last one makes sure that all of the day are there;
-* raw entries that were deflated can be read: the first of the day, their reference, stays until the last step;
+* raw entries that were deflated can be read: the first of the day, their reference, is kept until the last step;
 * a crash leaves what was done, and whoever comes next goes on behind it. Days are dropped, deleted and pulled back with
   their batches; the events of a job are erased once the day is compressed.
 """

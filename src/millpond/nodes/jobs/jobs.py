@@ -394,10 +394,10 @@ def _snapshot_due(node: JobContext, pond_map: Map) -> bool:
 
 
 def _cleanup(node: JobContext, _stopping: threading.Event) -> Outcome:
-    faults, numbers, kept = _Faults(), dict.fromkeys(_CLEANED, 0), []
+    faults, numbers, doubts = _Faults(), dict.fromkeys(_CLEANED, 0), []
     with faults.of("uploads and parts"):
         if (doubt := node.events.doubt()) is not None:
-            kept.append(f"kept what is old: {doubt}")
+            doubts.append(f"kept what is old: {doubt}")
         else:
             now_ms = _undoubted_ms(node)
             numbers["uploads"] = node.receiver.expire(now_ms)
@@ -411,7 +411,7 @@ def _cleanup(node: JobContext, _stopping: threading.Event) -> Outcome:
     summaries = [
         f"{human_count(numbers[what], thing)} {done}" for what, (thing, done) in _CLEANED.items() if numbers[what]
     ]
-    return Outcome(", ".join((*summaries, *kept)) or "nothing to do", numbers, tuple(faults))
+    return Outcome(", ".join((*summaries, *doubts)) or "nothing to do", numbers, tuple(faults))
 
 
 def _events(node: JobContext, stopping: threading.Event) -> Outcome:

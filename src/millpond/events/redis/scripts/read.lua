@@ -41,12 +41,11 @@ local function add(id, batch)
 end
 
 -- False when the page is full. What was read is behind the cursor then: a raw entry may hold events of a batch, too.
-local function add_batches(segment)
-    local key, batches = ARGV[3] .. segment.last_day, batches_of(segment)
+local function add_batches(key, batches)
     for place = 1, batches.count do
         local last_ms, last_counter = id_from(batches.ids, 8 * place - 7)
         if is_after(last_ms, last_counter, ms, counter) then
-            local batch = redis.call('LINDEX', key, place - 1)
+            local batch = redis.call('LINDEX', key, place - 1 + batches.references)
             if not batch then
                 error('MILLPOND_DAMAGED a batch is missing: ' .. key)
             end
@@ -60,16 +59,16 @@ local function add_batches(segment)
 end
 
 -- False when the page is full. A raw entry has the id of its last event, and belongs to one day, of which the first
--- entry is the reference.
-local function add_raw(first, stop)
+-- entry is the reference; once it is compressed, the list under a key begins with it.
+local function add_raw(first, stop, key)
     local start, count, has_reference = '(' .. id_text(ms, counter), 1, false
     while true do
         local entries = redis.call('XRANGE', KEYS[3], start, stop, 'COUNT', count)
         for _, entry in ipairs(entries) do
             if not has_reference and is_deflated(entry[2][2]) then
-                local found = redis.call('XRANGE', KEYS[3], first, first)[1]
+                local found = not key and redis.call('XRANGE', KEYS[3], first, first)[1]
                 reply[#reply + 1] = 'reference'
-                reply[#reply + 1] = found and found[2][2] or ''
+                reply[#reply + 1] = key and redis.call('LINDEX', key, 0) or found and found[2][2] or ''
                 has_reference = true
             end
             if not add(entry[1], entry[2][2]) then
@@ -92,8 +91,9 @@ while true do
     if not segment then
         going = add_raw(id_text(head.first_ms, head.first_counter), '+')
     else
-        going = add_batches(segment) and (segment.state == COMPRESSED
-            or add_raw(id_text(first_id(segment)), id_text(segment.ms, segment.counter)))
+        local key, batches = ARGV[3] .. segment.last_day, batches_of(segment)
+        going = add_batches(key, batches) and (segment.state == COMPRESSED or add_raw(id_text(first_id(segment)),
+            id_text(segment.ms, segment.counter), batches.references > 0 and key))
     end
     if not segment or not going then
         return reply

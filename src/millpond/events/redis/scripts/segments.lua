@@ -22,16 +22,19 @@ local function parse_segment(member)
     return segment
 end
 
--- The batches of a segment: their number, their last ids, and their events, where it is partly compressed.
+-- The batches of a segment: their number and last ids; where it is partly compressed their events, and the number of
+-- references, 1 or 0, that stand before them.
 local function batches_of(segment)
     local at = SEGMENT_BYTES + 1 + segment.days * DAY_BYTES
     if #segment.member < at then
-        return { count = 0, ids = '', events = 0 }
+        return { count = 0, ids = '', events = 0, references = 0 }
     end
-    local count = struct.unpack('>I4', segment.member, at)
+    local count, events, references = struct.unpack('>I4', segment.member, at), 0, 0
     local stop = at + 4 + 8 * count
-    local events = segment.state == CLOSED and struct.unpack('>I8', segment.member, stop) or 0
-    return { count = count, ids = string.sub(segment.member, at + 4, stop - 1), events = events }
+    if segment.state == CLOSED then
+        events, references = struct.unpack('>I8B', segment.member, stop)
+    end
+    return { count = count, ids = string.sub(segment.member, at + 4, stop - 1), events = events, references = references }
 end
 
 local function first_id(segment)

@@ -27,55 +27,59 @@ local last = segments[#segments]
 local is_whole = last.ms == stop_ms and last.counter == stop_counter
 local first_ms, first_counter = first_id(segments[1])
 
+local function events_of(row)
+    return string.byte(row) == SINGLE and 1 or struct.unpack('<I4', row, 5)
+end
+
 -- How many events of a raw entry come after an id; their ids are consecutive.
 local function events_after(entry, ms, counter)
     local entry_ms, entry_counter = string.match(entry[1], '(%d+)-(%d+)')
-    local row = entry[2][2]
-    local count = string.byte(row) == SINGLE and 1 or struct.unpack('<I4', row, 5)
-    return math.min(count, (entry_ms - ms) * UNIT + entry_counter - counter)
+    return math.min(events_of(entry[2][2]), (entry_ms - ms) * UNIT + entry_counter - counter)
 end
 
--- The raw entries that end after an id, up to the end of the batch: the events there, with those of the entry in which
--- the batch ends; the bytes of entries; and the ids of those to remove. The first of the segment stays, as a reference.
+-- The events behind an id up to the end of the batch; of the raw entries that end there the bytes, and the first row.
 local function replaced(ms, counter)
-    local found, bytes, ids, start = 0, 0, {}, id_text(ms, counter + 1)
-    local first = id_text(first_ms, first_counter)
+    local found, bytes, start, stop = 0, 0, id_text(ms, counter + 1), id_text(stop_ms, stop_counter)
+    local row, ended
     repeat
-        local entries = redis.call('XRANGE', KEYS[3], start, id_text(stop_ms, stop_counter), 'COUNT', 256)
+        local entries = redis.call('XRANGE', KEYS[3], start, stop, 'COUNT', 256)
         for _, entry in ipairs(entries) do
-            found, bytes, start = found + events_after(entry, ms, counter), bytes + #entry[2][2], '(' .. entry[1]
-            if is_whole or entry[1] ~= first or reference_of(entry[2][2]) == 0 then
-                ids[#ids + 1] = entry[1]
-            end
+            -- The batch before this one may end within the first entry.
+            found = found + (bytes == 0 and events_after(entry, ms, counter) or events_of(entry[2][2]))
+            row, bytes, ended = row or entry[2][2], bytes + #entry[2][2], entry[1]
         end
-    until #entries < 256
-    local entry = not is_whole and redis.call('XRANGE', KEYS[3], start, id_text(last.ms, last.counter), 'COUNT', 1)[1]
+        start = #entries == 256 and '(' .. ended
+    until not start
+    local entry = ended ~= stop and redis.call('XRANGE', KEYS[3], stop, id_text(last.ms, last.counter), 'COUNT', 1)[1]
     if entry then
         found = found + events_after(entry, ms, counter) - events_after(entry, stop_ms, stop_counter)
     end
-    return found, bytes, ids
+    return found, bytes, row
 end
 
-local count, ids, stored, done = 1, ARGV[3], #batch, events
+local count, ids, stored, done, references = 1, ARGV[3], #batch, events, 0
 if #seen == 1 and last.state == CLOSED then
     local before = batches_of(last)
     local ms, counter = first_ms, first_counter - 1
     if before.count > 0 then
         ms, counter = id_from(before.ids, #before.ids - 7)
     end
-    local found, bytes, removed = 0, 0, {}
+    local found, bytes, row = 0, 0, nil
     if is_after(stop_ms, stop_counter, ms, counter) and not is_after(stop_ms, stop_counter, last.ms, last.counter) then
-        found, bytes, removed = replaced(ms, counter)
+        found, bytes, row = replaced(ms, counter)
     end
     count, ids, stored, done = before.count + 1, before.ids .. ids, last.stored + stored - bytes, before.events + events
     if found ~= events or (done == total) ~= is_whole then
         return { 'other' }
     end
-    if is_whole then
-        removed[#removed + 1] = id_text(first_ms, first_counter)
+    references = before.references
+    if before.count == 0 and not is_whole and row and reference_of(row) ~= 0 then
+        references = redis.call('RPUSH', KEYS[7], row)
+    elseif is_whole and references > 0 then
+        redis.call('LPOP', KEYS[7])
     end
-    for place = 1, #removed, 1000 do
-        redis.call('XDEL', KEYS[3], unpack(removed, place, math.min(place + 999, #removed)))
+    if head.compress == last.last_day then -- what is raw before the oldest raw day is gone already
+        redis.call('XTRIM', KEYS[3], 'MINID', id_text(stop_ms, stop_counter + 1))
     end
 elseif not is_whole or events ~= total then
     return { 'other' }
@@ -91,7 +95,7 @@ end
 redis.call('RPUSH', KEYS[7], batch)
 local a, b = halves(last.ms, last.counter)
 local output = struct.pack(SEGMENT, a, b, is_whole and COMPRESSED or CLOSED, math.max(stored, 0), days) .. days_bytes
-    .. struct.pack('>I4', count) .. ids .. (is_whole and '' or struct.pack('>I8', done))
+    .. struct.pack('>I4', count) .. ids .. (is_whole and '' or struct.pack('>I8B', done, references))
 redis.call('ZADD', KEYS[2], 0, output)
 if is_whole then
     settle(KEYS[2], KEYS[3], head)
