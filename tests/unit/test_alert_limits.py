@@ -1,9 +1,9 @@
-"""Limits of what groups hold after a load never leave out a group that a condition takes."""
+"""Limits of what groups hold after a load never leave out a group that a condition takes; and what they hold."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +12,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import millpond
+from millpond.maps.alerts import judging
+from millpond.maps.alerts.after_load import AfterLoad
+from millpond.maps.alerts.crossings import Addresses, GroupsOf
 from millpond.maps.alerts.limits import limits_of, within
 from millpond.maps.predicates.predicate import predicate
 from millpond.maps.snapshots.manifest import Layer, SnapshotManifest
@@ -94,3 +97,38 @@ def test_a_rule_is_met_when_it_comes_within_reach(tmp_path: Path) -> None:
         for more, keys in ((2, []), (1, ["a"])):
             sales.load([{"key": "a", "time": 1, "total": 1}] * more)
             assert [event.headers["key"] for event in pond.events.read("millpond", "alerts/sales")] == keys
+
+
+WHEN = ("orders > 2", "total >= 3", "most is null", "mean < 1.5", "text = 't2'", "key = 'b'", "total > 0 and key < 'c'")
+measures = st.none() | st.integers(-4, 4)
+brought = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 2), measures), min_size=1, max_size=8)
+
+
+@settings(max_examples=examples(10, 200), deadline=None)
+@given(st.lists(brought, max_size=3), brought)
+def test_groups_after_a_load_hold_what_the_state_after_it_says(
+    tmp_path_factory: pytest.TempPathFactory, before: list[Any], load: Any
+) -> None:
+    """They are worked out of what was there and what was brought, without a look into the state after it."""
+    value = "orders long count, total long sum, most long max, mean average of total/orders, text string latest"
+    with millpond.open(tmp_path_factory.mktemp("after") / "pond") as pond:
+        sales = pond.create_map("sales", kind="aggregate", value=value, resolution="1 hour")
+        states = []
+        for number, rows in enumerate([*before, load]):
+            states.append(sales.freeze())
+            sales.load([
+                {"key": key, "time": (500_000 + hour) * 3_600_000 + number, "total": total, "most": total,
+                 "text": None if total is None else f"t{total}"} for key, hour, total in rows
+            ], again=True)  # fmt: skip
+        below, above = states[-1], sales.freeze()
+        old = GroupsOf(sales.objects, below.definition, below if before else None)
+        new = GroupsOf(sales.objects, above.definition, above)
+        for touched in judging._touched(sales.objects, above.definition, None, above, above.layers[0]):
+            rows = touched.within([()])
+            assert rows is not None
+            addresses = Addresses(rows.column("key"), rows.column("time").to_numpy())
+            after = AfterLoad(above.definition, old.looked(addresses), new, addresses, rows)
+            for when in WHEN:
+                condition = predicate(sales.definition, when)
+                expected = new.holds(condition, addresses.take(np.arange(len(addresses))))
+                assert after.holds(condition, addresses).tolist() == expected.tolist()

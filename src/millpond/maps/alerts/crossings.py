@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     Mask = npt.NDArray[np.bool_]
 
-__all__ = ("Addresses", "Groups", "GroupsOf", "crossed")
+__all__ = ("Addresses", "Groups", "GroupsOf", "Looked", "crossed", "plain_keys")
 
 _PLACE = " place"
 """No map has a column of that name."""
@@ -55,7 +55,7 @@ _PLACE = " place"
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """Buckets of keys: keys as they are stored, and the starts of buckets in UTC milliseconds."""
+    """Buckets of keys: keys as they are stored, perhaps a dictionary, and the starts of buckets in UTC milliseconds."""
 
     keys: pa.Array
     times: I64
@@ -82,8 +82,13 @@ class Addresses:
         return Addresses(self.keys, starts).take(np.sort(firsts))
 
 
+def plain_keys(keys: pa.Array) -> pa.Array:
+    """Keys that are no dictionary."""
+    return keys.dictionary_decode() if pa.types.is_dictionary(keys.type) else keys
+
+
 @dataclass(slots=True)
-class _Looked:
+class Looked:
     """Rows that were looked up, the places of those that are there, and the columns of them that were read."""
 
     snapshot: Snapshot
@@ -93,7 +98,7 @@ class _Looked:
     columns: dict[str, pa.Array] = field(default_factory=dict)
 
     @classmethod
-    def up(cls, snapshot: Snapshot, addresses: Addresses) -> _Looked:
+    def up(cls, snapshot: Snapshot, addresses: Addresses) -> Looked:
         matches = snapshot.find(addresses.keys, pa.array(addresses.times).cast(INSTANT), on_invalid="miss")
         return cls(snapshot, addresses, matches, pa.array(np.flatnonzero(matches.there())))
 
@@ -104,11 +109,11 @@ class _Looked:
         return self.columns[name]
 
     def _read(self, name: str) -> pa.Array:
-        keys, times = self.addresses.keys, self.addresses.times
+        times = self.addresses.times
         if name == "key":
-            return keys.cast(pa.string())
+            return plain_keys(self.addresses.keys).cast(pa.string())
         if name == TAGS:
-            return shown_tags(keys)
+            return shown_tags(plain_keys(self.addresses.keys))
         return pa.array(times).cast(INSTANT) if name == "time" else self.snapshot.take(self.matches, name)
 
 
@@ -135,7 +140,7 @@ class GroupsOf:
 
     def __init__(self, objects: Objects, definition: MapDefinition, manifest: SnapshotManifest | None) -> None:
         self._objects, self._definition, self._manifest = objects, definition, manifest
-        self._last: tuple[Addresses, _Looked | None] = Addresses.none(), None
+        self._last: tuple[Addresses, Looked | None] = Addresses.none(), None
 
     def _snapshot(self, addresses: Addresses) -> Snapshot | None:
         """A snapshot to ask for addresses; None where there is no row."""
@@ -163,7 +168,7 @@ class GroupsOf:
     def holds(self, condition: Predicate, addresses: Addresses) -> Mask:
         """See `Groups.holds`."""
         mask = np.zeros(len(addresses), np.bool_)
-        looked = self._looked(addresses)
+        looked = self.looked(addresses)
         if looked is None:
             return mask
         schema, shown = askable_schema(self._definition), {name: looked.column(name) for name in condition.columns}
@@ -174,11 +179,11 @@ class GroupsOf:
         mask[filtered(batch.take(looked.there), condition).column(_PLACE).to_numpy()] = True
         return mask
 
-    def _looked(self, addresses: Addresses) -> _Looked | None:
+    def looked(self, addresses: Addresses) -> Looked | None:
         """The rows at addresses; of several rules, those before looked the same up."""
         if self._last[0] is not addresses:
             snapshot = self._snapshot(addresses)
-            self._last = addresses, None if snapshot is None else _Looked.up(snapshot, addresses)
+            self._last = addresses, None if snapshot is None else Looked.up(snapshot, addresses)
         return self._last[1]
 
     def values(self, addresses: Addresses) -> list[dict[str, Any] | None]:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,12 +28,14 @@ import pyarrow as pa
 
 from millpond import ranges
 from millpond.errors import Conflict
+from millpond.maps.alerts.after_load import AfterLoad
 from millpond.maps.alerts.crossings import Addresses, Groups, GroupsOf, crossed
 from millpond.maps.alerts.limits import Limit, limits_of, within
 from millpond.maps.alerts.rules import rules_of
 from millpond.maps.layered.differences import differences
+from millpond.maps.model.columns import canonical_schema
 from millpond.maps.snapshots.combined_groups import GroupRows
-from millpond.maps.snapshots.rows_of_groups import rows_of_groups
+from millpond.maps.snapshots.rows_of_groups import keys_of_groups
 from millpond.times.instants import instant_text
 
 if TYPE_CHECKING:
@@ -47,6 +49,8 @@ if TYPE_CHECKING:
 
 __all__ = ("CROSSINGS_MAX", "Crossing", "Judge", "Judged", "Touched", "crossings", "judged", "meet", "plain_values")
 
+MOST = 0.8
+"""The share of the groups of a load beyond which all are looked up: to leave some out would cost more."""
 CROSSINGS_MAX = 10_000
 """The crossings of one rule that one change tells; it says how many more there were."""
 TEXT_CHARS_MAX = 200
@@ -137,8 +141,13 @@ def meet(
     """
     counts = dict.fromkeys((judge.rule.name for judge in judges), 0)
     for touched, old, new in changed:
-        addresses = touched.within([judge.limits for judge in judges])  # together, so they are looked up once
-        addresses = addresses.shown(definition)
+        rows = touched.within([judge.limits for judge in judges])  # together, so they are looked up once
+        if rows is None:
+            continue
+        brought = Addresses(rows.column("key"), rows.column("time").to_numpy())
+        addresses = brought.shown(definition)
+        if touched.values is not None and addresses is brought and isinstance(old, GroupsOf):
+            new = AfterLoad(definition, old.looked(addresses), new, addresses, rows)
         for judge in judges:
             rule = judge.rule
             made = crossed(definition, judge.condition, rule.buckets, old, new, addresses)
@@ -155,18 +164,14 @@ class Touched:
     rows: Callable[[], pa.RecordBatch]
     values: pa.StructArray | None = None
 
-    @cached_property
-    def addresses(self) -> Addresses:
-        """Those of all groups."""
-        rows = self.rows()
-        return Addresses(rows.column("key"), rows.column("time").to_numpy())
-
-    def within(self, limits: Sequence[Sequence[Limit]]) -> Addresses:
-        """The addresses of the groups within the limits of one rule or another."""
+    def within(self, limits: Sequence[Sequence[Limit]]) -> pa.RecordBatch | None:
+        """The rows of the groups within the limits of one rule or another; None: there are none."""
         if self.values is None or not all(limits):
-            return self.addresses
+            return self.rows()
         places = np.flatnonzero(np.logical_or.reduce([within(those, self.values) for those in limits]))
-        return self.addresses.take(places) if len(places) else Addresses.none()
+        if len(places) > MOST * len(self.values):
+            return self.rows()
+        return self.rows().take(pa.array(places)) if len(places) else None
 
 
 def _touched(
@@ -178,7 +183,16 @@ def _touched(
         return
     for entry in ranges.load_index(objects, brought.index).entries:
         groups = ranges.open_range(objects, entry)
-        yield Touched(partial(rows_of_groups, definition, groups), GroupRows.of(groups).rows.field("value"))
+        within = GroupRows.of(groups)
+        yield Touched(partial(_rows_brought, definition, groups, within), within.rows.field("value"))
+
+
+def _rows_brought(definition: MapDefinition, groups: pa.RecordBatch, within: GroupRows) -> pa.RecordBatch:
+    """The rows of groups, whose keys are a dictionary: each is there once, in order."""
+    codes = np.repeat(np.arange(len(groups), dtype=np.int32), np.diff(within.offsets))
+    keys = pa.DictionaryArray.from_arrays(pa.array(codes), keys_of_groups(groups))
+    values = {name: within.rows.field(name) for name in canonical_schema(definition).names if name != "key"}
+    return pa.RecordBatch.from_arrays([keys, *values.values()], names=["key", *values])
 
 
 def _shown(rule: AlertRule, old: Groups, new: Groups, made: Addresses) -> Iterator[Crossing]:

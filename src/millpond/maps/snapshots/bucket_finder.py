@@ -122,27 +122,45 @@ class BucketFinder(Finder):
         return np.ones(len(self._directories.layers), np.bool_) if self._modes is None else self._modes == WHOLE
 
     def _within(self, keys: pa.Array, since: I64, until: I64, layers: I64, hides: np.ndarray) -> FoundRows:
-        """The rows with `since` ≤ time < `until` of each key in some layers, newest first; one span for all or many."""
-        if pa.types.is_dictionary(keys.type):
+        """The rows with `since` ≤ time < `until` of each key in some layers, newest first; one span for all or many.
+
+        The groups of a dictionary in whose order keys come are looked for once for each entry.
+        """
+        codes = self._codes(keys)
+        if codes is not None:
+            keys = keys.dictionary
+        elif pa.types.is_dictionary(keys.type):
             keys = keys.dictionary_decode()
         hashes = hash_keys(keys, bits=self.definition.hash_bits)
         if self.share is not None:
             self._check_share(self.share, keys, hashes)
         order, ordered = self._ordered(hashes, len(self.groups))
-        hidden = np.zeros(len(keys), np.bool_)
+        hidden, by_rows = np.zeros(len(keys), np.bool_), order if codes is None else np.arange(len(codes))
+        places = np.empty(len(keys), np.int64)
+        places[order] = np.arange(len(keys))
         pieces = []
         for layer, hiding in zip(layers.tolist(), hides.tolist(), strict=True):
             groups = self._groups_in(layer, keys, order, ordered)
             groups[hidden] = -1
-            begins, counts = np.empty(len(keys), np.int64), np.empty(len(keys), np.int64)
+            of_rows = groups if codes is None else groups[places[codes]]
+            begins, counts = np.empty(len(by_rows), np.int64), np.empty(len(by_rows), np.int64)
             step = 0 if len(since) == 1 else 1
             rows_within(
-                self.groups.address, self._times("time"), order, groups, since, until, step, begins, counts
+                self.groups.address, self._times("time"), by_rows, of_rows, since, until, step, begins, counts
             )  # fmt: skip
             pieces.append((begins, counts))
             if hiding:
                 hidden |= groups >= 0
-        return _together(order, pieces)
+        return _together(by_rows, pieces)
+
+    def _codes(self, keys: pa.Array) -> I64 | None:
+        """The numbers of keys in their dictionary, where they come in its order; a share is asked for keys alone."""
+        if not pa.types.is_dictionary(keys.type) or self.share is not None:
+            return None
+        if keys.indices.null_count or keys.dictionary.null_count:
+            return None
+        codes: I64 = keys.indices.to_numpy()
+        return codes if len(codes) and bool((codes[1:] >= codes[:-1]).all()) else None
 
     def _groups_in(self, layer: int, keys: pa.Array, order: I64, ordered: np.ndarray) -> I64:
         """The group of each key in one layer, in search order."""

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from millpond.maps.snapshots.manifest import Layer, LayerMode, SnapshotManifest
     from millpond.stores.objects import Objects
 
-__all__ = ("GroupSpan", "groups_of_keys", "groups_over", "rows_of_groups", "spans", "thaw")
+__all__ = ("GroupSpan", "groups_of_keys", "groups_over", "keys_of_groups", "rows_of_groups", "spans", "thaw")
 
 _HASH_BYTES = 8
 
@@ -159,6 +159,11 @@ def rows_of_groups(definition: MapDefinition, batch: pa.RecordBatch) -> pa.Recor
     schema = canonical_schema(definition, updates=fields.type.get_field_index(UPDATED) >= 0)
     columns |= {name: pc.struct_field(fields, name) for name in schema.names if name not in columns}
     return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
+
+
+def keys_of_groups(batch: pa.RecordBatch) -> pa.Array:
+    """The key of each group of a batch."""
+    return _keys(bytes_of(batch.column("key")), np.arange(len(batch)))
 
 
 def _addresses(definition: MapDefinition, batch: pa.RecordBatch, of_group: I64) -> dict[str, pa.Array]:
