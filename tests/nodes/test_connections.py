@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from millpond.server.connections import PIPELINED_MAX
+from millpond.server.memory import SMALL_BYTES
 from tests.nodes.conftest import Served
 
 pytestmark = pytest.mark.sample(3, of="file")
@@ -199,3 +200,25 @@ def test_a_client_that_takes_nothing_is_disconnected(node: Served) -> None:
         )
         node.until(lambda: refused(node, "reader_stalled") == 1)
         node.until(lambda: node.service.connections.total == 0)
+
+
+@pytest.mark.settings(server_max_request_memory="4MiB")
+def test_many_slow_readers_of_objects_hold_little_each(node: Served) -> None:
+    branch = node.pond.repositories.create("flights").branch("main")
+    branch.put("large", bytes(16 * KIB * KIB))
+    signed = node.get("/api/v1/repositories/flights/refs/main/objects/stat?path=large&presign=true")
+    path = signed.json()["physical_address"].removeprefix(node.url)
+
+    def held() -> list[int]:
+        lines = list(node.service._server.server_state.connections)
+        return sorted(line.transport.get_write_buffer_size() for line in lines if line.flow.write_paused)
+
+    with ExitStack() as open_lines:
+        for _ in range(8):
+            line = open_lines.enter_context(raw(node))
+            line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 * KIB)
+            line.sendall(f"GET {path} HTTP/1.1\r\nHost: {urlsplit(node.url).netloc}\r\n\r\n".encode())
+        node.until(lambda: len(held()) == 8)
+        assert held()[6] <= 2 * SMALL_BYTES and node.service.memory.taken <= KIB * KIB
+        assert len(node.get(path).body) == 16 * KIB * KIB
+    node.until(lambda: node.service.memory.taken == 0)

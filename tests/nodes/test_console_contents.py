@@ -10,6 +10,8 @@ from urllib.parse import urlencode
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pyarrow import csv, parquet
 
 from millpond.console import Span, steps, strip
@@ -18,7 +20,7 @@ from millpond.nodes.audit import TAIL_BYTES, AuditLog
 from millpond.server.console import map_branches, previews, sql, streams, versions
 from millpond.server.console.histories import drawn_history
 from millpond.server.console.object_rows import first_rows
-from millpond.server.console.tables import shown_rows
+from millpond.server.console.tables import ROWS_BYTES_MAX, shown_rows
 from tests.nodes.conftest import BEGIN, Served
 from tests.nodes.console_pond import SCRIPT
 from tests.nodes.test_console_actions import TOKENS, Visitor
@@ -99,6 +101,33 @@ def test_cells_that_python_has_not_are_shown() -> None:
         "a value of list<item: timestamp[us]>",
     ]
     assert second == ["1970-01-02", "1970-01-01T00:00:00", "b", ["1970-01-01T00:00:00"]]
+
+
+@pytest.mark.usefixtures("processor")
+@given(st.lists(st.lists(st.integers(0, 90), max_size=4), max_size=4), st.integers(1, 8), st.integers(50, 200))
+def test_a_page_shows_no_row_behind_its_bytes(batches: list[list[int]], limit: int, bytes_max: int) -> None:
+    schema = pa.schema([("text", pa.string())])
+    made = [pa.record_batch({"text": ["a" * size for size in sizes]}, schema) for sizes in batches]
+    every = [["a" * size] for sizes in batches for size in sizes]
+    for source in (pa.Table.from_batches(made, schema), pa.RecordBatchReader.from_batches(schema, made)):
+        shown = shown_rows(source, limit, bytes_max)
+        rows = shown["rows"]
+        assert rows == every[: len(rows)] and shown["more"] is (len(rows) < len(every))
+        assert sum(len(text) for [text] in rows[:-1]) < bytes_max
+        large = sum(len(text) + 8 for [text] in every[: len(rows) + 1]) > bytes_max
+        assert len(rows) == min(limit, len(every)) or large
+
+
+def test_the_differences_of_a_load_are_bounded_in_bytes(serve: Callable[..., Served]) -> None:
+    node = serve()
+    held = node.pond.create_map("m", kind="state", value="string", store="layers")
+    held.load([{"key": "a", "value": "x"}])
+    node.pond.branch("fix", source="main").map("m").load(
+        [{"key": f"k{number}", "value": "y" * (1 << 20)} for number in range(8)]
+    )
+    shown = Visitor(node).data("/console/versions/pond/diff?left=main&right=fix")["keys"]
+    assert shown["more"] and 1 <= len(shown["rows"]) <= 3
+    assert len(node.get("/console/versions/pond/diff?left=main&right=fix").body) < 2 * ROWS_BYTES_MAX
 
 
 def test_a_branch_shows_what_is_not_committed(serve: Callable[..., Served], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,13 +10,17 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from millpond.errors import Closed, Corrupt, Invalid, NotFound
 from millpond.maps.model.definition import PLAIN_KINDS, Kind, MapDefinition, parse_value_type
 from millpond.maps.snapshots.freeze import KEEP_MS, collect, freeze, load_manifest
 from millpond.maps.snapshots.groups_of_rows import range_order_keys
+from millpond.maps.snapshots.leases import end_lease, pin, pinned_until, unpin
+from millpond.maps.snapshots.manifest import manifest_name
 from millpond.maps.snapshots.snapshot import Snapshot
-from millpond.stores.objects import FolderObjects, open_objects
+from millpond.stores.objects import FolderObjects, MemoryObjects, open_objects
 from millpond.testing.rows import canonical_of
 
 if TYPE_CHECKING:
@@ -324,3 +328,23 @@ def test_a_changed_manifest_is_named(objects: FolderObjects) -> None:
     file.write_bytes(file.read_bytes().replace(b'"shard_version":1', b'"shard_version":2'))
     with pytest.raises(Corrupt, match=manifest.id):
         load_manifest(objects, manifest.id)
+
+
+HOLDERS = st.sampled_from(["", "a", "b"])
+
+
+@given(st.lists(st.tuples(HOLDERS, st.one_of(st.none(), st.integers(1, 9))), max_size=12), st.integers(0, 9))
+def test_a_pin_that_ends_leaves_those_of_others(acts: list[tuple[str, int | None]], now_ms: int) -> None:
+    objects, model = MemoryObjects(), dict[str, int]()
+    for id_ in ("ab", "abc"):
+        objects.put(manifest_name(id_), b"{}")
+    for holder, until_ms in acts:
+        if until_ms is not None:
+            pin(objects, "ab", until_ms, holder=holder)
+            model[holder] = max(until_ms, model.get(holder, 0))
+        elif holder:
+            unpin(objects, "ab", holder)
+            model.pop(holder, None)
+        assert pinned_until(objects, "ab") == max(model.values(), default=0) and pinned_until(objects, "abc") == 0
+    assert end_lease(objects, "ab", now_ms) is (max(model.values(), default=0) <= now_ms)
+    assert [*objects.list("pins")] == [] or objects.exists(manifest_name("ab"))

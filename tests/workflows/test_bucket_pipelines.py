@@ -76,6 +76,9 @@ def test_a_run_goes_on_where_it_was_killed_and_its_rows_lie_in_the_bucket(url: s
     assert ended["status"] == "COMPLETED"
     assert file.read_text().count("begun") == 2, "the attempt that was cut off is made again"
     assert run(url, *words) == ended, "a run that has ended is not made again"
+    for noun in ("workflow", "task", "schedule", "user-task", "external-event", "bulk-job"):
+        listed = CliRunner().invoke(app, [noun, "list", "--pond", url, "--json"])
+        assert listed.exit_code == 0 and listed.stdout, listed.stderr
     shown = CliRunner().invoke(app, ["run", "show", ended["run"], "--pond", url, "--tenant", "default"])
     assert shown.stdout.startswith(ended["run"]) and "COMPLETED" in shown.stdout, shown.stderr
     with millpond.open(url, cache=tmp_path / "elsewhere") as pond:

@@ -33,6 +33,8 @@ __all__ = ("SMALL_BYTES", "MemoryBudget", "Room", "process_room_of", "put_rooms"
 
 SMALL_BYTES = 64 << 10
 """About what one connection holds in any case while it is read."""
+SPARE = 4
+"""The part of the memory of requests that is given to what can do with less: one of so many."""
 _ROOM, _PROCESS_ROOM = "millpond.room", "millpond.process_room"
 
 
@@ -123,6 +125,15 @@ class Room:
                 bytes_max=self.budget.bytes_max, hint="send it again in a moment, or raise server.max_request_memory",
             )  # fmt: skip
         self.held = total
+
+    def hold_spare(self, total: int) -> bool:
+        """Hold so many bytes in all, while most of the memory is free and nobody waits for it; True when it does."""
+        budget, more = self.budget, total - self.held
+        if more > 0:
+            if budget.queued or not budget.shares.take(self.name, more, own=self.held, total=budget.bytes_max // SPARE):
+                return False
+            self.held = total
+        return True
 
     def keep(self, total: int) -> None:
         """Give back what is held beyond so many bytes."""

@@ -3,6 +3,7 @@
     leases/<manifest id>.lock    held (shared) by everybody who has that snapshot open
     pins/<manifest id>.json      until when it is kept for somebody who will come: a job that is planned, not begun;
                                  and which entry of the log was the last that shaped it, where that is known
+    pins/<id>.<holder>.json      the pin of one holder, which ends it: another's is another file
     writing.lock                 held (shared) by whoever writes files that no manifest names yet; who collects holds it
                                  alone
 
@@ -162,60 +163,57 @@ def _is_at(handle: int, file: Path) -> bool:
         return False
 
 
-def _pin_name(id_: str) -> str:
-    return f"pins/{id_}.json"
+def _pin_name(id_: str, holder: str = "") -> str:
+    return f"pins/{id_}.{holder}.json" if holder else f"pins/{id_}.json"
 
 
-def pin(objects: Objects, id_: str, until_ms: int, entry: int = 0) -> None:
+def pin(objects: Objects, id_: str, until_ms: int, entry: int = 0, *, holder: str = "") -> None:
     """Keep a snapshot's files until then, whether or not somebody has it open; a later pin stays.
 
-    `entry`: the position of the last entry of the log that shaped it, 0 when that is not known.
+    `entry`: the position of the last entry of the log that shaped it, 0 when that is not known. `holder`: the id of
+    who may `unpin` it.
 
     Raises: `NotFound` when the snapshot is gone already.
     """
     lease = Lease(objects, id_)
     try:
-        held = _pin(objects, id_)
+        name = _pin_name(id_, holder)
+        held = _pin(objects, name)
         new = _Pin(max(until_ms, held.until_ms), entry or held.entry)
         if new != held:
-            objects.put(_pin_name(id_), _PIN.encode(new))
+            objects.put(name, _PIN.encode(new))
     finally:
         lease.release()
 
 
-def unpin(objects: Objects, id_: str, until_ms: int, before_ms: int) -> None:
-    """Let a pin end when it did before it was made to end `until_ms`; one that somebody made longer stays."""
-    try:
-        lease = Lease(objects, id_)
-    except NotFound:
-        return
-    try:
-        held = _pin(objects, id_)
-        if held.until_ms == until_ms:
-            objects.put(_pin_name(id_), _PIN.encode(_Pin(before_ms, held.entry)))
-    finally:
-        lease.release()
+def unpin(objects: Objects, id_: str, holder: str) -> None:
+    """End the pin of a holder; those of others stay."""
+    objects.delete(_pin_name(id_, holder))
 
 
 def pinned_until(objects: Objects, id_: str) -> int:
     """Until when a snapshot is kept for those who will come; 0 when nobody said so."""
-    return _pin(objects, id_).until_ms
+    return max((_pin(objects, name).until_ms for name in _pins(objects, id_)), default=0)
 
 
 def pinned_entry(objects: Objects, id_: str) -> int:
     """The last entry of the log that shaped a pinned snapshot; 0 when that is not known."""
-    return _pin(objects, id_).entry
+    return _pin(objects, _pin_name(id_)).entry
 
 
 def pinned_at(objects: Objects, entry: int, now_ms: int) -> list[str]:
     """The snapshots that are pinned now and that this entry of the log was the last to shape."""
     ids = [named.name.removeprefix("pins/").removesuffix(".json") for named in list(objects.list("pins"))]
-    held = {id_: _pin(objects, id_) for id_ in ids}
+    held = {id_: _pin(objects, _pin_name(id_)) for id_ in ids if "." not in id_}
     return [id_ for id_, pin_ in held.items() if pin_.entry == entry and pin_.until_ms > now_ms]
 
 
-def _pin(objects: Objects, id_: str) -> _Pin:
-    name = _pin_name(id_)
+def _pins(objects: Objects, id_: str) -> list[str]:
+    """The names of the pins of a snapshot."""
+    return [named.name for named in list(objects.list("pins", prefix=f"pins/{id_}."))]
+
+
+def _pin(objects: Objects, name: str) -> _Pin:
     try:
         return _PIN.decode(objects.get(name).to_pybytes())
     except NotFound:
@@ -259,6 +257,5 @@ def _take_away(objects: Objects, id_: str, now_ms: int) -> bool:
     # Whoever pins holds the lease meanwhile, so what is read here counts.
     if pinned_until(objects, id_) > now_ms:
         return False
-    objects.delete(manifest_name(id_))
-    objects.delete(_pin_name(id_))
+    objects.delete(manifest_name(id_), *_pins(objects, id_))
     return True

@@ -30,7 +30,7 @@ from millpond.maps.log.clone import write_own, write_quarantine, write_state
 from millpond.maps.log.log import head_of
 from millpond.maps.model.definition import MapDefinition, Store, folder_name
 from millpond.maps.model.snapshot_pointer import Current, current_snapshots
-from millpond.maps.snapshots.leases import pin, pinned_until, unpin
+from millpond.maps.snapshots.leases import pin, unpin
 from millpond.nodes.replication.source import SpaceFile
 from millpond.pond import Pond
 from millpond.stores.files import checksum_file, disk_errors, remove_tree
@@ -74,7 +74,8 @@ class FileCopies:
         self._pond, self._clock = pond, clock
         self._folder = pond.own_folder / "copies"
         self._cached: dict[str, _CachedCopy] = {}
-        self._pins: list[tuple[Objects, str, int, int]] = []
+        self._pins: list[tuple[Objects, str, int]] = []
+        self._holder = clock.random_id()
         self._lock = threading.Lock()
         self._taking = threading.Lock()
         remove_tree(self._folder)
@@ -126,9 +127,8 @@ class FileCopies:
         pond_map = self._pond.map(head.map)
         objects, until_ms = pond_map.objects, self._clock.now_ms() + LAYERS_PIN_MS
         for id_ in head.manifests:
-            before_ms = pinned_until(objects, id_)
-            pin(objects, id_, until_ms)
-            self._pins.append((objects, id_, until_ms, before_ms))
+            pin(objects, id_, until_ms, holder=self._holder)
+            self._pins.append((objects, id_, until_ms))
         stats = pond_map.rows.stats()
         return replace(head, rows=stats.rows, bytes=stats.bytes)
 
@@ -160,7 +160,8 @@ class FileCopies:
         with self._taking:
             remove_tree(self._folder)
             while self._pins:
-                unpin(*self._pins.pop())
+                objects, id_, _ = self._pins.pop()
+                unpin(objects, id_, self._holder)
 
     def _known(self, state: tuple[object, ...]) -> Copy | None:
         with self._lock:

@@ -75,6 +75,6 @@ def _rows(_ask: Ask, ending: str, data: bytes, limit: int) -> bytes:
         table = ENDINGS[ending](data, limit)
     except (pa.ArrowException, OSError, ValueError):
         return b""
-    rows = shown_rows(table.select(range(min(table.num_columns, _COLUMNS_MAX))), limit)
+    rows = shown_rows(table.select(range(min(table.num_columns, _COLUMNS_MAX))), limit, None)
     rows["rows"] = [[_bounded(cell) for cell in row] for row in rows["rows"]]
     return to_json(rows)

@@ -109,7 +109,7 @@ def answer_query(
     table = query(pond, text, own, Bounds(rows_max + 1, ENGINE_BYTES, THREADS))
     if form != "page":
         return _file(table, form, rows_max)
-    page = to_json(shown_rows(table, rows_max))
+    page = to_json(shown_rows(table, rows_max, None))
     if len(page) > PAGE_BYTES_MAX:
         raise Invalid("the answer is larger than one may be", kind="answer_too_large", bytes=len(page),
                       bytes_max=PAGE_BYTES_MAX, hint="ask for less")  # fmt: skip

@@ -4,26 +4,55 @@ from __future__ import annotations
 
 import math
 from datetime import date, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import pyarrow as pa
 
-__all__ = ("cells_of", "shown_cell", "shown_rows")
+__all__ = ("ROWS_BYTES_MAX", "cells_of", "shown_cell", "shown_rows")
 
 
-def shown_rows(rows: pa.RecordBatchReader | pa.Table, limit: int) -> dict[str, Any]:
-    """The first rows, with the names of their columns; `more` when there are others, which are not read."""
-    batches = rows.to_batches() if hasattr(rows, "to_batches") else rows
+ROWS_BYTES_MAX: Final = 2 << 20
+"""The bytes of rows, beyond which a page shows no other one."""
+
+
+def shown_rows(
+    rows: pa.RecordBatchReader | pa.Table, limit: int, bytes_max: int | None = ROWS_BYTES_MAX
+) -> dict[str, Any]:
+    """The first rows, with the names of their columns; `more` when there are others, which are not read.
+
+    Behind so many bytes there is no other row; None: in a process that is confined.
+    """
     shown: list[list[Any]] = []
-    for batch in batches:
-        columns = [cells_of(column.slice(0, limit + 1 - len(shown))) for column in batch.columns]
-        shown.extend([shown_cell(cell) for cell in row] for row in zip(*columns, strict=True))
-        if len(shown) > limit:
+    more = False
+    for batch in _small(rows, limit + 1, bytes_max):
+        if batch is None:
+            more = True
             break
+        shown.extend([shown_cell(cell) for cell in row] for row in zip(*map(cells_of, batch.columns), strict=True))
     if hasattr(rows, "close"):
         rows.close()
-    return {"columns": list(rows.schema.names), "rows": shown[:limit], "more": len(shown) > limit}
+    return {"columns": list(rows.schema.names), "rows": shown[:limit], "more": more or len(shown) > limit}
+
+
+def _small(rows: pa.RecordBatchReader | pa.Table, limit: int, bytes_max: int | None) -> Iterator[pa.RecordBatch | None]:
+    """The first rows, in batches; large rows one by one, and None where there are too many bytes for another."""
+    left, size = limit, 0
+    for batch in rows.to_batches() if hasattr(rows, "to_batches") else rows:
+        head = batch.slice(0, left)
+        step = left if bytes_max is None or size + head.nbytes <= bytes_max else 1
+        for at in range(0, head.num_rows, step):
+            if bytes_max is not None and size >= bytes_max:
+                yield None
+                return
+            part = head.slice(at, step)
+            size += part.nbytes
+            yield part
+        left -= head.num_rows
+        if not left:
+            return
 
 
 def cells_of(column: pa.Array[Any] | pa.ChunkedArray[Any]) -> list[Any]:

@@ -22,7 +22,7 @@ from millpond.errors import Corrupt, NotFound
 from millpond.kernel.steps import step
 
 if TYPE_CHECKING:
-    from millpond.stores.objects import ObjectStore
+    from millpond.stores.objects import Objects, ObjectStore
     from millpond.stores.objects.sources import Source
 
 __all__ = (
@@ -117,22 +117,27 @@ def physical_addresses(namespace: str, addresses: pa.Array) -> pa.Array:
     return pc.if_else(pc.match_substring(addresses, "://"), addresses, below)
 
 
-def read_bytes(store: ObjectStore | Source, address: str, start: int, stop: int) -> Iterator[bytes]:
+def read_bytes(
+    store: Objects | Source, address: str, start: int, stop: int, chunk_bytes: int = CHUNK_BYTES
+) -> Iterator[bytes]:
     """The bytes `[start, stop)` of an object in chunks.
 
     Raises: `NotFound`, kind `data_missing`; `Corrupt` when the object ends before, as no object does that was stored.
     """
-    while start < stop:
-        size = min(CHUNK_BYTES, stop - start)
-        try:
-            chunk = store.get_range(address, start, start + size)
-        except NotFound as error:
-            reason = {"reason": error.message} if error.kind == "bucket_not_found" else {}
-            raise NotFound("No data", kind="data_missing", address=address, **reason, hint=error.hint) from error
-        start += len(chunk)
-        if len(chunk) < size:
-            raise Corrupt(
-                "the object is shorter than what was stored", kind="data_damaged", address=address, bytes=start,
-                hint="bring the object back from a backup or another version of it, or put the path again",
-            )  # fmt: skip
-        yield chunk
+    for at in range(start, stop, chunk_bytes):
+        yield _read_chunk(store, address, at, min(at + chunk_bytes, stop))  # it is not held here while it is sent
+
+
+def _read_chunk(store: Objects | Source, address: str, start: int, stop: int) -> bytes:
+    try:
+        chunk = store.get_range(address, start, stop)
+    except NotFound as error:
+        reason = {"reason": error.message} if error.kind == "bucket_not_found" else {}
+        raise NotFound("No data", kind="data_missing", address=address, **reason, hint=error.hint) from error
+    if len(chunk) < stop - start:
+        raise Corrupt(
+            "the object is shorter than what was stored", kind="data_damaged", address=address,
+            bytes=start + len(chunk),
+            hint="bring the object back from a backup or another version of it, or put the path again",
+        )  # fmt: skip
+    return chunk

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -17,12 +16,12 @@ from millpond.server.dispatch import HANDLER
 from millpond.server.lakefs.byte_ranges import parse_range
 from millpond.server.lakefs.call import Call
 from millpond.server.lakefs.dialect import operations
+from millpond.server.lakefs.downloads import download, piece_bytes
 from millpond.server.lakefs.errors import HEADERS, ApiError
 from millpond.server.lakefs.models import AMOUNT, Amount, Listing, Text, listed, page_size
 from millpond.server.lakefs.needs import REPOSITORY, read
 from millpond.server.lakefs.stats import ObjectStats, byte_headers, listed_model, listed_rows, media_type, stats_model
 from millpond.server.lakefs.urls import Urls
-from millpond.server.transfers import can_be_continued
 from millpond.stores.objects import read_at_once
 from millpond.versions import paging
 from millpond.versions.objects.entries import entries_of
@@ -56,7 +55,10 @@ def bytes_answer(call: Call, site: Site, entry: Entry, *, at_once: bool = False)
         span = parse_range(request.headers.get("range"), entry.size)
         start, stop = span or (0, entry.size)
         place, name = site.place(entry.address)
-        chunks = iter((read_at_once(place, name, start, stop),)) if at_once else read_bytes(place, name, start, stop)
+        if at_once:
+            chunks = iter((read_at_once(place, name, start, stop),))
+        else:
+            chunks = read_bytes(place, name, start, stop, piece_bytes(request))
         first = next(chunks, b"")
         if start == stop:
             place.size(name)  # nothing was read, so nothing said whether it is there
@@ -68,13 +70,7 @@ def bytes_answer(call: Call, site: Site, entry: Entry, *, at_once: bool = False)
     status = 200 if span is None else 206
     if stop - start <= len(first):
         return Response(first, status, headers)
-    can_be_continued(request)
-    return StreamingResponse(_chain(first, chunks), status, headers)
-
-
-def _chain(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
-    yield first
-    yield from rest
+    return download(request, chunks, status, headers, first=first)
 
 
 def _has(header: str, tag: str) -> bool:

@@ -7,27 +7,26 @@ itself, see `gc/collect`; the lists are for whoever does it elsewhere, or wants 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import msgspec
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from millpond.errors import NotFound
 from millpond.ranges import index_name, range_name
 from millpond.server.lakefs.call import Call
 from millpond.server.lakefs.dialect import operations
+from millpond.server.lakefs.downloads import download, piece_bytes
 from millpond.server.lakefs.errors import HEADERS, ApiError, json_answer
 from millpond.server.lakefs.models import Started, Text
 from millpond.server.lakefs.needs import PAIR, REPOSITORY, administer, change, read
 from millpond.server.lakefs.routes.objects import BYTES
 from millpond.server.lakefs.urls import Urls
 from millpond.server.routes.table import On
-from millpond.server.transfers import can_be_continued
 from millpond.versions.collect import GRACE_MS
 from millpond.versions.garbage_lists import COMMITS, STAGED, list_commits, list_staged, run_folder
 from millpond.versions.objects.entries import Entry
-from millpond.versions.objects.uploads import physical_address
+from millpond.versions.objects.uploads import physical_address, read_bytes
 from millpond.versions.repositories import METADATA_FOLDER
 
 __all__ = (
@@ -37,7 +36,6 @@ __all__ = (
 _ID = re.compile("[0-9a-f]{16,128}")
 _RUN = re.compile("[0-9a-f]{12}-[0-9a-f]{16}")
 _NAMES = {"meta_range": index_name, "range": range_name}
-_CHUNK_BYTES = 1 << 20
 routes = operations("plumbing")
 
 
@@ -107,14 +105,8 @@ def _get_metadata_object(call: Call, *, presign: bool = False) -> Response:
         return Response(status_code=302, headers={"Location": _url(call, name)})
     objects = call.repository.site.ranges.inner
     size = objects.size(name)
-    can_be_continued(call.request)
     headers = {**HEADERS, "Content-Type": "application/octet-stream", "Content-Length": str(size)}
-
-    def chunks() -> Iterator[bytes]:
-        for start in range(0, size, _CHUNK_BYTES):
-            yield objects.get_range(name, start, min(size, start + _CHUNK_BYTES))
-
-    return StreamingResponse(chunks(), headers=headers)
+    return download(call.request, read_bytes(objects, name, 0, size, piece_bytes(call.request)), 200, headers)
 
 
 def _file(call: Call, kind: str, id_: str) -> str:
