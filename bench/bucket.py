@@ -5,7 +5,8 @@
   1,000, with the bytes that they fetch; beside bare requests, as many and as large, side by side
 * warm: `get`, and lookups of 1,000 keys from the cache, beside a pond in a folder
 * Spark: a load, beside Spark writing the rows as Parquet and their files put into the bucket
-* merge: 1 % of new and other rows, then lookups that see them; with `--python` beside `MERGE` of Delta Lake in a folder
+* merge: 1 % of new and other rows, then lookups that see them; with `--lake` beside `MERGE` or upserts of Delta Lake,
+  Iceberg, Paimon and Hudi by Spark, whose tables lie in a folder. All answers are compared
 * idle: the requests of an open pond that nobody asks, and of one that is asked all the time
 * cost: requests and dollars a month for three workloads, by what a load and a reader were counted to send
 
@@ -14,14 +15,16 @@ Counts carry over to other servers; times are those of this machine.
     python bench/bucket.py            10 M rows, in versitygw
     python bench/bucket.py --short    200,000 rows, 8 maps
     python bench/bucket.py --server s3proxy    a put of 1 MB takes it four times the processor time
-    python bench/bucket.py --python ENVIRONMENT/bin/python    with Delta Lake, see `merge_delta.py`
+    python bench/bucket.py --lake delta=ENVIRONMENT/bin/python --lake iceberg=…    each with a Spark: `_lake_merge.py`
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import statistics
+import subprocess
 import tempfile
 import threading
 import time
@@ -38,7 +41,7 @@ import pyarrow.compute as pc
 from pyarrow import parquet
 
 import millpond
-from merge_delta import delta_seconds
+from _lake_merge import LAKES
 from millpond.stores.objects import open_objects
 from millpond.stores.objects.at_once import AT_ONCE_MAX
 from tests.harness.buckets.requests import counted_requests, fetched_bytes
@@ -225,22 +228,47 @@ def table_of(numbers: np.ndarray, add: int = 0) -> pa.Table:
     )  # fmt: skip
 
 
-def merge(url: str, folder: Path, rows: int, python: str | None) -> None:
-    """A hundredth of the rows, most with new values and some of new keys, merged; then looked up."""
+def merge(url: str, folder: Path, rows: int, lakes: list[str]) -> None:
+    """A hundredth of the rows, most with new values and some of new keys, merged; then looked up. `lakes` are the names
+    of others, each with the Python of its environment.
+    """
     numbers = np.unique(np.random.default_rng(5).integers(0, rows * 11 // 10, rows // 100))
     changed = table_of(numbers, rows)
     with opened(url, folder / "merging") as pond, counted_requests() as counts:
         target = pond.map("m")
         say(f"merge of {len(numbers):,} rows", timed(lambda: target.load(changed)), counts)
+    before = np.arange(rows)
+    others = np.setdiff1d(before, numbers)
+    wanted = np.concatenate([numbers[-LOOKUP_KEYS // 2 :], others[:: len(others) // LOOKUP_KEYS][: LOOKUP_KEYS // 2]])
+    values = wanted + np.where(np.isin(wanted, numbers), rows, 0)
+    keys_wanted = table_of(wanted).select(["key"])
     with opened(url, folder / "merged") as pond:
-        for some, add in ((numbers[:LOOKUP_KEYS], rows), (np.setdiff1d(np.arange(5_000), numbers)[:LOOKUP_KEYS], 0)):
-            assert pond.map("m").lookup(table_of(some)["key"]).to_pylist() == (some + add).tolist()
-    if python is not None:
-        for name, table in (("rows", table_of(np.arange(rows))), ("changed", changed)):
-            (folder / name).mkdir()
-            parquet.write_table(table, folder / name / "0.parquet")
-        seconds = delta_seconds(folder, folder / "rows", folder / "changed", python, "t.key = c.key", "*")
-        say("MERGE of Delta Lake, in a folder", seconds["merge"][0])
+        found: list[pa.Array] = []
+        seconds = timed(lambda: found.append(pond.map("m").lookup(keys_wanted["key"])))
+        say(f"cold lookup of {len(wanted):,} keys after it, half of them merged", seconds)
+        assert found[0].to_pylist() == values.tolist()
+        assert pond.map("m").info()["rows"] == len(others) + len(numbers)
+    answers = [int(values.sum()), len(wanted), len(others) + len(numbers), int(others.sum() + (numbers + rows).sum())]
+    for name, table in (("rows", table_of(before)), ("changed", changed), ("wanted", keys_wanted)):
+        (folder / name).mkdir()
+        parquet.write_table(table, folder / name / "0.parquet")
+    for lake in lakes:
+        merge_in_lake(*lake.split("=", 1), folder, answers)
+
+
+def merge_in_lake(name: str, python: str, folder: Path, answers: list[int]) -> None:
+    """The same in another format of tables; its answers must be ours."""
+    script, places = Path(__file__).with_name("_lake_merge.py"), ("rows", "changed", "wanted", f"of-{name}")
+    command = [python, str(script), name, *(str(folder / place) for place in places)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    lines = {line["work"]: line for line in map(json.loads, filter(_is_json, done.stdout.splitlines()))}
+    assert lines["answers"]["answers"] == answers, f"{name}: {lines['answers']} and not {answers}"
+    for work in ("load", "merge", "lookup"):
+        say(f"{LAKES[name].name}, in a folder: {work}", lines[work]["seconds"])
+
+
+def _is_json(line: str) -> bool:
+    return line.startswith("{")  # jars print other lines
 
 
 def idle(url: str, folder: Path, seconds: float) -> Counter[str]:
@@ -299,7 +327,10 @@ def started(stack: ExitStack, name: str, folder: Path) -> S3Server:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--short", action="store_true")
-    parser.add_argument("--python", help="the Python of an environment with the pyspark of Delta Lake")
+    parser.add_argument(
+        "--lake", action="append", default=[], metavar="NAME=PYTHON",
+        help=f"a rival of the merge ({', '.join(LAKES)}), and the Python of an environment with its pyspark",
+    )  # fmt: skip
     parser.add_argument("--server", choices=("versitygw", "s3proxy"), default="versitygw", help="the S3 server")
     given = parser.parse_args()
     rows, maps, loads, seconds = (200_000, 8, 2, 3.0) if given.short else (10_000_000, 100, 10, 20.0)
@@ -313,7 +344,7 @@ def main() -> None:
         warm(url, folder, rows)
         reading = idle(url, folder, seconds)
         together, alone = writers(url, folder, loads), writers(url, folder, 10 * loads, 1)
-        merge(url, folder, rows, given.python)
+        merge(url, folder, rows, given.lake)
         spark_load(url, folder, rows)
         cost(alone, together, reading)
 
