@@ -379,6 +379,24 @@ def test_a_token_changes_the_branches_that_it_may_write(serve: Callable[..., Ser
     assert Visitor(node, "reader").forms(base) == {}
 
 
+def test_a_merge_of_maps_changes_those_that_its_token_may_write(serve: Callable[..., Served]) -> None:
+    rights = {"write": ["ours", "repo:pond"]}
+    merger = {"name": "merger", "sha256": hash_token("merger"), "rights": rights}
+    node = serve(server_tokens=[*TOKENS, merger])
+    fill(node)
+    visitor, base = Visitor(node, "merger"), "/console/versions/pond"
+    for name, status in (("theirs", 403), ("ours", 303)):
+        with node.pond.branch(f"fix-{name}", source="main") as pond:
+            pond.map(name).load([{"key": "JFK", "value": 9.0}])
+        assert visitor.press(f"{base}?ref=fix-{name}", f"{base}/merge", into="main").status == status
+    assert node.pond.map("theirs").get("JFK") is None and node.pond.map("ours").get("JFK") == 9.0
+    commit = next(commit.id for commit in node.pond.refs.log("fix-theirs"))
+    with node.pond.branch("fix-theirs") as pond:
+        pond.merge()
+    assert visitor.press(f"{base}?ref={commit}", f"{base}/revert", branch="main").status == 403
+    assert node.pond.map("theirs").get("JFK") == 9.0
+
+
 # -- a node, and events -------------------------------------------------------------------------------
 
 

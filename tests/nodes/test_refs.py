@@ -338,6 +338,8 @@ def test_what_a_branch_or_a_node_cannot_have_is_said_by_name(
         assert refused(act) == kind
     for act in (fix.map("m").compact, lambda: fix.map("m").snapshot(keys=("a", "b")), lambda: fix.map("m").alerts):
         assert refused(act) == "ref_unsupported"
+    answer = node.get("/v1/maps/m/snapshot?entry=1&branch=fix")
+    assert answer.json()["kind"] == "ref_unsupported", "an entry of the log is one of main"
     for path in ("branch=..%2Fx", "branch=", "ref=", "ref=%00", "branch=fix%00", "branch=main", "ref=" + "x" * 2_000):
         answer = node.get(f"/v1/maps/m/get?key=a&{path}")
         assert answer.status in (400, 404) and "kind" in answer.json(), (path, answer.body)

@@ -22,6 +22,7 @@ from starlette.responses import Response
 
 from millpond.client.snapshots.fetch import ENTRY_HEADER, POND_HEADER
 from millpond.nodes.snapshots import PIN_MS_MAX, Publisher
+from millpond.refs.layers import ref_unsupported
 from millpond.server.byte_ranges import file_chunks, ranged
 from millpond.server.dispatch import Routes
 from millpond.server.long_polls import map_reached
@@ -77,7 +78,9 @@ def routes(node: Node) -> Routes:
         """The manifest of the snapshot that counts; docs/format/snapshot.md says how to read it."""
         window = (_instant(since), _instant(until))
         on_main = branch is None and ref is None
-        if entry and on_main:
+        if entry and not on_main:
+            raise ref_unsupported(name, "entry")
+        if entry:
             left = await map_reached(request, node, name, entry, ENTRY_SECONDS)
             chosen = await in_thread(request, same_rows, name, entry, pin * 1000, left)
         else:
