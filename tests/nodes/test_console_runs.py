@@ -271,10 +271,11 @@ def test_a_query_has_the_runs_and_the_refs_that_its_caller_may_read(serve: Calla
     shown = node.get(f"/console/sql?{urlencode({'q': 'select message from commits'})}", headers=owner.headers)
     assert SCRIPT.encode() not in shown.body and b"&lt;script&gt;" in shown.body
     with millpond.open(node.url, client_token="owner") as remote:
-        assert remote.sql("select repository, name from refs").to_pylist() == [
-            {"repository": "flights", "name": "main"}
-        ]
-        assert remote.sql("select count(*) as n from commits").to_pylist() == [{"n": 2}]
+        assert remote.sql("select repository, name from refs order by 1").to_pylist() == [
+            {"repository": "flights", "name": "main"}, {"repository": "pond", "name": "main"},
+        ]  # fmt: skip
+        flights = "select count(*) as n from commits where repository = 'flights'"
+        assert remote.sql(flights).to_pylist() == [{"n": 2}]
         assert [tuple(row.values()) for row in remote.sql(runs).to_pylist()] == [tuple(row) for row in rows]
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("millpond.tables.runs.PAGE", 2)

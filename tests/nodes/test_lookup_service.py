@@ -20,6 +20,7 @@ from millpond.kernel.patience import patient
 from millpond.kernel.steps import listening
 from millpond.maps.map import Map
 from millpond.maps.model.definition import PLAIN_KINDS, Kind
+from millpond.maps.model.json_values import typed_value
 from millpond.maps.snapshots.freeze import KEEP_MS
 from millpond.maps.snapshots.leased import MapSnapshots
 from millpond.maps.snapshots.leases import Lease
@@ -317,3 +318,14 @@ def test_a_scan_ends_between_batches_when_nobody_waits_for_it(tmp_path: Path) ->
         with patient(check), pytest.raises(Closed):
             next(lookups._rows(pond_map, "value = 'none'", ["key"]))
         lookups.close()
+
+
+def test_a_value_is_read_by_the_fields_of_then_whoever_changes_them_meanwhile(pond: Pond) -> None:
+    made = pond.create_map("fields", kind="state", value="n long, t string", store="layers")
+    made.load([{"key": "a", "n": 1, "t": "x"}])
+    stored = made.rows.get(b"a", None)
+    pond.alter_map("fields", drop=["n"])
+    assert made.get("a") == {"t": "x"}
+    assert typed_value(*stored)["value"] == {"n": {"type": "long", "value": 1}, "t": {"type": "string", "value": "x"}}
+    found = LookupService(pond.clock).get(made, "a")
+    assert found["value"] == {"t": {"type": "string", "value": "x"}}

@@ -107,6 +107,11 @@ def test_every_reader_sees_what_was_written_before(serve: Callable[..., Served])
         assert {ask(connection, "/v1/maps/weather/get?key=a")[0] for connection in reached} == {404}
         pond.create_map("weather", kind="state", value="string").load([{"key": "a", "value": "b"}])
         assert {ask(connection, "/v1/maps/weather/get?key=a")[1]["value"] for connection in reached} == {"b"}
+        pond.create_map("layered", kind="state", value="long", store="layers").load([{"key": "a", "value": 1}])
+        pond.branch("fix", source="main").map("layered").load([{"key": "a", "value": 2}])
+        for query, value in (("", 1), ("&branch=fix", 2), ("&%62ranch=fix", 2), ("&ref=fix", 2), ("&ref=main", 1)):
+            found = {ask(connection, f"/v1/maps/layered/get?key=a{query}")[1]["value"] for connection in reached}
+            assert found == {value}, query
 
     requests = counted(node, "millpond_requests_total")
     assert min(requests["reader-1"], requests["reader-2"]) > 10, "both answered"

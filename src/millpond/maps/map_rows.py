@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from millpond.deferred import opened_once
 from millpond.maps.model.one_value import python_value
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from millpond.maps.loads.deletion import DeleteReport
     from millpond.maps.loads.loading import Loading
     from millpond.maps.maintenance.maintenance import MaintenanceReport
-    from millpond.maps.model.definition import MapDefinition
+    from millpond.maps.model.definition import MapDefinition, ValueType
     from millpond.maps.predicates.predicate import Predicate
     from millpond.maps.shard.shard import Shard
     from millpond.maps.snapshots.leased import MapSnapshots
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from millpond.stores.objects import Objects
 
 __all__ = ("LayeredRows", "MapRows", "ShardRows")
+
+
+Encoded: TypeAlias = "bytes | tuple[int, int] | None"
 
 
 class MapRows(Protocol):
@@ -41,8 +44,10 @@ class MapRows(Protocol):
     def snapshots(self) -> MapSnapshots | Layers:
         """The snapshots of the map."""
 
-    def get(self, address: bytes | int, at: int | None) -> bytes | tuple[int, int] | None:
-        """The encoded value for a key or number (at a time), or `(start, end)` of a session; None on a miss."""
+    def get(self, address: bytes | int, at: int | None) -> tuple[Encoded, ValueType | None]:
+        """The encoded value for a key or number (at a time), or `(start, end)` of a session, None on a miss; and the
+        type by which it is read: the fields of the map may change meanwhile.
+        """
 
     def value(self, address: bytes | int, at: int | None) -> Any:
         """The same as a Python value, a session as `(start, end)`; None on a miss."""
@@ -89,19 +94,19 @@ class ShardRows:
         loading = self._loading
         return MapSnapshots(loading.space, loading.clock, self._objects(), self.shard, loading.memory_max)
 
-    def get(self, address: bytes | int, at: int | None) -> bytes | tuple[int, int] | None:
-        """The encoded value for a key or number at a time."""
-        value = self.shard.get(address, at)
-        if self.shard.definition.aggregation is None or not isinstance(value, bytes):
-            return value
-        from millpond.maps.model.computed import shown_bytes  # other kinds need no arrays
+    def get(self, address: bytes | int, at: int | None) -> tuple[Encoded, ValueType | None]:
+        """The encoded value for a key or number at a time, and its type."""
+        definition, value = self.shard.definition, self.shard.get(address, at)
+        if definition.aggregation is not None and isinstance(value, bytes):
+            from millpond.maps.model.computed import shown_bytes  # other kinds need no arrays
 
-        return shown_bytes(self.shard.definition, value)
+            value = shown_bytes(definition, value)
+        return value, definition.shown
 
     def value(self, address: bytes | int, at: int | None) -> Any:
         """The same as a Python value."""
-        value = self.get(address, at)
-        return python_value(value, self.shard.definition.shown) if isinstance(value, bytes) else value
+        value, shown = self.get(address, at)
+        return python_value(value, shown) if isinstance(value, bytes) else value
 
     def rows(self, condition: Predicate, resolution: str | None = None) -> Generator[pa.RecordBatch]:
         """The candidate rows of a condition."""
@@ -174,9 +179,10 @@ class LayeredRows:
         """The number of changes so far."""
         return self.snapshots.version
 
-    def get(self, address: bytes | int, at: int | None) -> bytes | tuple[int, int] | None:
-        """The encoded value for a key or number at a time, from the snapshot that is open."""
-        return self._snapshot(address).get(address, at)
+    def get(self, address: bytes | int, at: int | None) -> tuple[Encoded, ValueType | None]:
+        """The encoded value for a key or number at a time, from the snapshot that is open, and its type there."""
+        snapshot = self._snapshot(address)
+        return snapshot.get(address, at), snapshot.definition.shown
 
     def value(self, address: bytes | int, at: int | None) -> Any:
         """The same as a Python value."""

@@ -82,12 +82,12 @@ class LookupService:
         Raises: `Invalid` for a key or time the map cannot have; as `Past.leased`.
         """
         encoded, instant = single_question(pond_map.definition, key, at, self.clock)
+        if encoded is None:
+            return typed_value(None, pond_map.definition.shown)
         if known_at is None:
-            value = None if encoded is None else pond_map.rows.get(encoded, instant)
-        else:
-            with pond_map.rows.past.snapshot(_whole(known_at)) as snapshot:
-                value = None if encoded is None else snapshot.get(encoded, instant)
-        return typed_value(value, pond_map.definition.shown)
+            return typed_value(*pond_map.rows.get(encoded, instant))
+        with pond_map.rows.past.snapshot(_whole(known_at)) as snapshot:
+            return typed_value(snapshot.get(encoded, instant), snapshot.definition.shown)
 
     # -- many -----------------------------------------------------------------------------------------
 
@@ -210,7 +210,7 @@ def _from_shard(pond_map: Map, keys: pa.Array, times: Any, bytes_max: int = ANSW
     for row, key in enumerate(stored_keys):
         missing = key is None or (len(in_range) and not in_range[row])
         at = int(instants[0 if len(instants) == 1 else row]) if definition.kind.timed else None
-        values.append(None if missing else pond_map.rows.get(key, at))
+        values.append(None if missing else pond_map.rows.get(key, at)[0])
         held += len(values[-1]) if isinstance(values[-1], bytes) else 0
         if held > bytes_max:
             raise Invalid(

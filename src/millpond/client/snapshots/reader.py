@@ -134,7 +134,9 @@ class SnapshotReader:
             self.snapshot()  # finds the folder of subsets
             cached = self._fetch.known(self.request)
         subset = "" if cached is None else cached.subset
-        opened = self._fetch.named(self.request.map, subset, manifest_id, whole=True).snapshot
+        opened = self._fetch.named(
+            self.request.map, subset, manifest_id, whole=True, at=self.request.at
+        ).snapshot  # fmt: skip
         assert opened is not None, "the whole snapshot was requested"
         return opened
 
