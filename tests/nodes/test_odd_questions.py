@@ -117,8 +117,9 @@ def test_parameters_that_are_not_known_are_refused(node: Any) -> None:
         error = refused.json()
         assert (refused.status, error["kind"]) == (400, "parameter_unknown"), path
         assert parameter in error["values"]["parameter"] and error["hint"]
-    known = "at, branch, key, key_hex, known_at, ref"
-    assert node.get("/v1/maps/m/get?key=a&time=5").json()["values"]["known"] == known
+    assert (
+        node.get("/v1/maps/m/get?key=a&time=5").json()["values"]["known"] == "at, branch, key, key_hex, known_at, ref"
+    )
     for open_to_all in ("/healthz?probe=1", "/readyz?probe=1", "/metrics?name=x", "/docs?x"):
         assert node.get(open_to_all).status == 200
 

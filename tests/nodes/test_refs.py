@@ -365,7 +365,7 @@ def test_main_is_answered_where_nobody_names_a_ref(pond: RemotePond, node: Serve
     put(pond.branch("fix").map("m"), 2, "a", "branch=fix")
     for _ in range(3):
         assert node.get("/v1/maps/s/get?key=branch%3Dfix").json()["value"] == 1
-        assert node.get("/v1/maps/s/get?key=a&branch=fix").json()["kind"] == "map_not_found"
+        assert node.get("/v1/maps/s/get?key=a&branch=fix").json()["kind"] == "refs_store"
         assert node.get("/v1/maps/m/get?key=branch%3Dfix").json()["value"] == 1
         assert node.get("/v1/maps/m/get?key=branch%3Dfix&branch=fix").json()["value"] == 2
         assert values(pond.branch("fix").map("m"), "a") == [2]

@@ -294,26 +294,28 @@ class SnapshotFetch:
         """A snapshot by the id of its manifest: open, or, unless `whole`, only what is needed to read parts of it.
 
         It stays on this machine for `client.min_time_to_keep_snapshots` after it was last asked for. `first` is the
-        node that has it, if that is known; `at` names a branch or a ref.
+        node that has it, if that is known; `at` names the branch or ref of which it is.
 
         Raises: `NotFound` when no node has it any more; as `bring`.
         """
         with self.store.usable():
-            return self._named(name, manifest_id, self.source(name, subset, first, at), subset, whole=whole)
+            return self._named(name, subset, manifest_id, whole, first, at)
 
     def _named(
-        self, name: str, manifest_id: str, source: SnapshotSource, subset: str, *, whole: bool
+        self, name: str, subset: str, manifest_id: str, whole: bool, first: Connection | None,
+        at: Iterable[tuple[str, str]],
     ) -> OpenedSnapshot:  # fmt: skip
         pond = self.pond()
         with self.store.alone(pond, name, self.seconds_max):
             incarnation = self.store.find(pond, name, subset, manifest_id)
+            source = self.source(name, subset, first, at)
             if incarnation is None:
                 manifest = SnapshotManifest.from_bytes(source.get(manifest_name(manifest_id)).to_pybytes())
                 objects = self.store.objects(pond, name, manifest.incarnation, subset)
             else:
                 objects = self.store.objects(pond, name, incarnation, subset)
                 manifest = SnapshotManifest.from_bytes(objects.get(manifest_name(manifest_id)).to_pybytes())
-            self.fetch(objects, manifest, source.first, whole=whole, at=source.at.items())
+            self.fetch(objects, manifest, first, whole=whole, at=at)
             pin(objects, manifest_id, self.clock.now_ms() + self.settings.client.min_time_to_keep_snapshots)
             snapshot = Snapshot.open(objects, manifest) if whole else None
             if incarnation is None:

@@ -147,10 +147,10 @@ def _values(call: Calls, run: str) -> Mapping[str, Any]:
     from littlehorse.model import ListVariablesRequest
 
     from millpond.workflows.engine import run_id
-    from millpond.workflows.engine.pipeline_starts import PARAMETERS
+    from millpond.workflows.engine.pipeline_starts import PARAMETERS, PROGRAM
     from millpond.workflows.engine.values.conversions import plain
 
     listed = call("ListVariables", ListVariablesRequest(wf_run_id=run_id(run))).results
     values = {row.id.name: plain(row.value) for row in listed if row.id.thread_run_number == 0}
     parameters = values.get(PARAMETERS)
-    return {**values, **parameters} if isinstance(parameters, dict) else values
+    return parameters if PROGRAM in values and isinstance(parameters, dict) else values
