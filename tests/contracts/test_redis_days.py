@@ -16,13 +16,17 @@ from millpond.events.codec import ROW_BYTES, encode
 from millpond.events.compress import compress_stream
 from millpond.events.days import DAY_MS
 from millpond.events.event import EventBatch, NewEvent
+from millpond.events.events import Events
+from millpond.events.maintenance import EventMaintenance, MaintenanceRules
+from millpond.events.names import StreamName
 from millpond.events.redis.keys import Place
 from millpond.events.single import is_deflated
-from tests.contracts.test_redis_store import STREAM, delivered, keys_left, opened, own_server
+from millpond.stores.memory import MemorySpace
+from tests.contracts.test_redis_store import STREAM, delivered, keys_left, numbers, opened, own_server
 from tests.harness.contracts.stream_site import NOON, RULES, TODAY, batches_of, events_up_to, everything, index_of
-from tests.redis_servers import new_place, server
+from tests.redis_servers import cluster, new_place, server
 
-pytestmark = pytest.mark.usefixtures("process", "redis_server")
+pytestmark = pytest.mark.usefixtures("process", "redis_server", "redis_cluster")
 
 
 def test_a_full_server_is_compressed_and_expired() -> None:
@@ -111,6 +115,24 @@ def test_a_day_of_deflated_events_is_readable_while_it_is_compressed() -> None:
         assert left == [14, 8, 2, 0]
         assert output.stored_bytes == sum(map(len, client.lrange(keys.batches_of(TODAY), 0, -1)))
         assert not client.exists(keys.raw) and everything(store) == before
+
+
+@pytest.mark.parametrize("events", [1, 2])
+def test_a_stream_that_begins_while_the_clock_is_far_behind_begins_on_a_day_of_the_present(events: int) -> None:
+    clock, other = ManualClock(now=NOON), StreamName("etl", "old")
+    for site in (server(), cluster()):
+        with opened(site.url(new_place()), clock) as store:
+            pond = Events(store, clock, space=MemorySpace())
+            store.append([delivered(0, events, other)])
+            for jump in (0, -400 * DAY_MS, 400 * DAY_MS):
+                clock.now += jump
+                if pond.doubt() is not None:
+                    for first in (0, events):
+                        store.append([delivered(first, events), delivered(events, events, other)])
+            assert EventMaintenance(store, clock, MaintenanceRules(), RULES.forget_ms).expire().events == 0
+            for stream in (STREAM, other):
+                assert index_of(store, stream).last_day == TODAY and len(index_of(store, stream).segments) == 1
+            assert numbers(store) == list(range(2 * events))
 
 
 def test_a_day_that_lacks_events_is_not_compressed_to_its_end() -> None:
