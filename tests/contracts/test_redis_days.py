@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("redis")
 
 from millpond.clock import ManualClock
-from millpond.errors import Corrupt, Fenced, Invalid, Unavailable
+from millpond.errors import Corrupt, Fenced, Invalid, Unavailable, Uncertain
 from millpond.events.codec import ROW_BYTES, encode
 from millpond.events.compress import compress_stream
 from millpond.events.days import DAY_MS
@@ -20,10 +20,12 @@ from millpond.events.events import Events
 from millpond.events.maintenance import EventMaintenance, MaintenanceRules
 from millpond.events.names import StreamName
 from millpond.events.redis.keys import Place
+from millpond.events.redis.scripts import SWITCH
 from millpond.events.single import is_deflated
 from millpond.stores.memory import MemorySpace
 from tests.contracts.test_redis_store import STREAM, delivered, keys_left, numbers, opened, own_server
 from tests.harness.contracts.stream_site import NOON, RULES, TODAY, batches_of, events_up_to, everything, index_of
+from tests.harness.faulty_proxy import FaultyProxy, Trouble
 from tests.redis_servers import cluster, new_place, server
 
 pytestmark = pytest.mark.usefixtures("process", "redis_server", "redis_cluster")
@@ -133,6 +135,24 @@ def test_a_stream_that_begins_while_the_clock_is_far_behind_begins_on_a_day_of_t
             for stream in (STREAM, other):
                 assert index_of(store, stream).last_day == TODAY and len(index_of(store, stream).segments) == 1
             assert numbers(store) == list(range(2 * events))
+
+
+@pytest.mark.parametrize("put", [False, True])
+def test_a_compression_whose_answer_was_lost_goes_on_where_it_ended(*, put: bool) -> None:
+    with FaultyProxy(server().port) as proxy, opened(server().url(new_place(), proxy.port)) as store:
+        for stream in (STREAM, StreamName("etl", "first")):
+            store.append([EventBatch(stream, [NewEvent(NOON, bytes([number]) * 300_000)]) for number in range(3)])
+        compress_stream(store, StreamName("etl", "first"), TODAY)  # the server knows the script then
+        before = everything(store)
+        trouble = proxy.trouble(Trouble("cut", match=SWITCH.sha, down=put))
+        with pytest.raises(Uncertain):
+            compress_stream(store, STREAM, TODAY)
+        assert trouble.struck.is_set()
+        proxy.mend()
+        assert everything(store) == before
+        (segment,) = index_of(store).segments
+        assert (segment.stored_bytes < 700_000) == put
+        assert compress_stream(store, STREAM, TODAY).days == 1 and everything(store) == before
 
 
 def test_a_day_that_lacks_events_is_not_compressed_to_its_end() -> None:
