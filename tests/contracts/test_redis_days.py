@@ -11,18 +11,24 @@ import pytest
 pytest.importorskip("redis")
 
 from millpond.clock import ManualClock
-from millpond.errors import Corrupt, Fenced, Invalid, Unavailable
+from millpond.errors import Corrupt, Fenced, Invalid, Unavailable, Uncertain
 from millpond.events.codec import ROW_BYTES, encode
 from millpond.events.compress import compress_stream
 from millpond.events.days import DAY_MS
 from millpond.events.event import EventBatch, NewEvent
+from millpond.events.events import Events
+from millpond.events.maintenance import EventMaintenance, MaintenanceRules
+from millpond.events.names import StreamName
 from millpond.events.redis.keys import Place
+from millpond.events.redis.scripts import SWITCH
 from millpond.events.single import is_deflated
-from tests.contracts.test_redis_store import STREAM, delivered, keys_left, opened, own_server
+from millpond.stores.memory import MemorySpace
+from tests.contracts.test_redis_store import STREAM, delivered, keys_left, numbers, opened, own_server
 from tests.harness.contracts.stream_site import NOON, RULES, TODAY, batches_of, events_up_to, everything, index_of
-from tests.redis_servers import new_place, server
+from tests.harness.faulty_proxy import FaultyProxy, Trouble
+from tests.redis_servers import cluster, new_place, server
 
-pytestmark = pytest.mark.usefixtures("process", "redis_server")
+pytestmark = pytest.mark.usefixtures("process", "redis_server", "redis_cluster")
 
 
 def test_a_full_server_is_compressed_and_expired() -> None:
@@ -111,6 +117,42 @@ def test_a_day_of_deflated_events_is_readable_while_it_is_compressed() -> None:
         assert left == [14, 8, 2, 0]
         assert output.stored_bytes == sum(map(len, client.lrange(keys.batches_of(TODAY), 0, -1)))
         assert not client.exists(keys.raw) and everything(store) == before
+
+
+@pytest.mark.parametrize("events", [1, 2])
+def test_a_stream_that_begins_while_the_clock_is_far_behind_begins_on_a_day_of_the_present(events: int) -> None:
+    clock, other = ManualClock(now=NOON), StreamName("etl", "old")
+    for site in (server(), cluster()):
+        with opened(site.url(new_place()), clock) as store:
+            pond = Events(store, clock, space=MemorySpace())
+            store.append([delivered(0, events, other)])
+            for jump in (0, -400 * DAY_MS, 400 * DAY_MS):
+                clock.now += jump
+                if pond.doubt() is not None:
+                    for first in (0, events):
+                        store.append([delivered(first, events), delivered(events, events, other)])
+            assert EventMaintenance(store, clock, MaintenanceRules(), RULES.forget_ms).expire().events == 0
+            for stream in (STREAM, other):
+                assert index_of(store, stream).last_day == TODAY and len(index_of(store, stream).segments) == 1
+            assert numbers(store) == list(range(2 * events))
+
+
+@pytest.mark.parametrize("put", [False, True])
+def test_a_compression_whose_answer_was_lost_goes_on_where_it_ended(*, put: bool) -> None:
+    with FaultyProxy(server().port) as proxy, opened(server().url(new_place(), proxy.port)) as store:
+        for stream in (STREAM, StreamName("etl", "first")):
+            store.append([EventBatch(stream, [NewEvent(NOON, bytes([number]) * 300_000)]) for number in range(3)])
+        compress_stream(store, StreamName("etl", "first"), TODAY)  # the server knows the script then
+        before = everything(store)
+        trouble = proxy.trouble(Trouble("cut", match=SWITCH.sha, down=put))
+        with pytest.raises(Uncertain):
+            compress_stream(store, STREAM, TODAY)
+        assert trouble.struck.is_set()
+        proxy.mend()
+        assert everything(store) == before
+        (segment,) = index_of(store).segments
+        assert (segment.stored_bytes < 700_000) == put
+        assert compress_stream(store, STREAM, TODAY).days == 1 and everything(store) == before
 
 
 def test_a_day_that_lacks_events_is_not_compressed_to_its_end() -> None:

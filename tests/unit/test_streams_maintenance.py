@@ -15,6 +15,7 @@ from millpond.events.days import DAY_MS
 from millpond.events.embedded.check import check_streams
 from millpond.events.embedded.rows import keys_of
 from millpond.events.event import EventBatch, NewEvent
+from millpond.events.events import Events
 from millpond.events.index import Day, DaySegment, State, StreamIndex
 from millpond.events.maintenance import EventMaintenance, MaintenanceRules
 from millpond.events.names import StreamName
@@ -23,7 +24,17 @@ from millpond.events.witness import ClockWitness
 from millpond.stores.memory import MemorySpace
 from millpond.testing.passing_time import while_time_passes
 from tests.contracts.test_streams import EmbeddedSite
-from tests.harness.contracts.stream_site import NOON, RULES, STREAM, TODAY, append, everything, index_of, payloads_of
+from tests.harness.contracts.stream_site import (
+    NOON,
+    RULES,
+    STREAM,
+    TODAY,
+    append,
+    days,
+    everything,
+    index_of,
+    payloads_of,
+)
 
 
 @pytest.fixture
@@ -234,6 +245,19 @@ def test_a_clock_that_is_behind_for_a_moment_pulls_nothing_back(site: EmbeddedSi
             worker.expire()
     assert index_of(store).last_day == TODAY
     assert payloads_of(store) == ["a"]
+
+
+def test_a_stream_that_begins_while_the_clock_is_far_behind_begins_on_a_day_of_the_present(
+    site: EmbeddedSite, store: StreamStore
+) -> None:
+    events = Events(store, site.clock, space=site.space)
+    for jump in (0, -400 * DAY_MS, 400 * DAY_MS):
+        site.clock.now += jump
+        if events.doubt() is not None:
+            append(store, "a", time_ms=NOON)
+    append(store, "b", time_ms=NOON)
+    assert maintenance(site).expire().events == 0
+    assert days(store) == [(0, "open", 2)] and payloads_of(store) == ["a", "b"]
 
 
 @pytest.mark.usefixtures("processor")

@@ -17,7 +17,7 @@ from millpond.events.keyspaces import CLOCK
 from millpond.events.maintenance import EventMaintenance, MaintenanceReport, MaintenanceRules
 from millpond.events.many_watch import ManyWatch, Streams, places_of
 from millpond.events.names import OWN_QUEUE, StreamName
-from millpond.events.protocol import StreamRules
+from millpond.events.protocol import Believing, StreamRules
 from millpond.events.selection import no_such_stream
 from millpond.events.starts import start_place
 from millpond.events.volumes import Volumes
@@ -41,7 +41,7 @@ _PAGE_STREAMS = 1_000
 
 
 class Events(Exporting):
-    """The streams of a pond. `store` is their backend; `doubt` says why its clock is not believed, where a row can."""
+    """The streams of a pond. `store` is their backend."""
 
     def __init__(
         self,
@@ -57,15 +57,20 @@ class Events(Exporting):
         self.watchers = Watchers(store, clock)
         self.append_batches = CountedAppends(store, clock, lambda: MaintenanceRules().retention_ms)
         self.volumes = Volumes(self.append_batches)
-        self.doubt: Callable[[], Doubt | None] = lambda: None
-        if space is not None:
-            self.doubt = ClockWitness(space, CLOCK.pack(), store.now_ms, clock).look
+        self._witness = None if space is None else ClockWitness(space, CLOCK.pack(), store.now_ms, clock)
         self._forget_ms = (rules or StreamRules()).forget_ms
         self.settings: AgeSettings = StoredAges(store)
         self._forget = forget
 
     def __repr__(self) -> str:
         return f"Events({type(self.store).__name__})"
+
+    def doubt(self) -> Doubt | None:
+        """Look at the clock of the streams; None when it is believed, or no space remembers it."""
+        doubt = None if self._witness is None else self._witness.look()
+        if self._witness is not None and doubt is None and isinstance(self.store, Believing):
+            self.store.believe(self.store.now_ms())
+        return doubt
 
     def append(
         self, queue: str, job_set: str, events: Iterable[NewEvent | bytes], *, source: str = "",

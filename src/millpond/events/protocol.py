@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from millpond.kernel.verify import Report
 
 __all__ = (
-    "HIDDEN_DAY", "PAGE_BYTES", "Checkable", "Due", "Losing", "Losses", "NoteKind", "Notes", "StreamRules",
+    "HIDDEN_DAY", "PAGE_BYTES", "Believing", "Checkable", "Due", "Losing", "Losses", "NoteKind", "Notes", "StreamRules",
     "StreamStore", "Switch", "Together", "Work", "losses_of", "never",
 )  # fmt: skip
 
@@ -139,6 +139,14 @@ class Together(Protocol):
 
     def expire_many(self, streams: Sequence[StreamName], day: int) -> int:
         """As `StreamStore.expire`."""
+
+
+@runtime_checkable
+class Believing(Protocol):
+    """A backend that is told which time is believed, where a clock of its own counts."""
+
+    def believe(self, now_ms: int) -> None:
+        """Note the time: no stream begins before its day while the clock is far behind it."""
 
 
 class Notes(Protocol):

@@ -19,15 +19,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from millpond.events.days import day_of
 from millpond.json_forms import FormError, JsonForm
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from millpond.clock import Clock
-    from millpond.kernel.space import Space, Transaction
+    from millpond.kernel.space import ReadTransaction, Space, Transaction
 
-__all__ = ("BELIEVED_MS", "JUMP_MS_MAX", "ClockWitness", "Doubt")
+__all__ = ("BELIEVED_MS", "JUMP_MS_MAX", "NOTED_MS", "ClockWitness", "Doubt", "believed_ms", "first_day")
 
 JUMP_MS_MAX = 36 * 3_600_000
 """A clock may be away from the latest time that was believed by so much, and ahead by the time that passed since.
@@ -63,6 +64,29 @@ class Doubt:
         return f"the clock is {jump} {side} what was expected, and is believed in {left}"
 
 
+def believed_ms(tx: ReadTransaction, key: bytes) -> int:
+    """The latest time that was believed, as the row of a witness says; 0 when there is none."""
+    seen = _seen(tx, key)
+    return 0 if seen is None else seen.at_ms
+
+
+def first_day(now_ms: int, believed: int) -> int:
+    """The day before which no stream begins: that of the time that was believed, while the clock is far behind it.
+
+    >>> first_day(0, 100 * BELIEVED_MS), first_day(99 * BELIEVED_MS, 100 * BELIEVED_MS)
+    (100, 0)
+    """
+    return day_of(believed) if now_ms < believed - JUMP_MS_MAX else 0
+
+
+def _seen(tx: ReadTransaction, key: bytes) -> _Seen | None:
+    row = tx.get(key)
+    try:
+        return None if row is None else _FORM.decode(row)
+    except FormError:
+        return None
+
+
 class ClockWitness:
     """The witness of a place: a row of its space. `now_ms` is the time of day that is judged."""
 
@@ -88,7 +112,7 @@ class ClockWitness:
         return doubt
 
     def _judged(self, tx: Transaction, now: int, elapsed_ms: int, passed: float) -> tuple[_Seen, Doubt | None]:
-        seen = self._read(tx)
+        seen = _seen(tx, self._key)
         if seen is None or -JUMP_MS_MAX <= now - seen.at_ms <= elapsed_ms + JUMP_MS_MAX:
             if seen is not None and not seen.doubted_ms and now - seen.at_ms < NOTED_MS:
                 return seen, None
@@ -101,13 +125,6 @@ class ClockWitness:
         left_ms = BELIEVED_MS - (stood_ms if begun != now else 0)
         jump_ms = now - seen.at_ms - (elapsed_ms if now > seen.at_ms else 0)
         return self._put(tx, _Seen(seen.at_ms, begun)), Doubt(jump_ms, left_ms)
-
-    def _read(self, tx: Transaction) -> _Seen | None:
-        row = tx.get(self._key)
-        try:
-            return None if row is None else _FORM.decode(row)
-        except FormError:
-            return None
 
     def _put(self, tx: Transaction, seen: _Seen) -> _Seen:
         tx.put(self._key, _FORM.encode(seen))

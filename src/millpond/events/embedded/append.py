@@ -13,6 +13,8 @@ from millpond.events.embedded.rows import NO_DAY, Head, adopt_segment, keys_of, 
 from millpond.events.event import Appended
 from millpond.events.ids import first_id
 from millpond.events.index import Day, DaySegment, State
+from millpond.events.keyspaces import CLOCK
+from millpond.events.witness import believed_ms, first_day
 from millpond.kernel.scans import put_rows
 from millpond.kernel.steps import step
 
@@ -38,7 +40,8 @@ def append_events(tx: Transaction, batch: EventBatch, now_ms: int, rules: Stream
         return Appended(0, stored_before, 0, head.last_id)
     first = first_id(head.last_id, now_ms, count)
     columns = batch.columns(stored_before)
-    for run in runs_of(columns.times, _floor_day(head, now_ms), now_ms + rules.ahead_ms):
+    floor = _floor_day(head, now_ms) if before else first_day(now_ms, believed_ms(tx, CLOCK.pack()))
+    for run in runs_of(columns.times, floor, now_ms + rules.ahead_ms):
         if head.open is None or run.day > head.open.day:
             head = _begun(close_open_day(tx, keys, head), run.day)
         part = columns if count == run.stop - run.start else columns.part(run.start, run.stop)
@@ -79,8 +82,6 @@ def _floor_day(head: Head, now_ms: int) -> int:
     """The day before which no event goes: the open day; a new one, where the last day is closed."""
     if head.open is not None:
         return head.open.day
-    if head.last_day == NO_DAY:
-        return 0
     return min(max(head.last_day + 1, day_of(now_ms)), DAY_MAX)
 
 

@@ -50,6 +50,7 @@ class StreamKeys:
     due: tuple[bytes, bytes, bytes]
     names: bytes
     lost: bytes
+    clock: bytes
 
     def batches_of(self, last_day: int) -> bytes:
         """The key of the batches of a segment."""
@@ -83,7 +84,7 @@ class Place:
         assert len(due) == 3
         return StreamKeys(
             stream, shard, name.encode(), key("head"), key("index"), key("raw"), key("sources"), key("batches") + b":",
-            due, self.names(shard), self.lost(shard),
+            due, self.names(shard), self.lost(shard), self.clock(shard),
         )  # fmt: skip
 
     @staticmethod
@@ -106,6 +107,10 @@ class Place:
     def lost(self, shard: int) -> bytes:
         """The mark of a shard: the id up to which its streams were lost."""
         return f"{self.tags[shard]}:lost".encode()
+
+    def clock(self, shard: int) -> bytes:
+        """The time that was believed last, for the scripts of a shard."""
+        return f"{self.tags[shard]}:clock".encode()
 
     def head(self, name: bytes) -> bytes:
         """The head of a stream whose name is escaped."""

@@ -159,5 +159,5 @@ def _command(shares: Sequence[Share], form: Form, by_shard: bool) -> tuple[Argum
     arguments = form.arguments(form, shares, len(marks))
     if by_shard:
         for keys in (share.keys for share in shares):
-            used += (keys.raw, keys.sources, keys.index, *keys.due, keys.names)
+            used += (keys.raw, keys.sources, keys.index, *keys.due, keys.names, keys.clock)
     return script_command(form.script, used, arguments)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from millpond.clock import SystemClock
+from millpond.errors import Unavailable
 from millpond.events.days import latest_due_day
 from millpond.events.erasure import Remains
 from millpond.events.protocol import PAGE_BYTES, StreamRules, never
@@ -14,7 +16,7 @@ from millpond.events.redis.append import append_batches
 from millpond.events.redis.check import check_keys
 from millpond.events.redis.day_switch import delete_days, erase_events, expire_days, switch_segments
 from millpond.events.redis.jobs import redis_tables
-from millpond.events.redis.keys import Place
+from millpond.events.redis.keys import SHARDS, Place
 from millpond.events.redis.marks import Marks
 from millpond.events.redis.notes import RedisNotes
 from millpond.events.redis.read import read_index, read_page
@@ -25,6 +27,7 @@ from millpond.events.redis.scripts import CLOSE, PULL_BACK
 from millpond.events.redis.servers import Call, Servers, script_call
 from millpond.events.redis.shared_calls import SERVER_TIME
 from millpond.events.redis.tail import Followers
+from millpond.events.witness import NOTED_MS
 
 if TYPE_CHECKING:
     from millpond.clock import Clock
@@ -63,6 +66,7 @@ class RedisStore:
         self._servers.settle = marks.settle
         self.job_rows = redis_tables(self._servers, self._place, self, clock)
         self._references = References()
+        self._believed_ms = 0
         self._followers = Followers(self._servers, self._place, clock)
         self.notes = RedisNotes(self._servers, self._place)
 
@@ -123,6 +127,14 @@ class RedisStore:
             return self._clock.now_ms()
         ((seconds, microseconds),) = self._servers.run([Call(0, (b"TIME",))], repeat=True)
         return int(seconds) * 1000 + int(microseconds) // 1000
+
+    def believe(self, now_ms: int) -> None:
+        """See `Believing.believe`; it matters little when it fails, as on a server that is full."""
+        if abs(now_ms - self._believed_ms) >= NOTED_MS:
+            calls = [Call(shard, (b"SET", self._place.clock(shard), now_ms)) for shard in range(SHARDS)]
+            with suppress(Unavailable):
+                self._servers.run(calls, repeat=True)
+                self._believed_ms = now_ms
 
     def switch(
         self, stream: StreamName, seen: Sequence[DaySegment], batches: Callable[[int], Iterable[bytes]]

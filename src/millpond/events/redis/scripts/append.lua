@@ -159,6 +159,10 @@ for place = 1, streams do
         floor = head.day
     elseif head.day ~= NO_DAY then
         floor = math.min(math.max(head.day + 1, today), DAY_MAX)
+    else
+        -- While the clock is 36 hours behind the time that was believed last, it counts for no stream's first day.
+        local believed = tonumber(redis.call('GET', shard .. 'clock') or 0)
+        floor = now < believed - 129600000 and math.floor(believed / DAY_MS) or 0
     end
     local ms, counter = head.ms, head.counter
     at = at + 2
