@@ -29,6 +29,7 @@ from millpond.maps.alerts.judging import Judge, Judged, Touched, meet
 from millpond.maps.model.address import address_bytes
 from millpond.maps.model.columns import canonical_schema, value_arrow
 from millpond.maps.model.display import present
+from millpond.maps.model.rolled_up import is_rolled_up
 from millpond.maps.predicates.taken import taken_rows
 from millpond.maps.search.rows_of_buckets import at_bucket_starts, combined_rows
 from millpond.maps.shard.added import held_rows
@@ -57,7 +58,7 @@ def judged_load(
 ) -> tuple[Judged, pa.RecordBatch | None]:  # fmt: skip
     """Judge a load by the rules of a map. `rows` are those of its parts, in order, of which there are `count`, of
     `size` bytes. A load whose sums overflow is not judged: it is not merged. Beside the outcome, the rows of the groups
-    that it touched as they are after it; None for those of a large load.
+    that it touched as they are after it; None where merging adds them otherwise.
 
     Raises: `Corrupt`.
     """
@@ -70,7 +71,9 @@ def judged_load(
         if error.kind != "sum_overflow":
             raise
         return Judged(definition.name, outcome.rules), None
-    return outcome, after[0] if shares == 1 and after else None
+    # Late rows of a wide bucket are several, and merging adds them together first: doubles would be rounded otherwise.
+    alike = shares == 1 and bool(after) and not is_rolled_up(definition.aggregation)
+    return outcome, after[0] if alike else None
 
 
 def _shares(rows: RowsOfLoad, count: int) -> Iterator[pa.RecordBatch]:
