@@ -52,6 +52,23 @@ def test_loads_count_once_and_rows_are_read_and_joined(spark: SparkSession, pond
     assert read.where("mean = 1").count() == read.count() > 0
 
 
+def test_a_shard_that_is_rolled_up_takes_late_events_and_shows_wide_buckets(spark: SparkSession, pond: Pond) -> None:
+    made = {"kind": "aggregate", "value": "orders long count, total double sum", "resolution": "1 hour"}
+    sales = pond.create_map("sales", **made, store="shard", roll_up="1 day")
+    frame = events(spark, 3000).drop("last")
+    mp.load(frame, pond, "sales")
+    sales.retain(before=(BEGAN + 86_400) * 1000)
+    mp.load(frame.where("key = '3'").limit(5), pond, "sales")
+    read = spark.read.format("millpond").option("pond", str(pond.folder)).option("map", "sales").load()
+    rows = sorted(sales.scan(columns=["key", "time", "orders"]).read_all().to_pylist(), key=repr)
+    shown = [row.asDict() for row in read.select("key", "time", "orders").collect()]
+    assert sorted((row["key"], row["orders"]) for row in shown) == sorted((row["key"], row["orders"]) for row in rows)
+    assert sum(row["orders"] for row in rows) == 3005
+    questions = spark.sql(f"select '3' as key, timestamp_seconds({BEGAN + 600}) as at")
+    (answer,) = mp.enrich(questions, pond=pond, map="sales", key="key", at="at", into="day").collect()
+    assert answer["day"]["orders"] == sales.get("3", at=(BEGAN + 600) * 1000)["orders"] > 60
+
+
 def test_tags_are_loaded_as_maps_and_asked_as_maps(spark: SparkSession, pond: Pond) -> None:
     hits = pond.create_map("hits", kind="histogram", key="tags", resolution="1 hour")
     frame = spark.sql(

@@ -80,3 +80,13 @@ def test_buckets_are_read_together_at_a_coarser_resolution(pond: Pond, sales: Ma
         sales.scan(resolution="1 day").read_all()
     assert (caught.value.values["key"], caught.value.values["bucket"][:10]) == ("a", "2024-01-01")
     assert sales.scan("key = 'b'", resolution="1 day").read_all().num_rows == 1
+
+
+@pytest.mark.parametrize("store", ["layers", "shard"])
+def test_an_event_whose_bucket_begins_before_the_year_1_is_rejected_by_its_time(tmp_path: Path, store: str) -> None:
+    with millpond.open(tmp_path / "pond") as pond:
+        made: dict[str, Any] = {"kind": "histogram", "resolution": "1 day", "time_zone": "Asia/Tokyo", "store": store}
+        counts = pond.create_map("counts", **made)
+        with pytest.raises(Invalid, match=r"time 0001-01-01T00:20:00.* begins before the year 1"):
+            counts.load([{"key": "a", "time": "0001-01-01T00:20Z"}])
+        assert not counts.scan().read_all().num_rows

@@ -14,12 +14,14 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millpond.arrays.byte_columns import run_ends, sort_order, take
 from millpond.arrays.xxh3 import hash_keys
 from millpond.errors import Invalid
 from millpond.maps.alerts.crossings import Addresses
@@ -27,6 +29,7 @@ from millpond.maps.alerts.judging import Judge, Judged, Touched, meet
 from millpond.maps.model.address import address_bytes
 from millpond.maps.model.columns import canonical_schema, value_arrow
 from millpond.maps.model.display import present
+from millpond.maps.model.rolled_up import is_rolled_up
 from millpond.maps.predicates.taken import taken_rows
 from millpond.maps.search.rows_of_buckets import at_bucket_starts, combined_rows
 from millpond.maps.shard.added import held_rows
@@ -52,22 +55,25 @@ SHARE_BYTES = 64 << 20
 
 def judged_load(
     view: ShardView, definition: MapDefinition, rules: Sequence[AlertRule], rows: RowsOfLoad, count: int, size: int
-) -> Judged:  # fmt: skip
+) -> tuple[Judged, pa.RecordBatch | None]:  # fmt: skip
     """Judge a load by the rules of a map. `rows` are those of its parts, in order, of which there are `count`, of
-    `size` bytes. A load whose sums overflow is not judged: it is not merged.
+    `size` bytes. A load whose sums overflow is not judged: it is not merged. Beside the outcome, the rows of the groups
+    that it touched as they are after it; None where merging adds them otherwise.
 
     Raises: `Corrupt`.
     """
     outcome = Judged(definition.name, tuple(rules))
     judges = [Judge(rule, rule.condition(definition)) for rule in rules]
-    shares = 1 + max(count // SHARE_ROWS, size // SHARE_BYTES)
+    shares, after = 1 + max(count // SHARE_ROWS, size // SHARE_BYTES), list[pa.RecordBatch]()
     try:
-        meet(definition, judges, (_changed(view, definition, share) for share in _shares(rows, shares)), outcome)
+        meet(definition, judges, (_changed(view, definition, share, after) for share in _shares(rows, shares)), outcome)
     except Invalid as error:
         if error.kind != "sum_overflow":
             raise
-        return Judged(definition.name, outcome.rules)
-    return outcome
+        return Judged(definition.name, outcome.rules), None
+    # Late rows of a wide bucket are several, and merging adds them together first: doubles would be rounded otherwise.
+    alike = shares == 1 and bool(after) and not is_rolled_up(definition.aggregation)
+    return outcome, after[0] if alike else None
 
 
 def _shares(rows: RowsOfLoad, count: int) -> Iterator[pa.RecordBatch]:
@@ -85,16 +91,29 @@ def _of_share(rows: pa.RecordBatch, number: int, count: int) -> pa.RecordBatch:
 
 
 def _changed(
-    view: ShardView, definition: MapDefinition, rows: pa.RecordBatch
+    view: ShardView, definition: MapDefinition, rows: pa.RecordBatch, last: list[pa.RecordBatch]
 ) -> tuple[Touched, _ShardGroups, _ShardGroups]:  # fmt: skip
-    """The groups that rows touch, and the states before and after."""
+    """The groups that rows touch, and the states before and after; the rows after are the `last`."""
     [rows] = at_bucket_starts(definition, [rows])
-    addresses = address_bytes(definition, rows).to_arrow().dictionary_encode()
-    firsts = np.unique(addresses.indices.to_numpy(), return_index=True)[1]
     before = _ShardGroups(view, definition)
-    held = before.rows_at(rows.take(pa.array(firsts)))[1]
+    held = before.rows_at(_one_each(definition, rows))[1]
     after = combined_rows(definition, pa.concat_batches([held, rows]))
+    last[:] = [after]
     return Touched(lambda: after), before, _ShardGroups(view, definition, after)
+
+
+def _one_each(definition: MapDefinition, rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Rows of which each address has one."""
+    addresses = address_bytes(definition, rows)
+    if bool(run_ends(take(addresses, sort_order(addresses))).all()):
+        return rows  # of one part
+    numbers = addresses.to_arrow().dictionary_encode().indices.to_numpy()
+    return rows.take(pa.array(np.unique(numbers, return_index=True)[1]))
+
+
+def _are_at(rows: pa.RecordBatch, addresses: Addresses) -> bool:
+    """True for rows at just these addresses."""
+    return np.array_equal(rows.column("time").to_numpy(), addresses.times) and rows.column("key").equals(addresses.keys)
 
 
 class _ShardGroups:
@@ -102,12 +121,16 @@ class _ShardGroups:
 
     def __init__(self, view: ShardView, definition: MapDefinition, rows: pa.RecordBatch | None = None) -> None:
         self._view, self._definition, self._rows = view, definition, rows
-        self._addresses = None if rows is None else address_bytes(definition, rows).to_arrow()
         self._last: tuple[Addresses, tuple[I64, pa.RecordBatch]] | None = None
+
+    @cached_property
+    def _addresses(self) -> pa.Array:
+        assert self._rows is not None, "some groups are others"
+        return address_bytes(self._definition, self._rows).to_arrow()
 
     def rows_at(self, addresses: pa.RecordBatch) -> tuple[I64, pa.RecordBatch]:
         """The canonical rows at some addresses, and the place of each among these."""
-        if self._rows is None or self._addresses is None:
+        if self._rows is None:
             return self._stored(addresses)
         numbers = pc.index_in(address_bytes(self._definition, addresses).to_arrow(), self._addresses)
         own = np.flatnonzero(numbers.is_valid())
@@ -126,6 +149,9 @@ class _ShardGroups:
 
     def _at(self, addresses: Addresses) -> tuple[I64, pa.RecordBatch]:
         """The rows at addresses; of several rules, those before looked the same up."""
+        own = self._rows
+        if own is not None and _are_at(own, addresses):
+            return np.arange(len(own)), own
         if self._last is None or self._last[0] is not addresses:
             schema = pa.schema(map(canonical_schema(self._definition).field, self._definition.kind.address))
             columns = [addresses.keys, pa.array(addresses.times)]

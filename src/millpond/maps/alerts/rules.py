@@ -6,7 +6,8 @@ Invariants:
 * a condition was read, and met the columns of its map, before it was stored; fields of aggregates never change;
 * rules of a map that is dropped go, and those of one that is renamed or copied come along, in that write;
 * a rule is about what is entered after it, on all nodes: who judges a load reads the rules again where the load is
-  entered; who merges one takes those of an earlier `position` of the log. A rule that was removed tells nothing more;
+  entered; who merges one takes those of an earlier `position` of the log, and for what comes late, out of quarantine,
+  all. A rule that was removed tells nothing more;
 * rules are entered by entries of the log, `alert`, but those that come along with a map.
 """
 

@@ -25,7 +25,7 @@ from millpond.maps.model.columns import MOMENT, value_arrow
 from millpond.maps.model.definition import ScalarType
 from millpond.maps.model.sketches import event_sketches
 from millpond.times.buckets import bucket_starts
-from millpond.times.instants import INSTANT_MIN
+from millpond.times.instants import INSTANT_MIN, instant_text
 
 if TYPE_CHECKING:
     from millpond.maps.inputs.faults import Faults
@@ -46,7 +46,10 @@ def measured(
     value, aggregation = definition.value, definition.aggregation
     assert value is not None and aggregation is not None, "an aggregate has both"
     starts = bucket_starts(times.fill_null(0).to_numpy(), aggregation.resolution, aggregation.time_zone)
-    faults.add(starts < INSTANT_MIN, lambda _: "the bucket of this time begins before the year 1")
+    faults.add(
+        starts < INSTANT_MIN,
+        lambda row: f"time {instant_text(times[row].as_py())} is in a bucket that begins before the year 1",
+    )
     sources = dict(columns.fields)
     made: list[pa.Array[Any]] = []
     for (name, scalar), rule in zip(value.fields, aggregation.rules, strict=True):

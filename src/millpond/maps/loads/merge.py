@@ -119,7 +119,7 @@ def merge_loads(
     combined = _combine_first(shard, due, memory_max)
     if rules:
         give_back_first(shard, parts[0].folder)  # it is read twice
-    outcome = _judged(shard, due, rules) if rules else None
+    outcome, after = _judged(shard, due, rules) if rules else (None, None)
     keep = keep or due[0].again or bool(rules)
     there = parts if combined else parts[:1] if _adopt_first(shard, parts, keep) else []
     adopted, position = bool(there), max(before, *(load.position for load in due))
@@ -130,7 +130,12 @@ def merge_loads(
         for load in due:
             for part in load.parts:
                 added = load.again and not _is_fresh(tx, shard.store, part, load)
-                if not added and not any(part is merged for merged in there):
+                if added or any(part is merged for merged in there):
+                    continue
+                if after is not None and len(parts) == 1:  # more are added one after another
+                    shard.put_rows(tx, after, load.stamp_ms, overwrite=True)
+                    step("merge.part_put")
+                else:
                     _merge_part(shard, tx, part, load)
         if outcome is not None and outcome.crossings:
             assert isinstance(shard.store, BucketStore), "it has rules"
@@ -142,8 +147,10 @@ def merge_loads(
     return MergeReport(rows, shard.stats().rows, repeated=False)
 
 
-def _judged(shard: Shard, loads: Sequence[Arrived], rules: Sequence[AlertRule]) -> Judged:
-    """Judge a load by rules: what is added of it."""
+def _judged(
+    shard: Shard, loads: Sequence[Arrived], rules: Sequence[AlertRule]
+) -> tuple[Judged, pa.RecordBatch | None]:  # fmt: skip
+    """Judge a load by rules: what is added of it; with the rows of its groups after it, of a load that is not large."""
     [load] = loads
     with shard.view() as view:
         parts = [part for part in load.parts if not (load.again and _was_added(view, part, load))]

@@ -303,7 +303,7 @@ def _merge_whole(loads: Loads, shard: Shard, parts: Sequence[tuple[Queued, Recei
         )
     with loads.space.read() as tx:
         rules = _rules(tx, shard) if len(arrived) == 1 else ()  # else they came before the first rule
-    rules = [rule for rule in rules if rule.position <= arrived[0].position]
+    rules = [rule for rule in rules if rule.position <= arrived[0].position or arrived[0].again]
     with _as_set(shard, parts[0][0].settings) as target:
         report = merge_loads(target, arrived, keep=loads.keep, memory_max=loads.memory_max, rules=rules)
         alerted = _left_alerted(target, [load.number for load in arrived])

@@ -99,7 +99,7 @@ def aggregated_type(
             "an aggregate has a resolution", kind="resolution", resolution=None,
             hint="such as resolution='hour'; 'none' for one bucket of all times",
         )  # fmt: skip
-    width, zone = bucket_width(resolution).text, check_zone(time_zone or "UTC")
+    width, zone = bucket_width(resolution).text, check_zone("UTC" if time_zone is None else time_zone)
     aggregation = Aggregation(tuple(rules), width, zone, tuple(computed), tagged, form)
     return ValueType(fields=tuple(fields.items())), aggregation
 

@@ -220,7 +220,10 @@ def check_field(name: str, *, taken: bool = False) -> None:
 
 
 def _field_name(name: str) -> Invalid:
-    return Invalid("value field name is reserved or given twice", kind="value_field_name", field=name)
+    return Invalid(
+        "value field name is reserved or given twice", kind="value_field_name", field=name,
+        hint=f"choose another name, none of: {', '.join(sorted(RESERVED_COLUMNS))}",
+    )  # fmt: skip
 
 
 def parse_scalar(word: str) -> ScalarType:
