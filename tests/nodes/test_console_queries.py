@@ -155,6 +155,25 @@ def test_a_process_gets_no_table_that_its_caller_may_not_read() -> None:
     assert error.value.kind == "lookup_too_large"
 
 
+@pytest.mark.parametrize(("sizes", "expected"), [
+    ([1] * 7, [7]), ([], []), ([400] * 5, [1_200, 800]), ([5_000, 1, 1], [5_000, 2]), ([0, 0], [0]),
+])  # fmt: skip
+def test_small_batches_come_at_one_question(sizes: list[int], expected: list[int]) -> None:
+    numbers = RowTable("numbers", pa.schema([("n", pa.int64())]), lambda _left: ([(1,)] * size for size in sizes))
+    tables = Tables([], [numbers])
+    questions = [Open(1, "numbers", True, {}, ["n"]), *(Next(1) for _ in expected)]
+    answers = [bytes(tables.answer(msgspec.msgpack.encode(question))) for question in questions]
+    assert answers[-1] == b""
+    assert [pa.ipc.open_stream(answer).read_all().num_rows for answer in answers[:-1]] == expected
+
+
+def test_large_rows_come_one_by_one() -> None:
+    texts = RowTable("texts", pa.schema([("t", pa.string())]), lambda _left: ([("x" * (1 << 20),)] for _ in range(3)))
+    tables = Tables([], [texts])
+    for question in (Open(1, "texts", True, {}, ["t"]), Next(1), Next(1)):
+        assert pa.ipc.open_stream(bytes(tables.answer(msgspec.msgpack.encode(question)))).read_all().num_rows == 1
+
+
 def test_a_query_has_a_bound_in_rows_and_memory(serve: Callable[..., Served]) -> None:
     node = serve()
     bounds = Bounds(3, 64 << 20, 1)

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from millpond.arrays.arrow_sizes import declared_sizes
 from millpond.arrays.arrow_streams import stream_of
 from millpond.errors import Unavailable
+from millpond.kernel.patience import check_patience
 from millpond.maps.model.columns import askable_schema
 from millpond.nodes.lookup_service import lookup_bytes, read_arrow_stream
 from millpond.server.confined import Confines, EndedEarly, OutOfTime, confined
@@ -37,6 +38,8 @@ __all__ = ("MEMORY_BYTES", "SECONDS_MAX", "Tables", "answer_of", "condition_of")
 
 MEMORY_BYTES: Final = 384 << 20
 SECONDS_MAX: Final = 20
+_ROWS_TOGETHER, _BYTES_TOGETHER = 1_000, 1 << 20
+"""The rows, or the bytes, beyond which a batch is sent without others."""
 _QUESTIONS: msgspec.msgpack.Decoder[Question] = msgspec.msgpack.Decoder(Question)
 
 
@@ -59,12 +62,23 @@ class Tables:
                 return pickle.dumps(self.maps[name].definition)
             case Open() as begun:
                 self._scans[begun.scan] = iter(self._opened(begun))
-                return b""
+                return self._next(begun.scan)
             case Next(scan=scan):
-                batch = next(self._scans[scan], None)
-                return b"" if batch is None else stream_of(batch)
+                return self._next(scan)
             case lookup:
                 return stream_of(pa.RecordBatch.from_arrays([self._values(lookup)], ["values"]))
+
+    def _next(self, scan: int) -> Buffer:
+        """The next rows of a scan; small batches come together, for each question costs two turns of the processor."""
+        batches: list[pa.RecordBatch] = []
+        rows = size = 0
+        for batch in self._scans[scan]:
+            check_patience()
+            batches.append(batch)
+            rows, size = rows + batch.num_rows, size + batch.nbytes
+            if rows >= _ROWS_TOGETHER or size >= _BYTES_TOGETHER:
+                break
+        return stream_of(pa.concat_batches(batches)) if batches else b""
 
     def _opened(self, begun: Open) -> pa.RecordBatchReader:
         if begun.other:

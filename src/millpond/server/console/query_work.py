@@ -3,8 +3,8 @@
 | question | answer |
 |---|---|
 | `Define` a map | its definition |
-| `Open` a table, from bounds on | nothing |
-| `Next` of it | the next rows that may be wanted, as a stream of Arrow; nothing at the end |
+| `Open` a table, from bounds on | the first rows that may be wanted, as a stream of Arrow; nothing at the end |
+| `Next` of it | the next ones |
 | `Lookup` keys of a map | their values, as a stream of Arrow |
 
 A condition is sent as the bounds that it leaves, and holds for the rows that come.
@@ -150,16 +150,17 @@ class _Table:
         names = schema.names if columns is None else list(columns)
         tested = [] if where is None else [name for name in columns_tested(where, schema) if name not in names]
         bounds = {} if where is None else bounds_of(where, schema)
-        self._ask(msgspec.msgpack.encode(Open(scan, self.name, other, bounds, names + tested, resolution)))
+        first = self._ask(msgspec.msgpack.encode(Open(scan, self.name, other, bounds, names + tested, resolution)))
         shown = pa.schema([schema.field(name) for name in names])
         condition = Predicate(where, (), {})
-        return pa.RecordBatchReader.from_batches(shown, self._batches(scan, condition, names))
+        return pa.RecordBatchReader.from_batches(shown, self._batches(first, scan, condition, names))
 
-    def _batches(self, scan: int, condition: Predicate, names: list[str]) -> Iterator[pa.RecordBatch]:
+    def _batches(self, data: bytes, scan: int, condition: Predicate, names: list[str]) -> Iterator[pa.RecordBatch]:
         question = msgspec.msgpack.encode(Next(scan))
-        while data := self._ask(question):
+        while data:
             batch = _batch_of(data)
             yield (batch if condition.expression is None else filtered(batch, condition)).select(names)
+            data = self._ask(question)
 
 
 class _Map:
