@@ -15,6 +15,7 @@ from tests.unit.test_objects import ACTS, failure
 
 pytestmark = pytest.mark.usefixtures("process")
 
+PROLOG = '<?xml version="1.0" encoding="UTF-8"?>\n'
 SECRET = "a-secret-that-nobody-prints"
 DELETED = '<DeleteResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/">{}</DeleteResult>'
 
@@ -30,7 +31,7 @@ def answering(status: int, body: str) -> Iterator[ObjectStore]:
 
         def do_GET(self) -> None:
             self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            content = b"" if self.command == "HEAD" else body.encode()
+            content = b"" if self.command == "HEAD" else f"{PROLOG}{body}".encode()
             self.send_response(status)
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()

@@ -28,7 +28,7 @@ def init(
     ] = "",
     json: Json = False,
 ) -> None:
-    """Make a pond. An existing pond is left as it is; but the rows of one in a bucket are moved to another --space."""
+    """Make a pond. An existing pond is left as it is; but rows in a database are moved to another --space."""
     import millpond
     from millpond.client.location import BucketLocation, NodesLocation, parse_location
     from millpond.errors import Invalid, NotFound

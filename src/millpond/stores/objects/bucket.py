@@ -24,7 +24,7 @@ from obstore.exceptions import BaseError
 from obstore.store import S3Store
 
 from millpond.errors import Invalid, NotFound
-from millpond.stores.objects.bucket_errors import CREDENTIALS, BehindTheEnd, bucket_error, first_line, unreadable
+from millpond.stores.objects.bucket_errors import CREDENTIALS, BehindTheEnd, bucket_error, message_of, unreadable
 from millpond.stores.objects.protocol import (
     Level,
     ObjectInfo,
@@ -78,7 +78,7 @@ class BucketObjects(ObjectStore):
             return S3Store.from_url(self.where, client_options=cast(Any, client), **cast(Any, settings))
         except (BaseError, ValueError, TypeError) as error:
             raise Invalid(
-                "objects cannot be opened", kind="objects_config", where=self.where, reason=first_line(error),
+                "objects cannot be opened", kind="objects_config", where=self.where, reason=message_of(error),
                 hint="such as s3://bucket/prefix",
             ) from error  # fmt: skip
 
@@ -259,7 +259,7 @@ class BucketObjects(ObjectStore):
         except ValueError as error:
             if _NO_PATH not in str(error):
                 raise
-            raise unreadable(name, self.where, reason=first_line(error)) from error
+            raise unreadable(name, self.where, reason=message_of(error)) from error
         except (BaseError, OSError) as error:
             translated = bucket_error(name, self.where, self.bucket, error, conditional=conditional)
             if missing or translated.kind != "object_not_found":

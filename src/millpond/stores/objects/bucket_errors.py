@@ -15,11 +15,12 @@ from obstore.exceptions import AlreadyExistsError, NotFoundError, PreconditionEr
 from millpond.errors import Denied, Invalid, MillpondError, NotFound, Unavailable, Uncertain
 from millpond.stores.objects.protocol import changed, not_found
 
-__all__ = ("CREDENTIALS", "BehindTheEnd", "bucket_error", "first_line", "unreadable")
+__all__ = ("CREDENTIALS", "BehindTheEnd", "bucket_error", "message_of", "unreadable")
 
 CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 """The environment variables that say who we are; the last is for credentials that expire."""
 
+_XML: Final = re.compile(r"<\?xml.*?\?>")
 _STATUS: Final = re.compile(r"status code: (\d{3})")
 _CODE: Final = re.compile(r"<Code>(\w+)</Code>|\(code: (\w+)\)")
 _ACT: Final = re.compile(r"performing (list|GET|HEAD|PUT|POST|DELETE)\b|(DeleteObjects) request failed for key (.*?): ")
@@ -53,7 +54,7 @@ def bucket_error(
     name: str, where: str, bucket: str, error: Exception, *, conditional: bool
 ) -> MillpondError | BehindTheEnd:
     """The error of ours for one of the client of buckets; `conditional` of a write that is one request."""
-    reason = first_line(error)
+    reason = message_of(error)
     code, status = _code(reason), _status(reason)
     values = ({"object": name} if name else {}) | {"where": where, "bucket": bucket}
     if code == "NoSuchBucket":
@@ -143,6 +144,9 @@ def unreadable(name: str, where: str, *, reason: str = "a part of it is empty") 
     )  # fmt: skip
 
 
-def first_line(error: Exception) -> str:
-    """The message of an error of the client, without the tree of its causes."""
-    return str(error).partition("\n")[0]
+def message_of(error: Exception) -> str:
+    """The message of an error of the client on one line, without the tree of its causes.
+
+    It has the answer of the server, most of which begin with a line that says that they are XML.
+    """
+    return " ".join(_XML.sub("", str(error).partition("\n\n")[0]).split())
