@@ -258,14 +258,6 @@ def test_the_objects_of_maps_are_only_read_as_objects(pond: Pond) -> None:
     assert values(pond.at("main").map("m"), "a", "b", "c") == [1, 2, 3]
 
 
-def test_a_map_in_a_shard_is_said_to_have_no_branches(pond: Pond) -> None:
-    pond.create_map("s", kind="state", value="long", store="shard")
-    fix = pond.branch("fix", source="main")
-    for ask in (fix.map, lambda name: pond.refs.diff("main", "fix", map=name)):
-        with pytest.raises(Invalid, match="millpond alter s --store layers"):
-            ask("s")
-
-
 def test_a_load_on_main_between_the_look_and_the_merge_is_not_lost(pond: Pond) -> None:
     from millpond.kernel.steps import listening
 

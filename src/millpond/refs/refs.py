@@ -26,7 +26,7 @@ from millpond.refs.map_entries import MapEntry, maps_of, states_in
 from millpond.refs.merges import MergedMap, Sides, merge_maps
 from millpond.refs.named import release
 from millpond.refs.repository import MapsRepository, reset_main
-from millpond.refs.states import RefStates
+from millpond.refs.states import RefStates, missing_map
 from millpond.refs.unrecorded import RENAMED, rows_in, rows_of
 from millpond.versions.commits import Message, no_changes
 from millpond.versions.graph.commits import get_commit
@@ -176,7 +176,7 @@ class Refs:
         commit, states = self.states.resolve(ref), self.states.maps(self.states.resolve(ref))
         for name in maps:
             if name not in states:
-                raise self.states.missing(name, ref=ref)
+                raise missing_map(self.states.loading, name, ref=ref)
         chosen = set(maps or states)
         words = Message(message or f"Restore {', '.join(sorted(chosen))} from {ref}")
         site = self.states.repository.site
@@ -234,7 +234,7 @@ class Refs:
         if map is not None:
             entry = new.get(map) or old.get(map)
             if entry is None:
-                raise self.states.missing(map, left=left, right=right)
+                raise missing_map(self.states.loading, map, left=left, right=right)
             only = entry.definition
         names = {name for name in {*old, *new} if (map is None or name == map) and only_of(name)}
         old, new = ({name: state for name, state in side.items() if name in names} for side in (old, new))

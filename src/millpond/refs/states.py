@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from millpond.versions.repositories import Repositories
     from millpond.versions.repository import Repository
 
-__all__ = ("OpenPond", "RefStates")
+__all__ = ("OpenPond", "RefStates", "missing_map")
 
 
 class OpenPond(Protocol):
@@ -141,22 +141,12 @@ class RefStates:
     def map_at(self, ref: str, name: str) -> MapEntry:
         """The state of a map at a ref.
 
-        Raises: as `missing`.
+        Raises: as `missing_map`.
         """
         entry = self.map(ref, name)
         if entry is None:
-            raise self.missing(name, ref=ref)
+            raise missing_map(self.loading, name, ref=ref)
         return entry
-
-    def missing(self, name: str, **refs: str | None) -> MillpondError:
-        """The error for a map that is not at refs: `NotFound`; `Invalid`, kind `refs_store`, for one in a shard."""
-        with self.loading.space.read() as tx:
-            current = known_map(tx, name)
-        if current is not None and current.store is Store.SHARD:
-            return Invalid("a map with branches is in layers", kind="refs_store", map=name,
-                           hint=f"millpond alter {name} --store layers")  # fmt: skip
-        details: dict[str, Any] = {**refs}
-        return NotFound("the map is not there at this ref", kind="map_not_found", map=name, **details)
 
     def create_map(self, branch: str, definition: MapDefinition, *, commit: bool) -> None:
         """Enter a map on a branch.
@@ -194,6 +184,17 @@ class RefStates:
         id_, site = self.resolve(ref), self.repository.site
         with site.space.read() as tx:
             return get_commit(tx, site.graph.commits, id_)
+
+
+def missing_map(loading: Loading, name: str, **refs: str | None) -> MillpondError:
+    """The error for a map that is not at refs: `NotFound`; `Invalid`, kind `refs_store`, for one in a shard."""
+    with loading.space.read() as tx:
+        current = known_map(tx, name)
+    if current is not None and current.store is Store.SHARD:
+        return Invalid("a map with branches is in layers", kind="refs_store", map=name,
+                       hint=f"millpond alter {name} --store layers")  # fmt: skip
+    details: dict[str, Any] = {**refs}
+    return NotFound("the map is not there at this ref", kind="map_not_found", map=name, **details)
 
 
 def _is_instant(ref: str) -> bool:
