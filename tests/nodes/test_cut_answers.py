@@ -87,12 +87,12 @@ def test_a_scan_that_fails_on_its_way_is_an_error(served: Served, monkeypatch: p
 def test_a_lookup_that_ends_early_is_an_error(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     from millpond.server.routes import questions
 
-    whole = questions._looked_up
+    whole = questions.stream_of
 
     def cut(*arguments: Any) -> memoryview:
         return whole(*arguments)[: lengths.pop()]
 
-    monkeypatch.setattr(questions, "_looked_up", cut)
+    monkeypatch.setattr(questions, "stream_of", cut)
     lengths = [0, 50, 300, -END_BYTES - 8, -END_BYTES - 1]
     with opened(served) as pond:
         while lengths:

@@ -250,9 +250,11 @@ def test_what_routes_answer_is_what_they_say(node: Served) -> None:
     check(node.get("/v1/maps/m").json(), "MapResponse")
     pond_map = node.pond.map("m")
     check(pond_map.definition.to_dict() | pond_map.info(), "MapResponse")
+    of_main = {"parts_queued", "position", "rows_queued", "snapshot_current"}
     assert set(schemas["MapResponse"]["properties"]) - set(schemas["MapResponse"]["required"]) == {
-        "aggregation", "fields", "query", "roll_up",
+        "aggregation", "fields", "query", "ref", "roll_up", *of_main,
     }  # fmt: skip
+    assert of_main <= pond_map.info().keys()
     check(node.get("/v1/node").json(), "NodeResponse")
 
 
