@@ -154,7 +154,7 @@ class Pond(PondFace, RefsFace):
         self._versions_place, self._events_store, self._reported = versions, events_store, events_reports
         self._versions, self._store = ExitStack(), preferred_store(store)
         self.place = place or FolderPlace(folder, open_space)
-        self.tell_alerts: Callable[[], None] = self.tell_alerts_here
+        self.tell_alerts: Callable[[], None] = self._tell_alerts
         stored_format = self.place.check(create=create)
         with ExitStack() as opened:
             # What was opened is closed in turn when the next fails: whoever opens the pond again finds nothing half.
@@ -251,11 +251,10 @@ class Pond(PondFace, RefsFace):
 
         return OpenJobs(self.folder / "running", host_name(), is_alive)
 
-    def tell_alerts_here(self, entered_ms: Callable[[], int | None] = lambda: None) -> None:
-        """Store the events of alerts that are to be told; `entered_ms`: the clock of who tells other nodes of it."""
+    def _tell_alerts(self) -> None:
         from millpond.reports.alerts import tell_alerts
 
-        tell_alerts(self.space, lambda: self.events.store, entered_ms)
+        tell_alerts(self.space, lambda: self.events.store)
 
     @opened_once
     def reports(self) -> JobReports:

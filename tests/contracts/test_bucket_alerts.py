@@ -73,7 +73,7 @@ def test_what_a_process_left_is_told_by_others_who_may_write(
 ) -> None:
     objects = MemoryObjects()
     with monkeypatch.context() as patched:
-        patched.setattr(Pond, "tell_alerts_here", lambda _: None)
+        patched.setattr(Pond, "_tell_alerts", lambda _: None)
         killed = pond_over(objects, tmp_path / "killed")
     with killed, pond_over(objects, tmp_path / "one") as pond:
         sales_of(pond, "orders > 0")

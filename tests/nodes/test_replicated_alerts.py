@@ -36,7 +36,7 @@ def orders(key: str, many: int, first: int = 0) -> list[dict[str, Any]]:
     return [{"key": key, "time": f"2024-03-30T22:{minute:02}Z"} for minute in range(first, first + many)]
 
 
-def told(node: Served) -> list[tuple[str, str]]:
+def alerts_at(node: Served) -> list[tuple[str, str]]:
     events = node.pond.events.read("millpond", "alerts/sales")
     return [(event.headers["rule"], event.headers["key"]) for event in events]
 
@@ -53,9 +53,9 @@ def test_the_primary_tells_each_crossing_once_and_others_learn_of_it(cluster: Cl
     for first in (0, 2, 4):
         sales.load(orders("a", 2, first))
     sales.load(orders("before", 1, 7))
-    until(lambda: told(cluster[0]))
+    until(lambda: alerts_at(cluster[0]))
     until(lambda: all(map(quiet, cluster.nodes)))
-    assert [told(node) for node in cluster.nodes] == [[("many", "a")], [], []]
+    assert [alerts_at(node) for node in cluster.nodes] == [[("many", "a")], [], []]
     sales.alerts.remove("many")
     sales.load(orders("b", 5))
     until(lambda: not any(node.pond.map("sales").alerts.list() for node in cluster.nodes))
@@ -67,19 +67,19 @@ def test_who_becomes_the_primary_tells_what_the_one_before_did_not(
 ) -> None:
     sales.alerts.add("orders > 2", name="many")
     sales.load(orders("a", 3))
-    until(lambda: told(cluster[0]) and all(map(quiet, cluster.nodes)))
+    until(lambda: alerts_at(cluster[0]) and all(map(quiet, cluster.nodes)))
     cluster[0].pond.tell_alerts = lambda: None  # as if it ended before
     sales.load(orders("b", 3))
     until(lambda: not any(map(quiet, cluster.nodes)))
     cluster[0].close()
     ordered("promote", cluster.urls[1], "--without-primary", "--pond", cluster.urls[2])
-    until(lambda: told(cluster[1]))
+    until(lambda: alerts_at(cluster[1]))
     run("remove", cluster.urls[0], "--lost", "--pond", cluster.urls[1])
     sales.load(orders("c", 3))
-    until(lambda: len(told(cluster[1])) > 1)
+    until(lambda: len(alerts_at(cluster[1])) > 1)
     back = served_again(serve, cluster, 0)
     run("add", cluster.urls[0], "--pond", cluster.urls[1])
     back.wait_ready()
     nodes = (back, *cluster.nodes[1:])
     until(lambda: all(map(quiet, nodes)))
-    assert [told(node) for node in nodes] == [[("many", "a")], [("many", "b"), ("many", "c")], []]
+    assert [alerts_at(node) for node in nodes] == [[("many", "a")], [("many", "b"), ("many", "c")], []]

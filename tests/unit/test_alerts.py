@@ -168,9 +168,9 @@ def test_late_events_of_a_bucket_that_was_rolled_up_are_told_of_that_bucket(pond
     sales.load([{"key": "a", "time": f"2024-03-29T{hour}:00Z"} for hour in (11, 14, 17)])
     sales.load([{"key": "a", "time": "2024-03-29T18:00Z"}])
     sales.load([{"key": "a", "time": "2024-03-28T18:00Z"}])
-    told = [(event.headers["rule"], event.headers["bucket"], event.payload) for event in alerts_in(pond)]
-    assert [(rule, bucket[:13]) for rule, bucket, _ in told] == [("many", "2024-03-29T00"), ("more", "2024-03-29T00")]
-    assert b'"before":{"orders":9},"after":{"orders":12}' in told[0][2]
+    alerts = [(event.headers["rule"], event.headers["bucket"], event.payload) for event in alerts_in(pond)]
+    assert [(rule, bucket[:13]) for rule, bucket, _ in alerts] == [("many", "2024-03-29T00"), ("more", "2024-03-29T00")]
+    assert b'"before":{"orders":9},"after":{"orders":12}' in alerts[0][2]
 
 
 def test_a_trial_on_a_shard_judges_its_buckets_in_their_order(pond: Pond, clock: ManualClock) -> None:

@@ -37,7 +37,14 @@ if TYPE_CHECKING:
 DAY = 86_400_000
 WORDS = st.sampled_from(["a", "ab", "b", "log", ""])
 REST = st.lists(st.one_of(WORDS, st.integers(-3, 3)), max_size=2).map(tuple)
-OF_NODES = {"maps/told/<map>", "pond/confirmed/<url>", "pond/copied", "pond/handed_over", "pond/nodes", "pond/promise"}
+OF_NODES = {
+    "maps/alert_mark/<map>",
+    "pond/confirmed/<url>",
+    "pond/copied",
+    "pond/handed_over",
+    "pond/nodes",
+    "pond/promise",
+}
 """The keyspaces that only a pond of several nodes has rows in, or a copy of another."""
 OF_BUCKETS = {"maps/collecting/<folder>", "maps/unnamed/<folder>/<manifest>", "pond/job/<job>", "pond/tokens"}
 """Those that only a pond in a bucket has rows in: of its nodes, and when its garbage is collected."""

@@ -10,7 +10,8 @@ import logging
 from typing import TYPE_CHECKING
 
 from millpond.errors import MillpondError
-from millpond.maps.alerts.alerted import remove_told
+from millpond.maps.alerts.alerted import remove_marked
+from millpond.reports.alerts import tell_alerts
 from millpond.reports.reporter import reason_of
 
 if TYPE_CHECKING:
@@ -23,13 +24,14 @@ _LOG = logging.getLogger(__name__)
 
 def tell_of_node(node: Node) -> None:
     """Tell the alerts that a node has to tell now; what it may not enter waits."""
+    pond = node.pond
     if not node.follower.members.replicates:
-        node.pond.tell_alerts_here()
+        tell_alerts(pond.space, lambda: pond.events.store)
         return
     try:
-        if remove_told(node.pond.space) and node.leads():
+        if remove_marked(pond.space) and node.leads():
             with node.appending():
-                node.pond.tell_alerts_here(node.clock.now_ms)
-            node.pond.log.announce()
+                tell_alerts(pond.space, lambda: pond.events.store, node.clock.now_ms)
+            pond.log.announce()
     except MillpondError as error:
         _LOG.info("alerts wait: %s", reason_of(error))

@@ -1,4 +1,4 @@
-"""The groups that a load into layers touched, after it, without a look into what it brought: it is at hand.
+"""The groups that a load into layers touched, after it, without a look into what it brought: these rows are known.
 
     looked up under the load    JFK 10:00  90 orders     LGA 10:00  no row
     brought                     JFK 10:00  12            LGA 10:00  3

@@ -8,8 +8,8 @@
 
     table `alerted` of a shard: number of the load · position · number    the same
 
-    node that replicates: each leaves what it judges; the primary tells, and enters the entry `told` of the log
-    ("maps", "told", map)                    position · number, 8 bytes each: what is before was told
+    node that replicates: each leaves what it judges; the primary tells, and enters the entry `alerted` of the log
+    ("maps", "alert_mark", map)              position · number, 8 bytes each: what is before was told
 
 Invariants:
 * a change is entered with all that it is to tell, or not at all; so nothing is lost, whenever a process is killed;
@@ -33,9 +33,9 @@ from millpond.json_forms import FormError, JsonForm
 from millpond.kernel.scans import first_rows
 from millpond.kernel.steps import step
 from millpond.maps.alerts.judging import Crossing
-from millpond.maps.log.apply import record, told_mark
+from millpond.maps.log.apply import alert_mark, record
 from millpond.maps.model.catalogue import known_map
-from millpond.maps.model.keyspaces import ALERTED, TOLD
+from millpond.maps.model.keyspaces import ALERT_MARK, ALERTED
 from millpond.maps.shard.tables import ALERTED as SHARD_ALERTED
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 __all__ = (
     "Alerted", "LoadOfShard", "leave_alerted", "left_alerted", "next_alerted", "put_alerted", "remove_alerted",
-    "remove_told", "take_over",
+    "remove_marked", "take_over",
 )  # fmt: skip
 
 CROSSINGS_AT_ONCE = 100
@@ -186,24 +186,24 @@ def remove_alerted(space: Space, rows: Mapping[bytes, Alerted], entered_ms: int 
         for key in rows:
             tx.delete(key)
         if entered_ms is not None:
-            told = {alerted.map: [alerted.position, alerted.end] for alerted in rows.values()}
-            there = {name: mark for name, mark in told.items() if known_map(tx, name) is not None}
-            if there:
-                record(tx, "told", sorted(there), {"told": there}, entered_ms)
+            ends = {alerted.map: [alerted.position, alerted.end] for alerted in rows.values()}
+            marks = {name: end for name, end in ends.items() if known_map(tx, name) is not None}
+            if marks:
+                record(tx, "alerted", sorted(marks), {"marks": marks}, entered_ms)
 
     space.write(remove)
     step("alerts.told")
 
 
-def remove_told(space: Space) -> bool:
+def remove_marked(space: Space) -> bool:
     """Let rows go that another node told; True when others are left.
 
     Raises: `Corrupt`.
     """
     with space.read() as tx:
         rows = {key: _read(row) for key, row in tx.scan(ALERTED.range())}
-        marks = {name: tx.get(TOLD.pack(name)) or b"" for name in {alerted.map for alerted in rows.values()}}
-    gone = [key for key, alerted in rows.items() if told_mark(alerted.position, alerted.first) < marks[alerted.map]]
+        marks = {name: tx.get(ALERT_MARK.pack(name)) or b"" for name in {alerted.map for alerted in rows.values()}}
+    gone = [key for key, alerted in rows.items() if alert_mark(alerted.position, alerted.first) < marks[alerted.map]]
     if gone:
         space.write(lambda tx: [tx.delete(key) for key in gone])
     return len(gone) < len(rows)

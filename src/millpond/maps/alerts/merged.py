@@ -96,13 +96,13 @@ def _changed(
     """The groups that rows touch, and the states before and after; the rows after are the `last`."""
     [rows] = at_bucket_starts(definition, [rows])
     before = _ShardGroups(view, definition)
-    held = before.rows_at(_one_each(definition, rows))[1]
+    held = before.rows_at(_without_repeats(definition, rows))[1]
     after = combined_rows(definition, pa.concat_batches([held, rows]))
     last[:] = [after]
     return Touched(lambda: after), before, _ShardGroups(view, definition, after)
 
 
-def _one_each(definition: MapDefinition, rows: pa.RecordBatch) -> pa.RecordBatch:
+def _without_repeats(definition: MapDefinition, rows: pa.RecordBatch) -> pa.RecordBatch:
     """Rows of which each address has one."""
     addresses = address_bytes(definition, rows)
     if bool(run_ends(take(addresses, sort_order(addresses))).all()):

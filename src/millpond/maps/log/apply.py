@@ -32,10 +32,10 @@ from millpond.maps.log.retained import put_retained
 from millpond.maps.model.catalogue import find_map, in_store, known_map, put_map, remove_map
 from millpond.maps.model.definition import MapDefinition, Store
 from millpond.maps.model.event_digest import events_of_parts
-from millpond.maps.model.keyspaces import ABSORBED, ALERTS, MAINTENANCE, TOLD
+from millpond.maps.model.keyspaces import ABSORBED, ALERT_MARK, ALERTS, MAINTENANCE
 from millpond.maps.parts.part import PartManifest
 
-__all__ = ("LoadContent", "events_alone", "follow", "load_body", "perform", "queue_entry", "record", "told_mark")
+__all__ = ("LoadContent", "events_alone", "follow", "load_body", "perform", "queue_entry", "record", "alert_mark")
 
 
 def record(
@@ -68,9 +68,9 @@ def perform(tx: Transaction, entry: Entry, *, keep: bool) -> None:
         put_node_list(tx, entry.body, entry.position)
     elif entry.kind == "alert":
         _change_rule(tx, entry)
-    elif entry.kind == "told":
-        for name, mark in entry.body["told"].items():
-            tx.put(TOLD.pack(name), told_mark(*mark))
+    elif entry.kind == "alerted":
+        for name, mark in entry.body["marks"].items():
+            tx.put(ALERT_MARK.pack(name), alert_mark(*mark))
     else:
         if entry.kind == "load":
             remember(tx, entry)
@@ -88,7 +88,7 @@ def _change_rule(tx: Transaction, entry: Entry) -> None:
         tx.delete(ALERTS.pack(name, entry.body["remove"]))
 
 
-def told_mark(position: int, number: int) -> bytes:
+def alert_mark(position: int, number: int) -> bytes:
     """The row that says up to where the alerts of a map were told: two marks compare as their rows do."""
     return position.to_bytes(8, "big") + number.to_bytes(8, "big")
 

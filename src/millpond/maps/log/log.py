@@ -12,7 +12,7 @@
 | `load` | the maps it brings rows to | `load, source, rejected, stream, number, rows, duplicates, parts[, layers]` |
 | `condense`, `retain` | one map | `incarnation, before` (UTC milliseconds) |
 | `alert` | one map | `incarnation`, and `add`, a rule, or `remove`, the name of one |
-| `told` | the maps whose alerts were told | `told`: for each up to where, see `alerts/alerted.py` |
+| `alerted` | the maps whose alerts were stored | `marks`: for each up to where, see `alerts/alerted.py` |
 | `nodes` | no map | the list of nodes, `node_list.py` |
 
 Invariants, besides those of the kernel's log:
@@ -44,7 +44,7 @@ __all__ = (
 
 TRIMMED_AT_ONCE = 20_000
 """So many entries are dropped in one write: it holds the pages that they lie on in memory."""
-KINDS = ("create", "alter", "drop", "load", "condense", "retain", "delete", "nodes", "alert", "told")
+KINDS = ("create", "alter", "drop", "load", "condense", "retain", "delete", "nodes", "alert", "alerted")
 
 
 @dataclass(frozen=True, slots=True)

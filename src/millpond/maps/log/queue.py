@@ -30,7 +30,16 @@ from millpond.kernel.space import ReadTransaction, Transaction
 from millpond.maps.log.log import Entry, head_of
 from millpond.maps.model.catalogue import map_names
 from millpond.maps.model.definition import MapDefinition
-from millpond.maps.model.keyspaces import ABSORBED, ALERTS, HISTORY, MAINTENANCE, PART_NUMBER, QUARANTINE, QUEUE, TOLD
+from millpond.maps.model.keyspaces import (
+    ABSORBED,
+    ALERT_MARK,
+    ALERTS,
+    HISTORY,
+    MAINTENANCE,
+    PART_NUMBER,
+    QUARANTINE,
+    QUEUE,
+)
 from millpond.maps.model.snapshot_pointer import move_pointer
 
 __all__ = (
@@ -308,4 +317,4 @@ def forget_map(tx: Transaction, name: str) -> None:
     series_of(name).clear(tx)
     for prefix in (QUARANTINE[name], MAINTENANCE[name], HISTORY[name], ALERTS[name]):
         tx.delete_range(prefix.range())
-    tx.delete(TOLD.pack(name))
+    tx.delete(ALERT_MARK.pack(name))

@@ -8,10 +8,10 @@ from __future__ import annotations
 from millpond.kernel.keyspace import REGISTRY, Scope
 
 __all__ = (
-    "ABSORBED", "ALERTED", "ALERTS", "CATALOGUE", "CLONED", "CONFIRMED", "COPIED", "COPY_BEGUN", "HANDED_OVER",
-    "HISTORY", "HISTORY_AGE", "JOB", "LOADS", "LOG", "MAINTENANCE", "NAMED", "NODE_LIST", "PART_NUMBER",
+    "ABSORBED", "ALERTED", "ALERTS", "ALERT_MARK", "CATALOGUE", "CLONED", "CONFIRMED", "COPIED", "COPY_BEGUN",
+    "HANDED_OVER", "HISTORY", "HISTORY_AGE", "JOB", "LOADS", "LOG", "MAINTENANCE", "NAMED", "NODE_LIST", "PART_NUMBER",
     "PART_RETENTION", "POND_ID", "PROMISE", "QUARANTINE", "QUEUE", "RETAINED", "RETAINED_INDEXED", "RETAINED_SINCE",
-    "SNAPSHOT", "STREAMS", "TOKENS", "TOLD",
+    "SNAPSHOT", "STREAMS", "TOKENS",
 )  # fmt: skip
 
 _SHARED, _LOCAL = Scope.SHARED, Scope.LOCAL
@@ -26,8 +26,8 @@ ALERTED = REGISTRY.register(
     "maps", "alerted", ("position", "number"), _LOCAL, "JSON",
     "alerts that the change at a position of the log made: they are told as events, and the row goes",
 )  # fmt: skip
-TOLD = REGISTRY.register(
-    "maps", "told", ("map",), _SHARED, "16 bytes",
+ALERT_MARK = REGISTRY.register(
+    "maps", "alert_mark", ("map",), _SHARED, "16 bytes",
     "of nodes that replicate, the position and the number up to which the alerts of a map were told",
 )  # fmt: skip
 LOG = REGISTRY.register(

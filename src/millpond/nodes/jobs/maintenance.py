@@ -142,7 +142,7 @@ class MaintenanceOrders:
             if entry.kind in ("create", "drop"):
                 self._pasts.pop(name, None)
                 continue
-            if entry.kind in ("alert", "told"):
+            if entry.kind in ("alert", "alerted"):
                 continue
             past = self._pasts.setdefault(name, _Past())
             if entry.kind in ("condense", "retain"):
