@@ -52,12 +52,14 @@ if TYPE_CHECKING:
     from millpond.nodes.limits import NodeLimits
     from millpond.nodes.ponds_at_refs import PondsAtRefs
     from millpond.nodes.replication.compare import Comparing
+    from millpond.nodes.replication.copies import FileCopies
     from millpond.nodes.replication.follower import Follower
+    from millpond.nodes.uploads.receiver import Receiver
     from millpond.pond import Pond
     from millpond.reports.client_jobs import ClientJobs
     from millpond.settings import Settings
 
-__all__ = ("Expires", "JobContext", "Receives", "node_jobs")
+__all__ = ("JobContext", "node_jobs")
 
 FREE_SHARE_MIN = 0.2
 """A shard is compacted when at least so much of its file is free pages: deleting also leaves pages half full."""
@@ -76,20 +78,6 @@ _ON_BUCKETS = frozenset(("condense", "retain", "compact", "cleanup", "events", "
 """The jobs of a node on a bucket, beside `garbage`; the others are about folders and other nodes."""
 _SLICE_SECONDS = 0.5
 _REPLICATE_SECONDS = 10.0
-
-
-class Expires(Protocol):
-    """A holder of copies, which go when nobody fetches them."""
-
-    def expire(self) -> int:
-        """Remove what is too old; how many."""
-
-
-class Receives(Protocol):
-    """A holder of uploads, which go when no load enters them."""
-
-    def expire(self, now_ms: int) -> int:
-        """Remove what is too old; how many."""
 
 
 class JobContext(Protocol):
@@ -112,9 +100,9 @@ class JobContext(Protocol):
     @property
     def url(self) -> str: ...
     @property
-    def receiver(self) -> Receives: ...
+    def receiver(self) -> Receiver: ...
     @property
-    def copies(self) -> Expires: ...
+    def copies(self) -> FileCopies: ...
     @property
     def at_refs(self) -> PondsAtRefs: ...
     @property
