@@ -76,9 +76,21 @@ class AddressRows:
         return cls(definition, rows, address_bytes(definition, rows).to_arrow().cast(pa.large_binary()), values)
 
     def places(self, addresses: pa.Array) -> I64:
-        """The place of the row of each address, -1 where there is none."""
-        places: I64 = pc.index_in(addresses, self.addresses).fill_null(-1).to_numpy().astype(np.int64)
+        """The place of the row of each address, -1 where there is none. No two addresses are alike."""
+        if addresses.equals(self.addresses):  # values alone changed: nothing has to be looked for
+            return np.arange(len(addresses))
+        if len(addresses) >= len(self.addresses):
+            return _places(addresses, self.addresses)
+        in_few, places = _places(self.addresses, addresses), np.full(len(addresses), -1, np.int64)
+        (rows,) = np.nonzero(in_few >= 0)
+        places[in_few[rows]] = rows
         return places
+
+
+def _places(addresses: pa.Array, among: pa.Array) -> I64:
+    """The place of each address; what is few should be searched, for it is hashed."""
+    places: I64 = pc.index_in(addresses, among).fill_null(-1).to_numpy().astype(np.int64)
+    return places
 
 
 def same_rows(left: AddressRows, left_places: I64, right: AddressRows, right_places: I64) -> Mask:
@@ -126,11 +138,16 @@ class Difference:
 def difference_of(changed: ChangedKeys) -> Difference:
     """The addresses of some keys that differ."""
     old, new = changed.old, changed.new
-    gone = old.addresses.filter(pa.array(new.places(old.addresses) < 0))
-    addresses = pa.concat_arrays([new.addresses, gone])
-    old_places, new_places = old.places(addresses), new.places(addresses)
-    differ = ~same_rows(old, old_places, new, new_places)
-    return Difference(addresses.filter(pa.array(differ)), old, new, old_places[differ], new_places[differ])
+    in_new = new.places(old.addresses)
+    gone, stays = np.flatnonzero(in_new < 0), np.flatnonzero(in_new >= 0)
+    old_places = np.full(len(new.addresses) + len(gone), -1, np.int64)
+    new_places = old_places.copy()
+    old_places[in_new[stays]], old_places[len(new.addresses) :] = stays, gone
+    new_places[: len(new.addresses)] = np.arange(len(new.addresses))
+    differ = np.flatnonzero(~same_rows(old, old_places, new, new_places))
+    old_places, new_places = old_places[differ], new_places[differ]
+    addresses = [new.addresses.take(pa.array(new_places[new_places >= 0])), old.addresses.take(pa.array(gone))]
+    return Difference(pa.concat_arrays(addresses), old, new, old_places, new_places)
 
 
 def differences(objects: Objects, old: SnapshotManifest | None, new: SnapshotManifest | None) -> Iterator[Difference]:
