@@ -60,11 +60,11 @@ CLAIMS = (
         "Delta Lake has its table unsorted, on one machine; it is built for many.",
     ),
     Claim(
-        "layers", "Maps", "Branches, differences, merges", "bench/layers.py --spark ENVIRONMENT/bin/python",
-        "Ten million rows, on branches, in one process.",
+        "layers", "Maps", "Loads, branches, differences, merges", "bench/layers.py --spark ENVIRONMENT/bin/python",
+        "Ten million rows, in one process.",
         "DuckDB has both states in memory, and finds no conflicts.",
-        ("make a branch", "commit of a small load", "open at a ref, and get", "diff of 1 %, random rows",
-         "merge of 1 % on both sides, random rows", "diff of 1 %, neighbours",
+        ("load in one process", "merge 1 M rows", "make a branch", "commit of a small load", "open at a ref, and get",
+         "diff of 1 %, random rows", "merge of 1 % on both sides, random rows", "diff of 1 %, neighbours",
          "merge of 1 % on both sides, neighbours"),
     ),
     Claim(
