@@ -210,11 +210,11 @@ def get(figures: Figures, pond: Pond, place: Place) -> None:
             assert place.rows >= 1_000_000 or said is not None
     if (table := place.delta()) is not None:
         for key in some:
-            asked = f"select max(value) from rows where key = '{key}'"
-            figures.time(work, DELTA, lambda asked=asked: _asked(table, asked))
+            query = f"select max(value) from rows where key = '{key}'"
+            figures.time(work, DELTA, lambda query=query: _rows_by(table, query))
 
 
-def _asked(table: Any, query: str) -> Any:
+def _rows_by(table: Any, query: str) -> Any:
     return deltalake.QueryBuilder().register("rows", table).execute(query).read_all()
 
 
