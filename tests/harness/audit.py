@@ -86,7 +86,7 @@ def audit_shard(shard: Shard, model: MapModel, questions: Sequence[Question]) ->
 
 
 def _read(shard: Shard, keys: list[bytes] | None = None, **bounds: int) -> list[object]:
-    return canonical_bits(shard.read_rows(keys, **bounds), shard.definition)  # type: ignore[arg-type]
+    return canonical_bits(shard.read_rows(keys, **bounds), shard.definition)
 
 
 def _bits(definition: MapDefinition, rows: Sequence[Row]) -> list[object]:

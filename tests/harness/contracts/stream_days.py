@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 
 import pytest
 
@@ -11,7 +12,7 @@ from millpond.events.codec import encode
 from millpond.events.compress import compress_stream
 from millpond.events.days import DAY_MS
 from millpond.events.deletion import delete_job
-from millpond.events.event import EventBatch, NewEvent
+from millpond.events.event import Event, EventBatch, NewEvent
 from millpond.events.index import State
 from millpond.events.names import StreamName
 from millpond.events.protocol import Due, StreamStore, Work
@@ -145,7 +146,7 @@ class DayContract:
         events = everything(store)
         for wrong in ([], events[1:], events[2:3], events[:3:2], events[::3], events[:3], events[:2], events[2:]):
             with pytest.raises(Invalid):
-                store.switch(STREAM, index_of(store).segments, lambda _, wrong=wrong: batches_of(wrong))
+                store.switch(STREAM, index_of(store).segments, partial(_batches_after, wrong))
             assert everything(store) == events
         with pytest.raises(Invalid):
             store.switch(STREAM, [], lambda _: [encode(events)])
@@ -353,3 +354,7 @@ class DayContract:
         with pytest.raises(Fenced):
             store.switch(STREAM, index.segments, lambda _: batches)
         assert everything(store) == [] and days(store) == []
+
+
+def _batches_after(events: Sequence[Event], _after: int) -> Iterator[bytes]:
+    return batches_of(events)
