@@ -77,6 +77,7 @@ def variants(method: str, template: str, needs: RouteNeeds, map: str) -> Iterato
             "/v1/loads/{load_id}": b"",
             "/v1/loads": {"load_id": f"load-{map}", "parts": [NO_PART]},
             "/v1/log/replication": {"position": 0, "maps": [map]},
+            "/v1/refs/restore": {"ref": "main~1", "maps": [map]},
         }[template]
     elif template.endswith("/maintenance"):
         body = {"what": "compact"}
@@ -100,6 +101,8 @@ def allowed(bearer: Bearer, needs: RouteNeeds, map: str, path: str) -> bool:
         return True
     on_map = bearer.may(needs.right, map)
     somewhere = bearer.may(needs.right, bearer.where)
+    if path.startswith(("/v1/refs/restore", "/v1/refs/history?map=")):
+        return on_map and bearer.may(needs.right, None)  # they are about the repository `pond`, too
     match needs.on:
         case On.POND:
             return bearer.may(needs.right, None)

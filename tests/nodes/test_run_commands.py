@@ -177,7 +177,7 @@ def test_runs_of_a_folder_are_listed_and_shown_without_a_node(millpond: Typed, t
     nowhere = tmp_path / "nowhere"
     for words in (("runs",), ("run", "show", "bad"), ("run", "logs", "bad")):
         assert "there is no pond here" in typed(*words, "--pond", str(nowhere), code=3)
-        assert "--server HOST:PORT" in typed(*words, "--pond", "http://127.0.0.1:1", code=5)
+        assert "the node cannot be reached" in typed(*words, "--pond", "http://127.0.0.1:1", code=7)
     assert not nowhere.exists()
 
 

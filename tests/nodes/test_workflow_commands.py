@@ -180,4 +180,4 @@ def test_a_folder_answers_questions_without_a_node(millpond: Typed) -> None:
         assert lines(typed(*words, "--json", *place)) == lines(millpond(*words, "--json")), words
     listed = typed("task", "list", *place)
     assert "queued" in listed and "workers" not in listed
-    assert "--server HOST:PORT" in typed("workflow", "list", "--pond", "http://127.0.0.1:1", code=5)
+    assert "the node cannot be reached" in typed("workflow", "list", "--pond", "http://127.0.0.1:1", code=7)

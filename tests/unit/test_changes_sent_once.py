@@ -88,7 +88,7 @@ def aggregate(nodes: Nodes) -> RemoteMap:
     definition = MapDefinition(
         name="m", kind=Kind.AGGREGATE, incarnation="1", value=value, store=Store.LAYERS, aggregation=aggregation
     )
-    return RemoteMap(definition, cast("Any", SimpleNamespace(nodes=nodes)), cast("Any", None))
+    return RemoteMap(definition, cast("Any", SimpleNamespace(nodes=nodes, at={})), cast("Any", SimpleNamespace(at={})))
 
 
 ENTRY = Entry("p", "a")
