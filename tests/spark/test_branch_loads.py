@@ -63,7 +63,7 @@ class Place:
         return [path.name for path in self.left.glob("[!.]*")]
 
 
-@pytest.fixture(params=["folder", "node"])
+@pytest.fixture(params=["folder", pytest.param("node", marks=pytest.mark.full)])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     """A pond in a folder, and one of a node."""
     if request.param == "folder":
