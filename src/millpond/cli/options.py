@@ -222,7 +222,9 @@ def pond_at(place: str | Path, branch: str | None, ref: str | None = None, **set
             return
         at: Any = opened
         if branch is not None and ref is not None:
-            raise Invalid("a branch and a ref are given", kind="ref_twice", ref=ref, branch=branch, hint="name one")
+            from millpond.refs.face import ref_twice
+
+            raise ref_twice(branch, ref)
         yield at.at(ref) if branch is None else at.branch(branch) if branch != "main" else opened
 
 

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from millpond.client.catalogue import RemoteCatalogue
 from millpond.client.map import RemoteMap
-from millpond.client.refs import MAIN
 from millpond.deferred import opened_once
 from millpond.maps.faces import PondFace
 from millpond.maps.inputs.formats.readers import read_piece
 from millpond.maps.inputs.mapping import ColumnMapping, mapping_of
 from millpond.maps.loads.load_files import file_reading
+from millpond.refs.face import MAIN
 from millpond.refs.layers import ref_read_only, ref_unsupported
 from millpond.refs.loads import check_staged
 

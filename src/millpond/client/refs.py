@@ -6,7 +6,6 @@ of its own (`server/routes/refs.py`).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
@@ -14,7 +13,7 @@ from millpond.client.arrow_body import read_batches
 from millpond.client.operations import LARGE_SECONDS_MAX
 from millpond.deferred import opened_once
 from millpond.errors import Invalid
-from millpond.refs.face import POND, check_no_main
+from millpond.refs.face import MAIN, POND, check_no_main, is_instant
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,9 +27,6 @@ if TYPE_CHECKING:
     from millpond.versions.merges import Resolution, Strategy
 
 __all__ = ("RemoteRefs", "RemoteRefsFace")
-
-MAIN = "main"
-_TIME = re.compile(r"\d{4}-\d{2}-\d{2}(T|$)")
 
 
 class RemoteRefsFace:
@@ -120,7 +116,7 @@ class RemoteRefs:
 
     def _known(self, ref: str) -> str:
         """A ref as repositories know it: they have no times."""
-        return self.resolve(ref) if _TIME.match(ref) else ref
+        return self.resolve(ref) if is_instant(ref) else ref
 
     def log(self, ref: str = MAIN, *, first_parent: bool = False) -> Iterator[Commit]:
         """The commits from a ref back, the newest first."""

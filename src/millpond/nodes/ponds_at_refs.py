@@ -7,11 +7,10 @@ Invariants:
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from millpond.errors import Invalid
+from millpond.kernel.cache import Cache
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,8 +35,7 @@ class PondsAtRefs:
 
     def __init__(self, pond: Pond, replicates: Callable[[], bool]) -> None:
         self._pond, self._replicates = pond, replicates
-        self._open: OrderedDict[tuple[bool, str], RefPond] = OrderedDict()
-        self._lock = threading.Lock()
+        self._open: Cache[tuple[bool, str], RefPond] = Cache(PONDS_MAX)
 
     @property
     def refs(self) -> Pond:
@@ -72,14 +70,8 @@ class PondsAtRefs:
         return self._keep(False, self.refs.at(ref))
 
     def _keep(self, branch: bool, pond: RefPond) -> RefPond:
-        with self._lock:
-            opened = self._open.setdefault((branch, pond.ref), pond)
-            self._open.move_to_end((branch, pond.ref))
-            if len(self._open) > PONDS_MAX:
-                self._open.popitem(last=False)
-        return opened
+        return self._open.get_or_make((branch, pond.ref), lambda: pond)
 
     def release(self) -> None:
         """Let go of all that is open; who reads it reads to the end."""
-        with self._lock:
-            self._open.clear()
+        self._open.clear()

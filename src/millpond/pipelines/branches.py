@@ -22,6 +22,7 @@ from millpond.pipelines.reads import head_of, map_of
 from millpond.pipelines.requests import Target
 from millpond.pipelines.step import Failed
 from millpond.pipelines.targets import map_for_load
+from millpond.refs.face import MAIN, sharded_map
 
 if TYPE_CHECKING:
     from millpond.client.pond import RemotePond
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 __all__ = ("begin_branch", "branch_to_load", "check_branches", "checked_head", "exceeded", "has_branches", "load_on",
            "merge_branch", "on_branch", "stays", "whole_branch")  # fmt: skip
 
-MAIN = "main"
 SHOWN = 5
 """The rows, or keys, that a report names."""
 
@@ -123,8 +123,7 @@ def load_on(pond: Pond | RemotePond, branch: str, key: str, inputs: Mapping[str,
 def _refuse_sharded(pond: PondLike, name: str) -> None:
     with suppress(NotFound):
         if pond.map(name).definition.store is Store.SHARD:
-            raise Invalid("a map with branches is in layers", kind="refs_store", map=name,
-                          hint=f"millpond alter {name} --store layers")  # fmt: skip
+            raise sharded_map(name)
 
 
 def _without_news(merge: Any, *kinds: str) -> Commit | None:

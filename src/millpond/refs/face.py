@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from millpond.deferred import opened_once
@@ -17,10 +18,13 @@ if TYPE_CHECKING:
     from millpond.versions.repository import Repository
     from millpond.versions.repository_context import RepositoryRecord, Site
 
-__all__ = ("POND", "RefsFace", "check_no_main")
+__all__ = ("MAIN", "POND", "RefsFace", "check_no_main", "is_instant", "ref_twice", "sharded_map")
 
 POND = "pond"
 """The name of the repository that the maps of a pond are in."""
+MAIN = "main"
+"""The branch whose maps are those of the pond itself."""
+_INSTANT = re.compile(r"\d{4}-\d{2}-\d{2}(T|$)")
 
 
 def check_no_main(name: str) -> None:
@@ -28,8 +32,24 @@ def check_no_main(name: str) -> None:
 
     Raises: `Invalid`.
     """
-    if name == "main":
+    if name == MAIN:
         raise Invalid("main is the pond itself", kind="branch_main", hint="load into the pond, and ask it")
+
+
+def ref_twice(branch: str, ref: str) -> Invalid:
+    """The error for a branch beside a ref."""
+    return Invalid("a branch and a ref are given", kind="ref_twice", ref=ref, branch=branch, hint="name one")
+
+
+def is_instant(ref: str) -> bool:
+    """True for a ref that is a time: it begins with a date, as no branch that people make does."""
+    return _INSTANT.match(ref) is not None
+
+
+def sharded_map(name: str) -> Invalid:
+    """The error for a branch, or a ref, of a map in a shard."""
+    return Invalid("a map with branches is in layers", kind="refs_store", map=name,
+                   hint=f"millpond alter {name} --store layers")  # fmt: skip
 
 
 class RefsFace:
@@ -69,7 +89,7 @@ class RefsFace:
             self.refs.create_branch(name, source)
         return BranchPond(self.refs, name)
 
-    def history(self, map: str, ref: str = "main") -> pa.Table:
+    def history(self, map: str, ref: str = MAIN) -> pa.Table:
         """The commits that changed a map, newest first: time, commit, message, version, rows, removed, source.
 
         Raises: `NotFound` for the ref.

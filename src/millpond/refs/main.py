@@ -31,6 +31,7 @@ from millpond.maps.model.snapshot_pointer import Pointer, read_pointer
 from millpond.maps.snapshots.manifest import load_manifest
 from millpond.ranges.files import content_id
 from millpond.refs.changes import StateChange, Tree, commit_changes, head_moved, tree_with
+from millpond.refs.face import MAIN
 from millpond.refs.map_entries import MapEntry, maps_of
 from millpond.refs.named import name_manifests
 from millpond.refs.unrecorded import unrecorded
@@ -45,9 +46,8 @@ if TYPE_CHECKING:
     from millpond.refs.unrecorded import Step
     from millpond.versions.graph.commits import Commit
 
-__all__ = ("MAIN", "LayersFor", "NewHead", "heads_now", "publish", "record_main")
+__all__ = ("LayersFor", "NewHead", "heads_now", "publish", "record_main")
 
-MAIN = "main"
 LayersFor = Callable[["MapDefinition"], "Layers"]
 
 

@@ -19,9 +19,9 @@ from millpond.maps.loads.pond_folder import writer_folder
 from millpond.maps.model.definition import Kind, Store, ValueType, check_name
 from millpond.maps.model.new_map import new_map
 from millpond.refs.alters import alter_map
+from millpond.refs.face import MAIN
 from millpond.refs.layers import RefLayers
 from millpond.refs.loads import BranchLoad
-from millpond.refs.main import MAIN
 from millpond.refs.map import MapAtRef, RefMap
 from millpond.refs.map_entries import MapEntry
 from millpond.refs.refs import Refs

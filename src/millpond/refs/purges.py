@@ -20,7 +20,7 @@ from millpond.kernel.steps import step
 from millpond.maps.model.definition import folder_name
 from millpond.maps.model.keyspaces import NAMED
 from millpond.refs.changes import StateChange, commit_changes
-from millpond.refs.main import MAIN
+from millpond.refs.face import MAIN
 from millpond.versions.collect import Marked
 from millpond.versions.commits import Message
 from millpond.versions.merges import common_base

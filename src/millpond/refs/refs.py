@@ -20,8 +20,9 @@ from millpond.errors import Conflict, Invalid
 from millpond.maps.layered.head import Head
 from millpond.refs.changes import StateChange, commit_changes, moment_of, tree_with
 from millpond.refs.diffs import difference_table, map_differences
+from millpond.refs.face import MAIN
 from millpond.refs.layers import manifest_of
-from millpond.refs.main import MAIN, NewHead, heads_now, publish, record_main
+from millpond.refs.main import NewHead, heads_now, publish, record_main
 from millpond.refs.map_entries import MapEntry, maps_of, states_in
 from millpond.refs.merges import MergedMap, Sides, merge_maps
 from millpond.refs.named import release

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from millpond.errors import Invalid
-from millpond.refs.main import MAIN
+from millpond.refs.face import MAIN
 from millpond.refs.map_entries import MAPS
 from millpond.refs.named import release
 from millpond.versions.branch import Branch, Staging

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
@@ -14,8 +13,8 @@ from millpond.maps.layered.head import Layers
 from millpond.maps.model.catalogue import known_map
 from millpond.maps.model.definition import MapDefinition, Store, folder_name
 from millpond.refs.changes import StateChange, Tree, commit_changes, entry_at_ref, moment_of, stage_change
-from millpond.refs.face import POND
-from millpond.refs.main import MAIN, record_main
+from millpond.refs.face import MAIN, POND, is_instant, sharded_map
+from millpond.refs.main import record_main
 from millpond.refs.map_entries import MapEntry, maps_of
 from millpond.times.instants import parse_instant
 from millpond.versions.commits import Message
@@ -108,10 +107,10 @@ class RefStates:
 
         Raises: `NotFound`, kind `ref_not_found`, for an instant before the first commit.
         """
-        if ref == MAIN or ref.startswith((f"{MAIN}~", f"{MAIN}^", f"{MAIN}@")) or _is_instant(ref):
+        if ref == MAIN or ref.startswith((f"{MAIN}~", f"{MAIN}^", f"{MAIN}@")) or is_instant(ref):
             self.record()
         site = self.repository.site
-        if _is_instant(ref):
+        if is_instant(ref):
             return self._at_instant(parse_instant(ref), ref)
         with site.space.read() as tx:
             return site.graph.commit(tx, ref).id
@@ -191,12 +190,6 @@ def missing_map(loading: Loading, name: str, **refs: str | None) -> MillpondErro
     with loading.space.read() as tx:
         current = known_map(tx, name)
     if current is not None and current.store is Store.SHARD:
-        return Invalid("a map with branches is in layers", kind="refs_store", map=name,
-                       hint=f"millpond alter {name} --store layers")  # fmt: skip
+        return sharded_map(name)
     details: dict[str, Any] = {**refs}
     return NotFound("the map is not there at this ref", kind="map_not_found", map=name, **details)
-
-
-def _is_instant(ref: str) -> bool:
-    """True for a ref that is a time: it begins with a date, as no branch that people make does."""
-    return re.match(r"\d{4}-\d{2}-\d{2}(T|$)", ref) is not None

@@ -10,9 +10,8 @@ from urllib.parse import parse_qsl
 
 from msgspec import Meta
 
-from millpond.errors import Invalid
 from millpond.maps.model.catalogue import dropped_map
-from millpond.refs.face import POND
+from millpond.refs.face import POND, ref_twice
 from millpond.server.access import caller_in
 from millpond.server.incarnation_guard import incarnation_of
 from millpond.server.lakefs.access import need as need_repository
@@ -44,7 +43,7 @@ def pond_of(request: Request, branch: str | None, ref: str | None = None) -> Pon
     if branch is None and ref is None:
         return node.pond
     if branch is not None and ref is not None:
-        raise Invalid("a branch and a ref are given", kind="ref_twice", ref=ref, branch=branch, hint="name one")
+        raise ref_twice(branch, ref)
     needs: RouteNeeds = request.scope["route"].needs
     need_repository(caller_in(request), "read" if needs.right == "read" else "write", POND, branch)
     return node.at_refs.at(ref) if branch is None else node.at_refs.branch(branch)  # type: ignore[arg-type]

@@ -21,6 +21,7 @@ from millpond.clock import Clock, SystemClock
 from millpond.errors import Invalid, MillpondError
 from millpond.kernel.job_reports import NO_REPORTS, JobReports
 from millpond.maps.loads.pond_folder import writer_folder
+from millpond.refs.face import ref_twice
 from millpond.stores.objects import open_objects
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ class Place(Protocol):
 
 def _at_ref(place: AnyPlace, branch: str | None, ref: str | None) -> AnyPlace:
     if branch and ref:
-        raise Invalid("a branch and a ref are given", kind="ref_twice", ref=ref, branch=branch, hint="name one")
+        raise ref_twice(branch, ref)
     if not branch and not ref:
         return place
     return replace(place, branch="" if branch == "main" else branch or "", ref=ref or "")

@@ -13,7 +13,7 @@ from millpond.cli.options import Json, Master, PondPlace
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
 from millpond.cli.workflows.pipelines import Which, declared_of, pairs_of
-from millpond.cli.workflows.server import Server, Tenant, connected, opened_here
+from millpond.cli.workflows.server import SERVER, Server, Tenant, connected, opened_here
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -76,7 +76,7 @@ def backfill(
     which: Which = None,
     pond: PondPlace = "pond",
     master: Master = None,
-    server: Server = "localhost:7434",
+    server: Server = SERVER,
     tenant: Tenant = "default",
     json: Json = False,
 ) -> None:

@@ -9,17 +9,25 @@ import typer
 from millpond.cli.options import Json
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
-from millpond.cli.workflows.server import Here, Server, Tenant, connected, every_result, opened_runs, plain_message
+from millpond.cli.workflows.server import (
+    SERVER,
+    Here,
+    Server,
+    Tenant,
+    connected,
+    every_result,
+    opened_runs,
+    plain_message,
+)
 
 __all__ = ("delete", "list_jobs")
 
-_SERVER = "localhost:7434"
 _PAGE = 1_000
 
 
 @verb("bulk-job list", "millpond bulk-job list", "millpond bulk-job list --json")
 def list_jobs(
-    pond: Here = None, server: Server = _SERVER, tenant: Tenant = "default", json: Json = False
+    pond: Here = None, server: Server = SERVER, tenant: Tenant = "default", json: Json = False
 ) -> None:  # fmt: skip
     """List the jobs that `run delete-many` began: the runs that they delete, and if they have ended."""
     from littlehorse.model import BulkJobStatus, GetBulkJobRequest, LHStatus, SearchBulkJobRequest
@@ -40,7 +48,7 @@ def list_jobs(
 @verb("bulk-job delete", "millpond bulk-job delete 1f0a")
 def delete(
     name: Annotated[str, typer.Argument(metavar="JOB", help="The id of the job.")],
-    server: Server = _SERVER,
+    server: Server = SERVER,
     tenant: Tenant = "default",
     json: Json = False,
 ) -> None:

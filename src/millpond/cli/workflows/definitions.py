@@ -10,14 +10,22 @@ import typer
 from millpond.cli.options import Json
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
-from millpond.cli.workflows.server import Here, Server, Tenant, connected, every_result, opened_runs, plain_message
+from millpond.cli.workflows.server import (
+    SERVER,
+    Here,
+    Server,
+    Tenant,
+    connected,
+    every_result,
+    opened_runs,
+    plain_message,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 __all__ = ("delete_task", "delete_workflow", "list_tasks", "list_workflows", "show_workflow", "versions_by_name")
 
-_SERVER = "localhost:7434"
 _PAGE = 1_000
 Workflow = Annotated[str, typer.Argument(metavar="WORKFLOW", help="The name of the workflow.")]
 Prefix = Annotated[
@@ -27,7 +35,7 @@ Prefix = Annotated[
 
 @verb("workflow list", "millpond workflow list", "millpond workflow list --prefix etl- --json")
 def list_workflows(
-    prefix: Prefix = "", pond: Here = None, server: Server = _SERVER, tenant: Tenant = "default", json: Json = False
+    prefix: Prefix = "", pond: Here = None, server: Server = SERVER, tenant: Tenant = "default", json: Json = False
 ) -> None:  # fmt: skip
     """List the workflows, with their versions."""
     with opened_runs(server, tenant, pond) as call:
@@ -56,7 +64,7 @@ def show_workflow(
         str | None, typer.Option("--version", metavar="MAJOR.REVISION", help="This one.", show_default="the newest")
     ] = None,
     pond: Here = None,
-    server: Server = _SERVER,
+    server: Server = SERVER,
     tenant: Tenant = "default",
     json: Json = False,
 ) -> None:
@@ -117,7 +125,7 @@ def _spec(call: Any, name: str, version: str) -> Any:
 def delete_workflow(
     name: Workflow,
     version: Annotated[str, typer.Option("--version", metavar="MAJOR.REVISION", help="The version.")],
-    server: Server = _SERVER,
+    server: Server = SERVER,
     tenant: Tenant = "default",
     json: Json = False,
 ) -> None:
@@ -135,7 +143,7 @@ def delete_workflow(
 
 @verb("task list", "millpond task list", "millpond task list --prefix greet --json")
 def list_tasks(
-    prefix: Prefix = "", pond: Here = None, server: Server = _SERVER, tenant: Tenant = "default", json: Json = False
+    prefix: Prefix = "", pond: Here = None, server: Server = SERVER, tenant: Tenant = "default", json: Json = False
 ) -> None:  # fmt: skip
     """List the tasks that are defined: their inputs, what waits in their queues, and the workers that poll them."""
     from littlehorse.model import SearchTaskDefRequest
@@ -177,7 +185,7 @@ def _workers(call: Any, name: Any) -> list[str]:
 @verb("task delete", "millpond task delete greet")
 def delete_task(
     name: Annotated[str, typer.Argument(metavar="TASK", help="The name of the task.")],
-    server: Server = _SERVER,
+    server: Server = SERVER,
     tenant: Tenant = "default",
     json: Json = False,
 ) -> None:

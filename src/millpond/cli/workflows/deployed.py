@@ -11,7 +11,7 @@ import typer
 from millpond.cli.options import Json
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
-from millpond.cli.workflows.server import Server, Tenant, connected, every_result
+from millpond.cli.workflows.server import SERVER, Server, Tenant, connected, every_result
 
 if TYPE_CHECKING:
     from millpond.workflows.engine.cron import Cron
@@ -21,7 +21,6 @@ __all__ = (
     "resume",
 )  # fmt: skip
 
-_SERVER = "localhost:7434"
 _OPEN = ("RUNNING", "STARTING", "HALTING", "HALTED")
 Name = Annotated[str, typer.Argument(metavar="NAME", help="A pipeline that was deployed.")]
 OneRun = Annotated[
@@ -30,7 +29,7 @@ OneRun = Annotated[
 
 
 @verb("pipeline list", "millpond pipeline list", "millpond pipeline list --server node-1:7434 --json")
-def listed(server: Server = _SERVER, tenant: Tenant = "default", json: Json = False) -> None:
+def listed(server: Server = SERVER, tenant: Tenant = "default", json: Json = False) -> None:
     """List the pipelines of a node: version, schedule and its next instant, the newest run, and the open runs."""
     from millpond.clock import SystemClock
 
@@ -53,7 +52,7 @@ def listed(server: Server = _SERVER, tenant: Tenant = "default", json: Json = Fa
 
 @verb("pipeline pause", "millpond pipeline pause nightly", "millpond pipeline pause nightly --run nightly-1")
 def pause(
-    name: Name, run: OneRun = None, server: Server = _SERVER, tenant: Tenant = "default", json: Json = False
+    name: Name, run: OneRun = None, server: Server = SERVER, tenant: Tenant = "default", json: Json = False
 ) -> None:  # fmt: skip
     """Switch the schedule of a pipeline off, also for deploys that follow; or stop a run until it is resumed."""
     _switch(name, run, server, tenant, paused=True, json=json)
@@ -61,7 +60,7 @@ def pause(
 
 @verb("pipeline resume", "millpond pipeline resume nightly", "millpond pipeline resume nightly --run nightly-1")
 def resume(
-    name: Name, run: OneRun = None, server: Server = _SERVER, tenant: Tenant = "default", json: Json = False
+    name: Name, run: OneRun = None, server: Server = SERVER, tenant: Tenant = "default", json: Json = False
 ) -> None:  # fmt: skip
     """Switch the schedule of a pipeline on again, from its next instant; or let a run go on that was stopped."""
     _switch(name, run, server, tenant, paused=False, json=json)

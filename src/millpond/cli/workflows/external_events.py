@@ -9,17 +9,25 @@ import typer
 from millpond.cli.options import Json
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
-from millpond.cli.workflows.server import Here, Server, Tenant, connected, every_result, opened_runs, plain_message
+from millpond.cli.workflows.server import (
+    SERVER,
+    Here,
+    Server,
+    Tenant,
+    connected,
+    every_result,
+    opened_runs,
+    plain_message,
+)
 
 __all__ = ("list_events", "post")
 
-_SERVER = "localhost:7434"
 _PAGE = 1_000
 
 
 @verb("external-event list", "millpond external-event list --json")
 def list_events(
-    pond: Here = None, server: Server = _SERVER, tenant: Tenant = "default", json: Json = False
+    pond: Here = None, server: Server = SERVER, tenant: Tenant = "default", json: Json = False
 ) -> None:  # fmt: skip
     """List the external events that are defined: the type of their content, and if keys find the runs that wait."""
     from littlehorse.model import SearchExternalEventDefRequest
@@ -61,7 +69,7 @@ def post(
         str | None, typer.Option("--id", metavar="ID", help="With --run: the same again sends nothing.",
                                  show_default="made by the server")
     ] = None,
-    server: Server = _SERVER,
+    server: Server = SERVER,
     tenant: Tenant = "default",
     json: Json = False,
 ) -> None:  # fmt: skip

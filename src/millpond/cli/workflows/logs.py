@@ -9,14 +9,13 @@ import typer
 from millpond.cli.options import Json
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
-from millpond.cli.workflows.server import Here, Server, Tenant, connected, every_result, opened_runs
+from millpond.cli.workflows.server import SERVER, Here, Server, Tenant, connected, every_result, opened_runs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 __all__ = ("pipeline_logs", "run_logs")
 
-_SERVER = "localhost:7434"
 Step = Annotated[
     str | None, typer.Argument(metavar="STEP", help="Only this step.", show_default="all of them")
 ]  # fmt: skip
@@ -27,7 +26,7 @@ def run_logs(
     run: Annotated[str, typer.Argument(metavar="RUN", help="The id of the run.")],
     step: Step = None,
     pond: Here = None,
-    server: Server = _SERVER,
+    server: Server = SERVER,
     tenant: Tenant = "default",
     json: Json = False,
 ) -> None:
@@ -39,7 +38,7 @@ def run_logs(
 def pipeline_logs(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A pipeline that was deployed.")],
     step: Step = None,
-    server: Server = _SERVER,
+    server: Server = SERVER,
     tenant: Tenant = "default",
     json: Json = False,
 ) -> None:

@@ -10,7 +10,7 @@ import typer
 from millpond.cli.options import Json
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
-from millpond.cli.workflows.server import Server, Tenant, connected, every_result, plain_message
+from millpond.cli.workflows.server import SERVER, Server, Tenant, connected, every_result, plain_message
 from millpond.sizes import human_count
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 __all__ = ("apply_plan", "delete_plan", "list_plans", "put_plan")
 
-_SERVER = "localhost:7434"
 _PAGE = 1_000
 Name = Annotated[str, typer.Argument(metavar="PLAN", help="The name of the plan.")]
 
@@ -39,7 +38,7 @@ def put_plan(
         typer.Option("--node", metavar="THREAD/OLD=NEW", help="The new name of a node of a thread. Again for more.",
                      show_default="the same names"),
     ] = None,
-    server: Server = _SERVER,
+    server: Server = SERVER,
     tenant: Tenant = "default",
     json: Json = False,
 ) -> None:  # fmt: skip
@@ -71,7 +70,7 @@ def put_plan(
 
 
 @verb("migration list", "millpond migration list --json")
-def list_plans(server: Server = _SERVER, tenant: Tenant = "default", json: Json = False) -> None:
+def list_plans(server: Server = SERVER, tenant: Tenant = "default", json: Json = False) -> None:
     """List the plans."""
     from littlehorse.model import SearchWorkflowMigrationPlanRequest
 
@@ -96,7 +95,7 @@ def apply_plan(
         str | None, typer.Option("--run", metavar="RUN", help="Only this run.", show_default="all of the old version")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Try it on a copy of each run, and change none.")] = False,
-    server: Server = _SERVER,
+    server: Server = SERVER,
     tenant: Tenant = "default",
     json: Json = False,
 ) -> None:
@@ -130,7 +129,7 @@ def apply_plan(
 
 
 @verb("migration delete", "millpond migration delete fix")
-def delete_plan(name: Name, server: Server = _SERVER, tenant: Tenant = "default", json: Json = False) -> None:
+def delete_plan(name: Name, server: Server = SERVER, tenant: Tenant = "default", json: Json = False) -> None:
     """Delete a plan; runs that followed it stay where they are."""
     from littlehorse.model import DeleteWorkflowMigrationPlanRequest, WorkflowMigrationPlanId
 

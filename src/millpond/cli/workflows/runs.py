@@ -11,7 +11,16 @@ import typer
 from millpond.cli.options import Json
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
-from millpond.cli.workflows.server import Here, Server, Tenant, connected, every_result, opened_runs, plain_message
+from millpond.cli.workflows.server import (
+    SERVER,
+    Here,
+    Server,
+    Tenant,
+    connected,
+    every_result,
+    opened_runs,
+    plain_message,
+)
 from millpond.sizes import human_count, human_time
 from millpond.workflows.named import filters_of, run_of, spec_of, status_of
 
@@ -20,7 +29,6 @@ if TYPE_CHECKING:
 
 __all__ = ("delete", "delete_many", "pairs_in", "reason_of", "rescue", "resume", "runs", "show", "start", "stop")
 
-_SERVER = "localhost:7434"
 _NAMES_MAX = 20
 _WHOLE_MAX = 36
 """Letters of the ids of runs that are copied from a table: those that the server makes have 32."""
@@ -51,7 +59,7 @@ def runs(
     ] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="So many at most, the newest first.")] = 20,
     pond: Here = None,
-    server: Server = _SERVER,
+    server: Server = SERVER,
     tenant: Tenant = "default",
     json: Json = False,
 ) -> None:  # fmt: skip
@@ -104,7 +112,7 @@ def start(
         str | None, typer.Option("--id", metavar="ID", help="The id of the run: the same again starts nothing.",
                                  show_default="made by the server")
     ] = None,
-    server: Server = _SERVER,
+    server: Server = SERVER,
     tenant: Tenant = "default",
     json: Json = False,
 ) -> None:  # fmt: skip
@@ -147,7 +155,7 @@ def pairs_in(texts: list[str]) -> dict[str, str]:
 
 @verb("run show", "millpond run show n-1", "millpond run show n-1 --json", "millpond run show n-1 --pond pond")
 def show(
-    run: Run, pond: Here = None, server: Server = _SERVER, tenant: Tenant = "default", json: Json = False
+    run: Run, pond: Here = None, server: Server = SERVER, tenant: Tenant = "default", json: Json = False
 ) -> None:  # fmt: skip
     """Show a run as a tree: threads, nodes, attempts of tasks, failures, variables, and the threads that are queued."""
     from littlehorse.model import ListNodeRunsRequest, ListTaskRunsRequest, ListVariablesRequest
@@ -288,7 +296,7 @@ def _shown(value: Any) -> str:
 
 @verb("run stop", "millpond run stop n-1")
 def stop(
-    run: Run, thread: Thread = 0, server: Server = _SERVER, tenant: Tenant = "default", json: Json = False
+    run: Run, thread: Thread = 0, server: Server = SERVER, tenant: Tenant = "default", json: Json = False
 ) -> None:  # fmt: skip
     """Stop a run, or a thread of it, until it is resumed."""
     from littlehorse.model import StopWfRunRequest
@@ -301,7 +309,7 @@ def stop(
 
 @verb("run resume", "millpond run resume n-1")
 def resume(
-    run: Run, thread: Thread = 0, server: Server = _SERVER, tenant: Tenant = "default", json: Json = False
+    run: Run, thread: Thread = 0, server: Server = SERVER, tenant: Tenant = "default", json: Json = False
 ) -> None:  # fmt: skip
     """Let a run that was stopped go on."""
     from littlehorse.model import ResumeWfRunRequest
@@ -336,7 +344,7 @@ def rescue(
     run: Run,
     thread: Thread = 0,
     skip: Annotated[bool, typer.Option("--skip", help="Go on behind the node that failed.")] = False,
-    server: Server = _SERVER,
+    server: Server = SERVER,
     tenant: Tenant = "default",
     json: Json = False,
 ) -> None:
@@ -353,7 +361,7 @@ def rescue(
 
 
 @verb("run delete", "millpond run delete n-1")
-def delete(run: Run, server: Server = _SERVER, tenant: Tenant = "default", json: Json = False) -> None:
+def delete(run: Run, server: Server = SERVER, tenant: Tenant = "default", json: Json = False) -> None:
     """Delete a run with all that belongs to it, also while it runs."""
     from littlehorse.model import DeleteWfRunRequest
 
@@ -372,7 +380,7 @@ def delete_many(
         str | None,
         typer.Option("--before", metavar="TIME", help="Only those that began before it.", show_default="now"),
     ] = None,
-    server: Server = _SERVER,
+    server: Server = SERVER,
     tenant: Tenant = "default",
     json: Json = False,
 ) -> None:

@@ -10,11 +10,10 @@ from millpond.cli.options import Json
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
 from millpond.cli.workflows.definitions import versions_by_name
-from millpond.cli.workflows.server import Here, Server, Tenant, connected, opened_runs
+from millpond.cli.workflows.server import SERVER, Here, Server, Tenant, connected, opened_runs
 
 __all__ = ("delete", "list_schedules", "pause", "resume", "run")
 
-_SERVER = "localhost:7434"
 Name = Annotated[str, typer.Argument(metavar="SCHEDULE", help="The id of the schedule.")]
 
 
@@ -24,7 +23,7 @@ def list_schedules(
         str | None, typer.Option("--workflow", metavar="NAME", help="Only those of it.", show_default="all workflows")
     ] = None,
     pond: Here = None,
-    server: Server = _SERVER,
+    server: Server = SERVER,
     tenant: Tenant = "default",
     json: Json = False,
 ) -> None:
@@ -53,13 +52,13 @@ def list_schedules(
 
 
 @verb("schedule pause", "millpond schedule pause nightly")
-def pause(name: Name, server: Server = _SERVER, tenant: Tenant = "default", json: Json = False) -> None:
+def pause(name: Name, server: Server = SERVER, tenant: Tenant = "default", json: Json = False) -> None:
     """Switch a schedule off."""
     _switch(name, server, tenant, paused=True, json=json)
 
 
 @verb("schedule resume", "millpond schedule resume nightly")
-def resume(name: Name, server: Server = _SERVER, tenant: Tenant = "default", json: Json = False) -> None:
+def resume(name: Name, server: Server = SERVER, tenant: Tenant = "default", json: Json = False) -> None:
     """Switch a schedule on again, from its next instant."""
     _switch(name, server, tenant, paused=False, json=json)
 
@@ -74,7 +73,7 @@ def _switch(name: str, server: str, tenant: str, *, paused: bool, json: bool) ->
 
 
 @verb("schedule run", "millpond schedule run nightly")
-def run(name: Name, server: Server = _SERVER, tenant: Tenant = "default", json: Json = False) -> None:
+def run(name: Name, server: Server = SERVER, tenant: Tenant = "default", json: Json = False) -> None:
     """Start a run as a schedule would, now, beside those that it begins."""
     from millpond.errors import Conflict
     from millpond.workflows.engine.values.masks import MASK
@@ -90,7 +89,7 @@ def run(name: Name, server: Server = _SERVER, tenant: Tenant = "default", json: 
 
 
 @verb("schedule delete", "millpond schedule delete nightly")
-def delete(name: Name, server: Server = _SERVER, tenant: Tenant = "default", json: Json = False) -> None:
+def delete(name: Name, server: Server = SERVER, tenant: Tenant = "default", json: Json = False) -> None:
     """Delete a schedule; its runs stay."""
     from littlehorse.model import DeleteScheduledWfRunRequest
 

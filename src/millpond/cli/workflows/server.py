@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from millpond.settings import Settings
 
 __all__ = (
+    "SERVER",
     "Here",
     "Server",
     "ServerBeside",
@@ -45,6 +46,8 @@ Here = Annotated[
                  help="A pond in a folder or a bucket, read without a server; or the URL of its node."),
 ]  # fmt: skip
 Tenant = Annotated[str, typer.Option("--tenant", metavar="NAME", help="The tenant whose workflows they are.")]
+SERVER = "localhost:7434"
+"""The server that nobody named."""
 _SECONDS = 30
 _QUESTIONS = ("Get", "List", "Search", "Whoami")
 _NOT_SENT = ("failed to connect", "DNS resolution failed")
@@ -56,7 +59,7 @@ def server_beside(server: str | None, place: str | None) -> str:
     from millpond.client.location import NodesLocation, parse_location
 
     on_node = place is not None and isinstance(parse_location(place), NodesLocation)
-    return server or (place if place and on_node else "localhost:7434")
+    return server or (place if place and on_node else SERVER)
 
 
 def host_and_port(server: str, settings: Settings) -> tuple[str, int]:
@@ -178,7 +181,7 @@ def opened_runs(server: str, tenant: str, place: str | None) -> Iterator[Any]:
     from millpond.client.location import NodesLocation, parse_location
 
     location = None if place is None else parse_location(place)
-    if place is None or location is None or isinstance(location, NodesLocation):
+    if location is None or isinstance(location, NodesLocation):
         with connected(place or server, tenant) as call:
             yield call
         return

@@ -9,7 +9,7 @@ import typer
 from millpond.cli.options import Json
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
-from millpond.cli.workflows.server import Server, connected, every_result, plain_message
+from millpond.cli.workflows.server import SERVER, Server, connected, every_result, plain_message
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,7 +25,6 @@ __all__ = (
     "put_tenant",
 )
 
-_SERVER = "localhost:7434"
 _PAGE = 1_000
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Its name.")]
 Tenant = Annotated[str, typer.Argument(metavar="TENANT", help="The name of a tenant.")]
@@ -43,7 +42,7 @@ Principal = Annotated[
 
 
 @verb("tenant put", "millpond tenant put etl")
-def put_tenant(name: Name, server: Server = _SERVER, json: Json = False) -> None:
+def put_tenant(name: Name, server: Server = SERVER, json: Json = False) -> None:
     """Make a tenant. One that is there stays as it is."""
     from littlehorse.model import PutTenantRequest
 
@@ -51,7 +50,7 @@ def put_tenant(name: Name, server: Server = _SERVER, json: Json = False) -> None
 
 
 @verb("tenant list", "millpond tenant list --json")
-def list_tenants(server: Server = _SERVER, json: Json = False) -> None:
+def list_tenants(server: Server = SERVER, json: Json = False) -> None:
     """List the tenants."""
     from littlehorse.model import SearchTenantRequest
 
@@ -71,7 +70,7 @@ def put_principal(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Give one that is there these rights instead.")
     ] = False,
-    server: Server = _SERVER,
+    server: Server = SERVER,
     json: Json = False,
 ) -> None:
     """Make a principal with rights, everywhere or in tenants."""
@@ -86,7 +85,7 @@ def put_principal(
 
 
 @verb("principal list", "millpond principal list")
-def list_principals(server: Server = _SERVER, json: Json = False) -> None:
+def list_principals(server: Server = SERVER, json: Json = False) -> None:
     """List the principals, with their rights."""
     from littlehorse.model import SearchPrincipalRequest
 
@@ -100,7 +99,7 @@ def list_principals(server: Server = _SERVER, json: Json = False) -> None:
 
 
 @verb("principal delete", "millpond principal delete nightly")
-def delete_principal(name: Name, server: Server = _SERVER, json: Json = False) -> None:
+def delete_principal(name: Name, server: Server = SERVER, json: Json = False) -> None:
     """Delete a principal: its callers have the rights of anonymous then."""
     from littlehorse.model import DeletePrincipalRequest, PrincipalId
 
@@ -113,7 +112,7 @@ def put_quota(
     tenant: Tenant,
     rate: Annotated[int, typer.Argument(metavar="PER_SECOND", help="Changing requests a second.")],
     principal: Principal = "",
-    server: Server = _SERVER,
+    server: Server = SERVER,
     json: Json = False,
 ) -> None:
     """Limit the changing requests of a tenant, or of a principal in it; those beyond are sent again later."""
@@ -126,7 +125,7 @@ def put_quota(
 
 
 @verb("quota list", "millpond quota list")
-def list_quotas(server: Server = _SERVER, json: Json = False) -> None:
+def list_quotas(server: Server = SERVER, json: Json = False) -> None:
     """List the quotas."""
     from littlehorse.model import SearchQuotaRequest
 
@@ -146,7 +145,7 @@ def list_quotas(server: Server = _SERVER, json: Json = False) -> None:
 def delete_quota(
     tenant: Tenant,
     principal: Principal = "",
-    server: Server = _SERVER,
+    server: Server = SERVER,
     json: Json = False,
 ) -> None:
     """Delete a quota: there is no limit any more."""

@@ -11,11 +11,19 @@ from millpond.cli.options import Json
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
 from millpond.cli.workflows.runs import pairs_in
-from millpond.cli.workflows.server import Here, Server, Tenant, connected, every_result, opened_runs, plain_message
+from millpond.cli.workflows.server import (
+    SERVER,
+    Here,
+    Server,
+    Tenant,
+    connected,
+    every_result,
+    opened_runs,
+    plain_message,
+)
 
 __all__ = ("answer", "assign", "cancel", "list_tasks", "show")
 
-_SERVER = "localhost:7434"
 _OPEN = "UNASSIGNED", "ASSIGNED"
 Task = Annotated[str, typer.Argument(metavar="RUN/GUID", help="The user task, as `list` shows it.")]
 User = Annotated[str | None, typer.Option("--user", metavar="NAME", help="The user.", show_default=False)]
@@ -35,7 +43,7 @@ def list_tasks(
     group: Group = None,
     limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="So many at most, the oldest first.")] = 20,
     pond: Here = None,
-    server: Server = _SERVER,
+    server: Server = SERVER,
     tenant: Tenant = "default",
     json: Json = False,
 ) -> None:  # fmt: skip
@@ -68,7 +76,7 @@ def list_tasks(
 
 @verb("user-task show", "millpond user-task show n-1/1f0a", "millpond user-task show n-1/1f0a --json")
 def show(
-    name: Task, pond: Here = None, server: Server = _SERVER, tenant: Tenant = "default", json: Json = False
+    name: Task, pond: Here = None, server: Server = SERVER, tenant: Tenant = "default", json: Json = False
 ) -> None:  # fmt: skip
     """Show a user task: its state, whom it is for, and the fields of an answer."""
     from littlehorse.model import UserTaskRunStatus, VariableType
@@ -95,7 +103,7 @@ def assign(
     user: User = None,
     group: Group = None,
     override: Annotated[bool, typer.Option("--override", help="Also when it has a user.")] = False,
-    server: Server = _SERVER,
+    server: Server = SERVER,
     tenant: Tenant = "default",
     json: Json = False,
 ) -> None:
@@ -123,7 +131,7 @@ def answer(
         typer.Option("--field", metavar="NAME=VALUE", help="A field: JSON, or text as it stands. Again for more."),
     ] = None,
     user: User = None,
-    server: Server = _SERVER,
+    server: Server = SERVER,
     tenant: Tenant = "default",
     json: Json = False,
 ) -> None:
@@ -138,7 +146,7 @@ def answer(
 
 
 @verb("user-task cancel", "millpond user-task cancel n-1/1f0a")
-def cancel(name: Task, server: Server = _SERVER, tenant: Tenant = "default", json: Json = False) -> None:
+def cancel(name: Task, server: Server = SERVER, tenant: Tenant = "default", json: Json = False) -> None:
     """Cancel a user task: the step of its run fails."""
     from littlehorse.model import CancelUserTaskRunRequest
 

@@ -52,7 +52,7 @@ def worker(
     functions = _functions(_module(module))
     server = server_beside(server, pond)
     host, port = host_and_port(server, load_settings())
-    with connected(server, tenant) as call:
+    with connected(f"{host}:{port}", tenant) as call:
         call("Whoami", Empty())
     # The client takes its settings from the environment, before all others.
     os.environ.update({"LHC_API_HOST": host, "LHC_API_PORT": str(port), "LHC_TENANT_ID": tenant})

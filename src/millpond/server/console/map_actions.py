@@ -26,8 +26,7 @@ from millpond.errors import Invalid, MillpondError
 from millpond.json_forms import plain
 from millpond.maps.loads.pond_folder import writer_folder
 from millpond.maps.model.definition import Store
-from millpond.refs.face import POND
-from millpond.refs.main import MAIN
+from millpond.refs.face import MAIN, POND
 from millpond.server.access import caller_in, note_change, share_in
 from millpond.server.confined import prepare
 from millpond.server.confined_files import MEMORY_BYTES, read_confined

@@ -10,8 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from millpond.errors import NotFound
-from millpond.refs.face import POND
-from millpond.refs.main import MAIN
+from millpond.refs.face import MAIN, POND
 from millpond.refs.map_entries import MAPS
 from millpond.server.console.pages import PAGE_ROWS
 from millpond.server.lakefs.access import may as may_repository

@@ -22,8 +22,7 @@ from starlette.responses import Response
 
 from millpond.arrays.arrow_streams import stream_pieces
 from millpond.client.lookup import ARROW_STREAM
-from millpond.refs.face import POND
-from millpond.refs.main import MAIN
+from millpond.refs.face import MAIN, POND
 from millpond.refs.refs import Refs
 from millpond.server.access import caller_in, note_change
 from millpond.server.dispatch import Routes
