@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
@@ -22,6 +23,7 @@ from millpond.events.redis.keys import Place
 from millpond.events.redis.store import RedisStore
 from millpond.events.single import is_deflated
 from tests.contracts.test_redis_store import STREAM, delivered, keys_left, numbers, opened, own_server
+from tests.data import make_redis_streams as golden
 from tests.harness.contracts.stream_site import NOON, TODAY, everything
 from tests.redis_servers import new_place, server
 
@@ -189,16 +191,58 @@ def test_streams_that_share_a_call_with_one_of_another_version_are_not_stored_al
     assert [numbers(store, stream) for stream in streams] == [[0]] * 5
 
 
-def test_heads_without_a_reference_are_understood(store: RedisStore) -> None:
-    store.append([alike(0)])
-    head = Place(store.location.partition("#")[2]).keys_of(STREAM).head
-    with server().client() as client:
-        row = client.get(head)
-        assert isinstance(row, bytes) and row[0] == 2
-        client.set(head, b"\x01" + row[1:-4])
-    assert len(everything(store)) == 1 and store.check().ok
-    assert [store.append([alike(number)])[0].count for number in (1, 2)] == [1, 1]
-    assert len(everything(store)) == 3 and store.check().ok
+@pytest.mark.parametrize("alone", [True, False])
+@pytest.mark.parametrize("version", [1, 2])
+def test_streams_of_an_earlier_version_are_read_and_appended_to(version: int, alone: bool) -> None:
+    """Version 1 had no reference, and neither had the position of a source in the head."""
+    place, clock = new_place(), ManualClock(now=golden.NOON + 2 * DAY_MS)
+    heads = [Place(place).keys_of(stream).head for stream in golden.STREAMS]
+    rows = json.loads((golden.FOLDER / "redis-streams-2.json").read_text())
+    with server().client() as client, opened(server().url(place), clock) as store:
+        for key, row in rows.items():
+            client.restore(place + key, 0, bytes.fromhex(row))
+        for head in heads:
+            row = client.get(head)
+            assert isinstance(row, bytes) and row[0] == 2
+            if version == 1:
+                client.set(head, b"\x01" + row[1:62] + row[66:])
+        assert store.check().ok and store.streams(limit=9) == sorted(golden.STREAMS, reverse=True)
+        for number in range(golden.EVENTS + 4):
+            batches = [golden.delivered(stream, number, clock.now) for stream in golden.STREAMS]
+            answers = [store.append([batch])[0] for batch in batches] if alone else store.append(batches)
+            assert [(answer.count, answer.repeated) for answer in answers] == 2 * [
+                (0, 1) if number < golden.EVENTS else (1, 0)
+            ]
+        assert [client.getrange(head, 0, 0) for head in heads] == [b"\x03", b"\x03"] and store.check().ok
+        for stream in golden.STREAMS:
+            events = everything(store, stream)
+            assert numbers_of(events) == list(range(golden.EVENTS + 4))
+            for day in range(3):
+                compress_stream(store, stream, golden.NOON // DAY_MS + day)
+            assert everything(store, stream) == events and store.expire(stream, golden.NOON // DAY_MS + 1) == 8
+        assert store.check().ok
+
+
+@pytest.mark.parametrize("others", [0, 40])
+def test_positions_of_all_sources_are_remembered_whichever_came_last(store: RedisStore, others: int) -> None:
+    """That of the last one is in the head, and those of others beside it."""
+    sources = [f"kafka:jobs/{number}" for number in range(3)]
+
+    def append(source: str, position: int) -> tuple[int, int]:
+        batch = EventBatch(STREAM, [NewEvent(NOON, b"%d" % position)], source, [position])
+        beside = [delivered(position, 1, StreamName("q", str(number))) for number in range(others)]
+        outcome = store.append([batch, *beside])[0]
+        return outcome.count, outcome.repeated
+
+    for position in range(6):
+        for source in sources:
+            assert append(source, position) == (1, 0)
+            assert append(source, position) == (0, 1)
+        for source in sources:
+            assert append(source, position) == (0, 1)
+    store.append([EventBatch(STREAM, [NewEvent(NOON, b"6")])])
+    assert [append(source, 5) for source in sources] == 3 * [(0, 1)]
+    assert numbers(store) == [*sorted([*range(6)] * 3), 6] and store.check().ok
 
 
 @pytest.mark.parametrize("right", ["+pubsub", "-pubsub"])

@@ -16,8 +16,8 @@ from millpond.events.names import StreamName
 __all__ = ("NO_DAY", "Head", "Listed", "id_bytes", "index_of", "names_in_full", "pack_segment", "parse_segment")
 
 NO_DAY = -1
-_HEAD = struct.Struct(">BBqqiiiqQQQ")
-_HEAD_VERSION, _REFERENCE_BYTES = 2, 4
+_HEAD, _EARLIER_HEAD = struct.Struct(">BBqiiiqIqQQQB"), struct.Struct(">BBqqiiiqQQQ")
+_HEAD_VERSION, _REFERENCE_BYTES, _POSITION_BYTES = 3, 4, 20
 _SEGMENT = struct.Struct(">qBQH")
 _DAY = struct.Struct(">iqqQQ")
 _STATES = {1: State.CLOSED, 2: State.COMPRESSED}
@@ -50,12 +50,20 @@ class Head:
             Corrupt: no script wrote it.
         """
         try:
-            (
-                version, is_open, last_id, dropped_id, last_day, compress_day, expire_day, first_id, count, size,
-                stored,
-            ) = _HEAD.unpack_from(row)  # fmt: skip
-            names = _parse_names(row[_HEAD.size + (0 if version == 1 else _REFERENCE_BYTES) :])
-        except (struct.error, UnicodeDecodeError) as error:
+            version, is_open = row[0], row[1]
+            if version == _HEAD_VERSION:
+                (
+                    _, _, dropped_id, last_day, compress_day, expire_day, first_id, _, last_id, count, size, stored,
+                    source_bytes,
+                ) = _HEAD.unpack_from(row)  # fmt: skip
+                at = _HEAD.size + source_bytes + _POSITION_BYTES
+            else:
+                (
+                    _, _, last_id, dropped_id, last_day, compress_day, expire_day, first_id, count, size, stored,
+                ) = _EARLIER_HEAD.unpack_from(row)  # fmt: skip
+                at = _EARLIER_HEAD.size + (0 if version == 1 else _REFERENCE_BYTES)
+            names = _parse_names(row[at:])
+        except (struct.error, IndexError, UnicodeDecodeError) as error:
             raise _damaged("head", row) from error
         if not 1 <= version <= _HEAD_VERSION or is_open > 1 or not 0 <= dropped_id <= last_id:
             raise _damaged("head", row)

@@ -101,9 +101,27 @@ local function answer_without(stored, first, last, count)
         return nil
     end
     if is_below(stored, last) then
-        return 'c' .. string.sub(stored, 1, POSITION_BYTES)
+        return 'c' .. stored
     end
     return 'r' .. id_bytes(head.ms, head.counter)
+end
+
+-- The position of a source, or nil.
+local function position_of(sources, source)
+    if source == head.source then
+        return source ~= '' and head.position or nil
+    end
+    local row = redis.call('HGET', sources, source)
+    return row and string.sub(row, 1, POSITION_BYTES) or nil
+end
+
+-- Notes a position in the head; that of the source that was there goes to the others.
+local function note_position(sources, source, position)
+    if head.source ~= source and head.source ~= '' then
+        redis.call('HSET', sources, head.source, head.position .. struct.pack('>i4', head.source_day))
+    end
+    -- history is delivered long after the days of its events
+    head.source, head.position, head.source_day = source, position, math.max(head.day, today)
 end
 
 local answers, written, changed, ids, at, ended = {}, {}, {}, {}, 5, false
@@ -118,7 +136,7 @@ local function append_delivery(raw, sources)
     if source == '' and string.byte(first, 16) == 1 and string.sub(last, 9) ~= id_bytes(head.ms, head.counter) then
         return 'm' .. id_bytes(head.ms, head.counter)
     end
-    local answer = answer_without(source ~= '' and redis.call('HGET', sources, source), first, last, count)
+    local answer = answer_without(source ~= '' and position_of(sources, source), first, last, count)
     if answer then
         ended = string.byte(answer) == 99 -- `c`
         return answer
@@ -141,8 +159,7 @@ local function append_delivery(raw, sources)
         ms, counter = append_row(raw, ms, counter, ARGV[place], ARGV[place + 1])
     end
     if source ~= '' then
-        -- history is delivered long after the days of its events
-        redis.call('HSET', sources, source, last .. struct.pack('>i4', math.max(head.day, today)))
+        note_position(sources, source, last)
     end
     answer = 'n' .. id_bytes(first_ms, first_counter)
     return is_asking and answer .. reference_answer(raw, first_ms, first_counter) or answer

@@ -10,10 +10,11 @@
 -- Gives nine bytes for each stream: `n` and the id, `r` (it was stored before) and the last id of the stream, or `-`: it
 -- is for `append.lua`, for the day is not open, or the reference is another one.
 
-local UNIT, MS_MAX, DAY_MS = 1048576, 8796093022207, 86400000
--- of a head behind version and open: last id, dropped id, day, days of work and first id, events, bytes, stored bytes
-local HEAD, OPEN = '>I4I4c8i4c16I8I8I8', '\2\1'
-local FOR_ALL, ALL_BYTES, NUMBERS, NUMBERS_BYTES = '>I8I8I4', 20, '>Bc16i4I4c12', 37
+local UNIT, MS_MAX, DAY_MS, VERSION, OPEN = 1048576, 8796093022207, 86400000, 3, 1
+-- of a head: what stays, of which the last 12 bytes are its reference; last id, events, bytes, stored bytes; its source,
+-- with position and day. KEPT is the begin of the former
+local HEAD, KEPT = '>c34I4I4I8I8I8Bc0I4I4I4I4i4', '>BBc8i4'
+local FOR_ALL, ALL_BYTES, NUMBERS, NUMBERS_BYTES = '>I8I8I4', 20, '>BI4I4I4I4i4I4c12', 37
 local unpacked, packed, sub, call = struct.unpack, struct.pack, string.sub, redis.call
 
 local numbers = ARGV[1]
@@ -34,19 +35,19 @@ end
 for place = 1, streams do
     row = rows and rows[place] or row
     local version = row and string.byte(row) or 0
-    if version > 2 then
+    if version > VERSION then
         error('MILLPOND_FORMAT ' .. version)
     end
 end
 
 local answer, head, answers, written, at = nil, nil, rows and {}, rows and {}, 2
 local shard_bytes = string.find(KEYS[1], '}', 1, true) + 1
--- Ids are made of the time, so those of many streams are alike: texts of the last one are kept.
-local source, known_ms, known_counter, id, id_text
+-- Ids are made of the time, so those of many streams are alike: the text of the last one is kept.
+local source, known_ms, known_counter, id_text
 
 for place = 1, streams do
     local key, event = KEYS[place], nil
-    local flags, position, event_day, size, reference =
+    local flags, a, b, c, d, event_day, size, reference =
         unpacked(NUMBERS, numbers, ALL_BYTES + 1 + (place - 1) * NUMBERS_BYTES)
     if rows then
         row = rows[place]
@@ -56,16 +57,26 @@ for place = 1, streams do
         source, at = ARGV[at], at + 1
     end
     event, at, answer, head = ARGV[at], at + 1, '-00000000', nil
-    if row and sub(row, 1, 2) == OPEN then
-        local upper, lower, dropped, day, kept, count, bytes, stored, stop = unpacked(HEAD, row, 3)
-        if (event_day <= day or now + ahead < (day + 1) * DAY_MS)
-            and (flags < 4 or reference == sub(kept, 9) .. sub(row, stop, stop + 3)) then
+    local version, open, _, day = 0, 0, nil, nil
+    if row then
+        version, open, _, day = unpacked(KEPT, row)
+    end
+    if version == VERSION and open == OPEN and (event_day <= day or now + ahead < (day + 1) * DAY_MS) then
+        local kept, upper, lower, count, bytes, stored, last_source, e, f, g, h, last_day, stop = unpacked(HEAD, row)
+        if flags < 4 or reference == sub(kept, 23) then
             local shard, name = sub(key, 1, shard_bytes), sub(key, shard_bytes + 6)
-            local sources = flags % 2 == 1 and shard .. 'sources:' .. name
-            local before, is_stored = sources and call('HGET', sources, source), false
-            if before then
-                local a, b, c, d, e, f, g, h = unpacked('>I4I4I4I4I4I4I4I4', sub(before, 1, 16) .. position)
-                is_stored = a > e or (a == e and (b > f or (b == f and (c > g or (c == g and d >= h)))))
+            local has_source, is_stored, spilled = flags % 2 == 1, false, nil
+            if has_source then
+                local is_known = source == last_source
+                if not is_known then
+                    local before = call('HGET', shard .. 'sources:' .. name, source)
+                    spilled = last_source ~= '' and packed('>I4I4I4I4i4', e, f, g, h, last_day)
+                    if before then
+                        is_known, e, f, g, h = true, unpacked('>I4I4I4I4', before)
+                    end
+                end
+                is_stored = is_known
+                    and (e > a or (e == a and (f > b or (f == b and (g > c or (g == c and h >= d))))))
             end
             local ms, counter = upper * 4096 + (lower - lower % UNIT) / UNIT, lower % UNIT + 1
             if now > ms then
@@ -74,20 +85,24 @@ for place = 1, streams do
                 ms, counter = ms + 1, 0
             end
             if is_stored then
-                answer = 'r' .. packed('>I4I4', upper, lower)
+                answer = packed('>c1I4I4', 'r', upper, lower)
             elseif ms < MS_MAX then
                 if ms ~= known_ms or counter ~= known_counter then
                     known_ms, known_counter = ms, counter
-                    id_text = string.format('%.0f-%d', ms, counter)
-                    id = packed('>I4I4', (ms - ms % 4096) / 4096, (ms % 4096) * UNIT + counter)
+                    id_text = string.format('%d-%d', ms, counter)
                 end
+                upper, lower = (ms - ms % 4096) / 4096, (ms % 4096) * UNIT + counter
                 call('XADD', shard .. 'raw:' .. name, id_text, 'e', event)
-                if sources then
-                    local today = (now - now % DAY_MS) / DAY_MS
-                    call('HSET', sources, source, position .. packed('>i4', day > today and day or today))
+                if spilled then
+                    call('HSET', shard .. 'sources:' .. name, last_source, spilled)
                 end
-                answer, head = 'n' .. id, OPEN .. id
-                    .. packed('>c8i4c16I8I8I8', dropped, day, kept, count + 1, bytes + size, stored + #event) .. sub(row, stop)
+                if has_source then
+                    local today = (now - now % DAY_MS) / DAY_MS
+                    last_source, e, f, g, h, last_day = source, a, b, c, d, day > today and day or today
+                end
+                answer = packed('>c1I4I4', 'n', upper, lower)
+                head = packed(HEAD, kept, upper, lower, count + 1, bytes + size, stored + #event, #last_source,
+                    last_source, e, f, g, h, last_day) .. sub(row, stop)
             end
         end
     end
@@ -105,7 +120,7 @@ if not rows then
         -- To publish costs less than to look for followers, but in a cluster it is a large message to each replica.
         local followers = #KEYS > 1 and redis.pcall('PUBSUB', 'SHARDNUMSUB', KEYS[1])
         if not followers or followers.err or followers[2] > 0 then
-            call('SPUBLISH', KEYS[1], id)
+            call('SPUBLISH', KEYS[1], sub(answer, 2))
         end
     end
     return answer
@@ -120,7 +135,7 @@ if written[1] then
     local followers = redis.pcall('PUBSUB', 'SHARDNUMSUB', unpack(changed))
     for place, key in ipairs(changed) do
         if followers.err or followers[2 * place] > 0 then
-            call('SPUBLISH', key, sub(written[2 * place], 3, 10))
+            call('SPUBLISH', key, sub(written[2 * place], 35, 42))
         end
     end
 end

@@ -38,6 +38,7 @@ end
 redis.call('UNLINK', KEYS[2], KEYS[3])
 local emptied = new_head(head.names)
 emptied.ms, emptied.counter, emptied.dropped_ms, emptied.dropped_counter = ms, counter, ms, counter
+emptied.source, emptied.position, emptied.source_day = head.source, head.position, head.source_day
 -- No day is left, so today's events find today free.
 emptied.day = math.max(math.min(head.day, math.floor(now / DAY_MS) - 1), 0)
 put_head(KEYS[1], emptied)

@@ -47,14 +47,18 @@ end
 
 -- Positions go with the day of their last events, and not before a stream would be forgotten. One without a day was
 -- written before days were noted.
+local latest = math.min(day, tonumber(ARGV[2]))
 local positions = outcome == 'done' and redis.call('HGETALL', KEYS[4]) or {}
 for place = 1, #positions, 2 do
     local source, row = positions[place], positions[place + 1]
     if #row == POSITION_BYTES then
         redis.call('HSET', KEYS[4], source, row .. struct.pack('>i4', head.day))
-    elseif struct.unpack('>i4', row, POSITION_BYTES + 1) <= math.min(day, tonumber(ARGV[2])) then
+    elseif struct.unpack('>i4', row, POSITION_BYTES + 1) <= latest then
         redis.call('HDEL', KEYS[4], source)
     end
+end
+if outcome == 'done' and head.source ~= '' and head.source_day <= latest then
+    head.source, head.position, head.source_day, changed = '', NO_POSITION, NO_DAY, true
 end
 
 local due = { KEYS[5], KEYS[6], KEYS[7] }

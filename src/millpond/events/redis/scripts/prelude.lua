@@ -9,11 +9,11 @@ local DAY_MS = 86400000
 local DAY_MAX = 2932896
 local NO_DAY = -1
 local CLOSED = 1
-local HEAD_VERSION, OLD_HEAD = 2, '>BBI4I4I4I4i4i4i4I4I4I8I8I8'
-local HEAD = OLD_HEAD .. 'I4'
+local HEAD_VERSION, HEAD = 3, '>BBI4I4i4i4i4I4I4I4I4I4I8I8I8Bc0c16i4'
+local EARLIER_HEAD = '>BBI4I4I4I4i4i4i4I4I4I8I8I8'
 local SINGLE, DEFLATED, REFERENCE_BYTES_MAX = 2, 2, 4096
 local SEGMENT = '>I4I4BI8I2'
-local POSITION_BYTES = 16
+local POSITION_BYTES, NO_POSITION = 16, string.rep('\0', 16)
 
 local function id_of(upper, lower)
     return upper * 4096 + math.floor(lower / UNIT), lower % UNIT
@@ -48,23 +48,25 @@ local function reference_of(row)
 end
 
 local function parse_head(row)
-    local version = string.byte(row)
-    if version ~= 1 and version ~= HEAD_VERSION then
+    local version, head = string.byte(row), { reference = 0, source = '', position = NO_POSITION, source_day = NO_DAY }
+    local _, a, b, c, d, e, f, at
+    if version == HEAD_VERSION then
+        _, head.open, c, d, head.day, head.compress, head.expire, e, f, head.reference, a, b, head.count, head.bytes,
+            head.stored, head.source, head.position, head.source_day, at = struct.unpack(HEAD, row)
+    elseif version == 1 or version == 2 then
+        _, head.open, a, b, c, d, head.day, head.compress, head.expire, e, f, head.count, head.bytes, head.stored, at =
+            struct.unpack(EARLIER_HEAD, row)
+        if version == 2 then
+            head.reference, at = struct.unpack('>I4', row, at)
+        end
+    else
         error('MILLPOND_FORMAT ' .. (version or 0))
     end
-    local _, open, a, b, c, d, day, compress, expire, e, f, count, bytes, stored, reference, at =
-        struct.unpack(version == 1 and OLD_HEAD or HEAD, row)
-    if version == 1 then
-        reference, at = 0, reference
-    end
-    local ms, counter = id_of(a, b)
-    local dropped_ms, dropped_counter = id_of(c, d)
-    local first_ms, first_counter = id_of(e, f)
-    return {
-        open = open, ms = ms, counter = counter, dropped_ms = dropped_ms, dropped_counter = dropped_counter, day = day,
-        compress = compress, expire = expire, first_ms = first_ms, first_counter = first_counter, count = count,
-        bytes = bytes, stored = stored, reference = reference, names = string.sub(row, at),
-    }
+    head.ms, head.counter = id_of(a, b)
+    head.dropped_ms, head.dropped_counter = id_of(c, d)
+    head.first_ms, head.first_counter = id_of(e, f)
+    head.names = string.sub(row, at)
+    return head
 end
 
 local function read_head(key)
@@ -75,7 +77,8 @@ end
 local function new_head(names)
     return {
         open = 0, ms = 0, counter = 0, dropped_ms = 0, dropped_counter = 0, day = NO_DAY, compress = NO_DAY,
-        expire = NO_DAY, first_ms = 0, first_counter = 0, count = 0, bytes = 0, stored = 0, reference = 0, names = names,
+        expire = NO_DAY, first_ms = 0, first_counter = 0, count = 0, bytes = 0, stored = 0, reference = 0,
+        source = '', position = NO_POSITION, source_day = NO_DAY, names = names,
     }
 end
 
@@ -83,8 +86,9 @@ local function pack_head(head)
     local a, b = halves(head.ms, head.counter)
     local c, d = halves(head.dropped_ms, head.dropped_counter)
     local e, f = halves(head.first_ms, head.first_counter)
-    return struct.pack(HEAD, HEAD_VERSION, head.open, a, b, c, d, head.day, head.compress, head.expire, e, f,
-        head.count, head.bytes, head.stored, head.reference) .. head.names
+    return struct.pack(HEAD, HEAD_VERSION, head.open, c, d, head.day, head.compress, head.expire, e, f, head.reference,
+        a, b, head.count, head.bytes, head.stored, #head.source, head.source, head.position, head.source_day)
+        .. head.names
 end
 
 local function put_head(key, head)
