@@ -24,6 +24,7 @@ from millpond.events.redis.store import RedisStore
 from millpond.events.single import is_deflated
 from tests.contracts.test_redis_store import STREAM, delivered, keys_left, numbers, opened, own_server
 from tests.data import make_redis_streams as golden
+from tests.harness.call_counts import counted_calls
 from tests.harness.contracts.stream_site import NOON, TODAY, everything
 from tests.redis_servers import new_place, server
 
@@ -221,6 +222,19 @@ def test_streams_of_an_earlier_version_are_read_and_appended_to(version: int, al
                 compress_stream(store, stream, golden.NOON // DAY_MS + day)
             assert everything(store, stream) == events and store.expire(stream, golden.NOON // DAY_MS + 1) == 8
         assert store.check().ok
+
+
+def test_an_append_of_one_event_takes_few_steps() -> None:
+    with own_server() as own, own.client() as client, opened(own.url("p")) as store:
+        for number in range(3):
+            store.append([alike(number)])
+        batch = alike(3)
+        client.config_resetstat()
+        with counted_calls() as calls:
+            store.append([batch])
+        assert calls.total() <= 50, calls
+        made = {name: row["calls"] for name, row in client.info("commandstats").items() if "config" not in name}
+        assert made == {f"cmdstat_{name}": 1 for name in ("evalsha", "get", "set", "spublish", "xadd")}
 
 
 @pytest.mark.parametrize("others", [0, 40])

@@ -57,6 +57,11 @@ class Line:
         if parts:
             self._socket.sendall(b"".join(parts))
 
+    def send_one(self, command: tuple[Argument, ...]) -> None:
+        """Send a command."""
+        self._awaited += 1
+        self._socket.sendall(_packed(command))
+
     def receive(self) -> Any:
         """The next answer; an error of the server is raised."""
         reply = self._reader.gets()
@@ -73,7 +78,7 @@ class Line:
 
     def call(self, *command: Argument) -> Any:
         """The answer to a command."""
-        self.send([command])
+        self.send_one(command)
         return self.receive()
 
     @property

@@ -222,7 +222,7 @@ class Servers:
         except _NETWORK:
             return _NO_ANSWER
         try:
-            line.send((call.made(),))
+            line.send_one(call.made())
             step("events.redis_sent")
             return call.parsed(line.receive())
         except (redis.exceptions.NoScriptError, redis.exceptions.MovedError, redis.exceptions.AskError):

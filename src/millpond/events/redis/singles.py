@@ -10,6 +10,7 @@ from millpond.events.codec import size_of
 from millpond.events.days import day_of
 from millpond.events.event import Appended
 from millpond.events.redis.scripts import APPEND, APPEND_SINGLES
+from millpond.events.redis.servers import script_call
 from millpond.events.redis.shared_calls import (
     FLIGHT_STREAMS,
     SERVER_TIME,
@@ -67,6 +68,8 @@ def append_singles(
     """As `StreamStore.append`; `too_few` as in `Form`."""
     deflates = len(batches) <= DEFLATED_STREAMS_MAX
     singles = [_Single(batch, place.keys_of(batch.stream), references, deflates) for batch in batches]
+    if len(singles) == 1 and (alone := _append_alone(servers, references, singles[0], now_ms, rules, too_few)):
+        return [alone]
     few = Form(APPEND_SINGLES, now_ms, rules, too_few, _joined, reads_marks=False, answer_bytes=_ANSWER_BYTES)
     stored = 0
     for start in range(0, len(singles), FLIGHT_STREAMS):
@@ -82,17 +85,37 @@ def append_singles(
     return [single.outcome for single in singles if single.outcome is not None]
 
 
+def _append_alone(
+    servers: Servers, references: References, single: _Single, now_ms: int, rules: StreamRules,
+    too_few: list[Uncertain],
+) -> Appended | None:  # fmt: skip
+    """Append an event whose day is open, on one server: what shares of a call need takes as long as the rest of it.
+
+    None: it is not stored yet.
+    """
+    keys = single.keys
+    if keys.head not in references or servers.is_cluster():
+        return None
+    source, own, row = single.few_arguments()
+    numbers = _FOR_ALL.pack(max(now_ms, SERVER_TIME) - SERVER_TIME, rules.ahead_ms, 1) + own
+    sent = (numbers, source, row) if source else (numbers, row)
+    call = script_call(APPEND_SINGLES, keys.shard, (keys.head,), sent)
+    single.settle(servers.run((call,), repeat=False, too_few=too_few))
+    return single.outcome
+
+
 def _joined(form: Form, shares: Sequence[_Single], _: int) -> list[Argument]:
     """The arguments of some streams: all numbers, then rows, each behind its source where that is another one."""
     numbers = bytearray(_FOR_ALL.pack(max(form.now_ms, SERVER_TIME) - SERVER_TIME, form.rules.ahead_ms, len(shares)))
     rest: list[Argument] = []
-    before: Argument = b""
+    before = ""
     for share in shares:
         source, own, row = share.few_arguments()
         start = len(numbers)
         numbers += own
-        if source and source != before:
-            numbers[start] |= _OTHER_SOURCE
+        if source == before:
+            numbers[start] &= ~_OTHER_SOURCE
+        elif source:
             rest.append(source)
             before = source
         rest.append(row)
@@ -116,20 +139,19 @@ class _Single:
 
     def few_arguments(self) -> tuple[str, bytes, bytes]:
         """The arguments for an open day: the source, the numbers, and the row."""
-        compared, source = self._packed(), self._batch.source
-        flags = (_HAS_SOURCE if source else 0) | (_DEFLATED if len(compared) > 1 else 0)
-        position, day = self._position().to_bytes(16, "big"), day_of(self._batch.events[0][0])
-        return source, _NUMBERS.pack(flags, position, day, self.size, compared), self._row
+        batch, compared = self._batch, self._packed()
+        flags, position = _DEFLATED if len(compared) > 1 else 0, b""
+        if batch.source:
+            flags, position = flags | _HAS_SOURCE | _OTHER_SOURCE, batch.positions[0].to_bytes(16, "big")
+        numbers = _NUMBERS.pack(flags, position, day_of(batch.events[0][0]), self.size, compared)
+        return batch.source, numbers, self._row
 
     def arguments(self) -> tuple[Argument, ...]:
         """The arguments for any day."""
         compared = self._packed()
-        position, day = self._position(), day_of(self._batch.events[0][0])
-        numbers = row_numbers(day, 1, self.size) + compared
+        position = self._batch.positions[0] if self._batch.source else 0
+        numbers = row_numbers(day_of(self._batch.events[0][0]), 1, self.size) + compared
         return self._batch.source, delivery_numbers(position, position, 1, 1), numbers, self._row
-
-    def _position(self) -> int:
-        return self._batch.positions[0] if self._batch.source else 0
 
     def _packed(self) -> bytes:
         """Make the row; what the script is to compare."""
