@@ -11,11 +11,11 @@
 -- is for `append.lua`, for the day is not open, or the reference is another one.
 
 local UNIT, MS_MAX, DAY_MS, VERSION, OPEN = 1048576, 8796093022207, 86400000, 3, 1
--- of a head: what stays, of which the last 12 bytes are its reference; last id, events, bytes, stored bytes; its source,
--- with position and day. KEPT is the begin of the former
-local HEAD, KEPT = '>c34I4I4I8I8I8Bc0I4I4I4I4i4', '>BBc8i4'
+-- of a head: version, open and dropped id; day; days of work, and 12 bytes of its reference; last id, events, bytes, stored
+-- bytes; its source, with position and day
+local HEAD, CHANGED = '>c10i4c20I4I4I8I8I8Bc0I4I4I4I4i4', '>c10i4c20c8I8I8I8Bc0I4I4I4I4i4'
 local FOR_ALL, ALL_BYTES, NUMBERS, NUMBERS_BYTES = '>I8I8I4', 20, '>BI4I4I4I4i4I4c12', 37
-local unpacked, packed, sub, call = struct.unpack, struct.pack, string.sub, redis.call
+local unpacked, packed, byte, sub, call = struct.unpack, struct.pack, string.byte, string.sub, redis.call
 
 local numbers = ARGV[1]
 local now, ahead, streams = unpacked(FOR_ALL, numbers)
@@ -34,7 +34,7 @@ end
 -- Heads of another version are found before anything is written.
 for place = 1, streams do
     row = rows and rows[place] or row
-    local version = row and string.byte(row) or 0
+    local version = row and byte(row) or 0
     if version > VERSION then
         error('MILLPOND_FORMAT ' .. version)
     end
@@ -43,7 +43,7 @@ end
 local answer, head, answers, written, at = nil, nil, rows and {}, rows and {}, 2
 local shard_bytes = string.find(KEYS[1], '}', 1, true) + 1
 -- Ids are made of the time, so those of many streams are alike: the text of the last one is kept.
-local source, known_ms, known_counter, id_text
+local source, known_ms, known_counter, id_text, id
 
 for place = 1, streams do
     local key, event = KEYS[place], nil
@@ -57,13 +57,14 @@ for place = 1, streams do
         source, at = ARGV[at], at + 1
     end
     event, at, answer, head = ARGV[at], at + 1, '-00000000', nil
-    local version, open, _, day = 0, 0, nil, nil
+    local version, open = 0, 0
     if row then
-        version, open, _, day = unpacked(KEPT, row)
+        version, open = byte(row, 1, 2)
     end
-    if version == VERSION and open == OPEN and (event_day <= day or now + ahead < (day + 1) * DAY_MS) then
-        local kept, upper, lower, count, bytes, stored, last_source, e, f, g, h, last_day, stop = unpacked(HEAD, row)
-        if flags < 4 or reference == sub(kept, 23) then
+    if version == VERSION and open == OPEN then
+        local begin, day, kept, upper, lower, count, bytes, stored, last_source, e, f, g, h, last_day, stop =
+            unpacked(HEAD, row)
+        if (event_day <= day or now + ahead < (day + 1) * DAY_MS) and (flags < 4 or reference == sub(kept, 9)) then
             local shard, name = sub(key, 1, shard_bytes), sub(key, shard_bytes + 6)
             local has_source, is_stored, spilled = flags % 2 == 1, false, nil
             if has_source then
@@ -90,8 +91,8 @@ for place = 1, streams do
                 if ms ~= known_ms or counter ~= known_counter then
                     known_ms, known_counter = ms, counter
                     id_text = string.format('%d-%d', ms, counter)
+                    id = packed('>I4I4', (ms - ms % 4096) / 4096, (ms % 4096) * UNIT + counter)
                 end
-                upper, lower = (ms - ms % 4096) / 4096, (ms % 4096) * UNIT + counter
                 call('XADD', shard .. 'raw:' .. name, id_text, 'e', event)
                 if spilled then
                     call('HSET', shard .. 'sources:' .. name, last_source, spilled)
@@ -100,9 +101,12 @@ for place = 1, streams do
                     local today = (now - now % DAY_MS) / DAY_MS
                     last_source, e, f, g, h, last_day = source, a, b, c, d, day > today and day or today
                 end
-                answer = packed('>c1I4I4', 'n', upper, lower)
-                head = packed(HEAD, kept, upper, lower, count + 1, bytes + size, stored + #event, #last_source,
-                    last_source, e, f, g, h, last_day) .. sub(row, stop)
+                answer = 'n' .. id
+                head = packed(CHANGED, begin, day, kept, id, count + 1, bytes + size, stored + #event, #last_source,
+                    last_source, e, f, g, h, last_day)
+                if stop <= #row then
+                    head = head .. sub(row, stop)
+                end
             end
         end
     end
@@ -120,7 +124,7 @@ if not rows then
         -- To publish costs less than to look for followers, but in a cluster it is a large message to each replica.
         local followers = #KEYS > 1 and redis.pcall('PUBSUB', 'SHARDNUMSUB', KEYS[1])
         if not followers or followers.err or followers[2] > 0 then
-            call('SPUBLISH', KEYS[1], sub(answer, 2))
+            call('SPUBLISH', KEYS[1], id)
         end
     end
     return answer
