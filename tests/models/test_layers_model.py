@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from millpond.arrays.xxh3 import hash_keys
 from millpond.errors import Conflict
 from millpond.maps.model.columns import UPDATED
-from millpond.maps.model.definition import PLAIN_KINDS, Kind
+from millpond.maps.model.definition import PLAIN_KINDS, Kind, MapDefinition, parse_value_type
+from millpond.maps.snapshots import finder
 from millpond.maps.snapshots.layers import (
     LAYERS_MAX,
     fold,
@@ -40,7 +41,6 @@ from tests.models.test_snapshots_model import check, group_of, questions_and_nul
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from millpond.maps.model.definition import MapDefinition
     from millpond.stores.objects import Objects
     from millpond.testing.models import Row
     from millpond.testing.strategies import Pools
@@ -179,6 +179,43 @@ def test_a_fold_changes_no_answer_whatever_is_loaded_meanwhile(kind: Kind, data:
     manifest = fold(objects, manifest, created_ms=9, everything=True)
     assert len(manifest.layers) == bool(model.rows)
     check_all(objects, manifest, model, pools, data)
+
+
+CROWDED = MapDefinition(
+    name="m", kind=Kind.TEMPORAL_STATE, incarnation="0" * 16, value=parse_value_type("long"), hash_bits=2
+)
+"""Its keys clash."""
+
+
+@st.composite
+def crowded_loads(draw: st.DrawFn) -> list[Load]:
+    """Many rows at few addresses, each with a value of its own."""
+    loads = []
+    for number in range(draw(st.integers(2, 5))):
+        rows = st.tuples(st.sampled_from("abcdef"), st.integers(0, 5))
+        addresses, gone = draw(st.lists(rows, max_size=20)), draw(st.lists(st.sampled_from("abcdef"), max_size=2))
+        touched: set[tuple[object, ...]] = {(key,) for key in [*gone, *(key for key, _ in addresses)]}
+        numbered: list[Row] = [(address, 100 * number + place) for place, address in enumerate(addresses)]
+        loads.append(Load(draw(st.sampled_from(LayerMode)), numbered, touched))
+    return loads
+
+
+@pytest.mark.usefixtures("processor")
+@given(crowded_loads())
+def test_layers_that_are_joined_in_memory_answer_as_the_dictionary(loads: list[Load]) -> None:
+    model, objects = MapModel(CROWDED.kind), open_objects("memory://")
+    manifest: SnapshotManifest | None = None
+    for load in loads:
+        apply(model, load, next_version(manifest))
+        manifest = put_on(objects, CROWDED, manifest, load)
+    assert manifest is not None
+    store_manifest(objects, manifest)
+    questions = [(key, at) for key in "abcdefg" for at in range(-1, 7)]
+    keys, times = pa.array([key for key, _ in questions]), pa.array([at for _, at in questions])
+    with pytest.MonkeyPatch.context() as patch, Snapshot.open(objects, manifest) as snapshot:
+        patch.setattr(finder, "JOINED_AFTER", 0)  # the first answers come from what is joined
+        answers = snapshot.lookup(keys, at=times).to_pylist()
+    assert answers == [model.answer(*question) for question in questions]
 
 
 def several_on(

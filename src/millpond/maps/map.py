@@ -283,7 +283,7 @@ class Map(MapFace):
         self._follow()
         manifest = self.freeze()
         if held is None or held.closed or held.manifest.id != manifest.id:
-            held = Snapshot.open(self.objects, manifest)
+            held = Snapshot.open(self.objects, manifest, memory_max=self.loading.memory_max)
         self._held = held, self._freshness.proving(manifest)
         return held
 

@@ -175,7 +175,7 @@ class RefMap(Map):
 
         held = self._open()
         if held is None:
-            held = Snapshot.open(self.objects, self.freeze())
+            held = Snapshot.open(self.objects, self.freeze(), memory_max=self.loading.memory_max)
             self._held = held, None
         return held
 

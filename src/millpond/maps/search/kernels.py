@@ -24,8 +24,8 @@ from millpond.arrays.memory import load_i32, load_i64, load_u8, load_u64, prefet
 
 __all__ = (
     "AHEAD", "BLOCK", "FILTER_WORDS", "as_of", "begin_block", "bucket_order", "candidates_of", "cell",
-    "directory_bits", "fill_directory", "fill_filter", "filter_blocks", "find_groups", "innermost", "innermost_row",
-    "key_spans", "last_not_after", "only_row", "order_bits", "probes_of", "slots_of", "verified",
+    "directory_bits", "fill_directory", "fill_filter", "filter_blocks", "find_groups", "first_of_hash", "innermost",
+    "innermost_row", "key_spans", "last_not_after", "only_row", "order_bits", "probes_of", "slots_of", "verified",
 )  # fmt: skip
 
 BLOCK = 256
@@ -47,6 +47,9 @@ FILTER_KEYS = 25
 """Keys in a block of a filter, on average: ten bits a key, and about one of eighty keys is asked for in vain."""
 FILTER_WORDS = 4
 """A block is four words, half a cache line; a key has one bit in each."""
+
+COUNTED_MAX = 16
+"""So many times at most are compared one and all, not by halves."""
 
 _COUNT, _HASH, _KEY_OFFSETS, _KEY_DATA, _ROW_OFFSETS, _COVER_OFFSETS, _COVER_FROM, _COVER_ROW = range(8)
 _PIECE = 32  # a position is piece << 32 | number in the piece
@@ -152,7 +155,7 @@ def probes_of(hashes, pending, count, filters, begin, blocks, which, probes):  #
 
 
 @kernel
-def _first_of_hash(hash_, table, position, stop):  # type: ignore[no-untyped-def]
+def first_of_hash(hash_, table, position, stop):  # type: ignore[no-untyped-def]
     """The first group with this very hash from the position on and before `stop`; -1 when there is none."""
     while position < stop:
         piece, number = position >> _PIECE, position & _NUMBER
@@ -259,7 +262,7 @@ def candidates_of(hashes, pending, count, table, directory, slots, candidates): 
     """For each waiting key the first group of the layer with its hash, and ask for that group's key."""
     for k in range(count):
         slot = slots[k]
-        position = _first_of_hash(hashes[pending[k]], table, directory[slot], directory[slot + 1])
+        position = first_of_hash(hashes[pending[k]], table, directory[slot], directory[slot + 1])
         candidates[k] = position
         if position >= 0:
             prefetch(cell(table, position >> _PIECE, _KEY_OFFSETS) + 4 * (position & _NUMBER))
@@ -331,14 +334,16 @@ def only_row(table, rows):  # type: ignore[no-untyped-def]
 @kernel
 def last_not_after(times, low, high, instant):  # type: ignore[no-untyped-def]
     """The number of the last of the ascending times `[low, high)` that is not after the instant; low - 1: none."""
-    count = high - low
-    if count == 0 or load_i64(times + 8 * low) > instant:
-        return low - 1
-    while count > 1:
-        half = count >> 1
-        low += half if load_i64(times + 8 * (low + half)) <= instant else 0
-        count -= half
-    return low
+    left = high - low
+    while left > COUNTED_MAX:
+        half = (left + 1) >> 1
+        low += half * np.int64(load_i64(times + 8 * (low + half - 1)) <= instant)
+        left -= half
+    # To count takes no branch that depends on times, which would be guessed wrongly, and several times at once.
+    stop = low + left
+    for number in range(low, stop):
+        low += np.int64(load_i64(times + 8 * number) <= instant)
+    return low - 1
 
 
 @kernel

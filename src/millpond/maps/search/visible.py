@@ -14,7 +14,7 @@ from millpond.arrays.compiled import kernel
 from millpond.arrays.memory import load_i32, load_u8
 from millpond.maps.search.groups import KEY_DATA, KEY_OFFSETS, Groups
 
-__all__ = ("tombstones", "visible_groups")
+__all__ = ("compare_keys", "tombstones", "visible_groups")
 
 
 def visible_groups(groups: Groups) -> list[npt.NDArray[np.bool_]]:
@@ -46,7 +46,8 @@ def _keys(groups: Groups, piece: int) -> tuple[int, int, int]:
 
 
 @kernel
-def _compare(a, a_length, b, b_length):  # type: ignore[no-untyped-def]
+def compare_keys(a, a_length, b, b_length):  # type: ignore[no-untyped-def]
+    """Less than 0 where the first key comes before the second, 0 where they are equal, else more."""
     for k in range(min(a_length, b_length)):
         difference = np.int64(load_u8(a + k)) - np.int64(load_u8(b + k))
         if difference != 0:
@@ -66,12 +67,12 @@ def _hide(offsets, data, count, under_offsets, under_data, under_count, alive): 
             middle = (low + high) >> 1
             under = np.int64(load_i32(under_offsets + 4 * middle))
             under_length = np.int64(load_i32(under_offsets + 4 * middle + 4)) - under
-            if _compare(under_data + under, under_length, data + start, length) < 0:
+            if compare_keys(under_data + under, under_length, data + start, length) < 0:
                 low = middle + 1
             else:
                 high = middle
         if low < under_count:
             under = np.int64(load_i32(under_offsets + 4 * low))
             under_length = np.int64(load_i32(under_offsets + 4 * low + 4)) - under
-            if _compare(under_data + under, under_length, data + start, length) == 0:
+            if compare_keys(under_data + under, under_length, data + start, length) == 0:
                 alive[low] = False

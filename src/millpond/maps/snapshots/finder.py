@@ -7,6 +7,7 @@ opaque positions from which any number of value columns are taken.
 from __future__ import annotations
 
 import struct
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,8 +25,9 @@ from millpond.maps.inputs.key_columns import OnInvalid, check_on_invalid, instan
 from millpond.maps.model.aggregation import Aggregation
 from millpond.maps.model.definition import Kind, MapDefinition
 from millpond.maps.search.gather import ANSWER_BYTES_MAX, RowColumn, gather
-from millpond.maps.search.groups import Directories, Groups, gather_table, rows_of
+from millpond.maps.search.groups import COUNT, Directories, Groups, gather_table, rows_of
 from millpond.maps.search.intervals import choose_sections, find_ranges, find_ranges_as_of, locate, spread
+from millpond.maps.search.joined_rows import JOINED_AFTER, JoinedRows, find_joined, joined_bytes
 from millpond.maps.search.kernels import BLOCK, as_of, bucket_order, find_groups, innermost, only_row, order_bits
 from millpond.maps.search.partial import FILL, JOIN, WHOLE, find_rows
 from millpond.maps.search.sections import OpenSections
@@ -34,6 +36,7 @@ from millpond.maps.snapshots.bounds import SnapshotBounds
 from millpond.maps.snapshots.groups_of_rows import row_times
 from millpond.maps.snapshots.manifest import LayerMode
 from millpond.maps.snapshots.partition_filter import HashShare, shares_of
+from millpond.memory_bound import MEMORY_MAX
 
 __all__ = ("Finder", "Found", "LayerParts", "key_address")
 
@@ -105,8 +108,11 @@ class Finder:
     def __init__(
         self, definition: MapDefinition, groups: Groups, sections: Callable[[Groups], OpenSections],
         subset: SnapshotBounds | None = None, share: HashShare | None = None, modes: Sequence[LayerMode] = (),
+        memory_max: int = MEMORY_MAX,
     ) -> None:  # fmt: skip
-        """`modes` are those of the layers of `groups`; without them all are whole."""
+        """`modes` are those of the layers of `groups`; without them all are whole. `memory_max`: the bytes that may be
+        taken to answer faster.
+        """
         assert share is None or definition.kind.keyed, "ranges have no hashes"
         self.definition = definition
         self.bounds = subset
@@ -115,6 +121,9 @@ class Finder:
         partial = any(mode is not LayerMode.WHOLE for mode in modes)
         self._modes = np.array([_MODES[mode] for mode in modes], np.int64) if partial else None
         self.finds_one = type(self) is Finder and definition.kind.keyed and share is None and subset is None
+        self._joined_rows: JoinedRows | None = None
+        self._joining, self._questions = threading.Lock(), 0
+        self._memory_max = memory_max
         self._open_sections = sections
         self._columns: dict[str, RowColumn] = {}
         self._tables: dict[str, tuple[npt.NDArray[np.int64], int]] = {}
@@ -201,8 +210,37 @@ class Finder:
             search = (ordered, order, keys, self._address, directories.layers)
             find_groups(*search, directories.slots, directories.filters, positions)
             return Found(order, positions)
+        if len(order) > 1 and (joined := self._joined(len(order))) is not None:
+            return self._find_joined(joined, keys, instants, ordered, order)
         everything = np.array([[0, len(order), 0, len(directories.layers)]], np.int64)
         return self._find_in(keys, instants, ordered, order, everything, directories.layers, self._modes)
+
+    @cached_property
+    def _joins_from(self) -> int | None:
+        """The number of questions from which on layers are joined in memory; None: they are not."""
+        layers, timed = self.groups.layers, self.definition.kind is Kind.TEMPORAL_STATE
+        if self._modes is None or not timed or len(layers) < 3 or joined_bytes(self.groups) > self._memory_max:
+            return None
+        return max(JOINED_AFTER, int(self.groups.table[: layers[-2], COUNT].sum()) // 2)  # it costs as much
+
+    def _joined(self, count: int) -> JoinedRows | None:
+        """The layers over the oldest as one, when so much was asked as it costs to join them; before, None."""
+        if self._joined_rows is None and self._joins_from is not None and self._modes is not None:
+            self._questions += count
+            # Other threads ask layer by layer meanwhile.
+            if self._questions >= self._joins_from and self._joining.acquire(blocking=False):
+                times = self._times("effective_time")
+                self._joined_rows = JoinedRows.of(self.groups, self._directories, self._modes, times)
+        return self._joined_rows
+
+    def _find_joined(self, joined: JoinedRows, keys: KeyAddress, instants: I64, ordered: U64, order: I64) -> Found:
+        positions, oldest = np.empty(len(order), np.int64), self._directories.layers[-1]
+        find_joined(
+            ordered, order, keys, self._address, oldest, self._directories.slots[oldest[2] :], joined.hashes,
+            joined.keys, joined.slots, joined.bits, joined.times, joined.rows, self._times("effective_time"),
+            instants.ctypes.data, 0 if len(instants) == 1 else 8, positions,
+        )  # fmt: skip
+        return Found(order, positions)
 
     def _find_in(
         self, keys: KeyAddress, instants: I64, ordered: U64, order: I64, stretches: I64, lines: I64, modes: I64

@@ -36,6 +36,7 @@ from millpond.maps.snapshots.bucket_finder import BucketFinder, finder_class
 from millpond.maps.snapshots.finder import Finder, Found
 from millpond.maps.snapshots.freeze import open_layers, open_sections
 from millpond.maps.snapshots.leases import Lease
+from millpond.memory_bound import MEMORY_MAX
 from millpond.times.instants import clear_instant
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ class Snapshot(Closing):
 
     def __init__(
         self, objects: Objects, manifest: SnapshotManifest, *, verify: bool = False, share: HashShare | None = None,
-        shown_as: MapDefinition | None = None, groups: Groups | None = None,
+        shown_as: MapDefinition | None = None, groups: Groups | None = None, memory_max: int = MEMORY_MAX,
     ) -> None:  # fmt: skip
         """With `groups` that are open no other file is: only keys may be looked up that none of those may have."""
         stored, manifest = manifest, manifest if shown_as is None else manifest.shown_as(shown_as)
@@ -96,7 +97,7 @@ class Snapshot(Closing):
             sections = partial(open_sections, objects, manifest)
             modes = [layer.mode for layer in manifest.layers]
             search = finder_class(self.definition)
-            self._finder = search(self.definition, groups, sections, manifest.bounds, share, modes)
+            self._finder = search(self.definition, groups, sections, manifest.bounds, share, modes, memory_max)
         except BaseException:
             self._lease.release()
             raise
@@ -104,16 +105,17 @@ class Snapshot(Closing):
     @classmethod
     def open(
         cls, objects: Objects, manifest: SnapshotManifest, *, verify: bool = False, share: HashShare | None = None,
-        shown_as: MapDefinition | None = None,
+        shown_as: MapDefinition | None = None, memory_max: int = MEMORY_MAX,
     ) -> Self:  # fmt: skip
         """Open a snapshot; `verify` reads all its files and compares them with their names first.
 
         Of a `share` only the files are opened that it needs, and only keys whose hashes it has may be looked up.
-        `shown_as` is a later definition of the map, with whose fields rows are shown.
+        `shown_as` is a later definition of the map, with whose fields rows are shown. Many questions are answered
+        faster where up to `memory_max` bytes may be taken for it.
 
         Raises: `NotFound` when it was collected meanwhile; `Corrupt`, naming the file that is damaged.
         """
-        return cls(objects, manifest, verify=verify, share=share, shown_as=shown_as)
+        return cls(objects, manifest, verify=verify, share=share, shown_as=shown_as, memory_max=memory_max)
 
     def __repr__(self) -> str:
         return f"Snapshot({self.definition.summary}, id={self.manifest.id!r}{', closed' if self.closed else ''})"
