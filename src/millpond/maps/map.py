@@ -283,7 +283,7 @@ class Map(MapFace):
         self._follow()
         manifest = self.freeze()
         if held is None or held.closed or held.manifest.id != manifest.id:
-            held = Snapshot.open(self.objects, manifest)
+            held = Snapshot.open(self.objects, manifest, before=held.finder if held is not None else None)
         self._held = held, self._freshness.proving(manifest)
         return held
 

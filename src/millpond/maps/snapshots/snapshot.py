@@ -81,7 +81,7 @@ class Snapshot(Closing):
 
     def __init__(
         self, objects: Objects, manifest: SnapshotManifest, *, verify: bool = False, share: HashShare | None = None,
-        shown_as: MapDefinition | None = None, groups: Groups | None = None,
+        shown_as: MapDefinition | None = None, groups: Groups | None = None, before: Finder | None = None,
     ) -> None:  # fmt: skip
         """With `groups` that are open no other file is: only keys may be looked up that none of those may have."""
         stored, manifest = manifest, manifest if shown_as is None else manifest.shown_as(shown_as)
@@ -92,11 +92,13 @@ class Snapshot(Closing):
         try:
             if groups is None:
                 span = None if share is None else share.groups
-                groups = open_layers(objects, manifest, verify=verify, span=span)
+                alike = before is not None and before.definition.value_id == self.definition.value_id
+                held = before.groups if before is not None and alike else None
+                groups = open_layers(objects, manifest, verify=verify, span=span, before=held)
             sections = partial(open_sections, objects, manifest)
             modes = [layer.mode for layer in manifest.layers]
             search = finder_class(self.definition)
-            self._finder = search(self.definition, groups, sections, manifest.bounds, share, modes)
+            self._finder = search(self.definition, groups, sections, manifest.bounds, share, modes, before)
         except BaseException:
             self._lease.release()
             raise
@@ -104,16 +106,17 @@ class Snapshot(Closing):
     @classmethod
     def open(
         cls, objects: Objects, manifest: SnapshotManifest, *, verify: bool = False, share: HashShare | None = None,
-        shown_as: MapDefinition | None = None,
+        shown_as: MapDefinition | None = None, before: Finder | None = None,
     ) -> Self:  # fmt: skip
         """Open a snapshot; `verify` reads all its files and compares them with their names first.
 
         Of a `share` only the files are opened that it needs, and only keys whose hashes it has may be looked up.
-        `shown_as` is a later definition of the map, with whose fields rows are shown.
+        `shown_as` is a later definition of the map, with whose fields rows are shown. `before` is the finder of an
+        earlier state, whose files are taken over as they are open.
 
         Raises: `NotFound` when it was collected meanwhile; `Corrupt`, naming the file that is damaged.
         """
-        return cls(objects, manifest, verify=verify, share=share, shown_as=shown_as)
+        return cls(objects, manifest, verify=verify, share=share, shown_as=shown_as, before=before)
 
     def __repr__(self) -> str:
         return f"Snapshot({self.definition.summary}, id={self.manifest.id!r}{', closed' if self.closed else ''})"
@@ -127,6 +130,11 @@ class Snapshot(Closing):
         """Close the files. Closing twice is harmless; a lookup that runs in another thread ends well."""
         self._finder = None
         self._lease.release()
+
+    @property
+    def finder(self) -> Finder | None:
+        """The finder over its files; None when it was closed."""
+        return self._finder
 
     @property
     def closed(self) -> bool:
