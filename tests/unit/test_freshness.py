@@ -12,6 +12,7 @@ import pytest
 import millpond
 from millpond.maps.snapshots import refresh
 from millpond.maps.snapshots.freshness import Freshness
+from millpond.maps.snapshots.snapshot import Snapshot
 from millpond.stores.memory import MemorySpace
 
 if TYPE_CHECKING:
@@ -132,3 +133,22 @@ def test_the_version_of_a_shard_is_that_of_the_file(target: Map) -> None:
     target.shard.close()
     with target.shard.view() as view:
         assert target.shard.version == view.version
+
+
+def test_a_snapshot_takes_over_the_files_that_the_one_before_it_has_open(pond: Pond) -> None:
+    layered = pond.create_map("layered", kind="temporal_state", value="n long", store="layers")
+    keys = [f"k{number}" for number in range(3_000)]
+    layered.load(pa.table({"key": keys, "effective_time": [0] * len(keys), "n": range(len(keys))}))
+    before = layered.snapshot()
+    assert before.lookup(["k7"], at=1).to_pylist() == [{"n": 7}]
+    for number in range(3):  # on top, so the others are pieces of other numbers
+        layered.load(pa.table({"key": ["k7", f"new{number}"], "effective_time": [number] * 2, "n": [number] * 2}))
+        after = layered.snapshot()
+        assert before.finder is not None and after.finder is not None
+        assert {*map(id, before.finder.groups.batches)} < {*map(id, after.finder.groups.batches)}
+        fresh = Snapshot.open(layered.objects, layered.freeze())
+        asked = [*keys, "new0", "new1", "new2", "none"]
+        assert after.lookup(asked, at=9).equals(fresh.lookup(asked, at=9))
+        before = after
+    pond.alter_map("layered", rename={"n": "m"})
+    assert pond.map("layered").snapshot().lookup(["k7"], at=9).to_pylist() == [{"m": 2}]

@@ -9,7 +9,7 @@ from numba import njit, types
 from numba.extending import intrinsic
 
 __all__ = (
-    "copy_bytes", "load_i32", "load_i64", "load_u8", "load_u32", "load_u64", "multiply_fold", "prefetch",
+    "chosen", "copy_bytes", "load_i32", "load_i64", "load_u8", "load_u32", "load_u64", "multiply_fold", "prefetch",
     "same_bytes", "store_i32", "store_i64", "store_u8", "store_u64", "swap_u64",
 )  # fmt: skip
 
@@ -73,6 +73,19 @@ def prefetch(context: Any, address: Any) -> _Typed:
         return context.get_dummy_value()
 
     return types.void(types.int64), build
+
+
+@intrinsic
+def chosen(context: Any, condition: Any, yes: Any, no: Any) -> _Typed:
+    """One of two numbers, without a branch: of a condition that the processor would guess wrongly half the time."""
+
+    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        select = builder.select(*arguments)
+        # Else LLVM makes a branch of it where the condition is of a number that was just loaded.
+        select.set_metadata("unpredictable", builder.module.add_metadata([]))
+        return select
+
+    return types.int64(types.boolean, types.int64, types.int64), build
 
 
 @intrinsic

@@ -14,7 +14,7 @@ from __future__ import annotations
 from millpond.arrays.compiled import kernel_of
 
 __all__ = (
-    "copy_bytes", "load_i32", "load_i64", "load_u8", "load_u32", "load_u64", "multiply_fold", "prefetch",
+    "chosen", "copy_bytes", "load_i32", "load_i64", "load_u8", "load_u32", "load_u64", "multiply_fold", "prefetch",
     "same_bytes", "store_i32", "store_i64", "store_u8", "store_u64", "swap_u64",
 )  # fmt: skip
 
@@ -29,6 +29,7 @@ store_u8 = kernel_of(_MACHINE, "store_u8")
 store_i32 = kernel_of(_MACHINE, "store_i32")
 store_i64 = kernel_of(_MACHINE, "store_i64")
 store_u64 = kernel_of(_MACHINE, "store_u64")
+chosen = kernel_of(_MACHINE, "chosen")
 prefetch = kernel_of(_MACHINE, "prefetch")
 multiply_fold = kernel_of(_MACHINE, "multiply_fold")
 swap_u64 = kernel_of(_MACHINE, "swap_u64")

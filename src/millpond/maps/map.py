@@ -283,7 +283,10 @@ class Map(MapFace):
         self._follow()
         manifest = self.freeze()
         if held is None or held.closed or held.manifest.id != manifest.id:
-            held = Snapshot.open(self.objects, manifest, memory_max=self.loading.memory_max)
+            held = Snapshot.open(
+                self.objects, manifest, memory_max=self.loading.memory_max,
+                before=held.finder if held is not None else None,
+            )  # fmt: skip
         self._held = held, self._freshness.proving(manifest)
         return held
 

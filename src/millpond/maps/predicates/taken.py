@@ -43,6 +43,26 @@ def taken_rows(
     mask = np.full(canonical.num_rows, condition.expression is None)
     if condition.expression is not None:
         shown = present(definition, canonical, list(condition.columns))
-        numbered = shown.append_column(_ROW, pa.array(np.arange(len(mask))))
-        mask[filtered(numbered, condition).column(_ROW).to_numpy()] = True
+        within = _within(condition, shown)
+        numbers = pa.array(np.flatnonzero(within))
+        if len(numbers):
+            some = shown if len(numbers) == len(shown) else shown.take(numbers)
+            mask[filtered(some.append_column(_ROW, numbers), condition).column(_ROW).to_numpy()] = True
+    return mask
+
+
+def _within(condition: Predicate, shown: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+    """Mask of the rows whose numbers are not outside the spans of a condition: Arrow takes longer to refuse others."""
+    mask = np.ones(shown.num_rows, np.bool_)
+    for name, span in condition.spans.items():
+        if name not in shown.schema.names:
+            continue
+        column = shown.column(name)
+        number = {pa.int64(): int, pa.float64(): float}.get(column.type)
+        if number is None:
+            continue
+        if type(span.lower) is number:
+            mask &= ~(column.fill_null(span.lower).to_numpy() < span.lower)  # not a number stays, and so does null
+        if type(span.upper) is number:
+            mask &= ~(column.fill_null(span.upper).to_numpy() > span.upper)
     return mask

@@ -67,6 +67,10 @@ class Groups:
     def __len__(self) -> int:
         return int(self.table[:, COUNT].sum())
 
+    def ids(self, first: int, end: int) -> tuple[int, ...]:
+        """The pieces of a layer as other groups may have them: they are the same where their memory is."""
+        return tuple(map(id, self.batches[first:end]))
+
 
 def column_address(array: pa.Array, buffer: int, width: int) -> int:
     """The address of an array's first element in one of its buffers; 0 when there is no such buffer."""
@@ -110,8 +114,8 @@ class Directories:
     filters: U64
 
     @classmethod
-    def of(cls, groups: Groups) -> Directories:
-        """The directories of all layers: one pass over their hashes."""
+    def of(cls, groups: Groups, before: tuple[Groups, Directories] | None = None) -> Directories:
+        """The directories of all layers: one pass over their hashes, but of those that groups `before` have, too."""
         lines, begin, word = [], 0, 0
         for first, end in itertools.pairwise(groups.layers.tolist()):
             count = int(groups.table[first:end, COUNT].sum())
@@ -120,11 +124,22 @@ class Directories:
             begin += (1 << bits) + 1
             word += blocks * FILTER_WORDS
         slots, filters, table = np.empty(begin, np.int64), np.zeros(word, np.uint64), groups.table.ctypes.data
+        known = {} if before is None else before[1].by_batches(before[0])
         for first, end, begin, bits, word, blocks in lines:
-            fill_directory(table, first, end, bits, slots[begin : begin + (1 << bits) + 1])
+            slot, words = slots[begin : begin + (1 << bits) + 1], filters[word : word + blocks * FILTER_WORDS]
+            there = known.get(groups.ids(first, end))
+            if before is not None and there is not None and there[5] == blocks:
+                np.add(before[1].slots[there[2] : there[2] + len(slot)], (first - there[0]) << 32, out=slot)
+                words[:] = before[1].filters[there[4] : there[4] + len(words)]
+                continue
+            fill_directory(table, first, end, bits, slot)
             if blocks:
-                fill_filter(table, first, end, filters[word : word + blocks * FILTER_WORDS])
+                fill_filter(table, first, end, words)
         return cls(np.array(lines, np.int64).reshape(-1, 6), slots, filters)
+
+    def by_batches(self, groups: Groups) -> dict[tuple[int, ...], list[int]]:
+        """The lines of layers, by their batches."""
+        return {groups.ids(line[0], line[1]): line for line in self.layers.tolist()}
 
 
 def gather_table(groups: Groups, arrays: Sequence[pa.Array], width: int) -> npt.NDArray[np.int64]:

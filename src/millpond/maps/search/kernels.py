@@ -20,12 +20,13 @@ from __future__ import annotations
 import numpy as np
 
 from millpond.arrays.compiled import kernel
-from millpond.arrays.memory import load_i32, load_i64, load_u8, load_u64, prefetch, same_bytes
+from millpond.arrays.memory import chosen, load_i32, load_i64, load_u8, load_u64, prefetch, same_bytes
 
 __all__ = (
     "AHEAD", "BLOCK", "FILTER_WORDS", "as_of", "begin_block", "bucket_order", "candidates_of", "cell",
-    "directory_bits", "fill_directory", "fill_filter", "filter_blocks", "find_groups", "first_of_hash", "innermost",
-    "innermost_row", "key_spans", "last_not_after", "only_row", "order_bits", "probes_of", "slots_of", "verified",
+    "directory_bits", "fill_directory", "fill_filter", "filter_blocks", "find_groups", "find_groups_in_layers",
+    "first_of_hash", "innermost", "innermost_row", "key_spans", "last_not_after", "only_row", "order_bits", "probes_of",
+    "slots_of", "verified",
 )  # fmt: skip
 
 BLOCK = 256
@@ -304,6 +305,27 @@ def find_groups(hashes, order, keys, table, layers, directories, filters, groups
                     pending[left], at[left], lengths[left] = i, at[k], lengths[k]
                     left += 1
             count = left
+
+
+@kernel
+def find_groups_in_layers(hashes, order, keys, table, layers, directories, filters, groups):  # type: ignore[no-untyped-def]
+    """As `find_groups`, in each layer whatever others have: a line of `groups` for each."""
+    pending, slots, candidates = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
+    at, lengths = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
+    which, probes = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
+    groups[:] = -1
+    for block in range(0, len(hashes), BLOCK):
+        count = begin_block(block, min(block + BLOCK, len(hashes)), order, keys, groups[0], pending)
+        key_spans(order, keys, pending, count, at, lengths)
+        for layer in range(len(layers)):
+            end, begin, bits = layers[layer, 1], layers[layer, 2], layers[layer, 3]
+            directory = directories[begin : begin + (1 << bits) + 1]
+            those = probes_of(hashes, pending, count, filters, layers[layer, 4], layers[layer, 5], which, probes)
+            slots_of(hashes, probes, those, table, directory, bits, slots)
+            candidates_of(hashes, probes, those, table, directory, slots, candidates)
+            for j in range(those):
+                i, k = probes[j], which[j]
+                groups[layer, i] = verified(hashes[i], candidates[j], end, table, at[k], lengths[k])
 
 
 @kernel

@@ -24,10 +24,10 @@ from millpond.maps.model.columns import value_arrow
 from millpond.maps.model.computed import computed_column
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.model.rolled_up import shown_ends, shown_from, shown_starts
-from millpond.maps.search.bucket_rows import rows_within
+from millpond.maps.search.bucket_rows import runs_within
 from millpond.maps.search.combining import Field, combined, combined_runs, fields_of
 from millpond.maps.search.gather import ANSWER_BYTES_MAX
-from millpond.maps.search.kernels import find_groups
+from millpond.maps.search.kernels import find_groups_in_layers
 from millpond.maps.search.partial import WHOLE
 from millpond.maps.search.run_values import Runs
 from millpond.maps.snapshots.finder import Finder, Found, LayerParts, key_address
@@ -135,23 +135,24 @@ class BucketFinder(Finder):
         if self.share is not None:
             self._check_share(self.share, keys, hashes)
         order, ordered = self._ordered(hashes, len(self.groups))
-        hidden, by_rows = np.zeros(len(keys), np.bool_), order if codes is None else np.arange(len(codes))
-        places = np.empty(len(keys), np.int64)
-        places[order] = np.arange(len(keys))
-        pieces = []
-        for layer, hiding in zip(layers.tolist(), hides.tolist(), strict=True):
-            groups = self._groups_in(layer, keys, order, ordered)
-            groups[hidden] = -1
-            of_rows = groups if codes is None else groups[places[codes]]
-            begins, counts = np.empty(len(by_rows), np.int64), np.empty(len(by_rows), np.int64)
-            step = 0 if len(since) == 1 else 1
-            rows_within(
-                self.groups.address, self._times("time"), by_rows, of_rows, since, until, step, begins, counts
-            )  # fmt: skip
-            pieces.append((begins, counts))
-            if hiding:
-                hidden |= groups >= 0
-        return _together(by_rows, pieces)
+        if not len(layers):
+            return FoundRows.nothing(len(keys if codes is None else codes))
+        directories, groups = self._directories, np.empty((len(layers), len(keys)), np.int64)
+        search = (ordered, order, key_address(keys), self.groups.address, directories.layers[layers])
+        find_groups_in_layers(*search, directories.slots, directories.filters, groups)
+        by_rows, places, step = order, order[:0], 0 if len(since) == 1 else 1
+        if codes is not None:
+            of_keys = np.empty(len(keys), np.int64)
+            of_keys[order] = np.arange(len(keys))
+            by_rows, places = np.arange(len(codes)), of_keys[codes]
+        elif step:
+            since, until = since[order], until[order]  # so they are read where they lie side by side
+        count = len(by_rows)
+        starts, positions = np.empty(count, np.int64), np.empty(count, np.int64)
+        begins, counts, answers = runs_within(
+            self.groups.address, self._times("time"), places, groups, hides, since, until, step, starts, positions
+        )
+        return FoundRows(by_rows, positions, Runs(begins, counts, starts[:answers]))
 
     def _codes(self, keys: pa.Array) -> I64 | None:
         """The numbers of keys in their dictionary, where they come in its order; a share is asked for keys alone."""
@@ -161,13 +162,6 @@ class BucketFinder(Finder):
             return None
         codes: I64 = keys.indices.to_numpy()
         return codes if len(codes) and bool((codes[1:] >= codes[:-1]).all()) else None
-
-    def _groups_in(self, layer: int, keys: pa.Array, order: I64, ordered: np.ndarray) -> I64:
-        """The group of each key in one layer, in search order."""
-        groups, directories = np.empty(len(keys), np.int64), self._directories
-        search = (ordered, order, key_address(keys), self.groups.address, directories.layers[layer : layer + 1])
-        find_groups(*search, directories.slots, directories.filters, groups)
-        return groups
 
     def take(
         self, matches: Found, name: str, kind: pa.DataType, *path: str, bytes_max: int = ANSWER_BYTES_MAX
@@ -217,24 +211,6 @@ def _bucket_of(aggregation: Aggregation, instants: I64) -> tuple[I64, I64]:
     """The times `[since, until)` of the rows of the bucket of each instant."""
     since = shown_starts(aggregation, instants)
     return since, shown_ends(aggregation, since, since + 1)
-
-
-def _together(order: I64, pieces: Sequence[tuple[I64, I64]]) -> FoundRows:
-    """The runs of several layers, those of one question together; a layer has the first row, and how many."""
-    questions = [np.flatnonzero(counts) for _, counts in pieces]
-    none = [np.zeros(0, np.int64)]
-    question = np.concatenate([*none, *questions])
-    begins, counts = (
-        np.concatenate([*none, *(piece[number][those] for piece, those in zip(pieces, questions, strict=True))])
-        for number in (0, 1)
-    )
-    if len(pieces) > 1:
-        by_question = np.argsort(question, kind="stable")
-        question, begins, counts = question[by_question], begins[by_question], counts[by_question]
-    starts = np.flatnonzero(np.diff(question, prepend=-1))
-    positions = np.full(len(order), -1, np.int64)
-    positions[question[starts]] = np.arange(len(starts))
-    return FoundRows(order, positions, Runs(begins, counts, starts))
 
 
 def finder_class(definition: MapDefinition) -> type[Finder]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -108,10 +108,10 @@ class Finder:
     def __init__(
         self, definition: MapDefinition, groups: Groups, sections: Callable[[Groups], OpenSections],
         subset: SnapshotBounds | None = None, share: HashShare | None = None, modes: Sequence[LayerMode] = (),
-        memory_max: int = MEMORY_MAX,
+        memory_max: int = MEMORY_MAX, before: Finder | None = None,
     ) -> None:  # fmt: skip
         """`modes` are those of the layers of `groups`; without them all are whole. `memory_max`: the bytes that may be
-        taken to answer faster.
+        taken to answer faster. What `before` worked out of layers that are the same is taken over.
         """
         assert share is None or definition.kind.keyed, "ranges have no hashes"
         self.definition = definition
@@ -129,18 +129,26 @@ class Finder:
         self._tables: dict[str, tuple[npt.NDArray[np.int64], int]] = {}
         self._address = groups.address
         self._values: list[pa.Array] | None = None
+        self._before = before if before is not None and before.directories() is not None else None
 
     @cached_property
     def _directories(self) -> Directories:
-        self._check("key")
-        self._check("rows")
+        before, self._before = self._before, None
+        checked = set(map(id, before.groups.batches)) if before is not None else set[int]()
+        self._check("key", checked)
+        self._check("rows", checked)
         if self.definition.kind is Kind.SESSION:
-            self._check("cover")
-        return Directories.of(self.groups)
+            self._check("cover", checked)
+        return Directories.of(self.groups, None if before is None else before.directories())
 
-    def _check(self, column: str) -> None:
+    def directories(self) -> tuple[Groups, Directories] | None:
+        """The groups, and the directories of their layers; None before it was asked, when it holds what came before."""
+        return (self.groups, self._directories) if "_directories" in self.__dict__ else None
+
+    def _check(self, column: str, checked: Collection[int] = ()) -> None:
         for batch, name in zip(self.groups.batches, self.groups.names, strict=True):
-            check_offsets(batch.column(column), name)
+            if id(batch) not in checked:
+                check_offsets(batch.column(column), name)
 
     @cached_property
     def _sections(self) -> OpenSections:

@@ -191,16 +191,18 @@ def _fold(objects: Objects, layers: list[ranges.Index], bytes_at_once_max: int) 
 
 
 def open_layers(
-    objects: Objects, manifest: SnapshotManifest, *, verify: bool = False, span: GroupSpan | None = None
-) -> Groups:
+    objects: Objects, manifest: SnapshotManifest, *, verify: bool = False, span: GroupSpan | None = None,
+    before: Groups | None = None,
+) -> Groups:  # fmt: skip
     """All layers of a snapshot, mapped where they lie; of a `span` of order keys, the range files that it needs.
 
     Every file is read whole and compared with its name when this process opens it first; `verify`: also if it did.
+    Files that groups of `before` have open are taken over.
 
     Raises: `NotFound`, `Corrupt`, naming the file.
     """
     indexes = shown_layers(objects, [(manifest, layer) for layer in manifest.layers])
-    return open_indexes(objects, manifest.definition, indexes, verify=verify, span=span)
+    return open_indexes(objects, manifest.definition, indexes, verify=verify, span=span, before=before)
 
 
 def _within(index: ranges.Index, span: GroupSpan) -> ranges.Index:
@@ -215,7 +217,7 @@ def _within(index: ranges.Index, span: GroupSpan) -> ranges.Index:
 
 def open_indexes(
     objects: Objects, definition: MapDefinition, indexes: Sequence[ranges.Index], *, verify: bool = False,
-    span: GroupSpan | None = None,
+    span: GroupSpan | None = None, before: Groups | None = None,
 ) -> Groups:  # fmt: skip
     """The layers with these indexes, mapped as `open_layers` does.
 
@@ -225,11 +227,14 @@ def open_indexes(
         indexes = [_within(index, span) for index in indexes]
     files = [(index, entry) for index in indexes for entry in index.entries]
     names = [ranges.range_name(entry.id) for _, entry in files]
+    held = {} if before is None else dict(zip(before.names, before.batches, strict=True))
+    new = [file for file, name in zip(files, names, strict=True) if name not in held]
     # Files that are read whole, to be verified, are read side by side: checksums are worked out without Python's lock.
     unread = len(names) > 1 and (verify or not all(_is_verified(objects, name) for name in names))
     with ThreadPoolExecutor(OPENING_THREADS_MAX if unread else 1) as threads:
         opening = threads.map if unread else map
-        batches = iter(list(opening(lambda file: open_file(objects, *file, verify=verify), files)))
+        opened = iter(list(opening(lambda file: open_file(objects, *file, verify=verify), new)))
+    batches = iter([held[name] if name in held else next(opened) for name in names])
     return Groups.of(definition.kind, [list(islice(batches, len(index.entries))) for index in indexes], names)
 
 

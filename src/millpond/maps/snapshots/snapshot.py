@@ -83,6 +83,7 @@ class Snapshot(Closing):
     def __init__(
         self, objects: Objects, manifest: SnapshotManifest, *, verify: bool = False, share: HashShare | None = None,
         shown_as: MapDefinition | None = None, groups: Groups | None = None, memory_max: int = MEMORY_MAX,
+        before: Finder | None = None,
     ) -> None:  # fmt: skip
         """With `groups` that are open no other file is: only keys may be looked up that none of those may have."""
         stored, manifest = manifest, manifest if shown_as is None else manifest.shown_as(shown_as)
@@ -93,11 +94,13 @@ class Snapshot(Closing):
         try:
             if groups is None:
                 span = None if share is None else share.groups
-                groups = open_layers(objects, manifest, verify=verify, span=span)
+                alike = before is not None and before.definition.value_id == self.definition.value_id
+                held = before.groups if before is not None and alike else None
+                groups = open_layers(objects, manifest, verify=verify, span=span, before=held)
             sections = partial(open_sections, objects, manifest)
             modes = [layer.mode for layer in manifest.layers]
             search = finder_class(self.definition)
-            self._finder = search(self.definition, groups, sections, manifest.bounds, share, modes, memory_max)
+            self._finder = search(self.definition, groups, sections, manifest.bounds, share, modes, memory_max, before)
         except BaseException:
             self._lease.release()
             raise
@@ -105,17 +108,20 @@ class Snapshot(Closing):
     @classmethod
     def open(
         cls, objects: Objects, manifest: SnapshotManifest, *, verify: bool = False, share: HashShare | None = None,
-        shown_as: MapDefinition | None = None, memory_max: int = MEMORY_MAX,
+        shown_as: MapDefinition | None = None, memory_max: int = MEMORY_MAX, before: Finder | None = None,
     ) -> Self:  # fmt: skip
         """Open a snapshot; `verify` reads all its files and compares them with their names first.
 
         Of a `share` only the files are opened that it needs, and only keys whose hashes it has may be looked up.
         `shown_as` is a later definition of the map, with whose fields rows are shown. Many questions are answered
-        faster where up to `memory_max` bytes may be taken for it.
+        faster where up to `memory_max` bytes may be taken for it. `before` is the finder of an earlier state, whose
+        files are taken over as they are open.
 
         Raises: `NotFound` when it was collected meanwhile; `Corrupt`, naming the file that is damaged.
         """
-        return cls(objects, manifest, verify=verify, share=share, shown_as=shown_as, memory_max=memory_max)
+        return cls(
+            objects, manifest, verify=verify, share=share, shown_as=shown_as, memory_max=memory_max, before=before
+        )
 
     def __repr__(self) -> str:
         return f"Snapshot({self.definition.summary}, id={self.manifest.id!r}{', closed' if self.closed else ''})"
@@ -129,6 +135,11 @@ class Snapshot(Closing):
         """Close the files. Closing twice is harmless; a lookup that runs in another thread ends well."""
         self._finder = None
         self._lease.release()
+
+    @property
+    def finder(self) -> Finder | None:
+        """The finder over its files; None when it was closed."""
+        return self._finder
 
     @property
     def closed(self) -> bool:
