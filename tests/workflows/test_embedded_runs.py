@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,9 @@ from millpond.cli.main import app
 from millpond.errors import Conflict, Invalid
 from millpond.pipelines.embedded import embedded
 from millpond.pipelines.programs import pipelines_of, read_program
+from tests.rings.forked import Command, run
+from tests.workflows.conftest import SECONDS
+from tests.workflows.test_client import wait_for
 
 OWN = """
 from millpond.pipelines import pipeline, python
@@ -165,3 +169,38 @@ def test_a_run_that_failed_goes_on_at_its_step_when_it_is_rescued(tmp_path: Path
         steps = [json.loads(event.payload)["step"] for event in pond.events.read("etl", "failed")]
         assert steps == ["made", "made", "check", "check"] and len(list(pond.events.read("etl", "done"))) == 1
         assert pond.verify(full=True).ok
+
+
+HELD = """
+from pathlib import Path
+from threading import Event
+
+from millpond.pipelines import pipeline, python
+
+
+def held():
+    Path("begun").touch()
+    while not Path("go").exists():
+        Event().wait(0.05)
+
+
+@pipeline
+def waits():
+    python(held, retries=0)
+"""
+
+
+@pytest.mark.usefixtures("process")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_process_that_is_told_to_stop_waits_for_no_function(tmp_path: Path, number: signal.Signals) -> None:
+    (tmp_path / "held.py").write_text(HELD)
+    words = ["pipeline", "run", "held.py", "--pond", "pond"]
+    with (tmp_path / "log").open("w") as log:
+        begun = Command(words, cwd=tmp_path, stderr=log)
+    wait_for((tmp_path / "begun").exists)
+    begun.send_signal(number)
+    begun.communicate(SECONDS)
+    said = (tmp_path / "log").read_text().splitlines()
+    assert (begun.returncode, said) == (130, ["stopping: 1 steps run", "stopped; the same command goes on"])
+    (tmp_path / "go").touch()
+    assert run(words, cwd=tmp_path, timeout=SECONDS).returncode == 0

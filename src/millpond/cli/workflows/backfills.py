@@ -12,7 +12,7 @@ import typer
 from millpond.cli.options import Json, Master, PondPlace
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
-from millpond.cli.workflows.pipelines import Which, declared_of, pairs_of
+from millpond.cli.workflows.pipelines import Which, declared_of, leaving, pairs_of
 from millpond.cli.workflows.server import SERVER, Server, Tenant, connected, opened_here
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def _in_process(
     plan = declared.plan
     if master is not None:
         os.environ["MILLPOND_SPARK_MASTER"] = master
-    with opened_here(place) as opened, embedded(opened, place, _tell_failures) as runs:
+    with opened_here(place) as opened, embedded(opened, place, _tell_failures) as runs, leaving():
         own = of(_OfProcess(runs, plan.name), plan.name, [parameter.name for parameter in plan.parameters])
         runs.define(declared, program)
         return own, _on_branch(opened, branch, own, lambda: runs.work(own.advance), merge=merge)

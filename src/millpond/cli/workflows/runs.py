@@ -262,14 +262,14 @@ def _node_lines(node: Any, attempts: dict[str, Any]) -> Iterator[str]:
 
     from millpond.cli.workflows.task_worker import step_of
     from millpond.workflows.engine import run_path
-    from millpond.workflows.engine.pipeline_starts import STEP
+    from millpond.workflows.engine.pipeline_starts import is_step
     from millpond.workflows.engine.values.conversions import plain
     from millpond.workflows.tasks.progress import words_of
 
     task = attempts.get(node.task.task_run_id.task_guid) if node.WhichOneof("node_type") == "task" else None
     name = node.node_name
-    if task is not None and task.task_def_id.name == STEP:
-        name = step_of(STEP, task.input_variables)
+    if task is not None and is_step(task.task_def_id.name):
+        name = step_of(task.task_def_id.name, task.input_variables)
     yield f"│  {node.id.position:>3} {name}  {LHStatus.Name(node.status)}"
     for failure in node.failures:
         yield f"│        failed: {failure.failure_name} {reason_of(failure.message)}".rstrip()
