@@ -129,10 +129,12 @@ def test_a_run_on_a_node_says_how_it_ended_as_one_without(site: Site) -> None:
     said = site.ran("run", "logs", done["run"], "--pond", site.url)
     assert "password=***" in said and "hunter" not in said
     refused = site.ran(*words, "fails=true", code=5)
-    assert "the run failed (run=works-" in refused and "it is refused" in refused and "--rescue" in refused
+    assert "the run failed (run=works-" in refused and "reason=shell: a program failed" in refused
+    assert "line=it is refused" in refused and "--rescue" in refused
     assert "Traceback" not in refused
     again = site.ran(*words, "fails=true", "--rescue", code=5)
     assert "worked attempt" not in again and "shell attempt 1" in again, "what was done stays done"
+    assert "pipeline run FILE --id works-" in site.ran("run", "show", again.split()[0], "--pond", site.url)
     for wrong, sentence in (("day=1", "no such parameter"), ("fails=maybe", "of another type")):
         assert sentence in site.ran(*words, wrong, code=5)
     assert "it is the node that follows" in site.ran(*words, "--follow", code=5)

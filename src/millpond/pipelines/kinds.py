@@ -335,8 +335,9 @@ async def _program_run(words: list[str], variables: Mapping[str, Any]) -> dict[s
         os.close(end)
     if process.wait():
         last = next((line for line in reversed(output.splitlines()) if line.strip()), "")
+        said = {"line": last} if last else {}
         raise Unavailable("a program failed", kind="pipeline_program_failed", program=words[0],
-                          status=process.returncode, line=last)  # fmt: skip
+                          status=process.returncode, **said)  # fmt: skip
     return {"status": 0, "output": output}
 
 

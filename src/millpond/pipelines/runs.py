@@ -27,7 +27,7 @@ from littlehorse.utils import extract_value
 
 from millpond.error_values import ShownAsTable
 from millpond.errors import Invalid
-from millpond.workflows.engine.pipeline_starts import PARAMETERS
+from millpond.workflows.engine.pipeline_starts import PARAMETERS, PROGRAM, VALUES
 from millpond.workflows.engine.values.masks import shown
 
 if TYPE_CHECKING:
@@ -70,6 +70,8 @@ def carried_out_here(work: Coroutine[Any, Any, None]) -> None:
 class RunsHere(ABC):
     """An engine, and a worker of this process for the steps of its runs."""
 
+    _tell: Callable[[str], object]
+
     @abstractmethod
     def work(self, goes_on: Callable[[], bool]) -> None:
         """Carry out steps, while `goes_on` says so.
@@ -103,6 +105,8 @@ class RunsHere(ABC):
         Raises: `Invalid`, kind `pipeline_failed`, with the step that failed; as the engine.
         """
         self._enter(declared, program, inputs, run)
+        if self.status(run) != "COMPLETED" and self._variable(run, PROGRAM)["source"] != program["source"]:
+            self._tell(f"{run} has the text with which it began, and the file another by now; --again takes that")
         if self.status(run) in ("HALTING", "HALTED"):
             self._send(ResumeWfRunRequest(wf_run_id=WfRunId(id=run)))
         elif rescues and self.status(run) in ("ERROR", "EXCEPTION"):
@@ -112,13 +116,12 @@ class RunsHere(ABC):
         if row is None or row.status not in _OVER:
             raise Invalid("the run was stopped, or deleted", kind="pipeline_stopped", run=run,
                           status=self.status(run) or "deleted", hint="the same command goes on")  # fmt: skip
-        variable = self._row(Variable, VariableId(wf_run_id=WfRunId(id=run), thread_run_number=0, name="values"))
-        values = extract_value(shown(variable).value) if variable is not None else {}
+        values = self._variable(run, VALUES)
         if row.status != LHStatus.COMPLETED:
             reason = self._failure_of(declared, run) or row.thread_runs[0].error_message
             raise Invalid("the run failed", kind="pipeline_failed", run=run, reason=reason,
-                          hint="mend it, and let the step try again: millpond pipeline run FILE --rescue; or start "
-                          "another run: --again")  # fmt: skip
+                          hint="--rescue lets the step try again, with the text that the run began with; --again begins"
+                          " another run, with the file as it is")  # fmt: skip
         return Ended(run, LHStatus.Name(row.status), values)
 
     def status(self, run: str) -> str:
@@ -130,6 +133,11 @@ class RunsHere(ABC):
         """True when there is a run of this id, and it has ended."""
         row = self._row(WfRun, WfRunId(id=run))
         return row is not None and row.status in _OVER
+
+    def _variable(self, run: str, name: str) -> dict[str, Any]:
+        row = self._row(Variable, VariableId(wf_run_id=WfRunId(id=run), thread_run_number=0, name=name))
+        values: dict[str, Any] = {} if row is None else extract_value(shown(row).value)
+        return values
 
     def _failure_of(self, declared: Declared, run: str) -> str:
         """The step at which a run failed, and the words of its last attempt; nothing when it was none."""

@@ -24,18 +24,18 @@ from littlehorse.model import (
     RunWfRequest,
     TaskDefId,
     TaskRun,
+    WfRun,
     WfRunId,
 )
 from littlehorse.utils import to_variable_value
 
-from millpond.cli.workflows.runs import reason_of
 from millpond.cli.workflows.server import connected, every_result, worker_config
 from millpond.cli.workflows.task_worker import TaskWorker
 from millpond.errors import AlreadyExists, NotFound, Unavailable
 from millpond.pipelines import tasks
 from millpond.pipelines.compiled import compiled
 from millpond.pipelines.runs import Ended, RunsHere, carried_out_here
-from millpond.workflows.engine.pipeline_starts import HERE, PARAMETERS, TASK, spec_name, task_of_run
+from millpond.workflows.engine.pipeline_starts import HERE, PARAMETERS, TASK, is_here, spec_name, task_of_run
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -109,7 +109,9 @@ class RunsOnNode(RunsHere):
             raise KeyboardInterrupt
 
     def _enter(self, declared: Declared, program: Program, inputs: Mapping[str, Any], run: str) -> None:
-        if self.status(run):
+        if (row := self._row(WfRun, WfRunId(id=run))) is not None:
+            if not is_here(row.wf_spec_id.name):
+                self._tell(f"{run} is a run of the pipeline that is deployed: workers of the node carry it out")
             return
         self._send(compiled(declared.plan, program, here=True).compile())
         name, task = spec_name(f"{declared.plan.name}{HERE}"), task_of_run(run)
@@ -129,6 +131,3 @@ class RunsOnNode(RunsHere):
 
     def _tasks(self, run: str) -> list[TaskRun]:
         return list(every_result(self._call, "ListTaskRuns", ListTaskRunsRequest(wf_run_id=WfRunId(id=run))))
-
-    def _failure_of(self, declared: Declared, run: str) -> str:
-        return reason_of(super()._failure_of(declared, run))

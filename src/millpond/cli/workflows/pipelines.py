@@ -107,7 +107,7 @@ def run(
             name = following
         elif rescue:
             name = last
-        elif runs.is_over(name):
+        elif runs.status(name) == "COMPLETED":
             console.tell(f"{name} has ended; --again starts another run")
         ended = runs.run(declared, program, parameters, name, rescues=rescue)
     if json:

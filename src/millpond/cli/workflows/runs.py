@@ -197,9 +197,14 @@ def _way_on(name: str, run: Any, pond: str | None, *, of_pipeline: bool) -> Iter
     """The commands that let a run go on which does not go on by itself."""
     from littlehorse.model import LHStatus
 
-    if pond is not None and run.status in (LHStatus.HALTED, LHStatus.ERROR, LHStatus.EXCEPTION):
+    from millpond.client.location import NodesLocation, parse_location
+    from millpond.workflows.engine.pipeline_starts import is_here
+
+    here = is_here(run.wf_spec_id.name)
+    in_process = here or (pond is not None and not isinstance(parse_location(pond), NodesLocation))
+    if in_process and run.status in (LHStatus.HALTED, LHStatus.ERROR, LHStatus.EXCEPTION):
         rescue = " --rescue" * (run.status != LHStatus.HALTED)
-        yield f"let it go on: millpond pipeline run FILE --id {name}{rescue} --pond {pond}"
+        yield f"let it go on: millpond pipeline run FILE --id {name}{rescue} --pond {pond or 'URL'}"
         return
     if run.status in (LHStatus.HALTED, LHStatus.HALTING):
         yield f"it is stopped; let it go on: millpond run resume {name}"

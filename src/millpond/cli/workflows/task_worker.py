@@ -47,6 +47,7 @@ from millpond.json_forms import parse_object
 from millpond.workflows.engine import run_path
 from millpond.workflows.engine.halting import is_halted_by_hand
 from millpond.workflows.engine.pipeline_starts import is_step
+from millpond.workflows.tasks.failures import TaskFailed
 from millpond.workflows.tasks.progress import METADATA, beaten
 from millpond.workflows.tasks.queues import BEATING
 
@@ -317,9 +318,10 @@ def _note_end(report: ReportTaskRun, working: asyncio.Future[Any]) -> str:
         return f"failed: {error.exception_name} {error.message}"
     if error is not None:
         report.status = TaskStatus.TASK_FAILED
-        trace = "".join(traceback.format_exception(error))
-        report.error.CopyFrom(LHTaskError(type=LHErrorType.TASK_ERROR, message=trace))
-        return f"failed: {type(error).__name__}: {error}"
+        is_sentence = isinstance(error, TaskFailed)
+        message = str(error) if is_sentence else "".join(traceback.format_exception(error))
+        report.error.CopyFrom(LHTaskError(type=LHErrorType.TASK_ERROR, message=message))
+        return f"failed: {error}" if is_sentence else f"failed: {type(error).__name__}: {error}"
     try:
         report.output.CopyFrom(to_variable_value(working.result()))
     except TypeError as wrong:

@@ -20,7 +20,7 @@ from millpond.errors import Invalid
 from millpond.json_forms import parse_list, parse_object
 
 __all__ = ("BRANCH", "HERE", "NAME_OF_SECRET", "PARAMETERS", "PROGRAM", "STEP", "TASK", "VALUES", "check_start",
-           "checked_parameters", "hides_within", "is_step", "is_tag", "parameters_in", "pipeline_name",
+           "checked_parameters", "hides_within", "is_here", "is_step", "is_tag", "parameters_in", "pipeline_name",
            "spec_name", "task_of_run")  # fmt: skip
 
 PARAMETERS = "parameters"
@@ -48,6 +48,11 @@ _OWN = {PARAMETERS, PROGRAM, VALUES}
 def task_of_run(run: str) -> str:
     """The name of the task of a run that one process carries out: no other worker takes its steps."""
     return f"{STEP}-of-{run}"
+
+
+def is_here(spec: str) -> bool:
+    """True for the specification of runs of a pipeline that one process carries out."""
+    return spec.endswith(spec_name(HERE))
 
 
 def is_step(task: str) -> bool:
