@@ -209,3 +209,7 @@ def test_a_process_that_is_told_to_stop_waits_for_no_function(tmp_path: Path, nu
     assert (begun.returncode, said[-1]) == (130, "stopped; the same command goes on") and "stopping" in said[-2]
     (tmp_path / "go").touch()
     assert run(words, cwd=tmp_path, timeout=SECONDS).returncode == 0
+    (row,) = run(["pipeline", "list", "--pond", "pond", "--json"], cwd=tmp_path).stdout.splitlines()
+    assert (json.loads(row)["pipeline"], json.loads(row)["last_status"]) == ("waits", "COMPLETED")
+    logs = run(["pipeline", "logs", "waits", "--pond", "pond"], cwd=tmp_path)
+    assert "held attempt 0  timeout  the process that worked on it is gone" in logs.stdout, logs.stderr

@@ -95,7 +95,7 @@ async def carried_out(
     if not isinstance(items, list) or len(items) > ITEMS_MAX:
         size = len(items) if isinstance(items, list) else type(items).__name__
         raise Invalid("a step is done for each item of a list", kind="pipeline_value", step=planned["name"],
-                      items=size, limit=ITEMS_MAX)  # fmt: skip
+                      items=size, limit=ITEMS_MAX, hint="give more to one function, as a list")  # fmt: skip
     outputs = []
     for number, item in enumerate(items):  # one after another: a checkpoint holds each
         own = Step(step.context, step.pond, f"{step.key}-{number}")

@@ -120,8 +120,8 @@ class RunsHere(ABC):
         if row.status != LHStatus.COMPLETED:
             reason = self._failure_of(declared, run) or row.thread_runs[0].error_message
             raise Invalid("the run failed", kind="pipeline_failed", run=run, reason=reason,
-                          hint="--rescue lets the step try again, with the text that the run began with; --again begins"
-                          " another run, with the file as it is")  # fmt: skip
+                          hint="millpond pipeline run FILE --rescue lets the step try again, with the text that the run"
+                          " began with; --again begins another run, with the file as it is")  # fmt: skip
         return Ended(run, LHStatus.Name(row.status), values)
 
     def status(self, run: str) -> str:

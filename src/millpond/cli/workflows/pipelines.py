@@ -11,6 +11,7 @@ import typer
 from millpond.cli.options import Json, Master, PondPlace
 from millpond.cli.terminal import console, exits
 from millpond.cli.verbs import verb
+from millpond.cli.workflows.runs import pairs_in
 from millpond.cli.workflows.server import ServerBeside, Tenant, connected, opened_here, server_beside
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from millpond.pipelines.programs import Program
     from millpond.pipelines.runs import RunsHere
 
-__all__ = ("Which", "declared_of", "deploy", "leaving", "pairs_of", "run", "show")
+__all__ = ("Which", "declared_of", "deploy", "leaving", "run", "show")
 
 File = Annotated[str, typer.Argument(metavar="FILE", help="A file of Python with a pipeline.")]
 Which = Annotated[
@@ -96,7 +97,7 @@ def run(
     program, declared = declared_of(file, which)
     if master is not None:
         os.environ["MILLPOND_SPARK_MASTER"] = master
-    parameters = pairs_of(inputs or [])
+    parameters = pairs_in(inputs or [])
     if follow:
         _follow(pond, program, declared, parameters)
         return
@@ -247,20 +248,6 @@ def declared_of(file: str, which: str | None) -> tuple[Program, Declared]:
         raise Invalid("which pipeline is meant", kind="pipeline_program", file=file, pipeline=which,
                       hint=f"--pipeline, one of: {', '.join(pipelines)}")  # fmt: skip
     return program, pipelines[which]
-
-
-def pairs_of(texts: list[str]) -> dict[str, str]:
-    """The parameters that words of a command give.
-
-    Raises: `Invalid`.
-    """
-    from millpond.errors import Invalid
-
-    pairs = [text.partition("=") for text in texts]
-    for name, equals, _ in pairs:
-        if not equals:
-            raise Invalid("not a parameter", kind="pipeline_value", text=name, hint="write NAME=VALUE")
-    return {name: text for name, _, text in pairs}
 
 
 def _config(call: Any) -> Any:
