@@ -47,8 +47,8 @@ from littlehorse.workflow import Workflow, WorkflowThread
 import millpond
 from _results import Run, counted
 from millpond.clock import SystemClock
-from millpond.pipelines.embedded import Calls
 from millpond.pipelines.engine import open_engine
+from millpond.pipelines.runs import Calls
 from millpond.stores.objects import open_objects
 from millpond.workflows.processor import Applied
 from millpond.workflows.tasks.queues import Worker

@@ -154,7 +154,10 @@ def test_a_schedule_that_is_off_has_no_instant_and_its_text_comes_back() -> None
         ("PAUSED=maybe 0 3 * * *", "PAUSED=maybe is no option"),
         ("TZ=UTC 0 3 * * *", "TZ=UTC is no option"),
         ("CRON_TZ=Europe/Paris", "has 5 fields"),
-        ("CRON_TZ=Europe/Paris 0 0 30 2 *", "not a cron expression"),
+        (
+            "CRON_TZ=Europe/Paris 0 0 30 2 *",
+            r"expression=0 0 30 2 \* problem=its months have no such day: it never comes",
+        ),
         ("CRON_TZ=Europe/Paris 0 * 30 2 *", "not a cron expression"),
         ("0 0 31 2,4 *", "not a cron expression"),
     ],

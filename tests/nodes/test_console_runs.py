@@ -139,6 +139,24 @@ def test_a_run_that_ended_with_an_exception_says_why_no_step_is_tried_again(serv
     assert visitor.send(f"/console/runs/rescue{tenant}", rescue).status == 409
 
 
+def test_a_pipeline_that_ended_with_an_exception_has_its_step_tried_again(serve: Callable[..., Served]) -> None:
+    from littlehorse import model as lh
+    from littlehorse.workflow import Workflow
+
+    def piped(wf: Any) -> None:
+        for name in ("parameters", "program", "values"):
+            wf.declare_json_obj(name, {})
+        wf.fail("pipeline-failed", "the step load failed")
+
+    node = serve_runs(serve)
+    with grpc.insecure_channel(f"127.0.0.1:{node.node.settings.server.grpc_port}") as channel:
+        stub = service_pb2_grpc.LittleHorseStub(channel)
+        stub.PutWfSpec(Workflow("piped", piped).compile())
+        stub.RunWf(lh.RunWfRequest(wf_spec_name="piped", id="over"))
+    page = node.get("/console/runs/run?id=over").body
+    assert b"begins the step anew" in page and b"there is no step" not in page
+
+
 def test_the_first_page_has_the_newest_runs_that_failed(
     serve: Callable[..., Served], monkeypatch: pytest.MonkeyPatch
 ) -> None:

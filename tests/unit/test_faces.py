@@ -128,7 +128,7 @@ def test_one_is_one(pond: Pond) -> None:
 
 def test_a_run_of_a_pipeline_is_shown() -> None:
     pytest.importorskip("littlehorse")
-    from millpond.pipelines.embedded import Ended
+    from millpond.pipelines.runs import Ended
 
     shown = Ended("r1", "COMPLETED", {"count": "<b>"})._repr_html_()
     assert "<td>COMPLETED</td>" in shown and "&lt;b&gt;" in shown

@@ -36,6 +36,8 @@ class WorkflowServer:
         self.folder, self.store, self.options = folder, store, options
         self.data = str(folder)
         self.settings: dict[str, str] = {}
+        self.run_by: tuple[str, ...] = ()
+        """The words of a command that is `millpond` with more."""
         [self.port] = free_ports(1)
         self.process: Command | None = None
 
@@ -49,7 +51,7 @@ class WorkflowServer:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("MILLPOND_")}
         environment["MILLPOND_WORKFLOWS_STORE"] = self.store
         words = ["serve", "--data", self.data, "--port", str(self.port), "--json", *self.options]
-        self.process = Command(words, env=environment | self.settings, cwd=self.folder.parent)
+        self.process = Command([*self.run_by, *words], env=environment | self.settings, cwd=self.folder.parent)
         ready = json.loads(self.process.stdout.readline() or "{}")
         if ready.get("grpc_port") != self.grpc_port:
             self.end(signal.SIGKILL)

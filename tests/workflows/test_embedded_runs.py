@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,9 @@ from millpond.cli.main import app
 from millpond.errors import Conflict, Invalid
 from millpond.pipelines.embedded import embedded
 from millpond.pipelines.programs import pipelines_of, read_program
+from tests.rings.forked import Command, run
+from tests.workflows.conftest import SECONDS
+from tests.workflows.test_client import wait_for
 
 OWN = """
 from millpond.pipelines import pipeline, python
@@ -153,6 +157,11 @@ def test_a_run_that_failed_goes_on_at_its_step_when_it_is_rescued(tmp_path: Path
             else:
                 with pytest.raises(Invalid, match="the check finds rows"):
                     runs.run(own, program, inputs, "r", rescues=True)
+        said = list[str]()
+        runs._tell = said.append
+        with pytest.raises(Invalid, match="the text that the run began with"):
+            runs.run(own, {**program, "source": f"{program['source']}# mended"}, inputs, "r")
+        assert said == ["r has the text with which it began, and the file another by now; --again takes that"]
         shows = ("run", "show", "r", "--pond", str(tmp_path / "pond"))
         assert "millpond pipeline run FILE --id r --rescue --pond" in CliRunner().invoke(app, shows).stdout
         assert runs.run(own, program, inputs, "r", rescues=True).status == "COMPLETED"
@@ -165,3 +174,42 @@ def test_a_run_that_failed_goes_on_at_its_step_when_it_is_rescued(tmp_path: Path
         steps = [json.loads(event.payload)["step"] for event in pond.events.read("etl", "failed")]
         assert steps == ["made", "made", "check", "check"] and len(list(pond.events.read("etl", "done"))) == 1
         assert pond.verify(full=True).ok
+
+
+HELD = """
+from pathlib import Path
+from threading import Event
+
+from millpond.pipelines import pipeline, python
+
+
+def held():
+    Path("begun").touch()
+    while not Path("go").exists():
+        Event().wait(0.05)
+
+
+@pipeline
+def waits():
+    python(held, retries=0)
+"""
+
+
+@pytest.mark.usefixtures("process")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_process_that_is_told_to_stop_waits_for_no_function(tmp_path: Path, number: signal.Signals) -> None:
+    (tmp_path / "held.py").write_text(HELD)
+    words = ["pipeline", "run", "held.py", "--pond", "pond"]
+    with (tmp_path / "log").open("w") as log:
+        begun = Command(words, cwd=tmp_path, stderr=log)
+    wait_for((tmp_path / "begun").exists)
+    begun.send_signal(number)
+    begun.communicate(SECONDS)
+    said = (tmp_path / "log").read_text().splitlines()
+    assert (begun.returncode, said[-1]) == (130, "stopped; the same command goes on") and "stopping" in said[-2]
+    (tmp_path / "go").touch()
+    assert run(words, cwd=tmp_path, timeout=SECONDS).returncode == 0
+    (row,) = run(["pipeline", "list", "--pond", "pond", "--json"], cwd=tmp_path).stdout.splitlines()
+    assert (json.loads(row)["pipeline"], json.loads(row)["last_status"]) == ("waits", "COMPLETED")
+    logs = run(["pipeline", "logs", "waits", "--pond", "pond"], cwd=tmp_path)
+    assert "held attempt 0  timeout  the process that worked on it is gone" in logs.stdout, logs.stderr

@@ -18,7 +18,7 @@ import millpond
 from millpond.cli.main import app
 from millpond.cli.workflows.server import connected
 from millpond.errors import Invalid, MillpondError
-from millpond.pipelines import check, item, load, notify, pipeline, python, retain, shell, sql
+from millpond.pipelines import check, item, load, notify, pipeline, python, retain, shell, spark, sql
 from millpond.pipelines.plan import drawn, drawn_svg, shown_plan
 from millpond.pipelines.programs import pipelines_of, read_program
 from millpond.pipelines.values import filled, template_of
@@ -30,7 +30,7 @@ NIGHTLY = """
 import sys
 from datetime import date
 
-from millpond.pipelines import check, item, load, notify, pipeline, python, shell, sql
+from millpond.pipelines import check, item, load, notify, pipeline, python, shell, spark, sql
 
 
 def counted(rows, day):
@@ -395,6 +395,9 @@ def later(value: Any) -> None:
         (lambda: shell("rm -rf $x"), "list of words"),
         (lambda: notify("ftp://a"), "place=ftp"),
         (lambda: python(3), "calls a function"),
+        (lambda: python(template_of), "does not take what its step gives it.*missing a required argument"),
+        (lambda: python(template_of, item, 2, over=[1]), "too many positional arguments"),
+        (lambda: spark(template_of, 2), "step=spark function=template_of"),
         (lambda: retain("m", timeout=0), "timeout"),
         (lambda: check("select 1") and None, "not there yet"),
         (lambda: shell(["a", object()]), "type=object"),

@@ -8,6 +8,7 @@
 | `parameters` | the inputs of the run, by name |
 | `values` | parameters as they came out, and outputs of steps, by name |
 | `program` | the text of the file, for steps that call its functions |
+| `@task` | the task of a run that one process carries out; others have none |
 | one of each parameter's name | its value, by which runs are found: no list, dictionary or secret |
 """
 
@@ -24,7 +25,7 @@ from millpond.json_forms import plain
 from millpond.pipelines.attempt_logs import attempt_bytes
 from millpond.pipelines.plan import ALERTED, Plan, PlannedStep
 from millpond.pipelines.programs import Program
-from millpond.workflows.engine.pipeline_starts import PARAMETERS, PROGRAM, STEP, VALUES, is_tag, spec_name
+from millpond.workflows.engine.pipeline_starts import HERE, PARAMETERS, PROGRAM, STEP, TASK, VALUES, is_tag, spec_name
 
 __all__ = ("OF_PROGRAM", "compiled")
 
@@ -35,10 +36,11 @@ _DELAY_MAX_MS = 60_000
 _TAG_TYPES = {"int": VariableType.INT, "float": VariableType.DOUBLE, "bool": VariableType.BOOL}
 
 
-def compiled(plan: Plan, program: Program) -> Workflow:
-    """The workflow of a plan."""
+def compiled(plan: Plan, program: Program, *, here: bool = False) -> Workflow:
+    """The workflow of a plan; of runs `here` the name of the task, whose steps one process carries out, is an input."""
 
     def body(thread: WorkflowThread) -> None:
+        task = thread.declare_str(TASK, STEP) if here else STEP
         inputs = thread.declare_json_obj(PARAMETERS, {})
         code = thread.declare_json_obj(PROGRAM, dict(program))
         values = thread.declare_json_obj(VALUES, {})
@@ -46,24 +48,25 @@ def compiled(plan: Plan, program: Program) -> Workflow:
                  PARAMETERS: plain(list(plan.parameters))}  # fmt: skip
         if plan.when.startswith(ALERTED):
             first["map"] = plan.when.removeprefix(ALERTED).partition("/")[0]
-        outcome = thread.execute(STEP, first, inputs, {}, retries=3, timeout_seconds=60)
+        outcome = thread.execute(task, first, inputs, {}, retries=3, timeout_seconds=60)
         values.assign(outcome)
         for parameter in plan.parameters:
             if is_tag(parameter.name, parameter.type):
                 tag = thread.add_variable(parameter.name, _TAG_TYPES.get(parameter.type, VariableType.STR))
                 tag.searchable().assign(outcome.with_json_path(f"$.{parameter.name}"))
         for step in plan.steps:
-            output = _node(thread, plan, step, values, code)
+            output = _node(thread, task, plan, step, values, code)
             if plan.on_failure:
-                thread.handle_any_failure(output, _handler(plan, step, values, code))
+                thread.handle_any_failure(output, _handler(task, plan, step, values, code))
             values.with_json_path(f"$.{step.name}").assign(output)
 
-    return Workflow(spec_name(plan.name), body)
+    return Workflow(spec_name(f"{plan.name}{HERE}" if here else plan.name), body)
 
 
 def _node(
-    thread: WorkflowThread, plan: Plan, step: PlannedStep, values: WfRunVariable, code: WfRunVariable
-) -> NodeOutput:
+    thread: WorkflowThread, task: str | WfRunVariable, plan: Plan, step: PlannedStep, values: WfRunVariable,
+    code: WfRunVariable,
+) -> NodeOutput:  # fmt: skip
     log_bytes = attempt_bytes(len(plan.steps) + len(plan.on_failure), step.retries)
     literal = {**plain(step), "pipeline": plan.name, "log_bytes": log_bytes}
     base = max(1, step.backoff_ms)  # the engine has no delay of nothing
@@ -71,18 +74,18 @@ def _node(
         base_interval_ms=base, multiplier=2.0, max_delay_ms=max(base, _DELAY_MAX_MS)
     )
     return thread.execute(
-        STEP, literal, values, code if step.kind in OF_PROGRAM else {}, retries=step.retries,
+        task, literal, values, code if step.kind in OF_PROGRAM else {}, retries=step.retries,
         timeout_seconds=math.ceil(step.timeout_ms / 1000), exponential_backoff=backoff,
     )  # fmt: skip
 
 
 def _handler(
-    plan: Plan, failed: PlannedStep, values: WfRunVariable, code: WfRunVariable
+    task: str | WfRunVariable, plan: Plan, failed: PlannedStep, values: WfRunVariable, code: WfRunVariable
 ) -> Callable[[WorkflowThread], Any]:
     def handle(thread: WorkflowThread) -> None:
         thread.mutate(values.with_json_path("$.failure"), VariableMutationType.ASSIGN, {"step": failed.name})
         for step in plan.on_failure:
-            output = _node(thread, plan, step, values, code)
+            output = _node(thread, task, plan, step, values, code)
             thread.mutate(values.with_json_path(f"$.{step.name}"), VariableMutationType.ASSIGN, output)
         thread.fail(FAILED, f"the step {failed.name} failed")
 

@@ -456,6 +456,20 @@ def _query(kind: str, query: str, engine: str, inputs: dict[str, Any], **more: A
     return recording.add(kind, {"query": query, "engine": engine, "inputs": inputs, **more}, options)
 
 
+def _check_arguments(kind: str, function: Callable[..., Any], arguments: Sequence[Any]) -> None:
+    try:
+        signature = inspect.signature(function)
+    except ValueError:  # one that was compiled may say nothing
+        return
+    session = [None] if kind == "spark" else []
+    try:
+        signature.bind(*session, *arguments)
+    except TypeError as error:
+        raise Invalid("a function does not take what its step gives it", kind="pipeline_plan", step=kind,
+                      function=getattr(function, "__name__", ""), reason=error,
+                      hint=f"{kind}(function, argument, …); the item of a loop is item") from None  # fmt: skip
+
+
 def _call(kind: str, function: Callable[..., Any], arguments: Sequence[Any], options: dict[str, Any]) -> Value:
     if holds_value(function) or not callable(function):
         raise Invalid("a step calls a function", kind="pipeline_plan", step=kind, type=type(function).__name__,
@@ -465,5 +479,6 @@ def _call(kind: str, function: Callable[..., Any], arguments: Sequence[Any], opt
     if "name" not in options and named.isidentifier():
         options["name"] = recording.free_name(named)
     step = recording.add(kind, {"arguments": list(arguments)}, options)
+    _check_arguments(kind, function, arguments)
     recording.functions[step_of(step)] = function
     return step

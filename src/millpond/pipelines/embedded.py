@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
@@ -23,11 +24,8 @@ from littlehorse.exceptions import LHTaskException
 from littlehorse.model import (
     Checkpoint,
     LHErrorType,
-    LHStatus,
     LHTaskError,
     ReportTaskRun,
-    RescueThreadRunRequest,
-    ResumeWfRunRequest,
     RunWfRequest,
     ScheduledTask,
     ScheduledWfRun,
@@ -35,29 +33,24 @@ from littlehorse.model import (
     ScheduleWfRequest,
     TaskRun,
     TaskStatus,
-    Variable,
-    VariableId,
-    WfRun,
-    WfRunId,
 )
 from littlehorse.model import LHTaskException as ThrownException
 from littlehorse.utils import extract_value, to_variable_value
 from littlehorse.worker import WorkerContext
 
 from millpond.clock import SystemClock
-from millpond.error_values import ShownAsTable
 from millpond.errors import AlreadyExists, Invalid
 from millpond.nodes.data_starts import DataStarts
 from millpond.pipelines import tasks
 from millpond.pipelines.compiled import compiled
 from millpond.pipelines.engine import open_engine
 from millpond.pipelines.plan import cron_words
+from millpond.pipelines.runs import Calls, RunsHere, carried_out_here
 from millpond.pipelines.step import held
 from millpond.server.workflows.data_watch import LOOK_SECONDS, at_cursor
 from millpond.workflows.engine import key_of
 from millpond.workflows.engine.cron import parse_cron
 from millpond.workflows.engine.pipeline_starts import PARAMETERS, STEP, spec_name
-from millpond.workflows.engine.values.masks import shown
 from millpond.workflows.processor import Applied
 from millpond.workflows.processor.running import running_attempts
 from millpond.workflows.tasks.queues import BEATING, Worker
@@ -70,25 +63,13 @@ if TYPE_CHECKING:
     from millpond.pipelines.programs import Program
     from millpond.pond import Pond
 
-__all__ = ("Calls", "EmbeddedRuns", "Ended", "embedded")
+__all__ = ("LOOK_AGAIN_SECONDS", "EmbeddedRuns", "embedded")
 
 TENANT = "default"
 SLOTS = 4
 """The steps of different runs that are carried out at a time."""
 LOOK_AGAIN_SECONDS = 0.2
 """The time after which it is looked again whether to go on, when no step has begun or ended."""
-_FAILED = (TaskStatus.TASK_FAILED, TaskStatus.TASK_TIMEOUT, TaskStatus.TASK_EXCEPTION)
-_OPEN = ("STARTING", "RUNNING", "HALTING")
-_OVER = (LHStatus.COMPLETED, LHStatus.ERROR, LHStatus.EXCEPTION)
-
-
-@dataclass(frozen=True, slots=True)
-class Ended(ShownAsTable):
-    """A run that has ended: its id, its status, and the outputs of its steps by their names, secrets masked."""
-
-    run: str
-    status: str
-    values: dict[str, Any]
 
 
 @contextmanager
@@ -110,8 +91,8 @@ def embedded(pond: Pond, place: str, tell: Callable[[str], object]) -> Iterator[
         runs.close()
 
 
-class EmbeddedRuns:
-    """An engine, and the worker beside it."""
+class EmbeddedRuns(RunsHere):
+    """The runs of a pond, whose engine is in this process."""
 
     def __init__(self, pond: Pond, tell: Callable[[str], object]) -> None:
         self._pond, self._tell, self._clock = pond, tell, SystemClock()
@@ -134,40 +115,21 @@ class EmbeddedRuns:
         """End the engine; runs that have not ended go on when it is begun again."""
         self._engine.stop()
 
-    def run(
-        self, declared: Declared, program: Program, inputs: Mapping[str, Any], run: str, *, rescues: bool = False
-    ) -> Ended:
-        """Run a pipeline to its end, or go on with the run of this id, also with one that was stopped.
-
-        With `rescues` the step at which it failed tries again, and has what its checkpoints hold.
-
-        Raises: `Invalid`, kind `pipeline_failed`, with the step that failed; as the engine.
-        """
+    def _enter(self, declared: Declared, program: Program, inputs: Mapping[str, Any], run: str) -> None:
         self.define(declared, program)
         self.begin(declared.plan.name, run, inputs)
-        if self.status(run) in ("HALTING", "HALTED"):
-            self._send(ResumeWfRunRequest(wf_run_id=WfRunId(id=run)))
-        elif rescues and self.status(run) in ("ERROR", "EXCEPTION"):
-            self._send(RescueThreadRunRequest(wf_run_id=WfRunId(id=run)))
-        self.work(lambda: self.status(run) in _OPEN)
-        row = self._row(WfRun, WfRunId(id=run))
-        if row is None or row.status not in _OVER:
-            raise Invalid("the run was stopped, or deleted", kind="pipeline_stopped", run=run,
-                          status=self.status(run) or "deleted", hint="the same command goes on")  # fmt: skip
-        variable = self._row(Variable, VariableId(wf_run_id=WfRunId(id=run), thread_run_number=0, name="values"))
-        values = extract_value(shown(variable).value) if variable is not None else {}
-        if row.status != LHStatus.COMPLETED:
-            reason = self._failure_of(declared, run) or row.thread_runs[0].error_message
-            raise Invalid("the run failed", kind="pipeline_failed", run=run, reason=reason,
-                          hint="mend it, and let the step try again: millpond pipeline run FILE --rescue; or start "
-                          "another run: --again")  # fmt: skip
-        return Ended(run, LHStatus.Name(row.status), values)
 
     def define(self, declared: Declared, program: Program) -> None:
         """Let runs begin of a pipeline as it is now."""
         config = cast("LHConfig", Calls(lambda _, request: self._send(request)))
         littlehorse.create_task_def(tasks.step, STEP, config)
         self._send(compiled(declared.plan, program).compile())
+
+    def begin(self, pipeline: str, run: str, inputs: Mapping[str, Any]) -> None:
+        """Begin a run of a pipeline; one that is there is no error."""
+        variables = {PARAMETERS: to_variable_value(dict(inputs))}
+        with suppress(AlreadyExists):
+            self._send(RunWfRequest(wf_spec_name=spec_name(pipeline), id=run, variables=variables))
 
     def follow(self, declared: Declared, program: Program) -> None:
         """Carry out the runs that begin by the pipeline's schedule, or when its data come, until it is interrupted.
@@ -197,20 +159,9 @@ class EmbeddedRuns:
 
         self.work(look)
 
-    def begin(self, pipeline: str, run: str, inputs: Mapping[str, Any]) -> None:
-        """Begin a run of a pipeline; one that is there is no error."""
-        variables = {PARAMETERS: to_variable_value(dict(inputs))}
-        with suppress(AlreadyExists):
-            self._send(RunWfRequest(wf_spec_name=spec_name(pipeline), id=run, variables=variables))
-
     def work(self, goes_on: Callable[[], bool]) -> None:
-        """Carry out steps of all runs, while `goes_on` says so."""
-        asyncio.run(self._until(goes_on))
-
-    def status(self, run: str) -> str:
-        """The status of a run; nothing when there is none."""
-        row = self._row(WfRun, WfRunId(id=run))
-        return "" if row is None else LHStatus.Name(row.status)
+        """Carry out steps of all runs, while `goes_on` says so. See `RunsHere.work`."""
+        carried_out_here(self._until(goes_on))
 
     def _send(self, request: Message) -> Message | None:
         return self._engine.submit(TENANT, request).result()
@@ -218,23 +169,8 @@ class EmbeddedRuns:
     def _row(self, kind: type[Any], name: Message) -> Any:
         return self._engine.read(TENANT, lambda rows: rows.get(kind, key_of(name)))
 
-    def is_over(self, run: str) -> bool:
-        """True when there is a run of this id, and it has ended."""
-        row = self._row(WfRun, WfRunId(id=run))
-        return row is not None and row.status in _OVER
-
-    def _failure_of(self, declared: Declared, run: str) -> str:
-        """The step at which a run failed, and the words of its last attempt; nothing when it was none."""
-        names = {PARAMETERS, *(step.name for step in declared.plan.steps)}
-        tasks = self._engine.read(TENANT, lambda rows: [row for _, row in rows.list(TaskRun, (run,))])
-        for task in tasks:
-            name = extract_value(task.input_variables[0].value)["name"]
-            if task.status in _FAILED and name in names:
-                last = task.attempts[-1]
-                words = last.exception.message if last.HasField("exception") else last.error.message
-                number = f" attempt {len(task.attempts) - 1}" * (len(task.attempts) > 1)
-                return f"{name}{number}: {words}"
-        return ""
+    def _tasks(self, run: str) -> list[TaskRun]:
+        return self._engine.read(TENANT, lambda rows: [row for _, row in rows.list(TaskRun, (run,))])
 
     # -- the worker ---------------------------------------------------------------------------------
 
@@ -246,6 +182,7 @@ class EmbeddedRuns:
 
     async def _until(self, goes_on: Callable[[], bool]) -> None:
         self._loop, self._handed = asyncio.get_running_loop(), asyncio.Queue()
+        stopping = asyncio.Event()
         idle = [Worker((TENANT, STEP), self._id) for _ in range(SLOTS)]
         working: set[asyncio.Task[None]] = set()
 
@@ -253,10 +190,19 @@ class EmbeddedRuns:
             working.discard(task)
             self._handed.put_nowait(None)  # what the runs have come to is looked at
 
+        def note_signal() -> None:
+            if not stopping.is_set():
+                self._tell(f"stopping: {len(working)} steps run")
+            stopping.set()
+            self._handed.put_nowait(None)
+
+        with suppress(ValueError, RuntimeError):  # signals are of the main thread
+            for number in (signal.SIGTERM, signal.SIGINT):
+                self._loop.add_signal_handler(number, note_signal)
         for worker in idle:
             self._engine.workers.wait(worker)
         try:
-            while goes_on():
+            while goes_on() and not stopping.is_set():
                 with suppress(TimeoutError):
                     async with asyncio.timeout(LOOK_AGAIN_SECONDS):
                         scheduled = await self._handed.get()
@@ -272,6 +218,8 @@ class EmbeddedRuns:
             if working:
                 await asyncio.wait(working)
             self._loop = None
+        if stopping.is_set():
+            raise KeyboardInterrupt
 
     async def _execute(self, scheduled: ScheduledTask) -> None:
         planned, values, program = (extract_value(variable.value) for variable in scheduled.variables)
@@ -323,22 +271,5 @@ class _Checkpoints:
     def __getattr__(self, method: str) -> Callable[[Message], Coroutine[Any, Any, Any]]:
         async def call(request: Message) -> Any:
             return self.runs.checkpoint(request) if method == "GetCheckpoint" else await self.runs.submit(request)
-
-        return call
-
-
-@dataclass(frozen=True, slots=True)
-class Calls:
-    """The client's configuration, and the stub that it gives, whose calls a function makes by their names."""
-
-    send: Callable[[str, Any], Any]
-
-    def stub(self, *_: Any, **__: Any) -> Calls:
-        """Its methods."""
-        return self
-
-    def __getattr__(self, method: str) -> Callable[..., Any]:
-        def call(request: Any, **_: Any) -> Any:
-            return self.send(method, request)
 
         return call

@@ -95,7 +95,7 @@ async def carried_out(
     if not isinstance(items, list) or len(items) > ITEMS_MAX:
         size = len(items) if isinstance(items, list) else type(items).__name__
         raise Invalid("a step is done for each item of a list", kind="pipeline_value", step=planned["name"],
-                      items=size, limit=ITEMS_MAX)  # fmt: skip
+                      items=size, limit=ITEMS_MAX, hint="give more to one function, as a list")  # fmt: skip
     outputs = []
     for number, item in enumerate(items):  # one after another: a checkpoint holds each
         own = Step(step.context, step.pond, f"{step.key}-{number}")
@@ -335,8 +335,9 @@ async def _program_run(words: list[str], variables: Mapping[str, Any]) -> dict[s
         os.close(end)
     if process.wait():
         last = next((line for line in reversed(output.splitlines()) if line.strip()), "")
+        said = {"line": last} if last else {}
         raise Unavailable("a program failed", kind="pipeline_program_failed", program=words[0],
-                          status=process.returncode, line=last)  # fmt: skip
+                          status=process.returncode, **said)  # fmt: skip
     return {"status": 0, "output": output}
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from millpond.errors import Invalid
 from millpond.pipelines.values import leaves_in, names_in
 from millpond.workflows.engine.cron import MISSED, Cron, is_data, next_instant, parse_cron, zone_of
-from millpond.workflows.engine.pipeline_starts import NAME_OF_SECRET
+from millpond.workflows.engine.pipeline_starts import HERE, NAME_OF_SECRET
 
 __all__ = (
     "ALERTED",
@@ -121,7 +121,7 @@ def check_plan(plan: Plan) -> Plan:
 
     Raises: `Invalid` naming the step that is wrong.
     """
-    if not _NAME.fullmatch(plan.name) or plan.name.endswith("_"):
+    if not _NAME.fullmatch(plan.name) or plan.name.endswith(("_", HERE)):
         raise Invalid("not a name of a pipeline", kind="pipeline_plan", pipeline=plan.name,
                       hint='letters, digits and inner _, the first a letter: @pipeline(name="daily_load")')  # fmt: skip
     if not plan.steps:

@@ -36,6 +36,7 @@ from millpond.pipelines.attempt_logs import ATTEMPT_LOG_BYTES_MAX, AttemptLog, c
 from millpond.pipelines.step_lineage import StepLineage
 from millpond.reports.steps import StepReports
 from millpond.workflows.engine.keys import run_path
+from millpond.workflows.tasks.failures import TaskFailed
 
 if TYPE_CHECKING:
     from millpond.client.pond import RemotePond
@@ -159,7 +160,7 @@ async def _attempt(
         log.write(_traced(raised))
         await _report_failure(pond, story, error, retryable=retryable)
         if retryable:
-            raise RuntimeError(log.masked(str(error))) from None
+            raise TaskFailed(log.masked(str(error))) from None
         raise LHTaskException(error.kind.replace("_", "-"), log.masked(str(error))) from None
     return result
 

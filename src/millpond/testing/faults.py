@@ -6,7 +6,7 @@ A crash test runs a child that calls `arm()` first, with one of these in its env
 |---|---|
 | `MILLPOND_STEPS_LOG=path` | the step's name is appended to the file as one line |
 | `MILLPOND_KILL_AT=name` or `name:3` | SIGKILL at the first (third) such step; name `*` means any |
-| `MILLPOND_KILL_FILE=path` | the same as the file says, from when it is there: for a process that runs already |
+| `MILLPOND_KILL_FILE=path` | the same as the file says, from when it is there; `name:3 812` kills that process |
 
 It runs once with the log to learn the steps, then once for each of them with the kill. The log is written before
 the kill, so its last line names the step at which the process died.
@@ -38,7 +38,9 @@ class _Killer:
     """Ends the process, as a crash does, when a step is taken for the chosen time."""
 
     def __init__(self, chosen: str) -> None:
+        chosen, _, pid = chosen.partition(" ")
         self.name, _, count = chosen.partition(":")
+        self.pid = int(pid or os.getpid())
         self.count = int(count or 1)
         self.seen: Counter[str] = Counter()
         self.lock = threading.Lock()
@@ -48,7 +50,7 @@ class _Killer:
             self.seen[name] += 1
             taken = self.seen.total() if self.name == "*" else self.seen[self.name]
             if self.name in (name, "*") and taken == self.count:
-                os.kill(os.getpid(), signal.SIGKILL)
+                os.kill(self.pid, signal.SIGKILL)
 
 
 class _FileKiller:

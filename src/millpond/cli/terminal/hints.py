@@ -60,6 +60,8 @@ def hint_of(error: MillpondError) -> str | None:
     """
     if error.kind in BY_KIND:
         return BY_KIND[error.kind].format_map({name: str(value) for name, value in error.values.items()})
+    if error.kind == "pipeline_value":  # it names parameters of the user's own
+        return error.hint
     return error.hint and _PARAMETER.sub(_as_option, _COLUMN.sub(_as_columns, error.hint))
 
 

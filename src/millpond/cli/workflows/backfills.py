@@ -12,8 +12,9 @@ import typer
 from millpond.cli.options import Json, Master, PondPlace
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
-from millpond.cli.workflows.pipelines import Which, declared_of, pairs_of
-from millpond.cli.workflows.server import SERVER, Server, Tenant, connected, opened_here
+from millpond.cli.workflows.pipelines import Which, declared_of, leaving
+from millpond.cli.workflows.runs import pairs_in
+from millpond.cli.workflows.server import ServerBeside, Tenant, connected, opened_here, server_beside
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -76,7 +77,7 @@ def backfill(
     which: Which = None,
     pond: PondPlace = "pond",
     master: Master = None,
-    server: Server = SERVER,
+    server: ServerBeside = None,
     tenant: Tenant = "default",
     json: Json = False,
 ) -> None:
@@ -87,7 +88,7 @@ def backfill(
     from millpond.workflows.backfill import Backfill, check_parameter, partitions
     from millpond.workflows.engine.pipeline_starts import BRANCH
 
-    texts, parameters = partitions(first, last, every), pairs_of(inputs or [])
+    texts, parameters = partitions(first, last, every), pairs_in(inputs or [])
     if branch is not None:
         parameters[BRANCH] = branch
 
@@ -98,6 +99,7 @@ def backfill(
     if name.endswith(".py"):
         report, merged = _in_process(name, which, pond, master, of, branch, merge=merge)
     else:
+        server = server_beside(server, pond)
         report, merged = _on_node(name, server, tenant, of, pond, branch, merge=merge)
     at = f"--pond {pond}" if name.endswith(".py") else f"--server {server}"
     _report(report, branch, merged, at, json=json)
@@ -115,7 +117,7 @@ def _in_process(
     plan = declared.plan
     if master is not None:
         os.environ["MILLPOND_SPARK_MASTER"] = master
-    with opened_here(place) as opened, embedded(opened, place, _tell_failures) as runs:
+    with opened_here(place) as opened, embedded(opened, place, _tell_failures) as runs, leaving():
         own = of(_OfProcess(runs, plan.name), plan.name, [parameter.name for parameter in plan.parameters])
         runs.define(declared, program)
         return own, _on_branch(opened, branch, own, lambda: runs.work(own.advance), merge=merge)

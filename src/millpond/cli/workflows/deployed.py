@@ -11,7 +11,17 @@ import typer
 from millpond.cli.options import Json
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
-from millpond.cli.workflows.server import SERVER, Server, Tenant, connected, every_result
+from millpond.cli.workflows.server import (
+    SERVER,
+    Here,
+    Server,
+    ServerBeside,
+    Tenant,
+    connected,
+    every_result,
+    opened_runs,
+    server_beside,
+)
 
 if TYPE_CHECKING:
     from millpond.workflows.engine.cron import Cron
@@ -27,14 +37,19 @@ OneRun = Annotated[
     str | None, typer.Option("--run", metavar="RUN", help="This run instead of the schedule.", show_default=False)
 ]  # fmt: skip
 
+AtNode = Annotated[str | None, typer.Option("--pond", metavar="URL", help="The node.", show_default=False)]
 
-@verb("pipeline list", "millpond pipeline list", "millpond pipeline list --server node-1:7434 --json")
-def listed(server: Server = SERVER, tenant: Tenant = "default", json: Json = False) -> None:
-    """List the pipelines of a node: version, schedule and its next instant, the newest run, and the open runs."""
+
+@verb("pipeline list", "millpond pipeline list", "millpond pipeline list --pond http://node-1:7433 --json")
+def listed(pond: Here = None, server: Server = SERVER, tenant: Tenant = "default", json: Json = False) -> None:
+    """List the pipelines of a node: version, schedule and its next instant, the newest run, and the open runs.
+
+    With a pond in a folder or a bucket, those that ran there.
+    """
     from millpond.clock import SystemClock
 
     now = SystemClock().now_ms()
-    with connected(server, tenant) as call:
+    with opened_runs(server, tenant, pond) as call:
         rows = [_row(call, name, now) for name in _names(call)]
     if json:
         console.print_json_list([row for row, _ in rows])
@@ -52,18 +67,30 @@ def listed(server: Server = SERVER, tenant: Tenant = "default", json: Json = Fal
 
 @verb("pipeline pause", "millpond pipeline pause nightly", "millpond pipeline pause nightly --run nightly-1")
 def pause(
-    name: Name, run: OneRun = None, server: Server = SERVER, tenant: Tenant = "default", json: Json = False
+    name: Name, run: OneRun = None, pond: AtNode = None, server: ServerBeside = None, tenant: Tenant = "default",
+    json: Json = False,
 ) -> None:  # fmt: skip
     """Switch the schedule of a pipeline off, also for deploys that follow; or stop a run until it is resumed."""
-    _switch(name, run, server, tenant, paused=True, json=json)
+    _switch(name, run, _served(pond, server), tenant, paused=True, json=json)
 
 
 @verb("pipeline resume", "millpond pipeline resume nightly", "millpond pipeline resume nightly --run nightly-1")
 def resume(
-    name: Name, run: OneRun = None, server: Server = SERVER, tenant: Tenant = "default", json: Json = False
+    name: Name, run: OneRun = None, pond: AtNode = None, server: ServerBeside = None, tenant: Tenant = "default",
+    json: Json = False,
 ) -> None:  # fmt: skip
     """Switch the schedule of a pipeline on again, from its next instant; or let a run go on that was stopped."""
-    _switch(name, run, server, tenant, paused=False, json=json)
+    _switch(name, run, _served(pond, server), tenant, paused=False, json=json)
+
+
+def _served(place: str | None, server: str | None) -> str:
+    from millpond.client.location import NodesLocation, parse_location
+    from millpond.errors import Invalid
+
+    if place is not None and not isinstance(parse_location(place), NodesLocation):
+        raise Invalid("only a node begins runs by itself", kind="pipeline_place", pond=place,
+                      hint="name the node by its URL; without one it is millpond pipeline run --follow")  # fmt: skip
+    return server_beside(server, place)
 
 
 def _switch(name: str, run: str | None, server: str, tenant: str, *, paused: bool, json: bool) -> None:

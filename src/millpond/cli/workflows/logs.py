@@ -9,7 +9,7 @@ import typer
 from millpond.cli.options import Json
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
-from millpond.cli.workflows.server import SERVER, Here, Server, Tenant, connected, every_result, opened_runs
+from millpond.cli.workflows.server import SERVER, Here, Server, Tenant, every_result, opened_runs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -38,6 +38,7 @@ def run_logs(
 def pipeline_logs(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A pipeline that was deployed.")],
     step: Step = None,
+    pond: Here = None,
     server: Server = SERVER,
     tenant: Tenant = "default",
     json: Json = False,
@@ -52,14 +53,14 @@ def pipeline_logs(
     from millpond.workflows.engine.pipeline_starts import spec_name
     from millpond.workflows.newest import newest_runs
 
-    with connected(server, tenant) as call:
+    with opened_runs(server, tenant, pond) as call:
         check_deployed(call, name)
         newest = newest_runs(call, SearchWfRunRequest(wf_spec_name=spec_name(name)), 1, SystemClock().now_ms())
     if not newest:
         raise NotFound("the pipeline has no run", kind="workflow_run", pipeline=name,
                        hint=f"start it: millpond run start {name}")  # fmt: skip
     run = run_path(newest[0])
-    _show(run, _tasks(server, tenant, run, None), step, json=json)
+    _show(run, _tasks(server, tenant, run, pond), step, json=json)
 
 
 def _tasks(server: str, tenant: str, run: str, place: str | None) -> list[Any]:

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from millpond.cli.options import Json, Master, PondPlace
-from millpond.cli.terminal import console
+from millpond.cli.terminal import console, exits
 from millpond.cli.verbs import verb
+from millpond.cli.workflows.runs import pairs_in
 from millpond.cli.workflows.server import ServerBeside, Tenant, connected, opened_here, server_beside
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from millpond.pipelines.declare import Declared
     from millpond.pipelines.plan import Plan
     from millpond.pipelines.programs import Program
+    from millpond.pipelines.runs import RunsHere
 
-__all__ = ("Which", "declared_of", "deploy", "pairs_of", "run", "show")
+__all__ = ("Which", "declared_of", "deploy", "leaving", "run", "show")
 
 File = Annotated[str, typer.Argument(metavar="FILE", help="A file of Python with a pipeline.")]
 Which = Annotated[
@@ -55,6 +60,7 @@ def show(
     "millpond pipeline run nightly.py day=2026-01-01 --again",
     "millpond pipeline run nightly.py day=2026-01-01 --rescue",
     "millpond pipeline run nightly.py --follow",
+    "millpond pipeline run nightly.py day=2026-01-01 --pond http://localhost:7433",
 )
 def run(
     file: File,
@@ -77,30 +83,32 @@ def run(
     master: Master = None,
     json: Json = False,
 ) -> None:  # fmt: skip
-    """Run a pipeline in this process, without a server. After a kill the same command goes on where it was.
+    """Run a pipeline in this process. After a kill the same command goes on where it was.
+
+    With the URL of a node as `--pond` the run is one of the node, and its steps are carried out here alone; what is
+    deployed there stays as it is.
 
     The tables of its steps are in `pipeline-files`, or where `MILLPOND_PIPELINE_FILES` says.
     """
     import os
 
-    from millpond.pipelines.embedded import embedded
     from millpond.workflows.backfill import newest_run, run_name
 
     program, declared = declared_of(file, which)
     if master is not None:
         os.environ["MILLPOND_SPARK_MASTER"] = master
-    parameters = pairs_of(inputs or [])
+    parameters = pairs_in(inputs or [])
     if follow:
         _follow(pond, program, declared, parameters)
         return
     name = name or run_name(declared.plan.name, parameters)
-    with opened_here(pond) as opened, embedded(opened, pond, console.tell) as runs:
+    with _runs_of(pond) as runs, leaving():
         last, _, following = newest_run(name, runs.status)
         if again:
             name = following
         elif rescue:
             name = last
-        elif runs.is_over(name):
+        elif runs.status(name) == "COMPLETED":
             console.tell(f"{name} has ended; --again starts another run")
         ended = runs.run(declared, program, parameters, name, rescues=rescue)
     if json:
@@ -109,14 +117,45 @@ def run(
         console.say(f"{ended.run}  {ended.status}")
 
 
+@contextmanager
+def leaving() -> Iterator[None]:
+    """Work that carries out steps: interrupted, the process ends at once, as the threads of steps may not."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        console.tell("stopped; the same command goes on")
+        exits.leave(exits.EXIT_INTERRUPTED)
+
+
+@contextmanager
+def _runs_of(place: str) -> Iterator[RunsHere]:
+    """The runs of a pond, whose steps this process carries out."""
+    from millpond.client.location import NodesLocation, parse_location
+
+    if isinstance(parse_location(place), NodesLocation):
+        from millpond.cli.workflows.on_node import on_node
+
+        with on_node(place, console.tell) as runs:
+            yield runs
+        return
+    from millpond.pipelines.embedded import embedded
+
+    with opened_here(place) as opened, embedded(opened, place, console.tell) as runs:
+        yield runs
+
+
 def _follow(place: str, program: Program, declared: Declared, parameters: dict[str, str]) -> None:
+    from millpond.client.location import NodesLocation, parse_location
     from millpond.errors import Invalid
     from millpond.pipelines.embedded import embedded
 
+    if isinstance(parse_location(place), NodesLocation):
+        raise Invalid("it is the node that follows what begins the runs of its pipelines", kind="pipeline_place",
+                      pond=place, hint="millpond pipeline deploy FILE --pond URL")  # fmt: skip
     if parameters:
         raise Invalid("a run that begins by itself has the defaults of its parameters", kind="pipeline_value",
                       parameter=next(iter(parameters)), hint="leave it out, or run without --follow")  # fmt: skip
-    with opened_here(place) as opened, embedded(opened, place, console.tell) as runs:
+    with opened_here(place) as opened, embedded(opened, place, console.tell) as runs, leaving():
         runs.follow(declared, program)
 
 
@@ -211,22 +250,8 @@ def declared_of(file: str, which: str | None) -> tuple[Program, Declared]:
     return program, pipelines[which]
 
 
-def pairs_of(texts: list[str]) -> dict[str, str]:
-    """The parameters that words of a command give.
-
-    Raises: `Invalid`.
-    """
-    from millpond.errors import Invalid
-
-    pairs = [text.partition("=") for text in texts]
-    for name, equals, _ in pairs:
-        if not equals:
-            raise Invalid("not a parameter", kind="pipeline_value", text=name, hint="write NAME=VALUE")
-    return {name: text for name, _, text in pairs}
-
-
 def _config(call: Any) -> Any:
     """The client's configuration whose calls are made by `call`."""
-    from millpond.pipelines.embedded import Calls
+    from millpond.pipelines.runs import Calls
 
     return Calls(lambda method, request: call(method, request))

@@ -197,9 +197,14 @@ def _way_on(name: str, run: Any, pond: str | None, *, of_pipeline: bool) -> Iter
     """The commands that let a run go on which does not go on by itself."""
     from littlehorse.model import LHStatus
 
-    if pond is not None and run.status in (LHStatus.HALTED, LHStatus.ERROR, LHStatus.EXCEPTION):
+    from millpond.client.location import NodesLocation, parse_location
+    from millpond.workflows.engine.pipeline_starts import is_here
+
+    here = is_here(run.wf_spec_id.name)
+    in_process = here or (pond is not None and not isinstance(parse_location(pond), NodesLocation))
+    if in_process and run.status in (LHStatus.HALTED, LHStatus.ERROR, LHStatus.EXCEPTION):
         rescue = " --rescue" * (run.status != LHStatus.HALTED)
-        yield f"let it go on: millpond pipeline run FILE --id {name}{rescue} --pond {pond}"
+        yield f"let it go on: millpond pipeline run FILE --id {name}{rescue} --pond {pond or 'URL'}"
         return
     if run.status in (LHStatus.HALTED, LHStatus.HALTING):
         yield f"it is stopped; let it go on: millpond run resume {name}"
@@ -262,14 +267,14 @@ def _node_lines(node: Any, attempts: dict[str, Any]) -> Iterator[str]:
 
     from millpond.cli.workflows.task_worker import step_of
     from millpond.workflows.engine import run_path
-    from millpond.workflows.engine.pipeline_starts import STEP
+    from millpond.workflows.engine.pipeline_starts import is_step
     from millpond.workflows.engine.values.conversions import plain
     from millpond.workflows.tasks.progress import words_of
 
     task = attempts.get(node.task.task_run_id.task_guid) if node.WhichOneof("node_type") == "task" else None
     name = node.node_name
-    if task is not None and task.task_def_id.name == STEP:
-        name = step_of(STEP, task.input_variables)
+    if task is not None and is_step(task.task_def_id.name):
+        name = step_of(task.task_def_id.name, task.input_variables)
     yield f"│  {node.id.position:>3} {name}  {LHStatus.Name(node.status)}"
     for failure in node.failures:
         yield f"│        failed: {failure.failure_name} {reason_of(failure.message)}".rstrip()

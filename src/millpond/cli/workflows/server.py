@@ -12,6 +12,7 @@ from millpond.workflows.newest import every_result
 
 if TYPE_CHECKING:
     import grpc
+    from littlehorse.config import LHConfig
 
     from millpond.errors import MillpondError
     from millpond.pond import Pond
@@ -29,7 +30,9 @@ __all__ = (
     "host_and_port",
     "server_beside",
     "opened_here",
+    "worker_config",
     "plain_message",
+    "understood",
 )
 
 _ADDRESS: Any = {
@@ -91,6 +94,29 @@ def _of_node(urls: str, settings: Settings) -> tuple[str, int]:
     return urlsplit(url).hostname or "localhost", status["grpc_port"]
 
 
+def worker_config(server: str, tenant: str, place: str) -> LHConfig:
+    """The client's settings of a worker on the pond of a place, for which its environment is set.
+
+    Raises: as `connected`.
+    """
+    import logging
+    import os
+
+    from google.protobuf.empty_pb2 import Empty
+    from littlehorse.config import LHConfig
+
+    from millpond.settings import load_settings
+
+    host, port = host_and_port(server, load_settings())
+    with connected(f"{host}:{port}", tenant) as call:
+        call("Whoami", Empty())
+    # The client takes its settings from the environment, before all others.
+    os.environ.update({"LHC_API_HOST": host, "LHC_API_PORT": str(port), "LHC_TENANT_ID": tenant})
+    os.environ["MILLPOND_POND"] = place
+    logging.getLogger("LHConfig").setLevel(logging.ERROR)  # that there is no TLS is no news
+    return LHConfig()
+
+
 @contextmanager
 def connected(server: str, tenant: str, settings: Settings | None = None) -> Iterator[Any]:
     """A function that calls a method of the server by its name: `call("GetWfRun", request)`.
@@ -119,7 +145,7 @@ def connected(server: str, tenant: str, settings: Settings | None = None) -> Ite
             try:
                 return getattr(stub, method)(request, timeout=_SECONDS, metadata=[*metadata, *more])
             except grpc.RpcError as error:
-                raise _understood(error, server, changes=not method.startswith(_QUESTIONS)) from None
+                raise understood(error, server, changes=not method.startswith(_QUESTIONS)) from None
 
         yield call
 
@@ -136,7 +162,8 @@ def _channel(address: str, settings: Settings) -> grpc.Channel:
     return grpc.secure_channel(address, grpc.ssl_channel_credentials(trusted, key, chain))
 
 
-def _understood(error: Any, server: str, *, changes: bool) -> MillpondError:
+def understood(error: Any, server: str, *, changes: bool) -> MillpondError:
+    """An error of a call to a server as one of ours; what `changes` something may have done so without an answer."""
     import grpc
 
     from millpond.client.connections import answer_lost
@@ -205,5 +232,5 @@ def opened_here(place: str) -> Pond:
     location = parse_location(place)
     if isinstance(location, NodesLocation):
         raise Invalid("a pipeline runs in this process on the pond in a folder or a bucket", kind="pipeline_place",
-                      pond=place, hint="millpond pipeline deploy FILE, and millpond run start NAME")  # fmt: skip
+                      pond=place, hint="millpond pipeline deploy FILE; then the node does it")  # fmt: skip
     return location.open()

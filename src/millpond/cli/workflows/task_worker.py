@@ -8,7 +8,8 @@ Invariants:
 * its id ends with `BEATING`, so that servers may take its silence for its end, see `server.workflows.lost_workers`;
 * it beats as long as anything runs, also while it stops;
 * an attempt that is wanted no more (its timeout is over, its run was stopped or deleted) is cancelled within seconds;
-* told to stop, it polls no more from that moment.
+* told to stop, it polls no more from that moment, and what it hands back costs no retry;
+* threads of attempts that are over may go on until the process ends, which waits for none of them.
 """
 
 from __future__ import annotations
@@ -40,10 +41,13 @@ from littlehorse.model import LHTaskException as ThrownException
 from littlehorse.utils import extract_value, to_variable_value
 from littlehorse.worker import LHTask, LHTaskWorker, WorkerContext
 
+from millpond.cli.workflows.server import understood
 from millpond.clock import SystemClock
 from millpond.json_forms import parse_object
 from millpond.workflows.engine import run_path
 from millpond.workflows.engine.halting import is_halted_by_hand
+from millpond.workflows.engine.pipeline_starts import is_step
+from millpond.workflows.tasks.failures import TaskFailed
 from millpond.workflows.tasks.progress import METADATA, beaten
 from millpond.workflows.tasks.queues import BEATING
 
@@ -82,19 +86,22 @@ class TaskWorker:
     def register(self) -> None:
         """Define the tasks that are not; before `run`.
 
-        Raises: `grpc.RpcError` when the server cannot be reached, or has a task of another shape.
+        Raises: `Unavailable` when the server cannot be reached; as it says, when it has a task of another shape.
         """
-        stub = self._config.stub()
-        for name, function in self._functions.items():
-            LHTaskWorker(function, name, self._config).register_task_def()
-            self._tasks[name] = LHTask(function, stub.GetTaskDef(TaskDefId(name=name), timeout=_CALL_SECONDS))
+        try:
+            stub = self._config.stub()
+            for name, function in self._functions.items():
+                LHTaskWorker(function, name, self._config).register_task_def()
+                self._tasks[name] = LHTask(function, stub.GetTaskDef(TaskDefId(name=name), timeout=_CALL_SECONDS))
+        except grpc.RpcError as error:
+            raise understood(error, self._config.bootstrap_server, changes=False) from None
 
     async def run(self, ready: Callable[[], object]) -> None:
         """Work on the tasks until it is told to stop; `ready` is called once it can be told."""
         loop = asyncio.get_running_loop()
         loop.set_default_executor(ThreadPoolExecutor(_THREADS_MAX))
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self.stop)
+            loop.add_signal_handler(number, self._note_signal)
         ready()
         while not self._stopping.is_set():
             await self._beat()
@@ -105,9 +112,17 @@ class TaskWorker:
 
     def stop(self) -> None:
         """Take no more work; `run` returns when what runs has ended, or was handed back."""
+        self._stopping.set()
+
+    def _note_signal(self) -> None:
         if not self._stopping.is_set():
             self._tell(f"stopping: {len(self._running)} attempts run")
-        self._stopping.set()
+        self.stop()
+
+    @property
+    def stopped(self) -> bool:
+        """True when it was told to stop."""
+        return self._stopping.is_set()
 
     async def _end(self) -> None:
         until = self._clock.monotonic() + self._end_seconds
@@ -251,7 +266,7 @@ def _beat() -> _Metadata | None:
 def step_of(task: str, variables: Sequence[Any]) -> str:
     """The step that a task run is: of a pipeline that is a function its name, else the task's."""
     first = variables[0].value if variables else None
-    if task == "step" and first is not None and first.WhichOneof("value") == "json_obj":
+    if is_step(task) and first is not None and first.WhichOneof("value") == "json_obj":
         return str(parse_object(first.json_obj.encode()).get("name", task))
     return task
 
@@ -287,6 +302,10 @@ def _note_end(report: ReportTaskRun, working: asyncio.Future[Any]) -> str:
     """Note in a report how an attempt ended; the words for it."""
     if working.cancelled():
         reason = _reason_of(working)
+        if reason == _STOPPED:  # as of a worker that is gone: it costs none of the task's retries
+            report.status = TaskStatus.TASK_TIMEOUT
+            report.error.CopyFrom(LHTaskError(type=LHErrorType.TIMEOUT, message=reason))
+            return f"handed back: {reason}"
         report.status = TaskStatus.TASK_FAILED
         report.error.CopyFrom(LHTaskError(type=LHErrorType.TASK_ERROR, message=f"cancelled: {reason}"))
         return f"cancelled: {reason}"
@@ -299,9 +318,10 @@ def _note_end(report: ReportTaskRun, working: asyncio.Future[Any]) -> str:
         return f"failed: {error.exception_name} {error.message}"
     if error is not None:
         report.status = TaskStatus.TASK_FAILED
-        trace = "".join(traceback.format_exception(error))
-        report.error.CopyFrom(LHTaskError(type=LHErrorType.TASK_ERROR, message=trace))
-        return f"failed: {type(error).__name__}: {error}"
+        is_sentence = isinstance(error, TaskFailed)
+        message = str(error) if is_sentence else "".join(traceback.format_exception(error))
+        report.error.CopyFrom(LHTaskError(type=LHErrorType.TASK_ERROR, message=message))
+        return f"failed: {error}" if is_sentence else f"failed: {type(error).__name__}: {error}"
     try:
         report.output.CopyFrom(to_variable_value(working.result()))
     except TypeError as wrong:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from millpond.cli.options import Json, Master, PondPlace
-from millpond.cli.terminal import console
+from millpond.cli.terminal import console, exits
 from millpond.cli.verbs import verb
-from millpond.cli.workflows.server import ServerBeside, Tenant, connected, host_and_port, server_beside
+from millpond.cli.workflows.server import ServerBeside, Tenant, server_beside, worker_config
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -43,23 +43,13 @@ def worker(
     import asyncio
     import os
 
-    from google.protobuf.empty_pb2 import Empty
-    from littlehorse.config import LHConfig
-
     from millpond.cli.workflows.task_worker import TaskWorker
-    from millpond.settings import load_settings
 
     functions = _functions(_module(module))
     server = server_beside(server, pond)
-    host, port = host_and_port(server, load_settings())
-    with connected(f"{host}:{port}", tenant) as call:
-        call("Whoami", Empty())
-    # The client takes its settings from the environment, before all others.
-    os.environ.update({"LHC_API_HOST": host, "LHC_API_PORT": str(port), "LHC_TENANT_ID": tenant})
-    os.environ["MILLPOND_POND"] = pond
+    config = worker_config(server, tenant, pond)
     if master is not None:
         os.environ["MILLPOND_SPARK_MASTER"] = master
-    config = LHConfig()
     worker_ = TaskWorker(functions, config, console.tell, end_seconds=end)
     worker_.register()
 
@@ -69,7 +59,8 @@ def worker(
         else:
             console.tell(f"working on {', '.join(functions)}; interrupt to end")
 
-    asyncio.run(worker_.run(ready))
+    asyncio.Runner().run(worker_.run(ready))
+    exits.leave(0)  # a thread of an attempt that was handed back may go on
 
 
 def _module(name: str) -> ModuleType:

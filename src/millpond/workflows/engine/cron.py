@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -123,7 +124,7 @@ def parse_cron(expression: str) -> Cron:
             raise _wrong(expression, "what waits for data has no fields")
         return cron
     if len(words) != _FIELDS:
-        raise _wrong(expression, f"a cron expression has {_FIELDS} fields")
+        raise _wrong(" ".join(words) or expression, f"a cron expression has {_FIELDS} fields")
     return replace(cron, fields=" ".join(words))
 
 
@@ -168,9 +169,9 @@ def next_instant(expression: str, after: int) -> int | None:
             instants = _local(cron.fields, zone_of(cron.time_zone), start)
             following = next(instant for instant in instants if instant > start)
     except CronSimError as error:
-        raise _wrong(expression, str(error)) from None
+        raise _wrong(cron.fields, _problem(cron.fields, str(error))) from None
     except StopIteration:
-        raise _wrong(expression, "no such instant comes within 50 years") from None
+        raise _wrong(cron.fields, "no such instant comes within 50 years") from None
     except OverflowError:
         return None
     return None if cron.paused else int((following - _EPOCH).total_seconds()) * 1000
@@ -263,6 +264,15 @@ def _offset(zone: ZoneInfo, instant: datetime) -> timedelta:
     offset = instant.astimezone(zone).utcoffset()
     assert offset is not None
     return offset
+
+
+def _problem(fields: str, problem: str) -> str:
+    """The problem of fields in words: of a day that none of their months has the library says less."""
+    minute, hour, day, _, weekday = fields.split()
+    with suppress(CronSimError):
+        CronSim(f"{minute} {hour} {day} * {weekday}", _EPOCH)
+        return problem.replace("Bad day-of-month", "its months have no such day: it never comes")
+    return problem
 
 
 def _wrong(expression: str, problem: str) -> Invalid:

@@ -19,8 +19,9 @@ from littlehorse.model import VariableValue, WfSpec
 from millpond.errors import Invalid
 from millpond.json_forms import parse_list, parse_object
 
-__all__ = ("BRANCH", "NAME_OF_SECRET", "PARAMETERS", "PROGRAM", "STEP", "VALUES", "check_start", "checked_parameters",
-           "hides_within", "is_tag", "parameters_in", "pipeline_name", "spec_name")  # fmt: skip
+__all__ = ("BRANCH", "HERE", "NAME_OF_SECRET", "PARAMETERS", "PROGRAM", "STEP", "TASK", "VALUES", "check_start",
+           "checked_parameters", "hides_within", "is_here", "is_step", "is_tag", "parameters_in", "pipeline_name",
+           "spec_name", "task_of_run")  # fmt: skip
 
 PARAMETERS = "parameters"
 """The kind of the first step of each run: it finds the values of parameters. And the variable that gives them."""
@@ -29,7 +30,11 @@ VALUES = "values"
 PROGRAM = "program"
 """The variable of a pipeline's run with the text of its file."""
 STEP = "step"
-"""The task of all steps."""
+"""The task of all steps, but those of runs that one process carries out."""
+HERE = "__here"
+"""The end of the name of a pipeline as one process runs it on a node: its text is not that which was deployed."""
+TASK = "@task"
+"""The variable of a run that one process carries out with the name of its task."""
 BRANCH = "@branch"
 """The parameter that each pipeline has: the branch that a run has instead of `main`."""
 NAME_OF_SECRET = re.compile(r"SECRET|TOKEN|PASSW|CREDENTIAL|PRIVATE_KEY|ACCESS_KEY|API_?KEY", re.IGNORECASE)
@@ -38,6 +43,21 @@ NAME_OF_SECRET = re.compile(r"SECRET|TOKEN|PASSW|CREDENTIAL|PRIVATE_KEY|ACCESS_K
 
 _OWN = {PARAMETERS, PROGRAM, VALUES}
 """The variables of each run of a pipeline; others are tags."""
+
+
+def task_of_run(run: str) -> str:
+    """The name of the task of a run that one process carries out: no other worker takes its steps."""
+    return f"{STEP}-of-{run}"
+
+
+def is_here(spec: str) -> bool:
+    """True for the specification of runs of a pipeline that one process carries out."""
+    return spec.endswith(spec_name(HERE))
+
+
+def is_step(task: str) -> bool:
+    """True for the name of a task whose runs are steps of pipelines."""
+    return task == STEP or task.startswith(task_of_run(""))
 
 
 def is_tag(name: str, kind: str) -> bool:

@@ -11,7 +11,7 @@ from typing import Any, Final
 from littlehorse.model import InactiveThreadRun, NodeRun, TaskRun, Variable, VariableValue
 
 from millpond.json_forms import FormError, parse_object, to_json
-from millpond.workflows.engine.pipeline_starts import NAME_OF_SECRET, PARAMETERS, STEP, VALUES, hides_within
+from millpond.workflows.engine.pipeline_starts import NAME_OF_SECRET, PARAMETERS, VALUES, hides_within, is_step
 from millpond.workflows.engine.work import M, copied
 
 __all__ = (
@@ -49,7 +49,7 @@ def shown(row: M) -> M:
 
 
 def _mask_task(task: TaskRun) -> None:
-    mask_inside = _mask_secrets if task.task_def_id.name == STEP else _mask_fields
+    mask_inside = _mask_secrets if is_step(task.task_def_id.name) else _mask_fields
     for variable in task.input_variables:
         if variable.masked:
             _mask(variable.value)

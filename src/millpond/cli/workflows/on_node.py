@@ -1,0 +1,133 @@
+"""Runs of pipelines whose engine is a node's, and whose steps are carried out in this process.
+
+    node: run ─▶ queue of the run's own task ─▶ this process ─▶ report ─▶ …
+
+Invariants:
+* the steps of such a run are taken by no other worker, and this process takes those of no other run: each has a task of
+  its own, which goes when the run has ended;
+* what is deployed under the pipeline's name, and begins by its schedule, stays as it is: the text of these runs is
+  another specification, of `HERE`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout, suppress
+from typing import TYPE_CHECKING, Any
+
+from littlehorse.config import LHConfig
+from littlehorse.model import (
+    DeleteTaskDefRequest,
+    ListTaskRunsRequest,
+    RunWfRequest,
+    TaskDefId,
+    TaskRun,
+    WfRun,
+    WfRunId,
+)
+from littlehorse.utils import to_variable_value
+
+from millpond.cli.workflows.server import connected, every_result, worker_config
+from millpond.cli.workflows.task_worker import TaskWorker
+from millpond.errors import AlreadyExists, NotFound, Unavailable
+from millpond.pipelines import tasks
+from millpond.pipelines.compiled import compiled
+from millpond.pipelines.runs import Ended, RunsHere, carried_out_here
+from millpond.workflows.engine.pipeline_starts import HERE, PARAMETERS, TASK, is_here, spec_name, task_of_run
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
+    from millpond.pipelines.declare import Declared
+    from millpond.pipelines.programs import Program
+
+__all__ = ("RunsOnNode", "on_node")
+
+LOOK_SECONDS = 0.2
+
+
+@contextmanager
+def on_node(url: str, tell: Callable[[str], object]) -> Iterator[RunsOnNode]:
+    """The runs of a node, while this lasts; `tell` gets a line for each event.
+
+    Raises: as `connected`.
+    """
+    with connected(url, "default") as call, redirect_stdout(sys.stderr):  # standard output is the command's
+        yield RunsOnNode(call, worker_config(url, "default", url), url, tell)
+
+
+class RunsOnNode(RunsHere):
+    """The runs of a node, whose methods `call` calls."""
+
+    def __init__(
+        self, call: Callable[[str, Any], Any], config: LHConfig, url: str, tell: Callable[[str], object]
+    ) -> None:  # fmt: skip
+        self._call, self._config, self._url, self._tell = call, config, url, tell
+        self._worker: TaskWorker | None = None
+
+    def run(
+        self, declared: Declared, program: Program, inputs: Mapping[str, Any], run: str, *, rescues: bool = False
+    ) -> Ended:
+        """See `RunsHere.run`."""
+        if not rescues and self.is_over(run):
+            return super().run(declared, program, inputs, run)
+        task = task_of_run(run)
+        self._worker = TaskWorker({task: tasks.step}, self._config, self._tell, end_seconds=0)
+        self._worker.register()
+        self._tell(f"{run} on {self._url}: millpond run show {run} --pond {self._url}")
+        try:
+            return super().run(declared, program, inputs, run, rescues=rescues)
+        finally:
+            if not self.status(run) or self.is_over(run):
+                with suppress(NotFound):
+                    self._call("DeleteTaskDef", DeleteTaskDefRequest(id=TaskDefId(name=task)))
+
+    def work(self, goes_on: Callable[[], bool]) -> None:
+        """See `RunsHere.work`."""
+        if self._worker is not None:
+            carried_out_here(self._until(self._worker, goes_on))
+
+    async def _until(self, worker: TaskWorker, goes_on: Callable[[], bool]) -> None:
+        away = False
+        working = asyncio.create_task(worker.run(lambda: None))
+        while not working.done():
+            try:
+                if not await asyncio.to_thread(goes_on):
+                    break
+                away = False
+            except Unavailable as error:
+                if not away:
+                    self._tell(f"waiting for the node: {error}")
+                away = True
+            await asyncio.wait({working}, timeout=LOOK_SECONDS)
+        is_stopped = worker.stopped
+        worker.stop()
+        await working
+        if is_stopped:
+            raise KeyboardInterrupt
+
+    def _enter(self, declared: Declared, program: Program, inputs: Mapping[str, Any], run: str) -> None:
+        if (row := self._row(WfRun, WfRunId(id=run))) is not None:
+            if not is_here(row.wf_spec_id.name):
+                self._tell(f"{run} is a run of the pipeline that is deployed: workers of the node carry it out")
+            return
+        self._send(compiled(declared.plan, program, here=True).compile())
+        name, task = spec_name(f"{declared.plan.name}{HERE}"), task_of_run(run)
+        variables = {PARAMETERS: to_variable_value(dict(inputs)), TASK: to_variable_value(task)}
+        with suppress(AlreadyExists):
+            self._send(RunWfRequest(wf_spec_name=name, id=run, variables=variables))
+
+    def _send(self, request: Message) -> Message | None:
+        reply: Message | None = self._call(type(request).__name__.removesuffix("Request"), request)
+        return reply
+
+    def _row(self, kind: type[Any], name: Message) -> Any:
+        try:
+            return self._call(f"Get{kind.__name__}", name)
+        except NotFound:
+            return None
+
+    def _tasks(self, run: str) -> list[TaskRun]:
+        return list(every_result(self._call, "ListTaskRuns", ListTaskRunsRequest(wf_run_id=WfRunId(id=run))))

@@ -1,0 +1,9 @@
+"""Attempts that failed, as workers report them."""
+
+from __future__ import annotations
+
+__all__ = ("TaskFailed",)
+
+
+class TaskFailed(RuntimeError):
+    """An attempt failed, and another may not: its text is the sentence that a worker reports, without a traceback."""

@@ -1,0 +1,235 @@
+"""Pipelines that this process carries out on a node: the node's runs, and nobody else's steps; killed at each step."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+import pytest
+from littlehorse.model import StopWfRunRequest, WfRunId
+
+import millpond
+from millpond.testing.faults import KILL_AT, KILL_FILE, STEPS_LOG, occurrences
+from tests.rings.forked import Command, run
+from tests.rings.sampling import drawn
+from tests.workflows.conftest import SECONDS, WorkflowServer
+from tests.workflows.test_client import wait_for
+from tests.workflows.test_pipeline_branches import NIGHTLY, RUN, merges, temps
+
+HERE = """
+import os
+from pathlib import Path
+from threading import Event
+
+from millpond.pipelines import pipeline, python, shell
+
+
+def held(folder):
+    Path(folder, "begun").write_text(str(os.getpid()))
+    while not Path(folder, "go").exists():
+        Event().wait(0.05)
+    return 1
+
+
+def worked():
+    print("with password=hunter2222")
+    return os.getpid()
+
+
+@pipeline(schedule="0 3 1 1 *")
+def waits(folder: str = "."):
+    value = python(held, folder, retries=0)
+    shell(["echo", "VERSION"], needs=value)
+
+
+@pipeline
+def works(fails: bool = False):
+    python(worked)
+    shell(["sh", "-c", "echo it is refused; exit 3"], when=fails == True, retries=0)
+"""
+
+
+class Site:
+    """A node, and pipelines that are run on it from a folder beside."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.server = folder, WorkflowServer(folder / "pond")
+        self.server.run_by = ("python", "-m", "tests.harness.served")
+        (folder / "here.py").write_text(HERE)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server.port}"
+
+    def words(self, *words: str) -> list[str]:
+        return ["pipeline", "run", *words, "--pond", self.url]
+
+    def began(self, log: IO[str], *words: str, **variables: str) -> Command:
+        """A command that runs a pipeline, and may be killed at its steps."""
+        environment = self.server.environment() | {"MILLPOND_PIPELINE_FILES": str(self.folder / "files")} | variables
+        return Command(["python", "-c", RUN, *self.words(*words)], cwd=self.folder, stderr=log, env=environment)
+
+    def ran(self, *words: str, code: int = 0) -> str:
+        done = run(words, cwd=self.folder, timeout=SECONDS)
+        assert done.returncode == code, done.stderr
+        return done.stdout + done.stderr
+
+
+def ended(command: Command) -> tuple[int | None, str]:
+    """The exit code of a command, and what it printed."""
+    said, _ = command.communicate(SECONDS)
+    return command.returncode, said
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    made = Site(tmp_path)
+    made.server.start()
+    yield made
+    made.server.end(signal.SIGKILL)
+
+
+def test_a_run_on_a_node_has_its_steps_carried_out_here_alone(site: Site) -> None:
+    at = ("--server", site.url)
+    log = site.folder / "worker.log"
+    with log.open("w") as output:
+        worker = Command(["worker", "millpond.pipelines", "--pond", site.url], cwd=site.folder, stderr=output,
+                         env=site.server.environment())  # fmt: skip
+    wait_for(lambda: "working on" in log.read_text())
+    site.ran("pipeline", "deploy", "here.py", "--pipeline", "waits", "--pond", site.url)
+    (site.folder / "here.py").write_text(HERE.replace("VERSION", "another text"))
+    held = f"folder={site.folder}"
+    with (site.folder / "log").open("w") as output:
+        begun = site.began(output, "here.py", "--pipeline", "waits", held)
+        wait_for((site.folder / "begun").exists)
+        assert (site.folder / "begun").read_text() == str(begun.pid)
+        site.ran("run", "start", "waits", "--id", "deployed", "--input", held, *at)
+        wait_for(lambda: (site.folder / "begun").read_text() == str(worker.pid))
+        (site.folder / "go").touch()
+        code, said = ended(begun)
+    assert code == 0 and said.startswith("waits-")
+    said = site.ran("pipeline", "run", "here.py", "--pipeline", "waits", held, "--pond", site.url)
+    assert "has ended; --again starts another run" in said
+    assert "another text" in site.ran("run", "logs", said.split()[0], "shell", *at)
+    (row,) = site.ran("pipeline", "list", "--pond", site.url, "--json").splitlines()
+    assert "paused waits" in site.ran("pipeline", "pause", "waits", "--pond", site.url)
+    assert "resumed waits; its next run" in site.ran("pipeline", "resume", "waits", "--pond", site.url)
+    assert "only a node begins runs" in site.ran("pipeline", "pause", "waits", "--pond", "pond", code=5)
+    assert "echo attempt" not in site.ran("pipeline", "logs", "waits", "--pond", site.url)
+    days = ("--from", "2026-01-01", "--to", "2026-01-01", "--parameter", "dya")
+    assert "folder" in site.ran("pipeline", "backfill", "waits", *days, "--pond", site.url, code=5)
+    assert (json.loads(row)["version"], json.loads(row)["schedule"]) == ("0.0", "0 3 1 1 *")
+    assert "another text" not in site.ran("run", "logs", "deployed", *at)
+    assert "step-of-" not in site.ran("task", "list", *at)
+    worker.kill()
+    worker.communicate(timeout=SECONDS)
+
+
+def test_a_run_on_a_node_says_how_it_ended_as_one_without(site: Site) -> None:
+    words = site.words("here.py", "--pipeline", "works")
+    done = json.loads(site.ran(*words, "--json").splitlines()[0])
+    assert done["status"] == "COMPLETED" and isinstance(done["values"]["worked"]["value"], int)
+    said = site.ran("run", "logs", done["run"], "--pond", site.url)
+    assert "password=***" in said and "hunter" not in said
+    refused = site.ran(*words, "fails=true", code=5)
+    assert "the run failed (run=works-" in refused and "reason=shell: a program failed" in refused
+    assert "line=it is refused" in refused and "--rescue" in refused
+    assert "Traceback" not in refused
+    again = site.ran(*words, "fails=true", "--rescue", code=5)
+    assert "worked attempt" not in again and "shell attempt 1" in again, "what was done stays done"
+    assert "pipeline run FILE --id works-" in site.ran("run", "show", again.split()[0], "--pond", site.url)
+    for wrong, sentence in (("day=1", "no such parameter"), ("fails=maybe", "of another type")):
+        assert sentence in site.ran(*words, wrong, code=5)
+    assert "it is the node that follows" in site.ran(*words, "--follow", code=5)
+
+
+def test_a_run_on_a_node_goes_on_by_the_same_command(site: Site) -> None:
+    """Told to stop, it hands its step back, which costs no retry; and stopped by hand."""
+    words = ("here.py", "--pipeline", "waits", f"folder={site.folder}", "--id", "w-1")
+    for number in (signal.SIGTERM, signal.SIGINT):
+        with (site.folder / "log").open("w") as output:
+            begun = site.began(output, *words)
+            wait_for((site.folder / "begun").exists)
+            begun.send_signal(number)
+            assert ended(begun)[0] == 130, "though a function of a step goes on"
+        assert "the same command goes on" in (site.folder / "log").read_text()
+        (site.folder / "begun").unlink()
+    with site.server.stub() as stub:
+        stub.StopWfRun(StopWfRunRequest(wf_run_id=WfRunId(id="w-1")), timeout=SECONDS)
+    (site.folder / "go").touch()
+    assert "w-1  COMPLETED" in site.ran(*site.words(*words))
+
+
+# -- killed -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def branches(tmp_path: Path) -> Iterator[Site]:
+    """A node of which steps are known, with a map for branches."""
+    (tmp_path / "nightly.py").write_text(NIGHTLY)
+    with millpond.open(tmp_path / "pond") as pond:
+        pond.create_map("weather", kind="state", value="temp double", store="layers")
+        pond.map("weather").load([{"key": "JFK", "temp": 1.0}])
+    made = Site(tmp_path)
+    made.server.settings |= {STEPS_LOG: str(tmp_path / "steps"), KILL_FILE: str(tmp_path / "kill")}
+    made.server.start()
+    yield made
+    made.server.end(signal.SIGKILL)
+
+
+def published(site: Site, number: int, **variables: str) -> Command:
+    """A run of the pipeline with branches, its `number`th."""
+    (site.folder / f"{number}.csv").write_text(f"key,temp\nJFK,{number}.25\nLGA,0.5\n")
+    with (site.folder / f"log-{number}").open("a") as log:
+        words = ("nightly.py", "--pipeline", "nightly", f"file={number}.csv", "--id", f"n-{number}")
+        return site.began(log, *words, **variables)
+
+
+def assert_published_once(site: Site, number: int, moment: str) -> None:
+    """One load, one merge and one event of each of so many runs; and the rows of the last."""
+    with millpond.open(site.url) as pond:
+        said = (moment, (site.folder / f"log-{number}").read_text())
+        assert temps(pond) == [number + 0.25, 0.5], said
+        assert merges(pond) == number + 1, said
+        assert len(list(pond.events.read("etl", "nightly"))) == number + 1, said
+        loads = [commit for commit in pond.refs.log("nightly") if commit.message.startswith("Load")]
+        assert len(loads) == number + 2, (said, [commit.message for commit in loads])
+
+
+@pytest.mark.timeout(7_200)
+def test_what_is_killed_at_any_moment_is_published_once(branches: Site) -> None:
+    """Kills of the process that carries out the run, at its own steps and at those of the node; and of the node."""
+    own, steps = branches.folder / "own", branches.folder / "steps"
+    assert ended(published(branches, 0, **{STEPS_LOG: str(own)}))[0] == 0
+    moments = {"process": occurrences(own), "worker": (of_node := occurrences(steps)), "node": of_node}
+    assert_published_once(branches, 0, "whole")
+    cases = [(who, moment) for who, all_ in moments.items() for moment in drawn(all_, 1, name=f"killed {who}")]
+    for number, (who, moment) in enumerate(cases, 1):
+        killed_at(branches, number, who, moment)
+        assert_published_once(branches, number, f"{who} {moment}")
+    branches.server.end()
+    with millpond.open(branches.folder / "pond") as pond:
+        assert pond.verify(full=True).ok
+
+
+def killed_at(site: Site, number: int, who: str, moment: str) -> None:
+    """Run the pipeline, with a kill at a moment, and by the same command to its end."""
+    said = site.folder / f"log-{number}"
+    begun = published(site, number, **({KILL_AT: moment} if who == "process" else {}))
+    if who != "process":
+        (site.folder / "text").write_text(moment + f" {begun.pid}" * (who == "worker"))
+        (site.folder / "text").rename(site.folder / "kill")
+    node = site.server.process
+    assert node is not None
+    wait_for(lambda: begun.poll() is not None or node.poll() is not None)
+    (site.folder / "kill").unlink(missing_ok=True)
+    if who != "process":  # the node has read the file
+        site.server.end()
+        site.server.start()
+    code, _ = ended(begun)
+    assert "our mistake" not in said.read_text() and "Traceback" not in said.read_text(), (who, moment)
+    if code:
+        assert ended(published(site, number))[0] == 0, (who, moment, said.read_text())
