@@ -86,6 +86,33 @@ def test_a_branch_is_loaded_compared_and_merged(pond: RemotePond, node: Served) 
     assert node.pond.map("m").get("b") == 1
 
 
+def test_maps_of_a_branch_are_made_copied_renamed_and_dropped(pond: RemotePond, node: Served) -> None:
+    put(pond.map("m"), 1, "a")
+    fix = pond.branch("fix", source="main")
+    fix.catalogue.copy("m", "twin", commit=False)
+    fix.catalogue.rename("m", "n")
+    fix.create_map("late", kind="state", value="long", retain_by="update_time", commit=False)
+    assert fix.create_map("late", kind="state", value="long", exist_ok=True).definition.retain_by == "update_time"
+    put(fix.map("twin"), 2, "b")
+    fix.drop_map("late", commit=False)
+    assert [opened.name for opened in fix.maps()] == ["n", "twin"]
+    assert [opened.name for opened in pond.at("fix").maps()] == ["late", "n", "twin"]
+    with pytest.raises(NotFound):
+        fix.drop_map("m")
+    with pytest.raises(Invalid, match="not done at a ref"):
+        fix.alter_map("n", store="shard")
+    fix.commit("dropped")
+    held = pond.map("m")
+    fix.merge()
+    assert [opened.name for opened in pond.maps()] == [opened.name for opened in node.pond.maps()] == ["n", "twin"]
+    assert (values(pond.map("n"), "a", "b"), values(pond.map("twin"), "a", "b")) == ([1, None], [1, 2])
+    with pytest.raises(NotFound):
+        held.get("a")
+    pond.refs.restore("main~1", maps=["m"])
+    assert pond.map("m").get("a") == held.get("a") == 1
+    assert not node.pond.verify(full=True).problems
+
+
 def test_conflicts_come_with_their_keys(pond: RemotePond) -> None:
     put(pond.map("m"), 1, "a")
     fix = pond.branch("fix", source="main")

@@ -117,6 +117,14 @@ class MergedMap:
     manifest: SnapshotManifest | None = None
     changed: int | None = None
 
+    @property
+    def gone(self) -> MapDefinition | None:
+        """The map of our side that goes, perhaps for another of its name."""
+        before, after = self.before, self.definition
+        if before is None or (after is not None and after.incarnation == before.definition.incarnation):
+            return None
+        return before.definition
+
 
 @dataclass(slots=True)
 class _Maps:
@@ -150,13 +158,13 @@ class _Maps:
         if theirs is None:
             return MergedMap(name, ours, None)
         layers = self.layers_for(theirs.definition)
-        manifest = manifest_of(layers, theirs, self.sides.words[2])
-        if manifest is None and ours is not None:  # theirs was never loaded: ours has its rows no more
+        manifest, new = manifest_of(layers, theirs, self.sides.words[2]), ours is None or ours.folder != theirs.folder
+        if manifest is None and not new:  # theirs was never loaded: ours has its rows no more
             manifest = SnapshotManifest.empty(theirs.definition, created_ms=layers.clock.now_ms())
-        if manifest is not None and ours is None and not manifest.layers:
+        if manifest is not None and new and not manifest.layers:
             manifest = None  # it comes as a map that was never loaded
         if manifest is not None:
-            version = 1 if ours is None else ours.version + 1
+            version = 1 if ours is None or new else ours.version + 1
             manifest = _numbered(manifest, version, layers.clock.now_ms())
             layers.stored(manifest)
         return MergedMap(name, ours, theirs.definition, manifest)

@@ -295,6 +295,9 @@ class Refs:
             changed = [name for name in changed if sides.base.get(name) != sides.ours.get(name)]
         if changed:
             self._need("write" if branch == MAIN else "read", *sorted(changed))
+        gone = [name for name in changed if branch == MAIN and name in sides.ours and name not in sides.theirs]
+        if gone:
+            self._need("admin", *sorted(gone))
 
     def _heads(self, branch: str) -> dict[str, Head]:
         """The heads of the maps on `main`, all recorded; none for another branch."""
@@ -353,19 +356,20 @@ class Refs:
 
         if branch != MAIN:
             return commit_changes(tree, branch, changes, allow_empty=bool(more), parents=parents, clean=True, rest=rest)
-        new = {}
-        for change in merged:
-            if change.definition is None:
-                raise Invalid(
-                    "a map is not dropped by a merge", kind="merge_drops_map", map=change.name,
-                    hint=f"drop it by itself: drop_map({change.name!r})",
-                )  # fmt: skip
-            before = None if change.before is None else heads[change.name]
-            new[change.name] = NewHead(change.definition, before, change.manifest, change.changed or 0)
-        return publish(
+        new = {
+            change.name: NewHead(
+                change.definition, None if change.before is None else heads[change.name], change.manifest,
+                change.changed or 0, change.gone,
+            ) for change in merged
+        }  # fmt: skip
+        commit = publish(
             tree, self.states.loading, self.states.layers_for, changes, new, source=message.text, parents=parents,
             allow_empty=bool(more), rest=rest,
         )  # fmt: skip
+        for change in merged:
+            if change.gone is not None:
+                self.pond.catalogue.dropped(change.gone)
+        return commit
 
 
 def _state_change(change: MergedMap) -> StateChange:
