@@ -171,3 +171,19 @@ def test_a_load_before_a_drop_is_published_makes_it_a_conflict(pond: Pond) -> No
     with pytest.raises((Invalid, Conflict)):
         Refs(pond, load_late).merge("fix")
     assert values(pond.map("m"), "z") == [7]
+
+
+def test_maps_are_objects_as_they_are_by_then(pond: Pond) -> None:
+    repository = pond.repository("pond")
+    main, ref = repository.branch("main"), repository.ref("main")
+    before = main.stat("maps/m").checksum
+    put(pond.map("m"), 2, "a")
+    assert main.stat("maps/m").checksum == ref.stat("maps/m").checksum != before
+    pond.create_map("new", kind="state", value="long", store="layers")
+    assert [entry.path for entry in main.list().results] == ["maps/m", "maps/new"]
+    pond.drop_map("new")
+    assert [batch["key"].to_pylist() for batch in ref.entries()] == [[b"maps/m"]]
+    pond.drop_map("m")
+    assert ref.head().message == main.head().message == "Drop m"
+    assert [commit.message for commit in main.log(limit=3)] == ["Drop m", "Drop new", "Create new"]
+    assert repository.ref("main~1").stat("maps/m").path == "maps/m"
