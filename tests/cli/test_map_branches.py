@@ -103,6 +103,10 @@ def test_maps_go_and_come_on_a_branch(millpond: Shell) -> None:
     millpond("merge", "pond/fix", "main")
     assert [row["name"] for row in millpond("maps", "--json").objects] == ["n", "twin"]
     assert "temp" in millpond("get", "n", "a").out
-    millpond("revert", "pond/main", "main", "--parent", "1")
-    assert [row["name"] for row in millpond("maps", "--json").objects] == ["w"]
+    assert "Restore w from main~1" in millpond("branch", "restore", "pond/main", "main~1", "--map", "w").out
+    assert [row["name"] for row in millpond("maps", "--json").objects] == ["n", "twin", "w"]
     assert "temp" in millpond("get", "w", "a").out
+    assert "pond/main" in millpond("branch", "restore", "flights/main", "main~1", code=5).err
+    assert "nothing" in millpond("branch", "restore", "pond/main", "main~1", "--map", "nothing", code=3).err
+    millpond("revert", "pond/main", "main~1", "--parent", "1")
+    assert [row["name"] for row in millpond("maps", "--json").objects] == ["w"]

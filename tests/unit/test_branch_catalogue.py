@@ -111,6 +111,20 @@ def test_a_map_of_another_kind_takes_the_place_of_one_that_is_dropped(pond: Pond
     assert pond.map("m").get("a") == 1
 
 
+def test_a_map_that_both_sides_restored_is_merged_by_key(pond: Pond) -> None:
+    pond.drop_map("m")
+    fix = pond.branch("fix", source="main")
+    for branch, value in (("main", 5), ("fix", 6)):
+        pond.refs.restore("main~1" if branch == "main" else "fix~1", branch, maps=["m"])
+        put(pond.map("m") if branch == "main" else fix.map("m"), value, branch)
+    fix.merge()
+    assert values(pond.map("m"), "a", "b", "main", "fix") == [1, 1, 5, 6]
+    pond.drop_map("m")
+    pond.refs.restore("main~1", maps=["m"])
+    with pytest.raises(Invalid, match="no changes"):
+        pond.refs.revert("main~1")
+
+
 def test_a_drop_by_a_merge_needs_the_right_to_drop(pond: Pond) -> None:
     fix = pond.branch("fix", source="main")
     fix.drop_map("m")

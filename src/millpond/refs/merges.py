@@ -27,7 +27,7 @@ from millpond.maps.model.field_merges import merged_definition
 from millpond.maps.snapshots.manifest import SnapshotManifest
 from millpond.ranges import Choice
 from millpond.refs.layers import manifest_of
-from millpond.refs.map_entries import MAPS, map_path
+from millpond.refs.map_entries import MAPS, MapEntry, map_path
 from millpond.versions.merges import MergeConflict, Resolution, Strategy, Take
 
 if TYPE_CHECKING:
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
     from millpond.maps.layered.head import Layers
     from millpond.maps.model.definition import MapDefinition
-    from millpond.refs.map_entries import MapEntry
 
 __all__ = ("KeyResolution", "MapMergeConflict", "MergedMap", "Sides", "merge_maps")
 
@@ -146,6 +145,8 @@ class _Maps:
             return self._taken(name, ours, theirs)
         if ours is None or theirs is None:
             raise self._differ(name, ours, theirs)
+        if base is None and ours.definition == theirs.definition:
+            base = MapEntry(ours.definition)  # the map was dropped, and restored by both
         if base is None or not base.folder == ours.folder == theirs.folder:
             raise self._differ(name, ours, theirs)
         definition = merged_definition(base.definition, ours.definition, theirs.definition)
