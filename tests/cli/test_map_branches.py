@@ -80,3 +80,33 @@ def test_rows_and_fields_go_and_come_on_a_branch(millpond: Shell) -> None:
     assert millpond("query", count, "--branch", "fix", "--json").objects == [{"n": 1}]
     assert millpond("query", count, "--json").objects == [{"n": 2}]
     assert "nothing was known" in millpond("query", count, "--known-at", "2001-01-01T00:00Z", code=5).err
+
+
+def test_maps_go_and_come_on_a_branch(millpond: Shell) -> None:
+    Path("w.csv").write_text("key,temp\na,1\nb,2\n")
+    millpond("init")
+    millpond("create", "w", "--kind", "state", "--value", "temp long", "--store", "layers")
+    millpond("load", "w", "w.csv")
+    millpond("branch", "create", "pond/fix")
+    on = ("--branch", "fix")
+    assert "in layers" in millpond("create", "late", "--kind", "state", "--value", "long", *on).out
+    assert "--store" in millpond("create", "x", "--kind", "state", "--store", "shard", *on, code=2).err
+    millpond("copy", "w", "twin", *on)
+    millpond("rename", "w", "n", *on)
+    assert "--branch" in millpond("copy", "./pond", "./other", *on, code=2).err
+    assert "--yes" in millpond("drop", "late", *on, code=5).err
+    millpond("drop", "late", "--yes", *on)
+    assert [row["name"] for row in millpond("maps", *on, "--json").objects] == ["n", "twin"]
+    assert [row["name"] for row in millpond("maps", "--json").objects] == ["w"]
+    assert millpond("maps", "twin", "--ref", "fix", "--json").objects[0]["rows"] == 2
+    assert "name one" in millpond("maps", *on, "--ref", "main", code=5).err
+    millpond("merge", "pond/fix", "main")
+    assert [row["name"] for row in millpond("maps", "--json").objects] == ["n", "twin"]
+    assert "temp" in millpond("get", "n", "a").out
+    assert "Restore w from main~1" in millpond("branch", "restore", "pond/main", "main~1", "--map", "w").out
+    assert [row["name"] for row in millpond("maps", "--json").objects] == ["n", "twin", "w"]
+    assert "temp" in millpond("get", "w", "a").out
+    assert "pond/main" in millpond("branch", "restore", "flights/main", "main~1", code=5).err
+    assert "nothing" in millpond("branch", "restore", "pond/main", "main~1", "--map", "nothing", code=3).err
+    millpond("revert", "pond/main", "main~1", "--parent", "1")
+    assert [row["name"] for row in millpond("maps", "--json").objects] == ["w"]

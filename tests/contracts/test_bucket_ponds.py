@@ -66,6 +66,28 @@ def test_maps_branches_and_sql_are_those_of_a_folder(url: str, tmp_path: Path) -
         assert repr(pond) == f"Pond('{url}')"
 
 
+def test_maps_come_and_go_by_merges(url: str, tmp_path: Path) -> None:
+    with opened(url, tmp_path / "one") as pond, opened(url, tmp_path / "other") as other:
+        pond.create_map("m", kind="state", value="long").load([{"key": "a", "value": 1}])
+        fix = pond.branch("fix", source="main")
+        fix.create_map("late", kind="state", value="long")
+        fix.map("late").load([{"key": "z", "value": 5}])
+        fix.catalogue.copy("m", "twin")
+        fix.catalogue.rename("m", "n")
+        fix.map("twin").load([{"key": "b", "value": 2}])
+        held = other.map("m")
+        fix.merge()
+        assert [map_.name for map_ in other.maps()] == ["late", "n", "twin"]
+        assert (other.map("late").get("z"), other.map("n").get("a"), other.map("n").get("b")) == (5, 1, None)
+        assert other.map("twin").lookup(["a", "b"]).to_pylist() == [1, 2]
+        with pytest.raises(NotFound):
+            held.get("a")
+        other.refs.restore("main~1", maps=["m"])
+        other.map("m").load([{"key": "b", "value": 3}])
+        assert pond.map("m").lookup(["a", "b"]).to_pylist() == [1, 3]
+        assert not pond.verify(full=True).problems
+
+
 def test_events_are_those_of_a_folder(url: str, tmp_path: Path) -> None:
     with opened(url, tmp_path / "one") as pond, opened(url, tmp_path / "other") as other:
         watch = other.events.watch("etl", "nightly")

@@ -86,6 +86,33 @@ def test_a_branch_is_loaded_compared_and_merged(pond: RemotePond, node: Served) 
     assert node.pond.map("m").get("b") == 1
 
 
+def test_maps_of_a_branch_are_made_copied_renamed_and_dropped(pond: RemotePond, node: Served) -> None:
+    put(pond.map("m"), 1, "a")
+    fix = pond.branch("fix", source="main")
+    fix.catalogue.copy("m", "twin", commit=False)
+    fix.catalogue.rename("m", "n")
+    fix.create_map("late", kind="state", value="long", retain_by="update_time", commit=False)
+    assert fix.create_map("late", kind="state", value="long", exist_ok=True).definition.retain_by == "update_time"
+    put(fix.map("twin"), 2, "b")
+    fix.drop_map("late", commit=False)
+    assert [opened.name for opened in fix.maps()] == ["n", "twin"]
+    assert [opened.name for opened in pond.at("fix").maps()] == ["late", "n", "twin"]
+    with pytest.raises(NotFound):
+        fix.drop_map("m")
+    with pytest.raises(Invalid, match="not done at a ref"):
+        fix.alter_map("n", store="shard")
+    fix.commit("dropped")
+    held = pond.map("m")
+    fix.merge()
+    assert [opened.name for opened in pond.maps()] == [opened.name for opened in node.pond.maps()] == ["n", "twin"]
+    assert (values(pond.map("n"), "a", "b"), values(pond.map("twin"), "a", "b")) == ([1, None], [1, 2])
+    with pytest.raises(NotFound):
+        held.get("a")
+    pond.refs.restore("main~1", maps=["m"])
+    assert pond.map("m").get("a") == held.get("a") == 1
+    assert not node.pond.verify(full=True).problems
+
+
 def test_conflicts_come_with_their_keys(pond: RemotePond) -> None:
     put(pond.map("m"), 1, "a")
     fix = pond.branch("fix", source="main")
@@ -343,9 +370,87 @@ def test_what_a_branch_or_a_node_cannot_have_is_said_by_name(
     for path in ("branch=..%2Fx", "branch=", "ref=", "ref=%00", "branch=fix%00", "branch=main", "ref=" + "x" * 2_000):
         answer = node.get(f"/v1/maps/m/get?key=a&{path}")
         assert answer.status in (400, 404) and "kind" in answer.json(), (path, answer.body)
-    monkeypatch.setattr("millpond.server.routes.refs.DIFF_BYTES_MAX", 1_000)
-    assert refused(lambda: pond.refs.diff("main", "fix")) == "answer_too_large"
+    monkeypatch.setattr("millpond.server.routes.refs.DIFF_BYTES_MAX", 200)
+    assert refused(lambda: pond.refs.diff("main", "fix")) == "answer_too_large", "all keys were compared at once"
     assert pond.refs.diff("main", "fix", limit=3).num_rows == 3
+
+
+@pytest.fixture
+def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Differences of a range, and no fewer, are a page."""
+    monkeypatch.setattr("millpond.server.routes.refs.DIFF_BYTES_MAX", 1_000)
+    monkeypatch.setattr("millpond.refs.diffs.KEYS_PAGES_MAX", 10_000)
+    monkeypatch.setattr("millpond.maps.layered.differences.KEYS_AT_ONCE", 20)
+
+
+@pytest.mark.usefixtures("small_pages")
+def test_differences_by_pages_are_those_of_a_folder(pond: RemotePond, node: Served) -> None:
+    pond.create_map("t", kind="temporal_state", value="temp double, code string", store="layers")
+    pond.create_map("r", kind="temporal_ranged_state", value="long", store="layers")
+    pond.create_map("s", kind="session", store="layers")
+    pond.create_map("gone", kind="state", value="long", store="layers")
+    keys = [f"k{number:05}" for number in range(30_000)]
+    days = [f"2026-01-{day:02}T00:00Z" for day in range(1, 29)]
+
+    def load(target: Any, keys: list[str], value: int, **options: Any) -> None:
+        target.map("m").load({"key": keys, "value": [value] * len(keys)}, **options)
+        keys = keys[::10]
+        many, times = [key for key in keys for _ in range(2)], days[:2] * len(keys)
+        numbers = [int(key[1:]) for key in many]
+        target.map("t").load({"key": many, "effective_time": times, "temp": [value] * len(many),
+                              "code": ["x"] * len(many)}, **options)  # fmt: skip
+        target.map("r").load({"key_start": numbers, "key_end": numbers, "effective_time": times,
+                              "value": [value] * len(many)}, **options)  # fmt: skip
+        target.map("s").load({"key": many, "start": days[value : value + 2] * len(keys),
+                              "end": days[value + 2 : value + 4] * len(keys)}, **options)  # fmt: skip
+
+    load(pond, keys[:20_000], 1)
+    put(pond.map("gone"), 1, *keys[:100])
+    fix = pond.branch("fix", source="main")
+    load(fix, keys[10_000:], 2)
+    fix.drop_map("gone")
+    fix.create_map("gone", kind="temporal_state", value="string")
+    fix.map("gone").load({"key": keys[:9], "effective_time": days[:1] * 9, "value": ["x"] * 9})
+    load(fix, keys[:50], 3, commit=False)
+    pond.map("m").delete("key < 'k00020'")
+    sides: list[tuple[str, str | None, bool]] = [("main", "fix", False), ("main", "fix", True), ("fix", "main", True),
+                                                 ("fix", None, False)]  # fmt: skip
+    for left, right, dots in sides:
+        for name in (None, "m", "T", "r", "s", "gone"):
+            whole = node.pond.refs.diff(left, right, map=name, three_dots=dots)
+            assert pond.refs.diff(left, right, map=name, three_dots=dots).equals(whole), (left, right, dots, name)
+        count = node.pond.refs.diff(left, right, three_dots=dots).num_rows
+        assert pond.refs.diff(left, right, three_dots=dots, limit=5_000).num_rows == min(5_000, count)
+
+
+@pytest.mark.usefixtures("small_pages")
+def test_pages_of_a_difference_are_of_two_states(pond: RemotePond, node: Served) -> None:
+    keys = [f"k{number:05}" for number in range(20_000)]
+    pond.create_map("t", kind="state", value="long", store="layers")
+    fix = pond.branch("fix", source="main")
+    put(fix.map("m"), 2, *keys)
+    put(fix.map("t"), 2, *keys[:9])
+
+    def page(**query: str) -> pa.Table:
+        parts = "&".join(f"{name}={text}" for name, text in query.items())
+        answer = node.get(f"/v1/refs/diff?{parts}")
+        assert answer.status == 200, answer.body
+        return pa.ipc.open_stream(answer.body).read_all()
+
+    whole, first = pond.refs.diff("main", "fix", map="m"), page(left="main", right="fix", map="m")
+    put(fix.map("m"), 9, *keys[:100])
+    said = {name.decode(): text.decode() for name, text in first.schema.metadata.items()}
+    rows = first.to_pylist()
+    while "bookmark" in said:
+        following = page(map="m", **said)
+        assert following.num_rows < len(keys)
+        rows += following.to_pylist()
+        said = {name.decode(): text.decode() for name, text in following.schema.metadata.items()}
+    assert sorted(rows, key=lambda row: row["key"]) == whole.to_pylist(), "what was loaded meanwhile is not in it"
+    mark = page(left="main", right="fix", map="m").schema.metadata[b"bookmark"].decode()
+    for query in (f"left=main&right=fix&map=t&bookmark={mark}", "left=main&right=fix&map=m&bookmark=x"):
+        answer = node.get(f"/v1/refs/diff?{query}")
+        assert (answer.status, answer.json()["kind"]) == (400, "search_bookmark"), query
 
 
 def part_of(pond: RemotePond) -> PartFile:

@@ -97,7 +97,7 @@ def test_large_rows_are_compared_few_at_a_time(tmp_path: Path, monkeypatch: pyte
         before, after = (states.maps(states.commit(ref).id) for ref in ("main", "large"))
 
         def steps() -> list[int]:
-            return [len(step) for _, step in map_differences(before, after, states.layers_for)]
+            return [len(step.difference) for step in map_differences(before, after, states.layers_for)]
 
         assert sum(steps()) == len(keys) - 1
         monkeypatch.setattr(differences, "BYTES_AT_ONCE", 1)

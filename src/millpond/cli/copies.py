@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from millpond.cli.maps import tell_copied
-from millpond.cli.options import Json, PondPlace, existing_pond
+from millpond.cli.options import Branch, Json, PondPlace, pond_at
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
 
@@ -32,7 +32,7 @@ def copy(
         list[str] | None,
         typer.Option("--map", metavar="NAME", help="Of a pond only this map, of main.", show_default="the whole pond"),
     ] = None,
-    pond: PondPlace = "pond", json: Json = False,
+    branch: Branch = None, pond: PondPlace = "pond", json: Json = False,
 ) -> None:  # fmt: skip
     """Copy a layered map, which takes no room and no time; or a pond to another place, where it is verified.
 
@@ -47,9 +47,11 @@ def copy(
         raise Invalid("a map and a pond are given", kind="copy_place", source=source, target=target,
                       hint="write a pond in this folder as ./pond")  # fmt: skip
     if all(places):
+        if branch is not None:
+            raise typer.BadParameter("a pond is copied with its branches: leave --branch out")
         _copy_pond(source, target, maps or [], json=json)
         return
-    with existing_pond(pond) as opened:
+    with pond_at(pond, branch) as opened:
         try:
             definition = opened.catalogue.copy(source, target)
         except NotFound as error:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millpond.cli.options import Branch, Confirmed, Json, MapName, PondPlace, existing_pond, pond_at
+from millpond.cli.options import Branch, Confirmed, Json, MapName, PondPlace, Ref, pond_at
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
 from millpond.times.durations import format_duration
@@ -16,6 +16,7 @@ from millpond.times.durations import format_duration
 if TYPE_CHECKING:
     from millpond.maps.model.aggregation import Aggregation
     from millpond.maps.model.definition import MapDefinition
+    from millpond.maps.protocols import MapLike
 
 __all__ = (
     "KeyChoice", "KindChoice", "SchemeChoice", "StoreChoice", "alter", "create", "drop", "maps", "rename",
@@ -139,6 +140,7 @@ def create(
         str | None, typer.Option("--as", metavar="QUERY", help="An aggregate by a query of raw rows, which are loaded.")
     ] = None,
     exist_ok: Annotated[bool, typer.Option("--exist-ok", help="Accept a map that is there already and alike.")] = False,
+    branch: Branch = None,
     pond: PondPlace = _HERE,
     json: Json = False,
 ) -> None:
@@ -146,17 +148,16 @@ def create(
     import millpond
 
     settings = _settings(condense, retain, retain_by, roll_up, overwrite)
-    with millpond.open(pond) as opened:
+    if branch in (None, "main"):
+        settings |= {"scheme": str(scheme), "hash_bytes": hash_bytes, "store": None if store is None else str(store)}
+    elif store is StoreChoice.SHARD:
+        raise typer.BadParameter("maps on branches are in layers: leave --store out")
+    with millpond.open(pond) if branch is None else pond_at(pond, branch) as opened:
         made = opened.create_map(
-            name, kind=None if kind is None else str(kind), value=value, scheme=str(scheme), hash_bytes=hash_bytes,
-            exist_ok=exist_ok, store=None if store is None else str(store), resolution=resolution, time_zone=time_zone,
-            key=None if key is None else str(key), as_=as_, **settings,
+            name, kind=None if kind is None else str(kind), value=value, exist_ok=exist_ok, resolution=resolution,
+            time_zone=time_zone, key=None if key is None else str(key), as_=as_, **settings,
         )  # fmt: skip
-        definition = made.definition
-    if json:
-        console.print_json(definition.to_dict() | {"store": str(definition.store)})
-    else:
-        console.say(f"created {definition.name}: {_in_words(definition)}")
+    _tell(made.definition, f"created {made.name}: {_in_words(made.definition)}", as_json=json)
 
 
 def _settings(
@@ -204,17 +205,20 @@ def _buckets_of(aggregation: Aggregation) -> str:
     return f"buckets of {aggregation.resolution}, {aggregation.time_zone}"
 
 
-@verb("maps", "millpond maps", "millpond maps weather", "millpond maps --json")
+@verb("maps", "millpond maps", "millpond maps weather", "millpond maps --branch fix --json")
 def maps(
     name: Annotated[str | None, typer.Argument(metavar="[MAP]", help="Show everything about this one.")] = None,
+    branch: Branch = None,
+    ref: Ref = None,
     pond: PondPlace = _HERE,
     json: Json = False,
 ) -> None:
     """List the maps, or show everything about one: its definition, its settings, its state."""
     if name is not None:
-        _show(name, pond, as_json=json)
+        with pond_at(pond, branch, ref) as opened:
+            _show(opened.map(name), as_json=json)
         return
-    with existing_pond(pond) as opened:
+    with pond_at(pond, branch, ref) as opened:
         listed = [(pond_map.definition, pond_map.info()) for pond_map in opened.maps()]
     if json:
         console.print_json_list(definition.to_dict() | _plain(info) for definition, info in listed)
@@ -234,11 +238,9 @@ def maps(
         )  # fmt: skip
 
 
-def _show(name: str, pond: str, *, as_json: bool) -> None:
-    with existing_pond(pond) as opened:
-        pond_map = opened.map(name)
-        definition = pond_map.definition
-        description = definition.to_dict() | _plain(pond_map.info())
+def _show(shown: MapLike, *, as_json: bool) -> None:
+    definition = shown.definition
+    description = definition.to_dict() | _plain(shown.info())
     if as_json:
         console.print_json(description)
     else:
@@ -322,29 +324,32 @@ def alter(
     with pond_at(pond, branch) as opened:
         opened.alter_map(name, **settings)
         definition = opened.map(name).definition
-    if json:
-        console.print_json(definition.to_dict() | {"store": str(definition.store)})
-    else:
-        console.say(f"changed {definition.name}: {', '.join(sorted(settings))}")
+    _tell(definition, f"changed {definition.name}: {', '.join(sorted(settings))}", as_json=json)
 
 
 NewName = Annotated[str, typer.Argument(metavar="NEW", help="The new name.")]
 
 
 @verb("rename", "millpond rename weather climate", "millpond rename weather climate --json")
-def rename(name: MapName, new: NewName, pond: PondPlace = _HERE, json: Json = False) -> None:
+def rename(
+    name: MapName, new: NewName, branch: Branch = None, pond: PondPlace = _HERE, json: Json = False
+) -> None:  # fmt: skip
     """Give a layered map another name."""
-    with existing_pond(pond) as opened:
+    with pond_at(pond, branch) as opened:
         definition = opened.catalogue.rename(name, new)
     tell_copied("renamed", name, definition, as_json=json)
 
 
 def tell_copied(done: str, name: str, definition: MapDefinition, *, as_json: bool) -> None:
     """Say that a map has another name, or one more."""
+    _tell(definition, f"{done} {name.lower()} to {definition.name}", as_json=as_json)
+
+
+def _tell(definition: MapDefinition, text: str, *, as_json: bool) -> None:
     if as_json:
         console.print_json(definition.to_dict() | {"store": str(definition.store)})
     else:
-        console.say(f"{done} {name.lower()} to {definition.name}")
+        console.say(text)
 
 
 def _field_changes(
@@ -369,17 +374,18 @@ def _pairs(option: str, texts: list[str] | None) -> dict[str, str]:
     return {name.strip(): text.strip() for name, _, text in pairs}
 
 
-@verb("drop", "millpond drop weather", "millpond drop weather --yes --json")
+@verb("drop", "millpond drop weather", "millpond drop weather --yes --json", "millpond drop weather --branch fix")
 def drop(
     name: MapName,
     yes: Confirmed = False,
+    branch: Branch = None,
     pond: PondPlace = _HERE,
     json: Json = False,
 ) -> None:
     """Drop a map and all its data. Asks first; off a terminal, --yes is needed."""
     from millpond.errors import Invalid
 
-    with existing_pond(pond) as opened:
+    with pond_at(pond, branch) as opened:
         pond_map = opened.map(name)
         if not yes:
             if json or not sys.stdin.isatty():

@@ -46,27 +46,29 @@ class RemoteCatalogue:
         repeatable = settings.keys().isdisjoint(CHANGES)
         return definition_of(self._change("PATCH", map_path(name), settings, repeatable=repeatable, commit=commit))
 
-    def copy(self, name: str, new: str) -> MapDefinition:
+    def copy(self, name: str, new: str, *, commit: bool = True) -> MapDefinition:
         """Copy a layered map under a new name.
 
         Raises: `AlreadyExists`; `Invalid` for a map in a shard; `NotFound`.
         """
-        return definition_of(self._change("POST", f"{map_path(name)}/copies", {"name": new}, repeatable=False))
+        return self._copied(name, {"name": new}, commit=commit)
 
-    def rename(self, name: str, new: str) -> MapDefinition:
+    def rename(self, name: str, new: str, *, commit: bool = True) -> MapDefinition:
         """Give a layered map another name.
 
         Raises: as `copy`.
         """
-        body = {"name": new, "drop": True}
-        return definition_of(self._change("POST", f"{map_path(name)}/copies", body, repeatable=False))
+        return self._copied(name, {"name": new, "drop": True}, commit=commit)
 
-    def drop(self, name: str) -> None:
-        """Drop a map on every node.
+    def _copied(self, name: str, body: Mapping[str, Any], *, commit: bool) -> MapDefinition:
+        return definition_of(self._change("POST", f"{map_path(name)}/copies", body, repeatable=False, commit=commit))
+
+    def drop(self, name: str, *, commit: bool = True) -> None:
+        """Drop a map on every node; without `commit` that is staged on a branch.
 
         Raises: `NotFound`.
         """
-        self._change("DELETE", map_path(name), None, repeatable=False)
+        self._change("DELETE", map_path(name), None, repeatable=False, commit=commit)
 
     def _change(self, method: str, path: str, body: Any, *, repeatable: bool, commit: bool = True) -> dict[str, Any]:
         nodes, query = self._nodes, {**self._at, **({} if commit else {"commit": "false"})}

@@ -170,9 +170,9 @@ class RemoteBranchPond(RemoteRefPond):
 
     def create_map(
         self, name: str, *, kind: str | Kind | None = None, value: str | ValueType | None = None,
-        overwrite: bool = True, condense: str | int | None = None, retain: str | int | None = None, commit: bool = True,
-        resolution: str | None = None, time_zone: str | None = None, key: str | None = None,
-        roll_up: str | None = None, as_: str | None = None,
+        overwrite: bool = True, condense: str | int | None = None, retain: str | int | None = None,
+        retain_by: str = "effective_time", exist_ok: bool = False, commit: bool = True, resolution: str | None = None,
+        time_zone: str | None = None, key: str | None = None, roll_up: str | None = None, as_: str | None = None,
     ) -> RemoteRefMap:  # fmt: skip
         """Create a layered map on the branch; it comes to other branches by a merge. Settings as in `Pond.create_map`.
 
@@ -180,10 +180,11 @@ class RemoteBranchPond(RemoteRefPond):
         """
         body = {
             "name": name, "kind": None if kind is None else str(kind), "value": None if value is None else str(value),
-            "overwrite": overwrite, "condense": condense, "retain": retain, "resolution": resolution,
-            "time_zone": time_zone, "key": key, "roll_up": roll_up, "query": as_,
+            "overwrite": overwrite, "condense": condense, "retain": retain, "retain_by": retain_by,
+            "exist_ok": exist_ok, "resolution": resolution, "time_zone": time_zone, "key": key, "roll_up": roll_up,
+            "query": as_,
         }  # fmt: skip
-        return self._map(self.catalogue.create(body, exist_ok=False, commit=commit))
+        return self._map(self.catalogue.create(body, exist_ok=exist_ok, commit=commit))
 
     def alter_map(self, name: str, /, *, commit: bool = True, **settings: Any) -> RemoteRefMap:
         """Change settings or fields of a map on the branch, as `Pond.alter_map`; without `commit` that is staged.
@@ -191,6 +192,13 @@ class RemoteBranchPond(RemoteRefPond):
         Raises: `Invalid`; `NotFound`.
         """
         return self._map(self.catalogue.alter(name, settings, commit=commit))
+
+    def drop_map(self, name: str, *, commit: bool = True) -> None:
+        """Drop a map on the branch, see `BranchPond.drop_map`.
+
+        Raises: `NotFound`.
+        """
+        self.catalogue.drop(name, commit=commit)
 
     def commit(self, message: str = "", *, allow_empty: bool = False) -> Commit:
         """Commit what is staged, of all maps, as one commit.

@@ -13,6 +13,7 @@ from millpond.client.arrow_body import read_batches
 from millpond.client.operations import LARGE_SECONDS_MAX
 from millpond.deferred import opened_once
 from millpond.errors import Invalid
+from millpond.kernel.page import pages
 from millpond.refs.face import MAIN, POND, check_no_main, is_instant
 
 if TYPE_CHECKING:
@@ -224,13 +225,31 @@ class RemoteRefs:
         self, left: str, right: str | None = None, *, map: str | None = None, three_dots: bool = False,
         limit: int | None = None,
     ) -> pa.Table:  # fmt: skip
-        """The addresses that differ between two refs, see `Refs.diff`.
+        """The addresses that differ between two refs, see `Refs.diff`; they come by pages of these two states.
 
-        Raises: as `Refs.diff`; `Invalid`, kind `answer_too_large`: name a map, or a limit.
+        Raises: as `Refs.diff`; `Invalid`, kind `search_bookmark`, when more was staged meanwhile.
         """
-        return self._table(
-            "/v1/refs/diff", left=left, right=right, map=map, three_dots=str(three_dots).lower(), limit=limit
-        )
+        # Imported here: most questions are not about differences, which need compiled kernels.
+        from millpond.refs.diffs import joined_pages
+
+        query = {"left": left, "right": right, "map": map, "three_dots": str(three_dots).lower()}
+        tables: list[pa.Table] = []
+        first: Mapping[str, str] = {}
+        rows = 0
+
+        def read(about: Mapping[str, str]) -> tuple[pa.Table, Mapping[str, str]]:
+            page = self._table("/v1/refs/diff", **{**query, **about}, limit=None if limit is None else limit - rows)
+            said = {name.decode(): text.decode() for name, text in (page.schema.metadata or {}).items()}
+            return page.replace_schema_metadata(None), said
+
+        def following(page: tuple[pa.Table, Mapping[str, str]]) -> Mapping[str, str] | None:
+            return page[1] if "bookmark" in page[1] and (limit is None or rows < limit) else None
+
+        for page, _ in pages(read, first, following):
+            if page.num_rows or not tables:
+                tables.append(page)
+            rows += page.num_rows
+        return tables[0] if len(tables) == 1 else joined_pages(tables, limit)
 
     def history(self, map: str, ref: str = MAIN, *, limit: int | None = None) -> pa.Table:
         """The commits that changed a map, back from a ref along first parents, the newest first; see `Refs.history`."""

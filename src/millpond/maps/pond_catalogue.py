@@ -124,7 +124,7 @@ class PondCatalogue:
 
         definition = self._entered(enter)
         step("drop.forgotten")
-        self._dropped(definition.name, definition.incarnation)
+        self.dropped(definition)
 
     def copy(self, name: str, new: str) -> MapDefinition:
         """Copy a layered map under a new name: its files are shared, and no row is written.
@@ -149,7 +149,7 @@ class PondCatalogue:
             self._loading, name, new, lambda definition: snapshots / folder_name(definition), drop=drop
         )
         if drop:
-            self._dropped(before.name, before.incarnation)
+            self.dropped(before)
         return self.find(after.name)
 
     def _record(
@@ -171,6 +171,10 @@ class PondCatalogue:
         """Do outside the space what an entry of the primary did at the primary."""
         if entry.kind == "drop":
             self._dropped(entry.maps[0], entry.body["incarnation"])
+
+    def dropped(self, definition: MapDefinition) -> None:
+        """Let go of a map that was dropped by an entry of the log: of its handles here, and its files."""
+        self._dropped(definition.name, definition.incarnation)
 
     def _dropped(self, name: str, incarnation: str) -> None:
         loads = self._loading.loads

@@ -11,10 +11,11 @@ from millpond.maps.layered.fields import encoded_default, stored_change
 from millpond.maps.layered.head import Head
 from millpond.maps.model.alteration import alteration
 from millpond.maps.model.catalogue import altered
+from millpond.maps.model.definition import Store
 from millpond.maps.model.field_changes import CHANGES, FieldChanges, changed_fields
 from millpond.maps.model.snapshot_pointer import Pointer
 from millpond.refs.changes import StateChange
-from millpond.refs.layers import manifest_of
+from millpond.refs.layers import manifest_of, ref_unsupported
 from millpond.versions.commits import Message
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ def alter_map(states: RefStates, branch: str, name: str, settings: Mapping[str, 
     """
     fields = {change: settings[change] for change in CHANGES if settings.get(change)}
     others = {setting: value for setting, value in settings.items() if setting not in CHANGES}
+    if others.pop("store", Store.LAYERS) != Store.LAYERS:
+        raise ref_unsupported(name, "store")
     while True:
         state = states.map_at(branch, name)
         before = altered(state.definition, others)

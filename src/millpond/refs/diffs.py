@@ -5,35 +5,47 @@
 | `map` | the name of the map |
 | `change` | `added`, `removed` or `changed` |
 | `key`, `key_start`, `key_end`, `effective_time`, `start`, `end`, `time` | the address: those that the maps have |
-| `old`, `new` | the values; of one map in its type, of several as JSON. Sessions have none |
+| `old`, `new` | the values; of one map in its type, of several, also of one name, as JSON. Sessions have none |
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from millpond.errors import Invalid
-from millpond.json_forms import shown_json
-from millpond.maps.layered.differences import I64, AddressRows, Difference, differences
+from millpond.json_forms import shown_json, stable_json
+from millpond.kernel.keys import decode, encode
+from millpond.kernel.page import Bookmarks
+from millpond.maps.layered.differences import I64, AddressRows, Difference, changed_keys, difference_of
 from millpond.maps.model.columns import INSTANT, value_arrow
 from millpond.maps.model.computed import with_computed
+from millpond.maps.model.definition import check_name
 from millpond.maps.model.display import present
 from millpond.maps.model.field_merges import with_wider_types
 from millpond.maps.model.one_value import NULL
 from millpond.maps.model.values import present_values
 from millpond.refs.layers import manifest_of
+from millpond.refs.states import missing_map
+from millpond.versions.merges import common_base
 
 if TYPE_CHECKING:
     from millpond.maps.layered.head import Layers
     from millpond.maps.model.definition import MapDefinition
     from millpond.maps.snapshots.manifest import SnapshotManifest
     from millpond.refs.map_entries import MapEntry
+    from millpond.refs.states import RefStates
 
-__all__ = ("ADDRESS_TYPES", "difference_table", "map_differences")
+__all__ = (
+    "ADDRESS_TYPES", "Compared", "Place", "Step", "compared", "difference_page", "joined_pages", "map_differences",
+)  # fmt: skip
+
+KEYS_PAGES_MAX = 4
+"""The keys that are compared at once may make a page so many times as large."""
 
 ADDRESS_TYPES = {
     "key": pa.string(), "key_start": pa.int64(), "key_end": pa.int64(), "effective_time": INSTANT, "start": INSTANT,
@@ -41,27 +53,114 @@ ADDRESS_TYPES = {
 }  # fmt: skip
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The place of a key among differences: its map, and of two maps of one name the first or the second."""
+
+    map: str
+    number: int
+    key: bytes
+
+    def packed(self) -> bytes:
+        """The place as bytes."""
+        return encode((self.map, self.number, self.key))
+
+    @classmethod
+    def of(cls, packed: bytes) -> Place:
+        """The place that bytes tell of.
+
+        Raises: `Corrupt`.
+        """
+        name, number, key = decode(packed)
+        return cls(name, number, key)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Some keys that differ, of a map, and the place of the last of them."""
+
+    definition: MapDefinition
+    difference: Difference
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """Two states of maps that are compared; `only` is the map if there is one alone, and not another of its name.
+
+    `pins`: refs that name the same two states later on.
+    """
+
+    old: Mapping[str, MapEntry]
+    new: Mapping[str, MapEntry]
+    only: MapDefinition | None
+    pins: tuple[str, str | None]
+
+    def bookmarks(self) -> Bookmarks:
+        """The bookmarks of pages of these differences, which another state of a map has not."""
+        sides = [[side[name].folder, side[name].manifest] for side in (self.old, self.new) for name in sorted(side)]
+        return Bookmarks(stable_json({"sides": sides, "only": self.only is not None}, compact=True))
+
+
+def compared(
+    states: RefStates, left: str, right: str | None, *, map: str | None, three_dots: bool,
+    only_of: Callable[[str], bool],
+) -> Compared:  # fmt: skip
+    """The two states that a difference of refs is about, see `Refs.diff`.
+
+    Raises: as `Refs.diff`.
+    """
+    pins: tuple[str, str | None] = left, None
+    if right is None:
+        old, new = states.maps(f"{left}@"), states.maps(left)
+    else:
+        before, after = states.commit(left), states.commit(right)
+        pins = before.id, after.id
+        if three_dots:
+            before = common_base(states.repository.site, before.id, after.id)
+        old, new = states.maps(before.id), states.maps(after.id)
+    only = None
+    if map is not None:
+        map = check_name(map)
+        was, entry = old.get(map), new.get(map) or old.get(map)
+        if entry is None:
+            raise missing_map(states.loading, map, left=left, right=right)
+        only = entry.definition if was is None or was.folder == entry.folder else None
+    names = {name for name in {*old, *new} if (map is None or name == map) and only_of(name)}
+    old, new = ({name: state for name, state in side.items() if name in names} for side in (old, new))
+    return Compared(old, new, only, pins)
+
+
 def map_differences(
-    old: Mapping[str, MapEntry], new: Mapping[str, MapEntry], layers_for: Callable[[MapDefinition], Layers]
-) -> Iterator[tuple[MapDefinition, Difference]]:
-    """The differences between two states of maps, by name, some keys at a time; both with the fields of the new one,
-    in the wider of their types.
+    old: Mapping[str, MapEntry], new: Mapping[str, MapEntry], layers_for: Callable[[MapDefinition], Layers],
+    after: Place | None = None,
+) -> Iterator[Step]:  # fmt: skip
+    """The differences between two states of maps, by name, some keys at a time, from behind a place on; both with the
+    fields of the new one, in the wider of their types.
 
     Raises: `Invalid`, kind `maps_differ`; `NotFound`, `Corrupt`.
     """
+    start = Place("", 0, b"") if after is None else after
     for name in sorted({*old, *new}):
-        before, after = old.get(name), new.get(name)
-        apart = before is not None and after is not None and before.folder != after.folder
-        for pair in [(before, None), (None, after)] if apart else [(before, after)]:
+        before, now = old.get(name), new.get(name)
+        apart = before is not None and now is not None and before.folder != now.folder
+        for number, pair in enumerate([(before, None), (None, now)] if apart else [(before, now)]):
             either = pair[1] or pair[0]
             assert either is not None, "one side has the map"
-            if pair[0] is not None and pair[1] is not None and pair[0].manifest == pair[1].manifest:
+            if (name, number) < (start.map, start.number) or _alike(*pair):
                 continue
             layers = layers_for(either.definition)
             definition = with_wider_types(either.definition, (pair[0] or either).definition)
             left, right = (_manifest(layers, entry, definition) for entry in pair)
-            for difference in differences(layers.objects, left, right):
-                yield definition, difference
+            key = start.key if (name, number) == (start.map, start.number) else None
+            for changed in changed_keys(layers.objects, left, right, after=key):
+                difference = difference_of(changed)
+                if len(difference):
+                    yield Step(definition, difference, Place(name, number, changed.keys[-1].as_py()))
+
+
+def _alike(old: MapEntry | None, new: MapEntry | None) -> bool:
+    return old is not None and new is not None and old.manifest == new.manifest
 
 
 def _manifest(layers: Layers, entry: MapEntry | None, definition: MapDefinition) -> SnapshotManifest | None:
@@ -69,40 +168,44 @@ def _manifest(layers: Layers, entry: MapEntry | None, definition: MapDefinition)
     return None if manifest is None else manifest.shown_as(definition)
 
 
-def difference_table(
-    changes: Iterator[tuple[MapDefinition, Difference]], only: MapDefinition | None, limit: int | None = None,
-    bytes_max: int | None = None,
-) -> pa.Table:  # fmt: skip
+def difference_page(
+    steps: Iterator[Step], only: MapDefinition | None, *, limit: int | None = None, bytes_max: int | None = None
+) -> tuple[pa.Table, Place | None]:  # fmt: skip
     """The differences as a table, in the order of maps and addresses; of `only` one map, if that is all.
 
-    `limit`: so many rows are enough.
+    `limit`: so many rows are enough. `bytes_max`: about so many bytes; then it comes with the place to go on behind.
 
-    Raises: `Invalid`, kind `answer_too_large`, for more than `bytes_max`.
+    Raises: `Invalid`, kind `answer_too_large`, for keys with so many rows that one page does not hold them.
     """
     tables, rows, size = list[pa.Table](), 0, 0
-    for definition, difference in changes:
-        tables.append(_table(definition, difference, typed=only is not None))
-        rows, size = rows + len(difference), size + tables[-1].nbytes
+    for step in steps:
+        tables.append(_table(step.definition, step.difference, typed=only is not None))
+        rows, size = rows + tables[-1].num_rows, size + tables[-1].nbytes
         if limit is not None and rows >= limit:
             break
-        _check_size(size, bytes_max)
+        if bytes_max is not None and size >= bytes_max:
+            _check_size(size, KEYS_PAGES_MAX * bytes_max)
+            return joined_pages(tables, limit), step.place
     if only is not None and not tables:
-        return pa.schema(_fields(only)).empty_table()
+        return pa.schema(_fields(only)).empty_table(), None
+    return joined_pages(tables, limit), None
+
+
+def _check_size(size: int, bytes_max: int) -> None:
+    if size > bytes_max:
+        raise Invalid(
+            "the differences of a few keys are too large for one answer", kind="answer_too_large", bytes=size,
+            bytes_max=bytes_max, hint="say a limit",
+        )  # fmt: skip
+
+
+def joined_pages(tables: Sequence[pa.Table], limit: int | None) -> pa.Table:
+    """Differences of several tables as one, in the order of maps and addresses, and at most so many."""
     names = [name for name in ADDRESS_TYPES if any(name in table.column_names for table in tables)]
     table = pa.concat_tables(tables, promote_options="default") if tables else _NOTHING.empty_table()
     columns = ["map", "change", *names, *(name for name in ("old", "new") if name in table.column_names)]
     table = table.select(columns).sort_by([(name, "ascending") for name in ("map", *names)])
-    table = table if limit is None else table.slice(0, limit)
-    _check_size(table.nbytes, bytes_max)
-    return table
-
-
-def _check_size(size: int, bytes_max: int | None) -> None:
-    if bytes_max is not None and size > bytes_max:
-        raise Invalid(
-            "the differences are too large for one answer", kind="answer_too_large", bytes=size, bytes_max=bytes_max,
-            hint="name a map, or a limit",
-        )  # fmt: skip
+    return table if limit is None else table.slice(0, limit)
 
 
 _NOTHING = pa.schema([("map", pa.string()), ("change", pa.string()), ("old", pa.string()), ("new", pa.string())])

@@ -143,12 +143,21 @@ def _recorded(tree: Tree, head: Commit, steps: Sequence[Step]) -> Commit:
 
 @dataclass(frozen=True, slots=True)
 class NewHead:
-    """A map that a commit changes on `main`: its definition; its head before and after, None where it is not there."""
+    """A map that a commit changes on `main`: its definition; its head before and after, None where it is not there.
 
-    definition: MapDefinition
+    `gone`: the map that `before` is of, which is dropped; without a `definition` no other takes its name.
+    """
+
+    definition: MapDefinition | None
     before: Head | None
     manifest: SnapshotManifest | None
     rows: int = 0
+    gone: MapDefinition | None = None
+
+    @property
+    def seen(self) -> Head | None:
+        """The head that the map goes on from; None for a new map."""
+        return self.before if self.gone is None else None
 
 
 def publish(
@@ -165,22 +174,25 @@ def publish(
 
     def move(tx: Transaction, commit: Commit) -> None:
         for head in heads.values():
+            _drop(tx, loading, head)
             _define(tx, loading, head)
         now = loading.clock.now_ms()
+        moved = {
+            name: (head.definition, head.manifest, head) for name, head in heads.items()
+            if head.definition is not None and head.manifest is not None
+        }  # fmt: skip
         contents = [
-            LayerContent(
-                content_id(f"{commit.id} {head.manifest.id}".encode()), name, head.definition.incarnation, head.rows, 0
-            )
-            for name, head in heads.items() if head.manifest is not None
+            LayerContent(content_id(f"{commit.id} {manifest.id}".encode()), name, made.incarnation, head.rows, 0)
+            for name, (made, manifest, head) in moved.items()
         ]  # fmt: skip
         if not contents:
             return
         body = load_body(tx, loading.clock.random_id(), contents, source=source, rejected=0, stream=None)
         entry = record(tx, "load", tuple(body["maps"]), body, now)
-        for head in heads.values():
-            if head.manifest is not None:
-                layers = layers_for(head.definition)
-                layers.swap(tx, _seen(head), head.manifest, entry)
+        for name, (made, manifest, head) in moved.items():
+            # The pointer of a dropped map of that name stays, without one.
+            seen = head.seen or Head(Pointer(read_pointer(tx, name).revision), None)
+            layers_for(made).swap(tx, seen, manifest, entry)
         put_alerted(tx, entry, alerts)
 
     commit = commit_changes(
@@ -194,21 +206,33 @@ def publish(
 
 
 def _judged(layers_for: LayersFor, head: NewHead) -> Judged | None:
-    if head.manifest is None:
+    if head.manifest is None or head.definition is None:
         return None
-    return judged(layers_for(head.definition), _seen(head).manifest, head.manifest)
+    return judged(layers_for(head.definition), None if head.seen is None else head.seen.manifest, head.manifest)
 
 
-def _seen(head: NewHead) -> Head:
-    return Head(Pointer(), None) if head.before is None else head.before
+def _drop(tx: Transaction, loading: Loading, head: NewHead) -> None:
+    """Drop the map of the name, if it is still the one that goes.
+
+    Raises: `Conflict`, kind `head_moved`.
+    """
+    gone, before = head.gone, head.before
+    if gone is None or before is None:
+        return
+    if known_map(tx, gone.name) != gone or read_pointer(tx, gone.name).revision != before.pointer.revision:
+        raise head_moved(gone.name)
+    body = {"incarnation": gone.incarnation}
+    record(tx, "drop", (gone.name,), body, loading.clock.now_ms(), keep=loading.loads.keep)
 
 
 def _define(tx: Transaction, loading: Loading, head: NewHead) -> None:
     """Let the catalogue have the definition of a map that is new, or has other settings."""
     definition = head.definition
-    if head.before is None:
+    if definition is None:
+        return
+    if head.seen is None:
         created_map(tx, definition, exist_ok=False)
     elif known_map(tx, definition.name) == definition:
         return
-    act = "create" if head.before is None else "alter"
+    act = "create" if head.seen is None else "alter"
     record(tx, act, (definition.name,), {"definition": definition.to_dict()}, loading.clock.now_ms())

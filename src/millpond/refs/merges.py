@@ -27,7 +27,7 @@ from millpond.maps.model.field_merges import merged_definition
 from millpond.maps.snapshots.manifest import SnapshotManifest
 from millpond.ranges import Choice
 from millpond.refs.layers import manifest_of
-from millpond.refs.map_entries import MAPS, map_path
+from millpond.refs.map_entries import MAPS, MapEntry, map_path
 from millpond.versions.merges import MergeConflict, Resolution, Strategy, Take
 
 if TYPE_CHECKING:
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
     from millpond.maps.layered.head import Layers
     from millpond.maps.model.definition import MapDefinition
-    from millpond.refs.map_entries import MapEntry
 
 __all__ = ("KeyResolution", "MapMergeConflict", "MergedMap", "Sides", "merge_maps")
 
@@ -117,6 +116,14 @@ class MergedMap:
     manifest: SnapshotManifest | None = None
     changed: int | None = None
 
+    @property
+    def gone(self) -> MapDefinition | None:
+        """The map of our side that goes, perhaps for another of its name."""
+        before, after = self.before, self.definition
+        if before is None or (after is not None and after.incarnation == before.definition.incarnation):
+            return None
+        return before.definition
+
 
 @dataclass(slots=True)
 class _Maps:
@@ -138,6 +145,8 @@ class _Maps:
             return self._taken(name, ours, theirs)
         if ours is None or theirs is None:
             raise self._differ(name, ours, theirs)
+        if base is None and ours.definition == theirs.definition:
+            base = MapEntry(ours.definition)  # the map was dropped, and restored by both
         if base is None or not base.folder == ours.folder == theirs.folder:
             raise self._differ(name, ours, theirs)
         definition = merged_definition(base.definition, ours.definition, theirs.definition)
@@ -150,13 +159,13 @@ class _Maps:
         if theirs is None:
             return MergedMap(name, ours, None)
         layers = self.layers_for(theirs.definition)
-        manifest = manifest_of(layers, theirs, self.sides.words[2])
-        if manifest is None and ours is not None:  # theirs was never loaded: ours has its rows no more
+        manifest, new = manifest_of(layers, theirs, self.sides.words[2]), ours is None or ours.folder != theirs.folder
+        if manifest is None and not new:  # theirs was never loaded: ours has its rows no more
             manifest = SnapshotManifest.empty(theirs.definition, created_ms=layers.clock.now_ms())
-        if manifest is not None and ours is None and not manifest.layers:
+        if manifest is not None and new and not manifest.layers:
             manifest = None  # it comes as a map that was never loaded
         if manifest is not None:
-            version = 1 if ours is None else ours.version + 1
+            version = 1 if ours is None or new else ours.version + 1
             manifest = _numbered(manifest, version, layers.clock.now_ms())
             layers.stored(manifest)
         return MergedMap(name, ours, theirs.definition, manifest)

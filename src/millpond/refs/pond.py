@@ -20,7 +20,6 @@ from millpond.maps.model.definition import Kind, Store, ValueType, check_name
 from millpond.maps.model.new_map import new_map
 from millpond.refs.alters import alter_map
 from millpond.refs.face import MAIN
-from millpond.refs.layers import RefLayers
 from millpond.refs.loads import BranchLoad
 from millpond.refs.map import MapAtRef, RefMap
 from millpond.refs.map_entries import MapEntry
@@ -33,8 +32,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from millpond.kernel.job_reports import JobReports
-    from millpond.maps.layered.head import Layers
     from millpond.maps.loads.load_files import Advance, ReadPiece
+    from millpond.refs.catalogue import BranchCatalogue
     from millpond.versions.graph.commits import Commit
     from millpond.versions.merges import Resolution, Strategy
 
@@ -149,7 +148,7 @@ class BranchPond(RefPond):
             held.callback(remove_tree, folder)
             intake = Intake(
                 folder, source=load.source, memory_max=loading.memory_max,
-                layers_of=self.layers_of,
+                layers_of=lambda name: self.map(name).rows.layers,
             )  # fmt: skip
             held.callback(intake.close)
             sealed = seal_files(
@@ -159,35 +158,29 @@ class BranchPond(RefPond):
             result = replace(load, rejected=sealed.rejected).enter(layers)
         return replace(result, seconds=loading.clock.monotonic() - began, empty=sealed.empty)
 
-    def layers_of(self, name: str) -> Layers:
-        """The layers of a map on the branch.
-
-        Raises: as `map`.
-        """
-        layers = self.map(name).rows.snapshots
-        assert isinstance(layers, RefLayers), "a map at a ref is layered"
-        return layers
-
     def create_map(
         self, name: str, *, kind: str | Kind | None = None, value: str | ValueType | None = None,
-        overwrite: bool = True, condense: str | int | None = None, retain: str | int | None = None, commit: bool = True,
-        resolution: str | None = None, time_zone: str | None = None, key: str | None = None,
-        roll_up: str | None = None, as_: str | None = None,
+        overwrite: bool = True, condense: str | int | None = None, retain: str | int | None = None,
+        retain_by: str = "effective_time", exist_ok: bool = False, commit: bool = True, resolution: str | None = None,
+        time_zone: str | None = None, key: str | None = None, roll_up: str | None = None, as_: str | None = None,
     ) -> RefMap:  # fmt: skip
         """Create a layered map on the branch; it comes to other branches by a merge. Settings as in `Pond.create_map`.
 
         Raises: `AlreadyExists`; `Invalid` for a setting that is not understood.
         """
         settings = {
-            "condense": condense, "retain": retain, "retain_by": "effective_time", "overwrite": overwrite,
+            "condense": condense,
+            "retain": retain,
+            "retain_by": retain_by,
+            "overwrite": overwrite,
             "roll_up": roll_up,
-        }  # fmt: skip
+        }
         made = new_map(
             name, kind, value, self.refs.clock.random_id(), settings, resolution=resolution, time_zone=time_zone,
             key=key, query=as_,
         )  # fmt: skip
         definition = replace(made, store=Store.LAYERS)
-        self.refs.states.create_map(self.ref, definition, commit=commit)
+        self.refs.states.create_map(self.ref, definition, commit=commit, exist_ok=exist_ok)
         return self.map(definition.name)
 
     def alter_map(self, name: str, /, *, commit: bool = True, **settings: Any) -> RefMap:
@@ -197,6 +190,20 @@ class BranchPond(RefPond):
         """
         alter_map(self.refs.states, self.ref, check_name(name), settings, commit=commit)
         return self.map(name)
+
+    def drop_map(self, name: str, *, commit: bool = True) -> None:
+        """Drop a map on the branch, and by a merge elsewhere; without `commit` that is staged.
+
+        Raises: `NotFound`.
+        """
+        self.catalogue.drop(name, commit=commit)
+
+    @opened_once
+    def catalogue(self) -> BranchCatalogue:
+        """The definitions of the branch's maps, to copy and to rename."""
+        from millpond.refs.catalogue import BranchCatalogue
+
+        return BranchCatalogue(self.refs.states, self.ref)
 
     def commit(self, message: str = "", *, allow_empty: bool = False) -> Commit:
         """Commit what is staged, of all maps, as one commit.

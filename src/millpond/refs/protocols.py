@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from millpond.maps.protocols import MapLike
+from millpond.maps.protocols import DefinitionsLike, MapLike
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -63,12 +63,15 @@ class BranchPondLike(RefPondLike, Protocol):
 
     def create_map(
         self, name: str, *, kind: str | Kind | None = None, value: str | ValueType | None = None,
-        overwrite: bool = True, condense: str | int | None = None, retain: str | int | None = None, commit: bool = True,
-        resolution: str | None = None, time_zone: str | None = None, key: str | None = None,
-        roll_up: str | None = None, as_: str | None = None,
+        overwrite: bool = True, condense: str | int | None = None, retain: str | int | None = None,
+        retain_by: str = "effective_time", exist_ok: bool = False, commit: bool = True, resolution: str | None = None,
+        time_zone: str | None = None, key: str | None = None, roll_up: str | None = None, as_: str | None = None,
     ) -> RefMapLike: ...  # fmt: skip
 
+    @property
+    def catalogue(self) -> DefinitionsLike: ...
     def alter_map(self, name: str, /, *, commit: bool = True, **settings: Any) -> RefMapLike: ...
+    def drop_map(self, name: str, *, commit: bool = True) -> None: ...
     def commit(self, message: str = "", *, allow_empty: bool = False) -> Commit: ...
 
     def merge(

@@ -18,8 +18,9 @@ import pyarrow as pa
 
 from millpond.errors import Conflict, Invalid
 from millpond.maps.layered.head import Head
+from millpond.maps.model.definition import check_name
 from millpond.refs.changes import StateChange, commit_changes, moment_of, tree_with
-from millpond.refs.diffs import difference_table, map_differences
+from millpond.refs.diffs import compared, difference_page, map_differences
 from millpond.refs.face import MAIN
 from millpond.refs.layers import manifest_of
 from millpond.refs.main import NewHead, heads_now, publish, record_main
@@ -213,33 +214,19 @@ class Refs:
 
     def diff(
         self, left: str, right: str | None = None, *, map: str | None = None, three_dots: bool = False,
-        limit: int | None = None, only_of: Callable[[str], bool] = lambda name: True, bytes_max: int | None = None,
+        limit: int | None = None, only_of: Callable[[str], bool] = lambda name: True,
     ) -> pa.Table:  # fmt: skip
         """The addresses that differ between two refs, see `diffs.py`; with a `map` of it alone, in its own types.
 
         `three_dots`: what `right` changed since both parted. Without `right`: what is staged on the branch `left`.
         `limit`: at most so many. `only_of`: says of the name of a map if its addresses count.
 
-        Raises: `Invalid`, kind `maps_differ`, and `answer_too_large` for more than `bytes_max`; `NotFound` for a map
-        that is at neither.
+        Raises: `Invalid`, kind `maps_differ`; `NotFound` for a map that is at neither.
         """
-        states = self.states
-        if right is None:
-            old, new = states.maps(f"{left}@"), states.maps(left)
-        else:
-            before, after = states.commit(left), states.commit(right)
-            if three_dots:
-                before = common_base(states.repository.site, before.id, after.id)
-            old, new = states.maps(before.id), states.maps(after.id)
-        only = None
-        if map is not None:
-            entry = new.get(map) or old.get(map)
-            if entry is None:
-                raise missing_map(self.states.loading, map, left=left, right=right)
-            only = entry.definition
-        names = {name for name in {*old, *new} if (map is None or name == map) and only_of(name)}
-        old, new = ({name: state for name, state in side.items() if name in names} for side in (old, new))
-        return difference_table(map_differences(old, new, states.layers_for), only, limit, bytes_max)
+        sides = compared(self.states, left, right, map=map, three_dots=three_dots, only_of=only_of)
+        return difference_page(map_differences(sides.old, sides.new, self.states.layers_for), sides.only, limit=limit)[
+            0
+        ]
 
     def history(
         self, map: str, ref: str = MAIN, *, limit: int | None = None, only_of: Callable[[str], bool] = lambda name: True
@@ -249,7 +236,7 @@ class Refs:
         Columns: `time`, `commit`, `message`, `version` of the map, `rows` that were loaded or changed, those `removed`
         (null: not known, or none), `source`. A map that was renamed is followed to its old name, if `only_of` takes it.
         """
-        rows = list(islice(self._changes_of(map, ref, only_of), limit))
+        rows = list(islice(self._changes_of(check_name(map), ref, only_of), limit))
         return pa.Table.from_pylist([dict(zip(_HISTORY.names, row, strict=True)) for row in rows], _HISTORY)
 
     def _changes_of(self, map: str, ref: str, only_of: Callable[[str], bool]) -> Iterator[tuple[object, ...]]:
@@ -295,6 +282,9 @@ class Refs:
             changed = [name for name in changed if sides.base.get(name) != sides.ours.get(name)]
         if changed:
             self._need("write" if branch == MAIN else "read", *sorted(changed))
+        gone = [name for name in changed if branch == MAIN and name in sides.ours and name not in sides.theirs]
+        if gone:
+            self._need("admin", *sorted(gone))
 
     def _heads(self, branch: str) -> dict[str, Head]:
         """The heads of the maps on `main`, all recorded; none for another branch."""
@@ -353,19 +343,20 @@ class Refs:
 
         if branch != MAIN:
             return commit_changes(tree, branch, changes, allow_empty=bool(more), parents=parents, clean=True, rest=rest)
-        new = {}
-        for change in merged:
-            if change.definition is None:
-                raise Invalid(
-                    "a map is not dropped by a merge", kind="merge_drops_map", map=change.name,
-                    hint=f"drop it by itself: drop_map({change.name!r})",
-                )  # fmt: skip
-            before = None if change.before is None else heads[change.name]
-            new[change.name] = NewHead(change.definition, before, change.manifest, change.changed or 0)
-        return publish(
+        new = {
+            change.name: NewHead(
+                change.definition, None if change.before is None else heads[change.name], change.manifest,
+                change.changed or 0, change.gone,
+            ) for change in merged
+        }  # fmt: skip
+        commit = publish(
             tree, self.states.loading, self.states.layers_for, changes, new, source=message.text, parents=parents,
             allow_empty=bool(more), rest=rest,
         )  # fmt: skip
+        for change in merged:
+            if change.gone is not None:
+                self.pond.catalogue.dropped(change.gone)
+        return commit
 
 
 def _state_change(change: MergedMap) -> StateChange:

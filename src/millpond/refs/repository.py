@@ -25,10 +25,11 @@ if TYPE_CHECKING:
     from millpond.refs.refs import Refs
     from millpond.versions.diffs import Change
     from millpond.versions.graph.commits import Commit
+    from millpond.versions.objects.entries import Entry
     from millpond.versions.paging import Page
     from millpond.versions.repository_context import RepositoryRecord, Site
 
-__all__ = ("MapsBranch", "MapsRepository", "MapsStaging", "reset_main")
+__all__ = ("MapsBranch", "MapsReference", "MapsRepository", "MapsStaging", "reset_main")
 
 
 class MapsRepository(Repository):
@@ -43,9 +44,8 @@ class MapsRepository(Repository):
         return MapsBranch(self.site, name, self.refs)
 
     def ref(self, expression: str) -> Reference:
-        """A state to read; of `main` as it is now."""
-        self._record(expression)
-        return super().ref(expression)
+        """A state to read; of `main` as it is by then."""
+        return MapsReference(self.site, expression, self.refs)
 
     def create_branch(self, name: str, source: str, *, hidden: bool = False, force: bool = False) -> Branch:
         """A new branch at the commit of a ref, of `main` as it is now."""
@@ -87,17 +87,47 @@ class MapsRepository(Repository):
             self.refs().states.record()
 
 
-class MapsBranch(Branch):
+class MapsReference(Reference):
+    """A state of the repository that maps are in; `main` is recorded before each read."""
+
+    def __init__(self, site: Site, expression: str, refs: Callable[[], Refs]) -> None:
+        super().__init__(site, expression)
+        self._refs = refs
+
+    def head(self) -> Commit:
+        """The commit; of a branch its head."""
+        self._record()
+        return super().head()
+
+    def stat(self, path: str) -> Entry:
+        """The entry at a path."""
+        self._record()
+        return super().stat(path)
+
+    def list(
+        self, prefix: str = "", *, delimiter: str = "", after: str = "", amount: int = 100, reverse: bool = False
+    ) -> Page[Entry]:
+        """One page of entries."""
+        self._record()
+        return super().list(prefix, delimiter=delimiter, after=after, amount=amount, reverse=reverse)
+
+    def entries(self, prefix: str = "", *, after: str = "") -> Iterator[pa.RecordBatch]:
+        """All entries as batches."""
+        self._record()
+        return super().entries(prefix, after=after)
+
+    def _record(self) -> None:
+        if self.expression.startswith(MAIN):
+            self._refs().states.record()
+
+
+class MapsBranch(MapsReference, Branch):
     """A branch of the repository that maps are in."""
 
     def __init__(self, site: Site, name: str, refs: Callable[[], Refs]) -> None:
-        super().__init__(site, name)
+        Branch.__init__(self, site, name)
         self._refs = refs
         self.staging = MapsStaging(site, name)
-
-    def head(self) -> Commit:
-        """The commit; of `main`, as it is now."""
-        return self._refs().states.record() if self.name == MAIN else super().head()
 
     def commit(
         self, message: str = "", *, committer: str = "", metadata: Mapping[str, str] | None = None,

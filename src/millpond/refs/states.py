@@ -27,11 +27,12 @@ if TYPE_CHECKING:
     from millpond.kernel.space import Space, Transaction
     from millpond.maps.loads.loading import Loading
     from millpond.maps.loads.pond_folder import PondPlace
+    from millpond.maps.pond_catalogue import PondCatalogue
     from millpond.versions.graph.commits import Commit
     from millpond.versions.repositories import Repositories
     from millpond.versions.repository import Repository
 
-__all__ = ("OpenPond", "RefStates", "missing_map")
+__all__ = ("OpenPond", "RefStates", "map_exists", "missing_map")
 
 
 class OpenPond(Protocol):
@@ -41,6 +42,7 @@ class OpenPond(Protocol):
     clock: Clock
     space: Space
     loading: Loading
+    catalogue: PondCatalogue
 
     @property
     def place(self) -> PondPlace: ...
@@ -147,13 +149,16 @@ class RefStates:
             raise missing_map(self.loading, name, ref=ref)
         return entry
 
-    def create_map(self, branch: str, definition: MapDefinition, *, commit: bool) -> None:
-        """Enter a map on a branch.
+    def create_map(self, branch: str, definition: MapDefinition, *, commit: bool, exist_ok: bool = False) -> None:
+        """Enter a map on a branch; with `exist_ok` not where one of the same shape is.
 
         Raises: `AlreadyExists`.
         """
-        if self.map(branch, definition.name) is not None:
-            raise AlreadyExists("the map exists", kind="map_exists", map=definition.name, hint="choose another name")
+        there = self.map(branch, definition.name)
+        if there is not None and exist_ok and there.definition.same_shape(definition):
+            return
+        if there is not None:
+            raise map_exists(definition.name)
         change = StateChange(None, MapEntry(definition))
         self.change(branch, [change], Message(f"Create {definition.name}"), commit=commit)
 
@@ -183,6 +188,11 @@ class RefStates:
         id_, site = self.resolve(ref), self.repository.site
         with site.space.read() as tx:
             return get_commit(tx, site.graph.commits, id_)
+
+
+def map_exists(name: str) -> AlreadyExists:
+    """The error for a map that is to be made where one of its name is."""
+    return AlreadyExists("the map exists", kind="map_exists", map=name, hint="choose another name")
 
 
 def missing_map(loading: Loading, name: str, **refs: str | None) -> MillpondError:

@@ -12,7 +12,7 @@ from msgspec import Meta
 
 from millpond.maps.model.catalogue import dropped_map
 from millpond.refs.face import POND, ref_twice
-from millpond.server.access import caller_in
+from millpond.server.access import caller_in, note_change
 from millpond.server.incarnation_guard import incarnation_of
 from millpond.server.lakefs.access import need as need_repository
 
@@ -54,6 +54,7 @@ def branch_of(request: Request, branch: str) -> BranchPond:
 
     Raises: as `pond_of`.
     """
+    note_change(request, branch=branch)
     return cast("BranchPond", pond_of(request, branch))
 
 

@@ -238,8 +238,9 @@ def _entered_on_branch(
         return earlier
     with ExitStack() as held:
         files = [part for part in parts if isinstance(part, RowFile)]
-        layers = layers_of_files(on_branch.layers_of, files, held, entered.writes, entered.salt)
-        return load.enter(layers)
+        return load.enter(layers_of_files(
+            lambda name: on_branch.map(name).rows.layers, files, held, entered.writes, entered.salt
+        ))  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

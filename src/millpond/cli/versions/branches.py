@@ -14,13 +14,15 @@ from millpond.cli.versions.places import (
     BranchPlace,
     NamePrefix,
     RepositoryName,
+    opened,
+    parse_pair,
     parse_place,
     parse_repository,
     repository,
 )
 from millpond.json_forms import plain
 
-__all__ = ("compact", "create", "delete", "listed", "show")
+__all__ = ("compact", "create", "delete", "listed", "restore", "show")
 
 
 @verb("branch list", "millpond branch list flights", "millpond branch list flights --json")
@@ -135,6 +137,37 @@ def compact(place: BranchPlace, pond: PondPlace = "pond", json: Json = False) ->
         console.say(f"folded {done.layers} {'layer' if done.layers == 1 else 'layers'} of {where} in {done.ms:,} ms")
     else:
         console.say(f"nothing was folded: {done.reason}")
+
+
+@verb(
+    "branch restore",
+    "millpond branch restore pond/main main~3 --map weather",
+    "millpond branch restore pond/main 2026-03-01T00:00Z --json",
+)
+def restore(
+    place: BranchPlace,
+    ref: Annotated[str, typer.Argument(metavar="REF", help="A branch, tag, commit or time: main~3.")],
+    maps: Annotated[
+        list[str] | None, typer.Option("--map", metavar="NAME", help="This map.", show_default="all maps at the ref")
+    ] = None,
+    message: Annotated[str, typer.Option("--message", "-m", metavar="TEXT", help="What the commit says.")] = "",
+    pond: PondPlace = "pond",
+    json: Json = False,
+) -> None:  # fmt: skip
+    """Let maps of a branch of pond be what they were at a ref, by a new commit; also maps that were dropped."""
+    from millpond.errors import Invalid
+    from millpond.refs.face import POND
+
+    name, branch, source = parse_pair(place, ref)
+    if name != POND:
+        raise Invalid("maps are in the repository pond", kind="place_repository", repository=name,
+                      hint=f"write {POND}/{branch}")  # fmt: skip
+    with opened(pond) as opened_pond:
+        made = opened_pond.refs.restore(source, branch, maps=maps or (), message=message)
+    if json:
+        console.print_json(commit_object(made))
+    else:
+        console.say(f"committed to {name}/{branch}: {short(made.id)} {headline(made.message)}".rstrip())
 
 
 @verb("branch delete", "millpond branch delete flights/fix", "millpond branch delete flights/fix --json")

@@ -40,8 +40,9 @@ if TYPE_CHECKING:
     from millpond.maps.layered.head import Head, Layers
     from millpond.maps.loads.loading import Loading
     from millpond.maps.model.definition import MapDefinition
+    from millpond.stores.objects import Objects
 
-__all__ = ("copy_map",)
+__all__ = ("copy_map", "linked_files")
 
 
 def copy_map(
@@ -75,7 +76,7 @@ def _copy(
     while True:
         head = layers.head()
         manifest = head.manifest or SnapshotManifest.empty(layers.definition, created_ms=layers.clock.now_ms())
-        linked = _linked(layers, [manifest, *(_history(layers) if drop else ())], target, after)
+        linked = linked_files(layers.objects, [manifest, *(_history(layers) if drop else ())], target, after)
         version = head.version + 1 if drop else min(head.version, 1)  # a copy begins its own history
         counted = replace(linked[manifest.id], shard_version=version)
         for copy in (*(linked.values() if drop else ()), counted):
@@ -91,22 +92,22 @@ def _history(layers: Layers) -> list[SnapshotManifest]:
     return [load_manifest(layers.objects, change.manifest) for change in changes]
 
 
-def _linked(
-    layers: Layers, manifests: Sequence[SnapshotManifest], target: FolderObjects, definition: MapDefinition
+def linked_files(
+    source: Objects, manifests: Sequence[SnapshotManifest], target: Objects, definition: MapDefinition
 ) -> dict[str, SnapshotManifest]:  # fmt: skip
-    """The manifests of the copy, by the ids of those that they are of; all files that they name are in its folder."""
-    assert isinstance(layers.objects, FolderObjects), "a pond is a folder"
-    files = files_of(layers.objects, manifests) - {manifest_name(manifest.id) for manifest in manifests}
+    """The manifests of a copy, by the ids of those that they are of; all files that they name are in its folder."""
+    assert isinstance(source, FolderObjects) and isinstance(target, FolderObjects), "a pond is a folder"
+    files = files_of(source, manifests) - {manifest_name(manifest.id) for manifest in manifests}
     folders = {(target.root / name).parent for name in files}
     with disk_errors(target.root):
         for folder in folders:
             make_folder(folder)
         for name in files:
             if not target.collected:  # a bucket has no second names
-                target.put(name, layers.objects.get(name))
+                target.put(name, source.get(name))
                 continue
             with suppress(FileExistsError):
-                os.link(layers.objects.root / name, target.root / name)
+                os.link(source.root / name, target.root / name)
         for folder in folders:
             sync(folder)
     step("copy.linked")

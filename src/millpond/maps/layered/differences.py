@@ -177,11 +177,12 @@ def check_alike(old: SnapshotManifest, new: SnapshotManifest) -> None:
 
 
 def changed_keys(
-    objects: Objects, old: SnapshotManifest | None, new: SnapshotManifest | None, *, updates: bool = False
-) -> Iterator[ChangedKeys]:
+    objects: Objects, old: SnapshotManifest | None, new: SnapshotManifest | None, *, updates: bool = False,
+    after: bytes | None = None,
+) -> Iterator[ChangedKeys]:  # fmt: skip
     """The keys whose rows may differ, with their rows in both states, some at a time.
 
-    `updates`: or whose update times may; the rows tell them, of states that keep them.
+    `updates`: or whose update times may; the rows tell them, of states that keep them. `after`: those behind a key.
 
     Raises: as `differences`.
     """
@@ -190,7 +191,11 @@ def changed_keys(
         return
     if old is not None and new is not None:
         check_alike(old, new)
-    yield from _Walk.of(objects, either, old, new, updates=updates).steps()
+    walk = _Walk.of(objects, either, old, new, updates=updates)
+    if after is not None:
+        for cursor in walk.cursors:
+            cursor.seek(after + b"\0")  # no key lies between
+    yield from walk.steps()
 
 
 @dataclass(slots=True)

@@ -15,10 +15,11 @@ Invariants:
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from millpond.errors import Conflict
+from millpond.errors import Conflict, NotFound
 from millpond.kernel.cache import Cache
 from millpond.kernel.lease import LeaseRow, LeaseWatch
 from millpond.kernel.steps import step
@@ -99,7 +100,9 @@ def secure(layers: Layers, manifests: Sequence[SnapshotManifest]) -> None:
 
 def _new_files(layers: Layers, manifests: Sequence[SnapshotManifest]) -> set[str]:
     """The files of manifests that the head has not: those of the head stay longer than it counts."""
-    objects, head = layers.objects, layers.head().manifest
+    objects, head = layers.objects, None
+    with suppress(NotFound):  # a map of a branch alone has none
+        head = layers.head().manifest
     before = set() if head is None else {layer.index for layer in head.layers}
     fresh = [
         replace(manifest, layers=tuple(layer for layer in manifest.layers if layer.index not in before))

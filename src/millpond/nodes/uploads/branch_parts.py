@@ -44,7 +44,7 @@ def enter_parts(pond: BranchPond, parts: Sequence[PartFile], load: BranchLoad, l
     with ExitStack() as held:
         written = []
         for name, sent in of_map.items():
-            layers = pond.layers_of(name)
+            layers = pond.map(name).rows.layers
             if any(part.manifest.incarnation != layers.definition.incarnation for part in sent):
                 raise Conflict(
                     "the part was written for an earlier map of this name", kind="map_incarnation", map=name,

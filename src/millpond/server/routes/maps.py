@@ -124,7 +124,7 @@ class NewName(RequestBody):
     drop: Annotated[bool, Meta(description="drop the map under its old name: it is renamed")] = False
 
 
-_OF_MAIN = frozenset(("scheme", "hash_bytes", "hash_bits", "retain_by", "exist_ok", "store"))
+_OF_MAIN = frozenset(("scheme", "hash_bytes", "hash_bits", "store"))
 """The settings of a new map that one on a branch does not have."""
 
 
@@ -171,17 +171,24 @@ def routes(node: Node) -> Routes:
         return _as_json(opened) | {"position": node.pond.log.position()[0]}
 
     @router.post("/{name}/copies", order(On.MAP), summary="Copy a layered map, or rename it", answer=MapChanged)
-    def copy_map(request: Request, name: str, copied: NewName, caller: Caller) -> dict[str, Any]:
+    def copy_map(
+        request: Request, name: str, copied: NewName, caller: Caller, branch: Branch = None, commit: Commits = True
+    ) -> dict[str, Any]:
         caller.need("admin", copied.name)
         note_change(request, map=name, new=copied.name)
-        catalogue = node.pond.catalogue
+        pond = node.pond if branch is None else branch_of(request, branch)
+        staged: dict[str, Any] = {} if branch is None else {"commit": commit}
         with node.appending():
-            made = (catalogue.rename if copied.drop else catalogue.copy)(name, copied.name)
-        return _as_json(node.pond.map(made.name)) | {"position": node.pond.log.position()[0]}
+            made = (pond.catalogue.rename if copied.drop else pond.catalogue.copy)(name, copied.name, **staged)
+        return _as_json(pond.map(made.name)) | {"position": node.pond.log.position()[0]}
 
     @router.delete("/{name}", order(On.MAP, 0), summary="Drop a map with all its rows", answer=Dropped)
-    def drop_map(name: str) -> dict[str, Any]:
-        drop(node, name)
+    def drop_map(request: Request, name: str, branch: Branch = None, commit: Commits = True) -> dict[str, Any]:
+        if branch is None:
+            drop(node, name)
+        else:
+            with node.appending():
+                branch_of(request, branch).drop_map(name, commit=commit)
         return {"position": node.pond.log.position()[0]}
 
     return router
@@ -209,7 +216,7 @@ def _create_on(node: Node, request: Request, made: NewMap, branch: str, commit: 
     Raises: `Denied`; as `BranchPond.create_map`.
     """
     caller_in(request).need("admin", made.name)
-    note_change(request, map=made.name, branch=branch)
+    note_change(request, map=made.name)
     settings = {name: value for name, value in msgspec.structs.asdict(made).items() if name not in _OF_MAIN}
     with node.appending():
         return branch_of(request, branch).create_map(as_=settings.pop("query"), commit=commit, **settings)

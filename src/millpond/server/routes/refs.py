@@ -3,7 +3,7 @@
 | route | answers |
 |---|---|
 | `GET /v1/refs/commit?ref` | the commit of a ref, or of a time |
-| `GET /v1/refs/diff?left&right&map&three_dots&limit` | the addresses that differ, as an Arrow stream |
+| `GET /v1/refs/diff?left&right&map&three_dots&limit&bookmark` | a page of addresses that differ, as an Arrow stream |
 | `GET /v1/refs/history?map&ref&limit` | the commits that changed a map, as an Arrow stream |
 | `POST /v1/refs/restore` | maps as they were at a ref, by a new commit |
 
@@ -22,6 +22,7 @@ from starlette.responses import Response
 
 from millpond.arrays.arrow_streams import stream_pieces
 from millpond.client.lookup import ARROW_STREAM
+from millpond.refs.diffs import Place, compared, difference_page, map_differences
 from millpond.refs.face import MAIN, POND
 from millpond.refs.refs import Refs
 from millpond.server.access import caller_in, note_change
@@ -38,9 +39,9 @@ if TYPE_CHECKING:
 
 __all__ = ("DIFF_BYTES_MAX", "Restore", "routes")
 
-DIFF_BYTES_MAX = 64 << 20
-"""The largest table of differences that is one answer."""
-_DIFF = read(On.QUERY_MAP, memory_bytes=2 * DIFF_BYTES_MAX, when_ready=True)
+DIFF_BYTES_MAX = 16 << 20
+"""About so many bytes of differences are a page: the keys that are compared at once are all in it."""
+_DIFF = read(On.QUERY_MAP, memory_bytes=8 * DIFF_BYTES_MAX, when_ready=True)
 _HISTORY = read(On.QUERY_MAP, when_ready=True)
 _RESTORE = RouteNeeds("write", On.BODY_MAPS, Work.ADMINISTRATION, ORDER_BYTES_MAX, when_ready=True, audited=True)
 _ARROW: dict[int | str, Any] = {200: {"content": {ARROW_STREAM: {}}}}
@@ -82,12 +83,24 @@ def routes(node: Node) -> Routes:
         map: str | None = None,
         three_dots: Annotated[bool, Meta(description="what `right` changed since both parted")] = False,
         limit: Limit = None,
+        bookmark: Annotated[str | None, Meta(description="of the page before, with its `left` and `right`")] = None,
     ) -> Response:  # fmt: skip
-        """Columns `map`, `change`, those of addresses, `old` and `new`: of one map in its types, of several as JSON."""
-        return _table(refs_of(request).diff(
-            left, right, map=map, three_dots=three_dots, limit=limit, only_of=partial(caller_in(request).may, "read"),
-            bytes_max=DIFF_BYTES_MAX,
-        ))  # fmt: skip
+        """Columns `map`, `change`, those of addresses, `old` and `new`: of one map in its types, of several as JSON.
+
+        A page, in the order of keys. The metadata of its schema has `left` and `right`, and, unless it is the last, the
+        `bookmark` of the next one.
+        """
+        states = refs_of(request).states
+        sides = compared(
+            states, left, right, map=map, three_dots=three_dots, only_of=partial(caller_in(request).may, "read")
+        )
+        bookmarks = sides.bookmarks()
+        after = None if bookmark is None else Place.of(bookmarks.place(_bytes_of(bookmark)))
+        steps = map_differences(sides.old, sides.new, states.layers_for, after)
+        page, place = difference_page(steps, sides.only, limit=limit, bytes_max=DIFF_BYTES_MAX)
+        following = None if place is None else bookmarks.of(place.packed()).hex()
+        about = {"left": sides.pins[0], "right": sides.pins[1], "bookmark": following}
+        return _table(page.replace_schema_metadata({name: text for name, text in about.items() if text is not None}))
 
     @router.get("/history", _HISTORY, summary="The commits that changed a map", responses=_ARROW)
     def history(request: Request, map: str, ref: str = MAIN, limit: Limit = None) -> Response:
@@ -105,6 +118,13 @@ def routes(node: Node) -> Routes:
         return commit_model(made)
 
     return router
+
+
+def _bytes_of(bookmark: str) -> bytes:
+    try:
+        return bytes.fromhex(bookmark)
+    except ValueError:
+        return b""  # it is of no listing
 
 
 def _table(table: pa.Table) -> Response:
