@@ -21,8 +21,10 @@ DELETED = '<DeleteResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/">{}</Del
 
 
 @contextmanager
-def answering(status: int, body: str) -> Iterator[ObjectStore]:
-    """A bucket whose server answers everything so."""
+def answering(
+    status: int, body: str, host: str = "127.0.0.1", signed: list[str | None] | None = None
+) -> Iterator[ObjectStore]:  # fmt: skip
+    """A bucket whose server answers everything so; what each request says of its body goes to `signed`."""
 
     class Handler(BaseHTTPRequestHandler):
         """The same for every method."""
@@ -31,6 +33,8 @@ def answering(status: int, body: str) -> Iterator[ObjectStore]:
 
         def do_GET(self) -> None:
             self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            if signed is not None:
+                signed.append(self.headers["x-amz-content-sha256"])
             content = b"" if self.command == "HEAD" else f"{PROLOG}{body}".encode()
             self.send_response(status)
             self.send_header("Content-Length", str(len(content)))
@@ -42,17 +46,36 @@ def answering(status: int, body: str) -> Iterator[ObjectStore]:
         def log_message(self, format: str, *args: object) -> None:
             """Say nothing."""
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+    with ThreadingHTTPServer((host, 0), Handler) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         try:
             yield open_objects(
-                "s3://bucket/place", endpoint=f"http://127.0.0.1:{server.server_port}", access_key_id="key",
+                "s3://bucket/place", endpoint=f"http://{host}:{server.server_port}", access_key_id="key",
                 secret_access_key=SECRET, region="us-east-1", allow_http=True, retry_config={"max_retries": 0},
             )  # fmt: skip
         finally:
             server.shutdown()
             thread.join()
+
+
+@pytest.mark.parametrize(
+    ("host", "said", "bodies_hashed"),
+    [
+        ("127.0.0.1", None, False), ("127.0.0.1", "false", True),
+        ("127.0.0.2", None, True), ("127.0.0.2", "true", False),  # as if it were another machine
+    ],
+)  # fmt: skip
+def test_bodies_are_hashed_where_others_may_change_them(
+    host: str, said: str | None, bodies_hashed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AWS_UNSIGNED_PAYLOAD", raising=False)
+    if said is not None:
+        monkeypatch.setenv("AWS_UNSIGNED_PAYLOAD", said)
+    signed: list[str | None] = []
+    with answering(403, "", host, signed) as objects:
+        failure("put", objects)
+    assert signed and all((of != "UNSIGNED-PAYLOAD") == bodies_hashed for of in signed)
 
 
 def refused(act: str, status: int, code: str) -> MillpondError:

@@ -50,6 +50,9 @@ PARTS_MAX = 4
 _CLIENT = {"connect_timeout": "5s", "timeout": "120s"}
 _RETRIES = {"max_retries": 4, "retry_timeout": timedelta(seconds=30)}
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
+_UNSIGNED = "AWS_UNSIGNED_PAYLOAD"
+"""The variable of obstore that says whether requests are signed without their bodies."""
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _NO_PATH = "parse path"
 """A name that the library does not take, in its words."""
 
@@ -73,6 +76,8 @@ class BucketObjects(ObjectStore):
 
     def _connect(self, retries: dict[str, object]) -> S3Store:
         settings = {"retry_config": retries, **self._config}
+        if _UNSIGNED not in os.environ and self._is_private(settings.get("endpoint")):
+            settings.setdefault("unsigned_payload", True)
         client = _CLIENT | {"allow_http": self._plain_http(settings.pop("allow_http", None), settings.get("endpoint"))}
         try:
             return S3Store.from_url(self.where, client_options=cast(Any, client), **cast(Any, settings))
@@ -81,6 +86,11 @@ class BucketObjects(ObjectStore):
                 "objects cannot be opened", kind="objects_config", where=self.where, reason=message_of(error),
                 hint="such as s3://bucket/prefix",
             ) from error  # fmt: skip
+
+    def _is_private(self, endpoint: object) -> bool:
+        """True where nobody on the way to the server can change a body: to hash it, for the signature, is in vain."""
+        address = urlsplit(str(endpoint or endpoint_set()))
+        return address.scheme != "http" or address.hostname in _LOOPBACK
 
     def _plain_http(self, allowed: object, endpoint: object) -> bool:
         """True when the server may be spoken to without TLS.
@@ -187,7 +197,7 @@ class BucketObjects(ObjectStore):
             result = self._store.get(name)
             return TaggedObject(pa.py_buffer(result.bytes()), result.meta["e_tag"] or "")
 
-    def get_range(self, name: str, start: int, stop: int | None = None) -> bytes:
+    def get_range(self, name: str, start: int, stop: int | None = None) -> memoryview:
         """The bytes `[start, stop)` of an object; a negative `start` takes that many of the last ones.
 
         Raises: as `get`.
@@ -195,13 +205,13 @@ class BucketObjects(ObjectStore):
         assert start >= 0 or stop is None, "the last bytes are taken whole"
         if stop is not None and stop <= start:
             self.size(name)
-            return b""
+            return memoryview(b"")
         span: Any = {"suffix": -start} if start < 0 else {"offset": start} if stop is None else (start, stop)
         try:
             with self._errors(self._checked(name)):
-                return bytes(self._store.get(name, options={"range": span}).bytes())
+                return memoryview(self._store.get(name, options={"range": span}).bytes())
         except BehindTheEnd:
-            return b""
+            return memoryview(b"")
 
     def size(self, name: str) -> int:
         """The number of bytes of an object.
