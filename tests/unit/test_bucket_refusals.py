@@ -119,7 +119,8 @@ def test_a_missing_right_is_named(act: str, right: str) -> None:
         one = "<Error><Key>place/b</Key><Code>AccessDenied</Code><Message>no</Message></Error>"
         with answering(200, DELETED.format(one)) as objects:
             error = failure(act, objects)
-        assert error.values["object"] == "place/b"
+        assert error.values["object"] == "place/b" and right in str(error.hint)
+        error = refused(act, 403, "AccessDenied")  # as they refuse the request
     assert isinstance(error, Denied) and right in str(error.hint)
 
 
