@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import count
 
 import pytest
 
@@ -22,9 +23,13 @@ DELETED = '<DeleteResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/">{}</Del
 
 @contextmanager
 def answering(
-    status: int, body: str, host: str = "127.0.0.1", signed: list[str | None] | None = None
+    status: int, body: str, host: str = "127.0.0.1", signed: list[str | None] | None = None, cut: int = 0
 ) -> Iterator[ObjectStore]:  # fmt: skip
-    """A bucket whose server answers everything so; what each request says of its body goes to `signed`."""
+    """A bucket whose server answers everything so; what each request says of its body goes to `signed`.
+
+    The first `cut` answers end after half of them.
+    """
+    whole = count(-cut)
 
     class Handler(BaseHTTPRequestHandler):
         """The same for every method."""
@@ -39,6 +44,8 @@ def answering(
             self.send_response(status)
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()
+            if next(whole) < 0:
+                content, self.close_connection = content[: len(content) // 2], True
             self.wfile.write(content)
 
         do_PUT = do_POST = do_HEAD = do_DELETE = do_GET  # noqa: N815
@@ -122,6 +129,12 @@ def test_a_missing_right_is_named(act: str, right: str) -> None:
         assert error.values["object"] == "place/b" and right in str(error.hint)
         error = refused(act, 403, "AccessDenied")  # as they refuse the request
     assert isinstance(error, Denied) and right in str(error.hint)
+
+
+@pytest.mark.parametrize("act", sorted(ACTS.keys() - {"put_stream", "rename", "size", "swap"}))
+def test_an_answer_that_is_cut_is_asked_for_again(act: str) -> None:
+    with answering(403, "<Error><Code>AccessDenied</Code></Error>", cut=2) as objects:
+        assert isinstance(failure(act, objects), Denied)
 
 
 @pytest.mark.parametrize("act", sorted(ACTS.keys() - {"swap"}))
