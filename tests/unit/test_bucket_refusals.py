@@ -9,9 +9,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
 
 import pytest
+from obstore.exceptions import GenericError
 
-from millpond.errors import Denied, Invalid, MillpondError, Unavailable, Uncertain
+from millpond.errors import Denied, Invalid, MillpondError, NotFound, Unavailable, Uncertain
 from millpond.stores.objects import ObjectStore, open_objects
+from millpond.stores.objects.bucket_errors import bucket_error
 from tests.unit.test_objects import ACTS, failure
 
 pytestmark = pytest.mark.usefixtures("process")
@@ -153,3 +155,11 @@ def test_an_object_of_a_strange_name_is_named_where_it_is_listed(name: str) -> N
             error = failure(act, objects)
         assert isinstance(error, Invalid) and error.kind == "source_name"
         assert repr(f"place/{name}") in str(error) and "copy the object to a name without" in str(error.hint)
+
+
+def test_an_object_that_goes_while_it_is_read_again_is_missing() -> None:
+    said = (
+        "Generic S3 error: Object at location a not found: Error performing GET http://s3/a in 1ms, after 1 retries - "
+    )
+    error = GenericError(said + "Server returned non-2xx status code: 404 Not Found: <Code>NoSuchKey</Code>")
+    assert isinstance(bucket_error("a", "s3://b", "b", error, conditional=False), NotFound)

@@ -62,7 +62,8 @@ def bucket_error(
         return NotFound("there is no such bucket", kind="bucket_not_found", hint="make it, or name another", **values)
     if conditional and isinstance(error, AlreadyExistsError | PreconditionError):
         return changed(name, where)
-    if isinstance(error, FileNotFoundError | NotFoundError) and code != "NoSuchUpload":
+    # A body that is read again after a cut may meet a missing object: an error of no class.
+    if code == "NoSuchKey" or (isinstance(error, FileNotFoundError | NotFoundError) and code != "NoSuchUpload"):
         return not_found(name, where)
     strange = _STRANGE.search(str(error))
     if strange is not None:
