@@ -54,9 +54,9 @@ class CountedObjects(MemoryObjects):
         self.reads.append(name)
         return super().get(name)
 
-    def get_range(self, name: str, start: int, stop: int | None = None) -> bytes:
+    def get_range(self, name: str, start: int, stop: int | None = None) -> memoryview:
         self.reads.append(f"{name} {start} {stop}")
-        return bytes(memoryview(super().get(name))[start:stop])
+        return memoryview(super().get(name)).cast("B")[start:stop]
 
 
 def before(folder: Path, bucket: MemoryObjects, bytes_max: int, clock: Clock | None = None) -> FolderBeforeBucket:

@@ -202,18 +202,21 @@ def test_a_pond_may_have_a_bucket_of_its_own(url: str, tmp_path: Path) -> None:
 class _Bucket:
     """The objects of a place, of which some are not as they should be."""
 
-    def __init__(self, inner: ObjectStore, *, denied: str = "", unconditional: bool = False) -> None:
+    def __init__(
+        self, inner: ObjectStore, *, denied: str = "", unconditional: bool = False, error: Denied | None = None
+    ) -> None:  # fmt: skip
         self._inner, self._denied, self._unconditional = inner, denied, unconditional
         self.where = inner.where
+        self._error = error or Denied("the bucket refuses us", kind="objects_denied", where=self.where, hint="get it")
 
     def __getattr__(self, name: str) -> object:
         if name == self._denied:
-            raise Denied("the bucket refuses us", kind="objects_denied", where=self.where, hint="get the right")
+            raise self._error
         return getattr(self._inner, name)
 
     def swap(self, name: str, data: bytes, expected: str | None) -> str:
         if self._denied == "swap":
-            raise Denied("the bucket refuses us", kind="objects_denied", where=self.where)
+            raise self._error
         try:
             return self._inner.swap(name, data, expected)
         except Conflict:
@@ -241,6 +244,14 @@ def test_a_missing_right_is_named_before_a_pond_is_made(
         _place(tmp_path / "cache", _Bucket(objects, denied=denied)).check(create=True)
     assert verb in str(caught.value.values["verb"])
     assert not (tmp_path / "objects" / "pond.json").exists()
+
+
+def test_a_refusal_that_is_not_for_a_right_is_said_as_it_is(tmp_path: Path, url: str) -> None:
+    late = Denied("the clock is wrong", kind="objects_denied", reason="RequestTimeTooSkewed", hint="set the clock")
+    bucket = _Bucket(open_objects(tmp_path / "objects"), denied="get", error=late)
+    with pytest.raises(Denied) as caught:
+        _place(tmp_path / "cache", bucket).check(create=True)
+    assert caught.value is late
 
 
 def test_a_bucket_without_conditional_writes_is_refused(tmp_path: Path, url: str) -> None:

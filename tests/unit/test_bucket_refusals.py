@@ -6,11 +6,14 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import count
 
 import pytest
+from obstore.exceptions import GenericError
 
-from millpond.errors import Denied, Invalid, MillpondError, Unavailable, Uncertain
+from millpond.errors import Denied, Invalid, MillpondError, NotFound, Unavailable, Uncertain
 from millpond.stores.objects import ObjectStore, open_objects
+from millpond.stores.objects.bucket_errors import bucket_error
 from tests.unit.test_objects import ACTS, failure
 
 pytestmark = pytest.mark.usefixtures("process")
@@ -21,8 +24,14 @@ DELETED = '<DeleteResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/">{}</Del
 
 
 @contextmanager
-def answering(status: int, body: str) -> Iterator[ObjectStore]:
-    """A bucket whose server answers everything so."""
+def answering(
+    status: int, body: str, host: str = "127.0.0.1", signed: list[str | None] | None = None, cut: int = 0
+) -> Iterator[ObjectStore]:  # fmt: skip
+    """A bucket whose server answers everything so; what each request says of its body goes to `signed`.
+
+    The first `cut` answers end after half of them.
+    """
+    whole = count(-cut)
 
     class Handler(BaseHTTPRequestHandler):
         """The same for every method."""
@@ -31,10 +40,14 @@ def answering(status: int, body: str) -> Iterator[ObjectStore]:
 
         def do_GET(self) -> None:
             self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            if signed is not None:
+                signed.append(self.headers["x-amz-content-sha256"])
             content = b"" if self.command == "HEAD" else f"{PROLOG}{body}".encode()
             self.send_response(status)
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()
+            if next(whole) < 0:
+                content, self.close_connection = content[: len(content) // 2], True
             self.wfile.write(content)
 
         do_PUT = do_POST = do_HEAD = do_DELETE = do_GET  # noqa: N815
@@ -42,17 +55,36 @@ def answering(status: int, body: str) -> Iterator[ObjectStore]:
         def log_message(self, format: str, *args: object) -> None:
             """Say nothing."""
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+    with ThreadingHTTPServer((host, 0), Handler) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         try:
             yield open_objects(
-                "s3://bucket/place", endpoint=f"http://127.0.0.1:{server.server_port}", access_key_id="key",
+                "s3://bucket/place", endpoint=f"http://{host}:{server.server_port}", access_key_id="key",
                 secret_access_key=SECRET, region="us-east-1", allow_http=True, retry_config={"max_retries": 0},
             )  # fmt: skip
         finally:
             server.shutdown()
             thread.join()
+
+
+@pytest.mark.parametrize(
+    ("host", "said", "bodies_hashed"),
+    [
+        ("127.0.0.1", None, False), ("127.0.0.1", "false", True),
+        ("127.0.0.2", None, True), ("127.0.0.2", "true", False),  # as if it were another machine
+    ],
+)  # fmt: skip
+def test_bodies_are_hashed_where_others_may_change_them(
+    host: str, said: str | None, bodies_hashed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AWS_UNSIGNED_PAYLOAD", raising=False)
+    if said is not None:
+        monkeypatch.setenv("AWS_UNSIGNED_PAYLOAD", said)
+    signed: list[str | None] = []
+    with answering(403, "", host, signed) as objects:
+        failure("put", objects)
+    assert signed and all((of != "UNSIGNED-PAYLOAD") == bodies_hashed for of in signed)
 
 
 def refused(act: str, status: int, code: str) -> MillpondError:
@@ -96,8 +128,15 @@ def test_a_missing_right_is_named(act: str, right: str) -> None:
         one = "<Error><Key>place/b</Key><Code>AccessDenied</Code><Message>no</Message></Error>"
         with answering(200, DELETED.format(one)) as objects:
             error = failure(act, objects)
-        assert error.values["object"] == "place/b"
+        assert error.values["object"] == "place/b" and right in str(error.hint)
+        error = refused(act, 403, "AccessDenied")  # as they refuse the request
     assert isinstance(error, Denied) and right in str(error.hint)
+
+
+@pytest.mark.parametrize("act", sorted(ACTS.keys() - {"put_stream", "rename", "size", "swap"}))
+def test_an_answer_that_is_cut_is_asked_for_again(act: str) -> None:
+    with answering(403, "<Error><Code>AccessDenied</Code></Error>", cut=2) as objects:
+        assert isinstance(failure(act, objects), Denied)
 
 
 @pytest.mark.parametrize("act", sorted(ACTS.keys() - {"swap"}))
@@ -116,3 +155,11 @@ def test_an_object_of_a_strange_name_is_named_where_it_is_listed(name: str) -> N
             error = failure(act, objects)
         assert isinstance(error, Invalid) and error.kind == "source_name"
         assert repr(f"place/{name}") in str(error) and "copy the object to a name without" in str(error.hint)
+
+
+def test_an_object_that_goes_while_it_is_read_again_is_missing() -> None:
+    said = (
+        "Generic S3 error: Object at location a not found: Error performing GET http://s3/a in 1ms, after 1 retries - "
+    )
+    error = GenericError(said + "Server returned non-2xx status code: 404 Not Found: <Code>NoSuchKey</Code>")
+    assert isinstance(bucket_error("a", "s3://b", "b", error, conditional=False), NotFound)

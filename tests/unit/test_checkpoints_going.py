@@ -26,7 +26,7 @@ class _Going(MemoryObjects):
 
     going, left = "", 0
 
-    def get_range(self, name: str, start: int, stop: int | None = None) -> bytes:
+    def get_range(self, name: str, start: int, stop: int | None = None) -> memoryview:
         if name == self.going:
             self.left -= 1
             if self.left < 0:

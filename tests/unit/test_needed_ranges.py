@@ -46,9 +46,9 @@ class CountedObjects(MemoryObjects):
         self.reads.append(name.partition("/")[0])
         return super().get(name)
 
-    def get_range(self, name: str, start: int, stop: int | None = None) -> bytes:
+    def get_range(self, name: str, start: int, stop: int | None = None) -> memoryview:
         self.reads.append("part")
-        return bytes(memoryview(super().get(name))[start:stop])
+        return memoryview(super().get(name)).cast("B")[start:stop]
 
     @contextmanager
     def reading(self, *wanted: str) -> Iterator[None]:

@@ -62,7 +62,7 @@ class CachedObjects(Objects):
     def get(self, name: str) -> pa.Buffer:
         return self.inner.get(name)
 
-    def get_range(self, name: str, start: int, stop: int | None = None) -> bytes:
+    def get_range(self, name: str, start: int, stop: int | None = None) -> memoryview:
         return self.inner.get_range(name, start, stop)
 
     def size(self, name: str) -> int:

@@ -109,7 +109,7 @@ def read_table_confined(source: Source, name: str, mtime: int) -> Generator[pa.R
         if not question:
             return str(source.size(name)).encode()
         start, stop = _RANGE.unpack(question)
-        return source.get_range(name, start, min(stop, start + _RANGE_BYTES))
+        return bytes(source.get_range(name, start, min(stop, start + _RANGE_BYTES)))
 
     pieces = confined_pieces(_CONFINES, answer, _read_table, source.where, name, mtime)
     with _naming({"address": address}), closing(pieces):

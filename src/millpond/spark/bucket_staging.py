@@ -12,10 +12,12 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, cast
+
+import pyarrow as pa
 
 from millpond.clock import Clock, SystemClock
 from millpond.kernel.job_reports import NO_REPORTS, JobReports
@@ -37,7 +39,6 @@ __all__ = ("LEFT_MS", "BucketStagingDir", "job_name")
 LEFT_MS = 7 * 24 * 3_600_000
 """Longer than any job lasts, and the clocks of machines differ."""
 _WRITER, _BEGUN = "writer", "begun"
-_CHUNK_BYTES = 8 << 20
 
 
 def job_name(clock: Clock) -> str:
@@ -109,7 +110,8 @@ class BucketStagingDir:
         files = cast("Sequence[RowFile]", parts)
         names = [f"{self._prefix}/{folder.name}/{number}" for number in range(len(files))]
         for file, name in zip(files, names, strict=True):
-            self.bucket.put_stream(name, _chunks(Path(file.path)))
+            with pa.memory_map(file.path) as mapped:
+                self.bucket.put(name, mapped.read_buffer())
             step("spark.staged")
         data = None if rejects is None else rejects.read_bytes()
         remove_tree(folder.parent)
@@ -148,9 +150,3 @@ def _began_ms(job: str) -> float:
 
 def _is_no_mark(name: str) -> bool:
     return not name.endswith(f"/{_BEGUN}")
-
-
-def _chunks(file: Path) -> Iterator[bytes]:
-    with file.open("rb") as opened:
-        while chunk := opened.read(_CHUNK_BYTES):
-            yield chunk

@@ -30,7 +30,7 @@ def fetched_bytes() -> Iterator[list[int]]:
         sizes.append(got.data.size)
         return got
 
-    def get_range(self: BucketObjects, name: str, start: int, stop: int | None = None) -> bytes:
+    def get_range(self: BucketObjects, name: str, start: int, stop: int | None = None) -> memoryview:
         got = part(self, name, start, stop)
         sizes.append(len(got))
         return got

@@ -298,6 +298,8 @@ class BucketPlace:
         try:
             yield
         except Denied as error:
+            if error.values.get("reason", "AccessDenied") != "AccessDenied":
+                raise  # it is not for a right: a clock is wrong, or credentials expired
             values: dict[str, Any] = {name: value for name, value in error.values.items() if name != "object"}
             raise Denied("a right to the bucket is missing", kind=error.kind, verb=verb, hint=error.hint,
                          **values) from error  # fmt: skip

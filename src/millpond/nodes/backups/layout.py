@@ -297,7 +297,7 @@ def object_chunks(place: Objects, name: str) -> Iterator[bytes]:
     Raises: `NotFound`, at once.
     """
     size = place.size(name)
-    return (place.get_range(name, start, min(start + READ_BYTES, size)) for start in range(0, size, READ_BYTES))
+    return (bytes(place.get_range(name, start, min(start + READ_BYTES, size))) for start in range(0, size, READ_BYTES))
 
 
 # -- objects of repositories --------------------------------------------------------------------------

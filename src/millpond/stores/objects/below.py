@@ -36,7 +36,7 @@ class ObjectsBelow(Objects):
     def get(self, name: str) -> pa.Buffer:
         return self.inner.get(self.folder + name)
 
-    def get_range(self, name: str, start: int, stop: int | None = None) -> bytes:
+    def get_range(self, name: str, start: int, stop: int | None = None) -> memoryview:
         return self.inner.get_range(self.folder + name, start, stop)
 
     def size(self, name: str) -> int:

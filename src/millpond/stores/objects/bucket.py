@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 from itertools import chain
 from queue import Full, Queue
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 from urllib.parse import urlsplit
 
 import pyarrow as pa
@@ -23,7 +23,9 @@ from obstore import sign
 from obstore.exceptions import BaseError
 from obstore.store import S3Store
 
+from millpond.clock import SystemClock
 from millpond.errors import Invalid, NotFound
+from millpond.retry import Backoff, retry
 from millpond.stores.objects.bucket_errors import CREDENTIALS, BehindTheEnd, bucket_error, message_of, unreadable
 from millpond.stores.objects.protocol import (
     Level,
@@ -39,7 +41,11 @@ from millpond.stores.objects.protocol import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from obstore import Bytes, GetResult
+
 __all__ = ("CREDENTIALS", "BucketObjects", "endpoint_set", "unreadable")
+
+T = TypeVar("T")
 
 PART_BYTES = 8 << 20
 LOOK_SECONDS = 0.5
@@ -50,6 +56,14 @@ PARTS_MAX = 4
 _CLIENT = {"connect_timeout": "5s", "timeout": "120s"}
 _RETRIES = {"max_retries": 4, "retry_timeout": timedelta(seconds=30)}
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
+_UNSIGNED = "AWS_UNSIGNED_PAYLOAD"
+"""The variable of obstore that says whether requests are signed without their bodies."""
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+_CUT = ("response body error", "NoSuchUpload")
+"""An answer that ended early, in the words of the library, which tries others again. After that of an upload's end it
+gives the upload up, which is no more.
+"""
+_PAUSES = Backoff(first_seconds=0.05, seconds_max=1.0, attempts_max=5)
 _NO_PATH = "parse path"
 """A name that the library does not take, in its words."""
 
@@ -73,6 +87,8 @@ class BucketObjects(ObjectStore):
 
     def _connect(self, retries: dict[str, object]) -> S3Store:
         settings = {"retry_config": retries, **self._config}
+        if _UNSIGNED not in os.environ and self._is_private(settings.get("endpoint")):
+            settings.setdefault("unsigned_payload", True)
         client = _CLIENT | {"allow_http": self._plain_http(settings.pop("allow_http", None), settings.get("endpoint"))}
         try:
             return S3Store.from_url(self.where, client_options=cast(Any, client), **cast(Any, settings))
@@ -81,6 +97,11 @@ class BucketObjects(ObjectStore):
                 "objects cannot be opened", kind="objects_config", where=self.where, reason=message_of(error),
                 hint="such as s3://bucket/prefix",
             ) from error  # fmt: skip
+
+    def _is_private(self, endpoint: object) -> bool:
+        """True where nobody on the way to the server can change a body: to hash it, for the signature, is in vain."""
+        address = urlsplit(str(endpoint or endpoint_set()))
+        return address.scheme != "http" or address.hostname in _LOOPBACK
 
     def _plain_http(self, allowed: object, endpoint: object) -> bool:
         """True when the server may be spoken to without TLS.
@@ -113,7 +134,7 @@ class BucketObjects(ObjectStore):
         Raises: `Unavailable` when the bucket cannot be reached, `Denied`.
         """
         with self._errors(self._checked(name)):
-            self._store.put(name, _bytes(data), chunk_size=PART_BYTES, max_concurrency=PARTS_MAX)
+            _again(lambda: self._store.put(name, _bytes(data), chunk_size=PART_BYTES, max_concurrency=PARTS_MAX))
 
     def put_stream(self, name: str, chunks: Iterable[bytes | memoryview]) -> None:
         """Store an object of any size by a multipart upload, in memory for `PARTS_MAX` parts.
@@ -159,7 +180,7 @@ class BucketObjects(ObjectStore):
         checked = [self._checked(name) for name in names]
         if checked:
             with self._errors(checked[0], missing=False):
-                self._store.delete(checked)
+                _again(lambda: self._store.delete(checked))
 
     def rename(self, name: str, target: str) -> None:
         """Give an object another name, over what has that name: a copy on the server, then a removal.
@@ -184,10 +205,10 @@ class BucketObjects(ObjectStore):
         Raises: as `get`.
         """
         with self._errors(self._checked(name)):
-            result = self._store.get(name)
-            return TaggedObject(pa.py_buffer(result.bytes()), result.meta["e_tag"] or "")
+            result, data = _again(lambda: _fetched(self._store.get(name)))
+            return TaggedObject(pa.py_buffer(data), result.meta["e_tag"] or "")
 
-    def get_range(self, name: str, start: int, stop: int | None = None) -> bytes:
+    def get_range(self, name: str, start: int, stop: int | None = None) -> memoryview:
         """The bytes `[start, stop)` of an object; a negative `start` takes that many of the last ones.
 
         Raises: as `get`.
@@ -195,13 +216,13 @@ class BucketObjects(ObjectStore):
         assert start >= 0 or stop is None, "the last bytes are taken whole"
         if stop is not None and stop <= start:
             self.size(name)
-            return b""
+            return memoryview(b"")
         span: Any = {"suffix": -start} if start < 0 else {"offset": start} if stop is None else (start, stop)
         try:
             with self._errors(self._checked(name)):
-                return bytes(self._store.get(name, options={"range": span}).bytes())
+                return memoryview(_again(lambda: _fetched(self._store.get(name, options={"range": span})))[1])
         except BehindTheEnd:
-            return b""
+            return memoryview(b"")
 
     def size(self, name: str) -> int:
         """The number of bytes of an object.
@@ -209,7 +230,7 @@ class BucketObjects(ObjectStore):
         Raises: as `get`.
         """
         with self._errors(self._checked(name)):
-            return int(self._store.head(name)["size"])
+            return int(_again(lambda: self._store.head(name))["size"])
 
     def list(self, under: str = "", *, prefix: str = "", after: str = "") -> Iterator[ObjectInfo]:
         """The objects below the folder `under`, ascending: those that begin with `prefix` and lie behind `after`."""
@@ -220,7 +241,7 @@ class BucketObjects(ObjectStore):
         # Every name that begins so is greater than the beginning without its last letter.
         start = max(after, beginning[:-1].rstrip("/"))
         with self._errors(folder):
-            for batch in self._store.list(folder or None, offset=start or None, chunk_size=1000):
+            for batch in self._listed(folder, start):
                 for info in batch:
                     name = info["path"]
                     if name <= last:
@@ -234,10 +255,25 @@ class BucketObjects(ObjectStore):
                     elif name > beginning and name > after:
                         return
 
+    def _listed(self, folder: str, start: str) -> Iterator[Any]:
+        """The pages of a listing, from behind `start` on."""
+        failures = 0
+        while True:
+            try:
+                for batch in self._store.list(folder or None, offset=start or None, chunk_size=1000):
+                    yield batch
+                    start, failures = batch[-1]["path"] if batch else start, 0
+            except BaseError as error:
+                failures += 1
+                if _pause(error, failures, 0.0) is None:
+                    raise
+            else:
+                return
+
     def level(self, folder: str = "") -> Level:
         """The objects and folders right in a folder."""
         with self._errors(folder):
-            level = self._store.list_with_delimiter(folder.strip("/") or None)
+            level = _again(lambda: self._store.list_with_delimiter(folder.strip("/") or None))
         objects = sorted((ObjectInfo(row["path"], row["size"]) for row in level["objects"]), key=lambda info: info.name)
         return Level(tuple(objects), tuple(sorted(f"{prefix}/" for prefix in level["common_prefixes"])))
 
@@ -264,6 +300,19 @@ class BucketObjects(ObjectStore):
             translated = bucket_error(name, self.where, self.bucket, error, conditional=conditional)
             if missing or translated.kind != "object_not_found":
                 raise translated from error
+
+
+def _again(act: Callable[[], T]) -> T:
+    """Do what may be done twice; again, where its answer was cut."""
+    return retry(act, _pause, SystemClock())
+
+
+def _pause(error: Exception, failures: int, chance: float) -> float | None:
+    return _PAUSES(error, failures, chance) if any(words in str(error) for words in _CUT) else None
+
+
+def _fetched(result: GetResult) -> tuple[GetResult, Bytes]:
+    return result, result.bytes()
 
 
 class _Pieces:

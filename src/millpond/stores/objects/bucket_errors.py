@@ -23,11 +23,12 @@ CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"
 _XML: Final = re.compile(r"<\?xml.*?\?>")
 _STATUS: Final = re.compile(r"status code: (\d{3})")
 _CODE: Final = re.compile(r"<Code>(\w+)</Code>|\(code: (\w+)\)")
-_ACT: Final = re.compile(r"performing (list|GET|HEAD|PUT|POST|DELETE)\b|(DeleteObjects) request failed for key (.*?): ")
+_ACT: Final = re.compile(
+    r"performing (list|GET|HEAD|PUT|POST|DELETE)\b( \S+\?delete\b)?|(DeleteObjects) request failed for key (.*?): "
+)
 _RIGHTS: Final = {
     "list": "s3:ListBucket", "GET": "s3:GetObject", "PUT": "s3:PutObject", "POST": "s3:PutObject",
     "HEAD": "s3:GetObject, and s3:ListBucket for what may be missing", "DELETE": "s3:DeleteObject",
-    "DeleteObjects": "s3:DeleteObject",
 }  # fmt: skip
 _STRANGE: Final = re.compile(r'object with invalid path: .*?Path "(.*?)"[ :]', re.DOTALL)
 """A name in a listing that the client does not take, in its words: somebody else put the object there."""
@@ -61,13 +62,14 @@ def bucket_error(
         return NotFound("there is no such bucket", kind="bucket_not_found", hint="make it, or name another", **values)
     if conditional and isinstance(error, AlreadyExistsError | PreconditionError):
         return changed(name, where)
-    if isinstance(error, FileNotFoundError | NotFoundError):
+    # A body that is read again after a cut may meet a missing object: an error of no class.
+    if code == "NoSuchKey" or (isinstance(error, FileNotFoundError | NotFoundError) and code != "NoSuchUpload"):
         return not_found(name, where)
     strange = _STRANGE.search(str(error))
     if strange is not None:
         return unreadable(strange[1], where, reason="a listing has it")
     if _ROLE_PATH in reason:
-        return _denied("there are no credentials for the bucket", "", values)
+        return _denied("there are no credentials for the bucket", "", values | {"reason": "NoCredentials"})
     if status == 416:
         return BehindTheEnd()
     if code in _REGION_CODES or "redirect without LOCATION" in reason:
@@ -107,9 +109,10 @@ def _refusal(code: str, status: int, forbidden: bool, reason: str, values: dict[
         )  # fmt: skip
     if code in _CREDENTIAL_CODES or forbidden or status in (401, 403):
         act = _ACT.search(reason)
-        if act is not None and act[3]:
-            named["object"] = act[3]
-        return _denied("the bucket refuses us", _RIGHTS[act[1] or act[2]] if act else "", named)
+        if act is not None and act[4]:
+            named["object"] = act[4]
+        right = _RIGHTS["DELETE" if act[2] or act[3] else act[1]] if act else ""
+        return _denied("the bucket refuses us", right, named)
     if 400 <= status < 500 and status not in _BUSY_STATUSES:
         return Unavailable(
             "the bucket refuses the request", kind="objects_unavailable",

@@ -87,7 +87,7 @@ class Objects(ABC):
         Raises: `NotFound`.
         """
 
-    def get_range(self, name: str, start: int, stop: int | None = None) -> bytes:
+    def get_range(self, name: str, start: int, stop: int | None = None) -> memoryview:
         """The bytes `[start, stop)` of an object, in one request; fewer when it ends before.
 
         Without `stop` all from `start` on; a negative `start`, without `stop`, takes that many of the last bytes.
@@ -95,7 +95,7 @@ class Objects(ABC):
         Raises: `NotFound`.
         """
         assert start >= 0 or stop is None, "the last bytes are taken whole"
-        return bytes(memoryview(self.get(name))[start:stop])
+        return memoryview(self.get(name)).cast("B")[start:stop]
 
     @abstractmethod
     def size(self, name: str) -> int:

@@ -64,7 +64,7 @@ class Ranges(Protocol):
 
     where: str
 
-    def get_range(self, name: str, start: int, stop: int) -> bytes:
+    def get_range(self, name: str, start: int, stop: int) -> bytes | memoryview:
         """The bytes `[start, stop)` of an object; fewer when it ends before.
 
         Raises: `NotFound`, `Denied`, `Unavailable`.

@@ -140,4 +140,4 @@ def _read_chunk(store: Objects | Source, address: str, start: int, stop: int) ->
             bytes=start + len(chunk),
             hint="bring the object back from a backup or another version of it, or put the path again",
         )  # fmt: skip
-    return chunk
+    return bytes(chunk)

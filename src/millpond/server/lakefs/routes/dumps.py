@@ -156,7 +156,7 @@ def _stored(call: Call, id_: str) -> Iterator[bytes]:
     objects, name = call.repository.site.ranges.inner, dump_name(id_)
     size = objects.size(name)
     for start in range(0, size, _CHUNK_BYTES):
-        yield objects.get_range(name, start, min(size, start + _CHUNK_BYTES))
+        yield bytes(objects.get_range(name, start, min(size, start + _CHUNK_BYTES)))
 
 
 def _now(call: Call) -> str:
