@@ -7,16 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
-from littlehorse.model import InactiveThreadRun, LHStatus, NodeRun, WfSpec
+from littlehorse.model import InactiveThreadRun, LHStatus, NodeRun, ThreadRun, WfRun, WfSpec
 
-from millpond.workflows.engine import key_of
-
-if TYPE_CHECKING:
-    from littlehorse.model import ThreadRun, WfRun
-
-    from millpond.workflows.engine import Rows
+from millpond.workflows.engine import Rows, key_of
 
 __all__ = ("faults_of_threads",)
 
