@@ -10,7 +10,9 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
 
 from millpond.client.catalogue import RemoteCatalogue
 from millpond.client.catching_up import come_up_to
@@ -24,27 +26,22 @@ from millpond.client.refs import RemoteRefsFace
 from millpond.client.transport import Nodes
 from millpond.client.upload import Advance
 from millpond.client.versions.repositories import RemoteRepositories
+from millpond.client.versions.repository import RemoteRepository
 from millpond.clock import Clock, SystemClock
 from millpond.errors import Denied
 from millpond.json_forms import JsonForm
 from millpond.kernel.job_reports import NO_REPORTS, JobReports
 from millpond.kernel.verify import Report, problem
 from millpond.maps.faces import PondFace
+from millpond.maps.inputs.mapping import ColumnMapping
+from millpond.maps.loads import load_files as file_loads
 from millpond.maps.loads.load import LoadResult
 from millpond.maps.loads.load_files import file_reading
 from millpond.maps.model.definition import Kind, MapDefinition, Scheme, Store, ValueType
 from millpond.maps.parts.part import PartFile, PartWriter
 from millpond.reports.remote import remote_reporter
-from millpond.settings import load_settings
+from millpond.settings import Settings, load_settings
 from millpond.stores.files import remove_tree
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from millpond.client.versions.repository import RemoteRepository
-    from millpond.maps.inputs.mapping import ColumnMapping
-    from millpond.maps.loads import load_files as file_loads
-    from millpond.settings import Settings
 
 __all__ = ("RemotePond", "open_nodes")
 

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from millpond.clock import Clock
 from millpond.events.age_settings import ages_in
 from millpond.events.days import DAY_MS, day_of
+from millpond.events.event import Appended, EventBatch
 from millpond.events.maintenance import MaintenanceRules
-from millpond.events.protocol import Work
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from millpond.clock import Clock
-    from millpond.events.event import Appended, EventBatch
-    from millpond.events.protocol import StreamStore
+from millpond.events.protocol import StreamStore, Work
 
 __all__ = ("CountedAppends",)
 

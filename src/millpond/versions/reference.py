@@ -5,29 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 import pyarrow as pa
 
-from millpond.kernel.keys import starting
+from millpond.kernel.keys import KeyRange, starting
 from millpond.kernel.page import behind
+from millpond.kernel.space import ReadTransaction
 from millpond.ranges.key_columns import key_column
 from millpond.versions.graph.commits import Commit, get_commit
+from millpond.versions.graph.history import Window
 from millpond.versions.history import filtered_log
 from millpond.versions.objects.entries import Entry, entries_of
 from millpond.versions.objects.uploads import read_bytes
 from millpond.versions.paging import Block, Listing, Page, page
+from millpond.versions.repository_context import Site
 from millpond.versions.staging.branches import get_branch
 from millpond.versions.staging.layers import Bounds
 from millpond.versions.staging.publishing import steadily
 from millpond.versions.staging.reads import View, at, find_entry, head_view, view_of, visible
 from millpond.versions.staging.writes import entry_not_found
-
-if TYPE_CHECKING:
-    from millpond.kernel.keys import KeyRange
-    from millpond.kernel.space import ReadTransaction
-    from millpond.versions.graph.history import Window
-    from millpond.versions.repository_context import Site
 
 __all__ = ("Reference", "page_of", "view_at")
 

@@ -8,25 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
-from typing import TYPE_CHECKING
 
-from littlehorse.model import LHStatus, NodeRun, ScheduledTask, TaskRun, TaskStatus, WfRun, WfSpec
+from littlehorse.model import LHStatus, NodeRun, ScheduledTask, TaskRun, TaskStatus, ThreadRun, WfRun, WfSpec
 
-from millpond.kernel.keys import KeyRange, decode
+from millpond.kernel.keys import KeyRange, Prefix, decode
+from millpond.kernel.space import ReadTransaction, Space
 from millpond.kernel.verify import Report, attempt, checked, problem
 from millpond.workflows.engine import key_of
 from millpond.workflows.keyspaces import DELETION, GROUP, TIMER_TIME
 from millpond.workflows.processor import ReadRows
-from millpond.workflows.store import RunReads
+from millpond.workflows.store import Initialization, RunReads
 from millpond.workflows.store.initialization import initialization
 from millpond.workflows.verify_threads import faults_of_threads
-
-if TYPE_CHECKING:
-    from littlehorse.model import ThreadRun
-
-    from millpond.kernel.keys import Prefix
-    from millpond.kernel.space import ReadTransaction, Space
-    from millpond.workflows.store import Initialization
 
 __all__ = ("check_runs", "tenants_in")
 

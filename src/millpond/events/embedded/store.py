@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
+from millpond.clock import Clock
 from millpond.errors import Closed, MillpondError
 from millpond.events.codec import BATCH_PLAIN_BYTES
 from millpond.events.embedded.append import append_events, close_open_day
@@ -26,17 +27,13 @@ from millpond.events.embedded.read import read_index, read_page
 from millpond.events.embedded.registry import due_streams, list_streams, put_head
 from millpond.events.embedded.rows import Head, keys_of
 from millpond.events.embedded.work import pull_back
-from millpond.events.protocol import PAGE_BYTES, StreamRules, never
+from millpond.events.event import Appended, EventBatch, Page
+from millpond.events.index import DaySegment, StreamIndex
+from millpond.events.names import StreamName
+from millpond.events.protocol import PAGE_BYTES, Due, StreamRules, Switch, Work, never
 from millpond.kernel.signal import Signal, last_change_of
+from millpond.kernel.space import Space, Transaction
 from millpond.kernel.steps import step
-
-if TYPE_CHECKING:
-    from millpond.clock import Clock
-    from millpond.events.event import Appended, EventBatch, Page
-    from millpond.events.index import DaySegment, StreamIndex
-    from millpond.events.names import StreamName
-    from millpond.events.protocol import Due, Switch, Work
-    from millpond.kernel.space import Space, Transaction
 
 __all__ = ("EmbeddedStore",)
 

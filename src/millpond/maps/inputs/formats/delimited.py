@@ -14,10 +14,12 @@ from __future__ import annotations
 import codecs
 import csv
 import io
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv as arrow_csv
@@ -28,13 +30,7 @@ from millpond.maps.inputs.formats.files import InputFile, Piece, open_stream, re
 from millpond.maps.inputs.formats.long_records import find_long_record
 from millpond.maps.inputs.mapping import ColumnMapping, find_columns
 from millpond.maps.model.columns import INSTANT
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import numpy.typing as npt
-
-    from millpond.maps.model.definition import MapDefinition
+from millpond.maps.model.definition import MapDefinition
 
 __all__ = ("CsvForm", "csv_form", "csv_types", "holds_long_records", "read_csv", "read_texts", "split_csv")
 
