@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
+from tests.tidy_sources import walked
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -19,7 +21,7 @@ def variables_name_what_they_hold(source: Source) -> Iterator[str]:
     if not source.python or not source.shipped:
         return
     functions = source.of(ast.FunctionDef, ast.AsyncFunctionDef)
-    inside = {inner for function in functions for inner in ast.walk(function)}
+    inside = {inner for function in functions for inner in walked(function)}
     names = {(node.lineno, node.arg) for node in inside if isinstance(node, ast.arg)} | {
         (node.lineno, node.id) for node in inside if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
     }

@@ -18,10 +18,9 @@ from typing import Any
 
 import millpond
 import millpond.spark
-from millpond.client.log import RemoteLog
 from millpond.client.map import RemoteMap
 from millpond.client.parts import RemoteParts
-from millpond.client.pond import RemotePond
+from millpond.client.pond import RemoteLog, RemotePond
 from millpond.kernel.verify import Problem, Report
 from millpond.maps.inputs.mapping import ColumnMapping
 from millpond.maps.loads.pond_log import PondLog

@@ -381,6 +381,16 @@ def test_a_node_that_stops_lets_its_watchers_go(tmp_path: Path) -> None:
         assert server.process.wait(30) == 0
 
 
+def test_a_client_that_calls_nothing_does_not_hold_up_a_node_that_stops(tmp_path: Path) -> None:
+    with serving(tmp_path / "pond") as server:
+        server.queue()
+        clock = SystemClock()
+        began = clock.monotonic()
+        server.process.send_signal(signal.SIGTERM)  # the connection of the call stays
+        assert server.process.wait(30) == 0
+        assert clock.monotonic() - began <= 4, "five seconds is the time that gRPC gives a client to say goodbye"
+
+
 def test_grpc_has_the_certificate_of_http(tmp_path: Path) -> None:
     authority = trustme.CA()
     leaf = authority.issue_cert("localhost", "127.0.0.1")

@@ -9,7 +9,7 @@ import pytest
 
 import millpond
 from millpond.client.events import RemoteEvents
-from millpond.client.log import RemoteLog
+from millpond.client.pond import RemoteLog
 from millpond.client.transport import Nodes
 from millpond.client.versions.repositories import RemoteRepositories
 from millpond.events.event import EventBatch, NewEvent

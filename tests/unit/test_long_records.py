@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import millpond
 from millpond.maps.inputs.formats import delimited
-from millpond.maps.inputs.formats.long_records import find_long_record
+from millpond.maps.inputs.formats.delimited import find_long_record
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -171,12 +171,11 @@ def test_a_driver_that_a_checkpoint_names_is_the_same_process_on_this_machine(dr
 
 
 def test_a_driver_without_a_worker_ends_after_a_time(driver: SparkDriver, tmp_path: Path) -> None:
-    own = SparkDriver("local[1]")
     with ThreadPoolExecutor(1) as threads:
-        lost = threads.submit(own.run, "orphan", "function", holding(tmp_path))
+        lost = threads.submit(driver.run, "orphan", "function", holding(tmp_path))
         wait_for((tmp_path / "begun").exists)
-        place, clock = own.place(), SystemClock()
-        began, process = clock.monotonic(), gone(own)
+        place, clock = driver.place(), SystemClock()
+        began, process = clock.monotonic(), gone(driver)
         assert isinstance(lost.exception(30), Unavailable)
     wait_for(lambda: began_of(place["pid"]) != place["began"])
     assert SparkDriver.again("local[1]", place) is None

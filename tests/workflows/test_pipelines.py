@@ -161,6 +161,7 @@ ENDLESS = "select cast(a as string) as key, a as value from (select sum(id % 7) 
 SLEEPS = "coalesce(reflect('java.lang.Thread', 'sleep', 1500L + id), 'x')"
 """Long beside the three seconds after which progress is seen at the latest: one of a driver, two of a beat."""
 SLOW = f"select cast(id as string) as key, length({SLEEPS}) as value from range(0, 12, 1, 12)"
+AS_LONG_AS_HIGH = f"select code as key, length({SLEEPS.replace('1500L + id', '1000L * height')}) as value from stations"
 AS_STATE = "select code as key, name, height from stations"
 
 
@@ -194,6 +195,28 @@ def test_every_step_is_done_and_tells_its_story(site: Site) -> None:
     steps = ["load", "check", "check", "enrich", "condense", "retain", "notify"]
     assert story == [(kind, step) for step in steps for kind in ("running", "succeeded")]
     assert (notice.kind, json.loads(notice.payload)) == ("ready", {"map": "stations"})
+
+
+def test_the_guide_does_what_it_says(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    blocks = [snippet for snippet in snippets("docs/pipelines.md") if snippet.heading == "A pipeline"]
+    (python,) = [snippet.text for snippet in blocks if snippet.language == "python"]
+    (shell,) = [snippet.text for snippet in blocks if snippet.language == "sh"]
+    monkeypatch.chdir(site.folder)
+    monkeypatch.setenv("LHC_API_HOST", "127.0.0.1")
+    monkeypatch.setenv("LHC_API_PORT", str(site.server.grpc_port))
+    exec(compile(python, "docs/pipelines.md", "exec"), {})
+    start, show, watch = [line.partition("#")[0].split()[1:] for line in shell.strip().splitlines()]
+    monkeypatch.setenv("MILLPOND_WORKFLOWS", f"127.0.0.1:{site.server.grpc_port}")
+    monkeypatch.setenv("MILLPOND_POND", site.url)
+    assert typed(*start) == "started nightly-1\n"
+    assert site.wait_ended("nightly-1").status == LHStatus.COMPLETED, site.log.read_text()
+    assert "notify" in typed(*show)
+    assert "succeeded" in typed(*watch, "--json")
+    (path,) = (site.folder / "out").glob("nightly-1_*")
+    found = parquet.read_table(path).sort_by("flight").column("weather").to_pylist()
+    assert found == [{"temp": 39.0}, None]
+    with millpond.open(site.url) as pond:
+        assert [event.kind for event in pond.events.read("etl", "nightly")][-1] == "ready"
 
 
 def test_a_failing_check_is_an_exception_that_a_handler_catches(site: Site) -> None:
@@ -308,37 +331,6 @@ def test_a_driver_goes_on_when_its_worker_is_killed(site: Site, moment: str, mon
     assert (entered, len(site.drivers(run))) == ([12], 1), "one load, of one driver"
 
 
-@pytest.mark.sample(1, of="steps of Spark that are stopped")
-def test_a_run_that_is_stopped_ends_a_driver_whose_worker_is_gone(site: Site) -> None:
-    run, rows = "orphan", site.rows(STATIONS, ENDLESS)
-    site.begin(run, lambda wf: Pipeline(wf).load(run, rows, Target(kind="state", value="long")) and None)
-    wait_for(lambda: bool(site.progress(run)))
-    (driver,) = site.drivers(run)
-    site.kill_worker()
-    with site.server.stub() as stub:
-        stub.StopWfRun(StopWfRunRequest(wf_run_id=WfRunId(id=run)), timeout=SECONDS)
-    clock = SystemClock()
-    began = clock.monotonic()
-    wait_for(lambda: began_of(driver["pid"]) != driver["began"])
-    assert clock.monotonic() - began <= STOP_SECONDS
-    assert site.loads(run) == [0], "its ticket is void"
-    site.begin_worker()
-
-
-@pytest.mark.sample(1, of="steps of Spark that are stopped")
-def test_a_run_that_is_resumed_begins_its_step_anew(site: Site) -> None:
-    run, rows = "resumed", site.rows(STATIONS, SLOW)
-    site.begin(run, lambda wf: Pipeline(wf).load(run, rows, Target(kind="state", value="long")) and None)
-    wait_for(lambda: bool(site.progress(run)))
-    name = WfRunId(id=run)
-    with site.server.stub() as stub:
-        stub.StopWfRun(StopWfRunRequest(wf_run_id=name), timeout=SECONDS)
-        wait_for(lambda: stub.GetWfRun(name, timeout=SECONDS).status == LHStatus.HALTED)
-        stub.ResumeWfRun(ResumeWfRunRequest(wf_run_id=name), timeout=SECONDS)
-    assert site.wait_ended(run).status == LHStatus.COMPLETED, site.log.read_text()
-    assert sorted(site.loads(run)) == [0, 12], "the ticket of the first attempt is void"
-
-
 def test_values_of_the_run_inside_an_input_are_refused() -> None:
     def inside(wf: WorkflowThread) -> None:
         pipeline = Pipeline(wf)
@@ -370,26 +362,35 @@ def test_descriptions_are_checked_when_they_are_declared() -> None:
             Workflow("declared", body(inputs)).compile()
 
 
-def test_the_guide_does_what_it_says(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    blocks = [snippet for snippet in snippets("docs/pipelines.md") if snippet.heading == "A pipeline"]
-    (python,) = [snippet.text for snippet in blocks if snippet.language == "python"]
-    (shell,) = [snippet.text for snippet in blocks if snippet.language == "sh"]
-    monkeypatch.chdir(site.folder)
-    monkeypatch.setenv("LHC_API_HOST", "127.0.0.1")
-    monkeypatch.setenv("LHC_API_PORT", str(site.server.grpc_port))
-    exec(compile(python, "docs/pipelines.md", "exec"), {})
-    start, show, watch = [line.partition("#")[0].split()[1:] for line in shell.strip().splitlines()]
-    monkeypatch.setenv("MILLPOND_WORKFLOWS", f"127.0.0.1:{site.server.grpc_port}")
-    monkeypatch.setenv("MILLPOND_POND", site.url)
-    assert typed(*start) == "started nightly-1\n"
-    assert site.wait_ended("nightly-1").status == LHStatus.COMPLETED, site.log.read_text()
-    assert "notify" in typed(*show)
-    assert "succeeded" in typed(*watch, "--json")
-    (path,) = (site.folder / "out").glob("nightly-1_*")
-    found = parquet.read_table(path).sort_by("flight").column("weather").to_pylist()
-    assert found == [{"temp": 39.0}, None]
-    with millpond.open(site.url) as pond:
-        assert [event.kind for event in pond.events.read("etl", "nightly")][-1] == "ready"
+@pytest.mark.sample(1, of="steps of Spark that are stopped")
+def test_a_run_that_is_resumed_begins_its_step_anew(site: Site) -> None:
+    run, rows = "resumed", site.rows(STATIONS, AS_LONG_AS_HIGH)
+    site.begin(run, lambda wf: Pipeline(wf).load(run, rows, Target(kind="state", value="long")) and None)
+    wait_for(lambda: bool(site.progress(run)))
+    name = WfRunId(id=run)
+    with site.server.stub() as stub:
+        stub.StopWfRun(StopWfRunRequest(wf_run_id=name), timeout=SECONDS)
+        wait_for(lambda: stub.GetWfRun(name, timeout=SECONDS).status == LHStatus.HALTED)
+        Path(rows.views["stations"].files[0]).write_text(re.sub(r"\d+$", "0", STATIONS, flags=re.MULTILINE))
+        stub.ResumeWfRun(ResumeWfRunRequest(wf_run_id=name), timeout=SECONDS)
+    assert site.wait_ended(run).status == LHStatus.COMPLETED, site.log.read_text()
+    assert sorted(site.loads(run)) == [0, 3], "the ticket of the first attempt is void"
+
+
+@pytest.mark.sample(1, of="steps of Spark that are stopped")
+def test_a_run_that_is_stopped_ends_a_driver_whose_worker_is_gone(site: Site) -> None:
+    run, rows = "orphan", site.rows(STATIONS, ENDLESS)
+    site.begin(run, lambda wf: Pipeline(wf).load(run, rows, Target(kind="state", value="long")) and None)
+    wait_for(lambda: bool(site.progress(run)))
+    (driver,) = site.drivers(run)
+    site.kill_worker()
+    with site.server.stub() as stub:
+        stub.StopWfRun(StopWfRunRequest(wf_run_id=WfRunId(id=run)), timeout=SECONDS)
+    clock = SystemClock()
+    began = clock.monotonic()
+    wait_for(lambda: began_of(driver["pid"]) != driver["began"])
+    assert clock.monotonic() - began <= STOP_SECONDS
+    assert site.loads(run) == [0], "its ticket is void"
 
 
 def typed(*words: str) -> str:

@@ -5,14 +5,11 @@ from __future__ import annotations
 import os
 import sys
 from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING
 
 from millpond.arrays.malloc import keep_memory
 from millpond.cli.serve import UMASK, send_log
 from millpond.server.reader import serve_reads
-
-if TYPE_CHECKING:
-    from millpond.server.readers import Order
+from millpond.server.readers import Order
 
 
 def _prepare(order: Order) -> None:

@@ -6,11 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from millpond.client.event_settings import RemoteAges
 from millpond.client.many_events import RemoteManyWatch
 from millpond.client.operations import LARGE_SECONDS_MAX, perform
 from millpond.client.watched_lines import WatchedLines
-from millpond.errors import NotFound
+from millpond.errors import Invalid, NotFound
+from millpond.events.age_settings import AgeSettings
+from millpond.events.ages import AgeRule, age_of
 from millpond.events.appender import LINGER, Appender
 from millpond.events.batches import Batches
 from millpond.events.event import Appended, Event, EventBatch, NewEvent
@@ -32,11 +33,10 @@ if TYPE_CHECKING:
     from millpond.client.body import Body
     from millpond.client.transport import Nodes
     from millpond.clock import Clock
-    from millpond.events.age_settings import AgeSettings
     from millpond.events.index import StreamIndex
     from millpond.kernel.operations import Operation
 
-__all__ = ("RemoteEvents", "RemoteWatch")
+__all__ = ("RemoteAges", "RemoteEvents", "RemoteWatch")
 
 _PATH = "/v1/events"
 _REPORT = JsonForm(MaintenanceReport)
@@ -206,3 +206,35 @@ class RemoteWatch(Batches[Event]):
     def close(self) -> None:
         """End the watch; closing twice is harmless."""
         self._lines.close()
+
+
+_PATH = "/v1/events/settings"
+
+
+class RemoteAges(AgeSettings):
+    """The rules of a pond on nodes, as `events.age_settings.StoredAges` has them in a folder."""
+
+    def __init__(self, nodes: Nodes) -> None:
+        self._nodes = nodes
+
+    def rules(self, queue: str | None = None) -> list[AgeRule]:
+        """As `AgeSettings.rules`: those that the token may see."""
+        query = {} if queue is None else {"queue": queue}
+        rules = self._nodes.on_primary(lambda node: node.request("GET", _PATH, query=query), repeatable=True).json()
+        try:
+            return [
+                AgeRule(rule["queue"], rule["job_set"], age_of(rule["compress_after"]), age_of(rule["retention"]))
+                for rule in rules["rules"]
+            ]
+        except (KeyError, TypeError) as error:
+            raise Invalid("these are no rules about the ages of events", kind="event_ages") from error
+
+    def _put(self, rule: AgeRule) -> None:
+        self._change("PUT", json=rule.shown())
+
+    def _drop(self, queue: str, job_set: str | None) -> None:
+        self._change("DELETE", query={"queue": queue} | ({} if job_set is None else {"job_set": job_set}))
+
+    def _change(self, method: str, **about: Any) -> None:
+        again = method == "PUT"  # what was removed is not there to be removed again
+        self._nodes.on_primary(lambda node: node.request(method, _PATH, repeatable=again, **about), repeatable=again)

@@ -10,13 +10,14 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from millpond.client.catalogue import RemoteCatalogue
+import pyarrow as pa
+
+from millpond.client.catalogue import RemoteCatalogue, map_path
 from millpond.client.catching_up import come_up_to
 from millpond.client.events import RemoteEvents
 from millpond.client.loads import RemoteLoading
-from millpond.client.log import RemoteLog
 from millpond.client.lookup import Questions
 from millpond.client.map import RemoteMap
 from millpond.client.parts import RemoteParts
@@ -24,29 +25,25 @@ from millpond.client.refs import RemoteRefsFace
 from millpond.client.transport import Nodes
 from millpond.client.upload import Advance
 from millpond.client.versions.repositories import RemoteRepositories
+from millpond.client.versions.repository import RemoteRepository
 from millpond.clock import Clock, SystemClock
 from millpond.errors import Denied
 from millpond.json_forms import JsonForm
 from millpond.kernel.job_reports import NO_REPORTS, JobReports
 from millpond.kernel.verify import Report, problem
 from millpond.maps.faces import PondFace
+from millpond.maps.inputs.mapping import ColumnMapping
+from millpond.maps.loads import load_files as file_loads
 from millpond.maps.loads.load import LoadResult
 from millpond.maps.loads.load_files import file_reading
+from millpond.maps.log.log import Entry
 from millpond.maps.model.definition import Kind, MapDefinition, Scheme, Store, ValueType
 from millpond.maps.parts.part import PartFile, PartWriter
 from millpond.reports.remote import remote_reporter
-from millpond.settings import load_settings
+from millpond.settings import Settings, load_settings
 from millpond.stores.files import remove_tree
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from millpond.client.versions.repository import RemoteRepository
-    from millpond.maps.inputs.mapping import ColumnMapping
-    from millpond.maps.loads import load_files as file_loads
-    from millpond.settings import Settings
-
-__all__ = ("RemotePond", "open_nodes")
+__all__ = ("RemoteLog", "RemotePond", "open_nodes")
 
 
 def open_nodes(urls: str, *, clock: Clock | None = None, **settings: Any) -> RemotePond:
@@ -273,3 +270,31 @@ def _report_of(node: str, report: Report) -> Report:
     return replace(
         report, problems=tuple(replace(problem, place=f"{node} {problem.place}") for problem in report.problems)
     )
+
+
+class RemoteLog:
+    """The log of a pond: the primary's, and the copies that the others have of it. `pond_id` is the same on all."""
+
+    def __init__(self, nodes: Nodes, pond_id: str) -> None:
+        self._nodes, self.pond_id = nodes, pond_id
+
+    def __repr__(self) -> str:
+        return f"RemoteLog({', '.join(self._nodes.urls)!r})"
+
+    def position(self) -> tuple[int, str]:
+        """The primary's last position, and the chain up to it; (0, "") for a new pond."""
+        status = self._nodes.on_primary(lambda node: node.request("GET", "/v1/node"), repeatable=True).json()
+        return status["position"], status["chain"]
+
+    def entries(self, after: int, limit: int = 1000) -> list[Entry]:
+        """Log entries after a position.
+
+        Raises: `NotFound` kind `log_trimmed` when that is not kept any more; `Denied`.
+        """
+        query = {"after": after, "limit": limit}
+        response = self._nodes.first(lambda node: node.request("GET", "/v1/log", query=query)).json()
+        return [Entry.from_dict(entry) for entry in response["entries"]]
+
+    def applied(self, name: str) -> int:
+        """Every entry about this map up to this position has been applied, where it is asked."""
+        return int(self._nodes.first(lambda node: node.request("GET", map_path(name))).json()["position"])

@@ -16,29 +16,23 @@ Invariants:
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from millpond.client.location import FolderLocation, NodesLocation, parse_location
-from millpond.clock import SystemClock
+from millpond.clock import Clock, SystemClock
 from millpond.copies.files import Secured, Sent, copy_snapshots, held_files
 from millpond.copies.maps import MapsByName
 from millpond.copies.nodes import copy_node
 from millpond.copies.rows import WholePond
 from millpond.errors import Corrupt, Invalid
 from millpond.kernel.steps import step
-from millpond.maps.model.definition import Store, folder_name
+from millpond.maps.model.definition import MapDefinition, Store, folder_name
+from millpond.pond import Pond
 from millpond.refs.face import POND
 from millpond.versions.keyspaces import REPOSITORY
-
-if TYPE_CHECKING:
-    import os
-    from collections.abc import Callable, Sequence
-
-    from millpond.clock import Clock
-    from millpond.maps.model.definition import MapDefinition
-    from millpond.pond import Pond
 
 __all__ = ("CopyReport", "copy_pond")
 

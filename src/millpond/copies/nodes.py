@@ -7,25 +7,20 @@ The place stays until the copy is whole: one that was cut short is gone on with,
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 from millpond.client.connections import node_urls
 from millpond.client.location import FolderLocation
 from millpond.client.transport import Connection
+from millpond.clock import Clock
 from millpond.errors import Invalid
-from millpond.nodes.backups.create import create_backup
+from millpond.nodes.backups.create import BackupReport, create_backup
 from millpond.nodes.backups.restore import restore_backup
 from millpond.nodes.replication.peer import Peer
 from millpond.settings import load_settings
 from millpond.stores.files import remove_tree
 from millpond.stores.objects import FolderObjects
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from millpond.clock import Clock
-    from millpond.nodes.backups.create import BackupReport
 
 __all__ = ("copy_node",)
 

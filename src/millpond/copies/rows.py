@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
 from itertools import chain, islice
-from typing import TYPE_CHECKING
 
 from millpond.copies.files import Secured, Sent, copy_objects, named_manifests
 from millpond.copies.streams import Streams, state_of_streams
@@ -15,6 +15,7 @@ from millpond.errors import Conflict, Invalid, MillpondError
 from millpond.events.keyspaces import PLACE as EVENTS_PLACE
 from millpond.kernel.keyspace import REGISTRY, Scope
 from millpond.kernel.scans import put_rows
+from millpond.kernel.space import ReadTransaction, Transaction
 from millpond.kernel.worker import repeating
 from millpond.maps.log.log import head_of
 from millpond.maps.model.keyspaces import (
@@ -30,6 +31,7 @@ from millpond.maps.model.keyspaces import (
     POND_ID,
     SNAPSHOT,
 )
+from millpond.pond import Pond
 from millpond.versions.copying import COPYING_SECONDS, begin_copying, end_copying, is_copying
 from millpond.versions.keyspaces import (
     BRANCH,
@@ -45,12 +47,6 @@ from millpond.versions.keyspaces import (
     TAG,
 )
 from millpond.workflows.keyspaces import INITIALIZED, OWNER
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from millpond.kernel.space import ReadTransaction, Transaction
-    from millpond.pond import Pond
 
 __all__ = ("WholePond",)
 

@@ -9,16 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from millpond.errors import Invalid
 from millpond.events.days import DAY_MS, latest_due_day
-from millpond.events.protocol import HIDDEN_DAY, Work
+from millpond.events.names import StreamName
+from millpond.events.protocol import HIDDEN_DAY, Due, Work
 from millpond.times.durations import format_duration, is_off, parse_duration
-
-if TYPE_CHECKING:
-    from millpond.events.names import StreamName
-    from millpond.events.protocol import Due
 
 __all__ = ("OFF", "Age", "AgeRule", "Ages", "age_of", "is_hidden")
 

@@ -12,17 +12,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from millpond.clock import Clock
 from millpond.errors import Closed
 from millpond.events.codec import sizes_of
 from millpond.events.event import EventBatch, NewEvent
 from millpond.events.names import StreamName
 from millpond.kernel.closing import Closing
 from millpond.kernel.worker import begin_thread
-
-if TYPE_CHECKING:
-    from millpond.clock import Clock
 
 __all__ = ("LINGER", "Appender")
 

@@ -7,19 +7,14 @@ meanwhile: a stream in which something is wrong is looked at again while its ind
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from millpond.events.days import DAY_MAX, format_day
-from millpond.events.index import State, day_faults, forget_day
-from millpond.events.protocol import HIDDEN_DAY, Work
+from millpond.events.event import Event
+from millpond.events.index import State, StreamIndex, day_faults, forget_day
+from millpond.events.names import StreamName
+from millpond.events.protocol import HIDDEN_DAY, StreamStore, Work
 from millpond.kernel.page import all_behind
 from millpond.kernel.verify import Report, attempt, checked, problem
-
-if TYPE_CHECKING:
-    from millpond.events.event import Event
-    from millpond.events.index import StreamIndex
-    from millpond.events.names import StreamName
-    from millpond.events.protocol import StreamStore
 
 __all__ = ("check_store",)
 

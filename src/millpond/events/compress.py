@@ -19,19 +19,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 from millpond.errors import Fenced
 from millpond.events.codec import BATCH_PLAIN_BYTES, EVENT_BYTES, Codec, encode, size_of
-from millpond.events.index import DaySegment, State
-from millpond.events.protocol import Switch
+from millpond.events.event import Event
+from millpond.events.index import DaySegment, State, StreamIndex
+from millpond.events.names import StreamName
+from millpond.events.protocol import StreamStore, Switch, Together
 from millpond.kernel.steps import step
-
-if TYPE_CHECKING:
-    from millpond.events.event import Event
-    from millpond.events.index import StreamIndex
-    from millpond.events.names import StreamName
-    from millpond.events.protocol import StreamStore, Together
 
 __all__ = ("FOLD_BYTES", "Compressed", "batches_of", "compress_stream", "compress_together", "plan")
 

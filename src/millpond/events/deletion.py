@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from millpond.error_values import shown
 from millpond.errors import Conflict, Fenced, MillpondError, NotFound, Unavailable
@@ -23,12 +22,9 @@ from millpond.events.ids import ID_MAX
 from millpond.events.index import State
 from millpond.events.job_index import forget_job
 from millpond.events.names import StreamName
-from millpond.events.protocol import NoteKind
+from millpond.events.protocol import NoteKind, StreamStore
 from millpond.json_forms import FormError, JsonForm
 from millpond.kernel.steps import step
-
-if TYPE_CHECKING:
-    from millpond.events.protocol import StreamStore
 
 __all__ = ("delete_job", "finish_deletions", "note_name")
 

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from millpond.events.codec import size_of
+from millpond.events.event import Event
 from millpond.events.filters import JOB_HEADER
-from millpond.events.index import Day
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from millpond.events.event import Event
-    from millpond.events.index import DaySegment
+from millpond.events.index import Day, DaySegment
 
 __all__ = ("Remains", "is_erased")
 

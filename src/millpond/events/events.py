@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from millpond.events.age_settings import StoredAges
+from millpond.clock import Clock
+from millpond.events.age_settings import StoredAges, ages_in
 from millpond.events.appender import LINGER, Appender
+from millpond.events.days import DAY_MS, day_of
 from millpond.events.deletion import delete_job
-from millpond.events.event import EventBatch, NewEvent
+from millpond.events.event import Appended, EventBatch, NewEvent
 from millpond.events.export import Exporting
 from millpond.events.filters import Filters, filter_of
-from millpond.events.history import CountedAppends
 from millpond.events.keyspaces import CLOCK
 from millpond.events.maintenance import EventMaintenance, MaintenanceReport, MaintenanceRules
 from millpond.events.many_watch import ManyWatch, Streams, places_of
 from millpond.events.names import OWN_QUEUE, StreamName
-from millpond.events.protocol import Believing, StreamRules
+from millpond.events.protocol import Believing, StreamRules, StreamStore, Work
 from millpond.events.selection import no_such_stream
 from millpond.events.starts import start_place
 from millpond.events.volumes import Volumes
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
     from millpond.events.witness import Doubt
     from millpond.kernel.space import Space
 
-__all__ = ("Events",)
+__all__ = ("CountedAppends", "Events")
 
 _PAGE_STREAMS = 1_000
 
@@ -202,3 +204,45 @@ class Events(Exporting):
     def streams(self, queue: str | None = None) -> Iterator[StreamName]:
         """The streams of a queue, or all."""
         return all_behind(lambda after: self.store.streams(queue, after, limit=_PAGE_STREAMS))
+
+
+class CountedAppends:
+    """The appends to a store, with the number of new events whose days are due to be dropped.
+
+    `retention_ms` is the pond's own, asked for where days may be due; a rule for the stream goes before it. A late
+    event of a stream that has newer ones goes to a later day, and is not one of them.
+    """
+
+    def __init__(self, store: StreamStore, clock: Clock, retention_ms: Callable[[], int]) -> None:
+        self._store, self._clock = store, clock
+        self.retention_ms = retention_ms
+
+    def __call__(self, batches: Sequence[EventBatch]) -> list[Appended]:
+        """As `StreamStore.append`."""
+        outcomes = self._store.append(batches)
+        now_ms = self._clock.now_ms()
+        today_ms = day_of(now_ms) * DAY_MS
+        old = [  # the days of the others have not ended
+            number for number, (batch, done) in enumerate(zip(batches, outcomes, strict=True))
+            if done.count and _oldest_ms(batch, done) < today_ms
+        ]  # fmt: skip
+        if old:
+            ages = ages_in(self._store, MaintenanceRules(retention_ms=self.retention_ms()))
+            for number in old:
+                batch, done = batches[number], outcomes[number]
+                due = ages.latest_day(Work.EXPIRE, batch.stream, now_ms)
+                if day_of(_oldest_ms(batch, done)) <= due:
+                    outcomes[number] = replace(done, past_retention=_events_of_days(self._store, batch, done, due))
+        return outcomes
+
+
+def _oldest_ms(batch: EventBatch, done: Appended) -> int:
+    return batch.events[0][0] if len(batch.events) == 1 else min(batch.columns(done.repeated).times)
+
+
+def _events_of_days(store: StreamStore, batch: EventBatch, done: Appended, due: int) -> int:
+    """The new events that are in days up to the one that is due."""
+    index = store.index(batch.stream)
+    days = () if index is None else (day for day, _ in index.days() if day.day <= due)
+    # The ids of a batch are consecutive, and so are those of a day within it.
+    return sum(max(min(day.last_id, done.last_id) - max(day.first_id, done.first_id) + 1, 0) for day in days)

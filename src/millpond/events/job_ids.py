@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
+from millpond.clock import Clock
 from millpond.events.days import day_of
-
-if TYPE_CHECKING:
-    from millpond.clock import Clock
 
 __all__ = ("draw_job_id", "is_job_id", "job_id_day")
 

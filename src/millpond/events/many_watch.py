@@ -14,7 +14,8 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, NamedTuple, Self
+from types import TracebackType
+from typing import NamedTuple, Self
 
 from millpond.errors import Invalid
 from millpond.events.codec import size_of
@@ -23,12 +24,7 @@ from millpond.events.filters import ALL, EventFilter
 from millpond.events.ids import parse_id
 from millpond.events.names import StreamName
 from millpond.events.waiting import WaitingBatches
-from millpond.events.watchers import EVENT_BYTES
-
-if TYPE_CHECKING:
-    from types import TracebackType
-
-    from millpond.events.watchers import InThread, Place, Watch, Watchers
+from millpond.events.watchers import EVENT_BYTES, InThread, Place, Watch, Watchers
 
 __all__ = ("BATCH_BYTES", "STREAMS_MAX", "ManyWatch", "StreamEvent", "Streams", "places_of")
 

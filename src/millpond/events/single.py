@@ -11,15 +11,11 @@ from __future__ import annotations
 
 import struct
 import zlib
-from typing import TYPE_CHECKING
 
 import msgspec
 import xxhash
 
-from millpond.events.event import EVENT_BYTES_MAX, NO_HEADERS, Event
-
-if TYPE_CHECKING:
-    from millpond.events.event import NewEvent
+from millpond.events.event import EVENT_BYTES_MAX, NO_HEADERS, Event, NewEvent
 
 __all__ = ("REFERENCE_BYTES_MAX", "SINGLE", "is_deflated", "is_reference", "pack_single", "unpack_single")
 

@@ -24,17 +24,14 @@ them at once.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from millpond.deferred import np
 from millpond.errors import Corrupt, Invalid
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 __all__ = ("EVERYTHING", "KeyRange", "Part", "Prefix", "decode", "encode", "starting", "text_prefix")
 

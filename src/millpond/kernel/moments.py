@@ -12,14 +12,10 @@ Invariants:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from collections.abc import Callable
+from typing import Generic, TypeVar
 
-from millpond.kernel.space import moment_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from millpond.kernel.space import ReadTransaction
+from millpond.kernel.space import ReadTransaction, moment_of
 
 __all__ = ("Moments",)
 

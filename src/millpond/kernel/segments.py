@@ -19,13 +19,10 @@ Invariants of a manifest, asserted whenever one is made:
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from millpond.errors import Conflict, Fenced, Invalid
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 __all__ = ("Manifest", "Segment")
 

@@ -10,11 +10,8 @@ A step in a loop (one a batch, one a file) keeps one name; its occurrences are c
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 __all__ = ("listening", "step")
 

@@ -9,14 +9,11 @@ Invariants:
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from millpond.error_values import ShownAsTable
 from millpond.errors import Corrupt, Invalid
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
 
 __all__ = ("Problem", "Report", "attempt", "checked", "problem")
 

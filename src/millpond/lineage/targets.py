@@ -5,13 +5,11 @@ from __future__ import annotations
 import logging
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
+from millpond.clock import Clock
 from millpond.error_values import shown_address
 from millpond.json_forms import to_json
-
-if TYPE_CHECKING:
-    from millpond.clock import Clock
 
 __all__ = ("Lineage",)
 

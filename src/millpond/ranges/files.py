@@ -21,10 +21,10 @@ reads it whole gets one batch, which is a copy; on this machine it lies as one b
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from hashlib import blake2b
 from itertools import pairwise
-from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
+from pathlib import Path, PurePosixPath
 
 import numpy as np
 import pyarrow as pa
@@ -36,13 +36,7 @@ from millpond.ranges.canonical import canonical
 from millpond.ranges.ids import BLOCKS_FORMAT, FILTERS_FORMAT, FORMAT, FORMATS, Subject
 from millpond.ranges.packing import packed, unpacked
 from millpond.ranges.scratch_batch import scratch_buffer
-from millpond.stores.objects import is_whole
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from millpond.stores.objects import Objects
+from millpond.stores.objects import Objects, is_whole
 
 __all__ = (
     "content_id", "file_size", "in_form", "put_content", "read_batch", "read_sealed", "sealed_blocks", "sealed_bytes",

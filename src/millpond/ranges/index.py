@@ -21,9 +21,9 @@ from __future__ import annotations
 
 import itertools
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import pyarrow as pa
 
@@ -33,12 +33,7 @@ from millpond.ranges.blocks import FILTERS_BYTES_MAX, BlockTable, checksum_of, f
 from millpond.ranges.cache import CachedObjects
 from millpond.ranges.files import put_content, read_sealed, sealed_bytes
 from millpond.ranges.ids import BLOCKS_FORMAT, FILTERS_FORMAT, FORMAT, ID_BYTES, columns_id, schema_code
-from millpond.stores.objects import hold_read, read_once, settle
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from millpond.stores.objects import Objects
+from millpond.stores.objects import Objects, hold_read, read_once, settle
 
 __all__ = (
     "DEFAULT_BOUNDARIES", "Boundaries", "Index", "RangeEntry", "Shown", "Source", "index_bytes", "index_name",

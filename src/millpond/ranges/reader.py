@@ -7,9 +7,9 @@ something wanted are opened.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -22,13 +22,8 @@ from millpond.ranges.canonical import canonical
 from millpond.ranges.files import read_sealed
 from millpond.ranges.index import Index, RangeEntry, Source, load_index, range_name
 from millpond.ranges.key_columns import KeyColumn, find_rows, key_column, lower_bound, search
-from millpond.stores.objects import Part, read_parts
+from millpond.stores.objects import Objects, Part, read_parts
 from millpond.stores.verified import verify_once
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from millpond.stores.objects import Objects
 
 __all__ = (
     "RangeReader", "find", "get", "open_blocks", "open_filter", "open_index", "open_range", "range_bytes", "scan",

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import mmap
 import tempfile
+from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from pathlib import Path
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -21,10 +23,6 @@ import pyarrow.types as is_type
 from millpond.errors import Invalid
 from millpond.ranges.canonical import canonical
 from millpond.stores.files import disk_errors
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
 
 __all__ = ("ScratchBatch", "joined", "scratch_buffer")
 

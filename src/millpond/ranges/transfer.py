@@ -7,25 +7,28 @@ gone on with by the next one. What lies in blocks arrives in a folder as one bat
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from millpond.errors import Corrupt, Invalid, NotFound
 from millpond.kernel.steps import step
 from millpond.ranges.files import in_form
-from millpond.ranges.index import index_bytes, index_name, plain_index, range_name, read_index
+from millpond.ranges.index import (
+    Index,
+    RangeEntry,
+    Source,
+    index_bytes,
+    index_name,
+    plain_index,
+    range_name,
+    read_index,
+)
 from millpond.ranges.reader import open_range, range_bytes
 from millpond.ranges.verify import check_file
-from millpond.stores.objects import settle
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from millpond.ranges.index import Index, RangeEntry, Source
-    from millpond.stores.objects import Objects
+from millpond.stores.objects import Objects, settle
 
 __all__ = ("FetchReport", "fetch", "missing")
 

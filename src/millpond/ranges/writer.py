@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
+from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -26,12 +27,7 @@ from millpond.ranges.ids import columns_id
 from millpond.ranges.index import DEFAULT_BOUNDARIES, Boundaries, Index, RangeEntry, range_name, store_index
 from millpond.ranges.key_columns import cut, first_unordered, key_column
 from millpond.ranges.scratch_batch import joined
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
-
-    from millpond.stores.objects import Objects
+from millpond.stores.objects import Objects
 
 __all__ = ("BYTES_AT_ONCE_MAX", "RangeWriter", "write")
 

@@ -21,26 +21,21 @@ from __future__ import annotations
 
 import hashlib
 import threading
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
+from millpond.clock import Clock
 from millpond.errors import MillpondError
-from millpond.events.event import EventBatch, NewEvent
+from millpond.events.event import Event, EventBatch, NewEvent
 from millpond.events.ids import id_time_ms, place_before
 from millpond.events.jobs.active import ends_job
 from millpond.events.names import OWN_QUEUE, StreamName
+from millpond.events.protocol import StreamStore
 from millpond.json_forms import FormError, JsonForm
 from millpond.kernel.steps import step
 from millpond.reports.reporter import CLIENT_JOBS_MAX
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
-
-    from millpond.clock import Clock
-    from millpond.events.event import Event
-    from millpond.events.protocol import StreamStore
 
 __all__ = ("ClientJobs",)
 

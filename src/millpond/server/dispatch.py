@@ -32,7 +32,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
@@ -43,6 +43,7 @@ from starlette.types import Lifespan, Receive, Scope, Send
 from millpond.errors import MillpondError
 from millpond.json_forms import to_json
 from millpond.kernel.space import WouldBlock
+from millpond.nodes.node import Node
 from millpond.server.dialect import OWN, Dialect
 from millpond.server.incarnation_guard import check_incarnation
 from millpond.server.limits import admitted, parameter_unknown
@@ -52,9 +53,6 @@ from millpond.server.parameters import Parameters, names_in
 from millpond.server.paths import Paths
 from millpond.server.routes.table import On, RouteNeeds
 from millpond.server.thread_limits import in_thread_of
-
-if TYPE_CHECKING:
-    from millpond.nodes.node import Node
 
 __all__ = ("HANDLER", "Application", "Declaration", "Facts", "Route", "Routes", "is_at_once")
 

@@ -22,19 +22,23 @@ import threading
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from types import FrameType
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from millpond.client.location import BucketLocation, parse_location
 from millpond.clock import Clock, SystemClock
 from millpond.errors import Denied, Invalid, MillpondError, Unavailable
 from millpond.kernel.closing import Closing
 from millpond.kernel.worker import begin_thread, wait_ended
+from millpond.maps.loads.bucket_place import bucket_unsupported
 from millpond.nodes.limits import LIMITS, NodeLimits
 from millpond.nodes.node import Node, is_loopback
 from millpond.nodes.rate_limits import SharedRateLimits
+from millpond.pond import open_pond
 from millpond.server.access import auditing
 from millpond.server.app import make_app
 from millpond.server.certificates import Certificates
@@ -45,14 +49,19 @@ from millpond.server.forwarded import behind_proxies
 from millpond.server.lingering_close import announce_close
 from millpond.server.memory import MemoryBudget
 from millpond.server.metrics import Metrics
-from millpond.server.opening import open_served
 from millpond.server.quick import quick_answers
 from millpond.server.readers import Board, Readers
 from millpond.server.rpc.serving import choose_port
 from millpond.server.transfers import GRACE_SECONDS, cut_off
 from millpond.settings import Settings
+from millpond.versions.place import VersionsPlace
 
-__all__ = ("Server", "Service", "connections_of", "uvicorn_config")
+if TYPE_CHECKING:
+    from millpond.clock import Clock
+    from millpond.pond import Pond
+    from millpond.settings import Settings
+
+__all__ = ("Server", "Service", "connections_of", "open_served", "uvicorn_config")
 
 BACKLOG = 2048
 END_SECONDS = 4.0
@@ -364,4 +373,47 @@ def _check_access(node: Node) -> None:
     raise Denied(
         "an address that others can reach needs tokens", kind="tokens_wanted", host=node.settings.server.host,
         hint="add one first: millpond token add NAME --read '*'; or listen on 127.0.0.1",
+    )  # fmt: skip
+
+
+def open_served(settings: Settings, clock: Clock) -> Pond:
+    """Open the pond of a node, to serve it.
+
+    Raises: as `open_pond`, and as `BucketLocation.open`; `Invalid`, kind `bucket_unsupported`, for a setting that a
+    node on a bucket cannot have.
+    """
+    location = parse_location(settings.server.data)
+    if isinstance(location, BucketLocation):
+        return _in_bucket(location, settings, clock)
+    return open_pond(
+        Path(settings.server.data).absolute(),
+        clock=clock,
+        serve=True,
+        maps_part_retention=settings.maps.part_retention,
+        maps_history=settings.maps.history,
+        versions=VersionsPlace(settings.versions.space, settings.versions.objects),
+        events_store=settings.events.store,
+        events_reports=settings.events.reports,
+        maps_memory_max=settings.maps.memory_max,
+        maps_store=settings.maps.store,
+    )
+
+
+def _in_bucket(location: BucketLocation, settings: Settings, clock: Clock) -> Pond:
+    stated = {
+        "replication": settings.nodes.urls,
+        "shards": settings.maps.store == "shard",
+        "another place for repositories": settings.versions.space or settings.versions.objects,
+        "a Redis for events": settings.events.store,
+        "another log of workflows": settings.workflows.log,
+        "another store of runs": settings.workflows.store != "pond",
+        "backups": settings.objects.backups,
+        "readers": settings.server.readers > 1,
+    }
+    for part in (part for part, value in stated.items() if value):
+        raise bucket_unsupported(part, location.url)
+    return location.open(
+        clock=clock, serve=True, max_staleness=settings.objects.max_staleness / 1000, cache=settings.objects.cache,
+        maps_memory_max=settings.maps.memory_max, maps_history=settings.maps.history,
+        space=settings.objects.space, events_reports=settings.events.reports,
     )  # fmt: skip

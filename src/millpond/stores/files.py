@@ -14,17 +14,14 @@ import fcntl
 import itertools
 import os
 import shutil
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import BinaryIO
 
 import xxhash
 
 from millpond.errors import Unavailable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-    from typing import BinaryIO
 
 __all__ = (
     "DISK_FULL",

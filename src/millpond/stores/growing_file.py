@@ -5,16 +5,14 @@ left, by the one that continues it.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypeAlias
 
 import xxhash
 
 from millpond.errors import Corrupt
 from millpond.stores.files import disk_errors, sync
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
 
 __all__ = ("Bytes", "GrowingFile")
 

@@ -9,12 +9,9 @@ Invariant: `run` returns only after a sync that began after it was called has en
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from millpond.stores.files import sync
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 __all__ = ("SharedSync",)
 

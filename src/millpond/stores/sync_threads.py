@@ -6,12 +6,9 @@ A sync waits for the disk, so each runs in a thread; the last one in the thread 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import lru_cache
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 __all__ = ("sync_all",)
 

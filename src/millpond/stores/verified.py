@@ -11,11 +11,8 @@ What this does not see: bytes that go bad on the disk after the check and are re
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
+from collections.abc import Callable
+from pathlib import Path
 
 __all__ = ("VERIFIED_FILES_MAX", "is_verified", "verify_once")
 

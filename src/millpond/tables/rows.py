@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from millpond.maps.predicates.bounds import Span
 from millpond.maps.predicates.predicate import typed_spans
-
-if TYPE_CHECKING:
-    import pyarrow.compute as pc
 
 __all__ = ("TIME", "Left", "Row", "RowTable")
 

@@ -18,14 +18,11 @@ import os
 import signal
 import threading
 from collections import Counter
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from millpond.kernel.steps import listening
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 __all__ = ("KILL_AT", "KILL_FILE", "STEPS_LOG", "arm", "flip_byte", "occurrences", "truncate")
 

@@ -16,15 +16,11 @@ The rules, each stated at the method that obeys it:
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import TYPE_CHECKING
 
 from millpond.maps.model.definition import Kind
-
-if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable
 
 __all__ = ("Address", "MapModel", "Row", "bits_of", "same_value")
 

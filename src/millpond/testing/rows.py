@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import base64
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 
 from millpond.maps.model.columns import INSTANT, MOMENT, canonical_schema, value_arrow
+from millpond.maps.model.definition import MapDefinition
 from millpond.maps.model.values import encode_mixed
-from millpond.testing.models import bits_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from millpond.maps.model.definition import MapDefinition
-    from millpond.testing.models import Row
+from millpond.testing.models import Row, bits_of
 
 __all__ = ("canonical_of", "presented", "presented_rows", "shown_value", "table_of")
 

@@ -6,16 +6,14 @@ Reads exactly the language of `times.parse_moment`; a row that is not of it is r
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from millpond.arrays.byte_columns import bytes_of
 from millpond.arrays.compiled import kernel
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 __all__ = ("TimeTexts", "read_texts")
 

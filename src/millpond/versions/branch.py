@@ -14,15 +14,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millpond.kernel.job_reports import JobReport
 from millpond.kernel.keys import starting
 from millpond.versions.commits import Message, commit_staged
 from millpond.versions.compaction import Compacted, compact, is_due
 from millpond.versions.diffs import Change, change_page, change_rows, two_dot
+from millpond.versions.graph.commits import Commit
 from millpond.versions.imports.importing import Imports
 from millpond.versions.merges import Merging, Resolution, Strategy, cherry_pick, merge_into, revert
 from millpond.versions.multipart import Uploads
@@ -30,6 +31,7 @@ from millpond.versions.objects.entries import DEFAULT_CONTENT_TYPE, Entry, check
 from millpond.versions.objects.uploads import data_name, read_bytes, upload
 from millpond.versions.paging import Listing, Page
 from millpond.versions.reference import Reference
+from millpond.versions.repository_context import Site
 from millpond.versions.resets import reset_all, reset_hard, reset_path, restore_prefix
 from millpond.versions.staging.branches import BranchRecord, BranchState, get_branch
 from millpond.versions.staging.bulk import Rows, stage_rows
@@ -44,11 +46,6 @@ from millpond.versions.staging.writes import (
     put_entry,
     set_metadata,
 )
-
-if TYPE_CHECKING:
-    from millpond.kernel.job_reports import JobReport
-    from millpond.versions.graph.commits import Commit
-    from millpond.versions.repository_context import Site
 
 __all__ = ("Branch", "Staging")
 

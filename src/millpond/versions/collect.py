@@ -22,36 +22,32 @@ from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.arrays.xxh3 import hash_keys
 from millpond.error_values import ShownAsTable
 from millpond.errors import Invalid
+from millpond.kernel.space import ReadTransaction, Transaction
 from millpond.kernel.steps import step
 from millpond.ranges import RangeEntry, index_name, open_range, range_name
+from millpond.stores.objects import ObjectInfo
 from millpond.versions.copying import check_undisturbed, free_term
 from millpond.versions.graph.commits import Commit, read_commits
 from millpond.versions.imports.jobs import end_dead_imports, running_imports
 from millpond.versions.keyspaces import BRANCH, TAG, UPLOAD
 from millpond.versions.multipart import OPEN_MS_MAX, OpenUpload, open_uploads
 from millpond.versions.objects.uploads import DATA, relative_address, stem_of, time_of
-from millpond.versions.repository_context import Retention, read_setting
+from millpond.versions.repository_context import Retention, Site, read_setting
 from millpond.versions.staging.branches import BranchRecord, parse_branch
 from millpond.versions.staging.commit_ranges import SCRATCH, scratch_time
 from millpond.versions.staging.layers import Bounds, token_stream
 from millpond.versions.staging.publishing import begin_collecting, end_collecting, renew_collecting, steadily
 from millpond.versions.unreferenced import Unneeded
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    from millpond.kernel.space import ReadTransaction, Transaction
-    from millpond.stores.objects import ObjectInfo
-    from millpond.versions.repository_context import Site
 
 __all__ = (
     "GRACE_MS", "GRACE_MS_MIN", "Garbage", "LocalWork", "Marked", "Work", "active_commits", "address_hashes",

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from millpond.errors import Invalid
 from millpond.kernel.keys import KeyRange, starting
-from millpond.ranges import diff, fold
+from millpond.ranges import Index, diff, fold
 from millpond.ranges.fold import Folded
 from millpond.ranges.spans import Spans
 from millpond.versions.graph.commits import Commit
@@ -25,9 +24,6 @@ from millpond.versions.staging.branches import Layer
 from millpond.versions.staging.layers import difference_blocks
 from millpond.versions.staging.reads import View, changes_of, is_dirty, uncommitted
 from millpond.versions.staging.segments import write_segment
-
-if TYPE_CHECKING:
-    from millpond.ranges import Index
 
 __all__ = ("Message", "commit_staged", "fold_view", "no_changes", "same_state")
 

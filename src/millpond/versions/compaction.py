@@ -10,23 +10,18 @@ Invariants:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
+from millpond.kernel.space import Transaction
 from millpond.kernel.steps import step
 from millpond.versions.commits import fold_view
 from millpond.versions.graph.commits import get_commit
-from millpond.versions.repository_context import CompactionRules, read_setting
+from millpond.versions.repository_context import CompactionRules, Site, read_setting
 from millpond.versions.staging.branch_head import Moving, collect_tokens
 from millpond.versions.staging.branches import drop_tokens, get_branch, put_branch, sealed
 from millpond.versions.staging.publishing import Collected, collections, publish, unless_collected
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from millpond.kernel.space import Transaction
-    from millpond.versions.repository_context import Site
-    from millpond.versions.staging.reads import View
+from millpond.versions.staging.reads import View
 
 __all__ = ("Compacted", "compact", "is_due")
 

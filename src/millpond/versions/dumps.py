@@ -17,18 +17,15 @@ import hashlib
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 from millpond.json_forms import plain, to_json
+from millpond.kernel.space import ReadTransaction
 from millpond.kernel.steps import step
 from millpond.versions.graph.commits import read_commits
 from millpond.versions.keyspaces import BRANCH, TAG
-from millpond.versions.repository_context import setting_rows
+from millpond.versions.repository_context import Site, setting_rows
 from millpond.versions.staging.branches import parse_branch
-
-if TYPE_CHECKING:
-    from millpond.kernel.space import ReadTransaction
-    from millpond.versions.repository_context import Site
 
 __all__ = ("DUMPS", "FORMAT", "dump_chunks", "dump_name", "store_dump")
 

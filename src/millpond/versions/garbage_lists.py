@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,10 +21,8 @@ import pyarrow.parquet as pq
 from millpond.ranges import open_range
 from millpond.versions.collect import LOOKS_MAX, Marked, active_commits, staged_addresses
 from millpond.versions.objects.uploads import is_full_address, time_of
+from millpond.versions.repository_context import Site
 from millpond.versions.staging.commit_ranges import SCRATCH
-
-if TYPE_CHECKING:
-    from millpond.versions.repository_context import Site
 
 __all__ = ("COMMITS", "STAGED", "list_commits", "list_staged", "run_folder")
 

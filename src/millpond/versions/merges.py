@@ -15,9 +15,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from millpond.errors import Conflict, Invalid
 from millpond.ranges import Choice, Conflicts, merge_three_way
@@ -27,9 +27,6 @@ from millpond.versions.graph.history import merge_base
 from millpond.versions.objects.entries import IDENTITY
 from millpond.versions.repository_context import COMPRESSION, Site
 from millpond.versions.staging.branch_head import Built, Moving, move_head
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
 
 __all__ = (
     "CONFLICTS_MAX", "STRATEGY_NAME", "MergeConflict", "Merging", "Picked", "Resolution", "Strategy", "Take",

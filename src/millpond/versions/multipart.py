@@ -20,20 +20,17 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from millpond.errors import Corrupt, Invalid, NotFound
 from millpond.json_forms import FormError, JsonForm
+from millpond.kernel.space import ReadTransaction, Transaction
 from millpond.kernel.steps import step
 from millpond.versions.keyspaces import UPLOAD
 from millpond.versions.objects.entries import DEFAULT_CONTENT_TYPE, Entry, check_path
 from millpond.versions.objects.uploads import data_name, read_bytes, upload
+from millpond.versions.repository_context import Site
 from millpond.versions.staging.branches import get_branch
 from millpond.versions.staging.writes import Condition, put_entry
-
-if TYPE_CHECKING:
-    from millpond.kernel.space import ReadTransaction, Transaction
-    from millpond.versions.repository_context import Site
 
 __all__ = ("OPEN_MS_MAX", "PARTS_MAX", "OpenUpload", "UploadedPart", "Uploads", "open_uploads")
 

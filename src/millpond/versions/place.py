@@ -20,20 +20,16 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from millpond.error_values import without_password
 from millpond.errors import Closed, Corrupt, Invalid
 from millpond.json_forms import FormError, JsonForm
-from millpond.stores.objects import open_objects
-from millpond.stores.objects.sources import open_source
+from millpond.kernel.keys import KeyRange
+from millpond.kernel.space import ReadTransaction, RemoteSpace, Space, Transaction
+from millpond.stores.objects import ObjectStore, open_objects
+from millpond.stores.objects.sources import Source, open_source
 from millpond.versions.keyspaces import PLACE, REPOSITORY, SHARED
-
-if TYPE_CHECKING:
-    from millpond.kernel.keys import KeyRange
-    from millpond.kernel.space import ReadTransaction, RemoteSpace, Space, Transaction
-    from millpond.stores.objects import ObjectStore
-    from millpond.stores.objects.sources import Source
 
 __all__ = ("LOCAL", "Placed", "VersionsPlace", "placed")
 

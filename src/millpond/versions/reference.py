@@ -5,31 +5,32 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import pyarrow as pa
 
-from millpond.kernel.keys import starting
+from millpond.kernel.keys import KeyRange, starting
 from millpond.kernel.page import behind
+from millpond.kernel.space import ReadTransaction
+from millpond.ranges import diff
 from millpond.ranges.key_columns import key_column
-from millpond.versions.graph.commits import Commit, get_commit
-from millpond.versions.history import filtered_log
-from millpond.versions.objects.entries import Entry, entries_of
+from millpond.versions.graph.commits import Commit, commit_not_found, find_commit, get_commit
+from millpond.versions.graph.history import Window, log
+from millpond.versions.objects.entries import IDENTITY, Entry, entries_of
 from millpond.versions.objects.uploads import read_bytes
 from millpond.versions.paging import Block, Listing, Page, page
+from millpond.versions.repository_context import Site
 from millpond.versions.staging.branches import get_branch
 from millpond.versions.staging.layers import Bounds
 from millpond.versions.staging.publishing import steadily
-from millpond.versions.staging.reads import View, at, find_entry, head_view, view_of, visible
+from millpond.versions.staging.reads import View, at, find_entry, find_in_index, head_view, view_of, visible
 from millpond.versions.staging.writes import entry_not_found
 
 if TYPE_CHECKING:
-    from millpond.kernel.keys import KeyRange
-    from millpond.kernel.space import ReadTransaction
-    from millpond.versions.graph.history import Window
     from millpond.versions.repository_context import Site
 
-__all__ = ("Reference", "page_of", "view_at")
+__all__ = ("Reference", "filtered_log", "page_of", "view_at")
 
 ENTRIES_ROWS = 1 << 14
 T = TypeVar("T")
@@ -164,3 +165,43 @@ def _block(batch: pa.RecordBatch, decode: _Decode[T]) -> Block[T]:
         return decode(batch.slice(rows[0], len(rows)) if side_by_side else batch.take(pa.array(rows, pa.int64())))
 
     return Block(key_column(batch.column("key")), chosen)
+
+
+def filtered_log(
+    site: Site, start: str, window: Window | None, paths: tuple[str, ...], prefixes: tuple[str, ...], limit: int | None
+) -> Iterator[Commit]:
+    """The commits from one back; those alone, merges left out, that changed a path or something below a prefix."""
+
+    def load(id_: str) -> Commit:
+        with site.space.read() as tx:
+            newest = find_commit(tx, site.graph.commits, id_)
+        if newest is None:
+            raise commit_not_found(id_)
+        return newest
+
+    commits = log(load, start, window)
+    if paths or prefixes:
+        empty = site.empty_index().id
+
+        def touched(commit: Commit) -> bool:
+            before = load(commit.parents[0]).tree if commit.parents else empty
+            return not commit.merge and _changed(site, before, commit.tree, paths, prefixes)
+
+        commits = filter(touched, commits)
+    return islice(commits, limit)
+
+
+def _changed(site: Site, old: str, new: str, paths: tuple[str, ...], prefixes: tuple[str, ...]) -> bool:
+    if old == new:
+        return False
+    for path in paths:
+        before, after = (find_in_index(site, index, path) for index in (old, new))
+        if before is None or after is None:
+            if before is not after:
+                return True
+        elif not before.same(after):
+            return True
+    a, b = site.index(old), site.index(new)
+    return any(
+        next(diff(site.ranges, a, b, prefix=prefix, same=IDENTITY, limit=1), None) is not None for prefix in prefixes
+    )

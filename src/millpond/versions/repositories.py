@@ -16,20 +16,22 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
+from millpond.clock import Clock
 from millpond.errors import AlreadyExists, Conflict, Denied, Invalid, MillpondError, NotFound
 from millpond.json_forms import parse_object, to_json
 from millpond.kernel.job_reports import NO_REPORTS, JobReports
 from millpond.kernel.keys import starting, text_prefix
 from millpond.kernel.moments import Moments
 from millpond.kernel.page import behind, cut
-from millpond.kernel.space import WouldBlock
+from millpond.kernel.space import ReadTransaction, RemoteSpace, Space, Transaction, WouldBlock
 from millpond.kernel.steps import step
 from millpond.ranges import DEFAULT_BOUNDARIES, Boundaries, CachedObjects
 from millpond.ranges.cache import RANGES_BYTES_MAX
+from millpond.stores.objects import ObjectStore
 from millpond.stores.objects.settled import settled_swap
-from millpond.stores.objects.sources import open_source
+from millpond.stores.objects.sources import Source, open_source
 from millpond.versions.compaction import compact
 from millpond.versions.entry_lookups import EntryLookups, EntryName
 from millpond.versions.graph.commits import Commit, put_commit
@@ -37,6 +39,7 @@ from millpond.versions.graph.names import check_branch, check_repository
 from millpond.versions.imports.jobs import ImportJobs
 from millpond.versions.keyspaces import BRANCH, COMMIT, DELETED, IMPORT, REPOSITORY, SETTING, TAG, TURN, UPLOAD
 from millpond.versions.measures import Measures
+from millpond.versions.objects.entries import Entry
 from millpond.versions.objects.signing import Signer
 from millpond.versions.paging import Listing, Page
 from millpond.versions.repository import Repository, new_branch
@@ -53,13 +56,6 @@ from millpond.versions.staging.branch_head import collect_tokens
 from millpond.versions.staging.branches import BranchRecord, drop_tokens, find_branch, parse_branch
 from millpond.versions.staging.head_lock import Turns
 from millpond.versions.staging.tombstone_counter import Sensor
-
-if TYPE_CHECKING:
-    from millpond.clock import Clock
-    from millpond.kernel.space import ReadTransaction, RemoteSpace, Space, Transaction
-    from millpond.stores.objects import ObjectStore
-    from millpond.stores.objects.sources import Source
-    from millpond.versions.objects.entries import Entry
 
 __all__ = ("METADATA_FOLDER", "Background", "Repositories")
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import pyarrow as pa
 
 from millpond.errors import AlreadyExists, Conflict, Denied, NotFound
 from millpond.kernel.keys import starting, text_prefix
+from millpond.kernel.keyspace import Keyspace
 from millpond.kernel.page import behind, cut
+from millpond.kernel.space import ReadTransaction, Transaction
 from millpond.versions.branch import Branch
 from millpond.versions.collect import GRACE_MS, Garbage, checked_grace, collect
 from millpond.versions.diffs import Change, change_page, change_rows, three_dot, two_dot
@@ -39,10 +41,6 @@ from millpond.versions.staging.branches import (
     put_branch,
 )
 from millpond.versions.staging.reads import at, head_view
-
-if TYPE_CHECKING:
-    from millpond.kernel.keyspace import Keyspace
-    from millpond.kernel.space import ReadTransaction, Transaction
 
 __all__ = ("Named", "Repository", "new_branch")
 

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from millpond.errors import Conflict
 from millpond.kernel.keys import starting
+from millpond.kernel.space import Transaction
 from millpond.ranges import Difference
 from millpond.versions.graph.commits import Commit, get_commit
 from millpond.versions.keyspaces import STAGED
 from millpond.versions.objects.staged_rows import TOMBSTONE, encode_entry
+from millpond.versions.repository_context import Site
 from millpond.versions.staging.branch_head import Built, Moving, collect_tokens, move_head
 from millpond.versions.staging.branches import Layer, drop_tokens, get_branch, put_branch, sealed
 from millpond.versions.staging.layers import difference_blocks
@@ -25,10 +26,6 @@ from millpond.versions.staging.publishing import Collected, collections, publish
 from millpond.versions.staging.reads import View, is_cleared, uncommitted
 from millpond.versions.staging.segments import write_segment
 from millpond.versions.staging.writes import Below, shown, write_below
-
-if TYPE_CHECKING:
-    from millpond.kernel.space import Transaction
-    from millpond.versions.repository_context import Site
 
 __all__ = ("reset_all", "reset_hard", "reset_path", "restore_prefix")
 

@@ -14,23 +14,26 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from millpond.error_values import ShownAsTable
 from millpond.errors import Conflict, Corrupt, Invalid, NotFound
 from millpond.json_forms import FormError, JsonForm, parse_object
+from millpond.kernel.space import ReadTransaction, Transaction
 from millpond.kernel.steps import step
 from millpond.ranges import index_name
 from millpond.versions.dumps import FORMAT
 from millpond.versions.graph.commits import Commit, commit_form, find_commit, is_sound, read_commits, store_commit
 from millpond.versions.graph.names import check_branch, check_tag
 from millpond.versions.keyspaces import BRANCH, TAG
-from millpond.versions.repository_context import RepositoryRecord, check_setting_row, put_repository, put_setting_row
+from millpond.versions.repository_context import (
+    RepositoryRecord,
+    Site,
+    check_setting_row,
+    put_repository,
+    put_setting_row,
+)
 from millpond.versions.staging.branches import BranchRecord, drop_tokens, is_empty, parse_branch, put_branch
-
-if TYPE_CHECKING:
-    from millpond.kernel.space import ReadTransaction, Transaction
-    from millpond.versions.repository_context import Site
 
 __all__ = ("Restored", "parse_head", "restore_refs", "split_lines")
 

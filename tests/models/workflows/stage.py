@@ -57,7 +57,7 @@ from millpond.workflows.engine.runs import load
 from millpond.workflows.engine.values.conversions import plain
 from millpond.workflows.engine.work import Work
 from millpond.workflows.processor.partition import CAUSED_PER_COMMAND
-from millpond.workflows.verify_threads import faults_of_threads
+from millpond.workflows.verify import faults_of_threads
 from tests.models.workflows.rows import MemoryRows
 
 THREADS_CHECKED_MAX = 30

@@ -34,8 +34,7 @@ from millpond.workflows.keyspaces import DELETION
 from millpond.workflows.processor.rows import RUN_KINDS
 from millpond.workflows.store.addresses import Address
 from millpond.workflows.store.messages import pack
-from millpond.workflows.verify import check_runs
-from millpond.workflows.verify_threads import faults_of_threads
+from millpond.workflows.verify import check_runs, faults_of_threads
 from tests.models.workflows.rows import MemoryRows
 from tests.models.workflows.stage import Stage
 from tests.models.workflows.test_scenarios import perform

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -20,9 +21,6 @@ from millpond.cli.workflows.server import (
     opened_runs,
     plain_message,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 __all__ = ("delete_task", "delete_workflow", "list_tasks", "list_workflows", "show_workflow", "versions_by_name")
 

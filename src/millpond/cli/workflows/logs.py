@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Iterable
+from typing import Annotated, Any
 
 import typer
 
@@ -10,9 +11,6 @@ from millpond.cli.options import Json
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
 from millpond.cli.workflows.server import SERVER, Here, Server, Tenant, every_result, opened_runs
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 __all__ = ("pipeline_logs", "run_logs")
 

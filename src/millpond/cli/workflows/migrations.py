@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Iterator
+from typing import Annotated, Any
 
 import typer
 
@@ -12,9 +13,6 @@ from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
 from millpond.cli.workflows.server import SERVER, Server, Tenant, connected, every_result, plain_message
 from millpond.sizes import human_count
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 __all__ = ("apply_plan", "delete_plan", "list_plans", "put_plan")
 

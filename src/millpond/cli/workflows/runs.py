@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -23,9 +24,6 @@ from millpond.cli.workflows.server import (
 )
 from millpond.sizes import human_count, human_time
 from millpond.workflows.named import filters_of, run_of, spec_of, status_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 __all__ = ("delete", "delete_many", "pairs_in", "reason_of", "rescue", "resume", "runs", "show", "start", "stop")
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Iterator
+from typing import Annotated, Any
 
 import typer
 
@@ -10,9 +11,6 @@ from millpond.cli.options import Json
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
 from millpond.cli.workflows.server import SERVER, Server, connected, every_result, plain_message
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 __all__ = (
     "delete_principal",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from types import ModuleType
+from typing import Annotated, Any
 
 import typer
 
@@ -10,9 +11,6 @@ from millpond.cli.options import Json, Master, PondPlace
 from millpond.cli.terminal import console, exits
 from millpond.cli.verbs import verb
 from millpond.cli.workflows.server import ServerBeside, Tenant, server_beside, worker_config
-
-if TYPE_CHECKING:
-    from types import ModuleType
 
 __all__ = ("worker",)
 

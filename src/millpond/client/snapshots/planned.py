@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 from urllib.parse import quote
 
 import pyarrow as pa
@@ -29,7 +29,7 @@ from millpond.client.snapshots.fetch import ENTRY_HEADER, FILE_LOST, POND_HEADER
 from millpond.client.snapshots.pin import SnapshotPin
 from millpond.client.snapshots.reader import SnapshotCache, SnapshotReader, bounds_query, snapshot_folder
 from millpond.client.snapshots.source import SnapshotSource, unreachable_kind
-from millpond.client.transport import Nodes
+from millpond.client.transport import Connection, Nodes
 from millpond.clock import Clock, SystemClock
 from millpond.errors import Corrupt, MillpondError, NotFound, Unavailable
 from millpond.kernel.worker import begin_thread
@@ -40,9 +40,6 @@ from millpond.maps.snapshots.rows_of_groups import GroupSpan, spans, thaw
 from millpond.maps.snapshots.snapshot import Snapshot
 from millpond.settings import Settings, load_settings
 from millpond.stores.objects import FolderObjects, Objects
-
-if TYPE_CHECKING:
-    from millpond.client.transport import Connection
 
 __all__ = (
     "PIN_SECONDS", "open_pinned", "open_remote", "pin_snapshot", "pinned_objects", "pinned_rows", "pinned_spans",

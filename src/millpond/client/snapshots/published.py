@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from millpond.client.snapshots.cache import Confirmation, SnapshotStore
 from millpond.client.snapshots.reader import snapshot_folder
@@ -22,12 +22,10 @@ from millpond.maps.snapshots.freeze import collect
 from millpond.maps.snapshots.manifest import load_manifest
 from millpond.maps.snapshots.published import PublishedPlace, copy_snapshot, damage_of, read_head
 from millpond.maps.snapshots.snapshot import Snapshot
+from millpond.ranges import FetchReport
 from millpond.settings import Settings, load_settings
+from millpond.stores.objects import FolderObjects, ObjectStore
 from millpond.stores.objects.bucket import endpoint_set
-
-if TYPE_CHECKING:
-    from millpond.ranges import FetchReport
-    from millpond.stores.objects import FolderObjects, ObjectStore
 
 __all__ = ("fetch_published", "open_published", "published_place")
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
 from millpond.versions.diffs import DIFFERENCES, Change
-from millpond.versions.objects.entries import metadata_text
+from millpond.versions.objects.entries import Entry, metadata_text
 from millpond.versions.paging import Page, pages_of
-
-if TYPE_CHECKING:
-    from millpond.versions.objects.entries import Entry
 
 __all__ = ("difference_batches",)
 

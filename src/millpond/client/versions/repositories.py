@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from millpond.client.transport import Connection
 from millpond.client.versions.api import VersionsApi
 from millpond.client.versions.models import record_of
 from millpond.client.versions.operations import perform
 from millpond.client.versions.repository import RemoteRepository
 from millpond.json_forms import JsonForm
+from millpond.kernel.operations import Operation
 from millpond.versions.protocols import RepositoriesOperations
 from millpond.versions.restores import Restored
-
-if TYPE_CHECKING:
-    from millpond.client.transport import Connection
-    from millpond.kernel.operations import Operation
 
 __all__ = ("RemoteRepositories",)
 

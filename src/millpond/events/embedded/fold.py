@@ -10,25 +10,19 @@ Invariants:
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
-from typing import TYPE_CHECKING
 
 from millpond.events.codec import BATCH_PLAIN_BYTES, EVENT_BYTES, Codec, decode, encode, read_header
 from millpond.events.embedded.day_switch import replace_rows
-from millpond.events.embedded.large_rows import object_of
+from millpond.events.embedded.large_rows import LargeRows, object_of
 from millpond.events.embedded.registry import put_head
-from millpond.events.embedded.rows import Head, keys_of
+from millpond.events.embedded.rows import Head, Keys, keys_of
+from millpond.events.names import StreamName
+from millpond.kernel.space import Transaction
 from millpond.kernel.steps import step
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from millpond.events.embedded.large_rows import LargeRows
-    from millpond.events.embedded.rows import Keys
-    from millpond.events.names import StreamName
-    from millpond.kernel.space import Transaction
 
 __all__ = ("fold_open", "fold_number")
 

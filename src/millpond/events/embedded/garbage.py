@@ -11,23 +11,17 @@ Invariants:
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from millpond.events.embedded.large_rows import object_of
+from millpond.clock import Clock
+from millpond.events.embedded.large_rows import LargeRows, object_of
 from millpond.events.keyspaces import BATCH, COLLECTING, UNNAMED
 from millpond.json_forms import FormError, JsonForm
-from millpond.kernel.lease import LeaseRow, LeaseWatch
+from millpond.kernel.lease import Lease, LeaseRow, LeaseWatch
+from millpond.kernel.space import ReadTransaction, Space, Transaction
 from millpond.kernel.steps import step
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from millpond.clock import Clock
-    from millpond.events.embedded.large_rows import LargeRows
-    from millpond.kernel.lease import Lease
-    from millpond.kernel.space import ReadTransaction, Space, Transaction
-    from millpond.stores.objects import ObjectInfo, Objects
+from millpond.stores.objects import ObjectInfo, Objects
 
 __all__ = ("Collected", "collect_objects")
 

@@ -14,31 +14,27 @@ Invariants:
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
 from itertools import islice
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
+from millpond.clock import Clock
 from millpond.errors import Corrupt, MillpondError, NotFound
 from millpond.events.codec import Codec, header_bytes, read_header
 from millpond.events.keyspaces import BATCH, COLLECTING
 from millpond.kernel.cache import Cache
+from millpond.kernel.keys import KeyRange
 from millpond.kernel.lease import LeaseRow
 from millpond.kernel.overlay import Overlay
 from millpond.kernel.signal import last_change_of
+from millpond.kernel.space import ReadTransaction, Space, Transaction
 from millpond.kernel.steps import step
 from millpond.stores.bucket_space.batch_log import later
-from millpond.stores.objects import at_once
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from millpond.clock import Clock
-    from millpond.kernel.keys import KeyRange
-    from millpond.kernel.space import ReadTransaction, Space, Transaction
-    from millpond.stores.objects import Objects
+from millpond.stores.objects import Objects, at_once
 
 __all__ = ("LargeRows", "is_large", "naming_row", "object_of")
 

@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
+from millpond.clock import Clock
 from millpond.errors import Closed, MillpondError
 from millpond.events.codec import BATCH_PLAIN_BYTES
 from millpond.events.embedded.append import append_events, close_open_day
@@ -21,24 +22,26 @@ from millpond.events.embedded.expire import delete_days, expire_days, expire_tog
 from millpond.events.embedded.fold import fold_number, fold_open
 from millpond.events.embedded.jobs import space_tables
 from millpond.events.embedded.large_rows import LargeRows
-from millpond.events.embedded.notes import EmbeddedNotes
 from millpond.events.embedded.read import read_index, read_page
 from millpond.events.embedded.registry import due_streams, list_streams, put_head
 from millpond.events.embedded.rows import Head, keys_of
 from millpond.events.embedded.work import pull_back
-from millpond.events.protocol import PAGE_BYTES, StreamRules, never
+from millpond.events.event import Appended, EventBatch, Page
+from millpond.events.index import DaySegment, StreamIndex
+from millpond.events.keyspaces import NOTE
+from millpond.events.names import StreamName
+from millpond.events.protocol import PAGE_BYTES, Due, StreamRules, Switch, Work, never
 from millpond.kernel.signal import Signal, last_change_of
+from millpond.kernel.space import Space, Transaction
 from millpond.kernel.steps import step
 
 if TYPE_CHECKING:
-    from millpond.clock import Clock
-    from millpond.events.event import Appended, EventBatch, Page
-    from millpond.events.index import DaySegment, StreamIndex
-    from millpond.events.names import StreamName
-    from millpond.events.protocol import Due, Switch, Work
-    from millpond.kernel.space import Space, Transaction
+    from collections.abc import Callable
 
-__all__ = ("EmbeddedStore",)
+    from millpond.events.protocol import NoteKind
+    from millpond.kernel.space import Space
+
+__all__ = ("EmbeddedNotes", "EmbeddedStore")
 
 T = TypeVar("T")
 
@@ -200,3 +203,23 @@ def _close_day(tx: Transaction, stream: StreamName, day: int) -> bool:
         return False
     put_head(tx, keys, head, close_open_day(tx, keys, head))
     return True
+
+
+class EmbeddedNotes:
+    """The `Notes` of a space."""
+
+    def __init__(self, space: Callable[[], Space]) -> None:
+        self._space = space
+
+    def read(self, kind: NoteKind) -> dict[str, bytes]:
+        """See `Notes.read`."""
+        with self._space().read() as tx:
+            return {str(NOTE.unpack(key)[1]): row for key, row in tx.scan(NOTE[kind.value].range())}
+
+    def put(self, kind: NoteKind, name: str, row: bytes) -> None:
+        """See `Notes.put`."""
+        self._space().write(lambda tx: tx.put(NOTE.pack(kind.value, name), row))
+
+    def remove(self, kind: NoteKind, name: str) -> None:
+        """See `Notes.remove`."""
+        self._space().write(lambda tx: tx.delete(NOTE.pack(kind.value, name)))

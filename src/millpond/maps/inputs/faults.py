@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 __all__ = ("REJECTED", "Faults", "Mask", "no_rows", "plain", "rejected_rows", "shown")
 

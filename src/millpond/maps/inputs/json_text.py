@@ -22,18 +22,15 @@ import math
 from collections.abc import Mapping
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
 
 from millpond.errors import Invalid
-from millpond.maps.inputs.faults import no_rows
+from millpond.maps.inputs.faults import Mask, no_rows
 from millpond.maps.inputs.nesting import TOO_DEEP, is_deep_value
-
-if TYPE_CHECKING:
-    from millpond.maps.inputs.faults import Mask
 
 __all__ = ("json_column", "json_text", "with_dicts")
 

@@ -26,13 +26,14 @@ Every door reads a single value as a column of one, so that there is no second r
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.errors import Invalid
+from millpond.maps.inputs.faults import Mask
 from millpond.maps.inputs.scalars import (
     NOT_UTF8,
     TOO_LARGE,
@@ -46,9 +47,6 @@ from millpond.maps.inputs.scalars import (
     to_scalar,
 )
 from millpond.maps.model.definition import ScalarType
-
-if TYPE_CHECKING:
-    from millpond.maps.inputs.faults import Mask
 
 __all__ = (
     "KEY_BYTES_MAX", "KEY_TOO_LONG", "NEVER_STORED", "check_key_type", "to_keys", "to_numbers", "too_long",

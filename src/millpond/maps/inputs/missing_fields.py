@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
 from millpond.errors import Invalid
 from millpond.maps.inputs.mapping import ColumnMapping, extra_columns, find_columns, struct_fields
 from millpond.maps.inputs.tables import batches_of
-from millpond.maps.model.definition import ScalarType
+from millpond.maps.model.definition import MapDefinition, ScalarType
 from millpond.maps.model.values import scalar_of
-
-if TYPE_CHECKING:
-    from millpond.maps.model.definition import MapDefinition
 
 __all__ = ("AddFields", "joined_types", "missing_fields", "with_fields")
 

@@ -11,8 +11,9 @@ Invariants:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -29,13 +30,8 @@ from millpond.maps.inputs.tags import to_tags
 from millpond.maps.inputs.undeclared import encode_any, encode_named
 from millpond.maps.inputs.zones import NAME_THE_ZONE, TimeForm, instants_in
 from millpond.maps.model.columns import MOMENT, RAW_DIGEST, canonical_schema, value_arrow
-from millpond.maps.model.definition import Kind, ScalarType
+from millpond.maps.model.definition import Kind, MapDefinition, ScalarType
 from millpond.times.instants import instant_text
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from millpond.maps.model.definition import MapDefinition
 
 __all__ = ("ColumnMapping", "Normalised", "normalise")
 

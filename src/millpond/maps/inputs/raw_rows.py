@@ -13,7 +13,6 @@ Calendars are those of the map's time zone.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import duckdb
 import numpy as np
@@ -23,12 +22,9 @@ from millpond.arrays.radix import I64
 from millpond.arrays.row_digest import digest_of_rows
 from millpond.errors import Invalid
 from millpond.maps.inputs.faults import Faults
-from millpond.maps.inputs.mapping import find_columns
+from millpond.maps.inputs.mapping import ColumnMapping, find_columns
+from millpond.maps.model.definition import MapDefinition
 from millpond.maps.model.table_query import LOCKED, ROW, connected, table_query
-
-if TYPE_CHECKING:
-    from millpond.maps.inputs.mapping import ColumnMapping
-    from millpond.maps.model.definition import MapDefinition
 
 __all__ = ("Events", "events_of")
 

@@ -12,9 +12,10 @@ Invariants:
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -28,9 +29,6 @@ from millpond.maps.inputs.nesting import TOO_DEEP, NestedTooDeep, decode_json
 from millpond.maps.model.columns import MOMENT, scalar_arrow
 from millpond.maps.model.definition import ScalarType
 from millpond.times.instants import read_times
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 __all__ = (
     "NAIVE_TEXT", "NOT_UTF8", "TOO_LARGE", "WIDE", "Convert", "Converted", "by_type", "is_text", "mask_of", "masked",

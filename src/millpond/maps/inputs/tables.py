@@ -18,7 +18,7 @@ from decimal import Decimal
 from itertools import chain, islice
 from math import inf
 from types import NoneType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -29,10 +29,8 @@ from millpond.maps.inputs.json_text import json_text
 from millpond.maps.inputs.mapping import ColumnMapping, nested_columns
 from millpond.maps.inputs.nesting import check_values
 from millpond.maps.inputs.scalars import WIDE
+from millpond.maps.model.definition import MapDefinition
 from millpond.maps.model.tags import TAGS
-
-if TYPE_CHECKING:
-    from millpond.maps.model.definition import MapDefinition
 
 __all__ = ("BATCH_ROWS_MAX", "batch_of_dicts", "batches_of", "column_of", "joined_batches", "tag_sets")
 

@@ -11,23 +11,19 @@ Blanks around names and values do not count. Values are read as keys are: the nu
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.errors import Invalid
+from millpond.maps.inputs.faults import Mask
 from millpond.maps.inputs.keys import KEY_TOO_LONG, check_key_type, to_keys, to_numbers, too_long, type_refused
 from millpond.maps.inputs.scalars import Convert, Converted, by_type, mask_of, masked, present, to_scalar
-from millpond.maps.model.definition import ScalarType
+from millpond.maps.model.definition import MapDefinition, ScalarType
 from millpond.maps.model.tags import TAGS_MAX
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    from millpond.maps.inputs.faults import Mask
-    from millpond.maps.model.definition import MapDefinition
 
 __all__ = ("TAGS_HINT", "check_keys_type", "key_reader", "to_tags", "type_of_keys_refused")
 

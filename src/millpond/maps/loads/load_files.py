@@ -7,12 +7,13 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.errors import Invalid
+from millpond.kernel.job_reports import JobReport
 from millpond.maps.inputs.formats.files import InputFile, Piece, find_files
 from millpond.maps.inputs.formats.readers import Read, Reading, read_piece, types_in
 from millpond.maps.inputs.mapping import ColumnMapping, mapping_of
@@ -27,14 +28,10 @@ from millpond.maps.loads.load import LoadResult, commit_load, load_job_set, note
 from millpond.maps.loads.loading import Loading
 from millpond.maps.loads.pond_folder import writer_folder
 from millpond.maps.model.columns import INSTANT
-from millpond.maps.model.definition import Store
+from millpond.maps.model.definition import MapDefinition, Store
 from millpond.maps.parts.part import PartWriter
 from millpond.stores.files import remove_tree
 from millpond.times.instants import parse_instant
-
-if TYPE_CHECKING:
-    from millpond.kernel.job_reports import JobReport
-    from millpond.maps.model.definition import MapDefinition
 
 __all__ = (
     "Advance",

@@ -8,17 +8,14 @@ Invariants:
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from millpond.kernel.space import ReadTransaction, Space, Transaction
 from millpond.maps.log.queue import Queued
 from millpond.maps.model.keyspaces import RETAINED, RETAINED_INDEXED, RETAINED_SINCE
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from millpond.kernel.space import ReadTransaction, Space, Transaction
 
 __all__ = ("Due", "due", "forget_retained", "index_retained", "put_retained")
 

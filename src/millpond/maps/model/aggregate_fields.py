@@ -9,20 +9,15 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterator
 
 from millpond.errors import Invalid
 from millpond.extras import need
 from millpond.maps.model.aggregation import Aggregation, Computed, Form, Formula, Rule
-from millpond.maps.model.definition import SEPARATOR, ScalarType, ValueType, check_field, parse_scalar
+from millpond.maps.model.definition import SEPARATOR, MapDefinition, ScalarType, ValueType, check_field, parse_scalar
 from millpond.maps.model.tags import TAGS
 from millpond.times.buckets import bucket_width
 from millpond.times.zones import check_zone
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
-
-    from millpond.maps.model.definition import MapDefinition
 
 __all__ = ("MEASURE", "aggregated_type", "fields_in_words", "measure_name", "measures")
 

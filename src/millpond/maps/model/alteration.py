@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
-from millpond.maps.model.definition import ValueType
+from millpond.maps.model.definition import MapDefinition, ValueType
 from millpond.maps.model.one_value import python_value
 from millpond.times.durations import format_duration
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from millpond.maps.model.definition import MapDefinition
 
 __all__ = ("alteration",)
 

@@ -10,19 +10,17 @@ import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from millpond.error_values import shown
 from millpond.errors import AlreadyExists, Conflict, Invalid, NotFound
 from millpond.kernel.space import ReadTransaction, Space, Transaction
+from millpond.maps.model.aggregation import Aggregation
 from millpond.maps.model.definition import MapDefinition, Store, check_name
 from millpond.maps.model.field_changes import CHANGES
 from millpond.maps.model.keyspaces import CATALOGUE
 from millpond.maps.model.store_limits import sharded_as_can_be
 from millpond.times.durations import is_off, optional_duration
-
-if TYPE_CHECKING:
-    from millpond.maps.model.aggregation import Aggregation
 
 __all__ = (
     "ALTERABLE", "altered", "altered_map", "check_map", "as_stored", "created_map", "dropped_map", "find_map",

@@ -19,18 +19,16 @@ from __future__ import annotations
 import hashlib
 import re
 import textwrap
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from millpond.errors import Corrupt, Invalid
 from millpond.json_forms import FormError, JsonForm, parse_object, stable_json, to_json
 from millpond.maps.model.aggregation import Aggregation
 from millpond.maps.model.field_ids import FieldIds
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 __all__ = (
     "COLUMNS",

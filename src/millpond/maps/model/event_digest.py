@@ -11,18 +11,14 @@ same load, in whatever order, batches or parts they come.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import pyarrow as pa
 
 from millpond.arrays.row_digest import digest_of_rows
 from millpond.maps.model.columns import RAW_DIGEST
+from millpond.maps.model.definition import MapDefinition
 from millpond.ranges.files import content_id
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from millpond.maps.model.definition import MapDefinition
 
 __all__ = ("digest_and_salt", "digest_of", "digest_salt", "events_id", "events_of_parts")
 

@@ -11,17 +11,13 @@ Name and type of a field are looked at apart: one side may rename what the other
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
-from millpond.maps.model.definition import ScalarType, ValueType
+from millpond.maps.model.definition import MapDefinition, ScalarType, ValueType
 from millpond.maps.model.field_changes import WIDER
 from millpond.maps.model.field_ids import FieldDefault, FieldIds
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from millpond.maps.model.definition import MapDefinition
 
 __all__ = ("merged_definition", "with_wider_types")
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from millpond.errors import Invalid
 from millpond.maps.model.aggregate_fields import aggregated_type
@@ -23,9 +24,6 @@ from millpond.maps.model.store_limits import at_birth, sharded_as_can_be
 from millpond.maps.model.table_query import table_query
 from millpond.maps.model.tags import TAGS
 from millpond.times.buckets import bucket_width
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 __all__ = ("KEY_TYPES", "born_in", "new_map")
 

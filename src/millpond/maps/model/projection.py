@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -22,13 +21,10 @@ import pyarrow as pa
 from millpond.arrays.byte_columns import bytes_of
 from millpond.errors import Invalid
 from millpond.maps.model.columns import scalar_arrow, value_arrow
-from millpond.maps.model.definition import ScalarType, ValueType, parse_value_type
+from millpond.maps.model.definition import MapDefinition, ScalarType, ValueType, parse_value_type
 from millpond.maps.model.field_ids import FormerValue
 from millpond.maps.model.one_value import SCALARS
 from millpond.maps.model.values import decode_values
-
-if TYPE_CHECKING:
-    from millpond.maps.model.definition import MapDefinition
 
 __all__ = ("Projection", "former_of", "projection")
 

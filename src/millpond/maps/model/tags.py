@@ -9,12 +9,9 @@ Conditions name the value of one tag as a column: `tags['host']`.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import Any
 
 from millpond.deferred import np, pa, pc
-
-if TYPE_CHECKING:
-    from typing import Any
 
 __all__ = ("TAGS", "TAGS_MAX", "shown_tags", "tag_column", "tag_of", "tags_arrow")
 

@@ -8,20 +8,15 @@ Invariants:
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from millpond.arrays.radix import I64
-from millpond.maps.search.groups import COUNT
+from millpond.maps.search.groups import COUNT, Groups
 from millpond.maps.search.intervals import LINE, Intervals
 from millpond.maps.search.validate import check_positions, damaged
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from millpond.maps.search.groups import Groups
 
 __all__ = ("OpenSections", "group_counts", "pieces_of")
 

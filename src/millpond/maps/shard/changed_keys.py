@@ -13,14 +13,12 @@ Invariants:
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import lmdb
 
 from millpond.deferred import pa
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 __all__ = ("TOUCHED", "ChangedKeys")
 

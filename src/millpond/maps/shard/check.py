@@ -11,8 +11,9 @@ Invariants checked:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
+import lmdb
 import numpy as np
 import pyarrow as pa
 
@@ -20,23 +21,15 @@ from millpond.arrays.byte_columns import run_ends, sort_order, take
 from millpond.errors import Corrupt
 from millpond.kernel.verify import Report, checked, problem
 from millpond.maps.model.address import address_bytes, long_column
-from millpond.maps.model.definition import Kind, Scheme
+from millpond.maps.model.definition import Kind, MapDefinition, Scheme
 from millpond.maps.model.rolled_up import shown_starts
 from millpond.maps.shard.changed_keys import TOUCHED
 from millpond.maps.shard.generation import INFO
 from millpond.maps.shard.range_widths import WIDTHS, width_rows
-from millpond.maps.shard.shard import read_generation
+from millpond.maps.shard.shard import Shard, ShardView, read_generation
 from millpond.maps.shard.tables import ADDED, ALERTED, row_tables
 from millpond.maps.shard.update_times import UPDATED
 from millpond.stores.lmdb.probe import MAIN, read_through
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import lmdb
-
-    from millpond.maps.model.definition import MapDefinition
-    from millpond.maps.shard.shard import Shard, ShardView
 
 __all__ = ("SAMPLE_ROWS", "check_shard")
 

@@ -6,12 +6,14 @@ is switched to another generation meanwhile, the reader goes on with the tables 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import lmdb
 
 from millpond.arrays.longs import unpack_long
 from millpond.errors import Invalid
+from millpond.maps.model.aggregation import RolledUp
 from millpond.maps.model.definition import Kind, MapDefinition, Scheme
 from millpond.maps.shard.changed_keys import ChangedKeys
 from millpond.maps.shard.interned_tables import InternedStore
@@ -19,11 +21,6 @@ from millpond.maps.shard.plain_tables import PlainStore
 from millpond.maps.shard.range_widths import WIDTHS, ranges_holding
 from millpond.maps.shard.update_times import UpdateTimes
 from millpond.stores.lmdb.environment import Environment
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from millpond.maps.model.aggregation import RolledUp
 
 __all__ = ("SHARD_FORMAT", "Generation")
 

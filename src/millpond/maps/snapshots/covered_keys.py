@@ -10,20 +10,15 @@ Invariant: opened pieces have each key that is covered, if any piece does. Of ke
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from millpond.arrays.xxh3 import hash_keys
-from millpond.maps.snapshots.pieces import WHOLE_FILE
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from millpond.maps.snapshots.pieces import Piece
-    from millpond.ranges.index import Index, RangeEntry
+from millpond.maps.snapshots.pieces import WHOLE_FILE, Piece
+from millpond.ranges.index import Index, RangeEntry
 
 __all__ = ("BlockStarts", "CoveredKeys")
 

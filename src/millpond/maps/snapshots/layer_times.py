@@ -6,15 +6,10 @@ times = times_of(manifest, layers)                   of a layer that is written 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from millpond.maps.snapshots.manifest import NO_TIMES, LayerTimes
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from millpond.maps.snapshots.manifest import Layer, SnapshotManifest
+from millpond.maps.snapshots.manifest import NO_TIMES, Layer, LayerTimes, SnapshotManifest
 
 __all__ = ("times_of", "with_updates")
 

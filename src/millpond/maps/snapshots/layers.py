@@ -17,18 +17,19 @@ Invariants, which `docs/format/layers.md` draws:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from millpond import ranges
 from millpond.errors import Conflict
 from millpond.kernel.steps import step
+from millpond.maps.model.aggregation import Aggregation
+from millpond.maps.model.definition import MapDefinition
 from millpond.maps.model.store_limits import tracks_updates
 from millpond.maps.search.visible import tombstones
 from millpond.maps.snapshots.freeze import bytes_at_once, layers_to_fold, sections_over, write_groups
@@ -38,17 +39,11 @@ from millpond.maps.snapshots.layer_times import times_of, with_updates
 from millpond.maps.snapshots.manifest import NO_TIMES, Layer, LayerMode, LayerTimes, SnapshotManifest
 from millpond.maps.snapshots.rows_of_groups import groups_over
 from millpond.maps.snapshots.shown_layers import shown_layer
+from millpond.maps.snapshots.sorted_runs import SpillTo
 from millpond.maps.snapshots.sum_reach import check_sums, with_reach
 from millpond.ranges.merge import merge
 from millpond.ranges.walk import Cursor
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from millpond.maps.model.aggregation import Aggregation
-    from millpond.maps.model.definition import MapDefinition
-    from millpond.maps.snapshots.sorted_runs import SpillTo
-    from millpond.stores.objects import Objects
+from millpond.stores.objects import Objects
 
 __all__ = (
     "LAYERS_MAX",

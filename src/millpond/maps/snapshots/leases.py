@@ -17,21 +17,17 @@ import errno
 import fcntl
 import os
 import weakref
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 from millpond.errors import Corrupt, NotFound
 from millpond.json_forms import FormError, JsonForm
-from millpond.maps.snapshots.manifest import manifest_name
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-    from types import TracebackType
-
-    from millpond.maps.snapshots.manifest import SnapshotManifest
-    from millpond.stores.objects import Objects
+from millpond.maps.snapshots.manifest import SnapshotManifest, manifest_name
+from millpond.stores.objects import Objects
 
 __all__ = (
     "Lease", "Leased", "collecting", "end_lease", "pin", "pinned_at", "pinned_entry", "pinned_until", "unpin",

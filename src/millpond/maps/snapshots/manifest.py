@@ -18,10 +18,12 @@ Invariants:
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
-from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from millpond.errors import Corrupt, Invalid, NotFound
 from millpond.json_forms import FormError, JsonForm, OtherFormat, format_of, stable_json
@@ -32,15 +34,8 @@ from millpond.maps.model.projection import Projection, former_of, projection
 from millpond.maps.model.rolled_up import is_rolled_up
 from millpond.maps.snapshots.bounds import SnapshotBounds
 from millpond.ranges.files import content_id
-from millpond.stores.objects import hold_read, read_once
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import pyarrow as pa
-
-    from millpond.ranges.index import Index, Source
-    from millpond.stores.objects import Objects
+from millpond.ranges.index import Index, Source
+from millpond.stores.objects import Objects, hold_read, read_once
 
 __all__ = (
     "NO_TIMES", "Layer", "LayerMode", "LayerTimes", "SnapshotManifest", "absorbing",

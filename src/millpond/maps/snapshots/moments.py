@@ -9,31 +9,27 @@ an order in which neighbours are searched in the layers of one manifest.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from millpond.arrays.radix import I64
-from millpond.maps.inputs.key_columns import check_on_invalid, instants_of, keys_of
+from millpond.maps.inputs.key_columns import OnInvalid, check_on_invalid, instants_of, keys_of
+from millpond.maps.model.definition import MapDefinition
 from millpond.maps.search.gather import ANSWER_BYTES_MAX
+from millpond.maps.search.groups import Groups
+from millpond.maps.search.sections import OpenSections
 from millpond.maps.snapshots.bucket_finder import finder_class
 from millpond.maps.snapshots.finder import Found, LayerParts
 from millpond.maps.snapshots.freeze import open_indexes, open_sections
+from millpond.maps.snapshots.manifest import SnapshotManifest
+from millpond.maps.snapshots.partition_filter import HashShare
 from millpond.maps.snapshots.shown_layers import shown_layers
 from millpond.maps.snapshots.snapshot import answers
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from millpond.maps.inputs.key_columns import OnInvalid
-    from millpond.maps.model.definition import MapDefinition
-    from millpond.maps.search.groups import Groups
-    from millpond.maps.search.sections import OpenSections
-    from millpond.maps.snapshots.manifest import SnapshotManifest
-    from millpond.maps.snapshots.partition_filter import HashShare
-    from millpond.stores.objects import Objects
+from millpond.stores.objects import Objects
 
 __all__ = ("Moments",)
 

@@ -14,28 +14,23 @@ Invariants:
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
+
+import pyarrow as pa
 
 from millpond import ranges
 from millpond.kernel.cache import Cache
 from millpond.maps.snapshots.condition_span import order_key
 from millpond.maps.snapshots.covered_keys import BlockStarts, CoveredKeys
-from millpond.maps.snapshots.pieces import WHOLE_FILE, groups_of, pieces_opening
+from millpond.maps.snapshots.manifest import SnapshotManifest
+from millpond.maps.snapshots.pieces import WHOLE_FILE, Piece, groups_of, pieces_opening
 from millpond.maps.snapshots.shown_layers import shown_layers
 from millpond.maps.snapshots.snapshot import Snapshot
-from millpond.stores.objects import at_once
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
-    import pyarrow as pa
-
-    from millpond.maps.snapshots.manifest import SnapshotManifest
-    from millpond.maps.snapshots.pieces import Piece
-    from millpond.stores.objects import Objects
+from millpond.stores.objects import Objects, at_once
 
 __all__ = ("NeededRanges",)
 

@@ -11,25 +11,21 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import pyarrow as pa
 
 from millpond import ranges
+from millpond.maps.model.definition import Kind
 from millpond.maps.search.groups import Groups
 from millpond.maps.search.validate import damaged
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from millpond.maps.model.definition import Kind
-    from millpond.ranges.blocks import BlockTable
-    from millpond.stores.objects import Objects
+from millpond.ranges.blocks import BlockTable
+from millpond.stores.objects import Objects
 
 __all__ = ("WHOLE_FILE", "Piece", "groups_of", "open_file", "pieces_opening")
 

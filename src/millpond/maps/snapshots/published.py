@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
@@ -26,12 +26,10 @@ from millpond.kernel.steps import step
 from millpond.maps.snapshots.manifest import SnapshotManifest, manifest_name
 from millpond.maps.snapshots.section_list import interval_files
 from millpond.ranges.files import put_content
+from millpond.ranges.index import Source
 from millpond.ranges.transfer import FetchReport
 from millpond.ranges.verify import check_file
 from millpond.stores.objects import Objects, ObjectStore, open_objects
-
-if TYPE_CHECKING:
-    from millpond.ranges.index import Source
 
 __all__ = ("Head", "PublishedPlace", "copy_snapshot", "damage_of", "publish", "read_head")
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -20,19 +19,17 @@ from millpond.arrays.byte_columns import Bytes, bytes_of
 from millpond.arrays.compiled import kernel
 from millpond.arrays.radix import I64, unordered_i64
 from millpond.maps.model.columns import UPDATED, canonical_schema
+from millpond.maps.model.definition import MapDefinition
 from millpond.maps.model.rolled_up import is_rolled_up
 from millpond.maps.search.groups import Groups
 from millpond.maps.search.visible import visible_groups
 from millpond.maps.snapshots.groups_of_rows import range_bounds
 from millpond.maps.snapshots.joined_groups import join_groups
+from millpond.maps.snapshots.manifest import Layer, LayerMode, SnapshotManifest
 from millpond.maps.snapshots.shown_layers import shown_layer
 from millpond.ranges.key_columns import key_column, lower_bound
 from millpond.ranges.walk import Cursor, shared_bound, take_all, unfinished
-
-if TYPE_CHECKING:
-    from millpond.maps.model.definition import MapDefinition
-    from millpond.maps.snapshots.manifest import Layer, LayerMode, SnapshotManifest
-    from millpond.stores.objects import Objects
+from millpond.stores.objects import Objects
 
 __all__ = ("GroupSpan", "groups_of_keys", "groups_over", "keys_of_groups", "rows_of_groups", "spans", "thaw")
 

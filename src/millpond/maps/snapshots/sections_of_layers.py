@@ -20,7 +20,7 @@ import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -31,14 +31,12 @@ from millpond.arrays.ahead import ordered_results
 from millpond.arrays.compiled import kernel
 from millpond.arrays.radix import I64, U64, ordered_u64, radix_order, unordered_i64
 from millpond.kernel.steps import step
+from millpond.maps.search.groups import Groups
 from millpond.maps.search.intervals import ALWAYS, LAST_NUMBER, Intervals
 from millpond.maps.search.visible import visible_groups
 from millpond.maps.snapshots.groups_of_rows import range_bounds
 from millpond.maps.snapshots.section_list import Section, SectionList, store_section, store_sections
-
-if TYPE_CHECKING:
-    from millpond.maps.search.groups import Groups
-    from millpond.stores.objects import Objects
+from millpond.stores.objects import Objects
 
 __all__ = ("write_sections",)
 

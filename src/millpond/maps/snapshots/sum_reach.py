@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from math import inf, isfinite
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -22,9 +21,7 @@ from millpond.maps.model.rolled_up import is_rolled_up, narrow_in_wide
 from millpond.maps.snapshots.combined_groups import GroupRows
 from millpond.maps.snapshots.manifest import Layer, SnapshotManifest
 from millpond.maps.snapshots.rows_of_groups import groups_over
-
-if TYPE_CHECKING:
-    from millpond.stores.objects import Objects
+from millpond.stores.objects import Objects
 
 __all__ = ("REACH_MIN", "check_sums", "with_reach")
 

@@ -20,18 +20,19 @@ import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import millpond.events.keyspaces
 import millpond.versions.keyspaces
 import millpond.workflows.keyspaces  # noqa: F401  # a client that backs a node up opens no pond, which brings them
+from millpond.clock import Clock
 from millpond.errors import Conflict, NotFound, Unavailable
 from millpond.kernel.steps import step
-from millpond.maps.layered.stored_heads import read_heads
+from millpond.maps.layered.stored_heads import StoredLayers, read_heads
 from millpond.maps.loads.pond_folder import POND_FORMAT
 from millpond.maps.log.clone import definitions_of, quarantine_of, write_pieces
 from millpond.maps.log.log import Entry
-from millpond.maps.model.definition import Store
+from millpond.maps.model.definition import MapDefinition, Store
 from millpond.nodes.backups.layout import (
     Backup,
     LogChunk,
@@ -54,15 +55,9 @@ from millpond.nodes.backups.lease import PlaceLease, leased
 from millpond.nodes.backups.stored_layers import store_layers
 from millpond.nodes.backups.stored_parts import has_part, part_name
 from millpond.nodes.replication.part_sources import part_ids
-from millpond.nodes.replication.source import ObjectFile, ShardFile, SpaceFile, StreamFile
-
-if TYPE_CHECKING:
-    from millpond.clock import Clock
-    from millpond.maps.layered.stored_heads import StoredLayers
-    from millpond.maps.model.definition import MapDefinition
-    from millpond.nodes.replication.source import BackupSource
-    from millpond.stores.objects import ObjectStore
-    from millpond.stores.objects.protocol import ObjectInfo
+from millpond.nodes.replication.source import BackupSource, ObjectFile, ShardFile, SpaceFile, StreamFile
+from millpond.stores.objects import ObjectStore
+from millpond.stores.objects.protocol import ObjectInfo
 
 __all__ = ("BackupReport", "create_backup")
 

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from millpond.maps.loads.deletion import rows_held
+from millpond.maps.loads.deletion import DeleteReport, rows_held
+from millpond.maps.model.definition import MapDefinition
 from millpond.maps.predicates.predicate import predicate
 from millpond.nodes.backups.layout import list_backups
 from millpond.nodes.backups.stored_layers import layers_below
 from millpond.stores.objects import open_objects
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from millpond.maps.loads.deletion import DeleteReport
-    from millpond.maps.model.definition import MapDefinition
 
 __all__ = ("naming_backups",)
 

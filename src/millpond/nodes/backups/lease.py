@@ -9,16 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
 
+from millpond.clock import Clock
 from millpond.errors import Conflict, Fenced, NotFound
 from millpond.json_forms import FormError
 from millpond.kernel.lease import LEASE, Lease, LeaseWatch
+from millpond.stores.objects import ObjectStore
 from millpond.stores.objects.settled import settled_swap
-
-if TYPE_CHECKING:
-    from millpond.clock import Clock
-    from millpond.stores.objects import ObjectStore
 
 __all__ = ("LEASE_SECONDS", "PlaceLease", "leased")
 

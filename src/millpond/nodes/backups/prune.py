@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from millpond.clock import Clock
 from millpond.errors import Corrupt, Invalid, MillpondError, NotFound
 from millpond.kernel.steps import step
 from millpond.nodes.backups.layout import (
@@ -21,12 +22,7 @@ from millpond.nodes.backups.stored_layers import LAYERS_FOLDER, check_layers, la
 from millpond.nodes.backups.stored_parts import fetch_stored_part, part_names
 from millpond.nodes.replication.part_sources import part_ids
 from millpond.stores.files import remove_tree
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from millpond.clock import Clock
-    from millpond.stores.objects import Objects, ObjectStore
+from millpond.stores.objects import Objects, ObjectStore
 
 __all__ = ("Pruned", "check_backup", "prune")
 

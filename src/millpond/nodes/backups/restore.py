@@ -11,15 +11,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from millpond.client.transfer import Fetched
+from millpond.clock import Clock
 from millpond.errors import Corrupt, Invalid, NotFound
 from millpond.kernel.scans import put_rows
 from millpond.kernel.steps import step
 from millpond.maps.alerts.rules import forget_misfits
 from millpond.maps.log.clone import own_rows
+from millpond.maps.log.log import Entry
 from millpond.maps.model.keyspaces import ALERTS
+from millpond.maps.parts.part import PartManifest
 from millpond.migrations import migrate_rows
 from millpond.nodes.backups.layout import Backup, fetch_object, file_name, log_entries, stored_objects
 from millpond.nodes.backups.stored_layers import restore_layers
@@ -29,16 +32,10 @@ from millpond.nodes.replication.log_apply import LogApplier
 from millpond.nodes.replication.part_sources import PartSources
 from millpond.nodes.replication.peer import LogPage
 from millpond.nodes.replication.source import PondFile, ShardFile, SpaceFile
-from millpond.pond import open_pond
+from millpond.pond import Pond, open_pond
 from millpond.stores.files import remove_tree, sync
+from millpond.stores.objects import Objects
 from millpond.stores.objects.protocol import check_name
-
-if TYPE_CHECKING:
-    from millpond.clock import Clock
-    from millpond.maps.log.log import Entry
-    from millpond.maps.parts.part import PartManifest
-    from millpond.pond import Pond
-    from millpond.stores.objects import Objects
 
 __all__ = ("BackupPeer", "Restored", "restore_backup")
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import errno
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from millpond.client.transfer import Fetched
+from millpond.clock import Clock
 from millpond.errors import NotFound
 from millpond.maps.parts.stream import PartStream
 from millpond.nodes.backups.layout import fetch_object
@@ -15,14 +16,11 @@ from millpond.nodes.folder_content import not_backed_up, objects_folder, only_he
 from millpond.nodes.replication.copies import Copy, FileCopies
 from millpond.nodes.replication.peer import LogPage
 from millpond.nodes.replication.source import ObjectFile, PondFile, ShardFile, SpaceFile, StreamFile
+from millpond.pond import Pond
+from millpond.ranges.index import Source
 from millpond.stores.files import disk_errors
 from millpond.stores.objects import FolderObjects
-
-if TYPE_CHECKING:
-    from millpond.clock import Clock
-    from millpond.pond import Pond
-    from millpond.ranges.index import Source
-    from millpond.stores.objects.protocol import ObjectInfo
+from millpond.stores.objects.protocol import ObjectInfo
 
 __all__ = ("FolderSource",)
 

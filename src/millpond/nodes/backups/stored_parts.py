@@ -13,7 +13,6 @@ import shutil
 import zipfile
 import zlib
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from millpond.errors import Corrupt, NotFound
 from millpond.maps.parts.part import PART_FILES, PartManifest, verify_part
@@ -21,9 +20,7 @@ from millpond.maps.parts.partial import PartialPart
 from millpond.maps.parts.stream import MANIFEST_BYTES_MAX, PART_BYTES_MAX, check_part_size
 from millpond.nodes.backups.layout import READ_BYTES, fetch_object, object_chunks
 from millpond.stores.files import disk_errors, remove_tree, sync
-
-if TYPE_CHECKING:
-    from millpond.stores.objects import Objects, ObjectStore
+from millpond.stores.objects import Objects, ObjectStore
 
 __all__ = ("fetch_stored_part", "has_part", "part_name", "part_names")
 

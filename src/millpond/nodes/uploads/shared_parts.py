@@ -8,18 +8,13 @@ removes the object; what nobody enters goes with uploads of its age.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from millpond.errors import MillpondError, NotFound
 from millpond.maps.parts.stream import HEAD_BYTES_MAX, PartStream, parse_head
-from millpond.nodes.uploads.session import UploadOffer
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-
-    from millpond.nodes.uploads.session import UploadSession
-    from millpond.stores.objects import ObjectStore
+from millpond.nodes.uploads.session import UploadOffer, UploadSession
+from millpond.stores.objects import ObjectStore
 
 __all__ = ("SharedParts",)
 

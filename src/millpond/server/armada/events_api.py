@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from anyio.to_thread import run_sync
 from google.protobuf.empty_pb2 import Empty
@@ -17,21 +17,17 @@ from google.protobuf.empty_pb2 import Empty
 from millpond.error_values import shown
 from millpond.errors import NotFound
 from millpond.events.ids import format_id
-from millpond.events.index import State
+from millpond.events.index import State, StreamIndex
 from millpond.events.names import StreamName
 from millpond.events.starts import start_place
+from millpond.nodes.tokens import Caller
 from millpond.server.access import share_of
 from millpond.server.armada.means import Means
 from millpond.server.armada.messages import marker, plain_message, stored_message
-from millpond.server.armada.watching import GRPC
+from millpond.server.armada.watching import GRPC, Encode, Slice
 from millpond.server.armada.wire import armada_pb2 as pb
 from millpond.server.rpc.dispatch import Call, Row, Work
 from millpond.server.stream_rights import need_stream
-
-if TYPE_CHECKING:
-    from millpond.events.index import StreamIndex
-    from millpond.nodes.tokens import Caller
-    from millpond.server.armada.watching import Encode, Slice
 
 __all__ = (
     "EVENT_ROWS",

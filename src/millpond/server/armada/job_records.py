@@ -17,23 +17,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from millpond.errors import Invalid
 from millpond.events.event import Event
 from millpond.events.job_ids import is_job_id
 from millpond.events.jobs.active import ends_job
 from millpond.events.jobs.submissions import JOB_ID
+from millpond.events.names import StreamName
+from millpond.events.protocol import StreamStore
+from millpond.events.shared_jobs import JobPlace, JobRows
 from millpond.kernel.cache import Cache
 from millpond.kernel.patience import check_patience
 from millpond.kernel.turns import Turns
 from millpond.server.armada.messages import api_event
 from millpond.server.armada.wire import armada_pb2 as pb
-
-if TYPE_CHECKING:
-    from millpond.events.names import StreamName
-    from millpond.events.protocol import StreamStore
-    from millpond.events.shared_jobs import JobPlace, JobRows
 
 __all__ = ("ANSWER_BYTES_MAX", "ERROR_CHARS_MAX", "HELD_BYTES", "RUNS_MAX", "JobRecord", "JobRecords", "run_of")
 

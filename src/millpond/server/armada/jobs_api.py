@@ -7,9 +7,10 @@ The reason of a cancellation is in the audit log, not in the events: those who w
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from google.protobuf.empty_pb2 import Empty
+from google.protobuf.message import Message
 
 from millpond.error_values import shown
 from millpond.errors import Denied, Invalid, NotFound
@@ -23,9 +24,6 @@ from millpond.server.armada.messages import job_event
 from millpond.server.armada.wire import armada_pb2 as pb
 from millpond.server.rpc.dispatch import Call, Row
 from millpond.server.stream_rights import need_stream
-
-if TYPE_CHECKING:
-    from google.protobuf.message import Message
 
 __all__ = ("JOB_ROWS",)
 

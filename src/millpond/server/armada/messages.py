@@ -12,23 +12,18 @@ Invariants:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from google.protobuf.json_format import ParseDict, ParseError
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 from prometheus_client import Counter
 
-from millpond.events.event import NewEvent
+from millpond.events.event import Event, NewEvent
 from millpond.events.jobs.active import ends_job
 from millpond.events.jobs.submissions import JOB_ID
+from millpond.events.names import StreamName
 from millpond.json_forms import FormError, parse_object
 from millpond.server.armada.wire import armada_pb2 as pb
-
-if TYPE_CHECKING:
-    from google.protobuf.message import Message
-
-    from millpond.events.event import Event
-    from millpond.events.names import StreamName
 
 __all__ = ("KINDS", "LEFT_OUT", "api_event", "is_bare", "job_event", "marker", "plain_message", "stored_message")
 

@@ -11,24 +11,21 @@ A payload that is text stands there as it is; another one in base64, under `payl
 from __future__ import annotations
 
 import base64
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.json_format import MessageToDict
+from google.protobuf.message import Message
 
 from millpond.client.wire_errors import to_wire
+from millpond.errors import MillpondError
+from millpond.events.event import Event
 from millpond.events.jobs.submissions import JOB_ID
+from millpond.events.names import StreamName
 from millpond.json_forms import to_json
 from millpond.server.armada.events_api import Forms
 from millpond.server.armada.messages import api_event, is_bare
 from millpond.server.armada.wire import armada_pb2 as pb
-
-if TYPE_CHECKING:
-    from google.protobuf.message import Message
-
-    from millpond.errors import MillpondError
-    from millpond.events.event import Event
-    from millpond.events.names import StreamName
 
 __all__ = ("ALL_LINES", "LINES", "NDJSON", "error_line")
 

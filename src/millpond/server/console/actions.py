@@ -18,22 +18,20 @@ import hmac
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import parse_qsl
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from millpond.errors import Denied, Invalid
+from millpond.nodes.node import Node
 from millpond.nodes.tokens import Caller, split_place
 from millpond.server.access import bearer_of
 from millpond.server.dispatch import Routes
 from millpond.server.lakefs.access import may as may_repository
 from millpond.server.routes.table import ORDER_BYTES_MAX, On, RouteNeeds, Work
 from millpond.server.thread_limits import in_thread
-
-if TYPE_CHECKING:
-    from millpond.nodes.node import Node
 
 __all__ = (
     "ACTIONS", "COOKIE", "PROXIED", "Action", "Form", "action", "actions_of", "allowed", "answer_of", "check_origin",

@@ -19,7 +19,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -27,17 +26,15 @@ from starlette.responses import RedirectResponse, Response
 from millpond.console import link, segment
 from millpond.errors import MillpondError
 from millpond.events.names import StreamName
+from millpond.events.protocol import StreamStore
+from millpond.nodes.node import Node
 from millpond.nodes.tokens import Caller
 from millpond.server.console.pages import PAGE_ROWS, SIGNED_IN, answered, pages
 from millpond.server.console.runs import calling
+from millpond.server.dispatch import Routes
 from millpond.server.lakefs.access import may as may_repository
 from millpond.server.stream_rights import may_stream
 from millpond.versions.paging import CommonPrefix
-
-if TYPE_CHECKING:
-    from millpond.events.protocol import StreamStore
-    from millpond.nodes.node import Node
-    from millpond.server.dispatch import Routes
 
 __all__ = ("routes",)
 

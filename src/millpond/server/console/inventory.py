@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -12,7 +12,9 @@ from starlette.responses import Response
 from millpond.console import bars, link
 from millpond.errors import Invalid, NotFound
 from millpond.json_forms import plain
-from millpond.maps.model.definition import Kind
+from millpond.maps.map import Map
+from millpond.maps.model.definition import Kind, MapDefinition
+from millpond.nodes.node import Node
 from millpond.nodes.tokens import Caller
 from millpond.server.console.actions import actions_of
 from millpond.server.console.histories import drawn_history, time_span
@@ -20,17 +22,12 @@ from millpond.server.console.loads import by_hour, loads_of
 from millpond.server.console.map_branches import branches_of_maps
 from millpond.server.console.pages import PAGE_ROWS, answered, pages
 from millpond.server.console.tables import shown_rows
+from millpond.server.dispatch import Routes
 from millpond.server.routes.table import MONITOR, SCAN_BYTES, On, read
 from millpond.server.wire import relative
 from millpond.settings import all_in_words
+from millpond.settings.types import TokenSetting
 from millpond.times.durations import format_duration
-
-if TYPE_CHECKING:
-    from millpond.maps.map import Map
-    from millpond.maps.model.definition import MapDefinition
-    from millpond.nodes.node import Node
-    from millpond.server.dispatch import Routes
-    from millpond.settings.types import TokenSetting
 
 __all__ = ("routes", "rows_of_key", "settings_of")
 

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -26,6 +26,7 @@ from millpond.errors import Invalid, MillpondError
 from millpond.json_forms import plain
 from millpond.maps.loads.pond_folder import writer_folder
 from millpond.maps.model.definition import Store
+from millpond.nodes.node import Node
 from millpond.refs.face import MAIN, POND
 from millpond.server.access import caller_in, note_change, share_in
 from millpond.server.confined import prepare
@@ -35,6 +36,7 @@ from millpond.server.console.inventory import rows_of_key, settings_of
 from millpond.server.console.pages import answered, pages
 from millpond.server.console.tables import shown_rows
 from millpond.server.console.version_actions import merged
+from millpond.server.dispatch import Routes
 from millpond.server.lakefs.errors import ApiError
 from millpond.server.lakefs.forms import FormContent, boundary_of
 from millpond.server.lakefs.streaming import BodyStream
@@ -47,10 +49,6 @@ from millpond.server.routes.table import SCAN_BYTES, On, RouteNeeds, Work
 from millpond.server.thread_limits import in_thread
 from millpond.stores.files import check_room, remove_tree
 from millpond.versions.merges import common_base
-
-if TYPE_CHECKING:
-    from millpond.nodes.node import Node
-    from millpond.server.dispatch import Routes
 
 __all__ = ("FILE_BYTES_MAX", "routes")
 

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from millpond.json_forms import plain
+from millpond.nodes.node import Node
 from millpond.server.access import note_change
 from millpond.server.console.actions import Form, action
 from millpond.server.console.pages import answered, pages
+from millpond.server.dispatch import Routes
 from millpond.server.wire import relative
-
-if TYPE_CHECKING:
-    from millpond.nodes.node import Node
-    from millpond.server.dispatch import Routes
 
 __all__ = ("routes",)
 

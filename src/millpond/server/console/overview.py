@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from anyio.to_thread import run_sync
 from starlette.requests import Request
@@ -18,20 +18,18 @@ from starlette.responses import Response
 from millpond.console import bars, rendered
 from millpond.errors import Denied
 from millpond.kernel.hours import HOUR_MS
+from millpond.nodes.node import Node
 from millpond.nodes.tokens import Caller
 from millpond.server.access import share_in
 from millpond.server.console.faults import faults
 from millpond.server.console.loads import by_hour, newest_loads
 from millpond.server.console.pages import HEADERS, SIGNED_IN, answered, pages
 from millpond.server.console.runs import COUNTED_MAX, TENANT, calling, runs_by_hour
+from millpond.server.dispatch import Routes
 from millpond.server.long_polls import polls_of
 from millpond.server.memory import room_of
 from millpond.server.routes.events import Watched, entered
 from millpond.server.wire import relative
-
-if TYPE_CHECKING:
-    from millpond.nodes.node import Node
-    from millpond.server.dispatch import Routes
 
 __all__ = ("routes",)
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import urlencode
 
 from starlette.requests import Request
@@ -22,6 +22,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from millpond.console import rendered
 from millpond.json_forms import parse_object, to_json
+from millpond.nodes.node import Node
 from millpond.nodes.tokens import ANYBODY, Caller
 from millpond.server.access import bearer_of, need_right, put_caller, take_turn
 from millpond.server.console.actions import COOKIE, PROXIED, allowed, secret_of
@@ -32,9 +33,6 @@ from millpond.server.lakefs.access import need as need_repository
 from millpond.server.refused import refused_part
 from millpond.server.routes.table import On, RouteNeeds, Work
 from millpond.server.wire import answer_failure
-
-if TYPE_CHECKING:
-    from millpond.nodes.node import Node
 
 __all__ = ("COOKIE", "CONSOLE", "PAGE_ROWS", "SIGNED_IN", "answered", "pages", "wants_json")
 

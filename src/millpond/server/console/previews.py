@@ -11,21 +11,19 @@ Invariants:
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from millpond.console import link, segment
 from millpond.errors import NotFound
+from millpond.nodes.node import Node
 from millpond.server.console.object_rows import ENDINGS, MEMORY_BYTES, first_rows
 from millpond.server.console.pages import HEADERS, PAGE_ROWS, answered, pages
+from millpond.server.dispatch import Routes
 from millpond.server.routes.table import On, read
-
-if TYPE_CHECKING:
-    from millpond.nodes.node import Node
-    from millpond.server.dispatch import Routes
-    from millpond.versions.reference import Reference
+from millpond.versions.reference import Reference
 
 __all__ = ("routes",)
 

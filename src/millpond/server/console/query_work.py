@@ -17,27 +17,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
 from functools import cached_property, partial
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from millpond.arrays.arrow_streams import stream_of
 from millpond.arrays.longs import LONG_MAX, LONG_MIN
 from millpond.errors import Invalid
 from millpond.json_forms import to_json
 from millpond.maps.model.columns import askable_schema
-from millpond.maps.predicates.predicate import Predicate, columns_tested, typed_spans
+from millpond.maps.model.definition import MapDefinition
+from millpond.maps.predicates.bounds import Span
+from millpond.maps.predicates.predicate import Predicate, Where, columns_tested, typed_spans
 from millpond.maps.predicates.taken import filtered
 from millpond.server.confined import THREADS, Ask
 from millpond.server.console.tables import cells_of, shown_cell, shown_rows
-
-if TYPE_CHECKING:
-    import pyarrow.compute as pc
-
-    from millpond.maps.model.definition import MapDefinition
-    from millpond.maps.predicates.bounds import Span
-    from millpond.maps.predicates.predicate import Where
 
 __all__ = ("ENGINE_BYTES", "PAGE_BYTES_MAX", "Bound", "Define", "Lookup", "Next", "Open", "Question", "answer_query",
            "bounds_of")  # fmt: skip

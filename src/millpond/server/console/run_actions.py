@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -10,18 +11,13 @@ from starlette.responses import Response
 from millpond.console import link
 from millpond.errors import Invalid
 from millpond.json_forms import to_json
+from millpond.nodes.node import Node
 from millpond.nodes.tokens import Caller
 from millpond.server.access import caller_in, note_change
 from millpond.server.console.actions import Form, action
 from millpond.server.console.pages import SIGNED_IN, answered, pages
-from millpond.server.console.runs import absent, calling, calls_of, may_press, texts_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from millpond.nodes.node import Node
-    from millpond.server.console.runs import Calls
-    from millpond.server.dispatch import Routes
+from millpond.server.console.runs import Calls, absent, calling, calls_of, may_press, texts_of
+from millpond.server.dispatch import Routes
 
 __all__ = ("routes",)
 

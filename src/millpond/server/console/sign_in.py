@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
 from urllib.parse import parse_qs
 
 from starlette.requests import Request
@@ -10,13 +9,11 @@ from starlette.responses import RedirectResponse, Response
 
 from millpond.console import asset
 from millpond.errors import Denied, NotFound
+from millpond.nodes.node import Node
 from millpond.server.console.actions import COOKIE, check_origin
 from millpond.server.console.pages import answered, pages
+from millpond.server.dispatch import Routes
 from millpond.server.routes.table import CREDENTIALS_BYTES_MAX, EVERYBODY, On, RouteNeeds, Work
-
-if TYPE_CHECKING:
-    from millpond.nodes.node import Node
-    from millpond.server.dispatch import Routes
 
 __all__ = ("routes",)
 

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from functools import cache
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from anyio.to_thread import run_sync
 from starlette.requests import Request
@@ -17,12 +17,16 @@ from starlette.responses import Response
 
 from millpond.console import link, rendered
 from millpond.errors import MillpondError
+from millpond.events.event import Event
 from millpond.events.filters import Filters, filter_of
 from millpond.events.ids import format_id
+from millpond.events.index import StreamIndex
 from millpond.events.index_ndjson import shown_index
 from millpond.events.jobs.active import ActiveJobs
 from millpond.events.names import StreamName
 from millpond.events.selection import no_such_stream
+from millpond.events.watchers import Watch
+from millpond.nodes.node import Node
 from millpond.nodes.tokens import Caller
 from millpond.server.console.actions import actions_of
 from millpond.server.console.pages import HEADERS, PAGE_ROWS, answered, pages
@@ -31,12 +35,6 @@ from millpond.server.memory import room_of
 from millpond.server.routes.events import Watched, entered, place_after, reading_of
 from millpond.server.routes.table import EVENTS_BYTES, On, read
 from millpond.server.stream_rights import readable_streams
-
-if TYPE_CHECKING:
-    from millpond.events.event import Event
-    from millpond.events.index import StreamIndex
-    from millpond.events.watchers import Watch
-    from millpond.nodes.node import Node
 
 __all__ = ("routes",)
 

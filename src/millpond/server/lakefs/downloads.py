@@ -6,21 +6,16 @@ piece read ─▶ sent ─▶ taken by the reader ─▶ the next one is read
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Iterator, Mapping
 
 from starlette.concurrency import iterate_in_threadpool
+from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
 from millpond.server.memory import SMALL_BYTES, room_of
 from millpond.server.thread_limits import on_loop
 from millpond.server.transfers import can_be_continued
 from millpond.versions.objects.uploads import CHUNK_BYTES
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from starlette.requests import Request
 
 __all__ = ("download", "piece_bytes")
 

@@ -11,14 +11,16 @@ A rule for a job set takes `admin` on it, one for a queue `admin` on all of its 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import msgspec
 from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
+from millpond.events.ages import AgeRule
 from millpond.events.names import StreamName
+from millpond.nodes.node import Node
 from millpond.nodes.tokens import Caller
 from millpond.server.access import note_change
 from millpond.server.dispatch import Routes
@@ -26,10 +28,6 @@ from millpond.server.routes.table import On, order, read
 from millpond.server.stream_rights import may_see_queue, may_stream, need_queue, need_stream
 from millpond.server.thread_limits import in_thread
 from millpond.server.wire import RequestBody
-
-if TYPE_CHECKING:
-    from millpond.events.ages import AgeRule
-    from millpond.nodes.node import Node
 
 __all__ = ("AgeRuleRequest", "AgeRuleResponse", "AgeRulesResponse", "routes")
 

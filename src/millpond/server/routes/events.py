@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from contextlib import ExitStack
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import msgspec
 from anyio.to_thread import run_sync
@@ -33,6 +33,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from millpond.errors import Invalid, MillpondError
+from millpond.events.event import Appended
 from millpond.events.filters import ALL, filter_of, filter_of_pairs, is_filter
 from millpond.events.ids import format_id, id_time_ms
 from millpond.events.index_ndjson import shown_index
@@ -42,22 +43,18 @@ from millpond.events.names import OWN_QUEUE, StreamName
 from millpond.events.ndjson import batch_of_lines, line_of_event, line_of_stream_event
 from millpond.events.selection import no_such_stream
 from millpond.events.starts import start_place
+from millpond.events.watchers import InThread, Watch
 from millpond.json_forms import plain, to_json
+from millpond.nodes.node import Node
 from millpond.nodes.tokens import Caller
 from millpond.server.access import note_change, share_in, while_admitted
-from millpond.server.armada.watching import HTTP
+from millpond.server.armada.watching import HTTP, Watching
 from millpond.server.dispatch import Routes
 from millpond.server.memory import room_of
 from millpond.server.routes.table import EVENTS_BYTES, JSON_BYTES_MAX, On, order, read, write
 from millpond.server.stream_rights import need_stream, readable_streams
 from millpond.server.thread_limits import in_thread
 from millpond.server.wire import RequestBody, shown_to
-
-if TYPE_CHECKING:
-    from millpond.events.event import Appended
-    from millpond.events.watchers import InThread, Watch
-    from millpond.nodes.node import Node
-    from millpond.server.armada.watching import Watching
 
 __all__ = (
     "AppendedResponse", "CompressRequest", "DayResponse", "DeletedResponse", "ExpireRequest", "IndexResponse",

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from msgspec import Meta
 from starlette.requests import Request
@@ -19,20 +19,17 @@ from starlette.responses import Response, StreamingResponse
 
 from millpond.errors import MillpondError
 from millpond.events.names import StreamName
+from millpond.nodes.node import Node
 from millpond.nodes.tokens import Caller
 from millpond.server.access import while_admitted
-from millpond.server.armada.events_api import WATCH_ALL, JobSetQuery, find_place, messages
+from millpond.server.armada.events_api import WATCH_ALL, Forms, JobSetQuery, Place, find_place, messages
+from millpond.server.armada.means import Means
 from millpond.server.armada.ndjson import ALL_LINES, LINES, NDJSON, error_line
 from millpond.server.armada.watching import HTTP
 from millpond.server.dispatch import Routes
 from millpond.server.parameters import IN_HEADER
 from millpond.server.routes.table import ORDER_BYTES_MAX, On, read
 from millpond.server.wire import RequestBody, shown_to, understood
-
-if TYPE_CHECKING:
-    from millpond.nodes.node import Node
-    from millpond.server.armada.events_api import Forms, Place
-    from millpond.server.armada.means import Means
 
 __all__ = ("routes",)
 

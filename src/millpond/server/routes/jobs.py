@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
@@ -26,8 +26,10 @@ from millpond.json_forms import plain
 from millpond.kernel.worker import WorkerStatus, workers
 from millpond.maps.loads.deletion import DeleteReport
 from millpond.maps.log.queue import PartStatus
+from millpond.maps.map import Map
 from millpond.nodes.backups.holding import naming_backups
 from millpond.nodes.jobs.scheduler import JobStatus
+from millpond.nodes.node import Node
 from millpond.nodes.tokens import Caller
 from millpond.server.dispatch import Routes
 from millpond.server.long_polls import polls_of
@@ -35,10 +37,6 @@ from millpond.server.map_refs import Branch, Ref, map_of
 from millpond.server.routes.table import JSON_BYTES_MAX, MONITOR, On, order, read
 from millpond.server.thread_limits import in_thread
 from millpond.server.wire import RequestBody, relative
-
-if TYPE_CHECKING:
-    from millpond.maps.map import Map
-    from millpond.nodes.node import Node
 
 __all__ = (
     "DeleteRequest",

@@ -23,7 +23,7 @@ from functools import partial
 from itertools import chain
 from operator import ne
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from msgspec import Meta
 from starlette.requests import Request
@@ -36,6 +36,7 @@ from millpond.maps.log.log import Entry, entry_at, first_position
 from millpond.maps.parts.stream import MEDIA_TYPE, PartStream
 from millpond.nodes.acknowledgement import LOOK_SECONDS, begin_acknowledgement
 from millpond.nodes.folder_content import objects_folder, own_objects
+from millpond.nodes.node import Node
 from millpond.nodes.replication.copies import Copy
 from millpond.nodes.replication.source import SpaceFile
 from millpond.nodes.tokens import Caller
@@ -59,9 +60,6 @@ from millpond.server.thread_limits import in_thread
 from millpond.server.wire import RequestBody, relative
 from millpond.stores.files import checksum_file
 from millpond.stores.objects.protocol import check_name, not_found
-
-if TYPE_CHECKING:
-    from millpond.nodes.node import Node
 
 __all__ = ("Acknowledgement", "Repair", "Replication", "Verification", "routes")
 

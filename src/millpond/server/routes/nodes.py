@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
@@ -20,6 +20,7 @@ from starlette.requests import Request
 from millpond.errors import Invalid
 from millpond.nodes.acknowledgement import confirm
 from millpond.nodes.membership.fence import Promise
+from millpond.nodes.node import Node
 from millpond.nodes.promotion import give_promise, promote_without_primary
 from millpond.nodes.tokens import Caller
 from millpond.server.access import note_change
@@ -27,9 +28,6 @@ from millpond.server.dispatch import Routes
 from millpond.server.routes.table import ORDER_BYTES_MAX, On, RouteNeeds, Work, order
 from millpond.server.thread_limits import in_thread
 from millpond.server.wire import POSITION_MAX, RequestBody
-
-if TYPE_CHECKING:
-    from millpond.nodes.node import Node
 
 __all__ = ("Changed", "Confirmation", "NodeOrder", "Promised", "PromiseOrder", "PromoteOrder", "RemoveOrder", "routes")
 

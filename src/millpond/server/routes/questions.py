@@ -14,7 +14,7 @@ import re
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 from urllib.parse import parse_qsl
 
 import pyarrow as pa
@@ -28,8 +28,10 @@ from millpond.arrays.arrow_streams import stream_of
 from millpond.client.lookup import ARROW_STREAM
 from millpond.errors import Invalid
 from millpond.json_forms import to_json
+from millpond.maps.map import Map
 from millpond.nodes.fast_get import FastGet
 from millpond.nodes.lookup_service import LookupService, arrow_stream, expanded_columns, lookup_bytes, read_arrow_stream
+from millpond.nodes.node import Node
 from millpond.server.dispatch import Routes
 from millpond.server.incarnation_guard import incarnation_of
 from millpond.server.limits import parameter_unknown
@@ -38,10 +40,6 @@ from millpond.server.memory import room_of
 from millpond.server.routes.table import JSON_BYTES_MAX, LOOKUP_BYTES_MAX, ORDER_BYTES_MAX, SCAN_BYTES, On, Work, read
 from millpond.server.thread_limits import in_large_thread
 from millpond.server.wire import RequestBody
-
-if TYPE_CHECKING:
-    from millpond.maps.map import Map
-    from millpond.nodes.node import Node
 
 __all__ = ("LongKey", "Scan", "routes")
 

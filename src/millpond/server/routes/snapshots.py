@@ -12,8 +12,8 @@ last entry of the log that shaped it, where it is known: with `entry` another no
 
 from __future__ import annotations
 
-from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path, PurePosixPath
+from typing import Annotated
 
 from anyio.to_thread import run_sync
 from msgspec import Meta
@@ -21,6 +21,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from millpond.client.snapshots.fetch import ENTRY_HEADER, POND_HEADER
+from millpond.maps.snapshots.manifest import SnapshotManifest
+from millpond.nodes.node import Node
 from millpond.nodes.snapshots import PIN_MS_MAX, Publisher
 from millpond.refs.layers import ref_unsupported
 from millpond.server.byte_ranges import file_chunks, ranged
@@ -29,12 +31,6 @@ from millpond.server.long_polls import map_reached
 from millpond.server.map_refs import Branch, Ref, map_of
 from millpond.server.routes.table import DIGEST_BYTES, FILE_BYTES, On, read
 from millpond.server.thread_limits import in_thread
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from millpond.maps.snapshots.manifest import SnapshotManifest
-    from millpond.nodes.node import Node
 
 __all__ = ("routes",)
 

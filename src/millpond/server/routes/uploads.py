@@ -17,7 +17,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
+from typing import Annotated, Any, ParamSpec, TypeVar
 
 import anyio.to_thread
 import msgspec
@@ -26,6 +26,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from millpond.errors import Invalid, NotFound, Unavailable
 from millpond.json_forms import plain
+from millpond.maps.loads.load import LoadResult
 from millpond.maps.parts.stream import HEAD_BYTES_MAX, MEDIA_TYPE, split_streams
 from millpond.nodes.node import Node
 from millpond.nodes.tokens import Caller
@@ -41,9 +42,6 @@ from millpond.server.routes.table import JSON_BYTES_MAX, WHOLE_LOAD_BYTES_MAX, O
 from millpond.server.thread_limits import in_thread
 from millpond.server.transfers import can_be_continued
 from millpond.server.wire import RequestBody, RequestError, reporting_damage
-
-if TYPE_CHECKING:
-    from millpond.maps.loads.load import LoadResult
 
 __all__ = ("Discarded", "Entered", "NewLoad", "Upload", "routes")
 

@@ -27,7 +27,7 @@ import binascii
 import inspect
 import mmap
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing, contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -136,11 +136,19 @@ class Front:
         """The methods of workflows, for pages that show runs; None on a node that serves none."""
         self.threads = CallThreads(node)
         self._rooms = {Work.CALL: self.calls, Work.POLL: Shares(POLLS_MAX)}
+        self._open, self._idle = 0, asyncio.Event()
+        self._idle.set()
 
     def handler(self, service: Service[Any]) -> grpc.GenericRpcHandler:
         """The methods of a service, as the server of gRPC takes them."""
         methods = {name: self._method(service, name, row) for name, row in service.rows.items()}
         return grpc.method_handlers_generic_handler(service.name, methods)
+
+    async def ended(self, seconds: float) -> None:
+        """Wait until no call is open, or for so long."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._idle.wait()
 
     def _method(self, service: Service[S], name: str, row: Row[S, Any]) -> grpc.RpcMethodHandler[Any, Any]:
         handler = row.handler
@@ -188,6 +196,8 @@ class Front:
         began = self.node.clock.monotonic()
         error: MillpondError | None = None
         status = 499  # the caller went away
+        self._open += 1
+        self._idle.clear()
         try:
             self._let_in(call, context)
             SHARE.set(share_of(call.caller))  # each call is a task of its own
@@ -199,6 +209,9 @@ class Front:
             error = self._known(raised)
             status = http_status(error)
         finally:
+            self._open -= 1
+            if not self._open:
+                self._idle.set()
             if row.audited:
                 self.node.audit.write(share_of(call.caller), "GRPC", path, status, **call.notes)
         self._count(service, path, began, error)

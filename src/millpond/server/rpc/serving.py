@@ -50,6 +50,8 @@ __all__ = ("MESSAGE_BYTES_MAX", "SERVICES", "choose_port", "serving_grpc")
 
 STOP_SECONDS_MIN = 1.0
 """The time that calls have to end after the requests of HTTP, which may have taken all that a node has."""
+ANSWER_SECONDS = 0.25
+"""The time that the last answers have to leave, and that a client in Python that calls nothing keeps its connection."""
 METADATA_BYTES_MAX = 16 << 10
 SERVICES = {
     "api.Event": EVENT_ROWS, "api.Jobs": QUERY_ROWS, "api.QueueService": QUEUE_ROWS,
@@ -127,7 +129,8 @@ async def serving_grpc(front: Front, means: Means, port: int, connections_max: i
         await states.enter_graceful_shutdown()
         if workflows is not None:
             await workflows.leave()
-        await server.stop(max(STOP_SECONDS_MIN, node.stop_due - node.clock.monotonic()))
+        await front.ended(max(STOP_SECONDS_MIN, node.stop_due - node.clock.monotonic()))
+        await server.stop(ANSWER_SECONDS)
         if workflows is not None:
             await workflows.end()
 

@@ -7,7 +7,7 @@ Where a limit passes, `grpc-status-details-bin` holds a `google.rpc.RetryInfo`: 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from google.protobuf.any_pb2 import Any
 from google.protobuf.duration_pb2 import Duration
@@ -20,9 +20,6 @@ from millpond.client.wire_errors import ERROR_KEY, KIND_KEY, to_wire
 from millpond.errors import MillpondError
 from millpond.json_forms import to_json
 from millpond.server.wire import relative
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 __all__ = ("details_of", "grpc_status", "trailing_metadata")
 

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
+
+from google.protobuf.message import Message
 
 from millpond.errors import Corrupt, Invalid
 from millpond.kernel.keys import decode, encode
 from millpond.kernel.page import Bookmarks, check_limit, cut
+from millpond.workflows.engine import Key
 from millpond.workflows.store.search import LIMIT_MAX
-
-if TYPE_CHECKING:
-    from google.protobuf.message import Message
-
-    from millpond.workflows.engine import Key
 
 __all__ = ("LIMIT_DEFAULT", "limit_of", "page_behind", "page_of")
 

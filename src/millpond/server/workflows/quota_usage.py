@@ -6,7 +6,7 @@ Invariants:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from littlehorse.model import (
     ListQuotaUsageMetricsRequest,
@@ -19,12 +19,10 @@ from littlehorse.model import (
     TenantId,
 )
 
+from millpond.clock import Clock
 from millpond.server.workflows.metric_windows import MINUTE_MS
 from millpond.server.workflows.run_filters import instant_of
 from millpond.workflows.engine import key_of
-
-if TYPE_CHECKING:
-    from millpond.clock import Clock
 
 __all__ = ("QuotaUsage",)
 

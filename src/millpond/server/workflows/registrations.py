@@ -10,17 +10,13 @@ Invariants:
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from millpond.clock import Clock
 from millpond.kernel.keys import encode
 from millpond.server.workflows.shared.wire import parts_of
 from millpond.workflows.partitions import METADATA
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
-
-    from millpond.clock import Clock
 
 __all__ = ("NAME_CHARACTERS_MAX", "REGISTERED_MAX", "SILENT_SECONDS", "Registration", "Registrations", "merged")
 

@@ -13,22 +13,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import SparkSession
 
 from millpond.clock import SystemClock
+from millpond.events.ages import Ages
 from millpond.events.maintenance import EventMaintenance, MaintenanceReport, MaintenanceRules
+from millpond.events.names import StreamName
 from millpond.events.protocol import StreamRules, StreamStore, Work
-from millpond.spark.events.places import store_place
+from millpond.spark.events.places import PondEvents, RedisEvents, store_place
 from millpond.spark.places import PondLike, place_of
 from millpond.spark.private_api import need_classic
 from millpond.times.durations import parse_duration
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from millpond.events.ages import Ages
-    from millpond.events.names import StreamName
-    from millpond.spark.events.places import PondEvents, RedisEvents
 
 __all__ = ("compress_events", "expire_events")
 

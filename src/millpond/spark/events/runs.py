@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import reduce
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import pyarrow as pa
 
@@ -28,12 +28,9 @@ from millpond.errors import Invalid
 from millpond.events.event import EventBatch, NewEvent
 from millpond.events.importing import Imported
 from millpond.events.names import StreamName
+from millpond.events.volumes import Append
 from millpond.kernel.steps import step
-from millpond.spark.events.columns import ORDER, STAGED, event_of
-
-if TYPE_CHECKING:
-    from millpond.events.volumes import Append
-    from millpond.spark.events.columns import RowForm
+from millpond.spark.events.columns import ORDER, STAGED, RowForm, event_of
 
 __all__ = ("EventLog", "append_runs", "write_runs")
 

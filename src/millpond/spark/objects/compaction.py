@@ -9,25 +9,19 @@ Invariants:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+
+from pyspark.sql import SparkSession
 
 from millpond.ranges import join_parts
 from millpond.spark.objects.opening import open_repository
-from millpond.spark.places import place_of
+from millpond.spark.places import PondLike, place_of
 from millpond.spark.private_api import need_classic
 from millpond.versions.compaction import Compacted, compact
-from millpond.versions.repository_context import COMPRESSION
+from millpond.versions.repository_context import COMPRESSION, Site
 from millpond.versions.staging.commit_ranges import drop_scratch, freeze
 from millpond.versions.staging.layers import EVERY_KEY
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pyspark.sql import SparkSession
-
-    from millpond.spark.places import PondLike
-    from millpond.versions.repository_context import Site
-    from millpond.versions.staging.reads import View
+from millpond.versions.staging.reads import View
 
 __all__ = ("compact_branch", "folding")
 

@@ -13,15 +13,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
 
 from millpond.arrays.xxh3 import hash_keys
 from millpond.ranges import CachedObjects, RangeEntry, open_range
 from millpond.spark.objects.opening import open_repository
-from millpond.spark.places import place_of
+from millpond.spark.places import PondLike, place_of
+from millpond.stores.objects import ObjectInfo, ObjectStore
 from millpond.times.durations import parse_duration
 from millpond.versions.collect import (
     GRACE_MS,
@@ -33,15 +36,8 @@ from millpond.versions.collect import (
     staged_addresses,
 )
 from millpond.versions.objects.uploads import DATA
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-    from pyspark.sql import DataFrame, SparkSession
-
-    from millpond.spark.places import PondLike
-    from millpond.stores.objects import ObjectInfo, ObjectStore
-    from millpond.versions.repository_context import Site
-    from millpond.versions.staging.branches import BranchRecord
+from millpond.versions.repository_context import Site
+from millpond.versions.staging.branches import BranchRecord
 
 __all__ = ("collect_garbage",)
 

@@ -16,7 +16,6 @@ A read is planned once: what is staged on a branch is frozen then, and every tas
 from __future__ import annotations
 
 from collections.abc import Iterator, MutableMapping, Sequence
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -33,11 +32,8 @@ from millpond.spark.short_errors import short_errors
 from millpond.versions.objects.entries import read_metadata
 from millpond.versions.objects.uploads import physical_address
 from millpond.versions.reference import view_at
-from millpond.versions.staging.commit_ranges import freeze
+from millpond.versions.staging.commit_ranges import FrozenView, freeze
 from millpond.versions.staging.reads import at
-
-if TYPE_CHECKING:
-    from millpond.versions.staging.commit_ranges import FrozenView
 
 __all__ = ("OBJECTS", "ObjectsReader", "ObjectsSource", "Stretch", "object_rows")
 

@@ -18,18 +18,14 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import TYPE_CHECKING
 
 import xxhash
 
+from millpond.clock import Clock
 from millpond.errors import NotFound
 from millpond.json_forms import FormError, JsonForm
-from millpond.stores.bucket_space.batch_log import later
+from millpond.stores.bucket_space.batch_log import LogObjects, later
 from millpond.stores.bucket_space.forms import NO_CHAIN, damaged, decode_rows, encode_rows, framed, row_bytes, unframed
-
-if TYPE_CHECKING:
-    from millpond.clock import Clock
-    from millpond.stores.bucket_space.batch_log import LogObjects
 
 __all__ = ("CHECKPOINT", "Checkpoint", "Checkpoints", "Former", "Replaced")
 

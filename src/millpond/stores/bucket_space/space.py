@@ -17,27 +17,22 @@ Invariants:
 from __future__ import annotations
 
 import threading
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
+from millpond.clock import Clock
 from millpond.errors import Closed, Conflict, MillpondError, Unavailable, Uncertain
 from millpond.kernel.keys import EVERYTHING
 from millpond.kernel.overlay import Overlay
 from millpond.kernel.space import ReadTransaction, Transaction, WouldBlock, already_writing
 from millpond.kernel.steps import step
 from millpond.retry import Backoff
-from millpond.stores.bucket_space.batch_log import BatchLog
+from millpond.stores.bucket_space.batch_log import BatchLog, LogObjects
 from millpond.stores.bucket_space.checkpoints import CHECKPOINT, Checkpoint, Checkpoints, Former, Replaced
 from millpond.stores.bucket_space.forms import Batch, Change, Trimmed, damaged, row_bytes
 from millpond.stores.memory import Rows
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from contextlib import AbstractContextManager
-
-    from millpond.clock import Clock
-    from millpond.stores.bucket_space.batch_log import LogObjects
 
 __all__ = ("MAX_STALENESS", "BucketSpace")
 

@@ -20,8 +20,9 @@ Invariants:
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -41,9 +42,6 @@ from millpond.stores.lmdb.page_format import (
     TABLE,
     U8,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
 
 __all__ = (
     "BulkTable", "CHUNK_PAGES", "fill_branches", "fill_leaves", "meta_page", "overflow_chunks", "plan_branches",

@@ -20,10 +20,11 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from pathlib import Path
+from typing import TypeVar
 from weakref import WeakValueDictionary
 
 import lmdb
@@ -35,10 +36,6 @@ from millpond.stores.lmdb.errors import is_open_already, translated
 from millpond.stores.lmdb.file_ahead import FileAhead
 from millpond.stores.lmdb.probe import refuse_truncated
 from millpond.stores.lmdb.write_queue import Group, Request, WriteQueue
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 __all__ = ("Environment", "Limits", "Reading", "free_dead_readers")
 

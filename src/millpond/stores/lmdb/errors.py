@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import errno
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import lmdb
 
 from millpond.errors import Closed, Corrupt, Internal, MillpondError, NotFound, Unavailable
 from millpond.stores.files import DISK_FULL
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 __all__ = ("is_open_already", "translated")
 

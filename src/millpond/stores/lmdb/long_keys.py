@@ -16,14 +16,11 @@ The bytes are drawn in `docs/format/space.md`.
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import xxhash
 
 from millpond.errors import Corrupt
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 __all__ = (
     "GROUP_BYTES",

@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from millpond.errors import Corrupt
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 __all__ = ("MAIN", "read_through", "refuse_truncated")
 

@@ -8,8 +8,11 @@ Invariants:
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from types import TracebackType
+from typing import TypeVar
 
 import lmdb
 
@@ -17,11 +20,6 @@ from millpond.errors import Closed, Internal, Unavailable
 from millpond.kernel.space import ReadTransaction, Transaction
 from millpond.stores.lmdb.environment import Environment, Limits, Reading
 from millpond.stores.lmdb.transaction import LmdbTransaction
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextlib import AbstractContextManager
-    from types import TracebackType
 
 __all__ = ("Limits", "LmdbSpace")
 

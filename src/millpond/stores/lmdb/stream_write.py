@@ -14,7 +14,7 @@ Invariants:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import BinaryIO
 
 import numpy as np
 
@@ -31,9 +31,6 @@ from millpond.stores.lmdb.bulk_write import (
     table_of_tables,
 )
 from millpond.stores.lmdb.page_format import DUPLICATES, I64, PAGE, TABLE
-
-if TYPE_CHECKING:
-    from typing import BinaryIO
 
 __all__ = ("EnvironmentWriter",)
 

@@ -10,13 +10,15 @@ Invariants:
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from operator import itemgetter
-from typing import TYPE_CHECKING, cast
+from pathlib import Path
+from typing import cast
 
 import lmdb
 
-from millpond.kernel.keys import starting
+from millpond.kernel.keys import KeyRange, starting
 from millpond.kernel.space import KEY_BYTES_MAX, VALUE_BYTES_MAX, check_row, transaction_over
 from millpond.stores.lmdb.errors import translated
 from millpond.stores.lmdb.long_keys import (
@@ -29,12 +31,6 @@ from millpond.stores.lmdb.long_keys import (
     with_row,
     without_row,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
-
-    from millpond.kernel.keys import KeyRange
 
 __all__ = ("LmdbTransaction",)
 

@@ -29,14 +29,12 @@ Invariants:
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
 
 import lmdb
 
 from millpond.errors import Unavailable, Uncertain
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 __all__ = ("Group", "Request", "WriteQueue")
 

@@ -18,32 +18,28 @@ Invariants:
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from psycopg import ProgrammingError
 from psycopg.conninfo import conninfo_to_dict
 
+from millpond.clock import Clock
 from millpond.error_values import without_password
 from millpond.errors import Conflict, Corrupt, Fenced, Invalid, MillpondError, NotFound
 from millpond.json_forms import FormError, JsonForm
 from millpond.kernel.keys import EVERYTHING
+from millpond.kernel.space import Transaction
 from millpond.kernel.steps import step
 from millpond.stores.bucket_space.batch_log import batch_name
 from millpond.stores.bucket_space.forms import CHAIN_BYTES, Trimmed
 from millpond.stores.bucket_space.space import BucketSpace
+from millpond.stores.objects import ObjectStore
 from millpond.stores.postgres.batches import DatabaseLog, DatabaseObjects, set_back
 from millpond.stores.postgres.space import Guard, PostgresSpace
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from millpond.clock import Clock
-    from millpond.kernel.space import Transaction
-    from millpond.stores.objects import ObjectStore
 
 __all__ = (
     "CHECKPOINT_BATCHES", "FOLLOWER_MS", "WITNESS_SECONDS", "Home", "claim", "full_address", "move", "open_head",

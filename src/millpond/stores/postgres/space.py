@@ -17,24 +17,20 @@ Invariants:
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import psycopg
 from psycopg import sql
 
 from millpond.errors import Invalid, MillpondError, Uncertain
+from millpond.kernel.keys import KeyRange
 from millpond.kernel.overlay import Overlay
 from millpond.kernel.space import ReadTransaction, Transaction, WouldBlock, already_writing
 from millpond.stores.postgres.errors import is_overtaken, translated
 from millpond.stores.postgres.sessions import NAME_BYTES_MAX, Sessions
 from millpond.stores.postgres.transaction import Changing, Moment
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from millpond.kernel.keys import KeyRange
 
 __all__ = ("Guard", "PostgresSpace")
 

@@ -12,7 +12,8 @@ Invariants:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import psycopg
 
@@ -21,9 +22,6 @@ from millpond.kernel.overlay import Overlay
 from millpond.kernel.page import behind
 from millpond.kernel.space import transaction_over
 from millpond.stores.postgres.errors import translated
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 __all__ = ("Changing", "Moment")
 

@@ -17,9 +17,10 @@ Invariants:
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from rocksdict import DbClosedError, Options, Rdict, RdictIter, WriteBatch, WriteOptions
 
@@ -28,9 +29,6 @@ from millpond.kernel.keys import KeyRange
 from millpond.kernel.overlay import Overlay
 from millpond.kernel.page import behind
 from millpond.kernel.space import ReadTransaction, Transaction, already_writing
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
 
 __all__ = ("RocksSpace",)
 

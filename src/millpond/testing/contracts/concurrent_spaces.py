@@ -10,22 +10,19 @@ from __future__ import annotations
 
 import random
 import signal
+import subprocess
 import threading
 from collections import Counter
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
 from millpond.kernel.keys import EVERYTHING, Prefix
+from millpond.kernel.space import Space, Transaction
 from millpond.testing.contracts.space_child import TOTAL, count_once, counted
-
-if TYPE_CHECKING:
-    import subprocess
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from millpond.kernel.space import Space, Transaction
-    from millpond.testing.contracts.space_driver import SpaceDriver
+from millpond.testing.contracts.space_driver import SpaceDriver
 
 __all__ = ("ConcurrentSpaceContract",)
 

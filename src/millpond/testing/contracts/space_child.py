@@ -16,13 +16,11 @@ import json
 import os
 import sys
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from millpond.kernel.keys import EVERYTHING, Prefix
+from millpond.kernel.space import ReadTransaction, Space, Transaction
 from millpond.testing.contracts.space_driver import SpaceDriver
-
-if TYPE_CHECKING:
-    from millpond.kernel.space import ReadTransaction, Space, Transaction
 
 __all__ = ("ROWS_LEFT", "TOTAL", "count_once", "counted")
 

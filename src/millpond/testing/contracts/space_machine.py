@@ -10,23 +10,20 @@ from __future__ import annotations
 
 import atexit
 import json
+import subprocess
 import tempfile
 import threading
 from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, TypeAlias
+from typing import ClassVar, TypeAlias
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from millpond.kernel.keys import EVERYTHING, KeyRange
+from millpond.kernel.space import ReadTransaction, Transaction
 from millpond.testing.contracts.space_driver import SpaceDriver
-
-if TYPE_CHECKING:
-    import subprocess
-
-    from millpond.kernel.space import ReadTransaction, Transaction
 
 __all__ = ("SpaceMachine", "space_machine")
 

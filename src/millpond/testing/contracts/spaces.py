@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from contextlib import suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
 from itertools import product, starmap
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import pytest
 
@@ -24,10 +25,6 @@ from millpond.errors import Closed, Internal, Invalid, Uncertain
 from millpond.kernel.keys import EVERYTHING, KeyRange, Prefix
 from millpond.kernel.scans import put_rows
 from millpond.kernel.space import KEY_BYTES_MAX, ReadTransaction, Space, Transaction, WouldBlock
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextlib import AbstractContextManager
 
 __all__ = ("SpaceContract",)
 

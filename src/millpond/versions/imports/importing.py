@@ -15,13 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from millpond.errors import Unavailable
+from millpond.kernel.space import Transaction
 from millpond.kernel.steps import step
-from millpond.ranges import Spans, fold, write
+from millpond.ranges import Index, Spans, fold, write
 from millpond.versions.commits import Message
 from millpond.versions.graph.commits import Commit
 from millpond.versions.imports.locations import (
@@ -38,16 +38,11 @@ from millpond.versions.imports.locations import (
     table_blocks,
 )
 from millpond.versions.objects.entries import CHANGES, ENTRIES, IDENTITY
-from millpond.versions.repository_context import COMPRESSION
+from millpond.versions.repository_context import COMPRESSION, Site
 from millpond.versions.staging.branch_head import Built, Moving, check_clean, move_head
 from millpond.versions.staging.layers import Bounds, Stream, combine, index_stream
 from millpond.versions.staging.publishing import DELETING, Collected, check_there, collections
 from millpond.versions.staging.segments import push_segment
-
-if TYPE_CHECKING:
-    from millpond.kernel.space import Transaction
-    from millpond.ranges import Index
-    from millpond.versions.repository_context import Site
 
 __all__ = ("Imported", "Imports", "Watch")
 

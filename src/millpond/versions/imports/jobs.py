@@ -19,21 +19,17 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 from millpond.errors import Conflict, Corrupt, Fenced, MillpondError, NotFound, Unavailable
 from millpond.json_forms import FormError, JsonForm
 from millpond.kernel.lease import Lease
+from millpond.kernel.space import ReadTransaction, Transaction
 from millpond.kernel.steps import step
+from millpond.versions.commits import Message
 from millpond.versions.imports.importing import Imported, Imports, Watch
-from millpond.versions.imports.locations import read_table
+from millpond.versions.imports.locations import Location, ReadTable, read_table
 from millpond.versions.keyspaces import IMPORT
-
-if TYPE_CHECKING:
-    from millpond.kernel.space import ReadTransaction, Transaction
-    from millpond.versions.commits import Message
-    from millpond.versions.imports.locations import Location, ReadTable
-    from millpond.versions.repository_context import Site
+from millpond.versions.repository_context import Site
 
 __all__ = ("ImportJobs", "ImportRecord", "ImportState", "end_dead_imports", "running_imports")
 

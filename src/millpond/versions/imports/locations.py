@@ -18,7 +18,7 @@ import io
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,13 +28,10 @@ from millpond.arrays.arrow_sizes import bounded_stream
 from millpond.errors import Invalid
 from millpond.kernel.keys import KeyRange, starting
 from millpond.ranges.key_columns import first_unordered, key_column
-from millpond.stores.objects.sources import SourceFile, SourceObject, join_address, split_address
+from millpond.stores.objects.sources import Ranges, Source, SourceFile, SourceObject, join_address, split_address
 from millpond.versions.objects.entries import CHANGES, DEFAULT_CONTENT_TYPE, check_path
+from millpond.versions.repository_context import Site
 from millpond.versions.staging.segments import normal_batch
-
-if TYPE_CHECKING:
-    from millpond.stores.objects.sources import Ranges, Source
-    from millpond.versions.repository_context import Site
 
 __all__ = (
     "Location", "ObjectLocation", "PrefixLocation", "ReadTable", "TableLocation", "check_readable", "object_block",

@@ -12,19 +12,17 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import pyarrow as pa
 
+from millpond.ranges import Index
 from millpond.ranges.key_columns import key_column
+from millpond.versions.repository_context import Site
 from millpond.versions.staging.layers import Bounds, Stream, combine, index_stream
 from millpond.versions.staging.publishing import collections
 from millpond.versions.staging.segments import normal_batch, push_segment, sorted_changes, write_segment
 from millpond.versions.staging.writes import put_entries
-
-if TYPE_CHECKING:
-    from millpond.ranges import Index
-    from millpond.versions.repository_context import Site
 
 __all__ = ("CHUNK_ROWS", "SEGMENT_ROWS_MIN", "Rows", "stage_rows")
 

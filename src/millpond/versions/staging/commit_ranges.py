@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -22,13 +21,9 @@ from millpond.ranges import CachedObjects, FoldedPart, Index, fold_part, load_in
 from millpond.ranges.spans import NO_SPANS, Spans
 from millpond.stores.objects import ObjectsBelow
 from millpond.versions.objects.entries import CHANGES, IDENTITY
-from millpond.versions.repository_context import COMPRESSION
+from millpond.versions.repository_context import COMPRESSION, Site
 from millpond.versions.staging.layers import EVERY_KEY, Bounds, Reading, Stream, combine, index_stream, token_stream
-from millpond.versions.staging.reads import shown_entries
-
-if TYPE_CHECKING:
-    from millpond.versions.repository_context import Site
-    from millpond.versions.staging.reads import View
+from millpond.versions.staging.reads import View, shown_entries
 
 __all__ = ("SCRATCH", "FrozenLayer", "FrozenView", "drop_scratch", "freeze", "scratch_time")
 

@@ -13,22 +13,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from millpond.errors import Denied, MillpondError, NotFound
+from millpond.kernel.keys import Prefix
 from millpond.kernel.scans import put_rows
+from millpond.kernel.space import ReadTransaction, Space, Transaction
 from millpond.kernel.steps import step
-from millpond.stores.objects import FolderObjects, put_all
+from millpond.stores.objects import FolderObjects, ObjectStore, put_all
 from millpond.versions.keyspaces import STAGED
 from millpond.versions.objects.entries import Entry, check_path
 from millpond.versions.objects.staged_rows import encode_entry
+from millpond.versions.repository_context import Site
 from millpond.versions.staging.writes import writable_branch
-
-if TYPE_CHECKING:
-    from millpond.kernel.keys import Prefix
-    from millpond.kernel.space import ReadTransaction, Space, Transaction
-    from millpond.stores.objects import ObjectStore
-    from millpond.versions.repository_context import Site
 
 __all__ = ("BODY_BYTES_MAX", "StagedEntry", "put_together", "takes_bodies")
 

@@ -17,8 +17,9 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +28,7 @@ import pyarrow.compute as pc
 from millpond.kernel.keys import KeyRange, starting
 from millpond.kernel.page import behind
 from millpond.kernel.scans import first_rows
+from millpond.kernel.space import ReadTransaction
 from millpond.ranges import CachedObjects, Difference, Index, Spans, diff, load_index, open_range
 from millpond.ranges.gather import gathered
 from millpond.ranges.key_columns import key_column, lower_bound, upper_bound
@@ -35,11 +37,6 @@ from millpond.ranges.spans import NO_SPANS
 from millpond.versions.keyspaces import CLEARED, STAGED
 from millpond.versions.objects.entries import CHANGES, IDENTITY
 from millpond.versions.objects.staged_rows import decode_block
-
-if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
-    from millpond.kernel.space import ReadTransaction
 
 __all__ = (
     "EVERY_KEY", "Bounds", "Stream", "combine", "difference_blocks", "difference_stream", "index_stream",

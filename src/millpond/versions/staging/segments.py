@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -20,8 +19,9 @@ import pyarrow.compute as pc
 
 from millpond.errors import Invalid
 from millpond.kernel.keys import starting
+from millpond.kernel.space import Transaction
 from millpond.kernel.steps import step
-from millpond.ranges import RangeReader, scan, write
+from millpond.ranges import Index, RangeReader, scan, write
 from millpond.ranges.key_columns import first_unordered, key_column
 from millpond.versions.objects.entries import (
     CHANGES,
@@ -34,10 +34,6 @@ from millpond.versions.objects.entries import (
 from millpond.versions.repository_context import COMPRESSION, Site
 from millpond.versions.staging.branches import Layer, get_branch, put_branch, sealed
 from millpond.versions.staging.publishing import publish
-
-if TYPE_CHECKING:
-    from millpond.kernel.space import Transaction
-    from millpond.ranges import Index
 
 __all__ = ("find_presence", "find_rows", "normal_batch", "push_segment", "sorted_changes", "write_segment")
 

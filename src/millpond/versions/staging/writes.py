@@ -16,12 +16,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import pyarrow as pa
 
 from millpond.errors import Conflict, NotFound
 from millpond.kernel.scans import put_rows
+from millpond.kernel.space import ReadTransaction, Transaction
 from millpond.kernel.steps import step
 from millpond.versions.graph.commits import get_commit
 from millpond.versions.keyspaces import CLEARED, STAGED
@@ -31,9 +32,6 @@ from millpond.versions.repository_context import CompactionRules, Site, read_set
 from millpond.versions.staging.branches import BranchRecord, Layer, get_branch, put_branch
 from millpond.versions.staging.reads import is_cleared
 from millpond.versions.staging.segments import find_presence, find_rows
-
-if TYPE_CHECKING:
-    from millpond.kernel.space import ReadTransaction, Transaction
 
 __all__ = (
     "Below", "Condition", "clear_prefix", "delete_paths", "delete_prefix", "entry_not_found", "put_entries",

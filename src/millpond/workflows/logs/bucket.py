@@ -18,18 +18,13 @@ from __future__ import annotations
 import threading
 from collections import deque
 from concurrent.futures import Future
-from typing import TYPE_CHECKING
 
+from millpond.clock import Clock
 from millpond.errors import Closed, Invalid
 from millpond.kernel.worker import WorkerThread
-from millpond.stores.objects import StoreBelow
+from millpond.stores.objects import ObjectStore, StoreBelow
 from millpond.workflows.logs.bucket_batches import PartitionBatches
-from millpond.workflows.logs.protocol import trimmed
-
-if TYPE_CHECKING:
-    from millpond.clock import Clock
-    from millpond.stores.objects import ObjectStore
-    from millpond.workflows.logs.protocol import Entry
+from millpond.workflows.logs.protocol import Entry, trimmed
 
 __all__ = ("ENTRY_BYTES_MAX", "BucketLog")
 

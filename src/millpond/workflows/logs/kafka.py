@@ -11,9 +11,10 @@ Invariants:
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from millpond.errors import Closed, Invalid, Unavailable, Uncertain
 from millpond.extras import need
@@ -26,9 +27,6 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from confluent_kafka.admin import AdminClient  # noqa: E402
 
 from millpond.workflows.logs.kafka_topic import CALL_SECONDS, ensure_topic  # noqa: E402
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 __all__ = ("ENTRY_BYTES_MAX", "KafkaLog")
 

@@ -10,12 +10,10 @@ Invariants:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from millpond.errors import Invalid
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 __all__ = ("read_client_config",)
 

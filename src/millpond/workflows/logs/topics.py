@@ -10,10 +10,8 @@ Invariants every driver keeps:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from collections.abc import Sequence
+from typing import Final, NamedTuple, Protocol
 
 __all__ = ("RECORD_BYTES_MAX", "TopicRecord", "Topics")
 

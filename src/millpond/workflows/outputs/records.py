@@ -17,8 +17,9 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from google.protobuf.message import Message
 from littlehorse.model import (
     CorrelatedEvent,
     LHStatus,
@@ -33,9 +34,6 @@ from littlehorse.model import (
 from millpond.workflows.engine import Key, RunDeleted, Write
 from millpond.workflows.engine.values.masks import shown
 from millpond.workflows.engine.work import instant
-
-if TYPE_CHECKING:
-    from google.protobuf.message import Message
 
 __all__ = ("EXECUTION", "METADATA", "Output", "opened_topics", "outputs_of")
 

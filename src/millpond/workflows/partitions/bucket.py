@@ -11,20 +11,17 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from millpond.clock import Clock
+from millpond.kernel.space import Space
 from millpond.kernel.verify import Report, attempt
-from millpond.stores.objects import StoreBelow
+from millpond.stores.objects import ObjectStore, StoreBelow
 from millpond.workflows.keyspaces import OWNER
 from millpond.workflows.logs.bucket import BucketLog
 from millpond.workflows.partitions.checkpoints import Checkpoints
 from millpond.workflows.partitions.follower import Follower
 from millpond.workflows.partitions.stores import open_store
-
-if TYPE_CHECKING:
-    from millpond.clock import Clock
-    from millpond.kernel.space import Space
-    from millpond.stores.objects import ObjectStore
 
 __all__ = ("BUCKET_PARTITIONS", "BucketRuns", "check_bucket", "has_runs", "stores_now")
 

@@ -17,14 +17,12 @@ Invariants:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TypeAlias, cast
 
 from millpond.errors import Corrupt
 from millpond.kernel.keys import decode, encode
+from millpond.workflows.engine import Key
 from millpond.workflows.processor.codec import LoggedCommand, decode_request, encode_request
-
-if TYPE_CHECKING:
-    from millpond.workflows.engine import Key
 
 __all__ = (
     "CausedEntry",

@@ -9,8 +9,8 @@ Invariants:
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterator
+from typing import Final
 
 import xxhash
 from google.protobuf.message import Message
@@ -29,13 +29,8 @@ from littlehorse.model import (
 )
 
 from millpond.kernel.keys import encode
-from millpond.workflows.engine import run_path
+from millpond.workflows.engine import Key, Request, run_path
 from millpond.workflows.processor.rows import RUN_KINDS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from millpond.workflows.engine import Key, Request
 
 __all__ = ("METADATA", "RUN_PARTITIONS", "completed", "partition_of_key", "partition_of_request", "partition_of_row")
 

@@ -18,19 +18,15 @@ Invariants:
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
 from millpond.kernel.keys import KeyRange
 from millpond.kernel.overlay import Overlay
 from millpond.kernel.scans import delete_rows, first_rows, put_rows
-from millpond.kernel.space import KEY_BYTES_MAX, VALUE_BYTES_MAX, check_row
+from millpond.kernel.space import KEY_BYTES_MAX, VALUE_BYTES_MAX, ReadTransaction, Transaction, check_row
 from millpond.workflows.keyspaces import DEFINITION, GROUP
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from millpond.kernel.space import ReadTransaction, Transaction
 
 __all__ = ("Batch", "RecentRows", "batched")
 

@@ -23,19 +23,21 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
 
+from google.protobuf.message import Message
 from littlehorse.model import Tenant, Variable, WfRunVariableAccessLevel, WfSpec
 
 from millpond.errors import AlreadyExists, Closed, Conflict, Internal, Invalid, MillpondError, NotFound, Unavailable
 from millpond.json_forms import to_json
 from millpond.kernel.log import Head, Log
+from millpond.kernel.space import ReadTransaction, Transaction
 from millpond.kernel.steps import step
 from millpond.workflows.engine import (
     Command,
     CommandCaused,
     Effect,
     Outcome,
+    RunDeleted,
     RunUnable,
     TimerCancelled,
     TimerSet,
@@ -48,24 +50,16 @@ from millpond.workflows.engine import (
 )
 from millpond.workflows.engine.metadata.tenancy import CLUSTER
 from millpond.workflows.keyspaces import COMMANDS, FAILED
-from millpond.workflows.outputs import EXECUTION, note_outputs, opened_topics, outputs_of
+from millpond.workflows.outputs import EXECUTION, Output, note_outputs, opened_topics, outputs_of
 from millpond.workflows.processor.batch import Batch, batched
 from millpond.workflows.processor.codec import LoggedCommand, decode_command, encode_command
 from millpond.workflows.processor.rows import ReadRows, WriteRows
 from millpond.workflows.processor.timers import DueTimer, cancel_timer, cancel_timers_of, set_timer, take_timer
-from millpond.workflows.store import RunReads, RunStore
+from millpond.workflows.store import Initialization, RunReads, RunStore
+from millpond.workflows.store.addresses import RunPath
 from millpond.workflows.store.run_slices import SLICE_ROWS_MAX, move_slice
 from millpond.workflows.stories import facts_of, note_facts
 from millpond.workflows.tasks.queues import Place, Queued, Worker
-
-if TYPE_CHECKING:
-    from google.protobuf.message import Message
-
-    from millpond.kernel.space import ReadTransaction, Transaction
-    from millpond.workflows.engine import RunDeleted
-    from millpond.workflows.outputs import Output
-    from millpond.workflows.store import Initialization
-    from millpond.workflows.store.addresses import RunPath
 
 __all__ = ("CLOCK_BACK_MS", "COMMANDS_RETAINED", "Applied", "Partition", "derived_id", "instant_after", "note_failed")
 

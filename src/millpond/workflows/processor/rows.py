@@ -17,7 +17,7 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from itertools import islice
-from typing import TYPE_CHECKING, Final, TypeVar, cast
+from typing import Final, TypeVar, cast
 
 from google.protobuf.message import DecodeError, Message
 from littlehorse.model import (
@@ -53,24 +53,18 @@ from littlehorse.model import (
 
 from millpond.errors import Corrupt, Internal, Invalid
 from millpond.kernel.keys import Part, Prefix, decode, encode
-from millpond.kernel.page import behind
+from millpond.kernel.page import Page, behind
 from millpond.kernel.patience import patiently
 from millpond.kernel.scans import delete_rows
-from millpond.kernel.space import KEY_BYTES_MAX
+from millpond.kernel.space import KEY_BYTES_MAX, ReadTransaction, Transaction
 from millpond.workflows.engine import Key, RunDeleted, Write, key_of
 from millpond.workflows.keyspaces import DEFINITION, QUEUED
-from millpond.workflows.store.addresses import UNCLAIMED, Address, Kind, group_of
+from millpond.workflows.store.addresses import UNCLAIMED, Address, Kind, RunPath, group_of
+from millpond.workflows.store.messages import Stored
+from millpond.workflows.store.run_store import RunReads, RunStore
 from millpond.workflows.store.search import Wanted, search_keys, tag_page
-from millpond.workflows.store.unscoped_tags import retag_free
+from millpond.workflows.store.unscoped_tags import Free, retag_free
 from millpond.workflows.tasks.queues import Place, Queued, QueuedTask
-
-if TYPE_CHECKING:
-    from millpond.kernel.page import Page
-    from millpond.kernel.space import ReadTransaction, Transaction
-    from millpond.workflows.store.addresses import RunPath
-    from millpond.workflows.store.messages import Stored
-    from millpond.workflows.store.run_store import RunReads, RunStore
-    from millpond.workflows.store.unscoped_tags import Free
 
 __all__ = ("DEFINITIONS", "RUN_KINDS", "ReadRows", "WriteRows", "queued_after", "run_of")
 

@@ -15,17 +15,14 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from millpond.errors import Corrupt
 from millpond.kernel.scans import delete_rows
-from millpond.workflows.engine import ScheduleDue, TimerSet
+from millpond.kernel.space import ReadTransaction, Transaction
+from millpond.workflows.engine import Key, Request, ScheduleDue, TimerSet
 from millpond.workflows.keyspaces import TIMER, TIMER_TIME
 from millpond.workflows.processor.codec import decode_request, encode_request
-
-if TYPE_CHECKING:
-    from millpond.kernel.space import ReadTransaction, Transaction
-    from millpond.workflows.engine import Key, Request
 
 __all__ = (
     "TIMERS_PULLED_PER_WRITE",

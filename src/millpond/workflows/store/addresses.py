@@ -12,10 +12,11 @@ Invariants:
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TypeAlias, cast
 
 from littlehorse.model import (
     CheckpointId,
@@ -34,9 +35,6 @@ from littlehorse.model import (
 from millpond.errors import Corrupt, Invalid
 from millpond.kernel.keys import Part, Prefix, decode, encode
 from millpond.workflows.keyspaces import GROUP
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 __all__ = ("TAGS", "UNCLAIMED", "Address", "Id", "Kind", "RunPath", "address_of", "group_of", "path_of", "run_id")
 

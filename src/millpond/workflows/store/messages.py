@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from google.protobuf.message import DecodeError
 from littlehorse.model import (
@@ -18,10 +18,7 @@ from littlehorse.model import (
 )
 
 from millpond.errors import Corrupt
-from millpond.workflows.store.addresses import Kind
-
-if TYPE_CHECKING:
-    from millpond.workflows.store.addresses import Address
+from millpond.workflows.store.addresses import Address, Kind
 
 __all__ = ("Stored", "pack", "pack_id", "parse", "unpack")
 

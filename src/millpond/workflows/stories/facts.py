@@ -17,14 +17,12 @@ Invariant: a change of state is told once: rows that are written without one tel
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from google.protobuf.message import Message
 from littlehorse.model import LHErrorType, LHStatus, TaskAttempt, TaskRun, TaskStatus, WfRun
 
 from millpond.workflows.engine import RunDeleted, Write
-
-if TYPE_CHECKING:
-    from google.protobuf.message import Message
 
 __all__ = ("Fact", "facts_of")
 

@@ -14,18 +14,14 @@ from __future__ import annotations
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from littlehorse.model import TaskRun, TaskRunList, TaskStatus
+from littlehorse.model import TaskRun, TaskRunId, TaskRunList, TaskStatus
 
+from millpond.clock import Clock
 from millpond.json_forms import FormError, parse_list, to_json
 from millpond.workflows.engine.keys import run_path
 from millpond.workflows.engine.values.conversions import value_of
-
-if TYPE_CHECKING:
-    from littlehorse.model import TaskRunId
-
-    from millpond.clock import Clock
 
 __all__ = ("METADATA", "Progresses", "beaten", "showing", "words_of")
 

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from millpond.maps.inputs.faults import REJECTED
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 __all__ = ("Arrived", "NOTHING_REJECTED", "Positions", "rejects_of")
 

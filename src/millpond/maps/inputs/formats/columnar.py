@@ -9,8 +9,9 @@ a file needs a zone, as one of anybody else's.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 from pyarrow import parquet
@@ -21,11 +22,7 @@ from millpond.maps.inputs.formats.files import Format, InputFile, Piece, open_st
 from millpond.maps.inputs.mapping import ColumnMapping, find_columns
 from millpond.maps.inputs.tables import BATCH_ROWS_MAX, joined_batches
 from millpond.maps.model.columns import MOMENT
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
-
-    from millpond.maps.model.definition import MapDefinition
+from millpond.maps.model.definition import MapDefinition
 
 __all__ = ("column_types", "damaged", "meant_schema", "open_parquet", "read_arrow", "read_parquet", "split_parquet")
 

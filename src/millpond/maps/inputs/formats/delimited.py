@@ -14,10 +14,12 @@ from __future__ import annotations
 import codecs
 import csv
 import io
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv as arrow_csv
@@ -25,18 +27,21 @@ from pyarrow import csv as arrow_csv
 from millpond.errors import Invalid
 from millpond.maps.inputs.formats.arrived import Arrived, rejects_of
 from millpond.maps.inputs.formats.files import InputFile, Piece, open_stream, read_chunks
-from millpond.maps.inputs.formats.long_records import find_long_record
 from millpond.maps.inputs.mapping import ColumnMapping, find_columns
 from millpond.maps.model.columns import INSTANT
+from millpond.maps.model.definition import MapDefinition
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import numpy.typing as npt
-
-    from millpond.maps.model.definition import MapDefinition
-
-__all__ = ("CsvForm", "csv_form", "csv_types", "holds_long_records", "read_csv", "read_texts", "split_csv")
+__all__ = (
+    "CsvForm",
+    "LongRecord",
+    "csv_form",
+    "csv_types",
+    "find_long_record",
+    "holds_long_records",
+    "read_csv",
+    "read_texts",
+    "split_csv",
+)
 
 BLOCK_BYTES = 8 << 20
 HEADER_BYTES_MAX = 1 << 20
@@ -294,3 +299,51 @@ def holds_long_records(file: InputFile) -> bool:
             return True
         inside = int(quotes[-1]) & 1
     return False
+
+
+_QUOTE, _END = ord('"'), ord("\n")
+
+
+@dataclass(frozen=True, slots=True)
+class LongRecord:
+    """A record: how many with anything in them stand before it, its size, and its largest cell, counted from 0.
+
+    `open`: a quote in it is never closed.
+    """
+
+    number: int
+    size: int
+    cell: int
+    open: bool
+
+
+def find_long_record(chunks: Iterable[bytes], bytes_max: int, delimiter: str) -> LongRecord:
+    """The first record of more than `bytes_max`, else the last one."""
+    number, size, inside, head = 0, 0, 0, b""
+    for chunk in chunks:
+        if inside and b'"' not in chunk:
+            size, head = size + len(chunk), head if len(head) >= bytes_max else head + chunk
+            continue
+        data = np.frombuffer(chunk, np.uint8)
+        quoted = (np.cumsum(data == _QUOTE, dtype=np.uint8) + inside) & 1
+        ends = np.flatnonzero((data == _END) & (quoted == 0))
+        sizes = np.diff(ends, prepend=-1) - 1
+        if len(ends):
+            sizes[0] += size
+        long = np.flatnonzero(sizes > bytes_max)
+        stop = len(ends) if not len(long) else int(long[0])
+        number += int(np.count_nonzero(sizes[:stop]))
+        start = 0 if stop == 0 else int(ends[stop - 1]) + 1
+        head = (head if stop == 0 else b"") + chunk[start:] if len(head) < bytes_max or stop else head
+        if len(long):
+            return LongRecord(number, int(sizes[stop]), _largest_cell(head[: int(sizes[stop])], delimiter), open=False)
+        size = (size if stop == 0 else 0) + len(chunk) - start
+        inside = int(quoted[-1])
+    return LongRecord(number, size, _largest_cell(head, delimiter), bool(inside))
+
+
+def _largest_cell(record: bytes, delimiter: str) -> int:
+    data = np.frombuffer(record, np.uint8)
+    quoted = np.cumsum(data == _QUOTE) & 1
+    marks = np.flatnonzero((data == ord(delimiter)) & (quoted == 0))
+    return int(np.diff(marks, prepend=-1, append=len(data)).argmax())

@@ -18,17 +18,15 @@ Invariants:
 from __future__ import annotations
 
 import glob
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
 from millpond.errors import Invalid, NotFound, Unavailable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 __all__ = ("Format", "InputFile", "Piece", "find_files", "open_stream", "read_chunks")
 

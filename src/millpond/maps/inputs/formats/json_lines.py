@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from decimal import Decimal, InvalidOperation
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -30,13 +31,8 @@ from millpond.maps.inputs.formats.files import InputFile, Piece, read_chunks
 from millpond.maps.inputs.mapping import ColumnMapping, Columns, find_columns, nested_columns
 from millpond.maps.inputs.nesting import decode_json, lines_are_shallow
 from millpond.maps.inputs.tables import batch_of_dicts
-from millpond.maps.model.definition import ScalarType
+from millpond.maps.model.definition import MapDefinition, ScalarType
 from millpond.maps.model.tags import TAGS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator
-
-    from millpond.maps.model.definition import MapDefinition
 
 __all__ = ("json_types", "read_json_lines", "split_json_lines")
 

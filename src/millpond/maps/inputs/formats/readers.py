@@ -6,8 +6,8 @@ reads it.
 
 from __future__ import annotations
 
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -23,11 +23,7 @@ from millpond.maps.inputs.formats.references import read_references
 from millpond.maps.inputs.mapping import ColumnMapping
 from millpond.maps.inputs.normalise import normalise
 from millpond.maps.inputs.zones import TimeForm
-
-if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Mapping
-
-    from millpond.maps.model.definition import MapDefinition
+from millpond.maps.model.definition import MapDefinition
 
 __all__ = ("Read", "Reading", "read_piece", "split_file", "types_in")
 

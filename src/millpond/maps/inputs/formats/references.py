@@ -12,8 +12,9 @@ session, a histogram and a metric must have one. A session ends `timeout` after 
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
@@ -23,12 +24,7 @@ from millpond.maps.inputs.formats.files import Piece, read_chunks
 from millpond.maps.inputs.formats.xml import Element, read_elements
 from millpond.maps.inputs.tables import tag_sets
 from millpond.maps.model.aggregation import Form
-from millpond.maps.model.definition import Kind
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from millpond.maps.model.definition import MapDefinition
+from millpond.maps.model.definition import Kind, MapDefinition
 
 __all__ = ("read_references",)
 

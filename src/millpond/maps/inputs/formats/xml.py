@@ -18,17 +18,14 @@ Invariants:
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from io import StringIO
-from typing import TYPE_CHECKING
 from xml.parsers import expat
 from xml.sax.saxutils import escape, quoteattr
 
 from millpond.errors import Invalid
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
 
 __all__ = ("DEPTH_MAX", "ELEMENT_BYTES_MAX", "NAMES_MAX", "Element", "read_elements")
 

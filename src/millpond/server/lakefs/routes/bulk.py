@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import msgspec
 import pyarrow as pa
@@ -27,9 +27,7 @@ from millpond.server.lakefs.routes.objects import ARROW
 from millpond.server.lakefs.streaming import BodyFile, BodyStream, read_to_its_end
 from millpond.server.routes.table import On
 from millpond.versions.objects.entries import DEFAULT_CONTENT_TYPE, metadata_text
-
-if TYPE_CHECKING:
-    from millpond.versions.repository_context import Site
+from millpond.versions.repository_context import Site
 
 __all__ = ("Staged", "routes")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import dropwhile, islice
-from typing import TYPE_CHECKING
 
 import msgspec
 from starlette.responses import Response
@@ -28,10 +27,8 @@ from millpond.server.lakefs.models import (
 from millpond.server.lakefs.needs import BRANCH, REPOSITORY, change, read
 from millpond.server.routes.table import On
 from millpond.times.instants import parse_instant
+from millpond.versions.graph import commits as graph
 from millpond.versions.graph.history import Window
-
-if TYPE_CHECKING:
-    from millpond.versions.graph import commits as graph
 
 __all__ = ("CherryPickCreation", "CommitCreation", "CommitOverrides", "RevertCreation", "routes")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -19,13 +19,10 @@ from millpond.server.lakefs.needs import BRANCH, write
 from millpond.server.lakefs.routes.object_writes import conditions
 from millpond.server.lakefs.stats import ObjectStats, stats_model
 from millpond.server.lakefs.urls import UPLOAD_SECONDS, Urls
-from millpond.versions.multipart import PARTS_MAX
+from millpond.versions.multipart import PARTS_MAX, OpenUpload
 from millpond.versions.objects.entries import DEFAULT_CONTENT_TYPE, Entry, check_path
 from millpond.versions.objects.uploads import is_full_address, physical_address, read_bytes, relative_address
-
-if TYPE_CHECKING:
-    from millpond.versions.multipart import OpenUpload
-    from millpond.versions.repository_context import Site
+from millpond.versions.repository_context import Site
 
 __all__ = (
     "Address", "CompletePresignMultipartUpload", "CopySource", "PresignMultipartUpload", "SignedPart",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -24,13 +24,10 @@ from millpond.server.lakefs.stats import ObjectStats, byte_headers, listed_model
 from millpond.server.lakefs.urls import Urls
 from millpond.stores.objects import read_at_once
 from millpond.versions import paging
-from millpond.versions.objects.entries import entries_of
+from millpond.versions.objects.entries import Entry, entries_of
 from millpond.versions.objects.uploads import physical_addresses, read_bytes
 from millpond.versions.reference import page_of
-
-if TYPE_CHECKING:
-    from millpond.versions.objects.entries import Entry
-    from millpond.versions.repository_context import Site
+from millpond.versions.repository_context import Site
 
 __all__ = ("ARROW", "BYTES", "bytes_answer", "routes")
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from millpond.errors import Denied, MillpondError
+from millpond.nodes.node import Node
+from millpond.nodes.tokens import Caller
 from millpond.refs.face import POND
 from millpond.server.dispatch import HANDLER
 from millpond.server.lakefs.access import may
@@ -30,11 +32,7 @@ from millpond.server.lakefs.needs import REPOSITORY, change, read
 from millpond.server.parameters import typed
 from millpond.server.repositories import make_own
 from millpond.server.routes.table import On
-
-if TYPE_CHECKING:
-    from millpond.nodes.node import Node
-    from millpond.nodes.tokens import Caller
-    from millpond.versions.repository_context import RepositoryRecord
+from millpond.versions.repository_context import RepositoryRecord
 
 __all__ = (
     "Alteration", "RepositoryCreation", "RepositoryMetadataKeys", "RepositoryMetadataSet",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 from starlette.responses import Response
 
@@ -15,13 +16,9 @@ from millpond.server.lakefs.routes.objects import BYTES, HEAD_OF_BYTES, bytes_an
 from millpond.server.lakefs.streaming import BodyStream
 from millpond.server.routes.table import On, RouteNeeds, Work
 from millpond.versions.objects.entries import DEFAULT_CONTENT_TYPE, Entry
+from millpond.versions.objects.signing import SignedAccess
 from millpond.versions.objects.uploads import is_full_address, read_bytes, stem_of, upload
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from millpond.versions.objects.signing import SignedAccess
-    from millpond.versions.repository_context import Site
+from millpond.versions.repository_context import Site
 
 __all__ = ("routes",)
 

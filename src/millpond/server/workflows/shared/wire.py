@@ -12,23 +12,20 @@ Rows     partition  tenant  "get"   kind  key   ─▶  the row, or nothing
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 from google.protobuf.descriptor_pool import Default
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from millpond.errors import Corrupt, Invalid
-from millpond.kernel.keys import decode, encode
+from millpond.kernel.keys import Part, decode, encode
 from millpond.workflows.engine import Key
 from millpond.workflows.processor.rows import DEFINITIONS, RUN_KINDS
 from millpond.workflows.store.addresses import Kind
 from millpond.workflows.store.joins import Index
 from millpond.workflows.store.search import Wanted
 from millpond.workflows.store.unscoped_tags import FreeKind
-
-if TYPE_CHECKING:
-    from millpond.kernel.keys import Part
 
 __all__ = ("KINDS", "key_from", "key_to", "parts_of", "reply_from", "reply_to", "wanted_from", "wanted_to")
 
