@@ -20,7 +20,7 @@ from __future__ import annotations
 import numpy as np
 
 from millpond.arrays.compiled import kernel
-from millpond.arrays.memory import chosen, load_i32, load_i64, load_u8, load_u64, prefetch, same_bytes
+from millpond.arrays.memory import load_i32, load_i64, load_u8, load_u64, prefetch, same_bytes
 
 __all__ = (
     "AHEAD", "BLOCK", "FILTER_WORDS", "as_of", "begin_block", "bucket_order", "candidates_of", "cell",
