@@ -51,7 +51,7 @@ class _Stopped(Exception):
     pass
 
 
-@settings(max_examples=examples(30, 300))
+@settings(max_examples=examples(15, 60))
 @given(mine=st.lists(st.booleans(), min_size=1, max_size=9), events_max=st.integers(1, 3), steps=st.integers(1, 5))
 def test_a_job_that_is_erased_batch_by_batch_loses_no_event_of_others(
     mine: list[bool], events_max: int, steps: int
