@@ -5,30 +5,100 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 pytest.importorskip("redis")
 
 from millpond.clock import ManualClock
-from millpond.errors import Corrupt, Fenced, Invalid, Unavailable, Uncertain
+from millpond.errors import Corrupt, Fenced, Invalid, NotFound, Unavailable, Uncertain
+from millpond.events.check import check_store
 from millpond.events.codec import ROW_BYTES, encode
 from millpond.events.compress import compress_stream
 from millpond.events.days import DAY_MS
-from millpond.events.event import EventBatch, NewEvent
+from millpond.events.deletion import delete_job, finish_deletions
+from millpond.events.event import Event, EventBatch, NewEvent
 from millpond.events.events import Events
 from millpond.events.maintenance import EventMaintenance, MaintenanceRules
 from millpond.events.names import StreamName
 from millpond.events.redis.keys import Place
 from millpond.events.redis.scripts import SWITCH
 from millpond.events.single import is_deflated
+from millpond.kernel.steps import listening
 from millpond.stores.memory import MemorySpace
 from tests.contracts.test_redis_store import STREAM, delivered, keys_left, numbers, opened, own_server
-from tests.harness.contracts.stream_site import NOON, RULES, TODAY, batches_of, events_up_to, everything, index_of
+from tests.harness.contracts.stream_site import (
+    NOON,
+    RULES,
+    TODAY,
+    batches_of,
+    compress,
+    events_up_to,
+    everything,
+    index_of,
+)
 from tests.harness.faulty_proxy import FaultyProxy, Trouble
 from tests.redis_servers import cluster, new_place, server
+from tests.rings.sampling import examples
 
 pytestmark = pytest.mark.usefixtures("process", "redis_server", "redis_cluster")
+
+
+class _Stopped(Exception):
+    pass
+
+
+@settings(max_examples=examples(15, 60))
+@given(mine=st.lists(st.booleans(), min_size=1, max_size=9), events_max=st.integers(1, 3), steps=st.integers(1, 5))
+def test_a_job_that_is_erased_batch_by_batch_loses_no_event_of_others(
+    mine: list[bool], events_max: int, steps: int
+) -> None:
+    """It stops behind some of the batches: what is before them is without the job, and what follows is as it was."""
+    with opened(server().url(new_place())) as store, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("millpond.events.redis.day_switch.REWRITE_BYTES", 0)
+        events = [NewEvent(NOON, b"%d" % number, "", {"job_id": "ab"[one]}) for number, one in enumerate(mine)]
+        store.append([EventBatch(STREAM, events)])
+        store.close_day(STREAM, TODAY)
+        compress(store, STREAM, index_of(store).segments, events_max)
+        before = everything(store)
+
+        def rest(stop: int) -> list[Event]:
+            return [event for event, one in zip(before[:stop], mine, strict=False) if not one] + before[stop:]
+
+        taken = itertools.count(1)
+
+        def stop(name: str) -> None:
+            if name == "events.batches_rewritten" and next(taken) == steps:
+                raise _Stopped
+
+        try:
+            with listening(stop):
+                assert delete_job(store, STREAM, "b") == sum(mine)
+        except NotFound:
+            assert not any(mine)
+        except _Stopped:
+            assert everything(store) in [rest(stop) for stop in range(len(mine) + 1)]
+            assert check_store(store).ok and store.check().ok
+        assert finish_deletions(store) == [] and everything(store) == rest(len(mine))
+        assert check_store(store).ok and store.check().ok
+
+
+def test_a_job_that_is_in_many_batches_is_erased_in_small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("millpond.events.redis.day_switch.REWRITE_BYTES", 3000)
+    payloads = [hashlib.shake_128(b"%d" % number).digest(500) for number in range(60)]
+    with opened(server().url(new_place())) as store:
+        events = [NewEvent(NOON, payload, "", {"job_id": str(at % 2)}) for at, payload in enumerate(payloads)]
+        store.append([EventBatch(STREAM, events)])
+        store.close_day(STREAM, TODAY)
+        compress(store, STREAM, index_of(store).segments, 4)
+        steps: list[str] = []
+        with listening(steps.append):
+            assert delete_job(store, STREAM, "1") == 30
+        assert steps.count("events.batches_rewritten") == 5, "15 batches of 1,000 bytes are left"
+        assert [event.payload for event in everything(store)] == payloads[::2]
 
 
 def test_a_full_server_is_compressed_and_expired() -> None:
@@ -73,7 +143,8 @@ def test_an_expired_stream_leaves_no_key_once_it_is_forgotten(*, deleted: bool) 
     with opened(server().url(place), clock) as store:
         for day in range(3):
             clock.now = NOON + day * DAY_MS
-            store.append([delivered(1 + 5 * day, 5, time_ms=clock.now)])
+            batch = delivered(1 + 5 * day, 5, time_ms=clock.now)
+            store.append([replace(batch, source=f"kafka:jobs/{day}")])
         index = store.index(STREAM)
         assert index is not None
         first, second = ([segment] for segment in index.segments[:2])

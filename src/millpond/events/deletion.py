@@ -1,9 +1,10 @@
 """Deleting the events of one job: days are compressed, and their segments written anew without them.
 
-    note the job and its last id ─▶ compress the days up to it ─▶ each segment is replaced at once ─▶ remove the note
+    note the job and its last id ─▶ compress the days up to it ─▶ each segment is replaced ─▶ remove the note
 
 Invariants:
-* a reader finds all events of the job in a day, or none: a segment is replaced in one write, fenced by what was seen;
+* a reader finds all events of the job in a day, or none: a segment is replaced in one write, fenced by what was seen.
+  In Redis, where a day has much to change, that is true of each batch;
 * when the note is written the deletion is begun, and maintenance ends it, whoever was killed; before it, nothing is
   changed. To do it twice is harmless;
 * ids, and the events of other jobs, stay as they are; what the job gets later is not meant.

@@ -29,6 +29,7 @@ class Remains:
     job_id: str
     last_id: int
     erased: int = 0
+    erased_bytes: int = 0
     seen: int = 0
     _days: dict[int, list[int]] = field(default_factory=dict)  # first id, last id, count, bytes
     _place: int = 0
@@ -36,6 +37,8 @@ class Remains:
     def rest(self, events: Sequence[Event]) -> list[Event]:
         """Those of the next events that stay."""
         stay = [event for event in events if not is_erased(event, self.job_id, self.last_id)]
+        if len(stay) < len(events):
+            self.erased_bytes += sum(map(size_of, events)) - sum(map(size_of, stay))
         self.seen += len(events)
         self.erased += len(events) - len(stay)
         days = self.segment.days
@@ -45,6 +48,12 @@ class Remains:
             row = self._days.setdefault(days[self._place].day, [event.number, 0, 0, 0])
             row[1:] = event.number, row[2] + 1, row[3] + size_of(event)
         return stay
+
+    def days_before(self, first_id: int) -> tuple[Day, ...]:
+        """The day of a segment of one, while events from an id on are as they were; those before it were given."""
+        (day,) = self.segment.days
+        first_id = self._days.get(day.day, [first_id])[0]
+        return (Day(day.day, first_id, day.last_id, day.count - self.erased, day.bytes - self.erased_bytes),)
 
     @property
     def days(self) -> tuple[Day, ...]:

@@ -246,7 +246,9 @@ class StreamStore(Protocol):
         """
 
     def erase(self, stream: StreamName, seen: DaySegment, job_id: str, last_id: int) -> int:
-        """Take the events of a job, up to an id, out of a compressed segment as it was seen, at once; how many.
+        """Take the events of a job, up to an id, out of a compressed segment as it was seen; how many.
+
+        Redis does so from 8 MiB of changed batches on in several steps, and each store else at once.
 
         Raises:
             Fenced: the segment is not what was seen.

@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 
 __all__ = ("delete_days", "erase_events", "expire_days", "switch_segments")
 
+REWRITE_BYTES = 8 << 20
+"""New batches are sent together up to so many bytes: readers find all events of a job in such a day, or none."""
+
 
 def switch_segments(
     servers: Servers, keys: StreamKeys, seen: Sequence[DaySegment], batches: Callable[[int], Iterable[bytes]]
@@ -99,38 +102,59 @@ def _moved(keys: StreamKeys) -> Fenced:
 
 def _rewrite(
     servers: Servers, keys: StreamKeys, listed: Listed, rest: Callable[[list[Event]], list[Event]],
-    days: Callable[[], Sequence[Day]], dropped_id: int = 0,
+    days: Callable[[int], Sequence[Day]], dropped_id: int = 0,
 ) -> None:  # fmt: skip
-    """Replace the batches of a compressed segment of which not all events are to stay, by the rest of them, at once.
+    """Replace the batches of a compressed segment of which not all events are to stay, by the rest of them.
 
-    `days` is called after `rest` was given all batches; it checks what they held.
+    It is one step, or several where new batches are large. `days` says what is left when batches up to an event have
+    changed, as `rest` was given them; with 0 all have, and it checks what they held.
 
     Raises:
         Fenced: the segment is no longer what was seen.
     """
-    source, changes, last_ids, size = _batches_of(keys, listed.segment), list[bytes | int](), list[int](), 0
-    for place in range(len(listed.batches)):
-        (data,) = servers.run([Call(keys.shard, (b"LINDEX", source, place))], repeat=True)
-        events = [] if data is None else decode(data)
+    source, at, changes, pending = _batches_of(keys, listed.segment), 0, list[bytes | int](), 0
+    last_ids, stored, seen_ids = list[int](), listed.segment.stored_bytes, listed.batches
+    for number in range(len(seen_ids)):
+        (data,) = servers.run([Call(keys.shard, (b"LINDEX", source, at))], repeat=True)
+        if data is None:
+            break  # `days` finds out why
+        events = decode(data)
+        if pending >= REWRITE_BYTES:
+            ids = (*last_ids, *seen_ids[number:])
+            listed = _put_rest(servers, keys, listed, days(events[0].number), ids, stored, changes)
+            at, changes, pending = len(last_ids), [], 0
         left = rest(events)
         if len(left) < len(events):
-            data = encode(left, Codec.ZSTD) if left else b""
-            changes += (place, data)
+            new = encode(left, Codec.ZSTD) if left else b""
+            changes += (at, new)
+            pending, stored = pending + len(new), stored + len(new) - len(data)
         if left:
             last_ids.append(left[-1].number)
-            size += len(data)
-    left_days = tuple(days())
-    output = DaySegment(State.COMPRESSED, left_days, size) if left_days else None
+        at += 1
+    left_days = days(0)
+    if changes:
+        _put_rest(servers, keys, listed, left_days, last_ids, stored, changes, dropped_id)
+
+
+def _put_rest(
+    servers: Servers, keys: StreamKeys, listed: Listed, days: Sequence[Day], last_ids: Sequence[int], stored: int,
+    changes: Sequence[bytes | int], dropped_id: int = 0,
+) -> Listed:  # fmt: skip
+    """Change batches at places of a list, and what the index says of them; the segment then, if something is left."""
+    output = DaySegment(State.COMPRESSED, tuple(days), max(stored, 0)) if days else None
+    row = pack_segment(output, last_ids) if output else b""
     call = script_call(
         REWRITE, keys.shard,
-        (keys.head, keys.index, keys.raw, *keys.due, source, _batches_of(keys, output or listed.segment)),
         (
-            keys.name, id_bytes(dropped_id) if dropped_id else b"", listed.row,
-            pack_segment(output, last_ids) if output else b"", *changes,
+            keys.head, keys.index, keys.raw, *keys.due, _batches_of(keys, listed.segment),
+            _batches_of(keys, output or listed.segment),
         ),
+        (keys.name, id_bytes(dropped_id) if dropped_id else b"", listed.row, row, *changes),
     )  # fmt: skip
-    if changes and servers.run([call], repeat=False) == [b"fenced"]:
+    if servers.run([call], repeat=False) == [b"fenced"]:
         raise _moved(keys)
+    step("events.batches_rewritten")
+    return parse_segment(row) if row else listed
 
 
 def expire_days(servers: Servers, keys: StreamKeys, day: int, forget_day: int) -> int:
@@ -169,7 +193,7 @@ def _trim(servers: Servers, keys: StreamKeys, listed: Listed, day: int) -> int:
         seen += len(events)
         return [event for event in events if event.number > dropped_id]
 
-    def days() -> Sequence[Day]:
+    def days(_: int) -> Sequence[Day]:
         _check_seen(servers, keys, listed, seen)
         return segment.days[len(due) :]
 
@@ -200,7 +224,9 @@ def erase_events(servers: Servers, keys: StreamKeys, remains: Remains) -> int:
     """As `StreamStore.erase`."""
     (listed,) = _listed(servers, keys, [remains.segment])
 
-    def days() -> Sequence[Day]:
+    def days(first_id: int) -> Sequence[Day]:
+        if first_id:
+            return remains.days_before(first_id)
         _check_seen(servers, keys, listed, remains.seen)
         return remains.days
 

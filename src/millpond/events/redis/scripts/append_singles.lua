@@ -90,7 +90,7 @@ for place = 1, streams do
             elseif ms < MS_MAX then
                 if ms ~= known_ms or counter ~= known_counter then
                     known_ms, known_counter = ms, counter
-                    id_text = string.format('%d-%d', ms, counter)
+                    id_text = string.format('%.0f-%d', ms, counter)
                     id = packed('>I4I4', (ms - ms % 4096) / 4096, (ms % 4096) * UNIT + counter)
                 end
                 call('XADD', shard .. 'raw:' .. name, id_text, 'e', event)

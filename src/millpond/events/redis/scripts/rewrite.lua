@@ -1,4 +1,4 @@
--- Changes batches of a compressed segment from which events go, at once.
+-- Changes batches of a compressed segment from which events go, and what the index says of them.
 --
 -- KEYS  head, index, raw, due (compress, expire, forget), batches of the segment, batches of the output
 -- ARGV  name, the id up to which events are dropped (8 bytes, or empty), the segment as it was seen, the output (empty:
