@@ -38,3 +38,13 @@ def test_alerts_are_added_told_tried_and_removed(millpond: Shell) -> None:
     refused = millpond("alert", "add", "late", "--when", "delays > 1", code=5).err
     assert "column=delays" in refused
     assert "flights, delay, mean" in refused
+
+
+def test_a_trial_on_a_shard_shows_the_times_of_buckets(millpond: Shell) -> None:
+    fields = ("--value", "n long count", "--resolution", "1 hour")
+    millpond("create", "late", "--kind", "aggregate", *fields, "--store", "shard")
+    Path("events.csv").write_text("key,time\nJFK,2024-03-30T10:10Z\n")
+    millpond("load", "late", "events.csv")
+    shown = millpond("alert", "try", "late", "--when", "n = 1").out
+    assert "loaded" not in shown
+    assert "1 alert of 1 bucket" in shown

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions
 
 from millpond import spark as mp
+from millpond.errors import Invalid
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,7 +54,7 @@ def test_loads_count_once_and_rows_are_read_and_joined(spark: SparkSession, pond
 
 
 def test_a_shard_that_is_rolled_up_takes_late_events_and_shows_wide_buckets(spark: SparkSession, pond: Pond) -> None:
-    made = {"kind": "aggregate", "value": "orders long count, total double sum", "resolution": "1 hour"}
+    made: dict[str, Any] = {"kind": "aggregate", "value": "orders long count, total double sum", "resolution": "1 hour"}
     sales = pond.create_map("sales", **made, store="shard", roll_up="1 day")
     frame = events(spark, 3000).drop("last")
     mp.load(frame, pond, "sales")
@@ -140,3 +141,34 @@ def test_epochs_of_raw_rows_are_grouped_once(spark: SparkSession, pond: Pond, tm
         writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
         writer.trigger(availableNow=True).start().awaitTermination()
     assert table.get("ann", at="2024-01-01T10:30Z") == {"total": 10.0}
+
+
+@pytest.mark.parametrize("store", ["layers", "shard"])
+def test_features_are_of_the_buckets_before_that_of_the_event(spark: SparkSession, pond: Pond, store: str) -> None:
+    sales = pond.create_map(
+        "sales", kind="aggregate", value="n long count, most long max", resolution="1 day", time_zone="Europe/Paris",
+        store=store,
+    )  # fmt: skip
+    days = [f"2024-{day}T12:00Z" for day in ("03-25", "03-26", "03-30", "04-01", "04-02")]
+    sales.load([{"key": "a", "time": time, "most": number} for number, time in enumerate(days)])
+    questions = spark.sql(
+        "select * from values ('a', timestamp'2024-04-02T23:59:00Z'), ('a', timestamp'2024-04-01T00:00:00Z'),"
+        " ('b', timestamp'2024-04-02T00:00:00Z'), ('a', timestamp'2024-03-25T12:30:00Z'), ('a', null) as t(key, at)"
+    )
+    request: dict[str, Any] = {"pond": pond, "map": "sales", "key": "key", "at": "at", "into": "week"}
+    for partition in (None, "key"):
+        answers = mp.enrich(questions, **request, window="7 days", partition=partition).collect()
+        weeks = {(row["key"], row["at"] and row["at"].day): row["week"] for row in answers}
+        # In Paris it is the 3rd, whose week begins on the 27th, and the 1st, whose week begins on the 25th.
+        assert {key: value and tuple(value) for key, value in weeks.items()} == {
+            ("a", 2): (3, 4), ("a", 1): (3, 2), ("b", 2): None, ("a", 25): None, ("a", None): None,
+        }  # fmt: skip
+    with pytest.raises(Invalid, match="do not make up the window"):
+        mp.enrich(questions, **request, window="36 hours")
+    if store == "layers":
+        with pytest.raises(Invalid, match="as of now"):
+            mp.enrich(questions, **request, window="7 days", known_at="at")
+    pond.create_map("state", kind="temporal_state", value="long")
+    with pytest.raises(Invalid) as raised:
+        mp.enrich(questions, **(request | {"map": "state"}), window="7 days")
+    assert raised.value.kind == "between_unsupported"

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from millpond.errors import Invalid
-from millpond.times.buckets import bucket_ends, bucket_starts, bucket_width, coarser_width
+from millpond.times.buckets import bucket_ends, bucket_starts, bucket_width, coarser_width, starts_before, window_width
 
 
 def start(at: str, resolution: str, zone: str) -> str:
@@ -115,3 +115,31 @@ def test_widths_that_buckets_do_not_make_up_are_refused(wide: str, fine: str) ->
     with pytest.raises(Invalid) as caught:
         coarser_width(wide, fine)
     assert caught.value.kind == "resolution_finer"
+
+
+@pytest.mark.parametrize(
+    ("begin", "window", "zone", "before"),
+    [
+        ("2024-04-02T22:00Z", "7 days", "Europe/Paris", "2024-03-26T23:00Z"),  # of which one had 23 hours
+        ("2024-04-02T22:00Z", "168 hours", "Europe/Paris", "2024-03-26T22:00Z"),
+        ("2024-10-27T23:00Z", "1 day", "Europe/Paris", "2024-10-26T22:00Z"),
+        ("2024-03-31T22:00Z", "2 weeks", "UTC", "2024-03-17T22:00Z"),
+        ("2024-02-29T23:00Z", "2 months", "Europe/Paris", "2023-12-31T23:00Z"),
+        ("2024-01-01T00:00Z", "3 years", "UTC", "2021-01-01T00:00Z"),
+    ],
+)
+def test_a_window_goes_back_by_the_clocks_from_a_day_on(begin: str, window: str, zone: str, before: str) -> None:
+    starts = np.array([int(datetime.fromisoformat(begin).timestamp() * 1000)], np.int64)
+    (instant,) = starts_before(starts, window_width(window, window.partition(" ")[2]), zone).tolist()
+    assert f"{datetime.fromtimestamp(instant / 1000, UTC):%Y-%m-%dT%H:%MZ}" == before
+
+
+@pytest.mark.parametrize(
+    ("window", "resolution"),
+    [("90 minutes", "1 hour"), ("1 month", "1 day"), ("none", "1 hour"), ("1 day", "none"), ("10 days", "1 week"),
+     ("0 days", "1 day"), ("soon", "1 day"), ("1 year", "1 hour")],
+)  # fmt: skip
+def test_windows_that_buckets_do_not_make_up_are_refused(window: str, resolution: str) -> None:
+    with pytest.raises(Invalid, match="window") as raised:
+        window_width(window, resolution)
+    assert raised.value.kind == "window"

@@ -314,3 +314,16 @@ def test_commits_show_the_fields_that_they_had_and_branches_go_on_from_a_change(
         {"key": "JFK", "old": {"t": 70, "gust": 1.0}, "new": {"t": 71, "gust": None}},
         {"key": "LGA", "old": None, "new": {"t": 60, "gust": 2.0}},
     ]
+
+
+@pytest.mark.parametrize("store", ["layers", "shard"])
+def test_fields_of_an_aggregate_do_not_change_in_either_store(pond: Pond, store: str) -> None:
+    pond.create_map("sales", kind="aggregate", value="n long count", resolution="1 hour", store=store)
+    with pytest.raises(Invalid) as refused:
+        pond.alter_map("sales", add={"gust": "double"})
+    assert (refused.value.kind, refused.value.hint) == (
+        "aggregate_unsupported", "make a new map with these fields, and load it again",
+    )  # fmt: skip
+    with pytest.raises(Invalid) as refused:
+        pond.create_map("more", kind="aggregate", value="time long count", resolution="1 hour")
+    assert "time" in str(refused.value.hint).replace("effective_time", "")

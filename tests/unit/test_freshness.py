@@ -147,8 +147,8 @@ def test_a_snapshot_takes_over_the_files_that_the_one_before_it_has_open(pond: P
         assert before.finder is not None and after.finder is not None
         assert {*map(id, before.finder.groups.batches)} < {*map(id, after.finder.groups.batches)}
         fresh = Snapshot.open(layered.objects, layered.freeze())
-        asked = [*keys, "new0", "new1", "new2", "none"]
-        assert after.lookup(asked, at=9).equals(fresh.lookup(asked, at=9))
+        keys_there = [*keys, "new0", "new1", "new2", "none"]
+        assert after.lookup(keys_there, at=9).equals(fresh.lookup(keys_there, at=9))
         before = after
     pond.alter_map("layered", rename={"n": "m"})
     assert pond.map("layered").snapshot().lookup(["k7"], at=9).to_pylist() == [{"m": 2}]

@@ -95,7 +95,8 @@ def tried(
         console.print_json(json_forms.plain(trial))
         return
     if trial.alerts:
-        console.print_table(["loaded", "key", "bucket", "before", "after"], [_row(made) for made in trial.alerts])
+        columns = ["loaded" if trial.of == "load" else "time", "key", "bucket", "before", "after"]
+        console.print_table(columns, [_row(made) for made in trial.alerts])
     alerts = console.human_count(len(trial.alerts) + trial.omitted, "alert")
     began = f" since {trial.since}" if trial.since else ""
     console.say(f"{alerts} of {console.human_count(trial.changes, trial.of)}{began}")

@@ -15,8 +15,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql.functions import broadcast, col, lit
 from pyspark.sql.types import DataType, StructField, StructType
 
+from millpond.errors import Invalid
 from millpond.maps.enrich import Lookup, check_new, features_of, lookups_of
 from millpond.maps.inputs.key_columns import OnInvalid, check_on_invalid
+from millpond.maps.inputs.spans import spans_before
 from millpond.spark.places import PondLike, opened, place_of
 from millpond.spark.question_types import check_key, check_time
 from millpond.times.instants import parse_instant
@@ -36,7 +38,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 def enrich(
     frame: DataFrame, lookups: Lookup | Iterable[Lookup] | None = None, *, pond: PondLike | None = None,
     map: str | None = None, key: ColumnLike | None = None, at: ColumnLike | None = None, into: str | None = None,
-    on_invalid: OnInvalid = "error", known_at: object = None, overwrite: bool = False,
+    on_invalid: OnInvalid = "error", known_at: object = None, window: str | None = None, overwrite: bool = False,
     partition: PartitionBy | None = None, partitions: int | None = None, refresh: str = "batch",
     branch: str | None = None, ref: str | None = None,
 ) -> DataFrame:  # fmt: skip
@@ -46,7 +48,8 @@ def enrich(
     pass answers them. A map of structs gives a struct (`select("weather.*")` spreads it); sessions give a struct of
     `start` and `end`. The snapshots are those of the moment of this call, however late Spark runs the query.
     `overwrite=True` replaces an existing column. `known_at`, a column or a time, asks layered maps as they were known
-    then; nodes answer that themselves. `branch` or `ref` asks layered maps
+    then; nodes answer that themselves. `window`, such as `7 days`, combines the buckets of an aggregate before the one
+    that holds the row's time. `branch` or `ref` asks layered maps
     as they are on a branch, or at a ref such as `main~3`, a tag, a commit or a time; with `known_at`
     as the commits of that history tell.
 
@@ -69,7 +72,9 @@ def enrich(
 
     age_ms = refresh_ms(refresh)
     check_partition(partition, partitions)
-    lookup_list = lookups_of(lookups, map=map, key=key, at=at, into=into, on_invalid=on_invalid, known_at=known_at)
+    lookup_list = lookups_of(
+        lookups, map=map, key=key, at=at, into=into, on_invalid=on_invalid, known_at=known_at, window=window
+    )
     lookup_list = [_with_moments(frame, lookup) for lookup in lookup_list]
     for lookup in lookup_list:
         check_on_invalid(lookup.on_invalid)
@@ -78,7 +83,7 @@ def enrich(
         questions = [
             replace(
                 question, on_invalid=lookup.on_invalid, key=_named(lookup.key),
-                time=None if lookup.at is None else _named(lookup.at),
+                time=None if lookup.at is None else _named(lookup.at), window=lookup.window,
                 past=None if lookup.known_at is None else past_of(open_, place, lookup.map, question.shelf),
             )
             for lookup in lookup_list
@@ -123,6 +128,11 @@ def _with_moments(frame: DataFrame, lookup: Lookup) -> Lookup:
 
 
 def _check_types(frame: DataFrame, lookup: Lookup, question: Question) -> None:
+    if lookup.window is not None:
+        spans_before(question.definition, 0, 1, lookup.window, lookup.on_invalid)
+        if lookup.known_at is not None:
+            raise Invalid("a window is asked for as of now", kind="window", map=lookup.map, window=lookup.window,
+                          hint="leave known_at out, or ask the map: lookup(keys, between=…, known_at=…)")  # fmt: skip
     check_key(question.definition, _type_of(frame, lookup.key), lookup.key)
     if lookup.at is not None and question.definition.kind.timed:
         check_time(question.definition, _type_of(frame, lookup.at), lookup.at)

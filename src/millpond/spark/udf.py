@@ -23,6 +23,7 @@ from pyspark.sql.types import DataType
 from millpond.clock import SystemClock
 from millpond.errors import Invalid
 from millpond.maps.inputs.key_columns import OnInvalid
+from millpond.maps.inputs.spans import spans_before
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.snapshots.partition_filter import HashShare
 from millpond.maps.snapshots.snapshot import Snapshot, answer_type
@@ -55,7 +56,7 @@ class Question:
 
     `now_ms` answers for rows without a time of their own, where the map has times. `key` and `time` name the columns,
     for errors; `on_invalid` as in `Snapshot.lookup`; `size` is that of the snapshot's files, in bytes. `past`: of the
-    map, where each row asks as known at a moment of its own.
+    map, where each row asks as known at a moment of its own. `window`: before the bucket of its time, as in `Lookup`.
     """
 
     shelf: PlannedSnapshots
@@ -67,6 +68,7 @@ class Question:
     time: str | None = None
     size: int = 0
     past: PlannedPast | None = None
+    window: str | None = None
 
     @property
     def arrow(self) -> pa.DataType:
@@ -96,6 +98,10 @@ class Question:
             if known_at is not None:
                 assert self.past is not None, "it was read when the query was planned"
                 answers = self.past.lookup(keys, instant, known_at, self.on_invalid, share)
+            elif self.window is not None:
+                snapshot = self._opened(share)
+                between = spans_before(snapshot.definition, instant, len(keys), self.window, self.on_invalid)
+                answers = snapshot.lookup_between(keys, between, on_invalid=self.on_invalid)
             else:
                 answers = self._opened(share).lookup(keys, instant, on_invalid=self.on_invalid)
         except Invalid as error:

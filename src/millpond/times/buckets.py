@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = (
     "BucketWidth", "bucket_ends", "bucket_start", "bucket_starts", "bucket_width", "coarser_width", "is_made_up",
+    "starts_before", "window_width",
 )  # fmt: skip
 
 _UNITS_MS = {"second": 1_000, "minute": 60_000, "hour": 3_600_000, "day": 86_400_000}
@@ -77,18 +78,45 @@ def bucket_width(resolution: str) -> BucketWidth:
 
     Raises: `Invalid`.
     """
-    lowered = str(resolution).lower()
-    if lowered.strip() == "none":
-        return BucketWidth(1, "none")
-    match = _RESOLUTION.fullmatch(lowered)
-    width = BucketWidth(0, "") if match is None else BucketWidth(int(match.group(1) or 1), match.group(2))
+    width = _named_width(resolution)
     if not _is_whole_part(width):
         raise Invalid("the resolution is not understood", kind="resolution", resolution=repr(resolution)[:100],
                       hint=f"write {_HINT}")  # fmt: skip
     return width
 
 
+def _named_width(text: str) -> BucketWidth:
+    """The width that a text names; of no units where it names none."""
+    lowered = str(text).lower()
+    if lowered.strip() == "none":
+        return BucketWidth(1, "none")
+    match = _RESOLUTION.fullmatch(lowered)
+    return BucketWidth(0, "") if match is None else BucketWidth(int(match.group(1) or 1), match.group(2))
+
+
+def window_width(window: str, resolution: str) -> BucketWidth:
+    """The width of a window, if buckets of a resolution make it up.
+
+    >>> window_width("7 days", "1 hour").text
+    '7 days'
+
+    Raises: `Invalid`, kind `window`.
+    """
+    wide, fine = _named_width(window), bucket_width(resolution)
+    alike = wide.unit == fine.unit and wide.count % fine.count == 0
+    if wide.count < 1 or "none" in (wide.unit, fine.unit) or not (alike or is_made_up(wide, fine)) or (
+        wide.unit in ("month", "year") and fine.unit not in ("month", "year")
+    ):  # fmt: skip
+        raise Invalid(
+            "buckets of the map do not make up the window", kind="window", window=repr(window)[:100],
+            resolution=fine.text, hint="write a multiple of the map's resolution, such as '7 days' of hours or days",
+        )  # fmt: skip
+    return wide
+
+
 def _is_whole_part(width: BucketWidth) -> bool:
+    if width.unit == "none":
+        return True
     if width.count < 1:
         return False
     if width.unit in _UNITS_MS:
@@ -122,6 +150,19 @@ def is_made_up(wide: BucketWidth, fine: BucketWidth) -> bool:
         return step % (fine.count * _UNITS_MS[fine.unit]) == 0
     months = {"month": wide.count, "year": 12}.get(wide.unit, 0)
     return fine.unit == "month" and months > 0 and months % fine.count == 0
+
+
+def starts_before(starts: npt.NDArray[np.int64], window: BucketWidth, zone: str) -> npt.NDArray[np.int64]:
+    """The instants that lie a window before the starts of buckets: from a day on, by the clocks of the zone."""
+    elapsed = window.unit in ("second", "minute", "hour") or zone in UTC_NAMES
+    walls = starts if elapsed else _walls(starts, zone)
+    if window.unit in ("month", "year"):
+        months = walls.astype("datetime64[ms]").astype("datetime64[M]").astype(np.int64)
+        months = months - window.count * (12 if window.unit == "year" else 1)
+        before = months.astype("datetime64[M]").astype("datetime64[ms]").astype(np.int64)
+    else:
+        before = walls - window.count * (7 * _DAY_MS if window.unit == "week" else _UNITS_MS[window.unit])
+    return before if elapsed else _instants(before, zone)
 
 
 def bucket_ends(starts: npt.NDArray[np.int64], resolution: str, zone: str) -> npt.NDArray[np.int64]:

@@ -16,13 +16,13 @@ from millpond.maps.model.columns import INSTANT
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.model.rolled_up import coarser_buckets, shown_ends, shown_starts
 from millpond.maps.model.store_limits import between_unsupported
-from millpond.times.buckets import bucket_ends
+from millpond.times.buckets import bucket_ends, bucket_starts, starts_before, window_width
 from millpond.times.instants import INSTANT_MAX, INSTANT_MIN
 
 if TYPE_CHECKING:
     from millpond.maps.snapshots.snapshot import Snapshot
 
-__all__ = ("Between", "coarser", "lookup_combined", "span_of", "spans_of_buckets")
+__all__ = ("Between", "coarser", "lookup_combined", "span_of", "spans_before", "spans_of_buckets")
 
 Between: TypeAlias = tuple[Any, Any]
 """Two times, or columns of times: from the first on, and before the second."""
@@ -74,6 +74,25 @@ def spans_of_buckets(
     missing = pa.array(np.broadcast_to(mask, len(array)))
     since, until = (pc.if_else(missing, None, column).cast(INSTANT) for column in columns)
     return array, (since, until)
+
+
+def spans_before(definition: MapDefinition, at: Any, count: int, window: str, on_invalid: OnInvalid) -> Between:
+    """For each of so many questions, or for all, the window that ends where the bucket of its time begins.
+
+    `definition` is that of the state that is asked: there older buckets may be wider.
+
+    Raises: `Invalid`, kind `window`; as `moments_of`; `between_unsupported` for a map of another kind.
+    """
+    aggregation = definition.aggregation
+    if aggregation is None:
+        raise between_unsupported(definition)
+    width = window_width(window, aggregation.resolution)
+    instants, there = moments_of(at, count, on_invalid)
+    until = shown_starts(aggregation, instants)
+    since = np.maximum(starts_before(until, width, aggregation.time_zone), INSTANT_MIN)
+    since = bucket_starts(since, aggregation.resolution, aggregation.time_zone)  # a day may begin at one o'clock
+    mask = ~there if len(there) else None
+    return pa.array(since, pa.int64(), mask=mask).cast(INSTANT), pa.array(until, pa.int64(), mask=mask).cast(INSTANT)
 
 
 def lookup_combined(

@@ -214,13 +214,13 @@ def check_field(name: str, *, taken: bool = False) -> None:
     Raises: `Invalid`.
     """
     if taken or name.lower() in RESERVED_COLUMNS or not name.strip() or "`" in name or "," in name:
-        raise _field_name(name)
+        raise _field_name(name, {name} if taken else ())
 
 
-def _field_name(name: str) -> Invalid:
+def _field_name(name: str, taken: Iterable[str] = ()) -> Invalid:
     return Invalid(
         "value field name is reserved or given twice", kind="value_field_name", field=name,
-        hint=f"choose another name, none of: {', '.join(sorted(RESERVED_COLUMNS))}",
+        hint=f"choose another name, none of: {', '.join(sorted(RESERVED_COLUMNS.union(taken)))}",
     )  # fmt: skip
 
 

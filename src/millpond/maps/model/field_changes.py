@@ -90,8 +90,10 @@ def _refused(message: str, field: str, hint: str) -> Invalid:
 def need_layers(definition: MapDefinition, operation: str) -> None:
     """Refuse an operation that only layered maps have.
 
-    Raises: `Invalid`, kind `store_unsupported`.
+    Raises: `Invalid`, kind `store_unsupported`; `aggregate_unsupported`, for which no store has it.
     """
+    if definition.kind is Kind.AGGREGATE and operation == "fields":
+        raise aggregate_unsupported(definition.name, operation)
     if definition.store is not Store.LAYERS:
         raise Invalid(
             "a map in a shard does not do this", kind="store_unsupported", map=definition.name, operation=operation,

@@ -124,10 +124,10 @@ class Directories:
             begin += (1 << bits) + 1
             word += blocks * FILTER_WORDS
         slots, filters, table = np.empty(begin, np.int64), np.zeros(word, np.uint64), groups.table.ctypes.data
-        known = {} if before is None else before[1].by_batches(before[0])
+        lines_before = {} if before is None else before[1].by_batches(before[0])
         for first, end, begin, bits, word, blocks in lines:
             slot, words = slots[begin : begin + (1 << bits) + 1], filters[word : word + blocks * FILTER_WORDS]
-            there = known.get(groups.ids(first, end))
+            there = lines_before.get(groups.ids(first, end))
             if before is not None and there is not None and there[5] == blocks:
                 np.add(before[1].slots[there[2] : there[2] + len(slot)], (first - there[0]) << 32, out=slot)
                 words[:] = before[1].filters[there[4] : there[4] + len(words)]
