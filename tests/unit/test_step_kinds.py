@@ -34,8 +34,10 @@ from millpond.pipelines.driver import SparkDriver, _Line, _Process, began_of
 from millpond.pipelines.embedded import embedded
 from millpond.pipelines.programs import Program, pipelines_of
 from millpond.pipelines.queries import write_rows
+from millpond.pipelines.requests import Target
 from millpond.pipelines.step import held
 from millpond.pipelines.step_lineage import StepLineage
+from millpond.pipelines.targets import map_for_load
 from millpond.pond import Pond
 from millpond.reports.steps import StepReports
 from tests.unit.test_step_keys import Attempts
@@ -412,3 +414,14 @@ def test_attempts_that_wait_leave_a_worker_a_thread_to_stop_one() -> None:
         await tried[0]
 
     asyncio.run(worked())
+
+
+@pytest.mark.parametrize(("target", "words"), [
+    (Target(kind="temporal_state"), "map_kind=state target=temporal_state"),
+    (Target(kind="state", value="temp long"), "map_value=temp double target=temp long"),
+])  # fmt: skip
+def test_a_target_that_contradicts_the_map_is_refused(tmp_path: Path, target: Target, words: str) -> None:
+    with millpond.open(tmp_path / "pond") as pond:
+        pond.create_map("weather", kind="state", value="temp double")
+        with pytest.raises(Invalid, match=words), map_for_load(pond, "weather", target):
+            pass

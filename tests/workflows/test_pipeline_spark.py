@@ -37,7 +37,9 @@ def application(session):
 
 
 def broken(session, frame):
-    return session.range(3) if frame else int("three")
+    if frame == "nowhere":
+        return session.range(3).selectExpr("nowhere + 1").count()
+    return session.range(3) if frame == "true" else int("three")
 
 
 @pipeline
@@ -56,7 +58,7 @@ def nightly(url: str, most: float = 60.0):
 
 
 @pipeline
-def failing(frame: bool = False):
+def failing(frame: str = "false"):
     before = spark(application, name="before")
     spark(broken, frame, retries=3, needs=[before])
 
@@ -115,6 +117,7 @@ def test_steps_of_spark_and_a_post_in_one_process(folder: Path, heard: Heard) ->
     [
         ("false", r"a function of the pipeline failed\. .*ValueError: invalid literal.* line=\w+\.py:\d+"),
         ("true", r"the result of a function is no JSON\. .*type=DataFrame"),
+        ("nowhere", r"Spark does not understand the question\. .*`nowhere` cannot be resolved"),
     ],
 )
 def test_a_function_that_fails_says_why_and_is_not_called_again(folder: Path, frame: str, words: str) -> None:
@@ -122,6 +125,7 @@ def test_a_function_that_fails_says_why_and_is_not_called_again(folder: Path, fr
     assert done.returncode != 0 and "before: done" in done.stderr
     assert re.search(f"broken: failed: {words}", done.stderr), done.stderr
     assert "attempt" not in done.stderr, "it is not tried again"
+    assert "stacktrace" not in done.stderr, "PySpark's own log of it has Java's"
 
 
 def test_a_post_that_fails_is_sent_again_under_its_key_where_that_helps(folder: Path, heard: Heard) -> None:

@@ -182,7 +182,7 @@ def branches(tmp_path: Path) -> Iterator[Site]:
 
 def published(site: Site, number: int, **variables: str) -> Command:
     """A run of the pipeline with branches, its `number`th."""
-    (site.folder / f"{number}.csv").write_text(f"key,temp\nJFK,{number}.25\nLGA,0.5\n")
+    (site.folder / f"{number}.csv").write_text(f"key,temp\nJFK,{number / 8}\nLGA,0.5\n")
     with (site.folder / f"log-{number}").open("a") as log:
         words = ("nightly.py", "--pipeline", "nightly", f"file={number}.csv", "--id", f"n-{number}")
         return site.began(log, *words, **variables)
@@ -192,7 +192,7 @@ def assert_published_once(site: Site, number: int, moment: str) -> None:
     """One load, one merge and one event of each of so many runs; and the rows of the last."""
     with millpond.open(site.url) as pond:
         said = (moment, (site.folder / f"log-{number}").read_text())
-        assert temps(pond) == [number + 0.25, 0.5], said
+        assert temps(pond) == [number / 8, 0.5], said
         assert merges(pond) == number + 1, said
         assert len(list(pond.events.read("etl", "nightly"))) == number + 1, said
         loads = [commit for commit in pond.refs.log("nightly") if commit.message.startswith("Load")]

@@ -25,6 +25,8 @@ from datetime import date, datetime, timedelta
 from typing import Any, get_type_hints
 
 from millpond.errors import Invalid
+from millpond.maps.model.definition import check_name
+from millpond.maps.model.new_map import new_map
 from millpond.pipelines.placeholders import refused_acts
 from millpond.pipelines.plan import ALERTED, Parameter, Plan, PlannedStep, check_plan
 from millpond.pipelines.query_texts import OPTIONS, check_query
@@ -297,9 +299,19 @@ def load(
 
     A branch that is missing is made of `main`. Output: `map, load, rows`, and on a branch `branch, commit`.
     """
+    _check_map(map, kind, value)
     inputs = {"files": files, "map": map, "kind": kind, "value": value, "columns": columns, "format": format,
               "max_rejects": max_rejects, "branch": branch}  # fmt: skip
     return OnBranch((step_of(_recording("load").add("load", inputs, options)),))
+
+
+def _check_map(name: Any, kind: Any, value: Any) -> None:
+    if any(holds_value(own) for own in (name, kind, value)):
+        return  # the run says
+    if kind:
+        new_map(name, kind, value or None, "", {})
+    elif isinstance(name, str):
+        check_name(name)
 
 
 class OnBranch(Value):

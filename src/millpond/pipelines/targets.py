@@ -51,7 +51,7 @@ def _refuse_other(definition: MapDefinition, target: Target) -> None:
     ):
         if stated and stated != there:
             raise Invalid("the map is another than the target of the load", kind="pipeline_target",
-                          map=definition.name, **{what: there, "target": stated},
+                          map=definition.name, **{f"map_{what}": there, "target": stated},
                           hint="change the target, or load another map")  # fmt: skip
 
 

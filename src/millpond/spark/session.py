@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 from importlib.resources import as_file, files
 
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 
@@ -38,6 +39,8 @@ def start(
     Raises: `Invalid`, kind `spark_connect`, for the address of a server of Spark Connect.
     """
     check_master(master)
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        PySparkLogger.getLogger(name).disabled = True  # what is raised, once more, with Java's stack
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     with as_file(files("millpond.spark").joinpath("log4j2.properties")) as quiet, warnings.catch_warnings():
