@@ -17,15 +17,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from millpond.kernel.scans import put_rows
+from millpond.kernel.space import Space, Transaction
 from millpond.kernel.steps import step
 from millpond.maps.loads.pond_folder import POND_FORMAT, write_marker
 from millpond.workflows.keyspaces import TIMER_TIME
-
-if TYPE_CHECKING:
-    from millpond.kernel.space import Space, Transaction
 
 __all__ = ("migrate", "migrate_rows")
 

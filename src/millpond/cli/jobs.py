@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from millpond.cli.options import Json
+from millpond.cli.options import Json, NodePlace
 from millpond.cli.terminal import console, exits
 from millpond.cli.verbs import verb
 
@@ -21,13 +21,6 @@ __all__ = ("jobs", "pause", "resume", "run")
 
 _WAIT_SECONDS = 20.0
 
-NodePlace = Annotated[
-    str | None,
-    typer.Option(
-        "--pond", envvar="MILLPOND_POND", metavar="URL", show_default="the node of millpond.toml",
-        help="A node, such as http://localhost:7433.",
-    ),
-]  # fmt: skip
 AllNodes = Annotated[bool, typer.Option("--all", help="Every node of the pond, not only this one.")]
 JobName = Annotated[str, typer.Argument(metavar="JOB", help="The job's name, as `millpond jobs` prints it.")]
 

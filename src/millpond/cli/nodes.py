@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millpond.cli.options import Json
+from millpond.cli.options import Json, NodePlace
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
 
@@ -19,14 +19,6 @@ if TYPE_CHECKING:
 __all__ = ("drain", "status")
 
 _PAUSE_SECONDS = 0.25
-
-NodePlace = Annotated[
-    str | None,
-    typer.Option(
-        "--pond", envvar="MILLPOND_POND", metavar="URL", show_default="the node of millpond.toml",
-        help="A node, such as http://localhost:7433.",
-    ),
-]  # fmt: skip
 
 
 @verb("node status", "millpond node status", "millpond node status --pond http://n1:7433 --json")

@@ -33,6 +33,7 @@ __all__ = (
     "Master",
     "Null",
     "Out",
+    "NodePlace",
     "PondFolder",
     "PondPlace",
     "Ref",
@@ -81,6 +82,13 @@ PondPlace = Annotated[
     typer.Option(
         "--pond", envvar="MILLPOND_POND", metavar="FOLDER|URL", show_default="./pond",
         help="The pond: a folder, a bucket such as s3://bucket/pond, or the URL of a node, such as http://localhost:7433.",
+    ),
+]  # fmt: skip
+NodePlace = Annotated[
+    str | None,
+    typer.Option(
+        "--pond", envvar="MILLPOND_POND", metavar="URL", show_default="the node of millpond.toml",
+        help="A node, such as http://localhost:7433.",
     ),
 ]  # fmt: skip
 Json = Annotated[

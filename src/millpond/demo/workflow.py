@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from littlehorse.workflow import WorkflowThread
 
 from millpond.demo.plan import LOOKUPS, MAPS, VIEWS, PlannedMap, PlannedView
+from millpond.demo.sources import Sources
 from millpond.pipelines import ColumnRule, KeyRule, Pipeline, Question, Rows, Rules, Target, View
-
-if TYPE_CHECKING:
-    from littlehorse.workflow import WorkflowThread
-
-    from millpond.demo.sources import Sources
 
 __all__ = ("FlightsPipeline",)
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from millpond.error_values import ShownAsTable, shown
 from millpond.errors import Invalid
 from millpond.events.ids import format_id
-from millpond.events.names import StreamName
+from millpond.events.names import StreamName, is_unicode
 
 __all__ = (
     "BATCH_BYTES_MAX", "BATCH_EVENTS_MAX", "EVENT_BYTES_MAX", "HEADERS_BYTES_MAX", "KIND_BYTES_MAX", "NO_HEADERS",
@@ -208,7 +208,7 @@ def _checked_bytes(event: NewEvent, place: int) -> int:
         raise _bad_event("its time is no count of milliseconds", place, time_ms)
     if type(payload) is not bytes:
         raise _bad_event("its payload is not bytes", place, payload)
-    if type(kind) is not str or not (kind.isascii() or _is_unicode(kind)) or len(kind.encode()) > KIND_BYTES_MAX:
+    if type(kind) is not str or not (kind.isascii() or is_unicode(kind)) or len(kind.encode()) > KIND_BYTES_MAX:
         raise _bad_event("its kind is no short text", place, kind)
     size = len(payload) + (_headers_bytes(headers, place) if headers else 0)
     if size > EVENT_BYTES_MAX:
@@ -219,20 +219,12 @@ def _checked_bytes(event: NewEvent, place: int) -> int:
 def _headers_bytes(headers: Mapping[str, str], place: int) -> int:
     size = 0
     for name, text in headers.items():
-        if type(name) is not str or type(text) is not str or not (_is_unicode(name) and _is_unicode(text)):
+        if type(name) is not str or type(text) is not str or not (is_unicode(name) and is_unicode(text)):
             raise _bad_event("its headers are not texts by name", place, headers)
         size += len(name.encode()) + len(text.encode())
     if size > HEADERS_BYTES_MAX:
         raise _bad_event(f"its headers have more than {HEADERS_BYTES_MAX} bytes", place, f"{size} bytes")
     return size
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _bad_event(reason: str, place: int, value: object) -> Invalid:

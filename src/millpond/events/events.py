@@ -5,16 +5,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from millpond.clock import Clock
-from millpond.events.age_settings import StoredAges, ages_in
+from millpond.events.age_settings import AgeSettings, StoredAges, ages_in
 from millpond.events.appender import LINGER, Appender
 from millpond.events.days import DAY_MS, day_of
 from millpond.events.deletion import delete_job
-from millpond.events.event import Appended, EventBatch, NewEvent
+from millpond.events.event import Appended, Event, EventBatch, NewEvent
 from millpond.events.export import Exporting
 from millpond.events.filters import Filters, filter_of
+from millpond.events.index import StreamIndex
 from millpond.events.keyspaces import CLOCK
 from millpond.events.maintenance import EventMaintenance, MaintenanceReport, MaintenanceRules
 from millpond.events.many_watch import ManyWatch, Streams, places_of
@@ -24,18 +24,10 @@ from millpond.events.selection import no_such_stream
 from millpond.events.starts import start_place
 from millpond.events.volumes import Volumes
 from millpond.events.watchers import FETCH_BYTES, Watch, Watchers
-from millpond.events.witness import ClockWitness
+from millpond.events.witness import ClockWitness, Doubt
 from millpond.kernel.page import all_behind
+from millpond.kernel.space import Space
 from millpond.times.durations import parse_duration
-
-if TYPE_CHECKING:
-    from millpond.clock import Clock
-    from millpond.events.age_settings import AgeSettings
-    from millpond.events.event import Appended, Event
-    from millpond.events.index import StreamIndex
-    from millpond.events.protocol import StreamStore
-    from millpond.events.witness import Doubt
-    from millpond.kernel.space import Space
 
 __all__ = ("CountedAppends", "Events")
 

@@ -14,25 +14,18 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable, Iterator
 from itertools import chain
-from typing import TYPE_CHECKING
 
+from millpond.clock import Clock
 from millpond.events.days import day_of, latest_due_day
-from millpond.events.index import State, forget_day
-from millpond.events.maintenance import EventMaintenance, MaintenanceReport, due_streams
-from millpond.events.protocol import HIDDEN_DAY, Work
+from millpond.events.index import State, StreamIndex, forget_day
+from millpond.events.maintenance import EventMaintenance, MaintenanceReport, MaintenanceRules, due_streams
+from millpond.events.names import StreamName
+from millpond.events.protocol import HIDDEN_DAY, StreamStore, Work
+from millpond.events.witness import Doubt
 from millpond.kernel.page import all_behind
 from millpond.kernel.worker import begin_thread
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from millpond.clock import Clock
-    from millpond.events.index import StreamIndex
-    from millpond.events.maintenance import MaintenanceRules
-    from millpond.events.names import StreamName
-    from millpond.events.protocol import StreamStore
-    from millpond.events.witness import Doubt
 
 __all__ = ("OwnMaintenance",)
 

@@ -12,25 +12,21 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
+from millpond.clock import Clock
 from millpond.error_values import ShownAsTable
 from millpond.errors import Invalid, MillpondError, Unavailable
 from millpond.events.age_settings import ages_in
-from millpond.events.ages import is_hidden
+from millpond.events.ages import Ages, is_hidden
 from millpond.events.compress import Compressed, compress_stream, compress_together
 from millpond.events.days import DAY_MAX, DAY_MS, day_of, latest_due_day
 from millpond.events.deletion import finish_deletions
 from millpond.events.job_index import collect_jobs
 from millpond.events.names import StreamName
-from millpond.events.protocol import HIDDEN_DAY, Due, Together, Work
+from millpond.events.protocol import HIDDEN_DAY, Due, StreamStore, Together, Work
+from millpond.events.witness import Doubt
 from millpond.kernel.page import all_behind
-
-if TYPE_CHECKING:
-    from millpond.clock import Clock
-    from millpond.events.ages import Ages
-    from millpond.events.protocol import StreamStore
-    from millpond.events.witness import Doubt
 
 __all__ = ("EventMaintenance", "MaintenanceReport", "MaintenanceRules", "due_streams")
 

@@ -19,7 +19,15 @@ from millpond.error_values import shown
 from millpond.errors import Invalid
 from millpond.kernel.keys import encode
 
-__all__ = ("JOB_SET_CHARS_MAX", "OWN_QUEUE", "QUEUE_CHARS_MAX", "StreamName", "job_set_part", "queue_part")
+__all__ = (
+    "JOB_SET_CHARS_MAX",
+    "OWN_QUEUE",
+    "QUEUE_CHARS_MAX",
+    "StreamName",
+    "is_unicode",
+    "job_set_part",
+    "queue_part",
+)
 
 OWN_QUEUE = "millpond"
 """The queue of Millpond's own job sets."""
@@ -51,7 +59,7 @@ class StreamName(NamedTuple):
         for what, text, chars_max in (
             ("queue", self.queue, QUEUE_CHARS_MAX), ("job set", self.job_set, JOB_SET_CHARS_MAX),
         ):  # fmt: skip
-            if len(text) > chars_max or not (text.isascii() or _is_unicode(text)):
+            if len(text) > chars_max or not (text.isascii() or is_unicode(text)):
                 raise Invalid(
                     f"the name of a {what} is not understood", kind="stream_name", name=shown(text),
                     chars_max=chars_max, hint="a text of Unicode characters",
@@ -75,7 +83,8 @@ def _part(name: str) -> str | bytes:
     return hashlib.sha256(name.encode()).digest()
 
 
-def _is_unicode(text: str) -> bool:
+def is_unicode(text: str) -> bool:
+    """True for text that UTF-8 can say: not with half of a surrogate pair."""
     try:
         text.encode()
     except UnicodeEncodeError:

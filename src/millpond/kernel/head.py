@@ -20,13 +20,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from millpond.errors import Conflict, Corrupt, Internal
 from millpond.json_forms import FormError
-
-if TYPE_CHECKING:
-    from millpond.kernel.space import ReadTransaction, Transaction
+from millpond.kernel.space import ReadTransaction, Transaction
 
 __all__ = ("Heads", "Rule")
 

@@ -13,18 +13,13 @@ Invariants:
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 from millpond.errors import Corrupt, Internal
-from millpond.kernel.keys import EVERYTHING, KeyRange, Prefix, decode
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from millpond.kernel.keys import Part
-    from millpond.kernel.space import ReadTransaction
+from millpond.kernel.keys import EVERYTHING, KeyRange, Part, Prefix, decode
+from millpond.kernel.space import ReadTransaction
 
 __all__ = ("REGISTRY", "Keyspace", "Registry", "Scope")
 

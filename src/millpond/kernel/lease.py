@@ -21,14 +21,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
+from millpond.clock import Clock
 from millpond.json_forms import FormError, JsonForm
 from millpond.kernel.cache import Cache
-
-if TYPE_CHECKING:
-    from millpond.clock import Clock
-    from millpond.kernel.space import ReadTransaction, Transaction
+from millpond.kernel.space import ReadTransaction, Transaction
 
 __all__ = ("LEASE", "Lease", "LeaseRow", "LeaseWatch")
 

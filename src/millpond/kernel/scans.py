@@ -5,16 +5,12 @@ A driver may read and write many rows for less than one by one costs. One that d
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import Protocol, cast
 
-from millpond.kernel.keys import KeyRange
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from millpond.kernel.keys import Part, Prefix
-    from millpond.kernel.space import ReadTransaction, Transaction
+from millpond.kernel.keys import KeyRange, Part, Prefix
+from millpond.kernel.space import ReadTransaction, Transaction
 
 __all__ = ("delete_rows", "first_parts", "first_rows", "put_rows")
 

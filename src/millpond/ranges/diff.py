@@ -38,12 +38,6 @@ class Difference:
     def __len__(self) -> int:
         return self.removed.num_rows + self.added.num_rows + self.after.num_rows
 
-    @property
-    def last_key(self) -> bytes:
-        """The last key of the stretch that differs."""
-        parts = (self.removed, self.added, self.after)
-        return max(part.column("key")[-1].as_py() for part in parts if part.num_rows)
-
     def below(self, stop: bytes) -> Difference:
         """Its keys below `stop`."""
         parts = (self.removed, self.added, self.before, self.after)

@@ -1,8 +1,8 @@
 """Spans: disjoint stretches of keys in order, and which keys lie within them.
 
 >>> spans = Spans.of([KeyRange(b"a/", b"a0"), KeyRange(b"a/b", b"a/c")])
->>> spans.ranges, spans.holds_key(b"a/x"), spans.holds_key(b"b")
-((KeyRange(start=b'a/', stop=b'a0'),), True, False)
+>>> spans.ranges
+(KeyRange(start=b'a/', stop=b'a0'),)
 """
 
 from __future__ import annotations
@@ -58,11 +58,6 @@ class Spans:
             if high is None or low < high:
                 spans.append(KeyRange(low, high))
         return spans
-
-    def holds_key(self, key: bytes) -> bool:
-        """True when a key lies in one of the spans."""
-        at = bisect_right(self.ranges, key, key=lambda keys: keys.start) - 1
-        return at >= 0 and self.ranges[at].holds(key)
 
     def holds(self, keys: KeyColumn) -> npt.NDArray[np.bool_]:
         """The keys of a column that lie in one of the spans, as a mask."""

@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -38,7 +38,7 @@ from millpond.maps.loads.bucket_place import bucket_unsupported
 from millpond.nodes.limits import LIMITS, NodeLimits
 from millpond.nodes.node import Node, is_loopback
 from millpond.nodes.rate_limits import SharedRateLimits
-from millpond.pond import open_pond
+from millpond.pond import Pond, open_pond
 from millpond.server.access import auditing
 from millpond.server.app import make_app
 from millpond.server.certificates import Certificates
@@ -55,11 +55,6 @@ from millpond.server.rpc.serving import choose_port
 from millpond.server.transfers import GRACE_SECONDS, cut_off
 from millpond.settings import Settings
 from millpond.versions.place import VersionsPlace
-
-if TYPE_CHECKING:
-    from millpond.clock import Clock
-    from millpond.pond import Pond
-    from millpond.settings import Settings
 
 __all__ = ("Server", "Service", "connections_of", "open_served", "uvicorn_config")
 

@@ -14,16 +14,13 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from collections.abc import Set as AbstractSet
-    from pathlib import Path
-
-    from millpond.errors import Unavailable
+from millpond.errors import Unavailable
 
 __all__ = ("Names", "alone", "together")
 

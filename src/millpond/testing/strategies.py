@@ -11,14 +11,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 from hypothesis import strategies as st
 
 from millpond.maps.model.definition import PLAIN_KINDS, Kind, MapDefinition, ScalarType, Scheme, ValueType
-
-if TYPE_CHECKING:
-    from millpond.testing.models import Row
+from millpond.testing.models import Row
 
 __all__ = (
     "TIME_MAX", "TIME_MIN", "Pools", "Question", "definitions", "keys", "numbers", "pools", "questions", "rows",

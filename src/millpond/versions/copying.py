@@ -10,15 +10,11 @@ A copy takes the lease from another one: that one then begins to look anew, and 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from millpond.clock import Clock
 from millpond.errors import Conflict
 from millpond.kernel.lease import LEASE, Lease, LeaseRow, LeaseWatch
+from millpond.kernel.space import ReadTransaction, Space, Transaction
 from millpond.versions.keyspaces import COPYING
-
-if TYPE_CHECKING:
-    from millpond.clock import Clock
-    from millpond.kernel.space import ReadTransaction, Space, Transaction
 
 __all__ = ("COPYING_SECONDS", "begin_copying", "check_undisturbed", "end_copying", "free_term", "is_copying")
 

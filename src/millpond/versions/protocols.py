@@ -8,28 +8,26 @@ named `…Operations`; every other method is described where it is kept.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import Protocol, TypeVar
+
+import pyarrow as pa
 
 from millpond.kernel.operations import declared, operation
 from millpond.versions.collect import GRACE_MS, Garbage
 from millpond.versions.compaction import Compacted
 from millpond.versions.diffs import Change
 from millpond.versions.graph.commits import Commit
+from millpond.versions.graph.history import Window
+from millpond.versions.imports.importing import Imported
+from millpond.versions.imports.locations import Location
 from millpond.versions.merges import Resolution, Strategy
 from millpond.versions.objects.entries import Entry
 from millpond.versions.paging import Page
 from millpond.versions.repository import Named
 from millpond.versions.repository_context import RepositoryRecord
+from millpond.versions.restores import Restored
 from millpond.versions.staging.branches import BranchState
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from millpond.versions.graph.history import Window
-    from millpond.versions.imports.importing import Imported
-    from millpond.versions.imports.locations import Location
-    from millpond.versions.restores import Restored
-    from millpond.versions.staging.bulk import Rows
+from millpond.versions.staging.bulk import Rows
 
 __all__ = (
     "BranchLike", "BranchOperations", "ImportsLike", "ReferenceLike", "ReferenceOperations", "RepositoriesLike",

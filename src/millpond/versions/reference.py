@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 import pyarrow as pa
 
@@ -26,9 +26,6 @@ from millpond.versions.staging.layers import Bounds
 from millpond.versions.staging.publishing import steadily
 from millpond.versions.staging.reads import View, at, find_entry, find_in_index, head_view, view_of, visible
 from millpond.versions.staging.writes import entry_not_found
-
-if TYPE_CHECKING:
-    from millpond.versions.repository_context import Site
 
 __all__ = ("Reference", "filtered_log", "page_of", "view_at")
 

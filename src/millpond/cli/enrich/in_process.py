@@ -12,36 +12,31 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from types import TracebackType
+from typing import Any, Self
 
 import pyarrow as pa
 
-from millpond.cli.enrich.by_spark import Enriched, check_columns, format_of, output_of
-from millpond.cli.enrich.event_files import EventFiles
+from millpond.cli.enrich.by_spark import Enriched, Inputs, Output, check_columns, format_of, output_of
+from millpond.cli.enrich.event_files import EventBatch, EventFiles
 from millpond.cli.rows import write_file
 from millpond.cli.terminal import console
+from millpond.cli.terminal.console import Advance
+from millpond.cli.terminal.messages import Wanted
 from millpond.clock import Clock, SystemClock
 from millpond.errors import Invalid
 from millpond.maps.inputs.faults import REJECTED, Faults, rejected_rows
 from millpond.maps.inputs.formats.files import find_files
 from millpond.maps.inputs.keys import NEVER_STORED
 from millpond.maps.inputs.rejects import RejectWriter
+from millpond.maps.inputs.scalars import Convert
 from millpond.maps.inputs.tags import key_reader
 from millpond.maps.inputs.zones import NAME_THE_ZONE, instants_in, time_form
 from millpond.maps.loads.load_files import guard_rejects
 from millpond.maps.model.columns import INSTANT
+from millpond.maps.protocols import MapLike, PondLike
 from millpond.maps.snapshots.snapshot import answer_type
 from millpond.times.instants import clear_instant
-
-if TYPE_CHECKING:
-    from types import TracebackType
-
-    from millpond.cli.enrich.by_spark import Inputs, Output
-    from millpond.cli.enrich.event_files import EventBatch
-    from millpond.cli.terminal.console import Advance
-    from millpond.cli.terminal.messages import Wanted
-    from millpond.maps.inputs.scalars import Convert
-    from millpond.maps.protocols import MapLike, PondLike
 
 __all__ = ("Enriching", "Rejects", "enrich_here")
 

@@ -6,30 +6,27 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
 from millpond.arrays.arrow_streams import stream_pieces
+from millpond.client.versions.api import VersionsApi
 from millpond.client.versions.differences import difference_batches
 from millpond.client.versions.models import commit_of, entry_of
 from millpond.client.versions.operations import perform
 from millpond.client.versions.reference import RemoteReference
 from millpond.errors import Invalid
 from millpond.json_forms import stable_json
+from millpond.kernel.operations import Operation
+from millpond.versions.graph.commits import Commit
 from millpond.versions.imports.importing import Imported
-from millpond.versions.imports.locations import ObjectLocation, PrefixLocation, TableLocation
+from millpond.versions.imports.locations import Location, ObjectLocation, PrefixLocation, TableLocation
 from millpond.versions.objects.entries import DEFAULT_CONTENT_TYPE, Entry, check_path
 from millpond.versions.objects.uploads import physical_address
 from millpond.versions.protocols import BranchOperations, StagingOperations
-
-if TYPE_CHECKING:
-    from millpond.client.versions.api import VersionsApi
-    from millpond.kernel.operations import Operation
-    from millpond.versions.graph.commits import Commit
-    from millpond.versions.imports.locations import Location
-    from millpond.versions.repository_context import RepositoryRecord
-    from millpond.versions.staging.bulk import Rows
+from millpond.versions.repository_context import RepositoryRecord
+from millpond.versions.staging.bulk import Rows
 
 __all__ = ("RemoteBranch", "RemoteImports", "RemoteStaging")
 

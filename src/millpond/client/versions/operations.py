@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, get_args, get_origin
+from typing import Any, get_args, get_origin
 
+from millpond.client.versions.api import VersionsApi
 from millpond.client.versions.models import change_of, commit_of, entry_of, listed_of, named_of, record_of
 from millpond.json_forms import JsonForm, plain
+from millpond.kernel.operations import Operation
 from millpond.versions.diffs import Change
 from millpond.versions.graph.commits import Commit
 from millpond.versions.objects.entries import Entry
 from millpond.versions.paging import Listing, Page
 from millpond.versions.repository import Named
 from millpond.versions.repository_context import RepositoryRecord
-
-if TYPE_CHECKING:
-    from millpond.client.versions.api import VersionsApi
-    from millpond.kernel.operations import Operation
 
 __all__ = ("perform",)
 

@@ -10,26 +10,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.client.arrow_body import read_batches
+from millpond.client.transport import Body
+from millpond.client.versions.api import VersionsApi
 from millpond.client.versions.models import commit_of
 from millpond.client.versions.operations import perform
 from millpond.errors import Conflict, Unavailable
+from millpond.kernel.operations import Operation
+from millpond.versions.graph.commits import Commit
+from millpond.versions.graph.history import Window
 from millpond.versions.objects.entries import ENTRIES, Entry
 from millpond.versions.objects.uploads import CHUNK_BYTES
 from millpond.versions.protocols import ReferenceOperations
-
-if TYPE_CHECKING:
-    from millpond.client.transport import Body
-    from millpond.client.versions.api import VersionsApi
-    from millpond.kernel.operations import Operation
-    from millpond.versions.graph.commits import Commit
-    from millpond.versions.graph.history import Window
-    from millpond.versions.repository_context import RepositoryRecord
+from millpond.versions.repository_context import RepositoryRecord
 
 __all__ = ("RemoteReference",)
 

@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
+import pyarrow as pa
+
+from millpond.client.transport import Response
+from millpond.client.versions.api import VersionsApi
 from millpond.client.versions.branch import RemoteBranch
 from millpond.client.versions.differences import difference_batches
 from millpond.client.versions.models import change_of, record_of
@@ -14,18 +18,12 @@ from millpond.client.versions.operations import perform
 from millpond.client.versions.reference import RemoteReference
 from millpond.errors import NotFound
 from millpond.json_forms import JsonForm, parse_list, plain
+from millpond.kernel.operations import Operation
+from millpond.versions.diffs import Change
+from millpond.versions.graph.commits import Commit
 from millpond.versions.paging import Listing, Page
 from millpond.versions.protocols import RepositoryOperations
 from millpond.versions.repository_context import CompactionRules, ProtectedBranches, RepositoryRecord, Retention
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from millpond.client.transport import Response
-    from millpond.client.versions.api import VersionsApi
-    from millpond.kernel.operations import Operation
-    from millpond.versions.diffs import Change
-    from millpond.versions.graph.commits import Commit
 
 __all__ = ("RemoteRepository",)
 

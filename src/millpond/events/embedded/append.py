@@ -4,25 +4,20 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from millpond.events.codec import cuts, pack, sizes_of
 from millpond.events.days import DAY_MAX, day_of, runs_of
 from millpond.events.embedded.registry import put_head
-from millpond.events.embedded.rows import NO_DAY, Head, adopt_segment, keys_of, pack_position, parse_position
-from millpond.events.event import Appended
+from millpond.events.embedded.rows import NO_DAY, Head, Keys, adopt_segment, keys_of, pack_position, parse_position
+from millpond.events.event import Appended, Columns, EventBatch
 from millpond.events.ids import first_id
 from millpond.events.index import Day, DaySegment, State
 from millpond.events.keyspaces import CLOCK
+from millpond.events.protocol import StreamRules
 from millpond.events.witness import believed_ms, first_day
 from millpond.kernel.scans import put_rows
+from millpond.kernel.space import ReadTransaction, Transaction
 from millpond.kernel.steps import step
-
-if TYPE_CHECKING:
-    from millpond.events.embedded.rows import Keys
-    from millpond.events.event import Columns, EventBatch
-    from millpond.events.protocol import StreamRules
-    from millpond.kernel.space import ReadTransaction, Transaction
 
 __all__ = ("append_events", "close_open_day")
 

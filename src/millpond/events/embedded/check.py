@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from millpond.errors import Corrupt
 from millpond.events.codec import decode
-from millpond.events.embedded.rows import NO_DAY, Head, keys_of, listed_segments
+from millpond.events.embedded.rows import NO_DAY, Head, Keys, keys_of, listed_segments
 from millpond.events.embedded.work import has_hidden_rows
 from millpond.events.index import DaySegment, State, day_faults
 from millpond.events.keyspaces import BATCH, DUE, HEAD, SEGMENT, SOURCE
 from millpond.events.protocol import HIDDEN_DAY, Work
+from millpond.kernel.keys import Prefix
+from millpond.kernel.space import ReadTransaction, Space
 from millpond.kernel.verify import Report, attempt, checked, problem
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from millpond.events.embedded.rows import Keys
-    from millpond.kernel.keys import Prefix
-    from millpond.kernel.space import ReadTransaction, Space
 
 __all__ = ("check_streams",)
 

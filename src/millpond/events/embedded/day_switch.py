@@ -16,20 +16,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from millpond.errors import Fenced, Invalid
 from millpond.events.codec import Continuity, Header, decode, encode, read_header
 from millpond.events.embedded.registry import put_head
-from millpond.events.embedded.rows import NO_DAY, Head, keys_of, to_listed, to_segment
+from millpond.events.embedded.rows import NO_DAY, Head, Keys, keys_of, to_listed, to_segment
 from millpond.events.index import DaySegment, State
+from millpond.events.names import StreamName
+from millpond.events.protocol import Switch
+from millpond.kernel.space import ReadTransaction, Space, Transaction
 from millpond.kernel.steps import step
-
-if TYPE_CHECKING:
-    from millpond.events.embedded.rows import Keys
-    from millpond.events.names import StreamName
-    from millpond.events.protocol import Switch
-    from millpond.kernel.space import ReadTransaction, Space, Transaction
 
 __all__ = ("check_listed", "moved", "replace_rows", "switch_segments", "switch_together")
 

@@ -6,23 +6,18 @@ job in these days, or none.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from millpond.events.codec import Codec, decode, encode
 from millpond.events.embedded.day_switch import check_listed, moved
 from millpond.events.embedded.registry import put_head
-from millpond.events.embedded.rows import Head, keys_of, to_listed
+from millpond.events.embedded.rows import Head, Keys, keys_of, to_listed
 from millpond.events.embedded.work import with_work
 from millpond.events.erasure import Remains, is_erased
 from millpond.events.index import DaySegment
+from millpond.events.names import StreamName
+from millpond.kernel.space import Space, Transaction
 from millpond.kernel.steps import step
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from millpond.events.embedded.rows import Keys
-    from millpond.events.names import StreamName
-    from millpond.kernel.space import Space, Transaction
 
 __all__ = ("erase_events",)
 

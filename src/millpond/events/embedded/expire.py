@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from millpond.events.codec import Codec, decode, encode
 from millpond.events.days import day_of, latest_due_day
@@ -18,6 +17,7 @@ from millpond.events.embedded.registry import put_head
 from millpond.events.embedded.rows import (
     NO_DAY,
     Head,
+    Keys,
     keys_of,
     listed_segments,
     pack_position,
@@ -27,12 +27,9 @@ from millpond.events.embedded.rows import (
 from millpond.events.embedded.work import with_work
 from millpond.events.ids import first_id
 from millpond.events.index import DaySegment, State
+from millpond.events.names import StreamName
+from millpond.kernel.space import Space, Transaction
 from millpond.kernel.steps import step
-
-if TYPE_CHECKING:
-    from millpond.events.embedded.rows import Keys
-    from millpond.events.names import StreamName
-    from millpond.kernel.space import Space, Transaction
 
 __all__ = ("delete_days", "expire_days", "expire_together")
 

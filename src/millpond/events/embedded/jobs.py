@@ -7,24 +7,30 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from millpond.events import shared_jobs
 from millpond.events.embedded.read import read_page
+from millpond.events.event import Appended, EventBatch
 from millpond.events.job_ids import job_id_day
 from millpond.events.keyspaces import CLIENT, CLIENT_DAY, JOB, JOB_URI, QUEUE
-from millpond.events.names import job_set_part, queue_part
+from millpond.events.names import StreamName, job_set_part, queue_part
 from millpond.events.protocol import PAGE_BYTES
-from millpond.events.shared_jobs import CLAIM, CLIENT_DAYS, JOB_PLACE, JobTables, Settled, queues_full
+from millpond.events.shared_jobs import (
+    CLAIM,
+    CLIENT_DAYS,
+    JOB_PLACE,
+    BegunOf,
+    Claim,
+    JobPlace,
+    JobTables,
+    Settled,
+    queues_full,
+)
 from millpond.events.turned_claims import stored_clients
 from millpond.kernel.page import behind
 from millpond.kernel.scans import put_rows
-
-if TYPE_CHECKING:
-    from millpond.events.event import Appended, EventBatch
-    from millpond.events.names import StreamName
-    from millpond.events.shared_jobs import BegunOf, Claim, JobPlace
-    from millpond.kernel.space import Space, Transaction
+from millpond.kernel.space import Space, Transaction
 
 __all__ = ("SpaceClaims", "SpaceJobs", "SpaceQueues", "space_tables")
 

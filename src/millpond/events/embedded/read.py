@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from millpond.events.codec import decode, read_header
 from millpond.events.embedded.rows import Head, keys_of, listed_segments
-from millpond.events.event import Page
+from millpond.events.event import Event, Page
 from millpond.events.ids import restart_place
 from millpond.events.index import DaySegment, State, StreamIndex
-
-if TYPE_CHECKING:
-    from millpond.events.event import Event
-    from millpond.events.names import StreamName
-    from millpond.kernel.space import ReadTransaction
+from millpond.events.names import StreamName
+from millpond.kernel.space import ReadTransaction
 
 __all__ = ("read_index", "read_page")
 

@@ -6,21 +6,16 @@ and both are written together.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import islice
-from typing import TYPE_CHECKING
 
-from millpond.events.embedded.rows import NO_DAY, Head
+from millpond.events.embedded.rows import NO_DAY, Head, Keys
 from millpond.events.keyspaces import DUE, HEAD
 from millpond.events.names import StreamName, job_set_part, queue_part
 from millpond.events.protocol import Due, Work
+from millpond.kernel.keys import Part
 from millpond.kernel.page import behind
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from millpond.events.embedded.rows import Keys
-    from millpond.kernel.keys import Part
-    from millpond.kernel.space import ReadTransaction, Transaction
+from millpond.kernel.space import ReadTransaction, Transaction
 
 __all__ = ("due_streams", "list_streams", "put_head")
 

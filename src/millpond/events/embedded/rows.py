@@ -6,9 +6,9 @@ The head is packed, for every append reads and writes it: see `docs/format/event
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from millpond.errors import Corrupt
 from millpond.events.days import format_day
@@ -19,11 +19,7 @@ from millpond.json_forms import JsonForm
 from millpond.kernel.keys import KeyRange, Prefix
 from millpond.kernel.segments import Segment
 from millpond.kernel.series import Listed, Series
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from millpond.kernel.space import ReadTransaction, Transaction
+from millpond.kernel.space import ReadTransaction, Transaction
 
 __all__ = (
     "NO_DAY", "Head", "Keys", "Stored", "adopt_segment", "keys_of", "listed_segments", "pack_position",

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from millpond.clock import Clock
 from millpond.errors import Closed, MillpondError
@@ -30,16 +30,10 @@ from millpond.events.event import Appended, EventBatch, Page
 from millpond.events.index import DaySegment, StreamIndex
 from millpond.events.keyspaces import NOTE
 from millpond.events.names import StreamName
-from millpond.events.protocol import PAGE_BYTES, Due, StreamRules, Switch, Work, never
+from millpond.events.protocol import PAGE_BYTES, Due, NoteKind, StreamRules, Switch, Work, never
 from millpond.kernel.signal import Signal, last_change_of
 from millpond.kernel.space import Space, Transaction
 from millpond.kernel.steps import step
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from millpond.events.protocol import NoteKind
-    from millpond.kernel.space import Space
 
 __all__ = ("EmbeddedNotes", "EmbeddedStore")
 

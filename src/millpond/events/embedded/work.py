@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from millpond.events.days import pulled_back
 from millpond.events.embedded.registry import put_head
-from millpond.events.embedded.rows import NO_DAY, Head, keys_of, listed_segments, to_listed
-from millpond.events.index import State, forget_day
+from millpond.events.embedded.rows import NO_DAY, Head, Keys, keys_of, listed_segments, to_listed
+from millpond.events.index import DaySegment, State, forget_day
+from millpond.events.names import StreamName
 from millpond.events.protocol import HIDDEN_DAY
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from millpond.events.embedded.rows import Keys
-    from millpond.events.index import DaySegment
-    from millpond.events.names import StreamName
-    from millpond.kernel.space import ReadTransaction, Transaction
+from millpond.kernel.space import ReadTransaction, Transaction
 
 __all__ = ("has_hidden_rows", "pull_back", "with_work")
 

@@ -6,18 +6,14 @@ may exist without its queue: Millpond's own events, and those of a queue that wa
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from millpond.error_values import shown
 from millpond.errors import AlreadyExists, Invalid, NotFound
 from millpond.events.names import StreamName
+from millpond.events.shared_jobs import QueueRows
 from millpond.json_forms import JsonForm
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from millpond.events.shared_jobs import QueueRows
 
 __all__ = ("DEFINITION_BYTES_MAX", "Queue", "Queues")
 

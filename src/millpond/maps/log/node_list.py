@@ -13,17 +13,14 @@ Invariants:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from millpond.errors import Conflict, Corrupt
 from millpond.json_forms import FormError, JsonForm
+from millpond.kernel.space import ReadTransaction, Transaction
 from millpond.maps.model.keyspaces import HANDED_OVER, NODE_LIST
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from millpond.kernel.space import ReadTransaction, Transaction
 
 __all__ = ("NodeList", "check_not_handed_over", "node_list", "put_node_list", "set_handed_over")
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import NamedTuple, Self
 
+from millpond.kernel.space import ReadTransaction, Space, Transaction
 from millpond.maps.model.keyspaces import HISTORY_AGE, PART_RETENTION, POND_ID
 from millpond.times.durations import is_off, optional_duration
-
-if TYPE_CHECKING:
-    from millpond.kernel.space import ReadTransaction, Space, Transaction
 
 __all__ = ("AS_BEFORE", "HISTORY_MS", "Retention", "begin")
 

@@ -9,19 +9,16 @@ Invariant: the group is the one that `groups_of_rows` makes of the same rows in 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 
 from millpond.arrays.compiled import kernel
+from millpond.arrays.radix import I64
 from millpond.ranges.scratch_batch import joined, scratch_buffer
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from pathlib import Path
-
-    from millpond.arrays.radix import I64
 
 __all__ = ("Repeats", "large_group")
 

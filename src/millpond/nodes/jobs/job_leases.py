@@ -11,20 +11,15 @@ Invariants:
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING
 
-from millpond.kernel.lease import LeaseRow, LeaseWatch
+from millpond.clock import Clock
+from millpond.kernel.lease import Lease, LeaseRow, LeaseWatch
+from millpond.kernel.space import Space
 from millpond.kernel.steps import step
 from millpond.maps.model.keyspaces import JOB
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from millpond.clock import Clock
-    from millpond.kernel.lease import Lease
-    from millpond.kernel.space import Space
 
 __all__ = ("LEASE_SECONDS", "JobLeases")
 

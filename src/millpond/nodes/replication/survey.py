@@ -195,11 +195,6 @@ class Survey:
             self._confirmed[url] = now
         self._remember(url, now)
 
-    def heard_seconds_ago(self, url: str) -> float | None:
-        """The age of the last word from a peer; None when there was none."""
-        heard = self.heard(url)
-        return None if heard is None else self._clock.monotonic() - heard.at
-
     def heard(self, url: str) -> Heard | None:
         """The last word from a node, member or not; None when there was none."""
         with self._lock:

@@ -9,22 +9,20 @@ Invariants:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from millpond.console import link
 from millpond.errors import Invalid, NotFound
+from millpond.nodes.node import Node
 from millpond.server.access import note_change
 from millpond.server.console.actions import Form, action
 from millpond.server.console.pages import answered, pages
 from millpond.server.console.runs import INPUT, calls_of, texts_of
-
-if TYPE_CHECKING:
-    from millpond.nodes.node import Node
-    from millpond.server.dispatch import Routes
-    from millpond.workflows.backfill import Backfill
+from millpond.server.dispatch import Routes
+from millpond.workflows.backfill import Backfill
 
 __all__ = ("PARALLEL_MAX", "PARTITIONS_MAX", "routes")
 

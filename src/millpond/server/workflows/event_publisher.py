@@ -12,21 +12,25 @@ from __future__ import annotations
 
 import logging
 import threading
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Sequence
+from typing import Final
 
+from millpond.clock import Clock
 from millpond.errors import Invalid, MillpondError
 from millpond.events.event import EventBatch, NewEvent
 from millpond.events.names import StreamName
+from millpond.kernel.space import Space
 from millpond.kernel.steps import step
 from millpond.kernel.worker import WorkerThread
-from millpond.workflows.stories import delete_stories, drop_stories, oldest_stories, stories_after, story_places
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from millpond.clock import Clock
-    from millpond.kernel.space import Space
-    from millpond.workflows.stories import CommandStory, StoryPlace
+from millpond.workflows.stories import (
+    CommandStory,
+    StoryPlace,
+    delete_stories,
+    drop_stories,
+    oldest_stories,
+    stories_after,
+    story_places,
+)
 
 __all__ = ("STORIES_WAITING_MAX", "Tally", "Teller")
 

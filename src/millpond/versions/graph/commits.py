@@ -18,16 +18,12 @@ import hashlib
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from millpond.error_values import ShownAsTable
 from millpond.errors import Corrupt, NotFound
 from millpond.json_forms import FormError, JsonForm
-from millpond.kernel.keys import starting
-
-if TYPE_CHECKING:
-    from millpond.kernel.keys import Prefix
-    from millpond.kernel.space import ReadTransaction, Transaction
+from millpond.kernel.keys import Prefix, starting
+from millpond.kernel.space import ReadTransaction, Transaction
 
 __all__ = (
     "MOMENT", "Commit", "commit_form", "commit_not_found", "find_commit", "get_commit", "is_sound", "put_commit",

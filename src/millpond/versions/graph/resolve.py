@@ -11,16 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from millpond.errors import Invalid, NotFound
+from millpond.kernel.keys import Prefix
+from millpond.kernel.space import ReadTransaction
 from millpond.versions.graph.commits import Commit, commit_not_found, find_commit, get_commit, starting_with
 from millpond.versions.graph.expressions import Expression, parse
 from millpond.versions.graph.names import is_commit_id
-
-if TYPE_CHECKING:
-    from millpond.kernel.keys import Prefix
-    from millpond.kernel.space import ReadTransaction
 
 __all__ = ("Graph", "Resolved", "ref_not_found")
 

@@ -20,17 +20,14 @@ import hmac
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
+from millpond.clock import Clock
 from millpond.errors import Corrupt, Denied, Invalid
 from millpond.json_forms import FormError, JsonForm
+from millpond.kernel.space import ReadTransaction, Space, Transaction
 from millpond.versions.keyspaces import SIGNING_KEY
 from millpond.versions.objects.uploads import data_name, stem_of, time_of
-
-if TYPE_CHECKING:
-    from millpond.clock import Clock
-    from millpond.kernel.space import ReadTransaction, Space, Transaction
 
 __all__ = ("LINK_MS", "VALID_MS_MAX", "Signer", "SignedAccess")
 

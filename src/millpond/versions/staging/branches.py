@@ -14,20 +14,16 @@ Invariants:
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from operator import attrgetter
-from typing import TYPE_CHECKING
 
 from millpond.errors import Corrupt, NotFound
 from millpond.json_forms import JsonForm
 from millpond.kernel.head import Heads
+from millpond.kernel.space import ReadTransaction, Transaction
 from millpond.versions.keyspaces import BRANCH, CLEARED, DROPPED, STAGED
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from millpond.kernel.space import ReadTransaction, Transaction
 
 __all__ = (
     "BRANCHES_COUNTED_MAX", "BranchRecord", "BranchState", "Layer", "LayerCount", "count_layers", "drop_tokens",

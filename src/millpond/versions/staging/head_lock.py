@@ -11,19 +11,15 @@ Invariants:
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
+from millpond.clock import Clock
 from millpond.errors import Unavailable
 from millpond.kernel.lease import LeaseRow, LeaseWatch
 from millpond.kernel.signal import Signal, last_change_of
+from millpond.kernel.space import ReadTransaction, Space, Transaction
 from millpond.versions.keyspaces import TURN
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from millpond.clock import Clock
-    from millpond.kernel.space import ReadTransaction, Space, Transaction
 
 __all__ = ("Turn", "TurnTaken", "Turns")
 

@@ -12,22 +12,17 @@ Invariants:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
 
+from millpond.clock import Clock
 from millpond.errors import MillpondError
-from millpond.kernel.lease import LeaseRow, LeaseWatch
+from millpond.kernel.lease import Lease, LeaseRow, LeaseWatch
+from millpond.kernel.space import Space, Transaction
 from millpond.kernel.steps import step
 from millpond.kernel.worker import WorkerThread
 from millpond.workflows.keyspaces import OWNER
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from millpond.clock import Clock
-    from millpond.kernel.lease import Lease
-    from millpond.kernel.space import Space, Transaction
 
 __all__ = ("IN_PROCESS", "LEASE_SECONDS", "BucketOwner")
 

@@ -16,13 +16,11 @@ Invariants every driver keeps:
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from millpond.errors import NotFound
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future
 
 __all__ = ("CommandLog", "Entry", "Following", "trimmed")
 

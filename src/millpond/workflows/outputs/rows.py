@@ -7,18 +7,14 @@ Invariant: a row is written with the rows of its command, and deleted after its 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, cast
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, cast
 
-from millpond.kernel.keys import decode, encode
+from millpond.kernel.keys import KeyRange, decode, encode
 from millpond.kernel.scans import delete_rows
+from millpond.kernel.space import ReadTransaction, Transaction
 from millpond.workflows.keyspaces import OUTPUT
 from millpond.workflows.outputs.records import Output
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from millpond.kernel.keys import KeyRange
-    from millpond.kernel.space import ReadTransaction, Transaction
 
 __all__ = ("OutputPlace", "WaitingOutput", "delete_outputs", "note_outputs", "output_sizes", "outputs_after")
 

@@ -9,14 +9,11 @@ Invariants:
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from millpond.errors import Corrupt
 from millpond.json_forms import FormError, JsonForm
+from millpond.kernel.space import ReadTransaction, Transaction
 from millpond.workflows.keyspaces import INITIALIZED
-
-if TYPE_CHECKING:
-    from millpond.kernel.space import ReadTransaction, Transaction
 
 __all__ = ("LEGACY_LOG", "Initialization", "end_migration", "initialization", "initialize")
 

@@ -13,19 +13,15 @@ Invariants:
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from millpond.kernel.keys import KeyRange, decode, encode
 from millpond.kernel.page import behind
-from millpond.workflows.store.addresses import Address, Kind
+from millpond.kernel.space import ReadTransaction
+from millpond.workflows.store.addresses import Address, Kind, RunPath
 from millpond.workflows.store.tags import Attributes, index_of, listed_tags
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from millpond.kernel.space import ReadTransaction
-    from millpond.workflows.store.addresses import RunPath
 
 __all__ = ("LOOKED_MAX", "PLACE", "Index", "joined_keys")
 

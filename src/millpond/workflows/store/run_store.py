@@ -13,26 +13,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from heapq import merge
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TypeAlias, cast
 
 from littlehorse.model import ExternalEvent, Variable, WfRun
 
 from millpond.errors import Conflict
 from millpond.kernel.keys import decode, encode
-from millpond.kernel.page import behind
+from millpond.kernel.page import Page, behind
 from millpond.kernel.scans import delete_rows
+from millpond.kernel.space import ReadTransaction, Transaction
 from millpond.workflows.keyspaces import DELETION
-from millpond.workflows.store.addresses import TAGS, UNCLAIMED, Address, Kind, address_of, group_of, run_id
+from millpond.workflows.store.addresses import TAGS, UNCLAIMED, Address, Id, Kind, RunPath, address_of, group_of, run_id
+from millpond.workflows.store.initialization import Initialization
 from millpond.workflows.store.legacy import LegacyRow, inventory_key, key_of, legacy_address, legacy_range, unwrap
 from millpond.workflows.store.messages import Stored, pack, pack_id, unpack
 from millpond.workflows.store.search import Wanted, address_page, search_keys
 from millpond.workflows.store.tags import list_tags, listed_tags, tag_keys, tags_of
-
-if TYPE_CHECKING:
-    from millpond.kernel.page import Page
-    from millpond.kernel.space import ReadTransaction, Transaction
-    from millpond.workflows.store.addresses import Id, RunPath
-    from millpond.workflows.store.initialization import Initialization
 
 __all__ = ("RunReads", "RunStore", "Searchable")
 

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from millpond.errors import Invalid
-from millpond.kernel.keys import KeyRange, Part, encode
+from millpond.kernel.keys import KeyRange, Part, Prefix, encode
 from millpond.kernel.page import Bookmarks, Page, behind, check_limit
-from millpond.workflows.store.addresses import Address, Kind
+from millpond.kernel.space import ReadTransaction
+from millpond.workflows.store.addresses import Address, Kind, RunPath
 from millpond.workflows.store.joins import PLACE, Index, joined_keys
 from millpond.workflows.store.tags import Attributes, index_of, parent_part, shortened
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from millpond.kernel.keys import Prefix
-    from millpond.kernel.space import ReadTransaction
-    from millpond.workflows.store.addresses import RunPath
 
 __all__ = ("LIMIT_MAX", "Wanted", "address_page", "search_keys", "tag_page")
 

@@ -8,21 +8,17 @@ Invariants:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from littlehorse.model import CorrelatedEvent, ScheduledWfRun
 
-from millpond.kernel.keys import encode
+from millpond.kernel.keys import Part, encode
 from millpond.kernel.scans import delete_rows
+from millpond.kernel.space import Transaction
 from millpond.workflows.store.search import Wanted
 from millpond.workflows.store.tags import Attributes, index_of, shortened
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from millpond.kernel.keys import Part
-    from millpond.kernel.space import Transaction
 
 __all__ = ("Free", "FreeKind", "retag_free", "wanted_correlated", "wanted_schedules")
 

@@ -9,22 +9,19 @@ Invariants:
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
-from typing import TYPE_CHECKING, Final, NamedTuple, cast
+from typing import Final, NamedTuple, cast
 
 import msgspec
 
 from millpond.errors import Corrupt
+from millpond.kernel.keys import KeyRange
 from millpond.kernel.scans import delete_rows
+from millpond.kernel.space import ReadTransaction, Transaction
 from millpond.workflows.keyspaces import STORY
 from millpond.workflows.stories.facts import Fact
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from millpond.kernel.keys import KeyRange
-    from millpond.kernel.space import ReadTransaction, Transaction
 
 __all__ = (
     "DROPPED", "DROPPED_RUNS_MAX", "CommandStory", "StoryPlace", "delete_stories", "drop_stories", "note_facts",

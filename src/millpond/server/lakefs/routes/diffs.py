@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -15,13 +15,10 @@ from millpond.server.lakefs.errors import json_answer, wording
 from millpond.server.lakefs.models import AMOUNT, Amount, Listing, listed, page_size
 from millpond.server.lakefs.needs import BRANCH, REPOSITORY, read
 from millpond.server.lakefs.stats import stats_model
-from millpond.versions.paging import CommonPrefix
-
-if TYPE_CHECKING:
-    from millpond.versions.diffs import Change
-    from millpond.versions.objects.entries import Entry
-    from millpond.versions.paging import Page
-    from millpond.versions.repository_context import Site
+from millpond.versions.diffs import Change
+from millpond.versions.objects.entries import Entry
+from millpond.versions.paging import CommonPrefix, Page
+from millpond.versions.repository_context import Site
 
 __all__ = ("Diff", "DiffObject", "routes")
 

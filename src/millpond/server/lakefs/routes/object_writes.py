@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -20,16 +20,14 @@ from millpond.server.lakefs.models import Long, Text
 from millpond.server.lakefs.needs import BRANCH, change, write
 from millpond.server.lakefs.stats import ObjectStats, stats_model
 from millpond.server.lakefs.streaming import BodyStream
+from millpond.server.lakefs.together import Together
 from millpond.server.parameters import typed_json
 from millpond.server.routes.table import On
 from millpond.versions.graph.names import check_branch
 from millpond.versions.objects.entries import DEFAULT_CONTENT_TYPE, Entry, check_path
 from millpond.versions.objects.uploads import data_name
+from millpond.versions.repository_context import Site
 from millpond.versions.staging.group_commit import BODY_BYTES_MAX, StagedEntry, takes_bodies
-
-if TYPE_CHECKING:
-    from millpond.server.lakefs.together import Together
-    from millpond.versions.repository_context import Site
 
 __all__ = (
     "Copied", "ObjectCopyCreation", "ObjectError", "ObjectErrorList", "ObjectMove", "ObjectStageCreation", "PathList",
