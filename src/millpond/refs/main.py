@@ -180,7 +180,7 @@ def publish(
         for head in heads.values():
             if head.manifest is not None:
                 layers = layers_for(head.definition)
-                layers.swap(tx, _seen(head), head.manifest, entry)
+                layers.swap(tx, _seen_in(tx, head), head.manifest, entry)
         put_alerted(tx, entry, alerts)
 
     commit = commit_changes(
@@ -201,6 +201,13 @@ def _judged(layers_for: LayersFor, head: NewHead) -> Judged | None:
 
 def _seen(head: NewHead) -> Head:
     return Head(Pointer(), None) if head.before is None else head.before
+
+
+def _seen_in(tx: Transaction, head: NewHead) -> Head:
+    """What a new map takes the place of: nothing, which may have been a map of its name."""
+    if head.before is not None:
+        return head.before
+    return Head(Pointer(read_pointer(tx, head.definition.name).revision), None)
 
 
 def _define(tx: Transaction, loading: Loading, head: NewHead) -> None:
