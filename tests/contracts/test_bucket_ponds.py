@@ -88,6 +88,18 @@ def test_maps_come_and_go_by_merges(url: str, tmp_path: Path) -> None:
         assert not pond.verify(full=True).problems
 
 
+def test_a_map_comes_to_main_by_a_merge_and_back_by_a_revert(url: str, tmp_path: Path) -> None:
+    with opened(url, tmp_path / "one") as pond, opened(url, tmp_path / "other") as other:
+        made = other.branch("made", source="main").create_map("made", kind="state", value="long")
+        made.load([{"key": "a", "value": 1}])
+        pond.branch("made").merge()
+        assert (pond.map("made").get("a"), other.map("made").get("a")) == (1, 1)
+        other.drop_map("made")
+        pond.refs.revert("main")
+        assert (pond.map("made").get("a"), other.map("made").get("a")) == (1, 1)
+        assert not pond.verify().problems
+
+
 def test_events_are_those_of_a_folder(url: str, tmp_path: Path) -> None:
     with opened(url, tmp_path / "one") as pond, opened(url, tmp_path / "other") as other:
         watch = other.events.watch("etl", "nightly")

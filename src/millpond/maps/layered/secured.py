@@ -15,7 +15,6 @@ Invariants:
 from __future__ import annotations
 
 import threading
-from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -100,9 +99,7 @@ def secure(layers: Layers, manifests: Sequence[SnapshotManifest]) -> None:
 
 def _new_files(layers: Layers, manifests: Sequence[SnapshotManifest]) -> set[str]:
     """The files of manifests that the head has not: those of the head stay longer than it counts."""
-    objects, head = layers.objects, None
-    with suppress(NotFound):  # a map of a branch alone has none
-        head = layers.head().manifest
+    objects, head = layers.objects, _head_now(layers)
     before = set() if head is None else {layer.index for layer in head.layers}
     fresh = [
         replace(manifest, layers=tuple(layer for layer in manifest.layers if layer.index not in before))
@@ -110,6 +107,15 @@ def _new_files(layers: Layers, manifests: Sequence[SnapshotManifest]) -> set[str
     ]
     names = files_of(objects, fresh) - {manifest_name(manifest.id) for manifest in fresh}
     return names if head is None else names - set(interval_files(objects, head))
+
+
+def _head_now(layers: Layers) -> SnapshotManifest | None:
+    try:
+        return layers.head().manifest
+    except NotFound as error:
+        if error.kind != "map_dropped":
+            raise
+        return None  # it comes, or comes back, by a merge; others are refused by the write in which they would count
 
 
 def check_secured(tx: Transaction, folder: str, id_: str) -> None:
