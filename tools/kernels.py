@@ -146,6 +146,7 @@ def _look_up(made: Any, keys: pa.ChunkedArray, table: pa.Table) -> None:
     holes = pa.array([None, *plain.to_pylist()[1:]], plain.type)
     for query in (plain, plain.dictionary_encode(), holes, *texts):
         made.lookup(query)
+    made.get(plain[0].as_py())
     column = next((table[name] for name in ("effective_time", "start") if name in table.column_names), None)
     if column is not None:
         made.lookup(plain, at=column)

@@ -181,41 +181,44 @@ def test_a_fold_changes_no_answer_whatever_is_loaded_meanwhile(kind: Kind, data:
     check_all(objects, manifest, model, pools, data)
 
 
-CROWDED = MapDefinition(
-    name="m", kind=Kind.TEMPORAL_STATE, incarnation="0" * 16, value=parse_value_type("long"), hash_bits=2
-)
-"""Its keys clash."""
+def crowded(kind: Kind) -> MapDefinition:
+    """A map whose keys clash."""
+    return MapDefinition(name="m", kind=kind, incarnation="0" * 16, value=parse_value_type("long"), hash_bits=2)
 
 
 @st.composite
-def crowded_loads(draw: st.DrawFn) -> list[Load]:
+def crowded_loads(draw: st.DrawFn, kind: Kind) -> list[Load]:
     """Many rows at few addresses, each with a value of its own."""
     loads = []
     for number in range(draw(st.integers(2, 5))):
         rows = st.tuples(st.sampled_from("abcdef"), st.integers(0, 5))
         addresses, gone = draw(st.lists(rows, max_size=20)), draw(st.lists(st.sampled_from("abcdef"), max_size=2))
         touched: set[tuple[object, ...]] = {(key,) for key in [*gone, *(key for key, _ in addresses)]}
-        numbered: list[Row] = [(address, 100 * number + place) for place, address in enumerate(addresses)]
+        numbered: list[Row] = [
+            (address[: len(kind.address)], 100 * number + place) for place, address in enumerate(addresses)
+        ]
         loads.append(Load(draw(st.sampled_from(LayerMode)), numbered, touched))
     return loads
 
 
 @pytest.mark.usefixtures("processor")
-@given(crowded_loads())
-def test_layers_that_are_joined_in_memory_answer_as_the_dictionary(loads: list[Load]) -> None:
-    model, objects = MapModel(CROWDED.kind), open_objects("memory://")
+@pytest.mark.parametrize("kind", [Kind.STATE, Kind.TEMPORAL_STATE])
+@given(data=st.data())
+def test_lookups_and_single_keys_answer_as_the_dictionary_on_crowded_layers(kind: Kind, data: st.DataObject) -> None:
+    model, objects, definition = MapModel(kind), open_objects("memory://"), crowded(kind)
     manifest: SnapshotManifest | None = None
-    for load in loads:
+    for load in data.draw(crowded_loads(kind)):
         apply(model, load, next_version(manifest))
-        manifest = put_on(objects, CROWDED, manifest, load)
+        manifest = put_on(objects, definition, manifest, load)
     assert manifest is not None
     store_manifest(objects, manifest)
-    questions = [(key, at) for key in "abcdefg" for at in range(-1, 7)]
-    keys, times = pa.array([key for key, _ in questions]), pa.array([at for _, at in questions])
+    questions = [(key, at if kind.timed else None) for key in ("", *"abcdefg") for at in range(-1, 7)]
+    expected = [model.answer(key, at or 0) for key, at in questions]
+    keys, times = pa.array([key for key, _ in questions]), pa.array([at for _, at in questions], pa.int64())
     with pytest.MonkeyPatch.context() as patch, Snapshot.open(objects, manifest) as snapshot:
-        patch.setattr(finder, "JOINED_AFTER", 0)  # the first answers come from what is joined
-        answers = snapshot.lookup(keys, at=times).to_pylist()
-    assert answers == [model.answer(*question) for question in questions]
+        patch.setattr(finder, "JOINED_AFTER", 0)  # the first answers come from layers that are joined in memory
+        assert snapshot.lookup(keys, at=times if kind.timed else None).to_pylist() == expected
+        assert [snapshot.value(key.encode(), at) for key, at in questions] == expected
 
 
 def several_on(

@@ -25,8 +25,8 @@ from millpond.arrays.memory import load_i32, load_i64, load_u8, load_u64, prefet
 __all__ = (
     "AHEAD", "BLOCK", "FILTER_WORDS", "as_of", "begin_block", "bucket_order", "candidates_of", "cell",
     "directory_bits", "fill_directory", "fill_filter", "filter_blocks", "find_groups", "find_groups_in_layers",
-    "first_of_hash", "innermost", "innermost_row", "key_spans", "last_not_after", "only_row", "order_bits", "probes_of",
-    "slots_of", "verified",
+    "first_of_hash", "innermost", "innermost_row", "key_spans", "last_not_after", "may_have", "only_row", "order_bits",
+    "probes_of", "slots_of", "verified",
 )  # fmt: skip
 
 BLOCK = 256
@@ -153,6 +153,17 @@ def probes_of(hashes, pending, count, filters, begin, blocks, which, probes):  #
         which[left], probes[left] = k, pending[k]
         left += np.int64(bits)  # without a branch, which would be guessed wrongly
     return left
+
+
+@kernel
+def may_have(hash_, filter_, blocks):  # type: ignore[no-untyped-def]
+    """False for a key that the layer with the filter at this address lacks; without blocks it may have all."""
+    if blocks == 0:
+        return True
+    word, bits = filter_ + 8 * _filter_word(hash_, blocks), np.uint64(1)
+    for i in range(FILTER_WORDS):
+        bits &= load_u64(word + 8 * i) >> ((hash_ >> np.uint64(6 * i)) & np.uint64(63))
+    return bits != 0
 
 
 @kernel

@@ -21,15 +21,17 @@ from millpond.maps.search.kernels import (
     begin_block,
     candidates_of,
     cell,
+    first_of_hash,
     innermost_row,
     key_spans,
     last_not_after,
+    may_have,
     probes_of,
     slots_of,
     verified,
 )
 
-__all__ = ("FILL", "JOIN", "WHOLE", "find_rows", "last_up_to")
+__all__ = ("FILL", "JOIN", "WHOLE", "find_row", "find_rows", "last_up_to")
 
 WHOLE, JOIN, FILL = range(3)
 """The modes of layers, as the kernel takes them."""
@@ -153,3 +155,31 @@ def find_rows(  # type: ignore[no-untyped-def]
         if stop == stretches[stretch, 1]:
             stretch += 1
             block = stretches[stretch, 0] if stretch < len(stretches) else 0
+
+
+@kernel
+def find_row(hash_, key, instant, places):  # type: ignore[no-untyped-def]
+    """The position of the row that answers one key at an instant; -1 where there is none.
+
+    `hash_` is that of the key, as a signed number. `places` are the addresses of the table, of the lines of layers, of
+    their modes, of directories and of filters, then `first` and `second` as for `find_rows`, and the number of layers.
+    """
+    hashed, best, filled = np.uint64(hash_), np.int64(-1), False
+    table, lines, modes, slots = places[0], places[1], places[2], places[3]
+    filters, first, second = places[4], places[5], places[6]
+    for layer in range(places[7]):
+        line = lines + 48 * layer
+        end, begin, bits = load_i64(line + 8), load_i64(line + 16), load_i64(line + 24)
+        if not may_have(hashed, filters + 8 * load_i64(line + 32), load_i64(line + 40)):
+            continue
+        slot = slots + 8 * (begin + np.int64(hashed >> np.uint64(64 - bits)))
+        group = first_of_hash(hashed, table, load_i64(slot), load_i64(slot + 8))
+        group = verified(hashed, group, end, table, key.ctypes.data, len(key))
+        if group < 0:
+            continue
+        mode, row = load_i64(modes + 8 * layer), _row_in(table, first, second, group, instant)
+        if row >= 0 and _is_better(first, second, row, best, filled):
+            best, filled = row, mode == FILL
+        if mode == WHOLE:
+            break
+    return best

@@ -6,7 +6,6 @@ opaque positions from which any number of value columns are taken.
 
 from __future__ import annotations
 
-import struct
 import threading
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -29,7 +28,7 @@ from millpond.maps.search.groups import COUNT, Directories, Groups, gather_table
 from millpond.maps.search.intervals import choose_sections, find_ranges, find_ranges_as_of, locate, spread
 from millpond.maps.search.joined_rows import JOINED_AFTER, JoinedRows, find_joined, joined_bytes
 from millpond.maps.search.kernels import BLOCK, as_of, bucket_order, find_groups, innermost, only_row, order_bits
-from millpond.maps.search.partial import FILL, JOIN, WHOLE, find_rows
+from millpond.maps.search.partial import FILL, JOIN, WHOLE, find_row, find_rows
 from millpond.maps.search.sections import OpenSections
 from millpond.maps.search.validate import check_offsets
 from millpond.maps.snapshots.bounds import SnapshotBounds
@@ -45,8 +44,6 @@ KeyAddress = tuple[int, int, int, int, int]
 
 _PIECE, _NUMBER = 32, (1 << 32) - 1
 """A position is the number of a piece, then that of a row in it."""
-_ONE_KEY = struct.Struct("<qq")
-"""The offsets of a column of one key, which come before its bytes."""
 
 _MODES = {LayerMode.WHOLE: WHOLE, LayerMode.JOIN: JOIN, LayerMode.FILL: FILL}
 
@@ -200,16 +197,24 @@ class Finder:
         order, ordered = self._ordered(hashes, len(self.groups))
         return self._find_hashed(key_address(keys), instants, ordered, order)
 
-    def find_one(self, key: bytes, instant: int) -> Found:
-        """As `find`, of one key and instant, where `finds_one`: columns around them would cost more than the search."""
-        content = np.frombuffer(_ONE_KEY.pack(0, len(key)) + key, np.uint8)
-        at, instants = content.ctypes.data, np.array([instant], np.int64)
-        hashes = np.array([hash_key(key, self.definition.hash_bits)], np.uint64)
-        address = (at, 8, at + _ONE_KEY.size, 0, 0)
-        result = self._find_hashed(address, instants, hashes, np.zeros(1, np.int64))
-        if self._modes is None:
-            self._rows(result, instants)
-        return result
+    def find_one(self, key: bytes, instant: int) -> int:
+        """The position of the row that answers, -1: none, where `finds_one`: columns would cost more than that."""
+        hash_ = hash_key(key, self.definition.hash_bits)
+        signed = hash_ - (1 << 64) if hash_ >> 63 else hash_
+        return int(find_row(signed, np.frombuffer(key, np.uint8), instant, self._places))
+
+    @cached_property
+    def _places(self) -> I64:
+        """The addresses that `find_row` takes."""
+        directories = self._directories
+        first, second = [*map(self._times, row_times(self.definition.kind)), 0, 0][:2]
+        arrays = directories.layers, self._layer_modes, directories.slots, directories.filters
+        addresses = [array.ctypes.data for array in arrays]
+        return np.array([self._address, *addresses, first, second, len(directories.layers)], np.int64)
+
+    @cached_property
+    def _layer_modes(self) -> I64:
+        return np.full(len(self.groups.layers) - 1, WHOLE, np.int64) if self._modes is None else self._modes
 
     def _find_hashed(self, keys: KeyAddress, instants: I64 | None, ordered: U64, order: I64) -> Found:
         directories = self._directories
@@ -218,7 +223,7 @@ class Finder:
             search = (ordered, order, keys, self._address, directories.layers)
             find_groups(*search, directories.slots, directories.filters, positions)
             return Found(order, positions)
-        if len(order) > 1 and (joined := self._joined(len(order))) is not None:
+        if (joined := self._joined(len(order))) is not None:
             return self._find_joined(joined, keys, instants, ordered, order)
         everything = np.array([[0, len(order), 0, len(directories.layers)]], np.int64)
         return self._find_in(keys, instants, ordered, order, everything, directories.layers, self._modes)

@@ -191,7 +191,7 @@ class Snapshot(Closing):
         """
         finder, timed = self._open_finder(), self.definition.kind.timed
         if finder.finds_one and self._plain is not None and (at is not None or not timed) and isinstance(key, bytes):
-            position = int(finder.find_one(key, at or 0).positions[0])
+            position = finder.find_one(key, at or 0)
             return None if position < 0 else finder.take_one(position, self._plain)
         stored = self._stored(key, at)
         if isinstance(stored, pa.Array) and not _has_instants(stored.type):
