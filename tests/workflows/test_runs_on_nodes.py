@@ -207,6 +207,7 @@ def test_what_is_killed_at_any_moment_is_published_once(branches: Site) -> None:
     moments = {"process": occurrences(own), "worker": (of_node := occurrences(steps)), "node": of_node}
     assert_published_once(branches, 0, "whole")
     cases = [(who, moment) for who, all_ in moments.items() for moment in drawn(all_, 1, name=f"killed {who}")]
+    cases.append(("node", "workflows.batch_committed:7"))  # a task was handed out, and came to nobody
     for number, (who, moment) in enumerate(cases, 1):
         killed_at(branches, number, who, moment)
         assert_published_once(branches, number, f"{who} {moment}")

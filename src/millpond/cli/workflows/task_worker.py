@@ -5,7 +5,9 @@
     └── told to stop ─▶ no more polls ─▶ what runs ends, or is handed back after a time ─▶ gone
 
 Invariants:
-* its id ends with `BEATING`, so that servers may take its silence for its end, see `server.workflows.lost_workers`;
+* its ids end with `BEATING`, so that servers may take silence for its end, see `server.workflows.lost_workers`;
+* it has an id for each process that it polls, a new one when the connection was lost, and beats under these, and those
+  of what it has: what was handed to it and did not come is so noticed as lost;
 * it beats as long as anything runs, also while it stops;
 * an attempt that is wanted no more (its timeout is over, its run was stopped or deleted) is cancelled within seconds;
 * told to stop, it polls no more from that moment, and what it hands back costs no retry;
@@ -20,6 +22,7 @@ import traceback
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from itertools import count, product
 from typing import Any, NamedTuple, get_type_hints
 
 import grpc
@@ -76,11 +79,12 @@ class TaskWorker:
         end_seconds: float = END_SECONDS,
     ) -> None:  # fmt: skip
         self._functions, self._config, self._tell, self._end_seconds = functions, config, tell, end_seconds
-        self._id = f"{config.task_worker_id}{BEATING}"
+        self._ids: dict[str, str] = {}
+        self._numbers = count()
         self._stopping = asyncio.Event()  # it is of the loop that first waits for it
         self._tasks: dict[str, LHTask] = {}
         self._polls: dict[tuple[str, str], asyncio.Task[None]] = {}
-        self._running: set[asyncio.Task[None]] = set()
+        self._running: dict[asyncio.Task[None], str] = {}
         self._clock = SystemClock()
 
     def register(self) -> None:
@@ -152,11 +156,15 @@ class TaskWorker:
                 if (host, name) not in self._polls:
                     self._polls[host, name] = asyncio.create_task(self._poll(host, task))
 
+    def _id_of(self, host: str) -> str:
+        return self._ids.setdefault(host, f"{self._config.task_worker_id}-{next(self._numbers)}{BEATING}")
+
     async def _registered(self, host: str) -> set[str]:
         stub = self._stub(host)
         hosts = set()
-        for task in self._tasks.values():
-            request = RegisterTaskWorkerRequest(task_worker_id=self._id, task_def_id=task.task_def.id)
+        ids = {*self._ids.values(), *self._running.values()} or {self._id_of(host)}
+        for worker, task in product(sorted(ids), self._tasks.values()):
+            request = RegisterTaskWorkerRequest(task_worker_id=worker, task_def_id=task.task_def.id)
             reply = await stub.RegisterTaskWorker(request, timeout=BEAT_SECONDS, metadata=_beat())
             hosts |= {f"{own.host}:{own.port}" for own in reply.your_hosts}
         return hosts
@@ -169,8 +177,9 @@ class TaskWorker:
         slots = asyncio.Semaphore(self._config.num_worker_threads)
         stub = self._stub(host)
         call = stub.PollTask()
+        worker = self._id_of(host)
         request = PollTaskRequest(
-            client_id=self._id, task_worker_version=self._config.worker_version, task_def_id=task.task_def.id
+            client_id=worker, task_worker_version=self._config.worker_version, task_def_id=task.task_def.id
         )
         try:
             while True:
@@ -178,18 +187,20 @@ class TaskWorker:
                 await call.write(request)
                 reply = await call.read()
                 if reply is grpc.aio.EOF:
-                    return
+                    break
                 if not reply.HasField("result"):
                     slots.release()
                     continue
                 running = asyncio.create_task(self._execute(stub, task, reply.result))
-                self._running.add(running)
-                running.add_done_callback(self._running.discard)
+                self._running[running] = worker
+                running.add_done_callback(self._running.pop)
                 running.add_done_callback(lambda _: slots.release())
         except (grpc.RpcError, asyncio.InvalidStateError):
-            return
+            pass
         finally:
             call.cancel()
+        if self._ids.get(host) == worker:
+            del self._ids[host]
 
     # -- an attempt ---------------------------------------------------------------------------------
 
