@@ -40,6 +40,8 @@ acts = st.one_of(
     st.tuples(st.just("alter"), others, st.sampled_from(("5d", "9d"))),
     st.tuples(st.just("merge"), others, branches, st.sampled_from(("", "source-wins", "dest-wins"))),
     st.tuples(st.just("revert"), branches),
+    st.tuples(st.just("drop"), branches),
+    st.tuples(st.just("make"), branches),
     st.tuples(st.just("restore"), branches, branches),
     st.tuples(st.just("cherry_pick"), others, branches),
 )
@@ -49,8 +51,8 @@ class Acting:
     """One pond, in which a history happens to a map of its own, on branches of its own."""
 
     def __init__(self, pond: PondLike, number: int, made: dict[str, Any]) -> None:
-        self.pond, self.number, self.map = pond, number, f"m{number}"
-        pond.create_map(self.map, store="layers", **made)
+        self.pond, self.number, self.map, self.made = pond, number, f"m{number}", made
+        self.definition = pond.create_map(self.map, store="layers", **made).definition
         for branch in ("x", "y"):
             pond.branch(self.named(branch), source="main")
 
@@ -61,7 +63,7 @@ class Acting:
         return self.pond if branch == "main" else self.pond.branch(self.named(branch))
 
     def data(self, listed: list[tuple[str, int]]) -> list[dict[str, Any]]:
-        definition = self.pond.map(self.map).definition
+        definition = self.definition
         times: dict[str, Any] = {}
         if definition.kind.timed:
             times = {"time" if definition.aggregation is not None else "effective_time": AT}
@@ -116,6 +118,13 @@ class Acting:
             self.named(branch), self.named(branch), parent_number=len(head.parents) - 1 or None
         )
         return len(made.parents)
+
+    def drop(self, branch: str) -> None:
+        self.on(branch).drop_map(self.map)
+
+    def make(self, branch: str) -> Any:
+        store = {"store": "layers"} if branch == "main" else {}
+        return self.on(branch).create_map(self.map, **store, **self.made).definition.overwrite
 
     def restore(self, ref: str, branch: str) -> Any:
         return self.pond.refs.restore(self.named(ref), self.named(branch), maps=[self.map]).message

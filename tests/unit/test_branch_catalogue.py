@@ -125,6 +125,16 @@ def test_a_map_that_both_sides_restored_is_merged_by_key(pond: Pond) -> None:
         pond.refs.revert("main~1")
 
 
+def test_a_refused_merge_says_in_what_both_maps_differ(pond: Pond) -> None:
+    fields = ", ".join(f"field_of_a_long_name_{number} long" for number in range(9))
+    pond.create_map("wide", kind="state", value=fields, store="layers")
+    fix = pond.branch("fix", source="main")
+    fix.alter_map("wide", add={"gust": "long"})
+    pond.alter_map("wide", add={"gust": "string"})
+    with pytest.raises(Invalid, match="to_theirs=drop gust, add gust long"):
+        fix.merge()
+
+
 def test_a_drop_by_a_merge_needs_the_right_to_drop(pond: Pond) -> None:
     fix = pond.branch("fix", source="main")
     fix.drop_map("m")

@@ -23,6 +23,7 @@ import numpy as np
 
 from millpond.errors import Invalid
 from millpond.maps.layered.merges import Conflicts, Resolve, merge_manifests
+from millpond.maps.model.alteration import alteration
 from millpond.maps.model.field_merges import merged_definition
 from millpond.maps.snapshots.manifest import SnapshotManifest
 from millpond.ranges import Choice
@@ -193,9 +194,12 @@ class _Maps:
 
     def _differ(self, name: str, ours: MapEntry | None, theirs: MapEntry | None) -> Invalid:
         shown = ["not there" if side is None else side.definition.summary for side in (ours, theirs)]
+        difference: dict[str, str] = {}
+        if ours is not None and theirs is not None and ours.folder == theirs.folder:  # a summary shows the first fields
+            difference = {"to_theirs": alteration(ours.definition, theirs.definition)}
         return Invalid(
             "both sides changed what the map is", kind="maps_differ", map=name, ours=shown[0], theirs=shown[1],
-            hint="let both be alike first, or restore the map of one side",
+            **difference, hint="let both be alike first, or restore the map of one side",
         )  # fmt: skip
 
     def _resolve(self, definition: MapDefinition) -> Resolve:
