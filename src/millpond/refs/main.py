@@ -204,7 +204,7 @@ def _seen(head: NewHead) -> Head:
 
 
 def _seen_in(tx: Transaction, head: NewHead) -> Head:
-    """What a new map takes the place of: nothing, which may have been a map of its name."""
+    """The head that is replaced: of a new map nothing, where a map of its name may have been."""
     if head.before is not None:
         return head.before
     return Head(Pointer(read_pointer(tx, head.definition.name).revision), None)
