@@ -235,26 +235,6 @@ def test_a_map_that_is_dropped_stays_where_commits_name_it(pond: Pond, clock: Ma
     assert "m" not in pond.refs.states.maps(pond.refs.states.record().id)
 
 
-@pytest.mark.parametrize("collected", [False, True])
-@pytest.mark.parametrize("by", ["revert", "restore"])
-def test_a_map_that_was_dropped_comes_back(pond: Pond, clock: ManualClock, by: str, collected: bool) -> None:
-    put(pond.map("m"), 1, "a")
-    put(pond.map("m"), 2, "b")
-    pond.branch("fix", source="main")
-    pond.drop_map("m")
-    pond.refs.states.record()
-    if collected:
-        clock.advance(DAY_MS)
-        pond.catalogue.finish_drops()
-    if by == "revert":
-        pond.refs.revert("main")
-    else:
-        pond.refs.restore("fix", maps=["m"])
-    assert values(pond.map("m"), "a", "b") == [1, 2]
-    put(pond.map("m"), 3, "c")
-    assert values(pond.map("m"), "a", "c") == [1, 3]
-
-
 def test_the_objects_of_maps_are_only_read_as_objects(pond: Pond) -> None:
     put(pond.map("m"), 1, "a")
     pond.branch("fix", source="main")

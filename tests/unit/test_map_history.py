@@ -124,3 +124,22 @@ def test_the_command_shows_it(pond: Pond) -> None:
     assert [(row["message"], row["rows"], row["source"]) for row in rows] == [
         ("Alter m: add gust double", None, None), ("Load m from noaa.csv", 1, "noaa.csv"),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("collected", [False, True])
+@pytest.mark.parametrize("by", ["revert", "restore"])
+def test_a_map_that_was_dropped_comes_back(pond: Pond, clock: ManualClock, by: str, collected: bool) -> None:
+    for number, key in enumerate("ab"):
+        pond.map("m").load([row(key, temp=1.0, n=number)])
+    pond.branch("fix", source="main")
+    pond.drop_map("m")
+    pond.refs.states.record()
+    if collected:
+        clock.advance(24 * 3_600_000)
+        pond.catalogue.finish_drops()
+    if by == "revert":
+        pond.refs.revert("main")
+    else:
+        pond.refs.restore("fix", maps=["m"])
+    pond.map("m").load([row("c", temp=1.0, n=2)])
+    assert [pond.map("m").get(key) for key in "abc"] == [{"temp": 1.0, "n": number} for number in range(3)]
