@@ -144,3 +144,19 @@ def test_a_door_names_the_extra_that_is_missing(door: str) -> None:
     command = [sys.executable, "-c", HIDDEN, module, door]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.stdout.strip() == f"extra_missing pip install 'millpond[{extra}]'", done.stderr
+
+
+SCAN = """
+import os
+import millpond
+with millpond.open("pond") as pond:
+    assert pond.map("auto").scan("value > 1").read_all().num_rows == 1
+threads = [open(f"/proc/self/task/{thread}/comm").read() for thread in os.listdir("/proc/self/task")]
+print(sum(name.startswith("python") for name in threads))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="asks Linux for the threads of a process")
+def test_a_scan_leaves_no_thread_of_arrow_that_may_hold_rows_when_python_ends(pond: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", SCAN], capture_output=True, text=True, check=True, cwd=pond)
+    assert done.stdout.split() == ["1"]

@@ -25,6 +25,7 @@ import pyarrow as pa
 
 from millpond.arrays.arrow_sizes import DeclaredSizes, expanded_bytes, not_an_arrow_stream
 from millpond.arrays.arrow_streams import stream_pieces
+from millpond.arrays.matching import matching
 from millpond.clock import Clock
 from millpond.errors import Invalid
 from millpond.kernel.patience import check_patience
@@ -162,7 +163,7 @@ class LookupService:
             check_patience()
             batch = present(pond_map.definition, rows, needed)
             if condition.expression is not None:
-                batch = batch.filter(condition.expression)
+                batch = matching(batch, condition.expression)
             for start in range(0, batch.num_rows, BATCH_ROWS):
                 yield batch.slice(start, BATCH_ROWS).select(names)
 

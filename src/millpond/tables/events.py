@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from millpond.arrays.matching import matching
 from millpond.errors import Invalid
 from millpond.events.filters import ALL, EventFilter, filter_of
 from millpond.events.ids import ID_MAX, is_id, parse_id, place_before
@@ -66,7 +67,7 @@ class EventTable:
         for index in (index for index in bounds.indexes(events) if self._may(index.stream)):
             after, until = bounds.bounds([day for day, _ in index.days()])
             for batch in read_rows(events, index, after, until, schema=schema, matching=bounds.matching):
-                rows = batch if where is None else batch.filter(where)
+                rows = batch if where is None else matching(batch, where)
                 yield rows.select(names)  # also one without rows: it lets a query end in time
 
 

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millpond.arrays.matching import matching
 from millpond.maps.predicates.bounds import Span
 from millpond.maps.predicates.predicate import typed_spans
 
@@ -68,4 +69,4 @@ class RowTable:
             cells = zip(*page, strict=True) if page else [()] * len(self.schema)
             columns = [pa.array(column, field.type) for column, field in zip(cells, self.schema, strict=True)]
             batch = pa.RecordBatch.from_arrays(columns, schema=self.schema)
-            yield (batch if where is None else batch.filter(where)).select(names)
+            yield (batch if where is None else matching(batch, where)).select(names)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from millpond.arrays.matching import matching
 from millpond.errors import Invalid
 from millpond.maps.model.display import present
 
@@ -28,7 +29,7 @@ def filtered(batch: pa.RecordBatch, condition: Predicate) -> pa.RecordBatch:
     Raises: `Invalid` when the condition does not go with the columns.
     """
     try:
-        return batch.filter(condition.expression)
+        return matching(batch, condition.expression)
     except (pa.ArrowException, TypeError) as error:
         raise Invalid("condition does not go with the map's columns", kind="condition", reason=error) from error
 

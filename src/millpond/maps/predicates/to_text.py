@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.arrays.longs import LONG_MAX, LONG_MIN
+from millpond.arrays.matching import matching
 from millpond.errors import Invalid
 from millpond.maps.model.columns import INSTANT, askable_schema
 from millpond.maps.model.definition import MapDefinition
@@ -89,7 +90,7 @@ def _filtered(reader: pa.RecordBatchReader, rest: pc.Expression, names: list[str
     with reader:
         for batch in reader:
             try:
-                taken = batch.filter(rest)
+                taken = matching(batch, rest)
             except (pa.ArrowException, TypeError) as error:
                 raise Invalid("condition does not go with the map's columns", kind="condition", reason=error) from error
             if taken.num_rows:
