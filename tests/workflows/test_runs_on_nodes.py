@@ -206,7 +206,8 @@ def test_what_is_killed_at_any_moment_is_published_once(branches: Site) -> None:
     assert ended(published(branches, 0, **{STEPS_LOG: str(own)}))[0] == 0
     moments = {"process": occurrences(own), "worker": (of_node := occurrences(steps)), "node": of_node}
     assert_published_once(branches, 0, "whole")
-    cases = [(who, moment) for who, all_ in moments.items() for moment in drawn(all_, 1, name=f"killed {who}")]
+    every = [(who, moment) for who, all_ in moments.items() for moment in all_]
+    cases = drawn(every, 2, name="kills of a run on a node")
     cases.append(("node", "workflows.batch_committed:7"))  # a task was handed out, and came to nobody
     for number, (who, moment) in enumerate(cases, 1):
         killed_at(branches, number, who, moment)
