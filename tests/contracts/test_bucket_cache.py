@@ -17,6 +17,7 @@ import millpond
 from millpond.clock import ManualClock, SystemClock
 from millpond.errors import Corrupt, Invalid, NotFound
 from millpond.maps.loads.bucket_place import bucket_place
+from millpond.ranges import RangeEntry, open_range
 from millpond.ranges.files import content_id
 from millpond.ranges.verify import check_file
 from millpond.stores.objects import (
@@ -285,3 +286,11 @@ def test_a_damaged_range_in_the_cache_answers_right(url: str, tmp_path: Path) ->
     with opened(url, tmp_path / "three") as pond, pytest.raises(Corrupt) as caught:
         pond.map("m").get("a")
     assert caught.value.kind == "range_damaged" and name in str(caught.value)
+
+
+def test_a_range_that_went_is_named_where_it_lay(tmp_path: Path) -> None:
+    bucket = MemoryObjects()
+    entry = RangeEntry("0" * 64, b"a", b"b", 1, 10)
+    with pytest.raises(NotFound) as caught:
+        open_range(before(tmp_path, bucket, 1 << 20), entry)
+    assert (caught.value.kind, caught.value.values["where"]) == ("range_not_found", bucket.where)

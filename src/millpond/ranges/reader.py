@@ -42,8 +42,8 @@ def range_bytes(objects: Source, entry: RangeEntry) -> pa.Buffer:
         if error.kind != "object_not_found":
             raise  # a source that knows more
         raise NotFound(
-            "a range is missing", kind="range_not_found", object=name, where=objects.where,
-            hint="fetch the index again from a place that has it, or make it anew",
+            "a range is missing", kind="range_not_found", object=name, where=error.values.get("where", objects.where),
+            hint="put it back from a copy or a backup, or make anew what has it",
         ) from error  # fmt: skip
 
 
