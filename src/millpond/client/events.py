@@ -208,9 +208,6 @@ class RemoteWatch(Batches[Event]):
         self._lines.close()
 
 
-_PATH = "/v1/events/settings"
-
-
 class RemoteAges(AgeSettings):
     """The rules of a pond on nodes, as `events.age_settings.StoredAges` has them in a folder."""
 
@@ -220,7 +217,9 @@ class RemoteAges(AgeSettings):
     def rules(self, queue: str | None = None) -> list[AgeRule]:
         """As `AgeSettings.rules`: those that the token may see."""
         query = {} if queue is None else {"queue": queue}
-        rules = self._nodes.on_primary(lambda node: node.request("GET", _PATH, query=query), repeatable=True).json()
+        rules = self._nodes.on_primary(
+            lambda node: node.request("GET", f"{_PATH}/settings", query=query), repeatable=True
+        ).json()
         try:
             return [
                 AgeRule(rule["queue"], rule["job_set"], age_of(rule["compress_after"]), age_of(rule["retention"]))
@@ -237,4 +236,6 @@ class RemoteAges(AgeSettings):
 
     def _change(self, method: str, **about: Any) -> None:
         again = method == "PUT"  # what was removed is not there to be removed again
-        self._nodes.on_primary(lambda node: node.request(method, _PATH, repeatable=again, **about), repeatable=again)
+        self._nodes.on_primary(
+            lambda node: node.request(method, f"{_PATH}/settings", repeatable=again, **about), repeatable=again
+        )
