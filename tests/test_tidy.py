@@ -65,6 +65,11 @@ def test_variables_that_do_not_say_what_they_hold_are_found() -> None:
         assert not problems_of(tidy.variables_name_what_they_hold, text), text
 
 
+def test_a_second_value_of_a_name_is_found() -> None:
+    assert problems_of(tidy.constants_are_bound_once, "_PATH = 1\ndef f(): ...\n_PATH = 2\n")
+    assert not problems_of(tidy.constants_are_bound_once, "_PATH = 1\ndef f():\n    _PATH = 2\n")
+
+
 def test_missing_docstrings_are_found() -> None:
     assert problems_of(tidy.modules_are_introduced, "x = 1\n")
     assert problems_of(tidy.modules_are_introduced, '"""Here."""\ndef f(): ...\n')

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tests.reserved import RESERVED
 from tests.tidy_kernel import the_kernel_is_shared
-from tests.tidy_names import variables_name_what_they_hold
+from tests.tidy_names import constants_are_bound_once, variables_name_what_they_hold
 from tests.tidy_sources import HARNESS, Source, read_sources, walked
 
 __all__ = ("Source", "problems", "read_sources")
@@ -338,6 +338,7 @@ PYTHON_RULES: tuple[Rule, ...] = (
     json_has_one_codec,
     names_are_the_fields,
     variables_name_what_they_hold,
+    constants_are_bound_once,
     docstrings_name_the_thing,
     phrases_are_plain,
 )

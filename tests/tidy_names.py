@@ -28,3 +28,16 @@ def variables_name_what_they_hold(source: Source) -> Iterator[str]:
     for line, name in sorted(names):
         if name in PARTICIPLES:
             yield f"line {line}: {name}: name it for what it holds"
+
+
+def constants_are_bound_once(source: Source) -> Iterator[str]:
+    """No name at the top of a shipped module is given a second value: what stands before it would have that one."""
+    if not source.shipped:
+        return
+    bound: set[str] = set()
+    for node in source.tree.body:
+        targets = node.targets if isinstance(node, ast.Assign) else ()
+        for name in (target.id for target in targets if isinstance(target, ast.Name)):
+            if name in bound:
+                yield f"line {node.lineno}: {name} has a value already"
+            bound.add(name)
