@@ -24,6 +24,7 @@ from typer.testing import CliRunner
 
 from millpond.cli.main import app
 from millpond.nodes.tokens import hash_token
+from millpond.server import run as service
 from tests.ports import free_ports
 
 pytestmark = pytest.mark.sample(4, of="file")
@@ -187,6 +188,17 @@ def test_what_is_wrong_is_one_sentence(tmp_path: Path, arguments: list[str], cod
     assert done.returncode == code
     assert said in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_port_that_is_taken_as_the_node_begins_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+        monkeypatch.setattr(
+            service, "choose_port", lambda _settings, _port: port
+        )  # as if it had been free a moment ago
+        said = run("serve", "--port", "0")
+    assert (said.returncode, said.stdout) == (7, "")
+    assert f"error: the port for gRPC is in use (host=127.0.0.1, port={port})" in said.stderr
 
 
 def test_tokens_come_and_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -118,7 +118,7 @@ def make_app(node: Node) -> Application:
 
     app = Application(partial(_with_grpc, node, lifespan))
     app.state.node = node
-    app.state.begun, app.state.failed = threading.Event(), None
+    app.state.begun = threading.Event()
     app.state.tickets, app.state.front = {}, None
     app.state.form_key = node.clock.random_id()
     app.state.memory = MemoryBudget(

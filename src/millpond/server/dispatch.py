@@ -38,7 +38,7 @@ import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Router
-from starlette.types import Lifespan, Receive, Scope, Send
+from starlette.types import Lifespan, Message, Receive, Scope, Send
 
 from millpond.errors import MillpondError
 from millpond.json_forms import to_json
@@ -217,7 +217,7 @@ class Application:
     """The routes of a node, in all dialects, as an application of ASGI."""
 
     def __init__(self, lifespan: Lifespan[Application]) -> None:
-        self.state = SimpleNamespace()
+        self.state = SimpleNamespace(failed=None)
         self._lifespan = Router(lifespan=lifespan).lifespan
         self._paths: Paths[Route] = Paths()
         self._dialects: Mapping[str, Dialect] = {}
@@ -235,7 +235,7 @@ class Application:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope["app"] = self
         if scope["type"] == "lifespan":
-            await self._lifespan(scope, receive, send)
+            await self._lifespan(scope, receive, partial(self._send_of_lifespan, send))
             return
         request = Request(scope, receive)
         memory: MemoryBudget = self.state.memory
@@ -265,6 +265,12 @@ class Application:
             return None
         scope["app"], scope[_TRIED] = self, True
         return route.at_once(Request(scope))
+
+    async def _send_of_lifespan(self, send: Send, message: Message) -> None:
+        """Of what kept the node from starting the log has the words: whoever waits for the begin gets the error."""
+        if message["type"] == "lifespan.startup.failed" and self.state.failed is not None:
+            message = {**message, "message": str(self.state.failed)}
+        await send(message)
 
     async def _answer(self, request: Request) -> Response:
         route = self.route_of(request.scope)

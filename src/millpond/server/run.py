@@ -218,6 +218,9 @@ class Service(Closing):
         starter = begin_thread("start-node", partial(self._start, ready))
         try:
             self._server.run(sockets=self._sockets)
+        except SystemExit:  # uvicorn's own, of an application that did not begin
+            if self.app.state.failed is None:
+                raise
         finally:
             if self._readers is not None:
                 self._readers.stop()
@@ -238,7 +241,7 @@ class Service(Closing):
             self._server.should_exit = True
             return
         self.app.state.begun.wait()  # for gRPC listens when the event loop has begun
-        if ready is not None and not self._server.should_exit:
+        if ready is not None and self.app.state.failed is None and not self._server.should_exit:
             ready()
 
     def stop(self) -> None:
