@@ -94,6 +94,12 @@ def test_memory_is_confined() -> None:
             done(confined_work.take, size)
 
 
+def test_a_work_that_ends_at_once_says_how() -> None:
+    for _ in range(20):
+        with pytest.raises(EndedEarly, match="no memory is left"):
+            done(confined_work.take_at_once)
+
+
 def test_time_is_confined() -> None:
     with pytest.raises(OutOfTime):
         done(confined_work.burn, confines=BRIEF)

@@ -295,8 +295,8 @@ def _end_with(end: int) -> None:
     """End this process when the other end of its line has gone, however that ended."""
     poll = select.poll()
     poll.register(end, 0)
-    poll.poll()
-    os._exit(1)
+    if not any(event & select.POLLNVAL for _, event in poll.poll()):  # else the work ended, and this end with it
+        os._exit(1)
 
 
 def _sendable(answer: Buffer) -> Buffer:
