@@ -315,7 +315,7 @@ class Pond(PondFace, RefsFace):
         retain: str | int | None = None, retain_by: str = "effective_time", exist_ok: bool = False,
         hash_bits: int = 64, store: str | Store | None = None, resolution: str | None = None,
         time_zone: str | None = None, key: str | None = None, roll_up: str | None = None,
-        as_: str | None = None,
+        as_: str | None = None, condense_by: str = "effective_time",
     ) -> Map:  # fmt: skip
         """Create a map. `kind`, `value`, `scheme` and `hash_bytes` are fixed; the others may be altered.
 
@@ -324,11 +324,11 @@ class Pond(PondFace, RefsFace):
         the type of values as Spark writes it (`double`, or `temp double, wind_speed double`), with the rule of each
         field for an aggregate (`orders long count`); None lets every row have its own. Buckets of an aggregate have a
         `resolution` (`1 hour`), by the clocks of a `time_zone`, by default UTC; their `key` may be `tags`.
-        `overwrite=False` keeps the first value of an address. `condense` and `retain` are durations, and `retain_by`
-        says which time of a row they count from: `effective_time` or `update_time`. With `roll_up`, a width of buckets,
-        old rows of an aggregate are combined, not deleted. `as_` is a query of raw rows that says what the aggregate is
-        (`select origin as key, count(*) as n from events group by 1`). `store`: `layers` or `shard`; by default as the
-        setting `maps.store` says.
+        `overwrite=False` keeps the first value of an address. `condense` and `retain` are durations; `condense_by` and
+        `retain_by` say from which time of a row they count: `effective_time` or `update_time`. With `roll_up`, a width
+        of buckets, old rows of an aggregate are combined, not deleted. `as_` is a query of raw rows that says what the
+        aggregate is (`select origin as key, count(*) as n from events group by 1`). `store`: `layers` or `shard`; by
+        default as the setting `maps.store` says.
 
         Raises: `AlreadyExists` unless `exist_ok` and the shapes agree; `Invalid` for a setting not understood.
         """
@@ -336,8 +336,8 @@ class Pond(PondFace, RefsFace):
 
         definition = new_map(
             name, kind, value, self.clock.random_id(),
-            {"condense": condense, "retain": retain, "retain_by": retain_by, "overwrite": overwrite,
-             "roll_up": roll_up, "hash_bytes": hash_bytes, "hash_bits": hash_bits},
+            {"condense": condense, "condense_by": condense_by, "retain": retain, "retain_by": retain_by,
+             "overwrite": overwrite, "roll_up": roll_up, "hash_bytes": hash_bytes, "hash_bits": hash_bits},
             resolution=resolution, time_zone=time_zone, scheme=scheme, key=key, query=as_,
         )  # fmt: skip
         definition = born_in(definition, store, self._store, served=self._serving.serving)
@@ -357,7 +357,8 @@ class Pond(PondFace, RefsFace):
         return [self.open_maps.map(definition) for definition in self.catalogue.list()]
 
     def alter_map(self, name: str, /, **settings: Any) -> Map:
-        """Change fields, or `overwrite, condense, retain, retain_by, roll_up, maintenance_suspended, store`, any time.
+        """Change fields, or the settings `overwrite, condense, condense_by, retain, retain_by, roll_up,
+        maintenance_suspended, store`, any time.
 
         Raises: `Invalid` for anything else; `NotFound`.
         """

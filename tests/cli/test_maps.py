@@ -155,6 +155,23 @@ def test_settings_are_altered_and_shapes_are_not(weather: Shell) -> None:
     weather("alter", "weather", code=2)
 
 
+def test_a_map_is_condensed_by_the_time_of_its_loads(weather: Shell) -> None:
+    assert weather("create", "late", "--kind", "session", "--condense-by", "update_time", "--json").object[
+        "condense_by"
+    ] == "update_time"  # fmt: skip
+    Path("late.csv").write_text(
+        "key,start,end\na,2013-01-01T00:00Z,2013-01-02T00:00Z\na,2013-01-02T00:00Z,2013-01-03T00:00Z\n"
+    )
+    weather("load", "late", "late.csv")
+    assert "update_time" in weather("maps", "late").out
+    condense = "maintenance", "condense", "late", "--before", "2020-01-01T00:00Z", "--json"
+    assert weather(*condense).object["rows_removed"] == 0
+    assert weather("alter", "late", "--condense-by", "effective_time").out
+    assert "condense_by" not in weather("maps", "late", "--json").object
+    assert weather(*condense).object["rows_removed"] == 1
+    weather("alter", "late", "--condense-by", "mood", code=2)
+
+
 def test_dropping_asks_first(weather: Shell) -> None:
     assert "--yes" in weather("drop", "weather", code=5).err
     assert weather("get", "weather", "JFK", "--json").object["value"] == {"temp": 32.0, "wind_speed": 24.2}

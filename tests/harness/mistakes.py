@@ -54,6 +54,7 @@ _CATALOGUE: dict[str, Mistake] = {
     "retain": (Invalid, "duration", lambda s: s.create(retain="10 moons")),
     "hash bytes": (Invalid, "hash_bytes", lambda s: s.create(hash_bytes=5)),
     "retain by": (Invalid, "retain_by", lambda s: s.create(retain_by="mood")),
+    "condense by": (Invalid, "condense_by", lambda s: s.create(condense_by="mood")),
     "session with value": (Invalid, "session_value", lambda s: s.create(kind="session", value="string")),
     "exists": (
         AlreadyExists, "map_exists", lambda s: s.create(name=s.timed.name, kind="temporal_state", value="double"),
@@ -65,6 +66,7 @@ _CATALOGUE: dict[str, Mistake] = {
     "alter shape": (Invalid, "setting_fixed", lambda s: s.pond.alter_map(s.timed.name, value="long")),
     "alter age": (Invalid, "duration", lambda s: s.pond.alter_map(s.timed.name, retain="soon")),
     "alter retain by": (Invalid, "retain_by", lambda s: s.pond.alter_map(s.timed.name, retain_by="mood")),
+    "alter condense by": (Invalid, "condense_by", lambda s: s.pond.alter_map(s.timed.name, condense_by="mood")),
     "alter nobody": (NotFound, "map_not_found", lambda s: s.pond.alter_map("nobody", retain="1d")),
     "drop nobody": (NotFound, "map_not_found", lambda s: s.pond.drop_map("nobody")),
 }  # fmt: skip

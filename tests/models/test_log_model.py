@@ -60,6 +60,11 @@ class ModelledMap:
         """True when rows are retained by the time they were put."""
         return self.settings["retain_by"] == "update_time" or self.model.kind is Kind.STATE
 
+    @property
+    def condenses_by_update(self) -> bool:
+        """True when rows are condensed by the time they were put."""
+        return self.settings["condense_by"] == "update_time" and self.model.kind.timed
+
 
 def held(pond: Pond) -> dict[str, object]:
     """All that two nodes must agree on: settings, rows, and when each was put."""
@@ -150,6 +155,7 @@ class World:
             "overwrite": self.data.draw(st.sampled_from((True, True, False))),
             "retain": self.data.draw(st.sampled_from((None, "30d"))),
             "retain_by": self.data.draw(st.sampled_from(("effective_time", "update_time"))),
+            "condense_by": self.data.draw(st.sampled_from(("effective_time", "update_time"))),
         }
         value = None if kind is Kind.SESSION else "long"
         scheme = self.data.draw(st.sampled_from(SCHEMES))
@@ -166,6 +172,7 @@ class World:
         ]
         if not self.exact:
             changes += [{"retain": "30d", "retain_by": "update_time"}, {"retain": None}]
+            changes += [{"condense_by": "update_time"}, {"condense_by": "effective_time"}]
         change = self.data.draw(st.sampled_from(changes))
         self.primary.alter_map(name, **change)
         self.maps[name].settings |= change
@@ -193,21 +200,24 @@ class World:
         self.primary.commit_load(parts, wait=self.data.draw(st.booleans(), label="wait"))
 
     def condense(self) -> None:
-        name, before = self.name(), self.data.draw(TIMES)
+        name = self.name()
+        modelled = self.maps[name]
+        before = self.watermark(by_update=modelled.condenses_by_update)
         self.primary.log.order_maintenance(name, "condense", before)
-        if not self.maps[name].settings["maintenance_suspended"]:
-            self.maps[name].model.condense(before)
+        if not modelled.settings["maintenance_suspended"]:
+            modelled.model.condense(before, by=str(modelled.settings["condense_by"]))
+
+    def watermark(self, *, by_update: bool) -> int:
+        return self.clock.now - self.data.draw(st.integers(-1, 3)) * DAY if by_update else self.data.draw(TIMES)
 
     def retain(self) -> None:
         name = self.name()
         modelled = self.maps[name]
-        before = (
-            self.clock.now - self.data.draw(st.integers(-1, 3)) * DAY if modelled.by_update else self.data.draw(TIMES)
-        )
+        before = self.watermark(by_update=modelled.by_update)
         self.primary.log.order_maintenance(name, "retain", before)
         if modelled.settings["maintenance_suspended"]:
             return
-        if modelled.settings["retain"] is None:
+        if modelled.settings["retain"] is None and not modelled.condenses_by_update:
             # Rows whose age nobody kept count as put now.
             modelled.model.updated = dict.fromkeys(modelled.model.updated, self.clock.now)
         modelled.model.retain(before, by="update_time" if modelled.by_update else "effective_time")

@@ -68,7 +68,8 @@ class Drawn:
             put(self.shard, self.model, part, self.now)
         self.rows_per_change = data.draw(st.integers(2, 6) | st.just(100))
         beside = st.sampled_from(self.pools.times).flatmap(lambda ms: st.integers(ms - 1, ms + 1))
-        self.before = data.draw(beside)
+        by_update = definition.condense_by == "update_time"
+        self.before = data.draw(st.integers(1, self.now + 1) if by_update else beside)
 
     def condense(self) -> MaintenanceReport:
         return condense(
@@ -85,17 +86,18 @@ class Drawn:
 
 @pytest.mark.usefixtures("processor")
 @pytest.mark.sample(1)
+@pytest.mark.parametrize("by", ["effective_time", "update_time"])
 @pytest.mark.parametrize("kind", TIMED)
 @few
 @given(data=st.data())
 def test_condensing_does_what_the_model_says(
-    kind: Kind, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+    kind: Kind, by: str, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    drawn = Drawn(data, tmp_path_factory, kind)
+    drawn = Drawn(data, tmp_path_factory, kind, condense_by=by)
     questions = data.draw(strategies.questions(drawn.shard.definition, drawn.pools))
     known = [drawn.model.answer(*question) for question in questions]
     report = drawn.condense()
-    assert report.rows_removed == drawn.model.condense(drawn.before)
+    assert report.rows_removed == drawn.model.condense(drawn.before, by=by)
     check(drawn.shard, drawn.model)
     if kind.temporal:
         assert bits_of([ask(drawn.shard, *question) for question in questions]) == bits_of(known), "no answer changes"
@@ -108,6 +110,7 @@ def test_condensing_does_what_the_model_says(
     version = drawn.shard.version
     again = drawn.condense()
     assert (again.rows_removed, again.changes, drawn.shard.version) == (0, 0, version)
+    assert drawn.model.condense(drawn.before, by=by) == 0
     drawn.shard.close()
 
 
@@ -136,10 +139,11 @@ def test_retention_by_update_time_does_what_the_model_says(
     kind: Kind, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     by = "update_time" if kind.timed else data.draw(st.sampled_from(("update_time", "effective_time")))
-    drawn = Drawn(data, tmp_path_factory, kind, retain_ms=1, retain_by=by)
+    condense_by = data.draw(st.sampled_from(("update_time", "effective_time")))
+    drawn = Drawn(data, tmp_path_factory, kind, retain_ms=1, retain_by=by, condense_by=condense_by)
     if kind.timed and data.draw(st.booleans()):
         drawn.condense()
-        drawn.model.condense(drawn.before)
+        drawn.model.condense(drawn.before, by=condense_by)
     before = data.draw(st.integers(0, drawn.now + 1))
     assert drawn.retain(before).rows_removed == drawn.model.retain(before, by="update_time")
     check(drawn.shard, drawn.model)

@@ -14,6 +14,7 @@ import millpond
 from millpond.clock import ManualClock
 from millpond.maps.maintenance import maintenance
 from millpond.maps.model.definition import PLAIN_KINDS, Kind, Store
+from millpond.maps.model.store_limits import tracks_updates
 from millpond.testing import strategies
 from millpond.testing.models import MapModel, bits_of
 from millpond.testing.rows import canonical_of, table_of
@@ -49,6 +50,7 @@ class Both:
             "m", kind=definition.kind, value=definition.value, scheme=definition.scheme,
             hash_bytes=definition.hash_bytes, hash_bits=definition.hash_bits, overwrite=definition.overwrite,
             retain=definition.retain_ms, retain_by=definition.retain_by, store=definition.store,
+            condense_by=definition.condense_by,
         )  # fmt: skip
 
     def open(self) -> Pond:
@@ -100,7 +102,7 @@ class Both:
         self.pond.commit_load(sealed)
 
     def condense(self, before: int, rows_per_change: int) -> None:
-        fewer = self.model.condense(before)
+        fewer = self.model.condense(before, by=self.definition.condense_by)
         report = self.maintained("condense", before, rows_per_change)
         assert report.rows_removed == fewer
         assert self.map.condense(before=before).rows_removed == 0
@@ -127,7 +129,7 @@ class Both:
         """The time by which rows of the map expire; None where their age is not known."""
         definition = self.definition
         if definition.retain_by == "update_time" or not definition.kind.timed:
-            return None if definition.retain_ms is None else "update_time"
+            return "update_time" if tracks_updates(definition) else None
         return "effective_time"
 
     def compact(self) -> None:
@@ -142,6 +144,7 @@ def cared_for(draw: st.DrawFn, kind: Kind, store: Store) -> MapDefinition:
         store=store,
         retain_ms=draw(st.sampled_from((None, 365 * DAY))),
         retain_by=draw(st.sampled_from(("effective_time", "update_time"))),
+        condense_by=draw(st.sampled_from(("effective_time", "update_time"))),
     )
 
 
@@ -172,7 +175,7 @@ def step(both: Both, act: str, data: st.DataObject, pools: Pools) -> None:
         both.load_parts(data.draw(st.lists(part, min_size=1, max_size=3)))
     elif act in ("condense", "retain"):
         watermarks = {time + beside for time in pools.times for beside in (0, 1) if time < strategies.TIME_MAX}
-        if act == "retain":
+        if act == "retain" or both.definition.condense_by == "update_time":
             watermarks |= {both.clock.now - DAY, both.clock.now}
         getattr(both, act)(data.draw(st.sampled_from(sorted(watermarks) or [0])), data.draw(st.integers(2, 6)))
     else:

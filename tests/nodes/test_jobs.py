@@ -134,6 +134,17 @@ def test_rows_that_age_by_their_update_come_of_age_with_their_load(node: JobCont
     assert node.position() == position
 
 
+def test_repeats_that_were_loaded_late_are_condensed_when_their_load_is_old(node: JobContext) -> None:
+    owner(node, [NOW - 30 * DAY, NOW - 20 * DAY], condense="10d", condense_by="update_time")
+    assert node.run("condense").summary == "condensed 1 of 1 map, 0 rows fewer"
+    node.advance(10 * DAY - 2 * HOUR)
+    assert node.run("condense").numbers["rows_removed"] == 0
+    node.advance(5 * HOUR)
+    assert node.run("condense").summary == "condensed 1 of 1 map, 1 row fewer"
+    node.advance(10 * DAY)
+    assert node.run("condense").summary == "nothing to do in 1 map"
+
+
 def test_maps_that_do_not_ask_are_suspended_or_have_no_times_are_left_alone(node: JobContext) -> None:
     owner(node, [NOW - 3 * DAY, NOW - 2 * DAY], name="silent")
     owner(node, [NOW - 3 * DAY, NOW - 2 * DAY], name="paused", condense="1d")

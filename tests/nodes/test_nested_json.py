@@ -37,7 +37,8 @@ def test_json_that_nests_is_answered(node: Served, method: str) -> None:
 @pytest.mark.parametrize(
     "body",
     [{"name": "n"}, {"self": 1}, {"overwrite": [[[1]]]}, {"overwrite": "[[["}, {"overwrite": 1}, {"retain": ["7d"]},
-     {"condense": {"a": 1}}, {"retain_by": None}, {"retain_by": ["update_time"]}, {"maintenance_suspended": "yes"}],
+     {"condense": {"a": 1}}, {"retain_by": None}, {"condense_by": None}, {"retain_by": ["update_time"]},
+     {"maintenance_suspended": "yes"}],
     ids=json.dumps,
 )  # fmt: skip
 def test_a_setting_that_is_none_is_refused_by_its_name(node: Served, body: dict[str, object]) -> None:

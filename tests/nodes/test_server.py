@@ -119,6 +119,22 @@ def test_maps_are_made_altered_and_dropped(node: Served) -> None:
     assert node.get("/v1/maps").json() == {"maps": []}
 
 
+def test_a_map_says_by_which_time_it_condenses_and_an_order_does(node: Served) -> None:
+    body = {"name": "m", "kind": "temporal_state", "value": "long", "condense_by": "update_time", "store": "shard"}
+    assert node.post("/v1/maps", body).json()["condense_by"] == "update_time"
+    rows = [{"key": "a", "effective_time": number, "value": 1} for number in range(3)]
+    node.pond.map("m").load(rows)
+    orders = []
+    for by, left in (("update_time", 3), ("effective_time", 2)):
+        node.request("PATCH", "/v1/maps/m", body={"condense_by": by})
+        order = node.post("/v1/maps/m/maintenance", {"what": "condense", "before": 2})
+        assert (order.status, order.json()["rows_after"]) == (200, left)
+        [*_, entry] = node.pond.log.entries(0)
+        orders.append(entry.body["settings"].get("condense_by"))
+    assert orders == ["update_time", None], "an entry without it means the effective time, as before"
+    assert "condense_by" not in node.get("/v1/maps/m").json()
+
+
 def test_only_the_primary_changes_maps(cluster: ClusterHere) -> None:
     for method, path, body in (
         ("POST", "/v1/maps", {"name": "m", "kind": "state"}), ("PATCH", "/v1/maps/m", {"retain": "1d"}),

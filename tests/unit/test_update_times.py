@@ -6,12 +6,15 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 
 import millpond
 from millpond.clock import ManualClock
 from millpond.errors import Corrupt
 from millpond.maps.layered.maintenance import fold_due
+from millpond.maps.log.queue import settings_of, with_settings
+from millpond.maps.model.definition import Kind, MapDefinition
 from millpond.maps.snapshots.manifest import SnapshotManifest
 
 if TYPE_CHECKING:
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
     from millpond import Map, Pond
 
 DAY = 86_400_000
+PAIRS = pa.schema([("start", pa.int64()), ("end", pa.int64())])
 BEGAN = 1_700_000_000_000
 
 
@@ -148,6 +152,48 @@ def test_a_branch_retains_and_takes_over_the_setting(pond: Pond, clock: ManualCl
     assert again.map("m").retain(before=set_ms + DAY + 1).rows_removed == 1
     assert keys_of(again.map("m")) == ["c"], "what main alone has counts as put when the merge brought the setting"
     assert keys_of(merged) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("on", ["main", "fix"])
+def test_sessions_join_when_both_were_put_before(pond: Pond, clock: ManualClock, on: str) -> None:
+    pond.create_map("m", kind="session", condense_by="update_time", store="layers")
+    target = pond.map("m") if on == "main" else pond.branch("fix", source="main").map("m")
+    days: list[int] = []
+    for spans in ([(0, 2), (9, 12)], [(1, 3)], [(2, 5), (4, 10)]):
+        clock.advance(DAY)
+        days.append(clock.now_ms())
+        target.load([{"key": "a", "start": start, "end": end} for start, end in spans])
+    left = [
+        sorted(zip(*target.scan().read_all().select(["start", "end"]).cast(PAIRS).to_pydict().values(), strict=True))
+        for before in (days[1], days[1] + 1, days[2] + 1)
+        if target.condense(before=before).map == "m"
+    ]
+    assert left == [[(0, 2), (1, 3), (2, 5), (4, 10), (9, 12)], [(0, 3), (2, 5), (4, 10), (9, 12)], [(0, 12)]]
+
+
+@pytest.mark.parametrize("store", ["shard", "layers"])
+def test_a_setting_that_is_made_later_counts_from_then(pond: Pond, clock: ManualClock, store: str) -> None:
+    made = pond.create_map("m", kind="temporal_state", value="long", store=store)
+    rows = [{"key": "a", "effective_time": number, "value": 1} for number in range(3)]
+    made.load(rows)
+    clock.advance(DAY)
+    pond.alter_map("m", condense_by="update_time")
+    made.load([{"key": "a", "effective_time": 9, "value": 1}])
+    set_ms = clock.now_ms()
+    clock.advance(DAY)
+    assert pond.map("m").condense(before=set_ms).rows_removed == 0
+    assert pond.map("m").condense(before=set_ms + 1).rows_removed == 3
+
+
+def test_what_was_entered_before_condenses_by_effective_time() -> None:
+    definition = MapDefinition(name="m", kind=Kind.TEMPORAL_STATE, incarnation="0" * 16)
+    older = settings_of(definition)
+    assert "condense_by" not in older
+    assert "condense_by" not in definition.to_dict()
+    by_update = replace(definition, condense_by="update_time")
+    assert MapDefinition.from_json(by_update.to_json()) == by_update
+    assert with_settings(by_update, older).condense_by == "effective_time"
+    assert with_settings(definition, settings_of(by_update)).condense_by == "update_time"
 
 
 def test_a_copy_and_the_past_keep_what_they_are(pond: Pond, timed: Map, clock: ManualClock) -> None:

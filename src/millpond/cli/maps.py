@@ -62,7 +62,7 @@ class StoreChoice(StrEnum):
     LAYERS = "layers"
 
 
-class _RetainBy(StrEnum):
+class _Age(StrEnum):
     EFFECTIVE_TIME = "effective_time"
     UPDATE_TIME = "update_time"
 
@@ -82,7 +82,14 @@ RollUp = Annotated[
         help="Combine rows of an aggregate older than --retain to such buckets, as '1 day'; 'off' deletes them.",
     ),
 ]  # fmt: skip
-RetainBy = Annotated[_RetainBy | None, typer.Option("--retain-by", help="Which time makes a row old.")]
+RetainBy = Annotated[_Age | None, typer.Option("--retain-by", help="Which time makes a row old.")]
+CondenseBy = Annotated[_Age | None, typer.Option("--condense-by", help="Which time makes a repeat old.")]
+Resolution = Annotated[
+    str | None, typer.Option("--resolution", metavar="WIDTH", help="The buckets of an aggregate, such as '1 hour'.")
+]
+TimeZone = Annotated[
+    str | None, typer.Option("--time-zone", metavar="ZONE", help="The clocks that buckets follow.", show_default="UTC")
+]
 Overwrite = Annotated[
     bool | None,
     typer.Option("--overwrite/--keep-first", help="What a second row of the same key and time does."),
@@ -118,6 +125,7 @@ def create(
     ),
     hash_bytes: Annotated[int, typer.Option("--hash-bytes", help="Width of stored hashes: 8 or 4.")] = 8,
     condense: Condense = None,
+    condense_by: CondenseBy = None,
     retain: Retain = None,
     retain_by: RetainBy = None,
     roll_up: RollUp = None,
@@ -126,13 +134,8 @@ def create(
         StoreChoice | None,
         typer.Option("--store", help="The form of the rows; never changes an answer.", show_default="maps.store"),
     ] = None,
-    resolution: Annotated[
-        str | None, typer.Option("--resolution", metavar="WIDTH", help="The buckets of an aggregate, such as '1 hour'.")
-    ] = None,
-    time_zone: Annotated[
-        str | None,
-        typer.Option("--time-zone", metavar="ZONE", help="The clocks that buckets follow.", show_default="UTC"),
-    ] = None,
+    resolution: Resolution = None,
+    time_zone: TimeZone = None,
     key: Annotated[
         KeyChoice | None, typer.Option("--key", help="What keys are; tags for an aggregate.", show_default="text")
     ] = None,
@@ -147,7 +150,10 @@ def create(
     """Create a map. The pond is made if it is not there yet."""
     import millpond
 
-    settings = _settings(condense, retain, retain_by, roll_up, overwrite)
+    settings = _given(
+        condense=condense, condense_by=condense_by, retain=retain, retain_by=retain_by, roll_up=roll_up,
+        overwrite=overwrite,
+    )  # fmt: skip
     if branch in (None, "main"):
         settings |= {"scheme": str(scheme), "hash_bytes": hash_bytes, "store": None if store is None else str(store)}
     elif store is StoreChoice.SHARD:
@@ -160,22 +166,11 @@ def create(
     _tell(made.definition, f"created {made.name}: {_in_words(made.definition)}", as_json=json)
 
 
-def _settings(
-    condense: str | None, retain: str | None, retain_by: _RetainBy | None, roll_up: str | None, overwrite: bool | None
-) -> dict[str, Any]:  # fmt: skip
+def _given(**settings: str | bool | None) -> dict[str, Any]:
     """Only the settings that were given: the rest keep what they are."""
-    options: dict[str, Any] = {}
-    if condense is not None:
-        options["condense"] = condense
-    if retain is not None:
-        options["retain"] = retain
-    if retain_by is not None:
-        options["retain_by"] = str(retain_by)
-    if roll_up is not None:
-        options["roll_up"] = roll_up
-    if overwrite is not None:
-        options["overwrite"] = overwrite
-    return options
+    return {
+        name: value if isinstance(value, bool) else str(value) for name, value in settings.items() if value is not None
+    }
 
 
 def _in_words(definition: MapDefinition) -> str:
@@ -287,6 +282,7 @@ def _readable(name: str, value: Any) -> Any:
 def alter(
     name: MapName,
     condense: Condense = None,
+    condense_by: CondenseBy = None,
     retain: Retain = None,
     retain_by: RetainBy = None,
     roll_up: RollUp = None,
@@ -312,9 +308,10 @@ def alter(
     json: Json = False,
 ) -> None:
     """Change a map's settings, or the fields of a layered map: rows stay as they are, and show the new fields."""
-    settings = _settings(condense, retain, retain_by, roll_up, overwrite) | _field_changes(
-        add, default, drop_fields, rename, widen
-    )
+    settings = _given(
+        condense=condense, condense_by=condense_by, retain=retain, retain_by=retain_by, roll_up=roll_up,
+        overwrite=overwrite,
+    ) | _field_changes(add, default, drop_fields, rename, widen)  # fmt: skip
     if maintenance is not None:
         settings["maintenance_suspended"] = not maintenance
     if store is not None:

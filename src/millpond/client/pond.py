@@ -105,7 +105,7 @@ class RemotePond(PondFace, RemoteRefsFace):
         retain: str | int | None = None, retain_by: str = "effective_time", exist_ok: bool = False,
         hash_bits: int = 64, store: str | Store | None = None, resolution: str | None = None,
         time_zone: str | None = None, key: str | None = None, roll_up: str | None = None,
-        as_: str | None = None,
+        as_: str | None = None, condense_by: str = "effective_time",
     ) -> RemoteMap:  # fmt: skip
         """Make a map on every node, see `Pond.create_map`.
 
@@ -117,7 +117,7 @@ class RemotePond(PondFace, RemoteRefsFace):
             "value": None if value is None else str(value), "scheme": str(scheme),
             "hash_bytes": hash_bytes, "hash_bits": hash_bits, "overwrite": overwrite, "condense": condense,
             "retain": retain, "retain_by": retain_by, "exist_ok": exist_ok,
-            "store": None if store is None else str(store),
+            "condense_by": condense_by, "store": None if store is None else str(store),
             **{setting: text for setting, text in of_aggregate.items() if text is not None},
         }  # fmt: skip
         return self._map(self.catalogue.create(body, exist_ok=exist_ok))

@@ -173,6 +173,7 @@ class RemoteBranchPond(RemoteRefPond):
         overwrite: bool = True, condense: str | int | None = None, retain: str | int | None = None,
         retain_by: str = "effective_time", exist_ok: bool = False, commit: bool = True, resolution: str | None = None,
         time_zone: str | None = None, key: str | None = None, roll_up: str | None = None, as_: str | None = None,
+        condense_by: str = "effective_time",
     ) -> RemoteRefMap:  # fmt: skip
         """Create a layered map on the branch; it comes to other branches by a merge. Settings as in `Pond.create_map`.
 
@@ -182,7 +183,7 @@ class RemoteBranchPond(RemoteRefPond):
             "name": name, "kind": None if kind is None else str(kind), "value": None if value is None else str(value),
             "overwrite": overwrite, "condense": condense, "retain": retain, "retain_by": retain_by,
             "exist_ok": exist_ok, "resolution": resolution, "time_zone": time_zone, "key": key, "roll_up": roll_up,
-            "query": as_,
+            "query": as_, "condense_by": condense_by,
         }  # fmt: skip
         return self._map(self.catalogue.create(body, exist_ok=exist_ok, commit=commit))
 

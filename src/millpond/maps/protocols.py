@@ -111,7 +111,7 @@ class CatalogueLike(Protocol):
         retain: str | int | None = None, retain_by: str = "effective_time", exist_ok: bool = False,
         hash_bits: int = 64, store: str | Store | None = None, resolution: str | None = None,
         time_zone: str | None = None, key: str | None = None, roll_up: str | None = None,
-        as_: str | None = None,
+        as_: str | None = None, condense_by: str = "effective_time",
     ) -> MapLike: ...  # fmt: skip
 
     def map(self, name: str) -> MapLike: ...

@@ -163,6 +163,7 @@ class BranchPond(RefPond):
         overwrite: bool = True, condense: str | int | None = None, retain: str | int | None = None,
         retain_by: str = "effective_time", exist_ok: bool = False, commit: bool = True, resolution: str | None = None,
         time_zone: str | None = None, key: str | None = None, roll_up: str | None = None, as_: str | None = None,
+        condense_by: str = "effective_time",
     ) -> RefMap:  # fmt: skip
         """Create a layered map on the branch; it comes to other branches by a merge. Settings as in `Pond.create_map`.
 
@@ -170,6 +171,7 @@ class BranchPond(RefPond):
         """
         settings = {
             "condense": condense,
+            "condense_by": condense_by,
             "retain": retain,
             "retain_by": retain_by,
             "overwrite": overwrite,

@@ -66,6 +66,7 @@ class BranchPondLike(RefPondLike, Protocol):
         overwrite: bool = True, condense: str | int | None = None, retain: str | int | None = None,
         retain_by: str = "effective_time", exist_ok: bool = False, commit: bool = True, resolution: str | None = None,
         time_zone: str | None = None, key: str | None = None, roll_up: str | None = None, as_: str | None = None,
+        condense_by: str = "effective_time",
     ) -> RefMapLike: ...  # fmt: skip
 
     @property

@@ -61,7 +61,7 @@ def maintain_rows(states: RefStates, layers: RefLayers, what: str, before_ms: in
     """
 
     def written(layers: RefLayers, manifest: SnapshotManifest) -> tuple[LayerFold, int]:
-        done = retained(layers, manifest, what, before_ms, layers.definition.roll_up)
+        done = retained(layers, manifest, what, before_ms)
         left = 0 if done.output is None else count_layer(layers.objects, done.output)
         gone = count_rows(layers.objects, manifest) - left
         return done, gone or -int(done.rolled_up not in (None, manifest.aggregation))

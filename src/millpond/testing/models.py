@@ -134,41 +134,51 @@ class MapModel:
         held = (row for row in self.rows if row[0] == key and _int(row[1]) <= at <= _int(row[2]))
         return min(held, key=lambda row: (-_int(row[1]), row[2]), default=None)
 
-    def condense(self, before: int) -> int:
+    def condense(self, before: int, *, by: str = "effective_time") -> int:
         """Drop what repeats below the watermark `before`; returns how many rows fewer there are.
 
-        Temporal kinds: a row is absorbed when the row before it of the same key (or range) holds an equal value and
-        its own effective_time < before, so a run is left with its earliest row.
-        Sessions: in order of start, a session of the same key is absorbed when its start is not after the end so far
-        and start < before; the joined session ends at the greatest end.
+        A row is settled when its own effective_time (a session's start) < before, by update time when its present
+        value was merged before.
+        Temporal kinds: a settled row is absorbed when the row before it of the same key (or range) holds an equal
+        value, so a run is left with its earliest row.
+        Sessions: in order of start, a settled session of the same key is absorbed by the one before it, settled too,
+        when its start is not after the end so far; the joined session ends at the greatest end.
         """
         rows = len(self.rows)
+        settled = {row for row in self.rows if self._condenses_at(row, by) < before}
         if self.kind.temporal:
-            self._drop_confirmations(before)
+            self._drop_confirmations(settled)
         elif self.kind is Kind.SESSION:
-            self._join_sessions(before)
+            self._join_sessions(settled)
         return rows - len(self.rows)
 
-    def _drop_confirmations(self, before: int) -> None:
+    def _condenses_at(self, row: Address, by: str) -> int:
+        if by == "update_time" or not self.kind.timed:
+            return self.updated[row]
+        return _int(row[1] if self.kind is Kind.SESSION else row[-1])
+
+    def _drop_confirmations(self, settled: set[Address]) -> None:
         for _, run in groupby(sorted(self.rows), key=lambda row: row[:-1]):
             earlier: Address | None = None
             for row in run:
-                if earlier and _int(row[-1]) < before and same_value(self.rows[row], self.rows[earlier]):
+                if earlier and row in settled and same_value(self.rows[row], self.rows[earlier]):
                     self._delete(row)
                 else:
                     earlier = row
 
-    def _join_sessions(self, before: int) -> None:
+    def _join_sessions(self, settled: set[Address]) -> None:
         for key, run in groupby(sorted(self.rows), key=lambda row: row[0]):
             joined: list[tuple[int, int, int]] = []
+            earlier: Address | None = None
             for row in run:
                 start, end, updated = _int(row[1]), _int(row[2]), self.updated[row]
-                if joined and start <= joined[-1][1] and start < before:
+                if joined and start <= joined[-1][1] and {earlier, row} <= settled:
                     first, last, last_update = joined.pop()
                     joined.append((first, max(last, end), max(last_update, updated)))
                 else:
                     joined.append((start, end, updated))
                 self._delete(row)
+                earlier = row
             self.rows |= {(key, start, end): None for start, end, _ in joined}
             self.updated |= {(key, start, end): updated for start, end, updated in joined}
 

@@ -27,7 +27,7 @@ class CatalogueContract(NamedMaps):
         value = None if kind is Kind.SESSION else "temp double, `wind speed` long"
         made = pond.create_map(
             fresh, kind=kind, value=value, scheme=scheme, hash_bytes=4, overwrite=False, condense="30d", retain="1y",
-            retain_by="update_time",
+            retain_by="update_time", condense_by="update_time",
         )  # fmt: skip
         definition = made.definition
         assert (made.name, made.kind, definition.scheme, definition.hash_bytes) == (fresh, kind, scheme, 4)
@@ -37,7 +37,10 @@ class CatalogueContract(NamedMaps):
             30 * 86_400_000,
             365 * 86_400_000,
         )
-        assert definition.retain_by == "update_time"
+        assert (definition.retain_by, definition.condense_by) == ("update_time", "update_time")
+        assert pond.alter_map(fresh, condense_by="effective_time").definition.condense_by == "effective_time"
+        definition = pond.alter_map(fresh, condense_by="update_time").definition
+        assert definition == made.definition
         assert pond.map(fresh).definition == definition
 
     def test_names_are_found_in_any_case_of_letters(self, pond: PondLike, fresh: str) -> None:

@@ -81,6 +81,12 @@ class MaintenanceContract(NamedMaps):
             with pytest.raises(Invalid):
                 made.delete(condition)
 
+    def test_what_a_late_load_brought_is_not_condensed_yet_by_update(self, pond: PondLike) -> None:
+        made = _hourly(pond, condense="1d", condense_by="update_time")
+        assert made.condense().rows_removed == 0
+        assert made.condense(before="2999-01-01T00:00Z").rows_after == 2
+        assert made.lookup(["a", "b"], at=[-5 * HOUR, 9 * HOUR]).to_pylist() == ["same", "same"]
+
     def test_rows_grow_old_by_their_update_too(self, pond: PondLike) -> None:
         made = _hourly(pond, retain="1d", retain_by="update_time")
         assert made.retain().rows_removed == 0

@@ -36,6 +36,7 @@ def like(pond: PondLike, definition: MapDefinition) -> MapLike:
         condense=definition.condense_ms,
         retain=definition.retain_ms,
         retain_by=definition.retain_by,
+        condense_by=definition.condense_by,
     )
 
 

@@ -254,11 +254,12 @@ def carry_out(loading: Loading, layers: Layers, what: str, before_ms: int) -> En
     """
 
     with loading.space.read() as tx:
-        roll_up = same_map(tx, layers.definition).roll_up
+        layers = replace(layers, definition=same_map(tx, layers.definition))
 
     def written(manifest: SnapshotManifest) -> LayerFold:
-        return retained(layers, manifest, what, before_ms, roll_up)
+        return retained(layers, manifest, what, before_ms)
 
+    roll_up = layers.definition.roll_up
     facts = {"before": before_ms} | ({} if roll_up is None or what != "retain" else {"roll_up": roll_up})
     entry = _rewrite(loading, layers, what, written, lambda: facts)
     assert entry is not None, "it is entered, whatever it does"

@@ -38,18 +38,16 @@ Mask = npt.NDArray[np.bool_]
 I64 = npt.NDArray[np.int64]
 
 
-def retained(
-    layers: Layers, manifest: SnapshotManifest, what: str, before_ms: int, roll_up: str | None
-) -> LayerFold:  # fmt: skip
-    """All layers of a snapshot as one of the rows that `condense` or `retain` before a time leave; `roll_up`: the width
-    of buckets to which old rows are combined instead.
+def retained(layers: Layers, manifest: SnapshotManifest, what: str, before_ms: int) -> LayerFold:
+    """All layers of a snapshot as one of the rows that `condense` or `retain` before a time leave, as the map is set;
+    with `roll_up`, old rows are combined instead.
 
     Rows of which nobody knows when they were put count as put now.
 
     Raises: `NotFound`, `Corrupt`, naming the file; `Unavailable` when the disk is full; `Invalid`, kinds
     `sum_overflow`, `resolution_finer`.
     """
-    inputs, aggregation = manifest.layers, manifest.aggregation
+    inputs, aggregation, roll_up = manifest.layers, manifest.aggregation, layers.definition.roll_up
     if aggregation is None or what != "retain":
         return LayerFold(inputs, _layer(layers, manifest, what, before_ms), oldest=True)
     if roll_up is None:
@@ -63,14 +61,15 @@ def retained(
 def _layer(layers: Layers, manifest: SnapshotManifest, what: str, before_ms: int) -> Layer | None:
     objects, definition, times = layers.objects, layers.definition, times_of(manifest, manifest.layers)
     age = age_column(definition) or UPDATED
+    put_ms = layers.clock.now_ms() if times.instant is None else times.instant
     rows = _whole_keys(objects, manifest, times)
     if what == "roll_up":
         pass  # the manifest shows them in wide buckets
     elif what == "condense":
-        rows = (_condensed(definition, batch, before_ms) for batch in rows)
+        rows = (_condensed(definition, batch, before_ms, put_ms) for batch in rows)
     elif age != UPDATED or times.updates:
         rows = (_retained(batch, age, before_ms) for batch in rows)
-    elif (layers.clock.now_ms() if times.instant is None else times.instant) < before_ms:
+    elif put_ms < before_ms:
         rows = iter(())
     return write_layer(objects, definition, rows, LayerMode.WHOLE, spill=layers.spill(), times=times)
 
@@ -117,11 +116,21 @@ def _in_order(definition: MapDefinition, rows: pa.RecordBatch) -> _Ordered:
     return _Ordered(rows, definition, first, [long_column(rows, name) for name in times])
 
 
-def _condensed(definition: MapDefinition, rows: pa.RecordBatch, before_ms: int) -> pa.RecordBatch:
+def _settled(ordered: _Ordered, before_ms: int, put_ms: int) -> Mask:
+    """The rows that condensing may drop or join; without times of their own all were put at one."""
+    if ordered.definition.condense_by != "update_time":
+        return ordered.longs[0] < before_ms
+    if UPDATED not in ordered.rows.schema.names:
+        return np.full(len(ordered), put_ms < before_ms)
+    return long_column(ordered.rows, UPDATED) < before_ms
+
+
+def _condensed(definition: MapDefinition, rows: pa.RecordBatch, before_ms: int, put_ms: int) -> pa.RecordBatch:
     ordered = _in_order(definition, rows)
+    settled = _settled(ordered, before_ms, put_ms)
     if definition.kind is not Kind.SESSION:
-        return ordered.rows.filter(pa.array(~redundant(ordered, before_ms)))
-    joined = joined_sessions(ordered, before_ms)
+        return ordered.rows.filter(pa.array(~redundant(ordered, settled)))
+    joined = joined_sessions(ordered, settled)
     schema = rows.schema
     columns = [ordered.rows.column("key").take(pa.array(joined.first)), pa.array(joined.start), pa.array(joined.end)]
     if UPDATED in schema.names:

@@ -81,6 +81,8 @@ PARTS_FORGOTTEN_EVERY = 10_000
 
 Row = bytes
 _SETTINGS = ("overwrite", "retain_ms", "retain_by", "roll_up", "maintenance_suspended")
+_CONDENSE_BY = "effective_time"
+"""Of entries that do not say: also of those from before there was another."""
 
 
 def series_of(name: str) -> Series[PartFacts]:
@@ -96,13 +98,14 @@ def map_of_part(tx: ReadTransaction, part: str) -> str | None:
 
 
 def settings_of(definition: MapDefinition) -> dict[str, Any]:
-    """The settings that decide what merging and maintenance do."""
-    return {name: getattr(definition, name) for name in _SETTINGS}
+    """The settings that decide what merging and maintenance do; `condense_by` where it is no effective time."""
+    settings = {name: getattr(definition, name) for name in _SETTINGS}
+    return settings | ({} if definition.condense_by == _CONDENSE_BY else {"condense_by": definition.condense_by})
 
 
 def with_settings(definition: MapDefinition, settings: dict[str, Any] | None) -> MapDefinition:
     """The map as it was set when something was entered; what was entered before logs carries none."""
-    return replace(definition, **settings) if settings else definition
+    return replace(definition, **{"condense_by": _CONDENSE_BY, **settings}) if settings else definition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -108,7 +108,8 @@ def condense(
     shard: Shard, definition: MapDefinition, before_ms: int, *, clock: Clock, rows_per_change: int = ROWS_PER_CHANGE,
     now_ms: int | None = None, going: Going | None = None,
 ) -> MaintenanceReport:  # fmt: skip
-    """Drop confirmations and join sessions among the rows before a time; maps without a time have none.
+    """Drop confirmations and join sessions among the rows before a time (by update time: last put before it); maps
+    without a time have none.
 
     `now_ms`: when this counts as done; `going` is asked between two changes.
 
@@ -117,7 +118,8 @@ def condense(
     if not definition.kind.timed:
         return _maintain_maps(shard, definition, None, clock, rows_per_change, "condense", going)
     act = _condense_sessions if definition.kind is Kind.SESSION else _condense_states
-    plan = partial(act, before_ms=before_ms, now_ms=clock.now_ms() if now_ms is None else now_ms)
+    now = clock.now_ms() if now_ms is None else now_ms
+    plan = partial(act, definition=definition, before_ms=before_ms, now_ms=now)
     return _maintain_maps(shard, definition, plan, clock, rows_per_change, "condense", going)
 
 
@@ -280,10 +282,12 @@ def _put_fresh(store: Store, tx: lmdb.Transaction, fresh: Chunk) -> None:
 # -- plans --------------------------------------------------------------------------------------------
 
 
-def _condense_states(view: ShardView, tx: lmdb.Transaction, chunk: Chunk, before_ms: int, now_ms: int) -> _Change:
+def _condense_states(
+    view: ShardView, tx: lmdb.Transaction, chunk: Chunk, definition: MapDefinition, before_ms: int, now_ms: int
+) -> _Change:
     store = view.store
     rows = group_rows(store, chunk)
-    gone = redundant(rows, before_ms)
+    gone = redundant(rows, _settled(view, tx, rows, definition, before_ms, now_ms))
     gone &= ~interrupted(store, tx, rows, gone)
     following = chunk.following
     if chunk.split:
@@ -295,14 +299,29 @@ def _condense_states(view: ShardView, tx: lmdb.Transaction, chunk: Chunk, before
     return _Change(chunk.table, chunk.to_delete(deleted), touched, following, forgotten=forgotten)
 
 
+def _settled(
+    view: ShardView, tx: lmdb.Transaction, rows: GroupRows, definition: MapDefinition, before_ms: int, now_ms: int
+) -> npt.NDArray[np.bool_]:
+    """The rows that condensing may drop or join."""
+    by_update = definition.condense_by == "update_time"
+    return (_put_times(view, tx, rows, now_ms) if by_update else rows.longs[0]) < before_ms
+
+
+def _put_times(view: ShardView, tx: lmdb.Transaction, rows: GroupRows, now_ms: int) -> I64:
+    times = view.generation.updates.times(tx, addresses_of(view.store, tx, rows.chunk), now_ms)
+    return times if rows.order is None else times[rows.order]
+
+
 def _forgotten(view: ShardView, tx: lmdb.Transaction, chunk: Chunk, gone: I64) -> pa.RecordBatch | None:
     return addresses_of(view.store, tx, chunk.taken(gone)) if view.shard.tracking and len(gone) else None
 
 
-def _condense_sessions(view: ShardView, tx: lmdb.Transaction, chunk: Chunk, before_ms: int, now_ms: int) -> _Change:
+def _condense_sessions(
+    view: ShardView, tx: lmdb.Transaction, chunk: Chunk, definition: MapDefinition, before_ms: int, now_ms: int
+) -> _Change:
     store = view.store
     rows = group_rows(store, chunk)
-    joined = joined_sessions(rows, before_ms)
+    joined = joined_sessions(rows, _settled(view, tx, rows, definition, before_ms, now_ms))
     start, end = rows.longs
     stays = (start == joined.start[joined.run]) & (end == joined.end[joined.run])
     members = joined.grown[joined.run]
@@ -334,8 +353,7 @@ def _renewed(
     grown = np.flatnonzero(joined.grown)
     addresses = addresses_of(view.store, tx, rows.chunk)
     latest = np.full(len(joined.start), np.iinfo(np.int64).min)
-    times = view.generation.updates.times(tx, addresses, now_ms)
-    np.maximum.at(latest, joined.run, times if rows.order is None else times[rows.order])
+    np.maximum.at(latest, joined.run, _put_times(view, tx, rows, now_ms))
     sessions = addresses.take(pa.array(rows.numbers(joined.first[grown]))).set_column(
         2, "end", pa.array(joined.end[grown])
     )

@@ -3,10 +3,11 @@ columns.
 
 Every rule looks at rows in the order of their addresses, groups whole or cut where the rows before were settled.
 
-* temporal kinds: a row is redundant when the row before it in its group has the same value and its own time lies
-  before the watermark. What is left of a run is its earliest row, so no answer changes at any time.
+* temporal kinds: a row is redundant when the row before it in its group has the same value and it is settled itself.
+  What is left of a run is its earliest row, so no answer changes at any time.
 * sessions: in order of start, a session joins the one before it when it starts no later than that one's end
-  so far, and before the watermark. The joined session ends at the greatest end: time is never lost to a nested one.
+  so far, and both are settled. The joined session ends at the greatest end: time is never lost to a nested one.
+* settled is what lies before the watermark: by its (start) time, or, by update time, by when it was last put.
 * age: a row goes when its time (a session's end, or its update time) lies strictly before the watermark.
 """
 
@@ -40,9 +41,9 @@ class OrderedRows(Protocol):
         """Rows with the value of the row before them."""
 
 
-def redundant(rows: OrderedRows, before_ms: int) -> Mask:
-    """Mask of the rows of a temporal kind that only confirm the row before them, and lie before the watermark."""
-    mask: Mask = ~rows.first & rows.repeats() & (rows.longs[0] < before_ms)
+def redundant(rows: OrderedRows, settled: Mask) -> Mask:
+    """Mask of the settled rows of a temporal kind that only confirm the row before them."""
+    mask: Mask = ~rows.first & rows.repeats() & settled
     return mask
 
 
@@ -63,20 +64,20 @@ class Joined:
     grown: Mask
 
 
-def joined_sessions(rows: OrderedRows, before_ms: int) -> Joined:
-    """Join sessions that overlap or touch and start before the watermark."""
+def joined_sessions(rows: OrderedRows, settled: Mask) -> Joined:
+    """Join settled sessions that overlap or touch."""
     start, end = rows.longs
     run, reach = np.empty(len(rows), np.int64), np.empty(len(rows), np.int64)
-    count = _join(rows.first, start, end, before_ms, run, reach)
+    count = _join(rows.first, start, end, settled, run, reach)
     first = np.flatnonzero(np.diff(run, prepend=-1))
     return Joined(run, first, start[first], reach[:count], np.bincount(run, minlength=count) > 1)
 
 
 @kernel
-def _join(fresh, start, end, before, run, reach):  # type: ignore[no-untyped-def]
+def _join(fresh, start, end, settled, run, reach):  # type: ignore[no-untyped-def]
     count = 0
     for i in range(len(start)):
-        if not fresh[i] and start[i] < before and start[i] <= reach[count - 1]:
+        if not fresh[i] and settled[i - 1] and settled[i] and start[i] <= reach[count - 1]:
             reach[count - 1] = max(reach[count - 1], end[i])
         else:
             reach[count] = end[i]

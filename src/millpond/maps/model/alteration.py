@@ -11,7 +11,7 @@ from millpond.times.durations import format_duration
 __all__ = ("alteration",)
 
 _SETTINGS = (
-    "overwrite", "condense_ms", "retain_ms", "retain_by", "roll_up", "maintenance_suspended", "store",
+    "overwrite", "condense_ms", "condense_by", "retain_ms", "retain_by", "roll_up", "maintenance_suspended", "store",
 )  # fmt: skip
 
 

@@ -28,11 +28,14 @@ __all__ = (
     "same_map",
 )  # fmt: skip
 
-ALTERABLE = ("overwrite", "condense", "retain", "retain_by", "roll_up", "maintenance_suspended")
-_TYPES: dict[str, Any] = {"overwrite": bool, "maintenance_suspended": bool, "retain_by": str, "roll_up": str | None}
+ALTERABLE = ("overwrite", "condense", "condense_by", "retain", "retain_by", "roll_up", "maintenance_suspended")
+_TYPES: dict[str, Any] = {
+    "overwrite": bool, "maintenance_suspended": bool, "condense_by": str, "retain_by": str, "roll_up": str | None,
+}  # fmt: skip
 _TYPE_HINTS = {
     "overwrite": "write true or false", "maintenance_suspended": "write true or false",
-    "retain_by": "write effective_time or update_time", "roll_up": "write a resolution, such as 1 day, or off",
+    "condense_by": "write effective_time or update_time", "retain_by": "write effective_time or update_time",
+    "roll_up": "write a resolution, such as 1 day, or off",
 }  # fmt: skip
 
 

@@ -299,6 +299,7 @@ class MapDefinition:
     condense_ms: int | None = None
     retain_ms: int | None = None
     retain_by: str = "effective_time"
+    condense_by: str = "effective_time"
     roll_up: str | None = None
     maintenance_suspended: bool = False
     store: Store = Store.SHARD
@@ -312,6 +313,10 @@ class MapDefinition:
             raise Invalid("hash_bytes is 4 or 8", kind="hash_bytes", hash_bytes=self.hash_bytes)
         if self.retain_by not in ("effective_time", "update_time"):
             raise Invalid("retain_by is effective_time or update_time", kind="retain_by", retain_by=self.retain_by)
+        if self.condense_by not in ("effective_time", "update_time"):
+            raise Invalid(
+                "condense_by is effective_time or update_time", kind="condense_by", condense_by=self.condense_by
+            )  # fmt: skip
         if self.kind is Kind.SESSION and self.value is not None:
             raise Invalid("sessions carry no value", kind="session_value", map=self.name)
         assert (self.aggregation is not None) == (self.kind is Kind.AGGREGATE), "an aggregate has its rules"
@@ -367,8 +372,8 @@ class MapDefinition:
         payload: dict[str, Any] = _FORM.plain(self) | {"value": None if self.value is None else str(self.value)}
         if self.store is Store.SHARD:
             del payload["store"]
-        for name in ("roll_up", "query"):
-            if payload[name] is None:
+        for name, default in (("roll_up", None), ("query", None), ("condense_by", "effective_time")):
+            if payload[name] == default:
                 del payload[name]
         if self.fields is None:
             del payload["fields"]
@@ -413,7 +418,8 @@ class MapDefinition:
         """True when both store the same bytes: all but the settings of maintenance, the incarnation and ids agree."""
         blank: dict[str, Any] = {
             "incarnation": "", "overwrite": True, "condense_ms": None, "retain_ms": None,
-            "retain_by": "effective_time", "roll_up": None, "maintenance_suspended": False, "fields": None,
+            "retain_by": "effective_time", "condense_by": "effective_time", "roll_up": None,
+            "maintenance_suspended": False, "fields": None,
         }  # fmt: skip
         return replace(self, **blank) == replace(other, **blank)
 
@@ -426,6 +432,7 @@ def _check_aggregate(definition: MapDefinition, aggregation: Aggregation) -> Non
     endless = definition.retain_ms is not None and aggregation.resolution == "none"
     for setting, there, hint in (
         ("condense", definition.condense_ms is not None, "leave it out: rows of one bucket are one row anyway"),
+        ("condense_by", definition.condense_by != "effective_time", "leave it out: nothing is condensed"),
         ("overwrite", not definition.overwrite, "leave it out: the rules say how rows combine"),
         ("retain_by", definition.retain_by != "effective_time", "leave it out: buckets are retained by their time"),
         ("retain", endless, "give the map a resolution: it has one bucket of all times"),

@@ -130,7 +130,8 @@ def preferred_store(stated: str | None = None) -> str:
 def tracks_updates(definition: MapDefinition) -> bool:
     """True when the map's settings ask for update times."""
     untimed = definition.kind in (Kind.STATE, Kind.RANGED_STATE)
-    return definition.retain_ms is not None and (untimed or definition.retain_by == "update_time")
+    retains = definition.retain_ms is not None and (untimed or definition.retain_by == "update_time")
+    return retains or (not untimed and definition.condense_by == "update_time")
 
 
 def at_birth(definition: MapDefinition, stated: Store | None, preferred: str, *, served: bool) -> MapDefinition:

@@ -1,9 +1,9 @@
-"""The last time each row was put: kept beside the rows, for maps that retain by update time.
+"""The last time each row was put: kept beside the rows, for maps that retain or condense by update time.
 
 Table `updated`: the row's address (`address.py`; beyond 480 bytes its first 464 and its xxh3_128) → UTC
-milliseconds as 8 bytes. The rows' own layout stays as published. Only maps whose retention goes by update time keep it:
-`retain` is set, and either `retain_by` is `update_time` or the kind has no time of its own. A row older than the
-setting has no entry and counts as updated when the setting was made (`since`).
+milliseconds as 8 bytes. The rows' own layout stays as published. Only maps that ask for it keep it (`tracks_updates`):
+`condense_by` is `update_time`, or `retain` is set, and either `retain_by` is `update_time` or the kind has no time of
+its own. A row older than the setting has no entry and counts as updated when the setting was made (`since`).
 """
 
 from __future__ import annotations

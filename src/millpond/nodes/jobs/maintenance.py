@@ -162,6 +162,8 @@ def _column(definition: MapDefinition, act: str) -> str | None:
     """The time by which a row comes of age; None: when it was put."""
     if act == "retain":
         return age_column(definition)
+    if definition.condense_by == "update_time":
+        return None
     return "start" if definition.kind is Kind.SESSION else "effective_time"
 
 

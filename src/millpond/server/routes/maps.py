@@ -41,6 +41,9 @@ class Definition(msgspec.Struct, kw_only=True):
     retain_by: str
     maintenance_suspended: bool
     store: Annotated[str, Meta(description="where its rows are: shard or layers")]
+    condense_by: Annotated[
+        str | msgspec.UnsetType, Meta(description="the time that makes a repeat old, where it is update_time")
+    ] = msgspec.UNSET
     roll_up: Annotated[
         str | msgspec.UnsetType, Meta(description="buckets to which old rows of an aggregate are combined")
     ] = msgspec.UNSET
@@ -106,6 +109,7 @@ class NewMap(RequestBody):
     condense: Annotated[str | int | None, Meta(description="age from which repeats are dropped, such as 30d")] = None
     retain: Annotated[str | int | None, Meta(description="age at which rows are deleted, such as 10y")] = None
     retain_by: str = "effective_time"
+    condense_by: str = "effective_time"
     exist_ok: Annotated[bool, Meta(description="accept a map that is there already and alike")] = False
     store: Annotated[str | None, Meta(description="where its rows are: layers or shard; else as maps.store says")] = (
         None
