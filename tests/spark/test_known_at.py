@@ -162,7 +162,7 @@ def test_a_branch_answers_as_its_commits_were(spark: SparkSession, pond: Pond) -
 
 def test_the_past_is_read_as_a_table_alone(spark: SparkSession, pond: Pond) -> None:
     loaded(pond, pond)
-    pond.alter_map("numbers", value="value long, unit string")
+    pond.alter_map("numbers", widen={"value": "double"})
     first = pond.map("numbers").rows.past.changes()[0].moment_ms
     assert (
         read(spark, pond, known_at=instant_text(first))
