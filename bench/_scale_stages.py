@@ -105,7 +105,7 @@ def load(folder: Path, rows: int) -> None:
         ways: list[tuple[str, Callable[[], object], Callable[[], object]]] = [
             (", df.write", lambda: saved(frame, "devices"), lambda: parquet_of(frame, output)),
             (", a computed column", lambda: mp.load(computed, pond, "devices"), lambda: parquet_of(computed, output)),
-            (", from files", lambda: mp.load_files(session, where, pond, "devices"), lambda: parquet_of(frame, output)),
+            (", from files", lambda: mp.load(where, pond, "devices"), lambda: parquet_of(frame, output)),
         ]
         for name, ours, rival in ways:
             for number in range(last + 1):

@@ -88,7 +88,7 @@ INSIDE = {"Repositories.remembered", "Repositories.get_at_once", "Repositories.s
 """Methods for the server, not for users."""
 RECORDS = (millpond.LoadResult, millpond.Lookup, ColumnMapping, MaintenanceReport, PartStatus, Report, Problem)
 SPARK_NAMES = (
-    "start", "register", "load", "load_files", "enrich", "Lookup", "training_set", "compact_branch",
+    "start", "register", "load", "enrich", "Lookup", "training_set", "compact_branch",
     "collect_garbage", "compress_events", "expire_events",
 )  # fmt: skip
 """The names of `millpond.spark`, in the order of a first use."""

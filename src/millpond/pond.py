@@ -45,7 +45,7 @@ from millpond.maps.pond_catalogue import PondCatalogue
 from millpond.maps.shard.shard import Shard
 from millpond.memory_bound import MEMORY_MAX, memory_bound
 from millpond.migrations import migrate
-from millpond.refs.face import POND, RefsFace
+from millpond.refs.face import POND, RefsFace, differences_here
 from millpond.stores.lmdb.space import LmdbSpace
 from millpond.times.durations import is_off
 
@@ -469,16 +469,18 @@ class Pond(PondFace, RefsFace):
         """The result of a query in DuckDB's SQL: every map is a table, and `get_state(map, key, at)` a function.
 
         The tables `events`, `repositories`, `refs`, `commits` and `runs` have what the pond holds beside its maps;
-        where a map is named so, `millpond.events` is the table.
+        where a map is named so, `millpond.events` is the table. `map_diff('weather', 'main', 'fix')` has the keys that
+        differ between two refs, as `Refs.diff`.
 
         Raises: `Invalid` when the query is not understood; as `Map.scan` for `known_at`, at which all maps are asked.
         """
         from millpond.maps.sql import query
-        from millpond.tables import EventTable, run_table, runs_in, version_tables
+        from millpond.tables import EventTable, difference_tables, run_table, runs_in, version_tables
 
         events, versions = EventTable(lambda: self.events), version_tables(lambda: self.repositories)
         runs = run_table(lambda: runs_in(self.space, self.folder))
-        return query(self, text, [events, *versions, runs], known_at=known_at)
+        differing = difference_tables(differences_here(lambda: self.refs.states))
+        return query(self, text, [events, *versions, runs], known_at=known_at, differing=differing)
 
     def verify(self, *, full: bool = False, going: Callable[[], bool] = lambda: True) -> Report:
         """Check every invariant on the stored data; `full` decodes all rows, not only a sample of each map.

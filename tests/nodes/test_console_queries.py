@@ -130,6 +130,21 @@ def test_a_page_answers_as_the_pond_does(serve: Callable[..., Served]) -> None:
         assert (page["result"], page["error"]) == answered_here(node, text), text
 
 
+def test_a_page_shows_what_differs_between_refs(serve: Callable[..., Served]) -> None:
+    node = serve()
+    many = [{"key": f"k{number}", "value": number} for number in range(2_500)]
+    node.pond.create_map("m", kind="state", value="long", store="layers").load(many)
+    fix = node.pond.branch("fix", source="main")
+    fix.map("m").load([{**row, "value": -1} for row in many])
+    for text in (
+        "select change, count(*), sum(old), sum(new) from map_diff('m', 'main', 'fix') group by 1",
+        "select * from map_diff('m', 'main', 'fix') where key = 'k7'", "from map_diff('m', 'main', 'nope')",
+        "from map_diff('nope', 'main', 'fix')", "from map_diff('m')",
+    ):  # fmt: skip
+        page = node.get(f"/console/sql?{urlencode({'q': text})}", headers=JSON).json()
+        assert (page["result"], page["error"]) == answered_here(node, text), text
+
+
 def answered_here(node: Served, text: str) -> tuple[Any, str | None]:
     """The rows and the error of a page, as the pond itself answers."""
     try:

@@ -190,6 +190,7 @@ def test_a_ref_needs_a_right_on_the_repository_of_maps_besides(guarded: Served) 
         assert fix.map("m").get("a") == 2
         assert pond.refs.diff("main", "fix")["map"].to_pylist() == ["m"]
         assert refused(lambda: pond.refs.diff("main", "fix", map="secret")) == "right_missing"
+        assert refused(lambda: pond.sql("from map_diff('secret', 'main', 'fix')")) == "right_missing"
         assert refused(lambda: pond.history("secret")) == "right_missing"
         assert refused(lambda: fix.map("secret")) == "right_missing"
         assert "secret" not in repr(refused(lambda: fix.sql("select * from secret")))
@@ -383,6 +384,10 @@ def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("millpond.maps.layered.differences.KEYS_AT_ONCE", 20)
 
 
+def in_order(table: pa.Table) -> pa.Table:
+    return table.sort_by([(name, "ascending") for name in table.column_names if name not in ("old", "new")])
+
+
 @pytest.mark.usefixtures("small_pages")
 def test_differences_by_pages_are_those_of_a_folder(pond: RemotePond, node: Served) -> None:
     pond.create_map("t", kind="temporal_state", value="temp double, code string", store="layers")
@@ -419,6 +424,12 @@ def test_differences_by_pages_are_those_of_a_folder(pond: RemotePond, node: Serv
         for name in (None, "m", "T", "r", "s", "gone"):
             whole = node.pond.refs.diff(left, right, map=name, three_dots=dots)
             assert pond.refs.diff(left, right, map=name, three_dots=dots).equals(whole), (left, right, dots, name)
+            if name is not None:
+                refs = ", ".join(f"'{ref}'" for ref in (name, left, right) if ref)
+                call = f"map_diff({refs}, three_dots := {str(dots).lower()})"
+                text = f"select * from {call} a semi join (select map, change from {call}) b using (map, change)"
+                found = pond.sql(text)  # read twice
+                assert in_order(found.cast(whole.schema)).equals(in_order(whole)), call
         count = node.pond.refs.diff(left, right, three_dots=dots).num_rows
         assert pond.refs.diff(left, right, three_dots=dots, limit=5_000).num_rows == min(5_000, count)
 

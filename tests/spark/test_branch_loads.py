@@ -117,7 +117,7 @@ def test_a_frame_and_files_are_loaded_on_a_branch(spark: SparkSession, place: Pl
     counted(spark, 250, 400, "-").write.format("millpond").options(**where).mode("append").save()
     assert total(fix) == (400, sum(range(250)) - sum(range(250, 400)))
     (tmp_path / "a.csv").write_text("key,value\nk400,7\nk401,none\n")
-    files = mp.load_files(spark, tmp_path / "a.csv", fix, "numbers", max_rejects=1, load_id="b")
+    files = mp.load(tmp_path / "a.csv", fix, "numbers", max_rejects=1, load_id="b")
     assert (files.rows, files.rejected) == (1, 1)
     assert spark.read.format("millpond").options(**where).load().count() == 401
     assert total(pond) == (1, -1), "nobody sees it on main"

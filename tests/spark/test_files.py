@@ -12,7 +12,8 @@ import pytest
 from pyarrow import parquet
 
 import millpond
-from millpond.spark.files import load_files
+from millpond import spark as mp
+from millpond.errors import Invalid
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,7 +52,7 @@ def both(
             if how == "here":
                 result = pond.load_files(files, map_name, rejects=rejects, **options)
             else:
-                result = load_files(spark, files, pond, map_name, rejects=rejects, piece_bytes=PIECE_BYTES, **options)
+                result = mp.load(files, pond, map_name, rejects=rejects, piece_bytes=PIECE_BYTES, **options)
             lines = [json.loads(line) for line in rejects.read_text().splitlines()]
             assert result.rejected == len(lines)
             loaded.append((lines, rows(pond)))
@@ -133,7 +134,7 @@ def test_a_file_that_cannot_be_read_fails_the_load_as_it_does_here(spark: SparkS
     bad.write_text("<plan-b>\n<state></plan-b>")
     with a_pond(tmp_path / "pond") as pond:
         with pytest.raises(millpond.Invalid) as caught:
-            load_files(spark, [good, bad], pond)
+            mp.load([good, bad], pond)
         assert caught.value.kind == "xml_malformed"
         assert (caught.value.values["path"], caught.value.values["line"]) == (str(bad), 2)
         assert rows_of(pond.map("city")) == []
@@ -145,7 +146,7 @@ def test_too_many_rejects_fail_the_load(spark: SparkSession, tmp_path: Path) -> 
     file.write_text("key,value\n" + "x,1\n" * 1000 + ",2\n")
     with a_pond(tmp_path / "pond") as pond:
         with pytest.raises(millpond.Invalid, match=r"c.csv row 1001: key is missing"):
-            load_files(spark, file, pond, "city", piece_bytes=PIECE_BYTES)
+            mp.load(file, pond, "city", piece_bytes=PIECE_BYTES)
         assert rows_of(pond.map("city")) == []
 
 
@@ -168,3 +169,31 @@ def test_parquet_of_spark_with_its_defaults_needs_no_zone(spark: SparkSession, t
         seen = pond.create_map("seen", kind="temporal_state", value="timestamp")
         pond.load_files(tmp_path / "rows", "seen")
         assert [seen.get(key, at=noon) for key in ("JFK", "LGA")] == [noon, end]
+
+
+def test_files_are_named_by_texts_and_paths(spark: SparkSession, tmp_path: Path) -> None:
+    for name in "ab":
+        (tmp_path / f"{name}.csv").write_text(f"key,value\n{name},1\n")
+    one, other = tmp_path / "a.csv", str(tmp_path / "b.csv")
+    with a_pond(tmp_path / "pond") as pond:
+        named: list[tuple[Any, int]] = [(one, 1), (other, 1), ([one, other], 2), ((other,), 1)]
+        for files, count in named:
+            assert mp.load(files, pond=pond, map="city", again=True).rows == count
+        assert mp.load(str(tmp_path / "*.csv"), pond=pond, map="city", again=True, session=spark).rows == 2
+        assert len(rows(pond)["city"]) == 2
+
+
+@pytest.mark.parametrize("wrong", [5, None, {"key": ["a"]}, ["a.csv", 5], b"a.csv"])
+def test_what_is_no_frame_and_no_file_is_refused(spark: SparkSession, wrong: Any) -> None:
+    with pytest.raises(Invalid, match="list of paths") as caught:
+        mp.load(wrong, pond="pond", map="city")
+    assert caught.value.kind == "data_unknown"
+    assert caught.value.values["value"] == repr(wrong[1] if isinstance(wrong, list) else wrong)
+
+
+def test_what_the_other_form_is_told_is_refused(spark: SparkSession) -> None:
+    with pytest.raises(Invalid, match="epoch") as of_files:
+        mp.load("a.csv", pond="pond", map="city", epoch=3)
+    with pytest.raises(Invalid, match="zone") as of_frame:
+        mp.load(spark.range(1), pond="pond", map="city", zone="UTC")
+    assert {of_files.value.kind, of_frame.value.kind} == {"load_option"}

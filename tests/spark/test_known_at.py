@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.errors import PySparkException
 
 import millpond
 from millpond import spark as mp
@@ -12,6 +13,7 @@ from millpond.clock import SystemClock
 from millpond.errors import Invalid
 from millpond.maps.loads.pond_folder import FolderPlace
 from millpond.spark.places import POND
+from millpond.times.instants import instant_text
 from tests.nodes.conftest import clock as clock
 from tests.nodes.conftest import serve as serve
 from tests.nodes.test_bucket_nodes import SETTINGS
@@ -92,6 +94,13 @@ def check(spark: SparkSession, pond: PondLike, holding: Pond) -> None:
     assert [row["numbers"] for row in training] == expected
     assert answers(events.limit(1), known_at="moment") == [None], "a row that comes alone is as any"
     assert answers(events, known_at=moments[0]) == [layered.get("a", known_at=moments[0])] * 6
+    for moment in (*moments, LATE):
+        assert read(spark, pond, known_at=instant_text(moment)) == layered.scan(known_at=moment).read_all().to_pylist()
+    assert read(spark, pond, known_at=instant_text(moments[0]), where="value > 5", columns="value") == []
+    with pytest.raises(PySparkException, match="nothing was known of the map then"):
+        read(spark, pond, known_at=instant_text(moments[0] - 1))
+    with pytest.raises(PySparkException, match="zone"):
+        read(spark, pond, known_at="2026-03-01T00:00")
     shares = mp.enrich(events, pond=pond, map="numbers", key="key", into="value", known_at="moment",
                        partition="key", partitions=3)  # fmt: skip
     assert {(row["moment"], row["value"]) for row in shares.collect()} == {
@@ -101,6 +110,18 @@ def check(spark: SparkSession, pond: PondLike, holding: Pond) -> None:
         with pytest.raises(Invalid) as refused:
             mp.enrich(events, pond=pond, map="sharded", key="key", into="value", known_at="moment")
         assert refused.value.kind == "known_at_unsupported"
+        with pytest.raises(PySparkException, match="no state but the present one"):
+            read(spark, pond, map="sharded", known_at=instant_text(LATE))
+
+
+def read(spark: SparkSession, pond: PondLike, map: str = "numbers", **options: str) -> list[dict[str, Any]]:
+    """The rows of a map in Spark."""
+    reader = spark.read.format("millpond").option("pond", where(pond)).option("map", map).options(**options)
+    return [row.asDict() for row in reader.load().collect()]
+
+
+def where(pond: PondLike) -> str:
+    return str(pond.folder) if isinstance(pond, millpond.Pond) else pond.nodes.where  # type: ignore[attr-defined]
 
 
 def test_get_state_asks_as_known(spark: SparkSession, pond: Pond) -> None:
@@ -133,6 +154,26 @@ def test_a_branch_answers_as_its_commits_were(spark: SparkSession, pond: Pond) -
         mp.enrich(events, pond=str(pond.folder), ref="fix", **options),
     ):  # fmt: skip
         assert [row["value"] for row in frame.collect()] == [2, 7]
+    moments = {before: 2, LATE: 7}
+    for moment, value in moments.items():
+        for at in ({"branch": "fix"}, {"ref": "fix"}):
+            assert read(spark, pond, known_at=instant_text(moment), **at) == [{"key": "a", "value": value}]
+
+
+def test_the_past_is_read_as_a_table_alone(spark: SparkSession, pond: Pond) -> None:
+    loaded(pond, pond)
+    pond.alter_map("numbers", widen={"value": "double"})
+    first = pond.map("numbers").rows.past.changes()[0].moment_ms
+    assert (
+        read(spark, pond, known_at=instant_text(first))
+        == pond.map("numbers").scan(known_at=first).read_all().to_pylist()
+    )
+    options = {"pond": str(pond.folder), "map": "numbers", "known_at": instant_text(first)}
+    with pytest.raises(PySparkException, match="only read"):
+        spark.sql("select 'a' key, 5L value").write.format("millpond").options(**options).mode("append").save()
+    with pytest.raises(PySparkException, match="a stream of changes is of main"):
+        changes = spark.readStream.format("millpond").options(**options).load()
+        changes.writeStream.format("noop").trigger(availableNow=True).start().awaitTermination()
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,7 @@ def test_many_rows_are_written_by_tasks_of_a_second_stage(
     for number, first in enumerate((0, 200)):
         lines = "".join(f"k{n},{n + number}\n" for n in range(first, first + 400))
         (tmp_path / f"{number}.csv").write_text("key,value\n" + lines + "k1,none\n")
-    loaded = mp.load_files(spark, [tmp_path / "0.csv", tmp_path / "1.csv"], pond, "numbers", max_rejects=2)
+    loaded = mp.load([tmp_path / "0.csv", tmp_path / "1.csv"], pond, "numbers", max_rejects=2)
     assert (loaded.rows, loaded.rejected) == (600, 2)
     rows = {row["key"]: row["value"] for row in layered.scan().read_all().to_pylist()}
     assert rows == {f"k{n}": n + (n >= 200) for n in range(600)}
@@ -131,7 +131,7 @@ def test_fields_change_under_loads_and_readers_and_columns_that_are_lacking_are_
     )  # fmt: skip
     query.trigger(availableNow=True).start().awaitTermination()
     assert layered.get("k8") == {"n": 8.0, "note": "x", "odd": True, "one": 1}
-    result = mp.load_files(spark, [tmp_path / "wider"], pond, "numbers", extra="add")
+    result = mp.load([tmp_path / "wider"], pond, "numbers", extra="add")
     assert result.rows == 9
     fix = pond.branch("fix", source="main")
     mp.load(wider.selectExpr("*", "2 as two"), pond, "numbers", branch="fix", extra="add")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -229,14 +230,18 @@ class RemotePond(PondFace, RemoteRefsFace):
 
         Raises: as `Pond.sql`; `Unavailable` when no node can be reached; `Denied` for what the token may not read.
         """
+        from millpond.client.differences import differences
         from millpond.client.queryable import QueryablePond
         from millpond.client.runs import RemoteRuns
         from millpond.maps.sql import query
-        from millpond.tables import EventTable, run_table, version_tables
+        from millpond.tables import EventTable, difference_tables, run_table, version_tables
 
         events, versions = EventTable(lambda: self.events), version_tables(lambda: self.repositories)
         runs = run_table(lambda: RemoteRuns(self.nodes))
-        return query(QueryablePond(self), text, [events, *versions, runs], known_at=known_at)
+        differing = difference_tables(partial(differences, self.nodes))
+        return query(
+            QueryablePond(self), text, [events, *versions, runs], known_at=known_at, differing=differing
+        )  # fmt: skip
 
     def verify(self, *, full: bool = False) -> Report:
         """Check every invariant on every node, see `Pond.verify`; a node that cannot be reached is a problem.

@@ -134,10 +134,13 @@ class RemoteRefPond(PondFace):
 
         Raises: `Invalid` when the query is not understood.
         """
+        from millpond.client.differences import differences
         from millpond.client.queryable import QueryablePond
         from millpond.maps.sql import query
+        from millpond.tables.differences import difference_tables
 
-        return query(QueryablePond(self), text, known_at=known_at)
+        differing = difference_tables(partial(differences, self.pond.nodes))
+        return query(QueryablePond(self), text, known_at=known_at, differing=differing)
 
     def close(self) -> None:
         """Nothing: the pond holds what is open."""

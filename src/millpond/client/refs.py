@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from millpond.client.arrow_body import read_batches
+from millpond.client.differences import about_sides, difference_pages, table_of
 from millpond.client.operations import LARGE_SECONDS_MAX
 from millpond.deferred import opened_once
 from millpond.errors import Invalid
-from millpond.kernel.page import pages
 from millpond.refs.face import MAIN, POND, check_no_main, is_instant
 
 if TYPE_CHECKING:
@@ -232,32 +231,16 @@ class RemoteRefs:
         # Imported here: most questions are not about differences, which need compiled kernels.
         from millpond.refs.diffs import joined_pages
 
-        query = {"left": left, "right": right, "map": map, "three_dots": str(three_dots).lower()}
+        about = about_sides(left, right, map, three_dots=three_dots)
         tables: list[pa.Table] = []
-        first: Mapping[str, str] = {}
-        rows = 0
-
-        def read(about: Mapping[str, str]) -> tuple[pa.Table, Mapping[str, str]]:
-            page = self._table("/v1/refs/diff", **{**query, **about}, limit=None if limit is None else limit - rows)
-            said = {name.decode(): text.decode() for name, text in (page.schema.metadata or {}).items()}
-            return page.replace_schema_metadata(None), said
-
-        def following(page: tuple[pa.Table, Mapping[str, str]]) -> Mapping[str, str] | None:
-            return page[1] if "bookmark" in page[1] and (limit is None or rows < limit) else None
-
-        for page, _ in pages(read, first, following):
+        for page, _ in difference_pages(self._nodes, about, {}, limit):
             if page.num_rows or not tables:
                 tables.append(page)
-            rows += page.num_rows
         return tables[0] if len(tables) == 1 else joined_pages(tables, limit)
 
     def history(self, map: str, ref: str = MAIN, *, limit: int | None = None) -> pa.Table:
         """The commits that changed a map, back from a ref along first parents, the newest first; see `Refs.history`."""
-        return self._table("/v1/refs/history", map=map, ref=ref, limit=limit)
-
-    def _table(self, path: str, **query: Any) -> pa.Table:
-        said = {name: value for name, value in query.items() if value is not None}
-        return read_batches(self._nodes.first(lambda node: node.stream("GET", path, query=said))).read_all()
+        return table_of(self._nodes, "/v1/refs/history", map=map, ref=ref, limit=limit)
 
     def _changed(self) -> None:
         self._pond.questions.changed(None)

@@ -4,6 +4,7 @@
     select key, count(*), avg(temp) from weather where key in ('JFK', 'LGA') group by key
     select f.*, get_state('weather', origin, time_hour).temp from flights f
     select * from at_resolution('sales', '1 day') where key = 'JFK'
+    select key, old, new from map_diff('weather', 'main', 'fix')
 
 * A map's table is read as a stream by the map's own `scan`, wherever it lies: DuckDB hands down the columns and
   conditions it can, and they become reads of just the keys and times they name.
@@ -12,7 +13,8 @@
 * `get_state` is a lookup in bulk, some thousand rows at a time, in the snapshot as it was when the query began. Its
   answer has the map's own type; the map is named by a literal, so that the type is known before the query runs. A
   third argument asks a layered map as it was known at that time; so may the query as a whole.
-* `at_resolution`, of literals, is the table of an aggregate with wider buckets.
+* `at_resolution`, of literals, is the table of an aggregate with wider buckets; `map_diff`, likewise, that of the keys
+  of a map that differ between two refs.
 * A query reads. It gets a database of its own, in memory, locked: no files, no network, no extensions, no settings.
 """
 
@@ -22,7 +24,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import duckdb
 import pyarrow as pa
@@ -52,9 +54,13 @@ _TOKEN = re.compile(
     r"""[eE]'(?:[^'\\]|\\.|'')*' | '(?:[^']|'')*' | "(?:[^"]|"")*" | --[^\n]* | /\*.*?\*/
       | (?<![\w$\u0080-\U0010ffff])(\$\w*\$).*?\1
       | (?P<call>\bget_state\s*\(\s*(?:'(?P<map>(?:[^']|'')*)'\s*(?:,\s*|(?=\))))?)
-      | (?P<wide>\bat_resolution\s*\(\s*'(?P<of>(?:[^']|'')*)'\s*,\s*'(?P<width>(?:[^']|'')*)'\s*\))""",
+      | (?P<wide>\bat_resolution\s*\(\s*'(?P<of>(?:[^']|'')*)'\s*,\s*'(?P<width>(?:[^']|'')*)'\s*\))
+      | (?P<differ>\bmap_diff\s*\(
+          (?:\s*(?P<sides>'(?:[^']|'')*'(?:\s*,\s*'(?:[^']|'')*'){1,2})
+          (?:\s*,\s*three_dots\s*(?::=|=>)\s*(?P<dots>true|false))?\s*\))?)""",
     re.VERBOSE | re.DOTALL | re.IGNORECASE,
 )
+_LITERAL = re.compile(r"'((?:[^']|'')*)'")
 _LISTS = re.compile(r"\b(show|information_schema|(duckdb|pg|sqlite|pragma)_\w+)\b", re.IGNORECASE)
 """Words of queries that may tell of tables which they do not name."""
 _READS = frozenset(("SELECT", "EXPLAIN", "MULTI"))  # PIVOT is a statement of several
@@ -89,6 +95,10 @@ class QueryableTable(Protocol):
     @property
     def schema(self) -> pa.Schema: ...
     def scan(self, where: pc.Expression | None, columns: Sequence[str] | None) -> pa.RecordBatchReader: ...
+
+
+Differing: TypeAlias = Callable[[str, str, Sequence[str], bool], QueryableTable]
+"""The table of what differs, by its name, the map, one ref or two, and if it counts from where both parted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,9 +161,10 @@ class _MapThen:
 
 def query(
     pond: QueryablePond, text: str, tables: Sequence[QueryableTable] = (), bounds: Bounds | None = None, *,
-    known_at: object = None,
+    known_at: object = None, differing: Differing | None = None,
 ) -> pa.Table:  # fmt: skip
     """The answer to a query over the maps of a pond, and its other tables; of maps as they were `known_at` a time.
+    `differing` gives the tables of differences.
 
     Raises:
         Invalid: the query is not understood, asks for what is not there, or would do more than read.
@@ -167,7 +178,7 @@ def query(
         maps = {name: _MapThen(pond_map, moment) for name, pond_map in maps.items()}
     with connected(LOCKED | ({} if bounds is None else bounds.settings)) as connection:
         connection.execute("set timezone = 'UTC'")
-        run = _Run(maps, clear_instant(pond.clock.now_ms()))
+        run = _Run(maps, clear_instant(pond.clock.now_ms()), differing)
         try:
             kind = _check_statement(connection, text)
             text = run.with_lookups(connection, text)
@@ -228,6 +239,7 @@ class _Run:
 
     maps: Mapping[str, QueryableMap]
     now: int | str
+    differing: Differing | None = None
     failures: list[BaseException] = field(default_factory=list)
     looks_up: bool = False
 
@@ -273,6 +285,8 @@ class _Run:
         def retargeted(token: re.Match[str]) -> str:
             if token["wide"] is not None:
                 return self._add_wide(connection, self._map_named(token["of"]), token["width"].replace("''", "'"))
+            if token["differ"] is not None:
+                return self._add_differences(connection, token)
             if token["call"] is None:
                 return token[0]
             if token["map"] is None:
@@ -304,6 +318,20 @@ class _Run:
         scan = partial(pond_map.scan, resolution=width)
         connection.register(name, _Table(self, askable_schema(pond_map.definition), scan))
         return f'"{name}"'
+
+    def _add_differences(self, connection: Any, token: re.Match[str]) -> str:
+        """Make the table of a call of `map_diff`; its name in the query."""
+        if self.differing is None or token["sides"] is None:
+            raise Invalid(
+                "map_diff names a map and its refs", kind="sql_map_diff",
+                hint="write them in quotes: map_diff('weather', 'main', 'fix'); a branch alone: what is staged on it",
+            )  # fmt: skip
+        name, dots = token[0], (token["dots"] or "").lower() == "true"  # no map is named so
+        map_name, *sides = (literal.replace("''", "'") for literal in _LITERAL.findall(token["sides"]))
+        table = self.differing(name, map_name, sides, dots)
+        connection.register(name, _Table(self, table.schema, table.scan))
+        quoted = name.replace('"', '""')
+        return f'"{quoted}"'
 
     def _add_lookup(self, connection: Any, pond_map: QueryableMap) -> None:
         """Make `get_state:<map>`, of a key, a time, and the time at which it was known."""

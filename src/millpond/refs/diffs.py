@@ -41,7 +41,8 @@ if TYPE_CHECKING:
     from millpond.refs.states import RefStates
 
 __all__ = (
-    "ADDRESS_TYPES", "Compared", "Place", "Step", "compared", "difference_page", "joined_pages", "map_differences",
+    "ADDRESS_TYPES", "Compared", "Differences", "Place", "Step", "compared", "difference_page", "differences",
+    "joined_pages", "map_differences",
 )  # fmt: skip
 
 KEYS_PAGES_MAX = 4
@@ -86,20 +87,22 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """Two states of maps that are compared; `only` is the map if there is one alone, and not another of its name.
+    """Two states of maps that are compared; `schema` is that of the differences of one map, None of all.
 
-    `pins`: refs that name the same two states later on.
+    `typed`: values have the type of the map, for there is no other of its name. `pins`: refs that name the same two
+    states later on.
     """
 
     old: Mapping[str, MapEntry]
     new: Mapping[str, MapEntry]
-    only: MapDefinition | None
+    schema: pa.Schema | None
+    typed: bool
     pins: tuple[str, str | None]
 
     def bookmarks(self) -> Bookmarks:
         """The bookmarks of pages of these differences, which another state of a map has not."""
         sides = [[side[name].folder, side[name].manifest] for side in (self.old, self.new) for name in sorted(side)]
-        return Bookmarks(stable_json({"sides": sides, "only": self.only is not None}, compact=True))
+        return Bookmarks(stable_json({"sides": sides, "only": self.typed}, compact=True))
 
 
 def compared(
@@ -119,16 +122,17 @@ def compared(
         if three_dots:
             before = common_base(states.repository.site, before.id, after.id)
         old, new = states.maps(before.id), states.maps(after.id)
-    only = None
+    schema, typed = None, False
     if map is not None:
         map = check_name(map)
         was, entry = old.get(map), new.get(map) or old.get(map)
         if entry is None:
             raise missing_map(states.loading, map, left=left, right=right)
-        only = entry.definition if was is None or was.folder == entry.folder else None
+        typed = was is None or was.folder == entry.folder
+        schema = _schema_of((was or entry).definition, entry.definition, typed=typed)
     names = {name for name in {*old, *new} if (map is None or name == map) and only_of(name)}
     old, new = ({name: state for name, state in side.items() if name in names} for side in (old, new))
-    return Compared(old, new, only, pins)
+    return Compared(old, new, schema, typed, pins)
 
 
 def map_differences(
@@ -168,10 +172,36 @@ def _manifest(layers: Layers, entry: MapEntry | None, definition: MapDefinition)
     return None if manifest is None else manifest.shown_as(definition)
 
 
+@dataclass(frozen=True, slots=True)
+class Differences:
+    """Differences of one map as a stream: `batches` reads them anew, some keys at a time."""
+
+    schema: pa.Schema
+    batches: Callable[[], Iterator[pa.RecordBatch]]
+
+
+def differences(
+    states: RefStates, left: str, right: str | None = None, *, map: str, three_dots: bool = False
+) -> Differences:  # fmt: skip
+    """The rows of `Refs.diff` of one map as a stream, in no promised order.
+
+    Raises: as `Refs.diff`, some while it is read.
+    """
+    sides = compared(states, left, right, map=map, three_dots=three_dots, only_of=lambda _: True)
+    schema = sides.schema
+    assert schema is not None, "one map was named"
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for step in map_differences(sides.old, sides.new, states.layers_for):
+            yield from _in_form(_table(step.definition, step.difference, typed=sides.typed), schema).to_batches()
+
+    return Differences(schema, batches)
+
+
 def difference_page(
-    steps: Iterator[Step], only: MapDefinition | None, *, limit: int | None = None, bytes_max: int | None = None
+    steps: Iterator[Step], sides: Compared, *, limit: int | None = None, bytes_max: int | None = None
 ) -> tuple[pa.Table, Place | None]:  # fmt: skip
-    """The differences as a table, in the order of maps and addresses; of `only` one map, if that is all.
+    """The differences of two states as a table, in the order of maps and addresses.
 
     `limit`: so many rows are enough. `bytes_max`: about so many bytes; then it comes with the place to go on behind.
 
@@ -179,16 +209,14 @@ def difference_page(
     """
     tables, rows, size = list[pa.Table](), 0, 0
     for step in steps:
-        tables.append(_table(step.definition, step.difference, typed=only is not None))
+        tables.append(_table(step.definition, step.difference, typed=sides.typed))
         rows, size = rows + tables[-1].num_rows, size + tables[-1].nbytes
         if limit is not None and rows >= limit:
             break
         if bytes_max is not None and size >= bytes_max:
             _check_size(size, KEYS_PAGES_MAX * bytes_max)
-            return joined_pages(tables, limit), step.place
-    if only is not None and not tables:
-        return pa.schema(_fields(only)).empty_table(), None
-    return joined_pages(tables, limit), None
+            return _in_form(joined_pages(tables, limit), sides.schema), step.place
+    return _in_form(joined_pages(tables, limit), sides.schema), None
 
 
 def _check_size(size: int, bytes_max: int) -> None:
@@ -211,11 +239,29 @@ def joined_pages(tables: Sequence[pa.Table], limit: int | None) -> pa.Table:
 _NOTHING = pa.schema([("map", pa.string()), ("change", pa.string()), ("old", pa.string()), ("new", pa.string())])
 
 
-def _fields(definition: MapDefinition) -> list[pa.Field]:
-    address = [(name, ADDRESS_TYPES[name]) for name in definition.kind.address]
-    kind = pa.string() if definition.value is None else value_arrow(definition.shown)
-    values = [("old", kind), ("new", kind)] if definition.kind.valued else []
-    return [pa.field(name, type_) for name, type_ in [("map", pa.string()), ("change", pa.string()), *address, *values]]
+def _schema_of(old: MapDefinition, new: MapDefinition, *, typed: bool) -> pa.Schema:
+    """The columns of differences of a map, or of two of one name: addresses, and values."""
+    definitions = (with_wider_types(new, old),) if typed else (old, new)
+    names = {name for definition in definitions for name in definition.kind.address}
+    address = [(name, type_) for name, type_ in ADDRESS_TYPES.items() if name in names]
+    shown = definitions[0].shown if typed else None
+    kind = pa.string() if shown is None else value_arrow(shown)
+    valued = any(definition.kind.valued for definition in definitions)
+    values = [("old", kind), ("new", kind)] if valued else []
+    return pa.schema([("map", pa.string()), ("change", pa.string()), *address, *values])
+
+
+def _in_form(table: pa.Table, schema: pa.Schema | None) -> pa.Table:
+    """The same differences with the columns of a schema, null where they have none."""
+    if schema is None:
+        return table
+    if not table.num_rows:
+        return schema.empty_table()
+    held = set(table.column_names)
+    return pa.table(
+        [table[field.name] if field.name in held else pa.nulls(table.num_rows, field.type) for field in schema],
+        schema=schema,
+    )  # fmt: skip
 
 
 def _table(definition: MapDefinition, difference: Difference, *, typed: bool) -> pa.Table:

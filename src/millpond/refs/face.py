@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from millpond.deferred import opened_once
 from millpond.errors import Invalid
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import pyarrow as pa
 
     from millpond.maps.loads.garbage import MapGarbage
+    from millpond.refs.diffs import Differences
     from millpond.refs.pond import BranchPond, RefPond
     from millpond.refs.refs import Refs
-    from millpond.refs.states import OpenPond
+    from millpond.refs.states import OpenPond, RefStates
     from millpond.versions.repository import Repository
     from millpond.versions.repository_context import RepositoryRecord, Site
 
-__all__ = ("MAIN", "POND", "RefsFace", "check_no_main", "is_instant", "ref_twice", "sharded_map")
+__all__ = ("MAIN", "POND", "RefsFace", "check_no_main", "differences_here", "is_instant", "ref_twice", "sharded_map")
 
 POND = "pond"
 """The name of the repository that the maps of a pond are in."""
@@ -50,6 +53,17 @@ def sharded_map(name: str) -> Invalid:
     """The error for a branch, or a ref, of a map in a shard."""
     return Invalid("a map with branches is in layers", kind="refs_store", map=name,
                    hint=f"millpond alter {name} --store layers")  # fmt: skip
+
+
+def differences_here(states: Callable[[], RefStates]) -> Callable[..., Differences]:
+    """The differences between refs as `diffs.differences` reads them, which needs compiled kernels: most do not ask."""
+
+    def read(*sides: str, **about: Any) -> Differences:
+        from millpond.refs.diffs import differences
+
+        return differences(states(), *sides, **about)
+
+    return read
 
 
 class RefsFace:

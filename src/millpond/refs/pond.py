@@ -89,8 +89,11 @@ class RefPond(PondFace):
         Raises: `Invalid` when the query is not understood.
         """
         from millpond.maps.sql import query
+        from millpond.refs.face import differences_here
+        from millpond.tables.differences import difference_tables
 
-        return query(self, text, known_at=known_at)
+        differing = difference_tables(differences_here(lambda: self.refs.states))
+        return query(self, text, known_at=known_at, differing=differing)
 
     def close(self) -> None:
         """Let go of the maps that were opened here."""

@@ -224,9 +224,7 @@ class Refs:
         Raises: `Invalid`, kind `maps_differ`; `NotFound` for a map that is at neither.
         """
         sides = compared(self.states, left, right, map=map, three_dots=three_dots, only_of=only_of)
-        return difference_page(map_differences(sides.old, sides.new, self.states.layers_for), sides.only, limit=limit)[
-            0
-        ]
+        return difference_page(map_differences(sides.old, sides.new, self.states.layers_for), sides, limit=limit)[0]
 
     def history(
         self, map: str, ref: str = MAIN, *, limit: int | None = None, only_of: Callable[[str], bool] = lambda name: True

@@ -5,6 +5,7 @@ garbage; streams of events: read, append, compress, expire.
 
     mp.register(session, pond="pond")                              # data source and SQL function, for this session
     frame.write.format("millpond").option("map", "weather").mode("append").save()
+    mp.load(["2013/*.parquet"], map="weather", columns={"key": "airport"})
     session.read.format("millpond").option("map", "weather").load()
     mp.enrich(flights, map="weather", key="origin", at="time_hour")
     session.read.format("millpond.objects").option("repository", "flights").option("ref", "main").load()
@@ -28,20 +29,19 @@ from millpond.spark.enrich import Lookup, enrich, training_set
 
 if TYPE_CHECKING:
     from millpond.spark.events import compress_events, expire_events
-    from millpond.spark.files import load_files
+    from millpond.spark.loads import load
     from millpond.spark.objects import collect_garbage, compact_branch
     from millpond.spark.session import register, start
-    from millpond.spark.write_jobs import load
 
 __all__ = (
-    "Lookup", "collect_garbage", "compact_branch", "compress_events", "enrich", "expire_events", "load", "load_files",
-    "register", "start", "training_set",
+    "Lookup", "collect_garbage", "compact_branch", "compress_events", "enrich", "expire_events", "load", "register",
+    "start", "training_set",
 )  # fmt: skip
 
 _LAZY = {
     "compress_events": "events", "expire_events": "events",
-    "load_files": "files", "collect_garbage": "objects", "compact_branch": "objects", "register": "session",
-    "start": "session", "load": "write_jobs",
+    "load": "loads", "collect_garbage": "objects", "compact_branch": "objects", "register": "session",
+    "start": "session",
 }  # fmt: skip
 """The modules by the names that they hold: a task on an executor imports one module, and not what all of them need."""
 

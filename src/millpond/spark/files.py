@@ -71,14 +71,9 @@ def load_files(
     show: Callable[[str, int], object] | None = None, extra: str | None = None, branch: str | None = None,
     load_id: str | None = None,
 ) -> LoadResult:  # fmt: skip
-    """Load files, folders or patterns with Spark, as one load; see `Pond.load_files`.
+    """Load files, folders or patterns with Spark, as one load, see `loads.load`.
 
-    `freeze` adds the new rows to the snapshots when the load ends, instead of with the next bulk lookup (ponds in a
-    folder). `synchronise` waits until every node has merged them. A file larger than `piece_bytes` is several tasks.
-    `branch` and `load_id` are as in `load`.
-    `show` is called with the stage and the rows so far, `reading` each second, then `merging`.
-
-    Raises: as `Pond.load_files`.
+    Raises: likewise.
     """
     clock = SystemClock()
     began = clock.monotonic()

@@ -6,6 +6,7 @@
 | `map` | yes | yes | the map |
 | `branch` | batch | batch | the map as it is on a branch |
 | `ref` | batch | | the map as it was at a ref: `main~3`, a tag, a commit or a time |
+| `known_at` | batch | | the map as it was known at a time |
 | `columns` | yes | | names of the columns that are wanted, by commas |
 | `where` | yes | | a condition as `Map.scan` takes it: rows it refuses are not read |
 | `pushdown` | batch | | `true`: take Spark's filters too, see `sources.py` |
@@ -55,8 +56,8 @@ _COLUMNS = tuple(field.name for field in fields(ColumnMapping))
 STREAM_OPTIONS = ("startingPosition", "maxRowsPerTrigger", "failOnTrimmed")
 
 OPTIONS = (
-    "pond", "path", "map", "branch", "ref", "columns", "where", "pushdown", "partitions", *_COLUMNS, "max_rejects",
-    "rejects", "source", "again", "freeze", "synchronise", "time_unit", *STREAM_OPTIONS,
+    "pond", "path", "map", "branch", "ref", "known_at", "columns", "where", "pushdown", "partitions", *_COLUMNS,
+    "max_rejects", "rejects", "source", "again", "freeze", "synchronise", "time_unit", *STREAM_OPTIONS,
 )  # fmt: skip
 SPARKS = ("checkpointlocation", "queryname")
 """The options of streams that Spark itself adds, in small letters."""

@@ -209,13 +209,13 @@ class FolderPlace:
 
     def pin(self, pond: OpenPond, name: str, age_ms: int = 0) -> tuple[PlannedSnapshots, SnapshotManifest]:
         """Freeze the map: its snapshot stays while somebody leases it."""
-        from millpond.spark.planned_snapshot import FolderSnapshots
+        from millpond.spark.planned_snapshot import snapshots_of
 
         opened = self.map(pond, name)
         with opened.snapshots.current() or nullcontext() as current:
             young = current is not None and current.manifest.created_ms > SystemClock().now_ms() - age_ms
             manifest = current.manifest if current is not None and young else opened.freeze()
-        return FolderSnapshots(f"{self.where} {opened.objects.where}", opened.objects), manifest
+        return snapshots_of(self, opened), manifest
 
     @contextmanager
     def part(self, change: Change) -> Iterator[Path]:

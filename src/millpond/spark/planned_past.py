@@ -22,17 +22,21 @@ from millpond.maps.model.columns import INSTANT
 from millpond.maps.model.definition import MapDefinition, Store
 from millpond.maps.model.store_limits import one_state
 from millpond.spark.places import NodesPlace, nodes_at
-from millpond.spark.planned_snapshot import FolderSnapshots, NodesSnapshots
+from millpond.spark.planned_snapshot import FolderSnapshots, NodesSnapshots, snapshots_of
+from millpond.times.instants import clear_instant, parse_instant
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from millpond.client.pond import RemotePond
     from millpond.client.ref_ponds import RemoteRefPond
     from millpond.maps.layered.past import Past
+    from millpond.maps.snapshots.manifest import SnapshotManifest
     from millpond.maps.snapshots.partition_filter import HashShare
     from millpond.spark.places import OpenPond, Place
     from millpond.spark.planned_snapshot import PlannedSnapshots
 
-__all__ = ("FolderPast", "NodesPast", "PlannedPast", "past_of")
+__all__ = ("FolderPast", "NodesPast", "NodesRows", "PlannedPast", "past_of", "rows_known_at")
 
 PASTS_OPEN = 32
 """The pasts that a worker keeps open, and the nodes: each holds address space, or connections."""
@@ -138,6 +142,41 @@ def past_of(pond: OpenPond, place: Place, name: str, shelf: PlannedSnapshots) ->
     past = _past(place, pond, name)
     end = past.mark()
     return FolderPast(place, shelf, opened.definition, end, past.history(end))
+
+
+@dataclass(frozen=True, slots=True)
+class NodesRows:
+    """The rows of a map on nodes as they were known at a moment, as the first node that can be reached streams them."""
+
+    place: NodesPlace
+    definition: MapDefinition
+    known_ms: int
+
+    def scan(self, where: str | None, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """The rows that meet a condition, as people see them.
+
+        Raises: as `Map.scan`; `Unavailable` when the connection is lost.
+        """
+        yield from (
+            _pond(self.place).map(self.definition.name).scan(where, columns, known_at=clear_instant(self.known_ms))
+        )
+
+
+def rows_known_at(
+    pond: OpenPond, place: Place, name: str, known_at: str
+) -> NodesRows | tuple[PlannedSnapshots, SnapshotManifest]:
+    """The rows of a layered map as they were known at a time: in a folder or a bucket those of a snapshot.
+
+    Raises: `Invalid`, kinds `known_at_unsupported`, `history_ended` and `nothing_known`, and for what is no time.
+    """
+    opened: Any = place.map(pond, name)
+    moment = parse_instant(known_at)
+    if opened.definition.store is not Store.LAYERS:
+        raise one_state(opened.definition)
+    if isinstance(place, NodesPlace):
+        return NodesRows(place, opened.definition, min(moment, SystemClock().now_ms()))
+    with opened.rows.past.leased(clear_instant(moment)) as leased:
+        return snapshots_of(place, opened), leased.manifest.shown_as(opened.definition)
 
 
 def _past(place: Place, pond: OpenPond, name: str) -> Past:

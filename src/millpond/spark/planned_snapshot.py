@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import pyarrow as pa
 
@@ -22,7 +22,11 @@ from millpond.maps.snapshots.snapshot import Snapshot
 from millpond.spark.places import NodesPlace
 from millpond.stores.objects import Objects
 
-__all__ = ("FolderSnapshots", "NodesSnapshots", "PlannedSnapshots")
+if TYPE_CHECKING:
+    from millpond.maps.map import Map
+    from millpond.spark.places import Place
+
+__all__ = ("FolderSnapshots", "NodesSnapshots", "PlannedSnapshots", "snapshots_of")
 
 
 class PlannedSnapshots(Protocol):
@@ -73,6 +77,11 @@ class FolderSnapshots:
     def rows(self, manifest: SnapshotManifest, span: GroupSpan) -> Iterator[pa.RecordBatch]:
         """The canonical rows of a piece."""
         return thaw(self.objects, manifest, span)
+
+
+def snapshots_of(place: Place, opened: Map) -> FolderSnapshots:
+    """The snapshots of a map that is open in a folder or a bucket."""
+    return FolderSnapshots(f"{place.where} {opened.objects.where}", opened.objects)
 
 
 @dataclass(frozen=True, slots=True)

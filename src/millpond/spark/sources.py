@@ -44,20 +44,25 @@ from millpond.spark.options import (
     switch,
 )
 from millpond.spark.places import Place, Rights, opened
+from millpond.spark.planned_past import NodesRows, rows_known_at
 from millpond.spark.planned_snapshot import PlannedSnapshots
 from millpond.spark.short_errors import short_errors
 from millpond.spark.sinks import MapWriter
 from millpond.spark.write_jobs import LoadSettings, check_rows
+from millpond.times.instants import parse_instant
 
 if TYPE_CHECKING:
     from millpond.spark.changes import ChangesReader
 
-__all__ = ("MapReader", "MapSource", "PushingReader", "RangeGroup", "TableView", "as_spark_holds")
+__all__ = ("MapReader", "MapSource", "PushingReader", "RangeGroup", "StreamedReader", "TableView", "as_spark_holds")
 
 TASK_BYTES = 16 << 20
 """About as much of a snapshot as one task reads; fewer bytes make more tasks than they are worth."""
 
 BATCH_ROWS = 65_536
+
+_STATES = ("branch", "ref", "known_at")
+"""The options that name a state of the map, other than `main` as it is."""
 
 
 @short_errors
@@ -91,14 +96,24 @@ class MapSource(DataSource):
         # Said wrongly, it should fail where the frame is made, and not in the query that reads it.
         push_condition(definition, self.options.get("where"))
         changes_settings(self.options)
+        if "known_at" in self.options:
+            parse_instant(self.options["known_at"])
         names = check_columns(definition, comma_list(self.options.get("columns")))
         shown = askable_schema(definition)
         return from_arrow_schema(pa.schema([shown.field(name) for name in names]))
 
-    def reader(self, schema: StructType) -> MapReader:
+    def reader(self, schema: StructType) -> MapReader | StreamedReader:
         """A reader of the columns of `schema`."""
+        known_at = self.options.get("known_at")
         with opened(None, self.place) as pond:
-            shelf, manifest = self.place.pin(pond, str(self.map))
+            name = str(self.map)
+            planned = (
+                self.place.pin(pond, name) if known_at is None else rows_known_at(pond, self.place, name, known_at)
+            )
+        if isinstance(planned, NodesRows):
+            _check_schema(planned.definition, schema)
+            return StreamedReader(planned, schema.names, self.options.get("where"))
+        shelf, manifest = planned
         _check_schema(manifest.definition, schema)
         pushed = push_condition(manifest.definition, self.options.get("where"))
         made = PushingReader if switch(self.options, "pushdown", default=False) else MapReader
@@ -130,7 +145,7 @@ class MapSource(DataSource):
         return EpochWriter(self.place, definition, settings)
 
     def _only_main(self, what: str) -> None:
-        at = [f"{name}={self.options[name]}" for name in ("branch", "ref") if self.options.get(name, "main") != "main"]
+        at = [f"{name}={self.options[name]}" for name in _STATES if self.options.get(name, "main") != "main"]
         if at:
             raise Invalid(
                 f"{what} is of main", kind="ref_unsupported", map=self.map, operation=what, at=", ".join(at),
@@ -146,6 +161,11 @@ class MapSource(DataSource):
             )  # fmt: skip
         if stream:
             self._only_main("a stream of loads")
+        if "known_at" in self.options:
+            raise Invalid(
+                "what was known is only read", kind="ref_read_only", map=self.map, known_at=self.options["known_at"],
+                hint="leave known_at out",
+            )  # fmt: skip
         settings = load_settings(self.options, SystemClock(), stream=stream)
         with opened(None, self.place) as pond:
             definition = self.place.map(pond, str(self.map)).definition
@@ -229,6 +249,22 @@ class MapReader(DataSourceReader):
         shown = TableView(self.manifest.definition, self.columns, self.pushed.where)
         for rows in self.shelf.rows(self.manifest, partition.span):
             yield from shown(rows)
+
+
+@short_errors
+class StreamedReader(DataSourceReader):
+    """One read of rows that a node streams, by one task. Filters stay with Spark."""
+
+    def __init__(self, rows: NodesRows, columns: Sequence[str], where: str | None) -> None:
+        self.rows, self.columns, self.where = rows, list(columns), where
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """One."""
+        return [InputPartition(0)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """All rows, on an executor."""
+        return map(as_spark_holds, self.rows.scan(self.where, self.columns))
 
 
 @short_errors

@@ -51,7 +51,7 @@ __all__ = (
     "begin_job",
     "check_rows",
     "epoch_of",
-    "load",
+    "load_frame",
     "load_partition",
     "rows_reported",
     "tell_rejects",
@@ -199,28 +199,16 @@ def tell_rejects(tasks: Iterable[TaskParts], settings: LoadSettings) -> int:
         return writer.count
 
 
-def load(
+def load_frame(
     frame: DataFrame, pond: PondLike | None = None, map: str = "", *,
     columns: ColumnMapping | Mapping[str, Any] | None = None, max_rejects: int = 0,
     rejects: str | Path | None = None, source: str = "", again: bool = False, freeze: bool = True,
     synchronise: bool = False, epoch: int | None = None, time_unit: str | None = None, load_id: str | None = None,
     extra: str | None = None, branch: str | None = None,
 ) -> LoadResult:  # fmt: skip
-    """Load a DataFrame into a map, as one load or not at all; see `Map.load`.
+    """Load a DataFrame, see `loads.load`.
 
-    It does what `frame.write.format("millpond")…save()` does, but returns a result, and commits in this process.
-    `freeze` adds the new rows to the snapshot when the load ends, instead of with the next bulk lookup (ponds in a
-    folder). `synchronise` waits until every node has merged the rows. `time_unit` is that of times which are numbers.
-
-    `epoch` is for `foreachBatch`: the number that Spark passes. An epoch is loaded once into each map, also when Spark
-    repeats it with other partitions.
-
-    `load_id` is for work that may be repeated: a load of this id that was entered before is answered as then, and adds
-    nothing. Its rows count as new, also where an earlier load had the same.
-
-    On a `branch` the load is one commit, after one that adds fields; it has no epochs.
-
-    Raises: `Invalid` for columns or rows that cannot be stored, and as `Pond.commit_load`.
+    Raises: likewise.
     """
     clock = SystemClock()
     began = clock.monotonic()

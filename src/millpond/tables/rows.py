@@ -13,7 +13,7 @@ from millpond.arrays.matching import matching
 from millpond.maps.predicates.bounds import Span
 from millpond.maps.predicates.predicate import typed_spans
 
-__all__ = ("TIME", "Left", "Row", "RowTable")
+__all__ = ("TIME", "Left", "Row", "RowTable", "scanned")
 
 Row: TypeAlias = tuple[Any, ...]
 TIME = pa.timestamp("ms", tz="UTC")
@@ -50,6 +50,16 @@ class Left:
         return (span.lower is None or value >= span.lower) and (span.upper is None or value <= span.upper)
 
 
+def scanned(
+    schema: pa.Schema, batches: Iterable[pa.RecordBatch], where: pc.Expression | None, columns: Sequence[str] | None
+) -> pa.RecordBatchReader:  # fmt: skip
+    """The rows of batches that satisfy a condition, a batch for each: one without rows lets a query end in time."""
+    names = schema.names if columns is None else list(columns)
+    shown = pa.schema([schema.field(name) for name in names])
+    left = ((batch if where is None else matching(batch, where)).select(names) for batch in batches)
+    return pa.RecordBatchReader.from_batches(shown, left)
+
+
 class RowTable:
     """A table that is read when it is asked for: `read` makes pages of rows, of which some may not be wanted."""
 
@@ -58,15 +68,12 @@ class RowTable:
         self._read = read
 
     def scan(self, where: pc.Expression | None, columns: Sequence[str] | None) -> pa.RecordBatchReader:
-        """The rows that satisfy a condition, a batch for each page: one without rows lets a query end in time."""
-        names = self.schema.names if columns is None else list(columns)
-        schema = pa.schema([self.schema.field(name) for name in names])
-        return pa.RecordBatchReader.from_batches(schema, self._batches(where, names))
+        """The rows that satisfy a condition, a batch for each page."""
+        return scanned(self.schema, self._batches(where), where, columns)
 
-    def _batches(self, where: pc.Expression | None, names: list[str]) -> Iterator[pa.RecordBatch]:
+    def _batches(self, where: pc.Expression | None) -> Iterator[pa.RecordBatch]:
         left = Left({} if where is None else typed_spans(where, self.schema))
         for page in () if left.nothing else self._read(left):
             cells = zip(*page, strict=True) if page else [()] * len(self.schema)
             columns = [pa.array(column, field.type) for column, field in zip(cells, self.schema, strict=True)]
-            batch = pa.RecordBatch.from_arrays(columns, schema=self.schema)
-            yield (batch if where is None else matching(batch, where)).select(names)
+            yield pa.RecordBatch.from_arrays(columns, schema=self.schema)

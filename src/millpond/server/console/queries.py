@@ -24,7 +24,7 @@ from millpond.kernel.patience import check_patience
 from millpond.maps.model.columns import askable_schema
 from millpond.nodes.lookup_service import lookup_bytes, read_arrow_stream
 from millpond.server.confined import Confines, EndedEarly, OutOfTime, confined
-from millpond.server.console.query_work import Bound, Define, Lookup, Next, Open, Question, answer_query
+from millpond.server.console.query_work import Bound, Define, Differ, Lookup, Next, Open, Question, answer_query
 from millpond.sizes import size_in_words
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from millpond.maps.map import Map
     from millpond.maps.snapshots.snapshot import Snapshot
-    from millpond.maps.sql import QueryableTable
+    from millpond.maps.sql import Differing, QueryableTable
 
 __all__ = ("MEMORY_BYTES", "SECONDS_MAX", "Tables", "answer_of", "condition_of")
 
@@ -44,9 +44,12 @@ _QUESTIONS: msgspec.msgpack.Decoder[Question] = msgspec.msgpack.Decoder(Question
 
 
 class Tables:
-    """The tables that one query may read, maps and `others`, in the thread of its request."""
+    """The tables that one query may read, maps, `others` and of differences, in the thread of its request."""
 
-    def __init__(self, maps: Sequence[Map], others: Sequence[QueryableTable]) -> None:
+    def __init__(
+        self, maps: Sequence[Map], others: Sequence[QueryableTable], differing: Differing | None = None
+    ) -> None:
+        self._differing = differing
         self.maps = {opened.name: opened for opened in maps}
         self.others = {table.name: table for table in others}
         self._scans: dict[int, Iterator[pa.RecordBatch]] = {}
@@ -65,6 +68,11 @@ class Tables:
                 return self._next(begun.scan)
             case Next(scan=scan):
                 return self._next(scan)
+            case Differ() as asked:
+                assert self._differing is not None, "a query of a caller has it"
+                table = self._differing(asked.name, asked.map, asked.sides, asked.three_dots)
+                self.others[asked.name] = table
+                return stream_of(pa.RecordBatch.from_pylist([], table.schema))
             case lookup:
                 return stream_of(pa.RecordBatch.from_arrays([self._values(lookup)], ["values"]))
 

@@ -6,6 +6,7 @@
 | `Open` a table, from bounds on | the first rows that may be wanted, as a stream of Arrow; nothing at the end |
 | `Next` of it | the next ones |
 | `Lookup` keys of a map | their values, as a stream of Arrow |
+| `Differ`: what differs between refs | the schema of its table, as a stream of Arrow; then it may be opened |
 
 A condition is sent as the bounds that it leaves, and holds for the rows that come.
 """
@@ -35,8 +36,10 @@ from millpond.maps.predicates.taken import filtered
 from millpond.server.confined import THREADS, Ask
 from millpond.server.console.tables import cells_of, shown_cell, shown_rows
 
-__all__ = ("ENGINE_BYTES", "PAGE_BYTES_MAX", "Bound", "Define", "Lookup", "Next", "Open", "Question", "answer_query",
-           "bounds_of")  # fmt: skip
+__all__ = (
+    "ENGINE_BYTES", "PAGE_BYTES_MAX", "Bound", "Define", "Differ", "Lookup", "Next", "Open", "Question",
+    "answer_query", "bounds_of",
+)  # fmt: skip
 
 ENGINE_BYTES: Final = 256 << 20
 """The memory that DuckDB counts; it takes other memory besides."""
@@ -87,7 +90,16 @@ class Lookup(msgspec.Struct, tag=True):
     at: int | str | None
 
 
-Question: TypeAlias = Define | Open | Next | Lookup
+class Differ(msgspec.Struct, tag=True):
+    """A question for a table of the keys of a map that differ, by its name in the query."""
+
+    name: str
+    map: str
+    sides: list[str]
+    three_dots: bool
+
+
+Question: TypeAlias = Define | Open | Next | Lookup | Differ
 
 
 def answer_query(
@@ -102,7 +114,12 @@ def answer_query(
     numbers = count()
     own = [_Table(ask, numbers, name, schema) for name, schema in tables.items()]
     pond = _Pond(now_ms, [_Map(ask, numbers, name) for name in maps])
-    table = query(pond, text, own, Bounds(rows_max + 1, ENGINE_BYTES, THREADS))
+
+    def differing(name: str, map: str, sides: Sequence[str], three_dots: bool) -> _Table:
+        question = Differ(name, map, list(sides), three_dots)
+        return _Table(ask, numbers, name, _batch_of(ask(msgspec.msgpack.encode(question))).schema)
+
+    table = query(pond, text, own, Bounds(rows_max + 1, ENGINE_BYTES, THREADS), differing=differing)
     if form != "page":
         return _file(table, form, rows_max)
     page = to_json(shown_rows(table, rows_max, None))

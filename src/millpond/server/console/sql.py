@@ -6,11 +6,12 @@
 | `events` | of the streams that it may read |
 | `repositories`, `refs`, `commits` | of the repositories that it may read |
 | `runs` | of the tenants that it may read, as their access lists allow it to search |
+| `map_diff(…)` | of a map that it may read, where it may read refs of maps |
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -20,12 +21,15 @@ from starlette.responses import Response
 from millpond.console import bars
 from millpond.errors import Invalid, MillpondError
 from millpond.json_forms import parse_object
+from millpond.maps.model.definition import check_name
 from millpond.nodes.tokens import Caller
+from millpond.refs.face import POND, differences_here
 from millpond.server.confined import prepare
 from millpond.server.console.pages import HEADERS, answered, pages
 from millpond.server.console.queries import MEMORY_BYTES, SECONDS_MAX, Tables, answer_of
 from millpond.server.console.runs import TENANT, calling
 from millpond.server.lakefs.access import may as may_repository
+from millpond.server.lakefs.access import need as need_repository
 from millpond.server.routes.run_rows import RunsOf
 from millpond.server.routes.table import On, RouteNeeds, Work
 from millpond.server.stream_rights import may_stream
@@ -35,6 +39,7 @@ if TYPE_CHECKING:
 
     from millpond.nodes.node import Node
     from millpond.server.dispatch import Routes
+    from millpond.tables import DifferenceTable
 
 __all__ = ("routes",)
 
@@ -47,9 +52,16 @@ _NEEDS = RouteNeeds("read", On.ANY_MAP, Work.LARGE, memory_bytes=MEMORY_BYTES, c
 
 def _tables(node: Node, request: Request, caller: Caller) -> Tables:
     """The tables that the sender of a request may read."""
-    from millpond.tables import EventTable, run_table, version_tables
+    from millpond.refs.refs import Refs
+    from millpond.tables import EventTable, difference_tables, run_table, version_tables
 
     calls, pond = calling(request, caller, TENANT), node.pond
+
+    def differing(name: str, map: str, sides: Sequence[str], three_dots: bool) -> DifferenceTable:
+        caller.need("read", check_name(map))
+        need_repository(caller, "read", POND)
+        return difference_tables(differences_here(lambda: Refs(node.at_refs.refs).states))(name, map, sides, three_dots)
+
     return Tables(
         [opened for opened in pond.maps() if caller.may("read", opened.name)],
         [
@@ -57,6 +69,7 @@ def _tables(node: Node, request: Request, caller: Caller) -> Tables:
             *version_tables(lambda: pond.repositories, lambda name: may_repository(caller, "read", name)),
             run_table(lambda: None if calls is None else RunsOf(calls)),
         ],
+        differing,
     )
 
 

@@ -97,7 +97,7 @@ def routes(node: Node) -> Routes:
         bookmarks = sides.bookmarks()
         after = None if bookmark is None else Place.of(bookmarks.place(_bytes_of(bookmark)))
         steps = map_differences(sides.old, sides.new, states.layers_for, after)
-        page, place = difference_page(steps, sides.only, limit=limit, bytes_max=DIFF_BYTES_MAX)
+        page, place = difference_page(steps, sides, limit=limit, bytes_max=DIFF_BYTES_MAX)
         following = None if place is None else bookmarks.of(place.packed()).hex()
         about = {"left": sides.pins[0], "right": sides.pins[1], "bookmark": following}
         return _table(page.replace_schema_metadata({name: text for name, text in about.items() if text is not None}))
