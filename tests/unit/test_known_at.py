@@ -6,16 +6,20 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import millpond
 from millpond import Lookup
 from millpond.clock import ManualClock
 from millpond.errors import Invalid
 from millpond.maps.layered.maintenance import collect_files
+from millpond.maps.search.partial import last_up_to, order_by_parts
 from millpond.refs.changes import moment_of
 from millpond.versions.graph.commits import Commit
 
@@ -212,3 +216,41 @@ def test_a_definition_with_changed_fields_is_what_json_reads_back(weather: Map, 
     changed = pond.alter_map("weather", add={"gust": "double"}).definition
     assert json.loads(json.dumps(changed.to_dict())) == changed.to_dict()
     assert type(changed).from_dict(changed.to_dict()) == changed
+
+
+MOMENTS = st.lists(st.one_of(st.integers(0, 60), st.integers(-(10**14), 10**14)), max_size=40)
+
+
+@pytest.mark.usefixtures("processor")
+@given(moments=MOMENTS, questions=MOMENTS)
+def test_the_last_moment_up_to_each_question_is_found(moments: list[int], questions: list[int]) -> None:
+    """However unevenly moments come, and whether questions lie before, between or after them."""
+    known = np.array(sorted(moments), np.int64)
+    queried = np.array([*questions, *(moment + step for moment in moments for step in (-1, 0, 1))], np.int64)
+    for some in (queried, queried[:1]):
+        numbers = np.empty(len(some), np.int64)
+        last_up_to(known, some, numbers)
+        assert numbers.tolist() == (np.searchsorted(known, some, "right") - 1).tolist()
+
+
+@pytest.mark.usefixtures("processor")
+@given(
+    questions=st.lists(st.tuples(st.integers(0, 63), st.integers(-1, 4)), max_size=60),
+    layers=st.lists(st.integers(0, 3), min_size=5, max_size=5), bits=st.integers(0, 4),
+)  # fmt: skip
+def test_each_question_is_in_one_stretch_of_its_part(
+    questions: list[tuple[int, int]], layers: list[int], bits: int
+) -> None:
+    hashes = np.array([upper << 58 for upper, _ in questions], np.uint64)
+    numbers = np.array([number for _, number in questions], np.int64)
+    begins, count = np.cumsum([0, *layers]), len(questions)
+    order, ordered = np.empty(count, np.int64), np.empty(count, np.uint64)
+    stretches = np.empty((6 << bits, 4), np.int64)
+    stretches = stretches[: order_by_parts(hashes, bits, numbers, begins, order, ordered, stretches)]
+    expected = sorted(range(count), key=lambda row: (int(hashes[row]) >> (64 - bits), numbers[row], row))
+    assert order.tolist() == expected
+    assert ordered.tolist() == hashes[order].tolist()
+    assert [place for start, stop, *_ in stretches for place in range(start, stop)] == list(range(count))
+    for start, stop, begin, end in stretches:
+        for part in numbers[order[start:stop]]:
+            assert (begin, end) == ((begins[part], begins[part + 1]) if part >= 0 else (0, 0))

@@ -31,7 +31,7 @@ from millpond.maps.search.kernels import (
     verified,
 )
 
-__all__ = ("FILL", "JOIN", "WHOLE", "find_row", "find_rows", "last_up_to")
+__all__ = ("FILL", "JOIN", "WHOLE", "find_row", "find_rows", "last_up_to", "order_by_parts")
 
 WHOLE, JOIN, FILL = range(3)
 """The modes of layers, as the kernel takes them."""
@@ -39,6 +39,7 @@ WHOLE, JOIN, FILL = range(3)
 _ROW_OFFSETS = 4
 _PIECE = 32  # a position is piece << 32 | number in the piece
 _NUMBER = (1 << 32) - 1
+_SPANS = 4  # so many spans for each moment
 
 
 @kernel
@@ -91,15 +92,50 @@ def _ask_for_times(table, first, candidates, count):  # type: ignore[no-untyped-
 
 @kernel
 def last_up_to(moments, questions, numbers):  # type: ignore[no-untyped-def]
-    """The number of the last of the ascending moments up to each question; -1: none. Without a branch to guess."""
-    count = len(moments)
+    """The number of the last of the ascending moments up to each question; -1: none.
+
+    Spans of time, all of one length, say which moments a question may mean: a few, where loads come evenly.
+    """
+    if len(moments) == 0 or len(questions) == 0:
+        numbers[:] = -1
+        return
+    at, first, last = moments.ctypes.data, moments[0], moments[len(moments) - 1]
+    shift = 0
+    while (last - first) >> shift > min(_SPANS * len(moments), len(questions)):
+        shift += 1
+    begins = np.empty(((last - first) >> shift) + 2, np.int64)
+    for span in range(len(begins)):
+        begins[span] = last_not_after(at, 0, len(moments), first + (span << shift) - 1) + 1
     for i in range(len(questions)):
-        low, left = 0, count
-        while left > 0:
-            half = (left + 1) >> 1
-            low += half * (moments[low + half - 1] <= questions[i])
-            left -= half
-        numbers[i] = low - 1
+        span = max(min(questions[i], last) - first, 0) >> shift
+        numbers[i] = last_not_after(at, begins[span], begins[span + 1], questions[i])
+
+
+@kernel
+def order_by_parts(hashes, bits, numbers, begins, order, ordered, stretches):  # type: ignore[no-untyped-def]
+    """Keys in order of the upper `bits` of their hashes, then of the numbers of their parts (-1: none); their hashes.
+
+    Fills in the `stretches` that `find_rows` takes, one for each part whose layers begin at `begins`; how many.
+    """
+    parts, shift = len(begins), np.uint64(63 - bits)
+    at = np.zeros((parts << bits) + 1, np.int64)
+    for row in range(len(hashes)):
+        at[np.int64(hashes[row] >> np.uint64(1) >> shift) * parts + numbers[row] + 2] += 1
+    count = 0
+    for place in range(parts << bits):
+        start, part = at[place], place % parts - 1
+        at[place + 1] += start
+        if at[place + 1] > start:
+            stretches[count, 0], stretches[count, 1] = start, at[place + 1]
+            stretches[count, 2], stretches[count, 3] = (begins[part], begins[part + 1]) if part >= 0 else (0, 0)
+            count += 1
+    for row in range(len(hashes)):
+        place = np.int64(hashes[row] >> np.uint64(1) >> shift) * parts + numbers[row] + 1
+        to = at[place]
+        at[place] = to + 1
+        order[to] = row
+        ordered[to] = hashes[row]
+    return count
 
 
 @kernel
@@ -109,7 +145,7 @@ def find_rows(  # type: ignore[no-untyped-def]
     """The position of the row that answers each key at its instant, in the order given; -1 where there is none.
 
     A line of `stretches` (start, stop, begin, end) has the keys from `start` to `stop` searched in the layers from
-    `begin` to `end`; `rows` of keys in none stay. `modes` has one number per layer. `first` is the address of the
+    `begin` to `end`; each key is in one. `modes` has one number per layer. `first` is the address of the
     table of the effective times, or of starts and `second` that of ends; 0: there are none. Else as
     `kernels.find_groups` and `kernels.as_of`.
     """

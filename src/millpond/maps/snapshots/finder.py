@@ -28,7 +28,7 @@ from millpond.maps.search.groups import COUNT, Directories, Groups, gather_table
 from millpond.maps.search.intervals import choose_sections, find_ranges, find_ranges_as_of, locate, spread
 from millpond.maps.search.joined_rows import JOINED_AFTER, JoinedRows, find_joined, joined_bytes
 from millpond.maps.search.kernels import BLOCK, as_of, bucket_order, find_groups, innermost, only_row, order_bits
-from millpond.maps.search.partial import FILL, JOIN, WHOLE, find_row, find_rows
+from millpond.maps.search.partial import FILL, JOIN, WHOLE, find_row, find_rows, order_by_parts
 from millpond.maps.search.sections import OpenSections
 from millpond.maps.search.validate import check_offsets
 from millpond.maps.snapshots.bounds import SnapshotBounds
@@ -261,7 +261,7 @@ class Finder:
         """The rows that answer in the layers of each stretch of the ordered keys; `lines` are those of directories."""
         times = [self._times(name) for name in row_times(self.definition.kind)]
         first, second = [*times, 0, 0][:2]
-        positions = np.full(len(order), -1, np.int64)
+        positions = np.empty(len(order), np.int64)
         find_rows(
             ordered, order, keys, self._address, stretches, lines, modes, self._directories.slots,
             self._directories.filters, first, second, instants.ctypes.data, 0 if len(instants) == 1 else 8, positions,
@@ -280,18 +280,11 @@ class Finder:
         if self.share is not None:
             self._check_share(self.share, keys, hashes)
         bits = min(order_bits(len(keys), len(self.groups)), (len(keys) // (BLOCK * (len(parts) + 1))).bit_length())
-        places = numbers + 1
-        if bits:
-            places += (hashes >> np.uint64(64 - bits)).astype(np.int64) * (len(parts) + 1)
-        small = (len(parts) + 1) << bits <= 1 << 16
-        order = np.argsort(places.astype(np.uint16) if small else places, kind="stable")
-        places = places[order]
-        edges = np.flatnonzero(np.diff(places, prepend=-1, append=-2))
-        starts, stops = edges[:-1], edges[1:]
-        those = places[starts] % (len(parts) + 1) - 1
-        stretches = np.stack([starts, stops, parts.begins[those], parts.begins[those + 1]], axis=1)[those >= 0]
+        stretches = np.empty(((len(parts) + 1) << bits, 4), np.int64)
+        order, ordered = np.empty(len(hashes), np.int64), np.empty(len(hashes), np.uint64)
+        count = order_by_parts(hashes, bits, numbers, parts.begins, order, ordered, stretches)
         lines = self._directories.layers[parts.layers]
-        return self._find_in(key_address(keys), instants, hashes[order], order, stretches, lines, parts.modes)
+        return self._find_in(key_address(keys), instants, ordered, order, stretches[:count], lines, parts.modes)
 
     def _check_share(self, share: HashShare, keys: pa.Array, hashes: U64) -> None:
         """Refuse keys of which nothing is known here: a miss would be a wrong answer."""
