@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,10 +14,10 @@ from millpond.maps.model.definition import PLAIN_KINDS, Kind
 from millpond.maps.snapshots import needed_ranges, pieces
 from millpond.maps.snapshots.needed_ranges import NeededRanges
 from millpond.maps.snapshots.snapshot import Snapshot
-from millpond.ranges import blocks, index
+from millpond.ranges import Boundaries, blocks, index
 from millpond.stores.objects import MemoryObjects
 from millpond.testing import strategies
-from millpond.testing.models import MapModel
+from millpond.testing.models import MapModel, bits_of
 from tests.models.test_layers_model import aging, apply, check_times, loads, next_version, put_on
 from tests.models.test_snapshots_model import check
 
@@ -77,6 +78,32 @@ def test_blocks_answer_as_whole_files_and_as_the_model(kind: Kind, data: st.Data
     ask(NeededRanges(far, manifest, needed), model, questions, data)
     with Snapshot.open(far, manifest, verify=True) as whole:
         check(whole, model, questions, data)
+
+
+@pytest.mark.usefixtures("processor")
+@pytest.mark.sample(2)
+@pytest.mark.parametrize("kind", KEYED)
+@given(data=st.data())
+def test_a_few_files_answer_as_all_and_as_the_model(kind: Kind, data: st.DataObject) -> None:
+    """Files of this machine, of a few keys each."""
+    definition = data.draw(aging(kind))
+    pools = data.draw(strategies.pools(definition))
+    model, near = MapModel(kind), MemoryObjects()
+    manifest: SnapshotManifest | None = None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ranges, "write", partial(ranges.write, boundaries=Boundaries(rows_min=1, rows_max=3, bits=1)))
+        for _ in range(data.draw(st.integers(1, 4))):
+            load = data.draw(loads(definition, pools))
+            apply(model, load, next_version(manifest))
+            manifest = put_on(near, definition, manifest, load)
+        assert manifest is not None
+        questions = data.draw(strategies.questions(definition, pools))
+        ask(NeededRanges(near, manifest), model, questions, data)
+        with Snapshot.open(near, manifest) as whole:
+            for key, at in questions:
+                part = NeededRanges(near, manifest).of_keys([str(key).encode()]) or whole
+                assert part.get(str(key).encode(), at) == whole.get(str(key).encode(), at)
+                assert bits_of(part.value(str(key).encode(), at)) == bits_of(whole.value(str(key).encode(), at))
 
 
 def ask(needed: NeededRanges, model: MapModel, questions: list[Question], data: st.DataObject) -> None:

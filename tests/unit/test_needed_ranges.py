@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millpond.errors import Corrupt
+import millpond
+from millpond import ranges
+from millpond.errors import Corrupt, NotFound
 from millpond.maps.model.definition import Kind, MapDefinition, parse_value_type
 from millpond.maps.snapshots import pieces
 from millpond.maps.snapshots.condition_span import order_key
@@ -22,10 +25,13 @@ from millpond.maps.snapshots.layers import on_top, write_layer
 from millpond.maps.snapshots.manifest import LayerMode
 from millpond.maps.snapshots.needed_ranges import NeededRanges
 from millpond.ranges import DEFAULT_BOUNDARIES, Index, RangeEntry, blocks, index, range_name, writer
+from millpond.refs.map import KEYS_HERE_MAX
 from millpond.stores.objects import MemoryObjects
 from millpond.testing.rows import canonical_of
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from millpond.maps.snapshots.manifest import SnapshotManifest
     from millpond.testing.models import Row
 
@@ -167,6 +173,29 @@ def test_a_damaged_filter_is_named_and_denies_nothing() -> None:
     with pytest.raises(Corrupt) as caught:
         value_of(needed, entry.blocks.firsts[3][8:].decode())
     assert caught.value.kind == "range_damaged" and entry.id in caught.value.values["object"]
+
+
+def test_a_key_at_a_ref_opens_the_files_that_may_have_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As long as few keys came: the next question opens all."""
+    small = ranges.Boundaries(rows_min=4, rows_max=8)
+    monkeypatch.setattr(ranges, "write", partial(ranges.write, boundaries=small))
+    known = {f"k{number}": 1 + (number < 100) for number in range(300)}
+    pond = millpond.open(tmp_path)
+    pond.create_map("m", kind="state", value="long", store="layers").load([{"key": key, "value": 1} for key in known])
+    changed = [{"key": key, "value": value} for key, value in known.items() if value == 2]
+    pond.branch("fix", source="main").map("m").load(changed)
+    at_ref = pond.at("fix").map("m")
+    _, oldest = NeededRanges(at_ref.objects, at_ref.freeze()).indexes
+    gone = oldest.entries[0]
+    at_ref.objects.delete(ranges.range_name(gone.id))
+    whole = [key for key in list(known)[70:110] if order_key(at_ref.definition, key.encode()) > gone.last]
+    for first in range(0, len(whole), KEYS_HERE_MAX):
+        those, opened = whole[first : first + KEYS_HERE_MAX], pond.at("fix").map("m")
+        assert [opened.get(key) for key in those] == [known[key] for key in those]
+    with pytest.raises(NotFound) as caught:
+        [at_ref.get(key) for key in whole[: KEYS_HERE_MAX + 1]]
+    assert caught.value.kind == "range_not_found"
+    pond.close()
 
 
 @given(

@@ -291,7 +291,7 @@ class Map(MapFace):
         return held
 
     def _of_key(self, address: bytes | int) -> Snapshot:
-        """A snapshot to ask for a key or a number: of a bucket, with the files that it needs."""
+        """A snapshot to ask for a key or a number: of a bucket, or at a ref, with the files that it needs."""
         if isinstance(address, int):
             return self._whole()
         part = self._needed()
@@ -299,7 +299,7 @@ class Map(MapFace):
 
     def _of_keys(self, keys: Any, on_invalid: OnInvalid) -> Snapshot:
         """A snapshot to ask for keys."""
-        part = self._needed() if self.kind.keyed else None
+        part = self._needed() if self.kind.keyed and not self.objects.collected else None
         if part is None:
             return self._whole()
         from millpond.maps.inputs.key_columns import keys_of, one_array

@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 
 __all__ = ("MapAtRef", "RefMap")
 
+KEYS_HERE_MAX = 8
+"""Keys for which only the files that may have them are opened, of this machine; for the next one all files are."""
+
 
 @dataclass(frozen=True, slots=True)
 class MapAtRef:
@@ -135,7 +138,7 @@ class RefMap(Map):
     """A map at a ref: get it from `pond.branch(…).map(…)` or `pond.at(…).map(…)`."""
 
     def __init__(self, definition: MapDefinition, loading: Loading, folder: Path, at: MapAtRef) -> None:
-        self.at = at
+        self.at, self._keys = at, 0
         super().__init__(definition, loading, None, folder)
         self.rows: _RefRows = _RefRows(definition, loading, lambda: self.objects, self._of_key, at)
 
@@ -162,13 +165,14 @@ class RefMap(Map):
     def _needed(self) -> NeededRanges | None:
         from millpond.maps.snapshots.needed_ranges import NeededRanges
 
-        if self.objects.collected or self._open() is not None:
+        if self._open() is not None:
             return None
         manifest, part = self.freeze(), None if self._part is None else self._part[0]
         if part is None or part.manifest.id != manifest.id:
             part = NeededRanges(self.objects, manifest, part)
-            self._part = part, None
-        return part
+            self._part, self._keys = (part, None), 0
+        self._keys += 1
+        return None if self.objects.collected and self._keys > KEYS_HERE_MAX else part
 
     def _whole(self) -> Snapshot:
         from millpond.maps.snapshots.snapshot import Snapshot

@@ -1,4 +1,5 @@
 """A snapshot whose range files are far away: those blocks of them are fetched that questions need, and no others.
+Of one whose files are here, the first few questions open those that they need.
 
 The index of a layer says which block of which range file may have a key, and the file's filter, for most keys that the
 layer lacks, that none has. So a cold question fetches a block of each layer that may have its key, and a key that is
