@@ -180,7 +180,9 @@ def test_files_are_named_by_texts_and_paths(spark: SparkSession, tmp_path: Path)
         for files, count in named:
             assert mp.load(files, pond=pond, map="city", again=True).rows == count
         assert mp.load(str(tmp_path / "*.csv"), pond=pond, map="city", again=True, session=spark).rows == 2
-        assert len(rows(pond)["city"]) == 2
+        two = spark.createDataFrame([("c", 1), ("d", 2)], ["name", "value"])
+        assert mp.load(two, pond=pond, map="city", key="name").rows == 2
+        assert len(rows(pond)["city"]) == 4
 
 
 @pytest.mark.parametrize("wrong", [5, None, {"key": ["a"]}, ["a.csv", 5], b"a.csv"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -13,7 +14,7 @@ from typing_extensions import Unpack
 
 from millpond.error_values import shown
 from millpond.errors import Invalid
-from millpond.maps.inputs.mapping import ColumnMapping
+from millpond.maps.inputs.mapping import ColumnMapping, mapping_of
 from millpond.maps.loads.load import LoadResult
 from millpond.spark.files import load_files
 from millpond.spark.places import PondLike
@@ -36,7 +37,7 @@ class OfFiles(TypedDict, total=False):
 
 def load(
     rows: DataFrame | str | Path | Sequence[str | Path], pond: PondLike | None = None, map: str | None = None, *,
-    columns: ColumnMapping | Mapping[str, Any] | None = None, max_rejects: int = 0,
+    key: str | None = None, columns: ColumnMapping | Mapping[str, Any] | None = None, max_rejects: int = 0,
     rejects: str | Path | None = None, source: str = "", again: bool = False, freeze: bool = True,
     synchronise: bool = False, epoch: int | None = None, time_unit: str | None = None, load_id: str | None = None,
     extra: str | None = None, branch: str | None = None, **of_files: Unpack[OfFiles],
@@ -46,7 +47,7 @@ def load(
     A DataFrame is loaded as by `frame.write.format("millpond")…save()`, but with a result, and committed in this
     process. `freeze` adds the new rows to the snapshot when the load ends, instead of with the next bulk lookup (ponds
     in a folder). `synchronise` waits until every node has merged the rows. `time_unit` is that of times which are
-    numbers.
+    numbers. `key` names the column of the keys, in place of `columns`, which may name all.
 
     `epoch` is for `foreachBatch`: the number that Spark passes. An epoch is loaded once into each map, also when Spark
     repeats it with other partitions.
@@ -72,6 +73,8 @@ def load(
             "this is said of files, not of a DataFrame" if frame else "files have no epochs", kind="load_option",
             option=odd[0], hint="leave it out" if frame else "give a load_id: it is entered once",
         )  # fmt: skip
+    if key is not None:
+        columns = replace(mapping_of(columns), key=key)
     both: dict[str, Any] = {
         "columns": columns, "max_rejects": max_rejects, "rejects": rejects, "source": source, "again": again,
         "freeze": freeze, "synchronise": synchronise, "time_unit": time_unit, "load_id": load_id, "extra": extra,
