@@ -64,6 +64,7 @@ EMPTY: dict[str, tuple[str, ...] | None] = {
     "branch create": None,
     "branch show": None,
     "branch compact": None,
+    "branch restore": None,
     "branch delete": None,
     "fs ls": None,
     "fs put": None,

@@ -122,6 +122,7 @@ class Story:
     rows: list[Row] = field(default_factory=list)
     expected: Counter[tuple[str, str, int]] = field(default_factory=Counter)
     numbers: Iterator[int] = field(default_factory=itertools.count)
+    made: str = ""
 
     def number_of(self, time: datetime) -> int:
         if self.resolution == "none":
@@ -154,6 +155,7 @@ class Story:
                                      time_zone=ZONES[self.resolution], store=self.store)  # fmt: skip
         for name, (when, _) in RULES.items():
             sales.alerts.add(when, name=name, buckets=self.buckets(name))
+        self.made = self.pond.refs.states.record().id
         self.pond.branch("fix", source="main")
 
     def act(self, what: str, branch: bool | None, content: Any, cut: str | None) -> None:
@@ -200,7 +202,7 @@ class Story:
             target.delete([("key", "=", content)])
         elif what == "compact":
             target.compact()
-        elif self.store == "layers":
+        elif self.store == "layers" and (what == "merge" or pond.refs.states.record().id != self.made):  # a map stays
             with suppress(MillpondError):  # what cannot be right is refused, and changes nothing
                 pond.refs.merge("fix", "main") if what == "merge" else pond.refs.revert("main")
 

@@ -268,7 +268,7 @@ def test_what_routes_answer_is_what_they_say(node: Served) -> None:
     check(pond_map.definition.to_dict() | pond_map.info(), "MapResponse")
     of_main = {"parts_queued", "position", "rows_queued", "snapshot_current"}
     assert set(schemas["MapResponse"]["properties"]) - set(schemas["MapResponse"]["required"]) == {
-        "aggregation", "fields", "query", "ref", "roll_up", *of_main,
+        "aggregation", "condense_by", "fields", "query", "ref", "roll_up", *of_main,
     }  # fmt: skip
     assert of_main <= pond_map.info().keys()
     check(node.get("/v1/node").json(), "NodeResponse")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ from millpond.errors import Invalid
 from millpond.maps.inputs.durations import to_durations
 from millpond.maps.model import catalogue
 from millpond.settings import duration_in_words, load_settings
-from millpond.times.buckets import bucket_width
+from millpond.times.buckets import bucket_width, window_width
 from millpond.times.durations import DURATION_MS_MAX, UNITS_MS, format_duration, parse_duration
 from tests.harness.durations import ACCEPTED, OFF, REFUSED
 
@@ -146,10 +147,12 @@ def test_a_setting_says_how_to_write_it() -> None:
 )
 def test_durations_in_the_docs_can_be_written_so(page: Path) -> None:
     for text in WRITTEN.findall(page.read_text(encoding="utf-8")):
-        try:
-            parse_duration(text)
-        except Invalid:
-            bucket_width(text)  # the width of a bucket is of a calendar, not a length
+        for understood in (parse_duration, bucket_width):  # the width of a bucket is of a calendar, not a length
+            with suppress(Invalid):
+                understood(text)
+                break
+        else:
+            window_width(text, "1 day")
 
 
 def test_the_docs_are_searched_for_durations() -> None:
