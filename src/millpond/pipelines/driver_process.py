@@ -73,6 +73,7 @@ class _Driver:
     queue: Queue[_Job] = field(default_factory=Queue)
     workers: set[socket.socket] = field(default_factory=set)
     cancelled: set[str] = field(default_factory=set)
+    departures: int = 0
     running: _Job | None = None
     log_start: int = 0
     session: SparkSession | None = None
@@ -100,11 +101,12 @@ class _Driver:
                     self.take(parse_object(line), worker)
         with self.changed:
             self.workers.discard(worker)
+            self.departures = number = self.departures + 1
             alone = not self.workers
         worker.close()
         if alone:
             try:
-                self.go_on_alone()
+                self.go_on_alone(number)
             except Exception:  # whatever it is: nobody else would end this process
                 traceback.print_exc()
                 self.end()
@@ -154,12 +156,12 @@ class _Driver:
 
     # -- without a worker -------------------------------------------------------------------------------
 
-    def go_on_alone(self) -> None:
-        """Go on with jobs that are wanted until a worker comes, or end."""
+    def go_on_alone(self, departure: int) -> None:
+        """Go on with jobs that are wanted until a worker comes, or end; after a later departure, that one's turn."""
         until = self.clock.monotonic() + orphan_seconds()
         while True:
             with self.changed:
-                if self.workers:
+                if self.workers or self.departures != departure:
                     return
                 jobs = list(self.jobs.values())
                 if not jobs or self.clock.monotonic() > until:
