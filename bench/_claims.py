@@ -163,7 +163,7 @@ CLAIMS = (
     Claim(
         "events_redis", "Events", "Events in Redis", "bench/events_redis.py",
         "Appends, memory and reads, beside streams of Redis.",
-        "One event a call is the worst case: append many together.",
+        "Many events in a call are cheaper: append together.",
         ("append, batches of 100", "append, one event a call", "append, one event to each of 500 job sets a call"),
     ),
     Claim(
