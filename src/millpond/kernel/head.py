@@ -18,6 +18,7 @@ Invariants:
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -26,9 +27,10 @@ from millpond.errors import Conflict, Corrupt, Internal
 from millpond.json_forms import FormError
 from millpond.kernel.space import ReadTransaction, Transaction
 
-__all__ = ("Heads", "Rule")
+__all__ = ("Heads", "Rule", "again_when_moved")
 
 V = TypeVar("V")
+T = TypeVar("T")
 Rule = Callable[["V | None", "V"], "str | None"]
 """The reason why the second value may not replace the first; None when it may."""
 
@@ -95,3 +97,17 @@ class Heads(Generic[V]):
                 "the head moved", kind="head_moved", expected=expected, found=token, hint="read again, then retry"
             )
         return self.put(tx, key, value, before)
+
+
+def again_when_moved(act: Callable[[], T], tries: int | None = None) -> T:
+    """The outcome of an act that replaces what it read; where somebody else did so meanwhile, of another try.
+
+    Raises: `Conflict`, kind `head_moved`, after so many `tries`; as the act.
+    """
+    for number in itertools.count(1):
+        try:
+            return act()
+        except Conflict as error:
+            if error.kind != "head_moved" or number == tries:
+                raise
+    raise AssertionError("it ends with an outcome")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from millpond.errors import Conflict
+from millpond.kernel.head import again_when_moved
 from millpond.maps.layered.fields import encoded_default, stored_change
 from millpond.maps.layered.head import Head
 from millpond.maps.model.alteration import alteration
@@ -34,7 +34,8 @@ def alter_map(states: RefStates, branch: str, name: str, settings: Mapping[str, 
     others = {setting: value for setting, value in settings.items() if setting not in CHANGES}
     if others.pop("store", Store.LAYERS) != Store.LAYERS:
         raise ref_unsupported(name, "store")
-    while True:
+
+    def changed() -> MapDefinition:
         state = states.map_at(branch, name)
         before = altered(state.definition, others)
         after = changed_fields(before, FieldChanges.of(fields, encoded_default)) if fields else before
@@ -46,10 +47,7 @@ def alter_map(states: RefStates, branch: str, name: str, settings: Mapping[str, 
             head = Head(Pointer(), manifest_of(layers, state, branch))
             manifest = stored_change(layers, head, state.definition, after)
             change = StateChange(state, replace(state, definition=after).with_manifest(manifest))
-            try:
-                states.change(branch, [change], words, commit=commit)
-            except Conflict as error:
-                if error.kind != "head_moved":
-                    raise
-                continue
+            states.change(branch, [change], words, commit=commit)
         return after
+
+    return again_when_moved(changed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from millpond.errors import Conflict
+from millpond.kernel.head import again_when_moved
 from millpond.maps.layered.copies import linked_files
 from millpond.maps.model.definition import check_name
 from millpond.refs.changes import StateChange
@@ -34,10 +34,12 @@ class BranchCatalogue:
         Raises: `NotFound`.
         """
         name = check_name(name)
-        while True:
+
+        def drop() -> None:
             change = StateChange(self._states.map_at(self._branch, name), None)
-            if self._entered([change], Message(f"Drop {name}"), commit=commit):
-                return
+            self._states.change(self._branch, [change], Message(f"Drop {name}"), commit=commit)
+
+        again_when_moved(drop)
 
     def copy(self, name: str, new: str, *, commit: bool = True) -> MapDefinition:
         """Copy a map under a new name: its files are shared, and no row is written.
@@ -58,7 +60,8 @@ class BranchCatalogue:
         words = (
             Message(f"Rename {name} to {new}", metadata={RENAMED: name}) if drop else Message(f"Copy {name} to {new}")
         )
-        while True:
+
+        def copied() -> MapDefinition:
             state = states.map_at(self._branch, name)
             if states.map(self._branch, new) is not None:
                 raise map_exists(new)
@@ -71,15 +74,7 @@ class BranchCatalogue:
                     linked = linked_files(layers.objects, [manifest], target.objects, definition)[manifest.id]
                     copy = copy.with_manifest(target.stored(replace(linked, shard_version=min(state.version, 1))))
                 changes = [StateChange(None, copy), *([StateChange(state, None)] if drop else ())]
-                if self._entered(changes, words, commit=commit):
-                    return definition
+                states.change(self._branch, changes, words, commit=commit)
+            return definition
 
-    def _entered(self, changes: list[StateChange], words: Message, *, commit: bool) -> bool:
-        """Put new states on the branch; False when it changed meanwhile."""
-        try:
-            self._states.change(self._branch, changes, words, commit=commit)
-        except Conflict as error:
-            if error.kind != "head_moved":
-                raise
-            return False
-        return True
+        return again_when_moved(copied)

@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from millpond.versions.repository import Repository
     from millpond.versions.repository_context import RepositoryRecord, Site
 
-__all__ = ("MAIN", "POND", "RefsFace", "check_no_main", "differences_here", "is_instant", "ref_twice", "sharded_map")
+__all__ = (
+    "MAIN", "POND", "RefsFace", "check_no_main", "differences_here", "is_instant", "names_main", "ref_twice",
+    "sharded_map",
+)  # fmt: skip
 
 POND = "pond"
 """The name of the repository that the maps of a pond are in."""
@@ -47,6 +50,11 @@ def ref_twice(branch: str, ref: str) -> Invalid:
 def is_instant(ref: str) -> bool:
     """True for a ref that is a time: it begins with a date, as no branch that people make does."""
     return _INSTANT.match(ref) is not None
+
+
+def names_main(ref: str) -> bool:
+    """True for a ref that is `main`, or counts from it: what it means moves with loads."""
+    return ref == MAIN or ref.startswith(tuple(MAIN + mark for mark in "~^@$"))
 
 
 def sharded_map(name: str) -> Invalid:

@@ -17,7 +17,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from millpond.errors import Conflict
+from millpond.kernel.head import again_when_moved
 from millpond.kernel.steps import step
 from millpond.maps.alerts.alerted import put_alerted
 from millpond.maps.alerts.judging import Judged, judged
@@ -73,7 +73,8 @@ def record_main(tree: Tree, layers_for: LayersFor) -> Commit:
 
     Raises: `NotFound`, `Corrupt` for manifests; as `move_head`.
     """
-    while True:
+
+    def recorded() -> Commit:
         head, steps = _unrecorded(tree)
         if not steps:
             return head
@@ -84,11 +85,9 @@ def record_main(tree: Tree, layers_for: LayersFor) -> Commit:
                     held.enter_context(layers_for(entry.definition).writing())
             # Read again: what counts now stays, whoever folds, until it is named.
             head, steps = _unrecorded(tree)
-            try:
-                return _recorded(tree, head, [_sized(step_, layers_for) for step_ in steps]) if steps else head
-            except Conflict as error:
-                if error.kind != "head_moved":
-                    raise
+            return _recorded(tree, head, [_sized(step_, layers_for) for step_ in steps]) if steps else head
+
+    return again_when_moved(recorded)
 
 
 def _heads(tree: Tree) -> dict[str, tuple[MapEntry, Pointer]]:

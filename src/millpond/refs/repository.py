@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from millpond.errors import Invalid
-from millpond.refs.face import MAIN
+from millpond.refs.face import MAIN, names_main
 from millpond.refs.map_entries import MAPS
 from millpond.refs.named import release
 from millpond.versions.branch import Branch, Staging
@@ -83,7 +83,7 @@ class MapsRepository(Repository):
         return garbage
 
     def _record(self, *expressions: str) -> None:
-        if any(expression.startswith(MAIN) for expression in expressions):
+        if any(map(names_main, expressions)):
             self.refs().states.record()
 
 
@@ -117,7 +117,7 @@ class MapsReference(Reference):
         return super().entries(prefix, after=after)
 
     def _record(self) -> None:
-        if self.expression.startswith(MAIN):
+        if names_main(self.expression):
             self._refs().states.record()
 
 

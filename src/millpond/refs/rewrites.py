@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from millpond.errors import Conflict
+from millpond.kernel.head import again_when_moved
 from millpond.kernel.steps import step
 from millpond.maps.layered.deletion import Deletion
 from millpond.maps.layered.retained import retained
@@ -77,7 +77,8 @@ def _rewritten(
 
     Raises: `NotFound` when the branch, or the map on it, is gone; `Corrupt`; `Unavailable` when the disk is full.
     """
-    while True:
+
+    def counted() -> tuple[Commit | None, int]:
         state = layers.state_now()
         here = replace(layers, definition=state.definition)
         with here.writing():
@@ -94,8 +95,6 @@ def _rewritten(
             changed = here.stored(replace(changed, shard_version=state.version + 1))
             change = StateChange(state, state.with_manifest(changed))
             message = Message(words, metadata={**about, "rows_removed": str(max(gone, 0))})
-            try:
-                return states.change(here.ref, [change], message, commit=True), gone
-            except Conflict as error:
-                if error.kind != "head_moved":
-                    raise
+            return states.change(here.ref, [change], message, commit=True), gone
+
+    return again_when_moved(counted)

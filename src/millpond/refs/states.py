@@ -13,7 +13,7 @@ from millpond.maps.layered.head import Layers
 from millpond.maps.model.catalogue import known_map
 from millpond.maps.model.definition import MapDefinition, Store, folder_name
 from millpond.refs.changes import StateChange, Tree, commit_changes, entry_at_ref, moment_of, stage_change
-from millpond.refs.face import MAIN, POND, is_instant, sharded_map
+from millpond.refs.face import MAIN, POND, is_instant, names_main, sharded_map
 from millpond.refs.main import record_main
 from millpond.refs.map_entries import MapEntry, maps_of
 from millpond.times.instants import parse_instant
@@ -109,7 +109,7 @@ class RefStates:
 
         Raises: `NotFound`, kind `ref_not_found`, for an instant before the first commit.
         """
-        if ref == MAIN or ref.startswith((f"{MAIN}~", f"{MAIN}^", f"{MAIN}@")) or is_instant(ref):
+        if names_main(ref) or is_instant(ref):
             self.record()
         site = self.repository.site
         if is_instant(ref):

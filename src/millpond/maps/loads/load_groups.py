@@ -13,7 +13,6 @@ Invariants:
 
 from __future__ import annotations
 
-import itertools
 import threading
 from collections.abc import Callable
 from collections.abc import Set as AbstractSet
@@ -22,14 +21,15 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from millpond.clock import Clock
-from millpond.errors import Conflict, Unavailable, Uncertain
+from millpond.errors import Unavailable, Uncertain
+from millpond.kernel.head import again_when_moved
 from millpond.kernel.space import ReadTransaction, Space, Transaction
 from millpond.kernel.steps import step
 from millpond.maps.loads.committed import Committed
 from millpond.maps.loads.layered_load import LayeredLoad, place_layers
 from millpond.maps.loads.outcomes import of_load, write_certainly
 
-__all__ = ("LoadGroups", "QueuedLoad", "again_when_moved")
+__all__ = ("LoadGroups", "QueuedLoad")
 
 T = TypeVar("T")
 
@@ -153,17 +153,3 @@ class LoadGroups:
         outcomes = again_when_moved(placed, TRIES_TOGETHER if len(group) > 1 else None)
         step("load.committed")
         return outcomes
-
-
-def again_when_moved(act: Callable[[], T], tries: int | None = None) -> T:
-    """The outcome of an act that places layers and enters them; where somebody else changed a map, of another try.
-
-    Raises: `Conflict`, kind `head_moved`, after so many `tries`; as the act.
-    """
-    for number in itertools.count(1):
-        try:
-            return act()
-        except Conflict as error:
-            if error.kind != "head_moved" or number == tries:
-                raise
-    raise AssertionError("it ends with an outcome")

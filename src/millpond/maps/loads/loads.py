@@ -35,6 +35,7 @@ from typing import TypeVar
 
 from millpond.clock import Clock
 from millpond.errors import Conflict, Corrupt, Invalid, Unavailable, Uncertain
+from millpond.kernel.head import again_when_moved
 from millpond.kernel.job_reports import NO_REPORTS, JobReports
 from millpond.kernel.segments import Segment
 from millpond.kernel.signal import Signal
@@ -44,7 +45,7 @@ from millpond.maps.alerts.alerted import Alerted, take_over
 from millpond.maps.loads.committed import Committed
 from millpond.maps.loads.folders import PartFolders
 from millpond.maps.loads.layered_load import LayerContent, LayeredLoad, place_layers
-from millpond.maps.loads.load_groups import LoadGroups, QueuedLoad, again_when_moved
+from millpond.maps.loads.load_groups import LoadGroups, QueuedLoad
 from millpond.maps.loads.outcomes import enter_load, write_certainly
 from millpond.maps.loads.part_queue import PartQueue
 from millpond.maps.log.apply import events_alone, follow, load_body, record
