@@ -55,7 +55,7 @@ test: $(SERVERS) ## ring 2: ring 1, every real server once, kills at sampled ste
 	@$(PYTEST) -n 4 -m "not full" --ledger=$(LEDGER) --again=3
 
 test-full: $(SERVERS) versitygw ## ring 3: every moment of every kill, every parameter, large memory, long machines
-	@TEST_RING=full $(PYTEST) -n 3 --timeout=1800
+	@TEST_RING=full $(PYTEST) -n 3 --timeout=1800 -o faulthandler_timeout=1700
 
 ledger: ## ring 2, and what each file of it costs into tests/durations.json
 	@HYPOTHESIS_PROFILE=ci $(MAKE) test LEDGER=write
