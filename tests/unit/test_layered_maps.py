@@ -6,21 +6,23 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import millpond
 from millpond.clock import ManualClock
 from millpond.errors import Invalid, NotFound
 from millpond.kernel.steps import listening
-from millpond.maps.layered.maintenance import LAYERS_AFTER_LOAD, collect_files, fold_due
+from millpond.maps.layered.maintenance import LAYERS_AFTER_LOAD, LAYERS_LATER, collect_files, fold_due
 from millpond.maps.model.store_limits import STORES
 from millpond.maps.snapshots.layers import BYTES_AFTER_LOAD_MIN
 from millpond.maps.snapshots.manifest import list_manifests
 from millpond.pond import open_pond
+from millpond.ranges import files
 from millpond.testing.rows import canonical_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from millpond import Map, Pond
@@ -184,13 +186,37 @@ def test_a_small_load_folds_no_more_than_follows_what_it_brings(pond: Pond, bran
     large = bytes_of(main)
     assert sum(large.values()) > LAYERS_AFTER_LOAD * BYTES_AFTER_LOAD_MIN
     target = pond.branch("fix", source="main").map("m") if branch else main
-    for number in range(LAYERS_AFTER_LOAD):
-        before = bytes_of(main)
+    most = LAYERS_LATER if branch else LAYERS_AFTER_LOAD
+    for number in range(most):
+        shared, before = main.freeze().layers, bytes_of(main)
         target.load([{"key": "0/0", "value": b"%d" % number}])
         brought = sum(size for name, size in bytes_of(main).items() if name not in before)
         assert brought < BYTES_AFTER_LOAD_MIN // 16
-        assert len(target.freeze().layers) <= LAYERS_AFTER_LOAD + 2
+        layers = target.freeze().layers
+        assert len(layers) <= most + 1
+        assert not branch or layers[-len(shared) :] == shared, "differences and merges skip them"
         assert target.get("0/0") == b"%d" % number
+
+
+def test_a_difference_checks_the_files_that_both_share_once(
+    pond: Pond, layered: Map, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layered.load(numbered(0, 400, 0))
+    shared, checked = set(bytes_of(layered).values()), list[int]()
+    pond.branch("fix", source="main").map("m").load(numbered(1, 3, 5))
+    checksum = files._checksum
+
+    def counted(data: pa.Buffer, zeroed: Sequence[int]) -> str:
+        checked.append(data.size)
+        return checksum(data, zeroed)
+
+    monkeypatch.setattr(files, "_checksum", counted)
+    for again in (False, True):
+        checked.clear()
+        assert pond.refs.diff("main", "fix", map="m")["new"].to_pylist() == [5, 5]
+        assert shared.isdisjoint(checked) == again
+    pond.branch("fix").merge()
+    assert layered.lookup(["k0", "k1"]).to_pylist() == [0, 5]
 
 
 def test_what_layers_do_not_do_is_refused(layered: Map) -> None:

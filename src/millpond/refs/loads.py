@@ -160,7 +160,7 @@ def _stored(layer: WrittenLayer, head: SnapshotManifest | None, state: MapEntry)
         spill=layers.spill(),
     )  # fmt: skip
     manifest = absorbing(manifest, (layer.id,))
-    if has_many(layers, manifest):
+    if has_many(layers, manifest, branch=True):
         bytes_max = bytes_after_load(manifest)
         manifest = fold(layers.objects, manifest, created_ms=now, bytes_max=bytes_max, spill=layers.spill())
     return layers.stored(manifest)

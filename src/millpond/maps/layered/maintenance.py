@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 
 __all__ = (
     "LAYERS_AFTER_LOAD",
+    "LAYERS_LATER",
     "carry_out",
     "collect_files",
     "compact",
@@ -66,9 +67,9 @@ ACT_SECONDS = 600.0
 """The time limit of an act that waits for another one on the same map."""
 LAYERS_AFTER_LOAD = 4
 """A lookup asks each of them; with fewer, small loads would spend their time folding."""
-LAYERS_FAR_AFTER_LOAD = 12
-"""The same where files are far away: a fold puts three, and those who ask fetch them; of most keys the filter of a
-layer says that it lacks them.
+LAYERS_LATER = 12
+"""The same on branches: differences and merges skip the layers that they share with others. And where files are far
+away: a fold puts three, and those who ask fetch them; of most keys the filter of a layer says that it lacks them.
 """
 COLLECT_EVERY_MS = 60_000
 
@@ -100,9 +101,9 @@ def folds_due(loading: Loading, name: str) -> bool:
     return False
 
 
-def has_many(layers: Layers, manifest: SnapshotManifest) -> bool:
+def has_many(layers: Layers, manifest: SnapshotManifest, *, branch: bool = False) -> bool:
     """True for so many layers that some are folded after a load, on main or a branch."""
-    return len(manifest.layers) > (LAYERS_FAR_AFTER_LOAD if layers.objects.in_blocks else LAYERS_AFTER_LOAD)
+    return len(manifest.layers) > (LAYERS_LATER if branch or layers.objects.in_blocks else LAYERS_AFTER_LOAD)
 
 
 def _collecting_due(loading: Loading, name: str) -> bool:
