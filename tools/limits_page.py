@@ -383,8 +383,8 @@ LAYERED = """\
 
 A map in a folder, unless made with `store="shard"` or under such a setting `maps.store`, keeps its rows in
 immutable layers: a load writes a layer of what it brings and counts in one transaction. Neighbours are folded after a
-load, or in the background of a node. Every question has the answer that a shard gives; what layers do not do is refused
-with `store_unsupported`:
+load as far as that costs what it brought, large ones in the background of a node. Every question has the answer that
+a shard gives; what layers do not do is refused with `store_unsupported`:
 
 | operation | way out |
 |---|---|

@@ -21,6 +21,7 @@ from millpond.maps.model.definition import PLAIN_KINDS, Kind, MapDefinition, par
 from millpond.maps.snapshots import finder
 from millpond.maps.snapshots.layers import (
     LAYERS_MAX,
+    bytes_after_load,
     fold,
     fold_layers,
     layers_due,
@@ -253,6 +254,23 @@ def test_what_is_due_may_be_folded_and_few_layers_stay(stack: list[tuple[LayerMo
             size = sum(layer.size for layer in due)
             left = (*left[:first], replace(due[0], size=size), *left[first + len(due) :])
         assert len(left) <= (LAYERS_MAX if mode is None else 11)
+
+
+@given(st.lists(st.integers(1, 10**9), min_size=1, max_size=80))
+def test_after_a_load_is_folded_what_follows_its_bytes_until_there_are_very_many(loads: list[int]) -> None:
+    left: tuple[Layer, ...] = ()
+    for number, size in enumerate(loads):
+        left = (Layer(str(number), size, size, LayerMode.JOIN), *left)
+        bytes_max, many = bytes_after_load(manifest_of(left)), len(left) > LAYERS_MAX
+        while due := layers_due(manifest_of(left), bytes_max=bytes_max):
+            assert due == left[: len(due)]
+            assert len(due) > 1
+            folded = sum(layer.size for layer in due)
+            assert many or folded <= max(8 * size, 1 << 20)
+            left = (replace(due[0], size=folded), *left[len(due) :])
+            many = False
+        assert len(left) <= LAYERS_MAX
+        assert sum(layer.size for layer in left) == sum(loads[: number + 1])
 
 
 def manifest_of(layers: tuple[Layer, ...]) -> SnapshotManifest:

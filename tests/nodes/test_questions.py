@@ -68,7 +68,7 @@ def load(node: Any, pond_map: Any, table: pa.Table) -> None:
 
 @pytest.fixture
 def reading(weather: Any, tmp_path: Path) -> Settings:
-    return load_settings(client_snapshot_cache=str(tmp_path / "cache"))
+    return load_settings(client_snapshot_cache=str(tmp_path / "cache"), maps_memory_max="32MiB")
 
 
 @pytest.fixture
@@ -303,6 +303,9 @@ def test_a_task_fetches_the_files_of_its_share_alone(weather: Any, reading: Sett
         assert share.lookup(first, 1_000).null_count == 0
         fetched = len(list((tmp_path / "cache").rglob("ranges/*.arrow")))
     with open_pinned(where, manifest.id, settings=reading) as whole:
+        read = open_remote(where, settings=reading).snapshot()
+        finders = [snapshot.finder for snapshot in (share, whole, read) if snapshot.finder is not None]
+        assert [finder.memory_max for finder in finders] == [32 << 20] * 2  # the share is closed
         assert whole.lookup(keys, 1_000).null_count == 0
     assert 0 < fetched < len(list((tmp_path / "cache").rglob("ranges/*.arrow")))
 

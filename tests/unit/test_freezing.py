@@ -16,7 +16,11 @@ import pytest
 
 import millpond
 from millpond.maps.snapshots.freeze import freeze
+from millpond.maps.snapshots.snapshot import Snapshot
 from millpond.memory_bound import MEMORY_LEAST
+from millpond.nodes.fresh_snapshots import FreshSnapshots
+from millpond.spark.places import FolderPlace
+from millpond.spark.planned_snapshot import snapshots_of
 from millpond.stores.files import remove_tree
 from millpond.stores.objects import open_objects
 from tests.unit.versions_memory_child import MALLOC
@@ -63,6 +67,30 @@ def test_keys_that_clash_by_the_thousand_are_frozen(tmp_path: Path) -> None:
             codes.load([{"key": name, "value": int(name[4:])} for name in load])
         assert codes.lookup([*names, "key 5000"]).to_pylist() == [*range(5_000), None]
         assert sum(batch.num_rows for batch in codes.scan()) == 5_000
+
+
+def memories(*snapshots: Snapshot) -> set[int]:
+    return {snapshot.finder.memory_max for snapshot in snapshots if snapshot.finder is not None}
+
+
+def test_snapshots_take_the_memory_that_their_pond_may(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MILLPOND_MAPS_MEMORY_MAX", "64MiB")
+    rows = [{"key": "a", "effective_time": 5_000_000_000_000, "value": 1}]
+    with millpond.open(tmp_path / "pond", maps_memory_max="32MiB") as pond:
+        fresh = FreshSnapshots(pond.clock, 1000)
+        for store in ("shard", "layers"):
+            target = pond.create_map(store, kind="temporal_state", value="long", store=store)
+            target.load(rows)
+            planned = snapshots_of(FolderPlace(str(pond.folder)), target).open(target.freeze().id)
+            served = fresh.of(target).snapshot
+            target.load([{**rows[0], "value": 2}])
+            laid = fresh.of(target)  # of a shard, what was loaded lies over what was frozen
+            bounded = target.snapshot(keys=("a", "b"))
+            assert memories(planned, served, laid.snapshot, laid.base, target.snapshot(), bounded) == {32 << 20}, store
+        past, at_ref = target.rows.past.snapshot(pond.clock.now_ms()), pond.at("main").map("layers").snapshot()
+        assert memories(past, at_ref) == {32 << 20}
+        assert memories(Snapshot.open(target.objects, target.freeze())) == {64 << 20}, "as the environment says"
+        fresh.close()
 
 
 @pytest.mark.full

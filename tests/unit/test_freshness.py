@@ -135,8 +135,11 @@ def test_the_version_of_a_shard_is_that_of_the_file(target: Map) -> None:
         assert target.shard.version == view.version
 
 
-def test_a_snapshot_takes_over_the_files_that_the_one_before_it_has_open(pond: Pond) -> None:
+@pytest.mark.parametrize("branch", [False, True], ids=["main", "branch"])
+def test_a_snapshot_takes_over_the_files_that_the_one_before_it_has_open(pond: Pond, branch: bool) -> None:
     layered = pond.create_map("layered", kind="temporal_state", value="n long", store="layers")
+    place = pond.branch("fix", source="main") if branch else pond
+    layered = place.map("layered")
     keys = [f"k{number}" for number in range(3_000)]
     layered.load(pa.table({"key": keys, "effective_time": [0] * len(keys), "n": range(len(keys))}))
     before = layered.snapshot()
@@ -150,5 +153,5 @@ def test_a_snapshot_takes_over_the_files_that_the_one_before_it_has_open(pond: P
         keys_there = [*keys, "new0", "new1", "new2", "none"]
         assert after.lookup(keys_there, at=9).equals(fresh.lookup(keys_there, at=9))
         before = after
-    pond.alter_map("layered", rename={"n": "m"})
-    assert pond.map("layered").snapshot().lookup(["k7"], at=9).to_pylist() == [{"m": 2}]
+    place.alter_map("layered", rename={"n": "m"})
+    assert place.map("layered").snapshot().lookup(["k7"], at=9).to_pylist() == [{"m": 2}]

@@ -5,20 +5,24 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 import millpond
 from millpond.clock import ManualClock
 from millpond.errors import Invalid, NotFound
 from millpond.kernel.steps import listening
-from millpond.maps.layered.maintenance import collect_files, fold_due
+from millpond.maps.layered.maintenance import LAYERS_AFTER_LOAD, LAYERS_LATER, collect_files, fold_due
 from millpond.maps.model.store_limits import STORES
+from millpond.maps.snapshots.layers import BYTES_AFTER_LOAD_MIN
 from millpond.maps.snapshots.manifest import list_manifests
 from millpond.pond import open_pond
+from millpond.ranges import files
 from millpond.testing.rows import canonical_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from millpond import Map, Pond
@@ -131,7 +135,8 @@ def test_a_load_that_was_given_up_leaves_nothing(pond: Pond, layered: Map) -> No
 
     def stop(step: str) -> None:
         if step == "load.layers_placed":
-            assert collect_files(layered.rows.snapshots) is None, "somebody writes"
+            assert layered.layers is not None
+            assert collect_files(layered.layers) is None, "somebody writes"
             raise InterruptedError
 
     with listening(stop), pytest.raises(InterruptedError):
@@ -147,7 +152,7 @@ def test_a_load_that_was_given_up_leaves_nothing(pond: Pond, layered: Map) -> No
 def test_a_load_during_a_fold_stays_on_top(layered: Map) -> None:
     layered.load(numbered(0, 400, 0))
     layered.load(numbered(1, 2, 5))
-    loaded = []
+    loaded: list[bool] = []
 
     def load(step: str) -> None:
         if step == "fold.written" and not loaded:
@@ -156,9 +161,62 @@ def test_a_load_during_a_fold_stays_on_top(layered: Map) -> None:
                 thread.submit(layered.load, numbered(2, 3, 7)).result()
 
     with listening(load):
-        fold_due(layered.rows.snapshots, everything=True)
+        assert layered.layers is not None
+        fold_due(layered.layers, everything=True)
     assert loaded
     assert layered.lookup(["k0", "k1", "k2"]).to_pylist() == [0, 5, 7]
+
+
+LARGE_ROWS, LARGE_BYTES = 20, 1 << 16
+"""A layer that no small load may fold."""
+
+
+def bytes_of(layered: Map) -> dict[str, int]:
+    return {named.name: named.size for named in layered.objects.list("ranges")}
+
+
+@pytest.mark.parametrize("branch", [False, True], ids=["main", "branch"])
+def test_a_small_load_folds_no_more_than_follows_what_it_brings(pond: Pond, branch: bool) -> None:
+    main = pond.create_map("m", kind="state", value="binary", store="layers")
+    generator = np.random.default_rng(7)
+    for number in range(LAYERS_AFTER_LOAD):
+        main.load([
+            {"key": f"{number}/{row}", "value": generator.bytes(LARGE_BYTES)} for row in range(LARGE_ROWS)
+        ])  # fmt: skip
+    large = bytes_of(main)
+    assert sum(large.values()) > LAYERS_AFTER_LOAD * BYTES_AFTER_LOAD_MIN
+    target = pond.branch("fix", source="main").map("m") if branch else main
+    most = LAYERS_LATER if branch else LAYERS_AFTER_LOAD
+    for number in range(most):
+        shared, before = main.freeze().layers, bytes_of(main)
+        target.load([{"key": "0/0", "value": b"%d" % number}])
+        brought = sum(size for name, size in bytes_of(main).items() if name not in before)
+        assert brought < BYTES_AFTER_LOAD_MIN // 16
+        layers = target.freeze().layers
+        assert len(layers) <= most + 1
+        assert not branch or layers[-len(shared) :] == shared, "differences and merges skip them"
+        assert target.get("0/0") == b"%d" % number
+
+
+def test_a_difference_checks_the_files_that_both_share_once(
+    pond: Pond, layered: Map, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layered.load(numbered(0, 400, 0))
+    shared, checked = set(bytes_of(layered).values()), list[int]()
+    pond.branch("fix", source="main").map("m").load(numbered(1, 3, 5))
+    checksum = files._checksum
+
+    def counted(data: pa.Buffer, zeroed: Sequence[int]) -> str:
+        checked.append(data.size)
+        return checksum(data, zeroed)
+
+    monkeypatch.setattr(files, "_checksum", counted)
+    for again in (False, True):
+        checked.clear()
+        assert pond.refs.diff("main", "fix", map="m")["new"].to_pylist() == [5, 5]
+        assert shared.isdisjoint(checked) == again
+    pond.branch("fix").merge()
+    assert layered.lookup(["k0", "k1"]).to_pylist() == [0, 5]
 
 
 def test_what_layers_do_not_do_is_refused(layered: Map) -> None:

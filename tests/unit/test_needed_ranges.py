@@ -17,21 +17,23 @@ from hypothesis import strategies as st
 import millpond
 from millpond import ranges
 from millpond.errors import Corrupt, NotFound
+from millpond.maps.map import KEYS_HERE_MAX
 from millpond.maps.model.definition import Kind, MapDefinition, parse_value_type
 from millpond.maps.snapshots import pieces
+from millpond.maps.snapshots.check import check_snapshot
 from millpond.maps.snapshots.condition_span import order_key
 from millpond.maps.snapshots.covered_keys import BlockStarts, CoveredKeys
 from millpond.maps.snapshots.layers import on_top, write_layer
 from millpond.maps.snapshots.manifest import LayerMode
 from millpond.maps.snapshots.needed_ranges import NeededRanges
 from millpond.ranges import DEFAULT_BOUNDARIES, Index, RangeEntry, blocks, index, range_name, writer
-from millpond.refs.map import KEYS_HERE_MAX
 from millpond.stores.objects import MemoryObjects
 from millpond.testing.rows import canonical_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from millpond import Map
     from millpond.maps.snapshots.manifest import SnapshotManifest
     from millpond.testing.models import Row
 
@@ -172,30 +174,58 @@ def test_a_damaged_filter_is_named_and_denies_nothing() -> None:
     objects.put(range_name(entry.id), bytes(data))
     with pytest.raises(Corrupt) as caught:
         value_of(needed, entry.blocks.firsts[3][8:].decode())
-    assert caught.value.kind == "range_damaged" and entry.id in caught.value.values["object"]
+    assert caught.value.kind == "range_damaged" and entry.id in str(caught.value)
 
 
-def test_a_key_at_a_ref_opens_the_files_that_may_have_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As long as few keys came: the next question opens all."""
-    small = ranges.Boundaries(rows_min=4, rows_max=8)
-    monkeypatch.setattr(ranges, "write", partial(ranges.write, boundaries=small))
+@pytest.mark.parametrize("ref", [None, "fix"])
+def test_a_key_opens_the_files_that_may_have_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ref: str | None
+) -> None:
+    """As long as few keys came: the next question opens all. Of a damaged file no row is shown."""
     known = {f"k{number}": 1 + (number < 100) for number in range(300)}
     pond = millpond.open(tmp_path)
-    pond.create_map("m", kind="state", value="long", store="layers").load([{"key": key, "value": 1} for key in known])
-    changed = [{"key": key, "value": value} for key, value in known.items() if value == 2]
-    pond.branch("fix", source="main").map("m").load(changed)
-    at_ref = pond.at("fix").map("m")
-    _, oldest = NeededRanges(at_ref.objects, at_ref.freeze()).indexes
-    gone = oldest.entries[0]
-    at_ref.objects.delete(ranges.range_name(gone.id))
-    whole = [key for key in list(known)[70:110] if order_key(at_ref.definition, key.encode()) > gone.last]
-    for first in range(0, len(whole), KEYS_HERE_MAX):
-        those, opened = whole[first : first + KEYS_HERE_MAX], pond.at("fix").map("m")
-        assert [opened.get(key) for key in those] == [known[key] for key in those]
-    with pytest.raises(NotFound) as caught:
-        [at_ref.get(key) for key in whole[: KEYS_HERE_MAX + 1]]
-    assert caught.value.kind == "range_not_found"
+    made = pond.create_map("m", kind="state", value="long", store="layers")
+    pond.refs.states.record()
+
+    def load(target: Map, rows: list[dict[str, object]]) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(ranges, "write", partial(ranges.write, boundaries=ranges.Boundaries(rows_min=4, rows_max=8)))
+            target.load(rows)
+
+    load(made, [{"key": key, "value": 1} for key in known])
+    changed = pond.branch(ref, source="main").map("m") if ref else made
+    load(changed, [{"key": key, "value": value} for key, value in known.items() if value == 2])
     pond.close()
+
+    def opened() -> Map:
+        there = millpond.open(tmp_path)
+        return (there.at(ref) if ref else there).map("m")
+
+    target = opened()
+    _, oldest = NeededRanges(target.objects, target.freeze()).indexes
+    damaged = oldest.entries[0]
+    name = ranges.range_name(damaged.id)
+    data = bytearray(target.objects.get(name).to_pybytes())
+    data[-100] ^= 0xFF
+    target.objects.delete(name)
+    target.objects.put(name, bytes(data))
+    order = {key: order_key(target.definition, key.encode()) for key in known}
+    [inside, *_] = [key for key in list(known)[100:] if order[key] <= damaged.last]
+    whole = [key for key in list(known)[70:110] if order[key] > damaged.last]
+    for first in range(0, len(whole), KEYS_HERE_MAX):
+        those, target = whole[first : first + KEYS_HERE_MAX], opened()
+        assert [target.get(key) for key in those] == [known[key] for key in those]
+    for key in (whole[-1], inside):  # all files are opened, or the damaged one
+        for _ in range(2):
+            with pytest.raises(Corrupt) as caught:
+                (target if key != inside else opened()).get(key)
+            assert caught.value.kind == "range_damaged" and name in str(caught.value)
+    with millpond.open(tmp_path) as pond:
+        assert not check_snapshot(pond.space, pond.map("m"), None).ok
+        assert [named.name for named in target.objects.list("quarantine")] == [f"quarantine/{damaged.id}.arrow"]
+        with pytest.raises(NotFound) as missing:
+            opened().get(inside)
+        assert missing.value.kind == "range_not_found"
 
 
 @given(

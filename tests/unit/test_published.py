@@ -81,10 +81,10 @@ def test_what_was_published_is_opened_elsewhere(weather: Map, place: PublishedPl
 
 @pytest.mark.usefixtures("processor")
 def test_only_what_is_missing_travels_either_way(weather: Map, place: PublishedPlace) -> None:
-    settings = load_settings(objects_place=place.where, client_snapshot_cache="cache")
+    settings = load_settings(objects_place=place.where, client_snapshot_cache="cache", maps_memory_max="32MiB")
     first = published(weather, place)[1]
-    with fetch_published("WEATHER", settings, SystemClock())[0]:
-        pass
+    with fetch_published("WEATHER", settings, SystemClock())[0] as opened_first:
+        assert opened_first.finder is not None and opened_first.finder.memory_max == 32 << 20
     load(weather, range(5), 1000)
     again = published(weather, place)[1]
     assert again.bytes * 5 < first.bytes

@@ -21,7 +21,7 @@ from millpond.maps.model.catalogue import same_map
 from millpond.maps.model.definition import Kind, MapDefinition, Store
 from millpond.maps.model.store_limits import aggregate_unsupported, need_alerts, unsupported
 from millpond.maps.shard.shard import Shard
-from millpond.maps.snapshots.freshness import Freshness, Stamp
+from millpond.maps.snapshots.freshness import Freshness
 from millpond.times.instants import clear_instant, parse_instant
 
 if TYPE_CHECKING:
@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 __all__ = ("Map", "go_over")
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+KEYS_HERE_MAX = 8
+"""Keys for which only the files that may have them are opened, of this machine; for the next one all files are."""
 
 
 @dataclass(repr=False)
@@ -60,13 +62,14 @@ class Map(MapFace):
     loading: Loading
     opened_shard: Shard | None
     snapshots_folder: Path
-    _held: tuple[Snapshot, Stamp | None] | None = None
-    _part: tuple[NeededRanges, Stamp | None] | None = None
+    _held: tuple[Snapshot, object] | None = None
+    _part: tuple[NeededRanges, object] | None = None
+    _keys: int = 0
     rows: MapRows = field(init=False)
     _freshness: Freshness = field(init=False)
 
     def __post_init__(self) -> None:
-        self._held = self._part = None
+        self._held, self._part, self._keys = None, None, 0
         if self.opened_shard is None:
             assert self.definition.store is Store.LAYERS, "other maps have a shard"
             self.rows = LayeredRows(self.definition, self.loading, lambda: self.objects, self._of_key)
@@ -274,12 +277,27 @@ class Map(MapFace):
             return self._whole()
         return self._subset(keys, window)
 
-    def _whole(self) -> Snapshot:
+    def _stamp(self) -> object:
+        """What the map is as of now: a snapshot that was opened with the same shows all of it."""
+        return self._freshness.stamp()
+
+    def _proving(self, manifest: SnapshotManifest) -> object:
+        """The stamp with which a snapshot is opened; None when the map moved on meanwhile."""
+        return self._freshness.proving(manifest)
+
+    def _open(self) -> Snapshot | None:
+        """The snapshot that is open, if it shows the map as it is now."""
         held, stamp = self._held or (None, None)
-        if held is not None and not held.closed and stamp == self._freshness.stamp():
-            return held
+        return held if held is not None and not held.closed and stamp == self._stamp() else None
+
+    def _whole(self) -> Snapshot:
+        return self._open() or self._opened()
+
+    def _opened(self) -> Snapshot:
+        """The snapshot of now, opened; with what the one before has open."""
         from millpond.maps.snapshots.snapshot import Snapshot
 
+        held = None if self._held is None else self._held[0]
         self._follow()
         manifest = self.freeze()
         if held is None or held.closed or held.manifest.id != manifest.id:
@@ -287,45 +305,46 @@ class Map(MapFace):
                 self.objects, manifest, memory_max=self.loading.memory_max,
                 before=held.finder if held is not None else None,
             )  # fmt: skip
-        self._held = held, self._freshness.proving(manifest)
+        self._held = held, self._proving(manifest)
+        if self.objects.collected:
+            self._part = None  # it is asked no more, and keeps the files of its state
         return held
 
     def _of_key(self, address: bytes | int) -> Snapshot:
-        """A snapshot to ask for a key or a number: of a bucket, or at a ref, with the files that it needs."""
-        if isinstance(address, int):
-            return self._whole()
-        part = self._needed()
-        return (part and part.of_keys([address])) or self._whole()
+        """A snapshot to ask for a key or a number: of the first keys with the files that they need."""
+        snapshot = self._open()
+        if snapshot is None and isinstance(address, bytes):
+            self._keys += 1
+            if not self.objects.collected or (self._held is None and self._keys <= KEYS_HERE_MAX):
+                snapshot = self._needed().of_keys([address])
+        return snapshot or self._opened()
 
     def _of_keys(self, keys: Any, on_invalid: OnInvalid) -> Snapshot:
-        """A snapshot to ask for keys."""
-        part = self._needed() if self.kind.keyed and not self.objects.collected else None
-        if part is None:
-            return self._whole()
+        """A snapshot to ask for keys: of files in a bucket with those that they need."""
+        snapshot = self._open()
+        if snapshot is not None or not self.kind.keyed or self.objects.collected:
+            return snapshot or self._opened()
         from millpond.maps.inputs.key_columns import keys_of, one_array
 
-        distinct = keys_of(self.definition, one_array(keys, "key"), on_invalid).unique()
+        part, distinct = self._needed(), keys_of(self.definition, one_array(keys, "key"), on_invalid).unique()
         if len(distinct) > part.keys_max:
-            return self._whole()
+            return self._opened()
         values = distinct.to_pylist()
         return part.of_keys(
             [key.encode() if isinstance(key, str) else key for key in values if key is not None]
-        ) or self._whole()  # fmt: skip
+        ) or self._opened()  # fmt: skip
 
-    def _needed(self) -> NeededRanges | None:
-        """The pieces of files in a bucket that were needed so far; None where all files are open, or here."""
-        held, stamp = self._held or (None, None)
-        if self.objects.collected or (held is not None and not held.closed and stamp == self._freshness.stamp()):
-            return None
+    def _needed(self) -> NeededRanges:
+        """The pieces of files that were needed so far, of the map as it is now."""
         from millpond.maps.snapshots.needed_ranges import NeededRanges
 
         part, stamp = self._part or (None, None)
-        if part is None or stamp is None or stamp != self._freshness.stamp():
+        if part is None or stamp is None or stamp != self._stamp():
             self._follow()
             manifest = self.freeze()
             if part is None or part.manifest.id != manifest.id:
                 part = NeededRanges(self.objects, manifest, part)
-            self._part = part, self._freshness.proving(manifest)
+            self._part = part, self._proving(manifest)
         return part
 
     def _subset(self, keys: Sequence[str | int | None] | None, window: Sequence[object] | None) -> Snapshot:

@@ -142,7 +142,7 @@ def _frozen(map: Map) -> Fresh:
     from millpond.maps.snapshots.snapshot import Snapshot
 
     with map.snapshots.refreeze() as leased:
-        snapshot = Snapshot.open(map.objects, leased.manifest)
+        snapshot = Snapshot.open(map.objects, leased.manifest, memory_max=map.loading.memory_max)
     return Fresh(map.rows, leased.manifest.shard_version, snapshot, snapshot, map.objects)
 
 
@@ -157,7 +157,7 @@ def _laid_over(map: Map, earlier: Fresh | None, now_ms: int) -> Fresh | None:
         return None
     with leased:
         base = earlier.base if earlier is not None and earlier.base.manifest.id == leased.manifest.id else None
-        base = base or Snapshot.open(map.objects, leased.manifest)
+        base = base or Snapshot.open(map.objects, leased.manifest, memory_max=map.loading.memory_max)
     return _lay_over(map, leased.manifest, base, now_ms)
 
 
@@ -177,4 +177,5 @@ def _lay_over(map: Map, manifest: SnapshotManifest, base: Snapshot, now_ms: int)
             overlay, view.definition, view.read_rows(touched), base=manifest, touched=touched,
             shard_version=view.version, created_ms=now_ms,
         )  # fmt: skip
-        return Fresh(map.rows, view.version, Snapshot.open(overlay, laid), base, overlay)
+        snapshot = Snapshot.open(overlay, laid, memory_max=map.loading.memory_max)
+        return Fresh(map.rows, view.version, snapshot, base, overlay)

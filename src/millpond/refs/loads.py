@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from millpond.errors import Conflict, Invalid
-from millpond.maps.layered.maintenance import LAYERS_AFTER_LOAD
+from millpond.maps.layered.maintenance import has_many
 from millpond.maps.loads.load import LoadResult
 from millpond.maps.log.apply import load_body, record
 from millpond.maps.log.deduplication import check_load_id, remembered
 from millpond.maps.log.log import entry_at
-from millpond.maps.snapshots.layers import fold, on_top
+from millpond.maps.snapshots.layers import bytes_after_load, fold, on_top
 from millpond.maps.snapshots.manifest import absorbing
 from millpond.refs.changes import StateChange
 from millpond.refs.layers import manifest_of
@@ -153,13 +153,14 @@ def _rows(layers: Sequence[WrittenLayer]) -> dict[str, int]:
 
 
 def _stored(layer: WrittenLayer, head: SnapshotManifest | None, state: MapEntry) -> SnapshotManifest:
-    """The manifest of a layer on a state; what that made due is folded."""
+    """The manifest of a layer on a state; what that made due is folded, as far as that follows what it brought."""
     layers, now = layer.layers, layer.layers.clock.now_ms()
     manifest = on_top(
         layers.objects, head, layers.definition, layer.layer, version=state.version + 1, created_ms=now,
         spill=layers.spill(),
     )  # fmt: skip
     manifest = absorbing(manifest, (layer.id,))
-    if len(manifest.layers) > LAYERS_AFTER_LOAD:
-        manifest = fold(layers.objects, manifest, created_ms=now, spill=layers.spill())
+    if has_many(layers, manifest, branch=True):
+        bytes_max = bytes_after_load(manifest)
+        manifest = fold(layers.objects, manifest, created_ms=now, bytes_max=bytes_max, spill=layers.spill())
     return layers.stored(manifest)

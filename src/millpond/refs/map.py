@@ -33,16 +33,13 @@ if TYPE_CHECKING:
     from millpond.maps.maintenance.maintenance import MaintenanceReport
     from millpond.maps.model.definition import MapDefinition
     from millpond.maps.shard.shard import ShardStats
-    from millpond.maps.snapshots.needed_ranges import NeededRanges
+    from millpond.maps.snapshots.manifest import SnapshotManifest
     from millpond.maps.snapshots.snapshot import Snapshot
     from millpond.refs.map_entries import MapEntry
     from millpond.refs.states import RefStates
     from millpond.stores.objects import Objects
 
 __all__ = ("MapAtRef", "RefMap")
-
-KEYS_HERE_MAX = 8
-"""Keys for which only the files that may have them are opened, of this machine; for the next one all files are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,9 +135,12 @@ class RefMap(Map):
     """A map at a ref: get it from `pond.branch(…).map(…)` or `pond.at(…).map(…)`."""
 
     def __init__(self, definition: MapDefinition, loading: Loading, folder: Path, at: MapAtRef) -> None:
-        self.at, self._keys = at, 0
+        self.at = at
         super().__init__(definition, loading, None, folder)
-        self.rows: _RefRows = _RefRows(definition, loading, lambda: self.objects, self._of_key, at)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.rows: _RefRows = _RefRows(self.definition, self.loading, lambda: self.objects, self._of_key, self.at)
 
     def __repr__(self) -> str:
         return f"Map({self.definition.summary}, ref={self.at.ref!r})"
@@ -153,42 +153,17 @@ class RefMap(Map):
         """
         raise ref_unsupported(self.name, "alerts")
 
-    def _follow(self) -> None:
-        """Take on the definition that the map has on the branch by now; at another ref it stays."""
-        self._defined(self.at.state().definition)
+    def _current(self) -> MapDefinition:
+        """The map as it is on the branch by now; at another ref it stays."""
+        return self.at.state().definition
 
-    def _defined(self, current: MapDefinition) -> None:
-        if current != self.definition:
-            self.definition, self._held, self._part = current, None, None
-            self.rows = _RefRows(current, self.loading, lambda: self.objects, self._of_key, self.at)
-
-    def _needed(self) -> NeededRanges | None:
-        from millpond.maps.snapshots.needed_ranges import NeededRanges
-
-        if self._open() is not None:
-            return None
-        manifest, part = self.freeze(), None if self._part is None else self._part[0]
-        if part is None or part.manifest.id != manifest.id:
-            part = NeededRanges(self.objects, manifest, part)
-            self._part, self._keys = (part, None), 0
-        self._keys += 1
-        return None if self.objects.collected and self._keys > KEYS_HERE_MAX else part
-
-    def _whole(self) -> Snapshot:
-        from millpond.maps.snapshots.snapshot import Snapshot
-
-        held = self._open()
-        if held is None:
-            held = Snapshot.open(self.objects, self.freeze(), memory_max=self.loading.memory_max)
-            self._held = held, None
-        return held
-
-    def _open(self) -> Snapshot | None:
-        """The snapshot that is open, if the ref still shows it: there is no pointer that tells of changes."""
+    def _stamp(self) -> object:
+        """The state that counts: there is no pointer that tells of changes."""
         state = self.at.state()
-        self._defined(state.definition)
-        held = None if self._held is None else self._held[0]
-        return None if held is None or held.closed or held.manifest.id != state.manifest else held
+        return state.definition, state.manifest if state.version else ""
+
+    def _proving(self, manifest: SnapshotManifest) -> object:
+        return self.definition, manifest.id if manifest.shard_version else ""
 
     def _subset(self, keys: Sequence[str | int | None] | None, window: Sequence[object] | None) -> Snapshot:
         raise ref_unsupported(self.name, "subset")

@@ -56,9 +56,12 @@ class PlannedSnapshots(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FolderSnapshots:
-    """Snapshots among the files of a map, in a folder or a bucket; `where` they are, by an address."""
+    """Snapshots among the files of a map, in a folder or a bucket; `where` they are, by an address. `memory_max`: as
+    that of the pond that the driver opened.
+    """
 
     where: str
+    memory_max: int
     objects: Objects = field(compare=False)
     entry: ClassVar[int] = 0
 
@@ -68,7 +71,8 @@ class FolderSnapshots:
 
     def open(self, id_: str, share: HashShare | None = None) -> Snapshot:
         """The snapshot of that id."""
-        return Snapshot.open(self.objects, load_manifest(self.objects, id_), share=share)
+        manifest = load_manifest(self.objects, id_)
+        return Snapshot.open(self.objects, manifest, share=share, memory_max=self.memory_max)
 
     def spans(self, manifest: SnapshotManifest, whole: GroupSpan, bytes_max: int) -> list[GroupSpan]:
         """Pieces of a snapshot."""
@@ -81,7 +85,8 @@ class FolderSnapshots:
 
 def snapshots_of(place: Place, opened: Map) -> FolderSnapshots:
     """The snapshots of a map that is open in a folder or a bucket."""
-    return FolderSnapshots(f"{place.where} {opened.objects.where}", opened.objects)
+    where = f"{place.where} {opened.objects.where}"
+    return FolderSnapshots(where, opened.loading.memory_max, opened.objects)
 
 
 @dataclass(frozen=True, slots=True)

@@ -134,8 +134,20 @@ class SnapshotFetch:
         if pond is None or confirmed is None:
             return None
         objects = self.store.objects(pond, request.map, confirmed.incarnation, confirmed.subset)
-        snapshot = _open(objects, confirmed.manifest)
+        snapshot = self._open_here(objects, confirmed.manifest)
         return None if snapshot is None else FetchedSnapshot(snapshot, confirmed.confirmed_ms)
+
+    def _open_here(self, objects: FolderObjects, manifest_id: str) -> Snapshot | None:
+        """A snapshot that should be here, unless another process collected it, or somebody removed files of it."""
+        try:
+            manifest = SnapshotManifest.from_bytes(objects.get(manifest_name(manifest_id)).to_pybytes())
+            return self._opened(objects, manifest)
+        except (NotFound, Corrupt) as error:
+            _LOG.info("the copy of a snapshot is not whole: %s", error)
+            return None
+
+    def _opened(self, objects: FolderObjects, manifest: SnapshotManifest) -> Snapshot:
+        return Snapshot.open(objects, manifest, memory_max=self.settings.maps.memory_max)
 
     def forget(self, request: SnapshotRequest) -> None:
         """Let nothing count on this machine: a node said that there is no such map, or that we may not read it."""
@@ -201,7 +213,7 @@ class SnapshotFetch:
             subset = "" if manifest.bounds is None else manifest.bounds.spec
             objects = self.store.objects(pond, request.map, manifest.incarnation, subset)
             self.fetch(objects, manifest, node, at=request.at)
-            snapshot = Snapshot.open(objects, manifest)
+            snapshot = self._opened(objects, manifest)
         if request.at:  # the files of the map lie here for `main` as well, which would let go of these
             objects = self.store.objects(pond, request.map, snapshot.manifest.incarnation)
             pin(objects, snapshot.manifest.id, now + self.settings.client.min_time_to_keep_snapshots)
@@ -317,7 +329,7 @@ class SnapshotFetch:
                 manifest = SnapshotManifest.from_bytes(objects.get(manifest_name(manifest_id)).to_pybytes())
             self.fetch(objects, manifest, first, whole=whole, at=at)
             pin(objects, manifest_id, self.clock.now_ms() + self.settings.client.min_time_to_keep_snapshots)
-            snapshot = Snapshot.open(objects, manifest) if whole else None
+            snapshot = self._opened(objects, manifest) if whole else None
             if incarnation is None:
                 cached = None if subset else self.open_known(SnapshotRequest(name))
                 counts = cached is not None and cached.snapshot.manifest.incarnation == manifest.incarnation
@@ -330,16 +342,6 @@ class SnapshotFetch:
 def _bring_file(source: SnapshotSource, objects: FolderObjects, name: str) -> None:
     if not objects.exists(name):
         objects.put(name, source.get(name))
-
-
-def _open(objects: FolderObjects, manifest_id: str) -> Snapshot | None:
-    """A snapshot that should be here, unless another process collected it, or somebody removed files of it."""
-    try:
-        manifest = SnapshotManifest.from_bytes(objects.get(manifest_name(manifest_id)).to_pybytes())
-        return Snapshot.open(objects, manifest)
-    except (NotFound, Corrupt) as error:
-        _LOG.info("the copy of a snapshot is not whole: %s", error)
-        return None
 
 
 def manifest_in(answer: Response) -> SnapshotManifest:

@@ -170,7 +170,8 @@ def open_pinned(
 
     def opened(id_: str, node: Connection | None) -> Snapshot:
         if share is not None:
-            return Snapshot.open(*_lazily(fetch, where, id_, node), share=share)
+            lazily, memory_max = _lazily(fetch, where, id_, node), fetch.settings.maps.memory_max
+            return Snapshot.open(*lazily, share=share, memory_max=memory_max)
         snapshot = fetch.named(where.map, where.subset, id_, whole=True, first=node, at=where.at).snapshot
         assert snapshot is not None, "all of it was asked for"
         return snapshot

@@ -83,14 +83,14 @@ def fetch_published(name: str, settings: Settings, clock: Clock) -> tuple[Snapsh
                 "the map was not published here", kind="published_not_found", map=name, where=place.where,
                 hint="publish it: millpond snapshots push",
             )  # fmt: skip
-        snapshot, report = _bring(source, store, pond, head[0].manifest, clock)
+        snapshot, report = _bring(source, store, pond, head[0].manifest, settings, clock)
     if report.ranges:
         store.sweep(clock.now_ms())
     return snapshot, report
 
 
 def _bring(
-    source: ObjectStore, store: SnapshotStore, pond: str, manifest_id: str, clock: Clock
+    source: ObjectStore, store: SnapshotStore, pond: str, manifest_id: str, settings: Settings, clock: Clock
 ) -> tuple[Snapshot, FetchReport]:
     """Fetch what is missing, let it count here, and remove what it replaces. Call it while the store is locked."""
     now = clock.now_ms()
@@ -98,7 +98,7 @@ def _bring(
         manifest = load_manifest(source, manifest_id)
         objects = store.objects(pond, manifest.map, manifest.incarnation)
         report = copy_snapshot(source, objects, manifest)
-    snapshot = Snapshot.open(objects, manifest)
+    snapshot = Snapshot.open(objects, manifest, memory_max=settings.maps.memory_max)
     store.confirm(pond, manifest.map, "", Confirmation(manifest.id, manifest.incarnation, "", now))
     _tidy(objects, snapshot, now)
     return snapshot, report
@@ -119,7 +119,8 @@ def _open_known(name: str, settings: Settings) -> Snapshot | None:
         return None
     objects = store.objects(pond, check_name(name), confirmed.incarnation)
     try:
-        return Snapshot.open(objects, load_manifest(objects, confirmed.manifest))
+        manifest = load_manifest(objects, confirmed.manifest)
+        return Snapshot.open(objects, manifest, memory_max=settings.maps.memory_max)
     except (NotFound, Corrupt):
         return None
 

@@ -178,11 +178,12 @@ def check_alike(old: SnapshotManifest, new: SnapshotManifest) -> None:
 
 def changed_keys(
     objects: Objects, old: SnapshotManifest | None, new: SnapshotManifest | None, *, updates: bool = False,
-    after: bytes | None = None,
+    after: bytes | None = None, verify: bool = False,
 ) -> Iterator[ChangedKeys]:  # fmt: skip
     """The keys whose rows may differ, with their rows in both states, some at a time.
 
     `updates`: or whose update times may; the rows tell them, of states that keep them. `after`: those behind a key.
+    `verify`: also the files that both share are read whole again, for rows that are to be written.
 
     Raises: as `differences`.
     """
@@ -195,7 +196,7 @@ def changed_keys(
     if after is not None:
         for cursor in walk.cursors:
             cursor.seek(after + b"\0")  # no key lies between
-    yield from walk.steps()
+    yield from walk.steps(verify=verify)
 
 
 @dataclass(slots=True)
@@ -230,10 +231,10 @@ class _Walk:
         cursors = [Cursor(objects, shown_layer(objects, state, layer, updates=updates)) for state, layer in sides]
         return cls(objects, either, definitions, below, above, shared, cursors, updates)
 
-    def steps(self) -> Iterator[ChangedKeys]:
+    def steps(self, *, verify: bool = False) -> Iterator[ChangedKeys]:
         """Go through all keys."""
         shown = (shown_layer(self.objects, self.either, layer, updates=self.updates) for layer in self.shared)
-        readers = [ranges.open_index(self.objects, index, verify=True) for index in shown]
+        readers = [ranges.open_index(self.objects, index, verify=verify) for index in shown]
         pieces: list[list[pa.RecordBatch]] = [[] for _ in self.cursors]
         rows = size = 0
         while live := unfinished(self.cursors):

@@ -33,7 +33,7 @@ from millpond.maps.maintenance.maintenance import MaintenanceReport
 from millpond.maps.model.catalogue import same_map
 from millpond.maps.predicates.predicate import predicate
 from millpond.maps.snapshots.freeze import KEEP_MS, Collected, collect
-from millpond.maps.snapshots.layers import LayerFold, fold_layers, layers_due, substitute
+from millpond.maps.snapshots.layers import LayerFold, bytes_after_load, fold_layers, layers_due, substitute
 from millpond.maps.snapshots.leases import collecting
 from millpond.maps.snapshots.subset import collect_subsets
 from millpond.stores.locks import alone
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 
 __all__ = (
     "LAYERS_AFTER_LOAD",
+    "LAYERS_LATER",
     "carry_out",
     "collect_files",
     "compact",
@@ -56,6 +57,7 @@ __all__ = (
     "fold_due",
     "fold_loaded",
     "folds_due",
+    "has_many",
     "maintain",
     "maintaining",
     "tidy",
@@ -65,9 +67,9 @@ ACT_SECONDS = 600.0
 """The time limit of an act that waits for another one on the same map."""
 LAYERS_AFTER_LOAD = 4
 """A lookup asks each of them; with fewer, small loads would spend their time folding."""
-LAYERS_FAR_AFTER_LOAD = 12
-"""The same where files are far away: a fold puts three, and those who ask fetch them; of most keys the filter of a
-layer says that it lacks them.
+LAYERS_LATER = 12
+"""The same on branches: differences and merges skip the layers that they share with others. And where files are far
+away: a fold puts three, and those who ask fetch them; of most keys the filter of a layer says that it lacks them.
 """
 COLLECT_EVERY_MS = 60_000
 
@@ -75,13 +77,18 @@ Turn: TypeAlias = Callable[[], AbstractContextManager[None]]
 
 
 def fold_loaded(loading: Loading, names: Iterable[str]) -> None:
-    """Fold what a load made due, where nobody else does; what fails is done by the next load."""
+    """Fold what loads made due, where nobody else does; what fails is done by the next load. The node that serves a
+    pond folds all that is due, in the background; a load itself only so much as follows what it brought.
+    """
     for name in names:
         layers = loading.layers_of(name)
-        if layers is not None and folds_due(loading, name):
-            with suppress(Unavailable, NotFound, Corrupt):
+        with suppress(Unavailable, NotFound, Corrupt):
+            head = None if layers is None else layers.head().manifest
+            if layers is not None and head is not None and has_many(layers, head):
                 turn = partial(loading.loads.groups.turn, {name})
-                if fold_due(layers, wait_seconds=0, turn=turn) and _collecting_due(loading, name):
+                bytes_max = None if loading.served else bytes_after_load(head)
+                folds = fold_due(layers, bytes_max=bytes_max, wait_seconds=0, turn=turn)
+                if folds and _collecting_due(loading, name):
                     collect_files(layers)
 
 
@@ -89,10 +96,14 @@ def folds_due(loading: Loading, name: str) -> bool:
     """True when so many layers lie on a map that some are folded after a load; False when that cannot be seen."""
     layers = loading.layers_of(name)
     with suppress(Unavailable, NotFound, Corrupt):
-        if layers is None or (head := layers.head().manifest) is None:
-            return False
-        return len(head.layers) > (LAYERS_FAR_AFTER_LOAD if layers.objects.in_blocks else LAYERS_AFTER_LOAD)
+        if layers is not None and (head := layers.head().manifest) is not None:
+            return has_many(layers, head)
     return False
+
+
+def has_many(layers: Layers, manifest: SnapshotManifest, *, branch: bool = False) -> bool:
+    """True for so many layers that some are folded after a load, on main or a branch."""
+    return len(manifest.layers) > (LAYERS_LATER if branch or layers.objects.in_blocks else LAYERS_AFTER_LOAD)
 
 
 def _collecting_due(loading: Loading, name: str) -> bool:
@@ -105,19 +116,20 @@ def _collecting_due(loading: Loading, name: str) -> bool:
 
 
 def fold_due(
-    layers: Layers, *, everything: bool = False, wait_seconds: float = ACT_SECONDS, turn: Turn = nullcontext
+    layers: Layers, *, everything: bool = False, bytes_max: int | None = None, wait_seconds: float = ACT_SECONDS,
+    turn: Turn = nullcontext,
 ) -> int:  # fmt: skip
-    """Fold the layers that are due, or all; how many folds were made. In its `turn` no load of this process moves the
-    head of the map, so that none is placed in vain.
+    """Fold the layers that are due, see `layers_due`; how many folds were made. In its `turn` no load of this process
+    moves the head of the map, so that none is placed in vain.
 
     Raises: `Unavailable` when the disk is full, or another act keeps at the map; `Corrupt`, naming the file.
     """
-    if not _due(layers, everything=everything)[1]:
+    if not _due(layers, everything=everything, bytes_max=bytes_max)[1]:
         return 0
     folds = 0
     with maintaining(layers, wait_seconds), layers.writing():
         while True:
-            head, inputs = _due(layers, everything=everything)
+            head, inputs = _due(layers, everything=everything, bytes_max=bytes_max)
             if head.manifest is None or not inputs:
                 return folds
             done = fold_layers(layers.objects, head.manifest, inputs, spill=layers.spill())
@@ -127,9 +139,11 @@ def fold_due(
                 folds += 1
 
 
-def _due(layers: Layers, *, everything: bool) -> tuple[Head, Sequence[Layer]]:
+def _due(layers: Layers, *, everything: bool, bytes_max: int | None) -> tuple[Head, Sequence[Layer]]:
     head = layers.head()
-    return head, () if head.manifest is None else layers_due(head.manifest, everything=everything)
+    if head.manifest is None:
+        return head, ()
+    return head, layers_due(head.manifest, everything=everything, bytes_max=bytes_max)
 
 
 def maintaining(layers: Layers, seconds: float) -> AbstractContextManager[None]:

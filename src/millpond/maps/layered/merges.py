@@ -139,7 +139,7 @@ def merge_manifests(
         return Merged(replace(theirs, shard_version=version, created_ms=created_ms), None)
     refuse_narrower(sides)
     merging = _Merging(objects, definition, ours, resolve, Merged(ours), LayerTimes(updates=updates), renewing)
-    changes = (merging.step(changed) for changed in changed_keys(objects, base, theirs, updates=updates))
+    changes = (merging.step(changed) for changed in changed_keys(objects, base, theirs, updates=updates, verify=True))
     rows = (batch for batches in changes for batch in batches if batch.num_rows)
     joined = write_layer(objects, definition, rows, LayerMode.JOIN, spill=spill, times=merging.times)
     if merging.merged.conflicts:

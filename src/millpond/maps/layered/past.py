@@ -177,7 +177,10 @@ class Past:
         Raises: as `leased`.
         """
         with self.leased(known_at) as leased:
-            return Snapshot.open(self._layers.objects, leased.manifest, shown_as=self._layers.definition)
+            return Snapshot.open(
+                self._layers.objects, leased.manifest, shown_as=self._layers.definition,
+                memory_max=self._layers.memory_max,
+            )  # fmt: skip
 
     def leased(self, known_at: Any) -> Leased:
         """The snapshot that was known at a moment; an empty one when the map was never changed.

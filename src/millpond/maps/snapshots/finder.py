@@ -35,7 +35,7 @@ from millpond.maps.snapshots.bounds import SnapshotBounds
 from millpond.maps.snapshots.groups_of_rows import row_times
 from millpond.maps.snapshots.manifest import LayerMode
 from millpond.maps.snapshots.partition_filter import HashShare, shares_of
-from millpond.memory_bound import MEMORY_MAX
+from millpond.memory_bound import memory_bound
 
 __all__ = ("Finder", "Found", "LayerParts", "key_address")
 
@@ -105,10 +105,11 @@ class Finder:
     def __init__(
         self, definition: MapDefinition, groups: Groups, sections: Callable[[Groups], OpenSections],
         subset: SnapshotBounds | None = None, share: HashShare | None = None, modes: Sequence[LayerMode] = (),
-        memory_max: int = MEMORY_MAX, before: Finder | None = None,
+        memory_max: int | None = None, before: Finder | None = None,
     ) -> None:  # fmt: skip
         """`modes` are those of the layers of `groups`; without them all are whole. `memory_max`: the bytes that may be
-        taken to answer faster. What `before` worked out of layers that are the same is taken over.
+        taken to answer faster, by default what the environment says. What `before` worked out of layers that are the
+        same is taken over.
         """
         assert share is None or definition.kind.keyed, "ranges have no hashes"
         self.definition = definition
@@ -120,7 +121,7 @@ class Finder:
         self.finds_one = type(self) is Finder and definition.kind.keyed and share is None and subset is None
         self._joined_rows: JoinedRows | None = None
         self._joining, self._questions = threading.Lock(), 0
-        self._memory_max = memory_max
+        self.memory_max = memory_bound(memory_max)
         self._open_sections = sections
         self._columns: dict[str, RowColumn] = {}
         self._tables: dict[str, tuple[npt.NDArray[np.int64], int]] = {}
@@ -173,7 +174,7 @@ class Finder:
 
     def over(self, sections: Callable[[Groups], OpenSections]) -> Finder:
         """A finder of some layers of ranges, by their sections, which finds the same positions."""
-        part = Finder(self.definition, self.groups, sections, self.bounds, self.share)
+        part = Finder(self.definition, self.groups, sections, self.bounds, self.share, memory_max=self.memory_max)
         part._columns, part._tables = self._columns, self._tables
         return part
 
@@ -232,7 +233,7 @@ class Finder:
     def _joins_from(self) -> int | None:
         """The number of questions from which on layers are joined in memory; None: they are not."""
         layers, timed = self.groups.layers, self.definition.kind is Kind.TEMPORAL_STATE
-        if self._modes is None or not timed or len(layers) < 3 or joined_bytes(self.groups) > self._memory_max:
+        if self._modes is None or not timed or len(layers) < 3 or joined_bytes(self.groups) > self.memory_max:
             return None
         return max(JOINED_AFTER, int(self.groups.table[: layers[-2], COUNT].sum()) // 2)  # it costs as much
 

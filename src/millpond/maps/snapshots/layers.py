@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import groupby
+from itertools import accumulate, groupby
 from operator import attrgetter
 
 import pyarrow as pa
@@ -32,7 +32,7 @@ from millpond.maps.model.aggregation import Aggregation
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.model.store_limits import tracks_updates
 from millpond.maps.search.visible import tombstones
-from millpond.maps.snapshots.freeze import bytes_at_once, layers_to_fold, sections_over, write_groups
+from millpond.maps.snapshots.freeze import LAYER_RATIO, bytes_at_once, layers_to_fold, sections_over, write_groups
 from millpond.maps.snapshots.groups_of_rows import freeze_groups
 from millpond.maps.snapshots.joined_groups import join_groups
 from millpond.maps.snapshots.layer_times import times_of, with_updates
@@ -48,6 +48,7 @@ from millpond.stores.objects import Objects
 __all__ = (
     "LAYERS_MAX",
     "LayerFold",
+    "bytes_after_load",
     "check_exact",
     "fold",
     "fold_layers",
@@ -59,6 +60,8 @@ __all__ = (
 
 LAYERS_MAX = 16
 """With more layers all are folded, however they differ: a lookup asks each of them."""
+BYTES_AFTER_LOAD_MIN = 1 << 20
+"""Layers that have no more bytes together are folded after a load, however little it brought."""
 
 
 def write_layer(
@@ -209,14 +212,24 @@ class LayerFold:
     rolled_up: Aggregation | None = None
 
 
-def layers_due(manifest: SnapshotManifest, *, everything: bool = False) -> tuple[Layer, ...]:
+def bytes_after_load(manifest: SnapshotManifest) -> int:
+    """The bytes of the layers that a load may fold itself: so its cost follows what it brought, the newest layer."""
+    return max(BYTES_AFTER_LOAD_MIN, LAYER_RATIO * manifest.layers[0].size)
+
+
+def layers_due(
+    manifest: SnapshotManifest, *, everything: bool = False, bytes_max: int | None = None
+) -> tuple[Layer, ...]:  # fmt: skip
     """The layers that are to become one, newest first; none when the policy has nothing to do.
 
     Each layer is to have several times the bytes of all above it together, so that their number grows with the
-    logarithm of the map, and the bytes written with what was loaded.
+    logarithm of the map, and the bytes written with what was loaded. Only the newest ones, which have at most
+    `bytes_max` together, are looked at, unless there are more than `LAYERS_MAX`.
     """
     layers = manifest.layers
-    due = layers_to_fold([layer.size for layer in layers])
+    sizes = [layer.size for layer in layers]
+    due = layers_to_fold([size for size, sum_ in zip(sizes, accumulate(sizes), strict=True)
+                          if bytes_max is None or sum_ <= bytes_max])  # fmt: skip
     if everything or len(layers) > LAYERS_MAX:
         due = len(layers)
     if due == len(layers) > 1 or (everything and any(manifest.projection(layer) is not None for layer in layers)):
@@ -291,13 +304,13 @@ def _moved(manifest: SnapshotManifest) -> Conflict:
 
 def fold(
     objects: Objects, manifest: SnapshotManifest, *, created_ms: int, everything: bool = False,
-    spill: SpillTo | None = None,
+    bytes_max: int | None = None, spill: SpillTo | None = None,
 ) -> SnapshotManifest:  # fmt: skip
-    """The manifest with its layers folded as is due, or all of them, until nothing more is due.
+    """The manifest with its layers folded as is due, or all of them, until nothing more is due, see `layers_due`.
 
     Raises: as `fold_layers`.
     """
-    while inputs := layers_due(manifest, everything=everything):
+    while inputs := layers_due(manifest, everything=everything, bytes_max=bytes_max):
         done = fold_layers(objects, manifest, inputs, spill=spill)
         manifest = substitute(objects, manifest, done, created_ms=created_ms, spill=spill)
     return manifest

@@ -36,7 +36,6 @@ from millpond.maps.snapshots.bucket_finder import BucketFinder, finder_class
 from millpond.maps.snapshots.finder import Finder, Found
 from millpond.maps.snapshots.freeze import open_layers, open_sections
 from millpond.maps.snapshots.leases import Lease
-from millpond.memory_bound import MEMORY_MAX
 from millpond.times.instants import clear_instant
 
 if TYPE_CHECKING:
@@ -82,7 +81,7 @@ class Snapshot(Closing):
 
     def __init__(
         self, objects: Objects, manifest: SnapshotManifest, *, verify: bool = False, share: HashShare | None = None,
-        shown_as: MapDefinition | None = None, groups: Groups | None = None, memory_max: int = MEMORY_MAX,
+        shown_as: MapDefinition | None = None, groups: Groups | None = None, memory_max: int | None = None,
         before: Finder | None = None,
     ) -> None:  # fmt: skip
         """With `groups` that are open no other file is: only keys may be looked up that none of those may have."""
@@ -108,14 +107,14 @@ class Snapshot(Closing):
     @classmethod
     def open(
         cls, objects: Objects, manifest: SnapshotManifest, *, verify: bool = False, share: HashShare | None = None,
-        shown_as: MapDefinition | None = None, memory_max: int = MEMORY_MAX, before: Finder | None = None,
+        shown_as: MapDefinition | None = None, memory_max: int | None = None, before: Finder | None = None,
     ) -> Self:  # fmt: skip
         """Open a snapshot; `verify` reads all its files and compares them with their names first.
 
         Of a `share` only the files are opened that it needs, and only keys whose hashes it has may be looked up.
         `shown_as` is a later definition of the map, with whose fields rows are shown. Many questions are answered
-        faster where up to `memory_max` bytes may be taken for it. `before` is the finder of an earlier state, whose
-        files are taken over as they are open.
+        faster where up to `memory_max` bytes may be taken for it, by default what the environment says. `before` is the
+        finder of an earlier state, whose files are taken over as they are open.
 
         Raises: `NotFound` when it was collected meanwhile; `Corrupt`, naming the file that is damaged.
         """

@@ -89,10 +89,10 @@ def open_subset(
     """
     subset = snapshot_bounds(definition, keys, window)
     if subset is None:
-        return Snapshot.open(objects, base)
+        return Snapshot.open(objects, base, memory_max=memory_max)
     assert isinstance(objects, FolderObjects), "a pond is a folder"
     with leased_subset(objects, base, subset, now_ms=now_ms, memory_max=memory_max) as leased:
-        return Snapshot.open(subset_objects(objects, subset), leased.manifest)
+        return Snapshot.open(subset_objects(objects, subset), leased.manifest, memory_max=memory_max)
 
 
 def _alone(objects: FolderObjects, seconds: float, name: str) -> AbstractContextManager[None]:
