@@ -274,12 +274,13 @@ def test_a_load_id_is_one_of_main_and_all_branches(pond: RemotePond, tmp_path: P
     assert fix.load_files(file, "m", load_id="one").commit
     assert pond.load_files(file, "m", load_id="two").rows == 1
     assert pond.load_files(file, "m", load_id="two").rows == 1
-    for load_id, again in (
+    cases: list[tuple[str, Callable[[], object]]] = [
         ("one", lambda: pond.load_files(file, "m", load_id="one")),
         ("one", lambda: fix.load_files(file, "other", load_id="one")),
         ("two", lambda: fix.load_files(file, "m", load_id="two")),
         ("two", lambda: pond.load_files(file, "other", load_id="two")),
-    ):
+    ]
+    for load_id, again in cases:
         with pytest.raises(Conflict) as taken:
             again()
         assert (taken.value.kind, taken.value.values["load"]) == ("load_taken", load_id)

@@ -19,7 +19,7 @@ from millpond.testing.faults import flip_byte
 from millpond.testing.rows import canonical_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from millpond import Pond
@@ -190,10 +190,11 @@ def test_a_load_id_is_of_the_maps_of_its_load(pond: Pond, tmp_path: Path, store:
     file.write_text("key,value\na,1\n")
     first = pond.load_files(file, "one", load_id="job-1")
     position = pond.log.position()[0]
-    for again in (
+    cases: list[Callable[[], object]] = [
         lambda: pond.load_files(file, "other", load_id="job-1"),
         lambda: pond.commit_load([*part_of(pond, {"a": 1}), *part_of(pond, {"a": 1})], load_id="job-1"),
-    ):
+    ]
+    for again in cases:
         with pytest.raises(Conflict) as refused:
             again()
         assert refused.value.kind == "load_taken"

@@ -152,8 +152,8 @@ class Loads:
 
         Raises:
             Corrupt: a part is damaged, or holds what its map cannot have.
-            Conflict: a part was written for a map that was dropped or has another shape now; or `load_taken`, the id is of
-                a load of other maps.
+            Conflict: a part was written for a map that was dropped or has another shape now; or, `load_taken`, the id
+                is of a load of other maps.
             Invalid: the load id is no name; or the epoch of the stream is far ahead of the last one.
             Uncertain: the answer of the commit was lost, and the space cannot be asked. Commit them again under its id.
         """
@@ -296,7 +296,8 @@ class Loads:
         self, tx: Transaction, load: str, manifests: Sequence[PartManifest], contents: Sequence[LayerContent],
         layered: LayeredLoad | None, source: str, rejected: int, stream: tuple[str, int] | None, void: bool,
     ) -> Committed:  # fmt: skip
-        earlier = remembered(tx, load, stream, {part.map for part in [*manifests, *contents]})
+        maps = {manifest.map for manifest in manifests} | {content.map for content in contents}
+        earlier = remembered(tx, load, stream, maps)
         if earlier is not None:
             return Committed.of(earlier)
         self._check_maps(tx, [*manifests, *contents])
