@@ -412,10 +412,10 @@ class Pond(PondFace, RefsFace):
         """Adopt sealed parts, of one map or several, as one load or not at all; `wait` until they are merged.
 
         A `load_id` that was committed before, or a (query, epoch) of a `stream` at or before the last one committed,
-        adds nothing: the result of the first commit is returned.
+        adds nothing: the result of the first commit is returned. The id is of its maps, on `main` or its branch.
 
-        Raises: `Corrupt` for a damaged part; `Conflict` when a map was dropped meanwhile; `Unavailable` when the disk
-        is full.
+        Raises: `Corrupt` for a damaged part; `Conflict` when a map was dropped meanwhile, or the `load_id` is of a load
+        of other maps; `Unavailable` when the disk is full.
         """
         from millpond.maps.loads.load import commit_reported
 

@@ -272,3 +272,18 @@ def test_a_wrong_password_is_no_access_and_is_not_shown(location: str) -> None:
     with pytest.raises(Unavailable) as caught:
         PostgresSpace(location.replace(server().password, "guessed-it"))
     assert "guessed-it" not in str(caught.value)
+    assert caught.value.kind == "no_access" and "check the user, and the password" in str(caught.value)
+
+
+@pytest.mark.parametrize(("old", "new", "kind", "words"), [
+    ("//millpond:", "//nobody:", "no_access", "PGPASSWORD"),
+    (":{password}@", "@", "no_access", "PGPASSWORD"),
+    ("/postgres", "/other", "space_not_found", "no such database"),
+    ("/postgres", "/postgres?sslmode=require", "no_access", "sslmode"),
+    ("127.0.0.1:{port}", "127.0.0.1:9", "space_unreachable", "the server cannot be reached"),
+    ("127.0.0.1", "nowhere.invalid", "space_unreachable", "the server cannot be reached"),
+])  # fmt: skip
+def test_a_connection_that_is_refused_says_why(location: str, old: str, new: str, kind: str, words: str) -> None:
+    with pytest.raises(Unavailable) as caught:
+        PostgresSpace(location.replace(old.format(password=server().password, port=server().port), new))
+    assert caught.value.kind == kind and words in str(caught.value)

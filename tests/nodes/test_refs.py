@@ -264,14 +264,27 @@ def test_a_load_on_a_branch_whose_answer_is_lost_is_entered_once(
     assert fix.map("m").get("a") == 1
 
 
-def test_a_load_id_is_one_of_main_and_all_branches(pond: RemotePond, tmp_path: Path) -> None:
+@pytest.mark.parametrize("whole", [True, False], ids=["one request", "several"])
+def test_a_load_id_is_one_of_main_and_all_branches(pond: RemotePond, tmp_path: Path, whole: bool) -> None:
+    pond.nodes.take_whole_loads = whole
+    other = pond.create_map("other", kind="state", value="long", store="layers")
     fix, file = pond.branch("fix", source="main"), tmp_path / "rows.csv"
     file.write_text("key,value\na,1\n")
     assert fix.load_files(file, "m", load_id="one").commit
-    assert pond.load_files(file, "m", load_id="one").rows == 1
-    assert pond.map("m").get("a") is None
+    assert fix.load_files(file, "m", load_id="one").commit
     assert pond.load_files(file, "m", load_id="two").rows == 1
-    assert not fix.load_files(file, "m", load_id="two").commit
+    assert pond.load_files(file, "m", load_id="two").rows == 1
+    cases: list[tuple[str, Callable[[], object]]] = [
+        ("one", lambda: pond.load_files(file, "m", load_id="one")),
+        ("one", lambda: fix.load_files(file, "other", load_id="one")),
+        ("two", lambda: fix.load_files(file, "m", load_id="two")),
+        ("two", lambda: pond.load_files(file, "other", load_id="two")),
+    ]
+    for load_id, again in cases:
+        with pytest.raises(Conflict) as taken:
+            again()
+        assert (taken.value.kind, taken.value.values["load"]) == ("load_taken", load_id)
+    assert (pond.map("m").get("a"), other.get("a")) == (1, None)
     pond.loading.void("three")
     assert fix.load_files(file, "m", load_id="three").rows == 0
     assert sum(commit.message.startswith("Load m") for commit in pond.refs.log("fix")) == 1

@@ -15,7 +15,7 @@ from pyspark.errors import PySparkException
 
 import millpond
 from millpond import spark as mp
-from millpond.errors import Invalid, NotFound
+from millpond.errors import Conflict, Invalid, NotFound
 from millpond.testing.faults import KILL_AT, STEPS_LOG, occurrences
 from tests.nodes.conftest import clock as clock
 from tests.nodes.conftest import serve as serve
@@ -113,6 +113,9 @@ def test_a_frame_and_files_are_loaded_on_a_branch(spark: SparkSession, place: Pl
     assert place.left_behind() == []
     again = mp.load(counted(spark, 0, 9), fix, "numbers", load_id="a")
     assert (again.rows, again.position, again.commit) == (300, loaded.position, loaded.commit)
+    with pytest.raises(Conflict) as taken:
+        mp.load(counted(spark, 0, 9), pond, "numbers", load_id="a")
+    assert taken.value.kind == "load_taken"
     where = {"pond": place.where, "map": "numbers", "branch": "fix"}
     counted(spark, 250, 400, "-").write.format("millpond").options(**where).mode("append").save()
     assert total(fix) == (400, sum(range(250)) - sum(range(250, 400)))

@@ -133,10 +133,17 @@ def test_a_missing_right_is_named(act: str, right: str) -> None:
     assert isinstance(error, Denied) and right in str(error.hint)
 
 
-@pytest.mark.parametrize("act", sorted(ACTS.keys() - {"put_stream", "rename", "size", "swap"}))
+@pytest.mark.parametrize("act", sorted(ACTS.keys() - {"put_stream", "size", "swap"}))
 def test_an_answer_that_is_cut_is_asked_for_again(act: str) -> None:
     with answering(403, "<Error><Code>AccessDenied</Code></Error>", cut=2) as objects:
         assert isinstance(failure(act, objects), Denied)
+
+
+def test_an_answer_to_a_stream_that_is_cut_is_uncertain() -> None:
+    """Its chunks are gone, and what was done is not known."""
+    with answering(403, "<Error><Code>AccessDenied</Code></Error>", cut=2) as objects:
+        error = failure("put_stream", objects)
+    assert type(error) is Uncertain and error.kind == "objects_uncertain" and "store it again" in str(error.hint)
 
 
 @pytest.mark.parametrize("act", sorted(ACTS.keys() - {"swap"}))

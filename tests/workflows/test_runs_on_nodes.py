@@ -163,6 +163,57 @@ def test_a_run_on_a_node_goes_on_by_the_same_command(site: Site) -> None:
     assert "w-1  COMPLETED" in site.ran(*site.words(*words))
 
 
+DAYS = """
+import os
+from datetime import date
+from pathlib import Path
+from threading import Event
+
+from millpond.pipelines import load, pipeline, python
+
+
+def held(day):
+    while not Path("go").exists() and str(day) == "2026-01-02":
+        Event().wait(0.05)
+    return os.getpid()
+
+
+@pipeline
+def days(day: date):
+    python(held, day, retries=0)
+    load(f"{day}.csv", map="weather")
+"""
+
+
+def test_a_backfill_of_a_file_on_a_node_goes_on_and_is_merged_when_all_is_done(site: Site) -> None:
+    (site.folder / "days.py").write_text(DAYS)
+    for day, temp in ((1, 10), (2, 20)):
+        (site.folder / f"2026-01-0{day}.csv").write_text(f"key,temp\nk{day},{temp}\n")
+    words = ("backfill", "days.py", "--from", "2026-01-01", "--to", "2026-01-03", "--branch", "old", "--parallel", "2")
+    command = ("pipeline", *words, "--pond", site.url, "--json")
+    with millpond.open(site.url) as pond:
+        pond.create_map("weather", kind="state", value="temp double", store="layers")
+    with (site.folder / "log").open("w") as output:
+        begun = Command(["python", "-c", RUN, *command], cwd=site.folder, stderr=output, env=site.server.environment())
+        wait_for(lambda: " failed, " in (site.folder / "log").read_text())  # the third has no file, the second is held
+        begun.kill()
+        begun.communicate(timeout=SECONDS)
+    (site.folder / "go").touch()
+    said = site.ran(*command, code=1)
+    report = json.loads(said.splitlines()[0])
+    assert (sorted(report["done"]), sorted(report["failed"]), report["left"], report["merged"]) == (
+        ["2026-01-01", "2026-01-02"], ["2026-01-03"], [], "",
+    ), (said, (site.folder / "log").read_text())  # fmt: skip
+    assert "step-of-" not in site.ran("task", "list", "--server", site.url)
+    (site.folder / "2026-01-03.csv").write_text("key,temp\nk3,30\n")
+    with millpond.open(site.url) as pond:
+        assert pond.map("weather").lookup(["k1", "k2"]).to_pylist() == [None, None]
+        assert json.loads(site.ran(*command, "--failed").splitlines()[0])["merged"]
+        assert [row["temp"] for row in pond.map("weather").lookup(["k1", "k2", "k3"]).to_pylist()] == [10, 20, 30]
+    for wrong, sentence in ((("--parameter", "dya"), "no such parameter"), (("--server", site.url), "--pond http://")):
+        assert sentence in site.ran(*command, *wrong, code=5)
+
+
 # -- killed -------------------------------------------------------------------------------------------
 
 

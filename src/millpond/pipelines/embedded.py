@@ -115,18 +115,14 @@ class EmbeddedRuns(RunsHere):
         """End the engine; runs that have not ended go on when it is begun again."""
         self._engine.stop()
 
-    def _enter(self, declared: Declared, program: Program, inputs: Mapping[str, Any], run: str) -> None:
-        self.define(declared, program)
-        self.begin(declared.plan.name, run, inputs)
-
     def define(self, declared: Declared, program: Program) -> None:
-        """Let runs begin of a pipeline as it is now."""
+        """See `RunsHere.define`."""
         config = cast("LHConfig", Calls(lambda _, request: self._send(request)))
         littlehorse.create_task_def(tasks.step, STEP, config)
         self._send(compiled(declared.plan, program).compile())
 
     def begin(self, pipeline: str, run: str, inputs: Mapping[str, Any]) -> None:
-        """Begin a run of a pipeline; one that is there is no error."""
+        """See `RunsHere.begin`."""
         variables = {PARAMETERS: to_variable_value(dict(inputs))}
         with suppress(AlreadyExists):
             self._send(RunWfRequest(wf_spec_name=spec_name(pipeline), id=run, variables=variables))

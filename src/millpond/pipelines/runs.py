@@ -80,8 +80,12 @@ class RunsHere(ABC):
         """
 
     @abstractmethod
-    def _enter(self, declared: Declared, program: Program, inputs: Mapping[str, Any], run: str) -> None:
-        """Begin a run of a pipeline as it is now; one that is there stays as it is."""
+    def define(self, declared: Declared, program: Program) -> None:
+        """Let runs begin of a pipeline as it is now."""
+
+    @abstractmethod
+    def begin(self, pipeline: str, run: str, inputs: Mapping[str, Any]) -> None:
+        """Begin a run of a pipeline, or carry on one that is there and open."""
 
     @abstractmethod
     def _send(self, request: Message) -> Message | None:
@@ -104,7 +108,8 @@ class RunsHere(ABC):
 
         Raises: `Invalid`, kind `pipeline_failed`, with the step that failed; as the engine.
         """
-        self._enter(declared, program, inputs, run)
+        self.define(declared, program)
+        self.begin(declared.plan.name, run, inputs)
         if self.status(run) != "COMPLETED" and self._variable(run, PROGRAM)["source"] != program["source"]:
             self._tell(f"{run} has the text with which it began, and the file another by now; --again takes that")
         if self.status(run) in ("HALTING", "HALTED"):

@@ -6,7 +6,7 @@ and says what was loaded where. So a load that comes again is answered as then, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -63,17 +63,17 @@ class BranchLoad:
     drawn: bool = False
     _position: list[int] = field(default_factory=list)
 
-    def earlier(self) -> LoadResult | None:
-        """The result of the load that was entered under the id; None when there is none.
+    def earlier(self, maps: Collection[str] = ()) -> LoadResult | None:
+        """The result of the load that was entered under the id; None when there is none. `maps` as in `remembered`.
 
-        Raises: `Invalid` for an id that is none, and for what is staged under an id.
+        Raises: `Invalid` for an id that is none, and for what is staged under an id; as `remembered`.
         """
         if self.load_id is None:
             return None
         check_load_id(self.load_id)
         check_staged(self.load_id, commit=self.commit)
         with self.states.loading.space.read() as tx:
-            load = remembered(tx, self.load_id, None)
+            load = remembered(tx, self.load_id, None, maps, self.branch)
             entry = None if load is None else entry_at(tx, load.position)
         if load is None:
             return None
@@ -86,10 +86,10 @@ class BranchLoad:
     def enter(self, layers: Sequence[WrittenLayer]) -> LoadResult:
         """Put layers on their maps, staged or as one commit with what is staged.
 
-        Raises: `NotFound` when the branch, or a map on it, is gone.
+        Raises: `NotFound` when the branch, or a map on it, is gone; as `earlier`.
         """
         while True:
-            earlier = self.earlier()
+            earlier = self.earlier({layer.map for layer in layers})
             if earlier is not None or not layers:
                 return earlier or self._result(layers, 0, None)
             changes = [change for layer in layers if (change := self._change(layer)) is not None]

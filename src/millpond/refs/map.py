@@ -194,7 +194,7 @@ class RefMap(Map):
         began = clock.monotonic()
         load = BranchLoad(states=self.at.branch(self.name), branch=self.at.ref, source=source, again=again,
                           commit=commit, load_id=load_id)  # fmt: skip
-        if (earlier := load.earlier()) is not None:
+        if (earlier := load.earlier({self.name})) is not None:
             return earlier
         mapping, states, ref = mapping_of(columns, extra), self.at.branch(self.name), self.at.ref
         data, _ = with_fields(

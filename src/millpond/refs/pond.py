@@ -140,7 +140,7 @@ class BranchPond(RefPond):
         listed = find_files([files] if isinstance(files, str | Path) else files, written)
         load = BranchLoad(states=self.refs.states, branch=self.ref, source=source or name_of(listed), again=again,
                           commit=commit, load_id=load_id)  # fmt: skip
-        if (earlier := load.earlier()) is not None:
+        if reading.map is not None and (earlier := load.earlier({reading.map})) is not None:
             return earlier
         states = self.refs.states
         reading = with_file_fields(

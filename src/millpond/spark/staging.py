@@ -234,10 +234,10 @@ def _entered_on_branch(
         states=pond.refs.states, branch=branch, source=entered.source, rejected=entered.rejected,
         again=bool(entered.salt), load_id=load_id,
     )  # fmt: skip
-    if (earlier := load.earlier()) is not None:
+    files = [part for part in parts if isinstance(part, RowFile)]
+    if (earlier := load.earlier({file.map for file in files})) is not None:
         return earlier
     with ExitStack() as held:
-        files = [part for part in parts if isinstance(part, RowFile)]
         return load.enter(layers_of_files(
             lambda name: on_branch.map(name).rows.layers, files, held, entered.writes, entered.salt
         ))  # fmt: skip

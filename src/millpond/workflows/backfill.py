@@ -2,7 +2,7 @@
 
     2026-01-01 … 2026-03-31, every day ─▶ partitions ─▶ a run each, whose id is made of pipeline and parameters
                                                          ├─ is there and has ended: nothing is done
-                                                         ├─ is there and open: it goes on
+                                                         ├─ is there and open: it is carried on
                                                          ├─ is there and stopped: it stays so, and is named
                                                          └─ is not there: it begins, when fewer than `parallel` are open
 
@@ -43,7 +43,7 @@ class Runs(Protocol):
         """The status of a run; nothing when there is none."""
 
     def begin(self, run: str, parameters: Mapping[str, str]) -> None:
-        """Begin a run; one that is there is no error."""
+        """Begin a run, or carry on one that is there and open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class NodeRuns:
             return ""
 
     def begin(self, run: str, parameters: Mapping[str, str]) -> None:
-        """Begin a run; one that is there is no error."""
+        """Begin a run; one that is there goes on by itself."""
         from littlehorse.model import RunWfRequest
 
         from millpond.workflows.engine.pipeline_starts import PARAMETERS, spec_name
@@ -187,7 +187,7 @@ class Backfill:
         if self.begins_failed and status in _FAILED:
             run, status = following, ""
         self.going[partition] = run
-        if not status:
+        if status not in _ENDS:
             self.runs.begin(run, whole)
         self._note(partition, status)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,10 +17,10 @@ from millpond.cli.workflows.runs import pairs_in
 from millpond.cli.workflows.server import ServerBeside, Tenant, connected, opened_here, server_beside
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from millpond.client.pond import RemotePond
-    from millpond.pipelines.embedded import EmbeddedRuns
+    from millpond.pipelines.runs import RunsHere
     from millpond.pond import Pond
     from millpond.workflows.backfill import Backfill, Runs
 
@@ -31,9 +31,9 @@ _LOOK_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class _OfProcess:
-    """The runs of a pipeline that go on in this process."""
+    """The runs of a pipeline whose steps this process carries out."""
 
-    runs: EmbeddedRuns
+    runs: RunsHere
     pipeline: str
 
     def status(self, run: str) -> str:
@@ -47,11 +47,13 @@ class _OfProcess:
     "pipeline backfill",
     "millpond pipeline backfill nightly --from 2026-01-01 --to 2026-03-31 --every day",
     "millpond pipeline backfill nightly.py --from 2026-01-01 --to 2026-01-31 --parallel 4 --pond pond",
+    "millpond pipeline backfill nightly.py --from 2026-01-01 --to 2026-01-31 --pond http://localhost:7433",
     "millpond pipeline backfill nightly --from 2026-01-01 --to 2026-01-31 --branch fix --pond http://localhost:7433",
 )
 def backfill(
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help="A pipeline of a node, or a file (.py) that runs in this process.")
+        str,
+        typer.Argument(metavar="NAME", help="A pipeline of a node, or a file (.py), whose steps this process does."),
     ],
     first: Annotated[str, typer.Option("--from", metavar="TIME", help="The first partition.")],
     last: Annotated[str, typer.Option("--to", metavar="TIME", help="The last partition.")],
@@ -85,6 +87,7 @@ def backfill(
 
     Runs have ids of their pipeline and parameters, as `pipeline run` gives them: the same command again goes on.
     """
+    from millpond.errors import Invalid
     from millpond.workflows.backfill import Backfill, check_parameter, partitions
     from millpond.workflows.engine.pipeline_starts import BRANCH
 
@@ -97,6 +100,9 @@ def backfill(
         return Backfill(runs, pipeline, parameter, texts, parameters, parallel, begins_failed=failed, tell=console.tell)
 
     if name.endswith(".py"):
+        if server is not None:
+            raise Invalid("the runs of a file are of the pond that is named", kind="pipeline_place", file=name,
+                          server=server, hint="name the node by --pond http://HOST:7433")  # fmt: skip
         report, merged = _in_process(name, which, pond, master, of, branch, merge=merge)
     else:
         server = server_beside(server, pond)
@@ -111,16 +117,33 @@ def _in_process(
 ) -> tuple[Backfill, str]:  # fmt: skip
     import os
 
-    from millpond.pipelines.embedded import embedded
-
     program, declared = declared_of(file, which)
     plan = declared.plan
     if master is not None:
         os.environ["MILLPOND_SPARK_MASTER"] = master
-    with opened_here(place) as opened, embedded(opened, place, _tell_failures) as runs, leaving():
+    with _opened(place, branch) as (opened, runs), leaving():
         own = of(_OfProcess(runs, plan.name), plan.name, [parameter.name for parameter in plan.parameters])
         runs.define(declared, program)
         return own, _on_branch(opened, branch, own, lambda: runs.work(own.advance), merge=merge)
+
+
+@contextmanager
+def _opened(place: str, branch: str | None) -> Iterator[tuple[Any, RunsHere]]:
+    """A pond, of a node only where its branch is wanted, and its runs whose steps this process carries out."""
+    from millpond.cli.options import existing_pond
+    from millpond.client.location import NodesLocation, parse_location
+
+    if isinstance(parse_location(place), NodesLocation):
+        from millpond.cli.workflows.on_node import on_node
+
+        of_branch = nullcontext() if branch is None else existing_pond(place)
+        with of_branch as opened, on_node(place, _tell_failures) as on:
+            yield opened, on
+        return
+    from millpond.pipelines.embedded import embedded
+
+    with opened_here(place) as opened, embedded(opened, place, _tell_failures) as runs:
+        yield opened, runs
 
 
 def _on_branch(
@@ -139,8 +162,12 @@ def _on_branch(
     return whole_branch(pond, branch, merged=True) or "before"
 
 
+_QUIET = (": done, ", ": skipped, ", ": begins", ": done after ")
+"""What is told of a step that does not fail."""
+
+
 def _tell_failures(line: str) -> None:
-    if ": done, " not in line and ": skipped, " not in line:
+    if not any(words in line for words in _QUIET):
         console.tell(line)
 
 

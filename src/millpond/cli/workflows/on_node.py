@@ -3,8 +3,8 @@
     node: run ─▶ queue of the run's own task ─▶ this process ─▶ report ─▶ …
 
 Invariants:
-* the steps of such a run are taken by no other worker, and this process takes those of no other run: each has a task of
-  its own, which goes when the run has ended;
+* the steps of such a run are taken by no other worker, and this process takes those of no run that it does not carry:
+  each has a task of its own, which goes when the run has ended;
 * what is deployed under the pipeline's name, and begins by its schedule, stays as it is: the text of these runs is
   another specification, of `HERE`.
 """
@@ -64,37 +64,39 @@ class RunsOnNode(RunsHere):
     def __init__(
         self, call: Callable[[str, Any], Any], config: LHConfig, url: str, tell: Callable[[str], object]
     ) -> None:  # fmt: skip
-        self._call, self._config, self._url, self._tell = call, config, url, tell
-        self._worker: TaskWorker | None = None
+        self._call, self._url, self._tell = call, url, tell
+        self._worker = TaskWorker({}, config, tell, end_seconds=0)
+        self._carried = set[str]()
 
     def run(
         self, declared: Declared, program: Program, inputs: Mapping[str, Any], run: str, *, rescues: bool = False
     ) -> Ended:
         """See `RunsHere.run`."""
-        if not rescues and self.is_over(run):
-            return super().run(declared, program, inputs, run)
-        task = task_of_run(run)
-        self._worker = TaskWorker({task: tasks.step}, self._config, self._tell, end_seconds=0)
-        self._worker.register()
-        self._tell(f"{run} on {self._url}: millpond run show {run} --pond {self._url}")
-        try:
-            return super().run(declared, program, inputs, run, rescues=rescues)
-        finally:
-            if not self.status(run) or self.is_over(run):
-                with suppress(NotFound):
-                    self._call("DeleteTaskDef", DeleteTaskDefRequest(id=TaskDefId(name=task)))
+        if rescues:
+            self._carry(run)
+        if rescues or not self.is_over(run):
+            self._tell(f"{run} on {self._url}: millpond run show {run} --pond {self._url}")
+        return super().run(declared, program, inputs, run, rescues=rescues)
 
     def work(self, goes_on: Callable[[], bool]) -> None:
         """See `RunsHere.work`."""
-        if self._worker is not None:
-            carried_out_here(self._until(self._worker, goes_on))
+        try:
+            carried_out_here(self._until(goes_on))
+        finally:
+            with suppress(Unavailable):
+                self._leave_ended()
 
-    async def _until(self, worker: TaskWorker, goes_on: Callable[[], bool]) -> None:
-        away = False
+    async def _until(self, goes_on: Callable[[], bool]) -> None:
+        def look() -> bool:
+            is_on = goes_on()
+            self._leave_ended()
+            return is_on
+
+        away, worker = False, self._worker
         working = asyncio.create_task(worker.run(lambda: None))
         while not working.done():
             try:
-                if not await asyncio.to_thread(goes_on):
+                if not await asyncio.to_thread(look):
                     break
                 away = False
             except Unavailable as error:
@@ -108,16 +110,35 @@ class RunsOnNode(RunsHere):
         if is_stopped:
             raise KeyboardInterrupt
 
-    def _enter(self, declared: Declared, program: Program, inputs: Mapping[str, Any], run: str) -> None:
-        if (row := self._row(WfRun, WfRunId(id=run))) is not None:
-            if not is_here(row.wf_spec_id.name):
-                self._tell(f"{run} is a run of the pipeline that is deployed: workers of the node carry it out")
-            return
+    def _carry(self, run: str) -> None:
+        self._worker.take(task_of_run(run), tasks.step)
+        self._carried.add(run)
+
+    def _leave_ended(self) -> None:
+        """Take no more of runs that have ended, or are no more: their tasks go."""
+        for run in tuple(self._carried):
+            if not self.status(run) or self.is_over(run):
+                self._carried.remove(run)
+                self._worker.leave(task_of_run(run))
+                with suppress(NotFound):
+                    self._call("DeleteTaskDef", DeleteTaskDefRequest(id=TaskDefId(name=task_of_run(run))))
+
+    def define(self, declared: Declared, program: Program) -> None:
+        """See `RunsHere.define`."""
         self._send(compiled(declared.plan, program, here=True).compile())
-        name, task = spec_name(f"{declared.plan.name}{HERE}"), task_of_run(run)
-        variables = {PARAMETERS: to_variable_value(dict(inputs)), TASK: to_variable_value(task)}
-        with suppress(AlreadyExists):
-            self._send(RunWfRequest(wf_spec_name=name, id=run, variables=variables))
+
+    def begin(self, pipeline: str, run: str, inputs: Mapping[str, Any]) -> None:
+        """See `RunsHere.begin`."""
+        row = self._row(WfRun, WfRunId(id=run))
+        if row is not None and not is_here(row.wf_spec_id.name):
+            self._tell(f"{run} is a run of the pipeline that is deployed: workers of the node carry it out")
+        elif row is None or not self.is_over(run):
+            self._carry(run)
+        if row is None:
+            name, task = spec_name(f"{pipeline}{HERE}"), task_of_run(run)
+            variables = {PARAMETERS: to_variable_value(dict(inputs)), TASK: to_variable_value(task)}
+            with suppress(AlreadyExists):
+                self._send(RunWfRequest(wf_spec_name=name, id=run, variables=variables))
 
     def _send(self, request: Message) -> Message | None:
         reply: Message | None = self._call(type(request).__name__.removesuffix("Request"), request)

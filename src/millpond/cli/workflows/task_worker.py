@@ -72,16 +72,20 @@ Function = Callable[..., Awaitable[Any]]
 
 
 class TaskWorker:
-    """Works on the tasks that `functions` name, until it is told to stop; `tell` gets a line for each event."""
+    """Works on the tasks that `functions` name, and on those that it takes up, until it is told to stop; `tell` gets a
+    line for each event.
+    """
 
     def __init__(
         self, functions: Mapping[str, Function], config: LHConfig, tell: Callable[[str], object], *,
         end_seconds: float = END_SECONDS,
     ) -> None:  # fmt: skip
-        self._functions, self._config, self._tell, self._end_seconds = functions, config, tell, end_seconds
+        self._functions, self._config, self._tell, self._end_seconds = dict(functions), config, tell, end_seconds
         self._ids: dict[str, str] = {}
         self._numbers = count()
-        self._stopping = asyncio.Event()  # it is of the loop that first waits for it
+        self._stirred = asyncio.Event()  # it is of the loop that first waits for it
+        self._stopping = False
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: dict[str, LHTask] = {}
         self._polls: dict[tuple[str, str], asyncio.Task[None]] = {}
         self._running: dict[asyncio.Task[None], str] = {}
@@ -92,41 +96,58 @@ class TaskWorker:
 
         Raises: `Unavailable` when the server cannot be reached; as it says, when it has a task of another shape.
         """
+        for name, function in self._functions.items():
+            self.take(name, function)
+
+    def take(self, name: str, function: Function) -> None:
+        """Define a task, if it is not, and work on it from now on; also while it runs, from another thread.
+
+        Raises: as `register`.
+        """
+        self._functions[name] = function
         try:
-            stub = self._config.stub()
-            for name, function in self._functions.items():
-                LHTaskWorker(function, name, self._config).register_task_def()
-                self._tasks[name] = LHTask(function, stub.GetTaskDef(TaskDefId(name=name), timeout=_CALL_SECONDS))
+            LHTaskWorker(function, name, self._config).register_task_def()
+            definition = self._config.stub().GetTaskDef(TaskDefId(name=name), timeout=_CALL_SECONDS)
         except grpc.RpcError as error:
             raise understood(error, self._config.bootstrap_server, changes=False) from None
+        self._tasks[name] = LHTask(function, definition)
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._stirred.set)
+
+    def leave(self, name: str) -> None:
+        """Take no more of a task; what runs of it goes on. From any thread."""
+        self._tasks.pop(name, None)
 
     async def run(self, ready: Callable[[], object]) -> None:
         """Work on the tasks until it is told to stop; `ready` is called once it can be told."""
-        loop = asyncio.get_running_loop()
+        loop = self._loop = asyncio.get_running_loop()
         loop.set_default_executor(ThreadPoolExecutor(_THREADS_MAX))
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._note_signal)
         ready()
-        while not self._stopping.is_set():
+        while not self._stopping:
+            self._stirred.clear()
             await self._beat()
-            await _within(self._stopping.wait(), BEAT_SECONDS)
+            await _within(self._stirred.wait(), BEAT_SECONDS)
+        self._loop = None
         for poll in self._polls.values():
             poll.cancel()
         await self._end()
 
     def stop(self) -> None:
         """Take no more work; `run` returns when what runs has ended, or was handed back."""
-        self._stopping.set()
+        self._stopping = True
+        self._stirred.set()
 
     def _note_signal(self) -> None:
-        if not self._stopping.is_set():
+        if not self._stopping:
             self._tell(f"stopping: {len(self._running)} attempts run")
         self.stop()
 
     @property
     def stopped(self) -> bool:
         """True when it was told to stop."""
-        return self._stopping.is_set()
+        return self._stopping
 
     async def _end(self) -> None:
         until = self._clock.monotonic() + self._end_seconds
@@ -147,12 +168,14 @@ class TaskWorker:
         for host in sorted(hosts):
             with suppress(grpc.RpcError):
                 places |= await self._registered(host)
-        if self._stopping.is_set() or not places:
+        tasks = dict(self._tasks)
+        if self._stopping or (tasks and not places):
             return
-        for place in [place for place, poll in self._polls.items() if poll.done() or place[0] not in places]:
-            self._polls.pop(place).cancel()
+        for (host, name), poll in tuple(self._polls.items()):
+            if poll.done() or host not in places or name not in tasks:
+                self._polls.pop((host, name)).cancel()
         for host in places:
-            for name, task in self._tasks.items():
+            for name, task in tasks.items():
                 if (host, name) not in self._polls:
                     self._polls[host, name] = asyncio.create_task(self._poll(host, task))
 

@@ -152,15 +152,17 @@ class Loads:
 
         Raises:
             Corrupt: a part is damaged, or holds what its map cannot have.
-            Conflict: a part was written for a map that was dropped or has another shape now.
+            Conflict: a part was written for a map that was dropped or has another shape now; or, `load_taken`, the id
+                is of a load of other maps.
             Invalid: the load id is no name; or the epoch of the stream is far ahead of the last one.
             Uncertain: the answer of the commit was lost, and the space cannot be asked. Commit them again under its id.
         """
         load = self.clock.random_id() if load_id is None else load_id
         check_load_id(load)
         places = {part.manifest.id: Path(part.folder) for part in parts}
+        names = {part.manifest.map for part in parts} | {layer.map for layer in (layered.written if layered else ())}
         with self.space.read() as tx:
-            remembered_load = remembered(tx, load, stream)
+            remembered_load = remembered(tx, load, stream, names)
         if remembered_load is not None:
             self._uncertain -= places.keys()
             _remove_parts([Path(part.folder) for part in parts], self.folder)
@@ -179,7 +181,7 @@ class Loads:
             return self._enter(tx, load, sharded, contents, layered, source, rejected, stream, void)
 
         def entered(tx: ReadTransaction) -> Committed | None:
-            earlier = remembered(tx, load, None)
+            earlier = remembered(tx, load, None, names)
             return None if earlier is None else Committed.of(earlier)
 
         def adopted() -> Committed:
@@ -294,7 +296,8 @@ class Loads:
         self, tx: Transaction, load: str, manifests: Sequence[PartManifest], contents: Sequence[LayerContent],
         layered: LayeredLoad | None, source: str, rejected: int, stream: tuple[str, int] | None, void: bool,
     ) -> Committed:  # fmt: skip
-        earlier = remembered(tx, load, stream)
+        maps = {manifest.map for manifest in manifests} | {content.map for content in contents}
+        earlier = remembered(tx, load, stream, maps)
         if earlier is not None:
             return Committed.of(earlier)
         self._check_maps(tx, [*manifests, *contents])

@@ -6,6 +6,10 @@
 
 A node writes the maps of a load before its query, "people,weather 5f1c…", see `scoped_query`: streams of other maps
 have other rows, whatever their queries are called.
+
+Invariants:
+* an id is of one load, of its maps, on `main` or its branch: rows for others are refused under it, never dropped. One
+  that was voided is of no map, and takes nothing of any.
 """
 
 from __future__ import annotations
@@ -14,12 +18,13 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from millpond.errors import Corrupt, Invalid
+from millpond.errors import Conflict, Corrupt, Invalid
 from millpond.json_forms import FormError, JsonForm
+from millpond.maps.log.log import entry_at
 from millpond.maps.model.keyspaces import LOADS, STREAMS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from millpond.kernel.space import ReadTransaction, Transaction
     from millpond.maps.log.log import Entry
@@ -40,6 +45,8 @@ __all__ = (
 _LOAD_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 EPOCHS_AHEAD_MAX = 10_000_000
 """Epochs without rows are not entered. With one a second, this many take four months."""
+_MAPS_NAMED = 5
+"""So many maps of a load are named in an error."""
 
 T = TypeVar("T")
 
@@ -103,16 +110,39 @@ def remember(tx: Transaction, entry: Entry) -> None:
         tx.put(STREAMS.pack(query), _EPOCH.encode(last))
 
 
-def remembered(tx: ReadTransaction, load: str | None, stream: tuple[str, int] | None) -> RememberedLoad | None:
+def remembered(
+    tx: ReadTransaction, load: str | None, stream: tuple[str, int] | None, maps: Collection[str] = (), branch: str = ""
+) -> RememberedLoad | None:  # fmt: skip
     """The entry made under this load id, or for this epoch of a stream or a later one; None if there is none.
 
-    Raises: `Corrupt` when its row cannot be read.
+    `maps`: those that the load brings rows to now, on a `branch` or on `main`; none when that is not known yet.
+
+    Raises: `Conflict`, kind `load_taken`, when the id is of a load of others; `Corrupt` when its row cannot be read.
     """
     row = None if load is None else tx.get(LOADS.pack(load))
     if row is not None:
-        return _read(_LOAD, row)
+        earlier = _read(_LOAD, row)
+        _refuse_others(tx, earlier, maps, branch)
+        return earlier
     last = None if stream is None else _last_epoch(tx, stream[0])
     return last if last is not None and stream is not None and last.epoch >= stream[1] else None
+
+
+def _refuse_others(tx: ReadTransaction, load: RememberedLoad, maps: Collection[str], branch: str) -> None:
+    entry = entry_at(tx, load.position)
+    there = "" if entry is None else str(entry.body.get("branch", ""))
+    if load.rows and maps and (there != branch or not load.rows.keys() >= set(maps)):
+        raise Conflict(
+            "the load id is of a load of other maps", kind="load_taken", load=load.load, maps=_named(maps, branch),
+            entered=_named(load.rows, there), hint="give this load an id of its own; the same id is for the same rows",
+        )  # fmt: skip
+
+
+def _named(maps: Iterable[str], branch: str) -> str:
+    """The maps of a load, and its branch, for a message."""
+    names = sorted(maps)
+    more = f" and {len(names) - _MAPS_NAMED} more" if len(names) > _MAPS_NAMED else ""
+    return f"{', '.join(names[:_MAPS_NAMED])}{more} on {branch or 'main'}"
 
 
 def maps_of_load(tx: ReadTransaction, load: str) -> tuple[str, ...]:

@@ -96,7 +96,7 @@ class LoadCommit:
         self._check_owned(load, may)
         stream = None if stream is None else self._scoped(stream, maps, may)
         with self._pond.space.read() as tx:
-            entered = remembered(tx, load, stream) is not None
+            entered = remembered(tx, load, stream, maps) is not None
         result = commit_reported(
             self._pond.loading, here, source=source, rejected=rejected, load_id=load, stream=stream, wait=False,
             unsynced=brought.keys(), void=void,
@@ -113,7 +113,8 @@ class LoadCommit:
             states=on.pond.refs.states, branch=on.pond.ref, source=source, rejected=rejected, again=on.again,
             commit=on.commit, load_id=load if on.commit else None, drawn=on.drawn,
         )  # fmt: skip
-        if (earlier := branch_load.earlier()) is not None:
+        files = [self._here(part, brought, on.pond.ref) for part in parts]  # those of a load that was entered are gone
+        if (earlier := branch_load.earlier({file.manifest.map for file in files if file is not None})) is not None:
             return earlier
         here, _, _ = self._find(parts, brought, may, on.pond.ref)
         result = replace(enter_parts(on.pond, here, branch_load, self._pond.loading), load=load)
@@ -152,6 +153,11 @@ class LoadCommit:
             return stream
         return scoped_query(query, maps), epoch
 
+    def _here(self, part: str, brought: Mapping[str, PartFile], branch: str | None) -> PartFile | None:
+        """A part that was brought, or uploaded."""
+        folder = None if part in brought else self._receiver.uploaded(part, anywhere=True, branch=branch)
+        return brought.get(part) or (None if folder is None else PartFile(str(folder), read_manifest(folder)))
+
     def _find(
         self,
         parts: Sequence[str],
@@ -160,12 +166,11 @@ class LoadCommit:
         branch: str | None = None,
     ) -> tuple[list[PartFile], int, set[str]]:
         """Those that are here, or brought, in their order, how many are known, and the maps of all."""
-        here: dict[str, PartFile] = dict(brought)
+        here: dict[str, PartFile] = {}
         maps: set[str] = set()
         positions = 0
         for part in parts:
-            folder = None if part in brought else self._receiver.uploaded(part, anywhere=True, branch=branch)
-            file = here.get(part) or (None if folder is None else PartFile(str(folder), read_manifest(folder)))
+            file = self._here(part, brought, branch)
             name = self._receiver.map_of(part) if file is None and branch is None else None
             if file is not None and may(file.manifest.map):
                 here[part] = file

@@ -24,7 +24,7 @@ from obstore.exceptions import BaseError
 from obstore.store import S3Store
 
 from millpond.clock import SystemClock
-from millpond.errors import Invalid, NotFound
+from millpond.errors import Invalid, NotFound, Unavailable, Uncertain
 from millpond.retry import Backoff, retry
 from millpond.stores.objects.bucket_errors import CREDENTIALS, BehindTheEnd, bucket_error, message_of, unreadable
 from millpond.stores.objects.protocol import (
@@ -139,7 +139,7 @@ class BucketObjects(ObjectStore):
     def put_stream(self, name: str, chunks: Iterable[bytes | memoryview]) -> None:
         """Store an object of any size by a multipart upload, in memory for `PARTS_MAX` parts.
 
-        Raises: as `put`; what `chunks` raises.
+        Raises: as `put`; `Uncertain` when an answer was cut: the chunks are gone; what `chunks` raises.
         """
         rest, first, size = iter(chunks), list[bytes](), 0
         while size < PART_BYTES:
@@ -150,8 +150,18 @@ class BucketObjects(ObjectStore):
             first.append(bytes(chunk))
             size += len(chunk)
         stream = _Pieces(chain([b"".join(first)], map(bytes, rest)))
-        with self._errors(self._checked(name)):
-            stream.send(lambda pieces: self._store.put(name, pieces, chunk_size=PART_BYTES, max_concurrency=PARTS_MAX))
+        try:
+            with self._errors(self._checked(name)):
+                stream.send(
+                    lambda pieces: self._store.put(name, pieces, chunk_size=PART_BYTES, max_concurrency=PARTS_MAX)
+                )
+        except Unavailable as error:
+            if not _is_cut(error.__cause__):
+                raise
+            raise Uncertain(
+                "the bucket's answer was lost", kind="objects_uncertain",
+                hint="store it again: it takes the place of what is there", **error.values,
+            ) from error  # fmt: skip
         if stream.failed is not None:
             raise stream.failed  # as it is: not an error of the bucket
 
@@ -188,7 +198,8 @@ class BucketObjects(ObjectStore):
         Raises: `NotFound`.
         """
         with self._errors(self._checked(name)):
-            self._store.rename(name, self._checked(target))
+            _again(lambda: self._store.copy(name, self._checked(target)))
+        self.delete(name)
 
     # -- reading --------------------------------------------------------------------------------------
 
@@ -308,7 +319,12 @@ def _again(act: Callable[[], T]) -> T:
 
 
 def _pause(error: Exception, failures: int, chance: float) -> float | None:
-    return _PAUSES(error, failures, chance) if any(words in str(error) for words in _CUT) else None
+    return _PAUSES(error, failures, chance) if _is_cut(error) else None
+
+
+def _is_cut(error: BaseException | None) -> bool:
+    """True when the answer to a request ended early."""
+    return any(words in str(error) for words in _CUT)
 
 
 def _fetched(result: GetResult) -> tuple[GetResult, Bytes]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import psycopg
 
 from millpond.errors import Corrupt, Internal, MillpondError, Unavailable
@@ -27,6 +29,14 @@ _MEANINGS = {
     "55P03": Unavailable(
         "the table is locked for long", kind="space_locked", hint="wait for what locks it, such as VACUUM FULL"
     ),
+    "08001": Unavailable(
+        "the server cannot be reached", kind="space_unreachable", hint="check the URL, and the network"
+    ),
+    "08P01": Unavailable(
+        "the server and this machine agree on no encryption",
+        kind="no_access",
+        hint="check sslmode and sslrootcert of the URL",
+    ),
     "57014": Unavailable("the server canceled the statement", kind="space_timeout", hint="raise its statement_timeout"),
 }
 _CLASSES = {
@@ -34,7 +44,9 @@ _CLASSES = {
         "the connection to the server was lost", kind="space_unreachable", hint="see to the server and the network"
     ),
     "28": Unavailable(
-        "the server does not let the user in", kind="no_access", hint="check the URL's user and password"
+        "the server does not let the user in",
+        kind="no_access",
+        hint="check the user, and the password: in the URL, PGPASSWORD or ~/.pgpass",
     ),
     "3D": Unavailable("the server has no such database", kind="space_not_found", hint="create it, or check the URL"),
     "40": Unavailable(
@@ -47,18 +59,27 @@ _CLASSES = {
     ),
 }
 
+_REFUSALS = {
+    "28000": re.compile(r"authentication failed|no password supplied|pg_hba\.conf|role .* does not exist|log in"),
+    "3D000": re.compile(r"database .* does not exist"),
+    "53300": re.compile(r"too many (clients|connections)|connection slots"),
+    "57P03": re.compile(r"starting up|shutting down|recovery|not (yet )?accepting"),
+    "08P01": re.compile(r"certificate|SSL|GSSAPI"),
+}
+"""A server that refuses a connection says why in words: libpq has no SQLSTATE of it."""
+
 
 def is_overtaken(error: psycopg.Error) -> bool:
     """True when the transaction lost against another one, and may be run again."""
     return error.sqlstate in _OVERTAKEN
 
 
-def translated(error: psycopg.Error, place: str) -> MillpondError:
-    """The error to raise `from` PostgreSQL's own, which happened in the space at `place`."""
-    state = error.sqlstate
+def translated(error: psycopg.Error, place: str, *, connecting: bool = False) -> MillpondError:
+    """The error to raise `from` PostgreSQL's own, which happened in the space at `place`, or while `connecting`."""
     reason = " ".join(str(error).split())
+    state = error.sqlstate
     if state is None and isinstance(error, psycopg.OperationalError):
-        state = "08000"
+        state = _of_refusal(error, reason) if connecting else "08000"
     if state is None:
         return Internal("psycopg failed unexpectedly", kind="postgres", space=place, reason=reason)
     if state.startswith("XX00"):
@@ -70,3 +91,12 @@ def translated(error: psycopg.Error, place: str) -> MillpondError:
     if meaning is None:
         return Internal("PostgreSQL failed unexpectedly", kind="postgres", space=place, state=state, reason=reason)
     return Unavailable(meaning.message, kind=meaning.kind, hint=meaning.hint, space=place, reason=reason)
+
+
+def _of_refusal(error: psycopg.Error, reason: str) -> str:
+    """The SQLSTATE of a connection that did not come about."""
+    said = next((state for state, words in _REFUSALS.items() if words.search(reason)), "")
+    # Also where the server speaks another language: it asked for a password, and that was the end.
+    attempt = error.pgconn
+    asked = attempt is not None and (attempt.needs_password or attempt.used_password)
+    return said or ("28000" if asked else "08001")

@@ -124,7 +124,7 @@ class Sessions:
         except psycopg.Error as error:
             if connection is not None:
                 connection.close()
-            raise translated(error, self.place) from error
+            raise translated(error, self.place, connecting=connection is None) from error
         return connection
 
 
