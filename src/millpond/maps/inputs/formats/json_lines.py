@@ -336,14 +336,14 @@ def omitted_in_lines(
 ) -> dict[str, list[str]]:  # fmt: skip
     """The columns that some lines of JSON have, and others may leave out; those of objects by the objects' column.
 
-    The files are read until each is found: as a rule in the first lines, otherwise to their end.
+    The files are read until each is there: as a rule in the first lines, otherwise to their end.
 
     Raises: `Invalid` when a file is an array too large to be read whole.
     """
     sought = {name.lower() for name in omitted_columns(definition, mapping)}
     stated = None if mapping is None else mapping.value
     whole = (stated if isinstance(stated, str) else "value").lower()
-    found: dict[str, list[str]] = {}
+    there: dict[str, list[str]] = {}
 
     def take(names: Iterable[str]) -> Iterator[str]:
         for name in names:
@@ -353,11 +353,11 @@ def omitted_in_lines(
 
     for file in files:
         for record in _records_with(file, sought):
-            found |= {column: [] for column in take(record)}
+            there |= {column: [] for column in take(record)}
             for column, value in record.items():
                 if column.lower() == whole and isinstance(value, dict) and (fields := [*take(value)]):
-                    found[column] = [*found.get(column, ()), *fields]
-    return found
+                    there[column] = [*there.get(column, ()), *fields]
+    return there
 
 
 def _records_with(file: InputFile, sought: Collection[str]) -> Iterator[dict[str, Any]]:
