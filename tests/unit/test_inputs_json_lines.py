@@ -87,6 +87,52 @@ def test_a_column_that_a_later_block_leaves_out_is_null_there(tmp_path: Path, mo
     assert [row["end"] - row["start"] for row in rows] == [1 if at % 7 else 0 for at in range(40)]
 
 
+def loaded(rows: millpond.Map, *columns: str) -> list[tuple[Any, ...]]:
+    return sorted(tuple(row.values()) for row in rows.scan(columns=["key", *columns]).read_all().to_pylist())
+
+
+def test_a_column_that_only_later_lines_or_files_have_is_null_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(json_lines, "BLOCK_BYTES", 60)
+    folder = tmp_path / "rows"
+    folder.mkdir()
+    write(folder, "1.jsonl", lines(*({"key": f"{at:02}", "a": at} for at in range(9)), {"key": "09", "B": 1, "a": 2}))
+    write(folder, "2.jsonl", lines({"key": "10", "b": 3}))
+    write(folder, "3.json", json.dumps([{"key": "11"}]))
+    with millpond.open(tmp_path / "pond") as pond:
+        spread = pond.create_map("m", kind="state", value="a double, b double")
+        assert pond.load_files(folder, "m").rows == 12
+        assert loaded(spread, "a", "b")[8:] == [("08", 8, None), ("09", 2, 1), ("10", None, 3), ("11", None, None)]
+        whole = pond.create_map("whole", kind="state", value="a double, b double")
+        late = lines({"key": "1"}, {"key": "2", "value": {"a": 1}}, {"key": "3", "value": {"a": 1, "b": 2}})
+        pond.load_files(write(tmp_path, "whole.jsonl", late), "whole")
+        assert loaded(whole, "a", "b") == [("1", None, None), ("2", 1, None), ("3", 1, 2)]
+        with pytest.raises(Invalid) as refused:
+            pond.load_files(write(tmp_path, "never.jsonl", lines({"key": "b", "a": 1})), "m")
+        assert refused.value.kind == "column_missing"
+
+
+def test_what_lines_leave_out_does_not_depend_on_where_they_stand(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(json_lines, "BLOCK_BYTES", 60)
+    time = "2024-01-01T00:00Z"
+    events = [{"key": f"{at:02}", "time": time, "v": 1.0} for at in range(9)]
+    counted = {"key": "00", "time": time, "v": 1.0, "n": 5}
+    with millpond.open(tmp_path / "pond") as pond:
+        counts = []
+        for name, rows in (("first", [counted, *events]), ("last", [*events, counted])):
+            sums = pond.create_map(name, kind="aggregate", value="n long count, v double sum", resolution="1 day")
+            pond.load_files(write(tmp_path, f"{name}.jsonl", lines(*rows)), name)
+            counts.append(loaded(sums, "n", "v"))
+        assert counts[0] == counts[1]
+        pond.create_map("s", kind="session")
+        ends = [*({"key": f"{at:02}", "start": time} for at in range(9)), {"key": "99", "start": time, "end": time}]
+        with pytest.raises(Invalid, match="end is missing"):
+            pond.load_files(write(tmp_path, "s.jsonl", lines(*ends)), "s")
+
+
 def test_values_of_maps_of_json_stay_json(tmp_path: Path) -> None:
     values = [{"b": 1, "a": [1, None]}, [1, {"x": "é"}], 7, True, '{"t": 1}', None]
     file = write(tmp_path, "a.jsonl", lines(*({"key": str(at), "value": value} for at, value in enumerate(values))))

@@ -176,3 +176,20 @@ def test_they_are_refused_in_lists_dicts_and_arrays_of_objects_too(form: Any) ->
     apart = {"key": [{"time": np.datetime64("2020-01-01", "ms"), "number": np.float64(5)}]}
     with suppress(Invalid):  # Arrow says of itself what it cannot read
         rows_of(apart)
+
+
+AWARE = datetime(2024, 1, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("missing", [None, pd.NaT, pd.NA, np.nan], ids=str)
+@pytest.mark.parametrize("other", [datetime(2024, 1, 1), 1_700_000_000_000, 1.7e12, "2024-01-01T00:00Z"], ids=str)
+def test_what_stands_beside_times_is_none_in_any_holder(other: Any, missing: Any) -> None:
+    values = [AWARE, other, missing]
+    series = pd.Series(values, dtype=object)
+    frame = pd.DataFrame({"value": 1, "key": series}).set_index(pd.Index(list("abc"), name="name"))
+    holders = [frame, frame[["key"]].reset_index(drop=True), {"key": series}, {"key": np.array(values, object)}]
+    if missing is not np.nan:
+        holders.append([{"key": value} for value in values])
+    for data in holders:
+        assert [row["key"] for row in rows_of(data)] == [AWARE, other, None]
+    assert [row["name"] for row in rows_of(frame)] == ["a", "b", "c"]

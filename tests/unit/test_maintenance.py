@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+import millpond
 from millpond.clock import ManualClock
 from millpond.kernel.steps import listening
 from millpond.maps.maintenance.maintenance import compact, condense, retain
@@ -298,3 +299,17 @@ def test_what_a_change_touches_is_every_group_it_changes(tmp_path: Path) -> None
         assert touched is not None
         assert sorted(touched.to_pylist()) == sorted(b"key%d" % key * 30 for key in range(1, 50, 2))
         opened.close()
+
+
+@pytest.mark.parametrize("store", ["layers", "shard"])
+def test_a_purge_is_not_kept_by_what_its_own_process_asked_before(tmp_path: Path, store: str) -> None:
+    with millpond.open(tmp_path / "pond") as pond:
+        names = pond.create_map("m", kind="state", value="string", store=store)
+        names.load({"key": ["a", "b"], "value": ["x", "y"]})
+        assert names.lookup(["a"]).to_pylist() == ["x"]
+        report = names.delete("key = 'a'", now=True)
+        assert (report.purged, report.left) == (True, ())
+        assert names.lookup(["a", "b"]).to_pylist() == [None, "y"]
+        with names.snapshot():
+            (left,) = names.delete("key = 'b'", now=True).left
+        assert "somebody has it open" in left

@@ -396,6 +396,8 @@ class Map(MapFace):
 
         self._follow()
         text = condition_text(self.definition, where)
+        if now:
+            self._held = self._part = None  # what this handle keeps open would keep its files
         with self.loading.reports.job("maintenance", act="delete", map=self.name) as job:
             job.running()
             report = self.rows.delete(text, now=now)

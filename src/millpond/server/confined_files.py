@@ -28,7 +28,7 @@ from millpond.arrays.arrow_streams import stream_of
 from millpond.errors import Invalid, MillpondError
 from millpond.maps.inputs.faults import REJECTED
 from millpond.maps.inputs.formats.arrived import NOTHING_REJECTED
-from millpond.maps.inputs.formats.readers import Read, read_piece
+from millpond.maps.inputs.formats.readers import Read, read_piece, with_omitted
 from millpond.maps.model.columns import RAW_DIGEST, canonical_schema
 from millpond.server.confined import FRAME_BYTES_MAX, THREADS, Confines, EndedEarly, OutOfTime, confined_pieces
 from millpond.stores.objects.sources import join_address
@@ -159,7 +159,7 @@ def _batch(data: memoryview) -> pa.RecordBatch:
 
 def _read(_ask: Ask, piece: Piece, reading: Reading) -> Iterator[Buffer]:
     _keep_to_threads()
-    for read in read_piece(piece, reading):
+    for read in read_piece(piece, with_omitted(reading, [piece.file])):
         rows = [] if read.rows is None else list(_cut(read.rows))
         rejected = list(_cut(read.rejected)) if read.rejected.num_rows else []
         for number in range(max(len(rows), len(rejected), 1)):

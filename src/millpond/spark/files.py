@@ -28,7 +28,7 @@ from millpond.clock import SystemClock
 from millpond.errors import MillpondError
 from millpond.maps.inputs.faults import REJECTED
 from millpond.maps.inputs.formats.files import Piece, find_files
-from millpond.maps.inputs.formats.readers import Reading, read_piece, split_file
+from millpond.maps.inputs.formats.readers import Reading, read_piece, split_file, with_omitted
 from millpond.maps.inputs.mapping import ColumnMapping
 from millpond.maps.inputs.rejects import ENOUGH, RejectWriter
 from millpond.maps.loads.load import LoadResult, load_job_set, note_result
@@ -91,6 +91,7 @@ def load_files(
         if reading.map is not None and reading.map not in reading.maps:
             place.map(open_, reading.map)
         reading = with_file_fields(reading, paths, lambda name, added: place.alter(open_, name, **added).definition)
+        reading = with_omitted(reading, paths)
         pieces = [piece for file in paths for piece in split_file(file, piece_bytes)]
         source = source or ", ".join(file.path for file in paths[:3]) + (" …" if len(paths) > 3 else "")
         staging_dir = place.staging_dir(clock, os.getpid(), load_id=load_id).counted(session)

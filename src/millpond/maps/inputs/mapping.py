@@ -25,6 +25,7 @@ __all__ = (
     "find_columns",
     "mapping_of",
     "nested_columns",
+    "omitted_columns",
     "struct_fields",
     "value_columns",
 )
@@ -255,6 +256,21 @@ def nested_columns(definition: MapDefinition, mapping: ColumnMapping | None = No
     columns = mapping.value if mapping is not None and isinstance(mapping.value, Mapping) else {}
     names = {columns.get(name, name).lower() for name, scalar in value.fields if scalar is ScalarType.JSON}
     return lambda name: "json" if name.lower() in names else ""
+
+
+def omitted_columns(definition: MapDefinition, mapping: ColumnMapping | None = None) -> frozenset[str]:
+    """The columns that a row may lack and be stored: of the input, or of the objects in its column of values."""
+    mapping = mapping or ColumnMapping()
+    if definition.query is not None:
+        return frozenset(table_query(definition.query).columns)
+    if definition.kind is Kind.SESSION:
+        return frozenset((mapping.end or "end", mapping.timeout or "timeout"))
+    stated, fields = mapping.value, _brought(definition)
+    if isinstance(stated, str):
+        return frozenset((stated, *fields))
+    if fields:
+        return frozenset((stated or {}).get(name, name) for name in fields)
+    return frozenset(("value", mapping.value_type or "value_type") if definition.value is None else ("value",))
 
 
 def _range_columns(names: Sequence[str], mapping: ColumnMapping) -> dict[str, str | None]:

@@ -115,10 +115,18 @@ def _unknown(data: object) -> Invalid:
 
 
 def _of_stream(data: Any) -> Iterator[pa.RecordBatch]:
+    apart = {}
     for name in _object_columns(data):
         check_values(str(name), data[name])
+        if (mixed := _beside_times(data[name])) is not None:
+            apart[name] = _array(str(name), mixed, _no_form)
     try:
-        yield from pa.RecordBatchReader.from_stream(data)
+        if not apart:
+            yield from pa.RecordBatchReader.from_stream(data)
+            return
+        others = pa.RecordBatchReader.from_stream(data.drop(columns=list(apart))).read_all()
+        columns = dict(zip(others.schema.names, others.columns, strict=True))
+        yield from pa.table(columns | {str(name): column for name, column in apart.items()}).to_batches()
     except (pa.ArrowException, TypeError, ValueError) as error:
         text = str(error.args[0] if error.args else error)
         raise Invalid(
@@ -180,6 +188,8 @@ def _column(name: str, values: Any, form_of: FormOf) -> pa.Array[Any] | pa.Chunk
         if hasattr(values, "__arrow_array__") or hasattr(values, "__arrow_c_array__") or hasattr(values, "dtype"):
             if _has_objects(getattr(values, "dtype", None)):
                 check_values(name, values)
+                if (mixed := _beside_times(values)) is not None:
+                    return _array(name, mixed, _no_form)
             return pa.array(values)
         if hasattr(values, "__arrow_c_stream__"):
             return pa.chunked_array(values)
@@ -241,6 +251,9 @@ def _array(name: str, values: Sequence[Any], form_of: FormOf) -> pa.Array[Any]:
         ]
     check_values(name, values)
     kinds = _kinds_of(values)
+    if "other" in kinds and len(kinds) > 2:
+        values = _with_none(values)
+        kinds = _kinds_of(values)
     if kinds == {"int", "float"}:
         # Arrow would make them all floats: 1 and 1.0 are different values, and different keys.
         return _union(name, values)
@@ -339,6 +352,25 @@ def _kind_of_type(type_: type) -> str:
         if issubclass(type_, kind):
             return kind.__name__
     return "other"
+
+
+def _beside_times(values: Iterable[Any]) -> list[Any] | None:
+    """Python objects among which are times and something else, all of which Arrow would take for times like the first;
+    None for others.
+    """
+    if not any(issubclass(kind, datetime) for kind in set(map(type, values))):
+        return None
+    there = _with_none(values)
+    return there if len(_kinds_of(there)) > 1 else None
+
+
+def _with_none(values: Iterable[Any]) -> list[Any]:
+    """The values with None for those that are missing in the words of pandas: NA, NaN, NaT."""
+    return [None if type(value).__name__ == "NAType" or _is_nan(value) else value for value in values]
+
+
+def _is_nan(value: object) -> bool:
+    return isinstance(value, float | datetime) and value != value
 
 
 def _plain(name: str, values: Sequence[Any]) -> pa.Array[Any]:

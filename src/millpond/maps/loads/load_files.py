@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from millpond.errors import Invalid
 from millpond.kernel.job_reports import JobReport
 from millpond.maps.inputs.formats.files import InputFile, Piece, find_files
-from millpond.maps.inputs.formats.readers import Read, Reading, read_piece, types_in
+from millpond.maps.inputs.formats.readers import Read, Reading, read_piece, types_in, with_omitted
 from millpond.maps.inputs.mapping import ColumnMapping, mapping_of
 from millpond.maps.inputs.missing_fields import joined_types, missing_fields
 from millpond.maps.inputs.rejects import RejectWriter
@@ -205,6 +205,8 @@ def seal_files(
 ) -> SealedFiles:  # fmt: skip
     """Files as what an intake makes of them, see `Pond.load_files`."""
     guard_rejects(rejects, files)
+    if read is read_piece:  # others read what strangers wrote elsewhere than here
+        reading = with_omitted(reading, files)
     with RejectWriter(rejects, max_rejects=max_rejects) as rejected:
         counts = []
         for file in files:

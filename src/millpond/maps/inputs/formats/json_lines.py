@@ -6,14 +6,14 @@ like that (types that differ, nested values, whole numbers that a double may not
 line by line. What is kept as JSON keeps the digits of its numbers; others are the nearest double.
 
 A line that is no object, or nests deeper than `nesting.NESTING_MAX`, is rejected; the others are read on. A column
-that a line leaves out is null there.
+that a line leaves out is null there, as long as any line of the load has it: Spark writes no nulls.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from decimal import Decimal, InvalidOperation
@@ -28,13 +28,13 @@ from pyarrow import json as arrow_json
 from millpond.errors import Invalid
 from millpond.maps.inputs.formats.arrived import Arrived, Positions, rejects_of
 from millpond.maps.inputs.formats.files import InputFile, Piece, read_chunks
-from millpond.maps.inputs.mapping import ColumnMapping, Columns, find_columns, nested_columns
+from millpond.maps.inputs.mapping import ColumnMapping, Columns, find_columns, nested_columns, omitted_columns
 from millpond.maps.inputs.nesting import decode_json, lines_are_shallow
 from millpond.maps.inputs.tables import batch_of_dicts
 from millpond.maps.model.definition import MapDefinition, ScalarType
 from millpond.maps.model.tags import TAGS
 
-__all__ = ("json_types", "read_json_lines", "split_json_lines")
+__all__ = ("json_types", "omitted_in_lines", "read_json_lines", "split_json_lines")
 
 BLOCK_BYTES = 8 << 20
 ARRAY_BYTES_MAX = 256 << 20
@@ -49,12 +49,16 @@ _EXACT_FLOAT = 2.0**53
 _ARROW_TYPES = {bool: pa.bool_(), int: pa.int64(), float: pa.float64(), str: pa.string()}
 
 
-def read_json_lines(piece: Piece, definition: MapDefinition, mapping: ColumnMapping | None) -> Iterator[Arrived]:
+def read_json_lines(
+    piece: Piece, definition: MapDefinition, mapping: ColumnMapping | None, omitted: Mapping[str, Sequence[str]]
+) -> Iterator[Arrived]:  # fmt: skip
     """The rows of a JSON lines file, or of a piece of one, with the columns that the map needs.
+
+    `omitted` as `omitted_in_lines` tells.
 
     Raises: `Invalid` when a column is missing, or the file is an array too large to be read whole.
     """
-    reading = _Reading(definition, mapping)
+    reading = _Reading(definition, mapping, omitted)
     position, read = 1, 0
     for block in _blocks(piece):
         read += len(block)
@@ -116,11 +120,14 @@ def _array(file: InputFile, loads: Callable[[Any], Any]) -> list[tuple[int, Any]
 class _Reading:
     """State shared by the blocks of one file: the columns seen so far, and the exactness values must have."""
 
-    def __init__(self, definition: MapDefinition, mapping: ColumnMapping | None) -> None:
+    def __init__(
+        self, definition: MapDefinition, mapping: ColumnMapping | None, omitted: Mapping[str, Sequence[str]]
+    ) -> None:  # fmt: skip
         self.definition = definition
         self.mapping = mapping
+        self.omitted = omitted
         self.seen: dict[str, None] = {}
-        self.fields_seen: dict[str, dict[str, None]] = {}
+        self.fields_seen = {name: dict.fromkeys(fields) for name, fields in omitted.items() if fields}
         """The fields of each column's objects."""
         value = definition.value
         self.json = value is not None and ScalarType.JSON in (value.scalar, *(scalar for _, scalar in value.fields))
@@ -254,7 +261,9 @@ class _Reading:
     def _columns(self, names: Iterable[str]) -> Columns:
         """The columns that the map needs, of all that were seen."""
         self.seen |= dict.fromkeys(names)
-        return find_columns(list(self.seen), self.definition, self.mapping)
+        alike = {name.lower() for name in self.seen}
+        elsewhere = (name for name in self.omitted if name.lower() not in alike)
+        return find_columns([*self.seen, *elsewhere], self.definition, self.mapping)
 
     def _needed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The columns that the map needs: those not in this block are null."""
@@ -320,6 +329,55 @@ def _decode(line: bytes, loads: Callable[[Any], Any] = _loads) -> Any:
     if b"\\u" in line:
         json.dumps(record, ensure_ascii=False, default=str).encode()  # half a surrogate pair is no text
     return record
+
+
+def omitted_in_lines(
+    files: Iterable[InputFile], definition: MapDefinition, mapping: ColumnMapping | None
+) -> dict[str, list[str]]:  # fmt: skip
+    """The columns that some lines of JSON have, and others may leave out; those of objects by the objects' column.
+
+    The files are read until each is there: as a rule in the first lines, otherwise to their end.
+
+    Raises: `Invalid` when a file is an array too large to be read whole.
+    """
+    sought = {name.lower() for name in omitted_columns(definition, mapping)}
+    stated = None if mapping is None else mapping.value
+    whole = (stated if isinstance(stated, str) else "value").lower()
+    there: dict[str, list[str]] = {}
+
+    def take(names: Iterable[str]) -> Iterator[str]:
+        for name in names:
+            if name.lower() in sought:
+                sought.remove(name.lower())
+                yield name
+
+    for file in files:
+        for record in _records_with(file, sought):
+            there |= {column: [] for column in take(record)}
+            for column, value in record.items():
+                if column.lower() == whole and isinstance(value, dict) and (fields := [*take(value)]):
+                    there[column] = [*there.get(column, ()), *fields]
+    return there
+
+
+def _records_with(file: InputFile, sought: Collection[str]) -> Iterator[dict[str, Any]]:
+    """The objects of a file that may have a column of these names, as long as there are some."""
+    for number, block in enumerate(_blocks(Piece(file)) if sought else ()):
+        if number == 0 and block.removeprefix(_MARK).lstrip()[:1] == b"[":
+            yield from (record for _, record in _array(file, _loads) if isinstance(record, dict))
+            return
+        if not _may_have(block, sought):
+            continue
+        for line in block.split(b"\n"):
+            if not sought:
+                return
+            if _may_have(line, sought):
+                yield from (record for record in _decoded([line]) if isinstance(record, dict))
+
+
+def _may_have(text: bytes, sought: Iterable[str]) -> bool:
+    lowered = text.lower()
+    return any(not name.isascii() or name.encode() in lowered for name in sought)
 
 
 def json_types(file: InputFile) -> pa.Schema:

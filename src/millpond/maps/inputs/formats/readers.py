@@ -6,8 +6,8 @@ reads it.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
@@ -18,18 +18,14 @@ from millpond.maps.inputs.formats.arrived import Arrived, Positions
 from millpond.maps.inputs.formats.columnar import column_types, read_arrow, read_parquet, split_parquet
 from millpond.maps.inputs.formats.delimited import csv_types, read_csv, split_csv
 from millpond.maps.inputs.formats.files import Format, InputFile, Piece
-from millpond.maps.inputs.formats.json_lines import json_types, read_json_lines, split_json_lines
+from millpond.maps.inputs.formats.json_lines import json_types, omitted_in_lines, read_json_lines, split_json_lines
 from millpond.maps.inputs.formats.references import read_references
 from millpond.maps.inputs.mapping import ColumnMapping
 from millpond.maps.inputs.normalise import normalise
 from millpond.maps.inputs.zones import TimeForm
 from millpond.maps.model.definition import MapDefinition
 
-__all__ = ("Read", "Reading", "read_piece", "split_file", "types_in")
-
-_READERS = {
-    Format.PARQUET: read_parquet, Format.JSON_LINES: read_json_lines, Format.ARROW: read_arrow,
-}  # fmt: skip
+__all__ = ("Read", "Reading", "read_piece", "split_file", "types_in", "with_omitted")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +33,7 @@ class Reading:
     """The context of a load's readers: all maps, the one that is loaded if it is one, its columns.
 
     `effective_time` is the time of XML elements that have none, as ISO 8601; `times` the form of all times, `null` what
-    CSV writes where there is no value.
+    CSV writes where there is no value. `omitted`: the columns that lines of JSON may leave out, see `with_omitted`.
     """
 
     maps: Mapping[str, MapDefinition]
@@ -46,6 +42,7 @@ class Reading:
     effective_time: str | None = None
     times: TimeForm = TimeForm()  # noqa: RUF009 - frozen
     null: str = ""
+    omitted: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def target(self, path: str) -> MapDefinition:
         """The map that rows without a map's name go to.
@@ -102,7 +99,9 @@ def _arrivals(piece: Piece, reading: Reading) -> Iterator[Arrived]:
     definition = reading.target(piece.file.path)
     if piece.file.format is Format.CSV:
         return read_csv(piece, definition, reading.columns, null=reading.null)
-    return _READERS[piece.file.format](piece, definition, reading.columns)
+    if piece.file.format is Format.JSON_LINES:
+        return read_json_lines(piece, definition, reading.columns, reading.omitted)
+    return (read_arrow if piece.file.format is Format.ARROW else read_parquet)(piece, definition, reading.columns)
 
 
 def _settle(arrived: Arrived, reading: Reading, path: str) -> Read:
@@ -126,6 +125,19 @@ def _placed(rejected: pa.RecordBatch, positions: Positions) -> pa.RecordBatch:
     indices = rejected.column("row").to_numpy()
     placed = positions + indices if isinstance(positions, int) else np.asarray(positions, np.int64)[indices]
     return rejected.set_column(0, REJECTED.field("row"), pa.array(placed, pa.int64()))
+
+
+def with_omitted(reading: Reading, files: Sequence[InputFile]) -> Reading:
+    """The context with the columns that some lines of JSON have and others leave out, which are null there.
+
+    Raises: `Invalid` when the load names no map, or a file is an array too large to be read whole; `NotFound` when
+    there is no such map.
+    """
+    lines = [file for file in files if file.format is Format.JSON_LINES]
+    if not lines:
+        return reading
+    definition = reading.target(lines[0].path)
+    return replace(reading, omitted=omitted_in_lines(lines, definition, reading.columns))
 
 
 def types_in(file: InputFile, null: str) -> pa.Schema | None:
