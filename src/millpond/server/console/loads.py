@@ -40,8 +40,8 @@ def loads_of(node: Node, names: Iterable[str]) -> dict[str, list[dict[str, Any]]
     if node.bucket is not None:  # it does not report its work
         return {name: [_entered(name, entry) for entry in entries if _brings(entry, name)] for name in names}
     with node.pond.space.read() as tx:
-        told = [change for name in names for change in islice(newest_changes(tx, name), _SOURCES_MAX)]
-    sources = {change.position: change.source for change in told}
+        changes = [change for name in names for change in islice(newest_changes(tx, name), _SOURCES_MAX)]
+    sources = {change.position: change.source for change in changes}
     sources |= {entry.position: str(entry.body["source"]) for entry in entries if entry.kind == "load"}
     return {name: _read(node, name, sources) for name in names}
 
