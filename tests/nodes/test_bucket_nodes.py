@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 import pytest
+import urllib3
 from typer.testing import CliRunner
 
 import millpond
@@ -28,6 +29,7 @@ from millpond.stores.objects import open_objects
 from millpond.testing.rows import canonical_of
 from tests.harness.faulty_proxy import FaultyProxy
 from tests.nodes.conftest import Served
+from tests.rings.forked import Command
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -406,3 +408,33 @@ def test_metrics_and_the_audit_log_are_those_of_the_node(pair: tuple[Served, Ser
     one.wait_ready()
     page = one.get("/", headers={"Accept": "application/json"}).json()
     assert [(load["map"], load["rows"], load["source"]) for load in page["loads"]] == [("m", 1, "a source")]
+
+
+def test_the_console_of_a_bucket_needs_no_node(
+    url: str, process: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MILLPOND_MAPS_STORE", "auto")
+    missing = CliRunner().invoke(app, ["console", url, "--no-browser"])
+    assert missing.exit_code == 3 and "there is no pond here" in missing.output
+    refused = CliRunner().invoke(app, ["console", "http://localhost:7433"])
+    assert "open http://localhost:7433 in a browser" in refused.output
+    with millpond.open(url) as pond:
+        pond.create_map("m", kind="state", value="long").load([{"key": "a", "value": 1}])
+        pond.branch("fix", source="main").create_map("made", kind="state")
+    command = Command(["console", url, "--no-browser", "--json"], cwd=tmp_path)
+    try:
+        address = json.loads(command.stdout.readline())["url"]
+        pool = urllib3.PoolManager(retries=False)
+        signed_in = pool.request("GET", address, redirect=False)
+        headers = {"Cookie": signed_in.headers["set-cookie"].partition(";")[0], "Accept": "application/json"}
+        base = address.partition("/console")[0]
+        for path, names in (("", ["m"]), ("?ref=fix", ["m", "made"])):
+            shown = pool.request("GET", f"{base}/console/maps{path}", headers=headers).json()
+            assert [own["name"] for own in shown["maps"]] == names
+        assert pool.request("GET", f"{base}/console/maps/m?key=a", headers=headers).json()["answer"]["shown"] == 1
+        for page in ("/", "/console/versions/pond", "/console/events", "/console/runs", "/console/workflows",
+                     "/console/jobs", "/console/sql?q=select+*+from+m"):  # fmt: skip
+            assert pool.request("GET", base + page, headers=headers).status == 200, page
+    finally:
+        command.terminate()
+        command.communicate()

@@ -112,7 +112,7 @@ def test_a_parameter_that_a_page_does_not_know_is_refused_on_every_page(serve: C
             unknown = "tenant" if query.startswith("tenant") and "tenant" not in route.parameters else "whoever"
             assert (error["kind"], error["values"]["parameter"]) == ("parameter_unknown", f"'{unknown}'"), route.path
     error = node.get("/console/maps?whoever=1", headers=JSON).json()
-    assert (error["kind"], error["values"]["known"]) == ("parameter_unknown", "after, prefix")
+    assert (error["kind"], error["values"]["known"]) == ("parameter_unknown", "after, prefix, ref")
 
 
 def test_the_same_url_gives_its_data_as_json(serve: Callable[..., Served]) -> None:

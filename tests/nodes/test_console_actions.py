@@ -130,7 +130,7 @@ def test_a_page_has_the_buttons_that_its_token_may_press(serve: Callable[..., Se
         assert len(visitor.data(path)["actions"]) >= len(visitor.forms(path))
         return {form.rpartition("/")[2] for form in visitor.forms(path)}
 
-    assert buttons("owner", "/console/maps/ours?key=JFK") == {"load", "alter", "tend", "delete", "drop"}
+    assert buttons("owner", "/console/maps/ours?key=JFK") == {"load", "alter", "tend", "delete", "drop", "copy"}
     assert buttons("loader", "/console/maps/ours?key=JFK") == {"load"}
     for path in ("/console/maps/theirs?key=JFK", "/console/maps"):
         assert buttons("loader", path) == buttons("reader", path) == set()

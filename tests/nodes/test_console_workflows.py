@@ -176,6 +176,9 @@ def test_the_step_at_which_a_pipeline_failed_is_tried_again(serve: Callable[...,
         thrown = lh.LHTaskException(name="file-not-found", message="no file")
         stub.ReportTask(lh.ReportTaskRun(task_run_id=task, status=lh.TaskStatus.TASK_EXCEPTION, exception=thrown))
     assert visitor.data(run)["run"]["status"] == "EXCEPTION" and visitor.data(run)["run"]["error"] == "no file"
+    body = node.get(run).body.decode()
+    for step in visitor.data(run)["steps"]:
+        assert f"<bdi>{step['label']}</bdi></td>" in body and step["label"] != step["name"]
     like = visitor.data("/console/runs/start?workflow=nightly&like=n")["inputs"]
     assert {field["name"]: field["value"] for field in like} == {"day": "2026-01-01", "api_key": ""}
     went_to(visitor.press(run, rescue))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from millpond.console.charts import Span, bars, commit_graph, steps, strip
+from millpond.console.charts import Span, bars, captioned, commit_graph, steps, strip
 from millpond.console.flows import Flow, flow_graph
-from millpond.console.rendering import asset, link, rendered, segment
+from millpond.console.rendering import asset, link, moment, rendered, segment
 
 __all__ = (
-    "Flow", "Span", "asset", "bars", "commit_graph", "flow_graph", "link", "rendered", "segment", "steps", "strip",
+    "Flow", "Span", "asset", "bars", "captioned", "commit_graph", "flow_graph", "link", "moment", "rendered", "segment",
+    "steps", "strip",
 )  # fmt: skip

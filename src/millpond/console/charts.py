@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from markupsafe import Markup
 
-__all__ = ("Dot", "Span", "bars", "commit_graph", "lanes", "steps", "strip")
+__all__ = ("Dot", "Span", "bars", "captioned", "commit_graph", "lanes", "steps", "strip")
 
 _WIDTH, _HEIGHT = 160, 28
 _ROW, _LANE = 36, 14
@@ -69,19 +69,29 @@ def steps(points: Sequence[tuple[float, float]], stop: float, label: str) -> Mar
     return _drawing("steps", label, Markup('<path d="{}"/>').format(f"{path}H{_WIDTH:.1f}"))
 
 
-def bars(values: Sequence[float], label: str) -> Markup:
-    """Bars of a few numbers, in their order."""
+def bars(values: Sequence[float], label: str, words: Sequence[str] = ()) -> Markup:
+    """Bars of a few numbers, in their order; each has its words, or its number, as its title."""
     from markupsafe import Markup
 
     top, width = max(values, default=0) or 1, _WIDTH / max(len(values), 1)
+    heights = (max(1.0, _HEIGHT * value / top) if value else 0 for value in values)
+    titles = words or [f"{value:,.10g}" for value in values]
     drawn = Markup("").join(
-        Markup('<rect x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}"/>').format(
-            place * width, _HEIGHT - height, max(width - 1, 0.5), height
+        Markup('<rect x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}"><title>{}</title></rect>').format(
+            place * width, _HEIGHT - height, max(width - 1, 0.5), height, title
         )
-        for place, height in enumerate(max(1.0, _HEIGHT * value / top) if value else 0 for value in values)
+        for place, (height, title) in enumerate(zip(heights, titles, strict=True))
         if height
     )
     return _drawing("bars", label, drawn)
+
+
+def captioned(drawing: Markup, words: str, start: str, stop: str) -> Markup:
+    """A wide drawing with words below it: what it shows, and from where to where."""
+    from markupsafe import Markup
+
+    ends = Markup("<span>{}</span><span>{}</span><span>{}</span>").format(start, words, stop)
+    return Markup('<figure class="wide">{}<figcaption>{}</figcaption></figure>').format(drawing, ends)
 
 
 def _drawing(kind: str, label: str, drawn: Markup) -> Markup:

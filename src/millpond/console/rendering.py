@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from jinja2 import Environment
 
-__all__ = ("asset", "link", "rendered", "segment")
+__all__ = ("asset", "link", "moment", "rendered", "segment")
 
 _TYPES = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8", "svg": "image/svg+xml"}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -70,17 +70,17 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )  # fmt: skip
     environment.filters.update(
-        moment=_moment, instant=_instant, size=_known(human_bytes), segment=segment, value=_value,
+        moment=moment, instant=_instant, size=_known(human_bytes), segment=segment, value=_value,
         number=_known(human_count), span=_known(human_time),
     )  # fmt: skip
     environment.globals.update(link=link, hash_of=_hash_of)
     return environment
 
 
-def _moment(millis: int | None) -> str:
+def moment(millis: int | None) -> str:
     """An instant in UTC, to the second.
 
-    >>> _moment(1_767_225_600_000), _moment(None)
+    >>> moment(1_767_225_600_000), moment(None)
     ('2026-01-01 00:00:00 UTC', '')
     """
     if millis is None:
@@ -97,7 +97,7 @@ def _instant(millis: int) -> str:
     >>> _instant(1_767_225_600_007)
     '2026-01-01T00:00:00.007Z'
     """
-    return _moment(millis).replace(" UTC", f".{millis % 1000:03}Z").replace(" ", "T")
+    return moment(millis).replace(" UTC", f".{millis % 1000:03}Z").replace(" ", "T")
 
 
 def segment(name: str) -> str:

@@ -28,6 +28,8 @@ from millpond.maps.model.keyspaces import HISTORY
 from millpond.maps.model.snapshot_pointer import read_pointer
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from millpond.kernel.space import ReadTransaction, Space, Transaction
     from millpond.maps.log.log import Entry
     from millpond.maps.model.definition import MapDefinition
@@ -38,6 +40,7 @@ __all__ = (
     "changes_of",
     "forget_aged",
     "manifests_named",
+    "newest_changes",
     "put_back",
     "put_change",
     "put_fold",
@@ -94,6 +97,14 @@ def changes_of(tx: ReadTransaction, name: str) -> list[Change]:
     Raises: `Corrupt`.
     """
     return [_decoded(name, row) for _, row in tx.scan(HISTORY[name].range())]
+
+
+def newest_changes(tx: ReadTransaction, name: str) -> Iterator[Change]:
+    """The changes of a map that its history tells of, the newest first, each as it is asked for.
+
+    Raises: as `changes_of`.
+    """
+    return (_decoded(name, row) for _, row in tx.scan(HISTORY[name].range(), reverse=True))
 
 
 def change_to(tx: ReadTransaction, name: str, version: int) -> Change | None:

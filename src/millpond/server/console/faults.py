@@ -108,4 +108,4 @@ def runs_that_failed(request: Request, caller: Caller, clock: Clock) -> Iterator
             for run in failed_runs(call, RUNS_SHOWN):
                 if (run["began_ms"] or 0) + (run["took_ms"] or 0) > clock.now_ms() - DAY_MS:
                     page = link("/console/runs/run", id=run["id"], tenant=tenant)
-                    yield _fault(f"run of {run['workflow']}", run["error"] or run["status"], page)
+                    yield _fault(f"run {run['id']} of {run['workflow']}", run["error"] or run["status"], page)

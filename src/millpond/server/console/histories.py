@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from millpond.console import Span, steps, strip
+from millpond.console import Span, bars, captioned, moment, steps, strip
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -17,7 +17,9 @@ _SPANS: Final = (("start", "end"), ("key_start", "key_end"))
 """The columns of the beginning and the end of sessions and of ranges."""
 _TAIL, _TAIL_MS_MIN = 10, 60_000
 _TIME: Final = "effective_time"
-_PARTS: Final = ("key", _TIME, "value_type", *(name for pair in _SPANS for name in pair))
+_BUCKET: Final = "time"
+"""The column of the beginning of buckets."""
+_PARTS: Final = ("key", _TIME, _BUCKET, "value_type", *(name for pair in _SPANS for name in pair))
 
 
 def drawn_history(history: Mapping[str, Any] | None, now_ms: int) -> list[Markup]:
@@ -29,7 +31,11 @@ def drawn_history(history: Mapping[str, Any] | None, now_ms: int) -> list[Markup
         if set(names) <= set(columns):
             spans = [_span(columns, row, *(_place(row[columns.index(name)]) for name in names)) for row in rows]
             spans = sorted(spans, key=lambda span: span.start)
-            return [strip(spans, spans[0].start, max(span.stop for span in spans), f"{len(spans)} spans")]
+            words, first, last = f"{len(spans)} spans", spans[0].start, max(span.stop for span in spans)
+            shown = _at if names == _SPANS[0] else "{:.0f}".format
+            return [captioned(strip(spans, first, last, words), words, shown(first), shown(last))]
+    if _BUCKET in columns:
+        return _drawn_buckets(columns, rows)
     if _TIME not in columns:
         return []
     at = columns.index(_TIME)
@@ -40,21 +46,42 @@ def drawn_history(history: Mapping[str, Any] | None, now_ms: int) -> list[Markup
     spans = [
         _span(columns, row, *held) for row, held in zip(rows, zip(starts, [*starts[1:], end], strict=True), strict=True)
     ]
-    drawings = [strip(spans, starts[0], end, f"{len(rows)} values, the times for which each held")]
+    words, ends = f"{len(rows)} values, the times for which each held", (_at(starts[0]), _at(end))
+    drawings = [captioned(strip(spans, starts[0], end, words), words, *ends)]
     number = next((name for name in columns if name not in _PARTS and _is_number(rows, columns.index(name))), None)
     if number is not None and len(rows) > 1:
         points = [(start, row[columns.index(number)]) for start, row in zip(starts, rows, strict=True)]
-        drawings.append(steps([point for point in points if point[1] is not None], end, f"{number} over time"))
+        points = [point for point in points if point[1] is not None]
+        low, high = min(value for _, value in points), max(value for _, value in points)
+        words = f"{number}, from {low:,.10g} to {high:,.10g}"
+        drawings.append(captioned(steps(points, end, f"{number} over time"), words, *ends))
     return drawings
+
+
+def _drawn_buckets(columns: list[str], rows: list[list[Any]]) -> list[Markup]:
+    """Bars of the first number of an aggregate, a bar for each of its buckets."""
+    rows = sorted(rows, key=lambda row: _place(row[columns.index(_BUCKET)]))
+    number = next((name for name in columns if name not in _PARTS and _is_number(rows, columns.index(name))), None)
+    if number is None or len(rows) < 2:
+        return []
+    titles = [_span(columns, row, 0, 0).words for row in rows]
+    values = [row[columns.index(number)] or 0 for row in rows]
+    words, ends = f"{number} by bucket, at most {max(values):,.10g}", (rows[0], rows[-1])
+    drawing = bars([max(0.0, value) for value in values], f"{number} by bucket", titles)
+    return [captioned(drawing, words, *(_at(_place(row[columns.index(_BUCKET)])) for row in ends))]
 
 
 def time_span(history: Mapping[str, Any] | None, now_ms: int) -> tuple[int, int] | None:
     """The times between which the answer about a key changes, for a slider; None of a key without times."""
     columns = [] if history is None else list(history["columns"])
-    column = next((columns.index(name) for name in (_TIME, "start") if name in columns), None)
+    column = next((columns.index(name) for name in (_TIME, "start", _BUCKET) if name in columns), None)
     if history is None or column is None or not history["rows"]:
         return None
     return int(min(_place(row[column]) for row in history["rows"])), now_ms
+
+
+def _at(millis: float) -> str:
+    return moment(int(millis))
 
 
 def _is_number(rows: Sequence[Sequence[Any]], column: int) -> bool:

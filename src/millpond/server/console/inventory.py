@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -13,71 +14,94 @@ from millpond.console import bars, link
 from millpond.errors import Invalid, NotFound
 from millpond.json_forms import plain
 from millpond.maps.map import Map
+from millpond.maps.model.aggregation import Form, Rule
 from millpond.maps.model.definition import Kind, MapDefinition
 from millpond.nodes.node import Node
+from millpond.nodes.ponds_at_refs import is_at_ref
 from millpond.nodes.tokens import Caller
+from millpond.refs.face import POND
 from millpond.server.console.actions import actions_of
 from millpond.server.console.histories import drawn_history, time_span
 from millpond.server.console.loads import by_hour, loads_of
 from millpond.server.console.map_branches import branches_of_maps
+from millpond.server.console.maps_at_refs import actions_at, pond_at, ref_shown
 from millpond.server.console.pages import PAGE_ROWS, answered, pages
-from millpond.server.console.tables import shown_rows
+from millpond.server.console.tables import shown_cell, shown_rows
 from millpond.server.dispatch import Routes
+from millpond.server.lakefs.access import may as may_repository
 from millpond.server.routes.table import MONITOR, SCAN_BYTES, On, read
 from millpond.server.wire import relative
 from millpond.settings import all_in_words
 from millpond.settings.types import TokenSetting
 from millpond.times.durations import format_duration
 
+if TYPE_CHECKING:
+    from millpond.pond import Pond
+    from millpond.refs.pond import RefPond
+
 __all__ = ("routes", "rows_of_key", "settings_of")
 
 _HISTORY_MAX = 200
+_KINDS = [*map(str, Kind), *map(str, Form)]
 
 
 def routes(node: Node) -> Routes:
     """The routes of maps and of jobs."""
     router = pages("/console")
+    _add_maps(router, node)
+    _add_jobs(router, node)
+    return router
 
+
+def _add_maps(router: Routes, node: Node) -> None:
     @router.get("/maps", read(On.ANY_MAP), summary="Maps")
-    def list_maps(request: Request, caller: Caller, prefix: str = "", after: str = "") -> Response:
-        """A page of the maps that the caller may read, by name."""
-        names = [definition.name for definition in node.pond.catalogue.list()]
+    def list_maps(request: Request, caller: Caller, prefix: str = "", ref: str = "", after: str = "") -> Response:
+        """A page of the maps that the caller may read, by name; at a ref, as they are there."""
+        pond, branch = pond_at(request, ref)
+        names = [definition.name for definition in pond.catalogue.list()] if pond is node.pond else [
+            opened.name for opened in pond.maps()
+        ]  # fmt: skip
         readable = (name for name in names if name > after and name.startswith(prefix) and caller.may("read", name))
         page = list(islice(readable, PAGE_ROWS + 1))
         shown, now_ms = page[:PAGE_ROWS], node.clock.now_ms()
-        loads = loads_of(node, shown)
-        branches, more_branches = branches_of_maps(node, caller) if shown else ({}, "")
+        of_main = shown if pond is node.pond else []
+        loads = loads_of(node, of_main)
+        branches, more_branches = branches_of_maps(node, caller) if of_main else ({}, "")
         maps = [
-            _facts(opened) | {"loaded_ms": next((load["time_ms"] for load in loads[name]), None),
+            _facts(opened) | {"loaded_ms": next((load["time_ms"] for load in loads.get(name, ())), None),
                               "branches": branches.get(name, [])}
-            for name in shown if (opened := _opened(node, name)) is not None
+            for name in shown if (opened := _opened(pond, name)) is not None
         ]  # fmt: skip
-        more = link("/console/maps", prefix=prefix, after=shown[-1]) if len(page) > PAGE_ROWS else None
-        drawn = {name: bars(by_hour(loads[name], now_ms), f"rows loaded by hour into {name}") for name in shown}
+        more = link("/console/maps", prefix=prefix, ref=ref, after=shown[-1]) if len(page) > PAGE_ROWS else None
+        drawn = {name: bars(by_hour(loads[name], now_ms), f"rows loaded by hour into {name}") for name in of_main}
         values = {
             "maps": maps, "more_branches": bool(more_branches), "prefix": prefix, "next": more,
-            "actions": actions_of(caller, On.ANY_MAP),
-            "kinds": [str(kind) for kind in Kind if kind is not Kind.AGGREGATE],
+            "actions": actions_at(caller, actions_of(caller, On.ANY_MAP), ref, branch=branch), "kinds": _KINDS,
+            "ref": ref_shown(ref), "branched": may_repository(caller, "read", POND),
         }  # fmt: skip
         return answered(request, "maps", values, {"loads": drawn})
 
     @router.get("/maps/{name}", read(On.MAP, memory_bytes=SCAN_BYTES, when_ready=True), summary="A map")
     def show_map(
         request: Request, caller: Caller, name: str, key: str | None = None, at: str | None = None,
-        known_at: str | None = None, where: str | None = None, after_branch: str = "",
+        known_at: str | None = None, where: str | None = None, resolution: str | None = None, ref: str = "",
+        after_branch: str = "",
     ) -> Response:  # fmt: skip
         """Its facts, loads, layers and branches; with a key its value and history; with a condition, rows."""
-        opened = node.pond.map(name)
-        fields = {"key": key, "at": at, "known_at": known_at, "where": where}
+        pond, branch = pond_at(request, ref)
+        opened = pond.map(name)
+        fields = {"key": key, "at": at, "known_at": known_at, "where": where, "resolution": resolution}
         question: dict[str, str | None] = {field: text or None for field, text in fields.items()}
+        actions = actions_at(caller, actions_of(caller, On.MAP, opened.name), ref, branch=branch)
         values: dict[str, Any] = {
             "map": _facts(opened), "question": question, "answer": None, "history": None, "problem": None,
-            "rows": None,
-            "loads": loads_of(node, [opened.name])[opened.name][:PAGE_ROWS],
-            "settings": settings_of(opened.definition), "actions": actions_of(caller, On.MAP, opened.name),
+            "rows": None, "ref": ref_shown(ref), "branched": opened.layers is not None, "loads": [],
+            "settings": settings_of(opened.definition), "actions": actions,
             "layers": _layers(opened), "branches": [], "next_branches": None,
         }  # fmt: skip
-        if opened.layers is not None:
+        if pond is node.pond:
+            values["loads"] = loads_of(node, [opened.name])[opened.name][:PAGE_ROWS]
+        if pond is node.pond and opened.layers is not None:
             branches, after = branches_of_maps(node, caller, after_branch)
             values["branches"] = branches.get(opened.name, [])
             values["next_branches"] = link(request.url.path, after_branch=after) if after else None
@@ -86,9 +110,6 @@ def routes(node: Node) -> Routes:
         except Invalid as error:
             values["problem"] = {"message": error.message, "hint": error.hint}
         return answered(request, "map", values, _drawn(values, node.clock.now_ms()))
-
-    _add_jobs(router, node)
-    return router
 
 
 def _drawn(values: Mapping[str, Any], now_ms: int) -> dict[str, Any]:
@@ -138,18 +159,30 @@ def _token(own: TokenSetting) -> dict[str, Any]:
     return {"name": own.name, "access_key": own.access_key, "rights": dict(own.rights), "expires_ms": own.expires_ms}
 
 
-def _opened(node: Node, name: str) -> Map | None:
+def _opened(pond: Pond | RefPond, name: str) -> Map | None:
     try:
-        return node.pond.map(name)
+        return pond.map(name)
     except NotFound:  # it was dropped meanwhile
         return None
 
 
 def _facts(opened: Map) -> dict[str, Any]:
-    info = opened.info()
-    names = ("name", "kind", "store", "rows", "shard_bytes", "position", "parts_queued")
-    value = opened.definition.shown
-    return plain({name: info[name] for name in names}) | {"value": None if value is None else str(value)}
+    """A map as pages show it; `aggregation` and `alerts` are of an aggregate, the last of one on `main`."""
+    info, own = opened.info(), opened.definition
+    names = ("name", "store", "rows", "shard_bytes", "position", "parts_queued", "query")
+    parts = [] if own.value is None else own.value.parts
+    rules = own.aggregation and {
+        "fields": [
+            f"{field} {kind} {rule}" for (field, kind), rule in zip(parts, own.aggregation.rules, strict=True)
+            if rule is not Rule.INSTANT
+        ],
+        "resolution": own.aggregation.resolution,
+        "time_zone": own.aggregation.time_zone, "tags": own.tagged,
+    }  # fmt: skip
+    return plain({name: info.get(name) for name in names}) | {
+        "kind": own.kind_name, "value": None if own.shown is None else str(own.shown), "aggregation": rules,
+        "alerts": [plain(rule) for rule in opened.alerts.list()] if rules and not is_at_ref(opened) else [],
+    }  # fmt: skip
 
 
 def _answer(node: Node, opened: Map, question: Mapping[str, str | None]) -> dict[str, Any]:
@@ -157,14 +190,14 @@ def _answer(node: Node, opened: Map, question: Mapping[str, str | None]) -> dict
 
     Raises: `Invalid` for a key, a time or a condition that the map cannot have.
     """
-    key, at, known_at = (question[name] for name in ("key", "at", "known_at"))
+    key, at, known_at, wider = (question[name] for name in ("key", "at", "known_at", "resolution"))
     if question["where"] is not None:
-        return {"rows": shown_rows(node.lookups.scan(opened, question["where"], None, known_at), _HISTORY_MAX)}
+        return {"rows": shown_rows(node.lookups.scan(opened, question["where"], None, known_at, wider), _HISTORY_MAX)}
     if key is None:
         return {}
     answer = node.lookups.get(opened, key, at, known_at)
-    answer["shown"] = _without_types(answer["value"])
-    rows = node.lookups.scan(opened, rows_of_key(opened, key), None, known_at)
+    answer["shown"] = _without_types(answer)
+    rows = node.lookups.scan(opened, rows_of_key(opened, key), None, known_at, wider)
     return {"answer": answer, "history": shown_rows(rows, _HISTORY_MAX)}
 
 
@@ -187,18 +220,22 @@ def settings_of(definition: MapDefinition) -> dict[str, str]:
     """The settings of a map that may be altered, as a form has them: nothing for what is off."""
     ages = {"condense": definition.condense_ms, "retain": definition.retain_ms}
     switches = {"overwrite": definition.overwrite, "maintenance_suspended": definition.maintenance_suspended}
+    roll_up = {} if definition.aggregation is None else {"roll_up": definition.roll_up or ""}
     return {
         **{name: "" if age is None else format_duration(age) for name, age in ages.items()},
+        **roll_up,
         **{name: "yes" if on else "no" for name, on in switches.items()},
     }
 
 
-def _without_types(value: Any) -> Any:
-    """The value of a struct without the types of its fields."""
-    if isinstance(value, dict):
-        return {name: field["value"] if isinstance(field, dict) and "type" in field else field
-                for name, field in value.items()}  # fmt: skip
-    return value
+def _without_types(answer: Any) -> Any:
+    """A value as a page shows it: times as text, fields without their types."""
+    if isinstance(answer["value"], dict):
+        return {name: _without_types(field) if isinstance(field, dict) and "type" in field else field
+                for name, field in answer["value"].items()}  # fmt: skip
+    if answer.get("type") == "timestamp" and isinstance(answer["value"], int):
+        return shown_cell(pa.scalar(answer["value"], pa.timestamp("us", "UTC")).as_py())
+    return answer["value"]
 
 
 def _layers(opened: Map) -> list[dict[str, Any]]:

@@ -1,5 +1,7 @@
 """The newest loads, read from what the pond reports about its own work: the stream `load/MAP` of the queue `millpond`.
 
+Events name no sources: those stand in the log, and in the histories of layered maps, which are kept for longer.
+
 Invariant: of a map so many loads are shown at most; when there are more, a shorter time is read.
 """
 
@@ -12,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from millpond.events.ids import format_id, id_time_ms, place_before
 from millpond.events.names import OWN_QUEUE, StreamName
 from millpond.kernel.hours import HOUR_MS
+from millpond.maps.layered.history import newest_changes
 from millpond.maps.loads.load import load_job_set
 
 if TYPE_CHECKING:
@@ -24,6 +27,8 @@ __all__ = ("by_hour", "loads_of", "newest_loads")
 _SPANS_MS = (24 * HOUR_MS, HOUR_MS, HOUR_MS // 12, 0)
 _LOADS_MAX = 2_000
 _ENTRIES_MAX = 500
+_SOURCES_MAX = 50
+"""The newest changes of a map whose sources are looked for, as many as its page has loads."""
 _MAPS_MAX = 50
 """The maps whose loads the first page adds up: those that were loaded last."""
 _ENDED = {"kind": ["succeeded", "failed"]}
@@ -31,10 +36,13 @@ _ENDED = {"kind": ["succeeded", "failed"]}
 
 def loads_of(node: Node, names: Iterable[str]) -> dict[str, list[dict[str, Any]]]:
     """The loads of some maps in the last day, else of the newest day that had some; the newest first."""
-    entries = node.pond.log.newest(_ENTRIES_MAX)
+    names, entries = list(names), node.pond.log.newest(_ENTRIES_MAX)
     if node.bucket is not None:  # it does not report its work
         return {name: [_entered(name, entry) for entry in entries if _brings(entry, name)] for name in names}
-    sources = {entry.position: str(entry.body["source"]) for entry in entries if entry.kind == "load"}
+    with node.pond.space.read() as tx:
+        changes = [change for name in names for change in islice(newest_changes(tx, name), _SOURCES_MAX)]
+    sources = {change.position: change.source for change in changes}
+    sources |= {entry.position: str(entry.body["source"]) for entry in entries if entry.kind == "load"}
     return {name: _read(node, name, sources) for name in names}
 
 

@@ -6,6 +6,7 @@
                   no branch is left
 
 Invariants:
+* a form that has a `branch` changes the map there, of a caller that may write the branch besides;
 * what a branch of a load changes on main is published by a caller that may write each map that it changes;
 * after a kill there is at most the branch, which the page of the map names; the file is swept with those of writers.
 """
@@ -27,24 +28,29 @@ from millpond.json_forms import plain
 from millpond.maps.loads.pond_folder import writer_folder
 from millpond.maps.model.definition import Store
 from millpond.nodes.node import Node
+from millpond.nodes.tokens import Caller
 from millpond.refs.face import MAIN, POND
+from millpond.refs.refs import Refs
 from millpond.server.access import caller_in, note_change, share_in
 from millpond.server.confined import prepare
 from millpond.server.confined_files import MEMORY_BYTES, read_confined
 from millpond.server.console.actions import ACTIONS, Form, action, answer_of, check_origin, check_secret
 from millpond.server.console.inventory import rows_of_key, settings_of
+from millpond.server.console.key_differences import keys_that_differ
+from millpond.server.console.maps_at_refs import branch_in, pond_changed
 from millpond.server.console.pages import answered, pages
-from millpond.server.console.tables import shown_rows
 from millpond.server.console.version_actions import merged
 from millpond.server.dispatch import Routes
+from millpond.server.lakefs.access import need as need_repository
 from millpond.server.lakefs.errors import ApiError
 from millpond.server.lakefs.forms import FormContent, boundary_of
 from millpond.server.lakefs.streaming import BodyStream
+from millpond.server.map_refs import branch_of
 from millpond.server.memory import process_room_of
 from millpond.server.parameters import typed
 from millpond.server.presence import presence_in
 from millpond.server.routes.jobs import MaintenanceRequest, tend
-from millpond.server.routes.maps import NewMap, alter, create, drop
+from millpond.server.routes.maps import NewMap, NewName, alter, copy, create, drop
 from millpond.server.routes.table import SCAN_BYTES, On, RouteNeeds, Work
 from millpond.server.thread_limits import in_thread
 from millpond.stores.files import check_room, remove_tree
@@ -54,7 +60,6 @@ __all__ = ("FILE_BYTES_MAX", "routes")
 
 FILE_BYTES_MAX = 1 << 30
 """The largest file that a page loads; `millpond load` has no such limit."""
-_ROWS_SHOWN = 200
 _SWITCHES = ("overwrite", "maintenance_suspended")
 _BRANCHES = "load-"
 """The beginning of the names of branches that loads of pages make."""
@@ -69,32 +74,53 @@ def routes(node: Node) -> Routes:
     return router
 
 
-def _page(name: str) -> str:
-    return f"/console/maps/{segment(name)}"
+def _page(name: str, branch: str | None = None) -> str:
+    return link(f"/console/maps/{segment(name)}", ref=branch)
 
 
 def _add_definitions(router: Routes, node: Node) -> None:
     @action(router, "create")
     def create_map(request: Request, form: Form) -> str:
         fields = {name: text for name, text in form.items() if name in NewMap.__struct_fields__}
-        return _page(create(node, request, typed("form", fields, NewMap)).name)
+        if "query" in fields:  # it says the kind
+            fields.pop("kind", None)
+        branch = branch_in(form)
+        return _page(create(node, request, typed("form", fields, NewMap), branch).name, branch)
 
     @action(router, "alter")
     def alter_map(request: Request, form: Form) -> str:
         """A setting that is as the page has it stays as it is."""
-        name = request.path_params["name"]
-        before = settings_of(node.pond.map(name).definition)
+        name, branch = request.path_params["name"], branch_in(form)
+        before = settings_of(pond_changed(request, form).map(name).definition)
         absent = {field: before[field] for field in _SWITCHES}  # an age that is not there is switched off
         changes = {
             field: form.get(field) for field in before if form.get(field, absent.get(field, "")) != before[field]
         }
         note_change(request, **changes)
-        return _page(alter(node, name, {field: _setting(field, text) for field, text in changes.items()}).name)
+        settings = {field: _setting(field, text) for field, text in changes.items()}
+        return _page(alter(node, request, name, settings, branch).name, branch)
 
     @action(router, "drop")
     def drop_map(request: Request, form: Form) -> str:
-        drop(node, request.path_params["name"])
-        return "/console/maps"
+        branch = branch_in(form)
+        drop(node, request, request.path_params["name"], branch)
+        return link("/console/maps", ref=branch)
+
+    @action(router, "copy")
+    def copy_map(request: Request, form: Form) -> str:
+        """The form says by `what` is done if the map stays under its old name."""
+        branch, copied = branch_in(form), NewName(form.get("new", ""), form.get("what") == "rename")
+        return _page(copy(node, request, request.path_params["name"], copied, branch).name, branch)
+
+    @action(router, "restore")
+    def restore_map(request: Request, form: Form) -> str:
+        name, branch, ref = request.path_params["name"], branch_in(form), form.get("ref", "")
+        note_change(request, branch=form.get("branch", MAIN), ref=ref)
+        need_repository(caller_in(request), "write", POND, branch or MAIN)
+        with node.appending():
+            made = Refs(node.at_refs.refs, caller_in(request).need).restore(ref, branch or MAIN, maps=[name])
+        note_change(request, commit=made.id)
+        return _page(name, branch)
 
 
 def _setting(field: str, text: str | None) -> Any:
@@ -107,18 +133,20 @@ def _add_rows(router: Routes, node: Node) -> None:
         name = request.path_params["name"]
         order = typed("form", {field: form[field] for field in ("what", "before") if field in form}, MaintenanceRequest)
         note_change(request, what=str(order.what))
-        return _done(request, str(order.what), name, tend(node, node.pond.map(name), order)["report"])
+        opened = pond_changed(request, form).map(name)
+        return _done(request, form, str(order.what), name, tend(node, opened, order)["report"])
 
     @action(router, "delete")
     def delete_key(request: Request, form: Form) -> Response:
-        node.need_primary()
-        opened, key = node.pond.map(request.path_params["name"]), form["key"]
+        opened, key = pond_changed(request, form).map(request.path_params["name"]), form["key"]
         note_change(request, key=key)
-        return _done(request, f"deleted the rows of {key}", opened.name, plain(opened.delete(rows_of_key(opened, key))))
+        report = plain(opened.delete(rows_of_key(opened, key)))
+        return _done(request, form, f"deleted the rows of {key}", opened.name, report)
 
 
-def _done(request: Request, what: str, name: str, report: dict[str, Any]) -> Response:
-    return answered(request, "done", {"what": what, "report": report, "back": _page(name), "name": name})
+def _done(request: Request, form: Form, what: str, name: str, report: dict[str, Any]) -> Response:
+    back = _page(name, branch_in(form))
+    return answered(request, "done", {"what": what, "report": report, "back": back, "name": name})
 
 
 def _add_loads(router: Routes, node: Node) -> None:
@@ -151,13 +179,13 @@ def _add_loads(router: Routes, node: Node) -> None:
     needs = RouteNeeds("write", On.MAP, Work.LARGE, memory_bytes=SCAN_BYTES, when_ready=True)
 
     @router.get("/maps/{name}/load", needs, summary="The changes of a load, before they are published")
-    def show(request: Request, name: str, branch: str) -> Response:
-        """The keys that differ between main and the branch of a load."""
+    def show(request: Request, caller: Caller, name: str, branch: str, after: str = "") -> Response:
+        """The keys that the load changed since its branch parted from main."""
         _check_branch(branch)
         opened = node.pond.map(name)
-        differing = node.pond.refs.diff(MAIN, branch, map=opened.name, limit=_ROWS_SHOWN + 1).drop_columns("map")
-        values = {"map": opened.name, "branch": branch, "keys": shown_rows(differing, _ROWS_SHOWN)}
-        return answered(request, "load", values)
+        keys, following = keys_that_differ(node, caller, MAIN, branch, map=opened.name, three_dots=True, after=after)
+        more = link(request.url.path, branch=branch, after=following["after"]) if following else None
+        return answered(request, "load", {"map": opened.name, "branch": branch, "keys": keys, "next": more})
 
     @action(router, "publish")
     def publish(request: Request, form: Form) -> str | Response:
@@ -183,6 +211,8 @@ class _Dropped:
     map: str
     name: str
     path: Path
+    branch: str | None
+    """The branch of the page; None where the load begins one of its own, at `main`."""
 
     def named(self, error: MillpondError) -> MillpondError:
         """An error about the file, which calls it by its own name."""
@@ -197,8 +227,7 @@ class _Dropped:
 def _saved(node: Node, request: Request, content: FormContent, held: ExitStack) -> _Dropped:
     """The file of a form, saved in a folder that `held` removes."""
     name = request.path_params["name"]
-    node.need_primary()
-    if node.pond.map(name).definition.store is not Store.LAYERS:
+    if pond_changed(request, content.fields).map(name).definition.store is not Store.LAYERS:
         raise Invalid(
             "only a layered map has branches", kind="map_not_layered", map=name,
             hint=f"first: millpond alter {name} --store layers; or load the file with millpond load",
@@ -210,12 +239,23 @@ def _saved(node: Node, request: Request, content: FormContent, held: ExitStack) 
     held.callback(remove_tree, folder)
     path = folder / f"file{''.join(_endings(file))}"
     _save(content.chunks(), path)
-    return _Dropped(name, file, path)
+    return _Dropped(name, file, path, branch_in(content.fields))
 
 
 def _load(node: Node, request: Request, dropped: _Dropped) -> str:
+    note_change(request, map=dropped.map, file=dropped.name)
+    if dropped.branch is not None:
+        try:
+            branch_of(request, dropped.branch).load_files(
+                dropped.path, dropped.map, source=dropped.name, read=read_confined
+            )
+        except MillpondError as error:
+            raise dropped.named(error) from error
+        return link(
+            f"/console/versions/{POND}/diff", left=MAIN, right=dropped.branch, map=dropped.map, three_dots="true"
+        )
     branch = f"{_BRANCHES}{node.clock.random_id()[:12]}"
-    note_change(request, map=dropped.map, file=dropped.name, branch=branch)
+    note_change(request, branch=branch)
     with node.pond.branch(branch, source=MAIN) as pond:
         try:
             pond.load_files(dropped.path, dropped.map, source=dropped.name, read=read_confined)

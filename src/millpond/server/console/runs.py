@@ -31,6 +31,7 @@ from millpond.server.dispatch import Routes
 from millpond.server.routes.table import On
 from millpond.server.stream_rights import may_stream
 from millpond.server.thread_limits import on_loop
+from millpond.sizes import human_time
 from millpond.times.instants import parse_instant
 
 if TYPE_CHECKING:
@@ -284,7 +285,10 @@ def _run(
     questions = (
         node.user_task.user_task_run_id for node in nodes.results if node.WhichOneof("node_type") == "user_task"
     )
+    specified = _specified(call, run)
+    labels = {(thread["name"], node["name"]): node["label"] for thread in specified for node in thread["nodes"]}
     steps = [_step(node, attempts) for node in nodes.results]
+    steps = [{**step, "label": labels.get((step["thread_name"], step["name"]), step["name"])} for step in steps]
     family = SearchWfRunRequest(parent_wf_run_id=name, limit=PAGE_ROWS)
     if child:
         family.bookmark = bookmark_in(child)
@@ -300,7 +304,7 @@ def _run(
         "queue": _queue(call, run, queued, partial(here, after=after)),
     }  # fmt: skip
     parts = [*steps, *values["queue"]["threads"]]
-    return values, {"graphs": _drawn(call, run, parts), "times": _times_drawn(parts, now_ms)}
+    return values, {"graphs": _drawn(specified, parts), "times": _times_drawn(parts, now_ms)}
 
 
 def _variable(name: Any) -> str:
@@ -318,7 +322,7 @@ def _queue(call: Calls, run: Any, behind: int, here: Callable[..., str]) -> dict
     return {
         "count": len(run.thread_run_queue),
         "threads": [
-            {"thread": own.number, "name": own.thread_spec_name, "thread_name": own.thread_spec_name,
+            {"thread": own.number, **dict.fromkeys(("name", "label", "thread_name"), own.thread_spec_name),
              "status": LHStatus.Name(own.status), "began_ms": own.start_time.ToMilliseconds(), "took_ms": None}
             for own in rows
         ],
@@ -326,16 +330,20 @@ def _queue(call: Calls, run: Any, behind: int, here: Callable[..., str]) -> dict
     }  # fmt: skip
 
 
-def _drawn(call: Calls, run: Any, parts: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """The graphs of the threads of steps, and of those that are queued, unless the specification is gone."""
+def _specified(call: Calls, run: Any) -> list[dict[str, Any]]:
+    """The threads of the specification of a run; none when it is gone."""
+    try:
+        return threads_of(call("GetWfSpec", run.wf_spec_id))
+    except MillpondError:  # it was deleted, or the caller may not see it
+        return []
+
+
+def _drawn(threads: Iterable[dict[str, Any]], parts: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """The graphs of the threads of steps, and of those that are queued."""
     states: dict[str, dict[str, str]] = {}
     for part in parts:
         states.setdefault(part["thread_name"], {}).update(states_of([part]))
-    try:
-        spec = call("GetWfSpec", run.wf_spec_id)
-    except MillpondError:  # it was deleted, or the caller may not see it
-        return {}
-    return drawings([thread for thread in threads_of(spec) if thread["name"] in states], states)
+    return drawings([thread for thread in threads if thread["name"] in states], states)
 
 
 def _times_drawn(steps: Sequence[Mapping[str, Any]], now_ms: int) -> list[Markup]:
@@ -346,7 +354,10 @@ def _times_drawn(steps: Sequence[Mapping[str, Any]], now_ms: int) -> list[Markup
     first, last = min(begun, default=0), max(ends, default=0)
     return [
         strip(
-            [Span(at, end, f"{step['name']}: {end - at} ms", _STATES.get(step["status"], "now"))], first, last, "time"
+            [Span(at, end, f"{step['label']}: {human_time(end - at)}", _STATES.get(step["status"], "now"))],
+            first,
+            last,
+            "time",
         )
         for step, at, end in zip(steps, begun, ends, strict=True)
     ]

@@ -80,7 +80,10 @@ def _cell_of(scalar: pa.Scalar[Any]) -> Any:
 
 def shown_cell(cell: Any) -> Any:
     """A value as JSON has it: instants in ISO 8601, bytes in hexadecimal, all that JSON has not as text."""
-    if isinstance(cell, datetime | date):
+    if isinstance(cell, datetime):
+        finer = "auto" if cell.microsecond % 1_000 or not cell.microsecond else "milliseconds"
+        return cell.isoformat(timespec=finer).replace("+00:00", "Z")
+    if isinstance(cell, date):
         return cell.isoformat()
     if isinstance(cell, bytes):
         return cell.hex()

@@ -14,8 +14,9 @@ from millpond.json_forms import plain
 from millpond.nodes.tokens import Caller
 from millpond.refs.face import POND
 from millpond.server.console.actions import actions_of
+from millpond.server.console.key_differences import keys_that_differ
+from millpond.server.console.maps_at_refs import is_branch
 from millpond.server.console.pages import PAGE_ROWS, answered, pages
-from millpond.server.console.tables import shown_rows
 from millpond.server.lakefs.access import may
 from millpond.server.lakefs.routes.repositories import readable_repositories
 from millpond.server.routes.table import SCAN_BYTES, On, read
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
 __all__ = ("routes",)
 
-_PATHS = 200
 _OF_THE_BRANCH = ("commit", "unbranch")
 """Actions on the branch that a page shows; others name one in their form."""
 
@@ -73,12 +73,12 @@ def _add_lists(router: Routes, node: Node) -> None:
             "tags": _named(opened.tags(after=after_tag, amount=PAGE_ROWS), base, "after_tag", ref),
         }
         actions = [*actions_of(caller, On.BODY_BRANCH, record.name), *actions_of(caller, On.REPOSITORY, record.name)]
-        is_branch = _is_branch(opened, ref)
-        if not (is_branch and may(caller, "write", record.name, ref)):
+        on_branch = is_branch(opened, ref)
+        if not (on_branch and may(caller, "write", record.name, ref)):
             actions = [name for name in actions if name not in _OF_THE_BRANCH]
-        uncommitted = _uncommitted(opened, ref) if is_branch else []
+        uncommitted = _uncommitted(opened, ref) if on_branch else []
         values = {
-            "actions": actions, "is_branch": is_branch, "uncommitted": uncommitted[:PAGE_ROWS],
+            "actions": actions, "is_branch": on_branch, "uncommitted": uncommitted[:PAGE_ROWS],
             "more_uncommitted": len(uncommitted) > PAGE_ROWS,
             "repository": {"name": record.name, "default_branch": record.default_branch}, "ref": ref, **lists,
             "commits": [_commit(commit) for commit in commits], "further": _further(commits),
@@ -104,38 +104,37 @@ def _add_contents(router: Routes, node: Node) -> None:
 
     @router.get("/{repository}/diff", read(On.REPOSITORY, memory_bytes=SCAN_BYTES), summary="Differences of two refs")
     def show_diff(
-        request: Request, caller: Caller, repository: str, left: str, right: str, map: str = "", after: str = "",
+        request: Request, caller: Caller, repository: str, left: str, right: str = "", map: str = "",
+        three_dots: bool = False, after: str = "",
     ) -> Response:  # fmt: skip
-        """The changes from `left` to `right`: in the pond's own repository keys of maps, in others paths."""
+        """The changes from `left` to `right`: in the pond's own repository keys of maps, in others paths.
+
+        Without `right`, what is staged on the branch `left`; with `three_dots`, what `right` changed since both parted.
+        """
         values: dict[str, Any] = {
-            "repository": repository, "left": left, "right": right, "map": map or None, "keys": None, "paths": None,
-            "next": None,
+            "repository": repository, "left": left, "right": right or None, "map": map or None,
+            "three_dots": three_dots, "keys": None, "paths": None, "next": None,
         }  # fmt: skip
+        here = partial(
+            link, f"/console/versions/{segment(repository)}/diff", map=map, three_dots="true" if three_dots else ""
+        )
         if repository == POND:
-            values["keys"] = _key_differences(node, caller, left, right, map)
+            values["keys"], following = keys_that_differ(
+                node, caller, left, right or None, map=map, three_dots=three_dots, after=after
+            )
+            values["next"] = here(**following) if following else None
         else:
-            page = node.pond.repository(repository).diff(
-                left, right, three_dots=False, after=after, amount=PAGE_ROWS
+            opened = node.pond.repository(repository)
+            page = opened.diff(left, right, three_dots=three_dots, after=after, amount=PAGE_ROWS) if right else (
+                opened.branch(left).diff(after=after, amount=PAGE_ROWS)
             )  # fmt: skip
             values["paths"] = [
                 {"type": item.type, "path": item.path, "before": None if item.left is None else item.left.size,
                  "after": None if item.right is None else item.right.size}
                 for item in page.results if not isinstance(item, CommonPrefix)
             ]  # fmt: skip
-            here = f"/console/versions/{segment(repository)}/diff"
-            values["next"] = link(here, left=left, right=right, after=page.next_offset) if page.has_more else None
+            values["next"] = here(left=left, right=right, after=page.next_offset) if page.has_more else None
         return answered(request, "diff", values)
-
-
-def _key_differences(node: Node, caller: Caller, left: str, right: str, map: str) -> dict[str, Any]:
-    """The addresses that differ, of the maps that the caller may read.
-
-    Raises: `Denied` for a map that the caller may not read; as `Refs.diff`.
-    """
-    if map:
-        caller.need("read", map)
-    readable = partial(caller.may, "read")
-    return shown_rows(node.pond.refs.diff(left, right, map=map or None, limit=_PATHS + 1, only_of=readable), _PATHS)
 
 
 def _uncommitted(opened: Repository, branch: str) -> list[dict[str, str]]:
@@ -146,11 +145,6 @@ def _uncommitted(opened: Repository, branch: str) -> list[dict[str, str]]:
         if len(staged) > PAGE_ROWS:
             break
     return staged
-
-
-def _is_branch(opened: Repository, ref: str) -> bool:
-    page = opened.branches(ref, amount=1, hidden=True)
-    return any(not isinstance(item, CommonPrefix) and item.name == ref for item in page.results)
 
 
 def _named(page: Page[Named], base: str, field: str, ref: str) -> dict[str, Any]:

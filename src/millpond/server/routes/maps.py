@@ -19,7 +19,7 @@ from millpond.server.map_refs import Branch, Commits, Ref, branch_of, map_of, po
 from millpond.server.routes.table import On, order, read
 from millpond.server.wire import RequestBody
 
-__all__ = ("Definition", "Dropped", "MapChanged", "MapResponse", "Maps", "NewMap", "NewName", "alter", "create",
+__all__ = ("Definition", "Dropped", "MapChanged", "MapResponse", "Maps", "NewMap", "NewName", "alter", "copy", "create",
            "drop", "routes")  # fmt: skip
 
 
@@ -159,7 +159,7 @@ def routes(node: Node) -> Routes:
 
     @router.post("", order(On.BODY_MAPS), summary="Make a map", answer=MapChanged)
     def create_map(request: Request, made: NewMap, branch: Branch = None, commit: Commits = True) -> dict[str, Any]:
-        opened = create(node, request, made) if branch is None else _create_on(node, request, made, branch, commit)
+        opened = create(node, request, made, branch, commit=commit)
         return _as_json(opened) | {"position": node.pond.log.position()[0]}
 
     @router.patch("/{name}", order(On.MAP), summary="Change the settings of a map", answer=MapChanged)
@@ -167,82 +167,86 @@ def routes(node: Node) -> Routes:
         request: Request, name: str, settings: dict[str, Any], branch: Branch = None, commit: Commits = True
     ) -> dict[str, Any]:
         """`store` converts the map: the answer comes when that is done."""
-        if branch is None:
-            opened = alter(node, name, settings)
-        else:
-            with node.appending():
-                opened = branch_of(request, branch).alter_map(name, **{**settings, "commit": commit})
+        opened = alter(node, request, name, settings, branch, commit=commit)
         return _as_json(opened) | {"position": node.pond.log.position()[0]}
 
     @router.post("/{name}/copies", order(On.MAP), summary="Copy a layered map, or rename it", answer=MapChanged)
     def copy_map(
-        request: Request, name: str, copied: NewName, caller: Caller, branch: Branch = None, commit: Commits = True
+        request: Request, name: str, copied: NewName, branch: Branch = None, commit: Commits = True
     ) -> dict[str, Any]:
-        caller.need("admin", copied.name)
-        note_change(request, map=name, new=copied.name)
-        pond = node.pond if branch is None else branch_of(request, branch)
-        staged: dict[str, Any] = {} if branch is None else {"commit": commit}
-        with node.appending():
-            made = (pond.catalogue.rename if copied.drop else pond.catalogue.copy)(name, copied.name, **staged)
-        return _as_json(pond.map(made.name)) | {"position": node.pond.log.position()[0]}
+        made = copy(node, request, name, copied, branch, commit=commit)
+        return _as_json(made) | {"position": node.pond.log.position()[0]}
 
     @router.delete("/{name}", order(On.MAP, 0), summary="Drop a map with all its rows", answer=Dropped)
     def drop_map(request: Request, name: str, branch: Branch = None, commit: Commits = True) -> dict[str, Any]:
-        if branch is None:
-            drop(node, name)
-        else:
-            with node.appending():
-                branch_of(request, branch).drop_map(name, commit=commit)
+        drop(node, request, name, branch, commit=commit)
         return {"position": node.pond.log.position()[0]}
 
     return router
 
 
-def create(node: Node, request: Request, made: NewMap) -> Map:
+def create(node: Node, request: Request, made: NewMap, branch: str | None = None, *, commit: bool = True) -> Map:
     """Make a map for the caller of a request.
 
     Raises: `Denied`; as `Pond.create_map`.
     """
     caller_in(request).need("admin", made.name)
     note_change(request, map=made.name)
-    _refuse_layers(node, made.name, made.store)
     settings = msgspec.structs.asdict(made)
     settings["as_"] = settings.pop("query")
+    if branch is not None:
+        own = {name: value for name, value in settings.items() if name not in _OF_MAIN}
+        with node.appending():
+            return branch_of(request, branch).create_map(commit=commit, **own)
+    _refuse_layers(node, made.name, made.store)
     if made.store is None and node.follower.members.replicates:
         settings["store"] = "shard"
     with node.appending():
         return node.pond.create_map(**settings)
 
 
-def _create_on(node: Node, request: Request, made: NewMap, branch: str, commit: bool) -> Map:
-    """Make a map on a branch.
-
-    Raises: `Denied`; as `BranchPond.create_map`.
-    """
-    caller_in(request).need("admin", made.name)
-    note_change(request, map=made.name)
-    settings = {name: value for name, value in msgspec.structs.asdict(made).items() if name not in _OF_MAIN}
-    with node.appending():
-        return branch_of(request, branch).create_map(as_=settings.pop("query"), commit=commit, **settings)
-
-
-def alter(node: Node, name: str, settings: Mapping[str, Any]) -> Map:
+def alter(
+    node: Node, request: Request, name: str, settings: Mapping[str, Any], branch: str | None = None, *,
+    commit: bool = True,
+) -> Map:  # fmt: skip
     """Change settings of a map.
 
     Raises: as `Pond.alter_map`.
     """
+    if branch is not None:
+        with node.appending():
+            return branch_of(request, branch).alter_map(name, **{**settings, "commit": commit})
     _refuse_layers(node, name, settings.get("store"))
     with node.appending():
         return node.pond.alter_map(name, **settings)
 
 
-def drop(node: Node, name: str) -> None:
+def copy(
+    node: Node, request: Request, name: str, copied: NewName, branch: str | None = None, *, commit: bool = True
+) -> Map:
+    """Copy a map for the caller of a request, or rename it.
+
+    Raises: `Denied`; as `Catalogue.copy`.
+    """
+    caller_in(request).need("admin", copied.name)
+    note_change(request, map=name, new=copied.name)
+    pond = node.pond if branch is None else branch_of(request, branch)
+    staged: dict[str, Any] = {} if branch is None else {"commit": commit}
+    with node.appending():
+        made = (pond.catalogue.rename if copied.drop else pond.catalogue.copy)(name, copied.name, **staged)
+    return pond.map(made.name)
+
+
+def drop(node: Node, request: Request, name: str, branch: str | None = None, *, commit: bool = True) -> None:
     """Drop a map.
 
     Raises: as `Pond.drop_map`.
     """
     with node.appending():
-        node.pond.drop_map(name)
+        if branch is None:
+            node.pond.drop_map(name)
+        else:
+            branch_of(request, branch).drop_map(name, commit=commit)
 
 
 def _refuse_layers(node: Node, name: str, store: object) -> None:

@@ -1,0 +1,173 @@
+"""Pages of maps: where loads came from, maps as they are on branches and were at refs, aggregates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from millpond.maps.log.log import trim_whole
+from millpond.nodes.tokens import hash_token
+from millpond.server.console import key_differences
+from tests.nodes.conftest import BEGIN, Served
+from tests.nodes.console_pond import SCRIPT
+from tests.nodes.test_console_actions import TOKENS, Visitor, went_to
+
+
+def test_the_source_of_a_load_is_told_when_the_log_is_gone(serve: Callable[..., Served]) -> None:
+    node = serve(events_reports=True)
+    ours = node.pond.create_map("ours", kind="state", value="double", store="layers")
+    for source in ("first.csv", SCRIPT):
+        ours.load([{"key": source, "value": 1.0}], source=source)
+    trim_whole(node.pond.space, node.pond.log.position()[0] + 1)
+
+    def sources() -> list[str]:
+        return [load["source"] for load in Visitor(node).data("/console/maps/ours")["loads"]]
+
+    node.until(lambda: len(sources()) == 2)
+    assert sources() == [SCRIPT, "first.csv"]
+
+
+def names_at(visitor: Visitor, ref: str) -> list[str]:
+    return [shown["name"] for shown in visitor.data(f"/console/maps?ref={ref}")["maps"]]
+
+
+def test_maps_on_a_branch_are_made_loaded_copied_renamed_dropped_and_restored(serve: Callable[..., Served]) -> None:
+    node = serve(server_tokens=TOKENS)
+    owner, maps = Visitor(node, "owner"), "/console/maps"
+    node.pond.create_map("ours", kind="state", value="double", store="layers").load([{"key": SCRIPT, "value": 1.0}])
+    node.pond.refs.create_branch("fix")
+
+    def press(path: str, act: str, **fields: str) -> str:
+        form = f"{path.partition('?')[0]}/{act}" if act else maps
+        return went_to(owner.press(path, form, **fields))
+
+    made = press(f"{maps}?ref=fix", "", name="made", kind="state", value="double")
+    assert made == f"{maps}/made?ref=fix"
+    assert names_at(owner, "fix") == ["made", "ours"] and names_at(owner, "main") == ["ours"]
+    assert owner.data(f"{maps}/made")["kind"] == "map_not_found"
+    seen = went_to(owner.drop_file(made, f"{maps}/made/load", "new.csv", b"key,value\na,2\n"))
+    assert owner.data(seen)["keys"]["rows"] == [["made", "added", "a", None, 2.0]]
+    assert owner.data(f"{made}&key=a")["answer"]["shown"] == 2.0
+    assert press(made, "copy", what="copy", new="twin") == f"{maps}/twin?ref=fix"
+    press(f"{maps}/twin?ref=fix", "copy", what="rename", new="other")
+    assert names_at(owner, "fix") == ["made", "other", "ours"]
+    assert press(f"{maps}/ours?ref=fix", "drop", typed="ours") == f"{maps}?ref=fix"
+    assert names_at(owner, "fix") == ["made", "other"] and names_at(owner, "main") == ["ours"]
+    assert press(f"{maps}/ours?ref=fix~1", "restore", branch="fix") == f"{maps}/ours?ref=fix"
+    assert owner.data(f"{maps}/ours?ref=fix&key={quote(SCRIPT)}")["answer"]["shown"] == 1.0
+    press(f"{maps}/ours?key={quote(SCRIPT)}&ref=fix", "alter", retain="10y")
+    assert owner.data(f"{maps}/ours?ref=fix")["settings"]["retain"] == "10y"
+    assert owner.press(f"{maps}/ours?key={quote(SCRIPT)}&ref=fix", f"{maps}/ours/delete", typed=SCRIPT).status == 200
+    assert node.pond.branch("fix").map("ours").get(SCRIPT) is None
+    assert node.pond.map("ours").get(SCRIPT) == 1.0 and owner.data(f"{maps}/ours")["settings"]["retain"] == ""
+    press(f"{maps}/ours", "drop", typed="ours")
+    press(f"{maps}/ours?ref=main~1", "restore", branch="main")
+    assert node.pond.map("ours").get(SCRIPT) == 1.0
+    for path in (f"{maps}/ours?ref=nowhere", f"{maps}?ref=nowhere"):
+        assert node.get(path, headers=owner.headers).status == 404
+
+
+def test_a_page_at_a_ref_has_the_buttons_that_its_token_may_press_there(serve: Callable[..., Served]) -> None:
+    rights = {
+        "fixer": {"admin": ["*"], "write": ["repo:pond/fix-*"]}, "reader": {"read": ["*"]}, "maps": {"read": ["ours"]},
+        "loader": {"write": ["ours", "repo:pond/fix-*"]},
+    }  # fmt: skip
+    tokens = [{"name": name, "sha256": hash_token(name), "rights": own} for name, own in rights.items()]
+    node = serve(server_tokens=tokens)
+    node.pond.create_map("ours", kind="state", value="double", store="layers").load([{"key": "a", "value": 1.0}])
+    for branch in ("fix-1", "other"):
+        node.pond.refs.create_branch(branch)
+
+    def acts(token: str, ref: str) -> set[str]:
+        forms = Visitor(node, token).forms(f"/console/maps/ours?ref={ref}&key=a")
+        return {form.rpartition("/")[2] for form in forms}
+
+    assert acts("fixer", "fix-1") == {"load", "alter", "tend", "delete", "drop", "copy", "restore"}
+    assert acts("loader", "fix-1") == {"load", "restore"} and acts("loader", "other") == {"restore"}
+    assert acts("fixer", "main~0") == {"restore"} and acts("reader", "fix-1") == acts("reader", "main") == set()
+    assert node.get("/console/maps/ours?ref=fix-1", headers=Visitor(node, "maps").headers).status == 403
+    loader = Visitor(node, "loader")
+    [secret] = {form["secret"] for form in loader.forms("/console/maps/ours?ref=fix-1").values()}
+    for act, fields in (("restore", {"ref": "fix-1"}), ("load", {})):
+        for branch in ("other", "main"):
+            if (act, branch) != ("load", "main"):
+                sent = {**fields, "secret": secret, "branch": branch}
+                answer = loader.send(f"/console/maps/ours/{act}", sent) if act == "restore" else node.pool.request(
+                    "POST", f"{node.url}/console/maps/ours/load", headers=loader.headers,
+                    fields={**sent, "content": ("new.csv", b"key,value\na,2\n")},
+                )  # fmt: skip
+                assert answer.status == 403, (act, branch, answer.data)
+
+
+def test_differences_by_key_come_by_pages_that_stay_what_they_were(
+    serve: Callable[..., Served], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = serve()
+    for name in "abc":
+        node.pond.create_map(name, kind="state", value="double", store="layers").load([{"key": "k0", "value": -1.0}])
+    with node.pond.branch("fix", source="main") as branch:
+        for name, rows in (("a", 5), ("b", 1), ("c", 4)):
+            branch.map(name).load([{"key": f"k{number}", "value": float(number)} for number in range(rows)])
+    before = node.pond.refs.states.commit("main").id
+    node.pond.map("a").load([{"key": "main", "value": 7.0}])
+    expected = [list(row.values()) for row in node.pond.refs.diff(before, "fix").to_pylist()]
+    monkeypatch.setattr(key_differences, "ROWS_MAX", 3)
+    visitor, seen, sizes = Visitor(node), list[Any](), list[int]()
+    page = f"/console/versions/pond/diff?left={before}&right=fix"
+    while page:
+        assert node.get(page).status == 200
+        shown = visitor.data(page)
+        sizes.append(len(shown["keys"]["rows"]))
+        seen += [dict(zip(shown["keys"]["columns"], row, strict=True)) for row in shown["keys"]["rows"]]
+        page = shown["next"]
+        node.pond.branch("fix").map("a").load([{"key": "later", "value": float(len(seen))}])
+    assert [list(row.values()) for row in seen] == expected and len(expected) > 6 and set(sizes[:-1]) == {3}
+    monkeypatch.undo()
+    here = "/console/versions/pond/diff?left=main&right=fix&map=a"
+    keys = [{row[2] for row in visitor.data(here + dots)["keys"]["rows"]} for dots in ("", "&three_dots=true")]
+    assert keys[0] - keys[1] == {"main"} and "later" in keys[1]
+    node.pond.branch("fix").map("b").load([{"key": "staged", "value": 1.0}], commit=False)
+    staged = visitor.data("/console/versions/pond/diff?left=fix")["keys"]["rows"]
+    assert staged == [["b", "added", "staged", None, "1.0"]]
+
+
+def test_aggregates_are_made_by_a_form_and_shown_by_bucket(serve: Callable[..., Served]) -> None:
+    node, maps = serve(), "/console/maps"
+    visitor = Visitor(node)
+    value = "orders long count, most double max, last string latest"
+    settings = {"resolution": "1 hour", "time_zone": "Europe/Paris", "retain": "30d", "roll_up": "1 day"}
+    page = went_to(visitor.press(maps, maps, name="sales", kind="aggregate", value=value, store="layers", **settings))
+    hour = 3_600_000
+    node.pond.map("sales").load(
+        [{"key": SCRIPT, "time": BEGIN + at, "most": at / hour, "last": SCRIPT} for at in (0, 1, hour, 5 * hour)]
+    )
+    node.pond.map("sales").alerts.add("orders > 1", name="busy")
+    shown = visitor.data(f"{page}?key={quote(SCRIPT)}&at={BEGIN + 5}")
+    assert shown["map"]["aggregation"] == {
+        "fields": ["orders long count", "most double max", "last string latest"], "resolution": "1 hour",
+        "time_zone": "Europe/Paris", "tags": False,
+    }  # fmt: skip
+    assert shown["settings"]["roll_up"] == "1 day" and [rule["name"] for rule in shown["map"]["alerts"]] == ["busy"]
+    assert shown["answer"]["shown"]["orders"] == 2
+    assert shown["answer"]["shown"]["last_time"] == "2026-01-01T00:00:00.001Z"
+    assert [row[2] for row in shown["history"]["rows"]] == [2, 1, 1]
+    node.clock.advance(6 * hour)
+    body = node.get(f"{page}?key={quote(SCRIPT)}").body.decode()
+    assert "orders by bucket, at most 2" in body and 'data-sets="at"' in body and SCRIPT not in body
+    assert "No value in the bucket of now" in body
+    days = visitor.data(f"{page}?key={quote(SCRIPT)}&resolution=1+day")["history"]["rows"]
+    assert [row[2] for row in days] == [4]
+    assert visitor.data(f"{page}?key=a&resolution=7+minutes")["problem"] is not None
+    went_to(visitor.press(page, f"{page}/alter", overwrite="yes", maintenance_suspended="no", retain="", roll_up=""))
+    assert node.pond.map("sales").definition.roll_up is None
+    query = "select origin as key, date_trunc('hour', departed) as time, count(*) as n from rows group by 1, 2"
+    made = went_to(visitor.press(maps, maps, name="late", kind="state", query=query))
+    assert visitor.data(made)["map"]["query"] == query
+    for kind, name in (("metric", "cpu"), ("histogram", "calls")):
+        own = went_to(visitor.press(maps, maps, name=name, kind=kind, key="tags", resolution="1 minute"))
+        node.pond.map(name).load([{"tags": {"host": SCRIPT}, "time": BEGIN, "value": 3.0}])
+        facts = visitor.data(f"{own}?key={quote('host=' + SCRIPT)}&at={BEGIN}")
+        assert facts["map"]["kind"] == kind and facts["map"]["aggregation"]["tags"] and facts["answer"]["found"]
