@@ -215,7 +215,7 @@ class _Bucket:
     """The objects of a place, of which some are not as they should be."""
 
     def __init__(
-        self, inner: ObjectStore, *, denied: str = "", unconditional: bool = False, error: Denied | None = None
+        self, inner: ObjectStore, *, denied: str = "", unconditional: bool = False, error: MillpondError | None = None
     ) -> None:  # fmt: skip
         self._inner, self._denied, self._unconditional = inner, denied, unconditional
         self.where = inner.where
@@ -279,6 +279,32 @@ def test_a_bucket_without_conditional_writes_is_refused(tmp_path: Path, url: str
     with pytest.raises(Invalid) as late:
         moved.open_space().write(lambda tx: tx.put(b"key", b"value"))
     assert late.value.kind == "bucket_unfit" and not list(objects.list("space"))
+
+
+def test_a_bucket_that_does_not_know_conditions_is_refused_with_the_names_of_those_that_do(
+    tmp_path: Path, url: str
+) -> None:  # fmt: skip
+    unknown = Invalid("the server does not know this request", kind="objects_unsupported", hint="use another")
+    bucket = _Bucket(open_objects(tmp_path / "objects"), denied="swap", error=unknown)
+    with pytest.raises(Invalid, match="conditional writes") as caught:
+        _place(tmp_path / "cache", bucket).check(create=True)
+    assert caught.value.kind == "bucket_unfit" and "Amazon S3" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize("lost", [0, 3, 99])
+def test_answers_that_are_lost_while_a_pond_is_made(tmp_path: Path, url: str, lost: int) -> None:
+    for landed in (True, False):
+        objects = LossyObjects()
+        objects.outcomes = (landed,) * lost
+        place = BucketPlace("s3://bucket/pond", tmp_path / "cache", PassingClock())
+        object.__setattr__(place, "objects", objects)
+        if lost == 99 and not landed:
+            with pytest.raises(Unavailable, match="nothing was changed") as caught:
+                place.check(create=True)
+            assert not isinstance(caught.value, Uncertain)
+        else:
+            place.check(create=True)
+            assert [info.name for info in objects.list()] == ["pond.json"]
 
 
 @pytest.mark.parametrize("lost", [2, 99])
