@@ -15,6 +15,8 @@ import millpond
 from millpond.errors import Conflict, Denied, Invalid, MillpondError, NotFound, Unavailable, Uncertain
 from millpond.maps.loads.bucket_place import BucketPlace, bucket_place
 from millpond.maps.loads.pond_folder import HeadNote, marker_of
+from millpond.maps.log.ownership import OwnerLock
+from millpond.stores import files
 from millpond.stores.objects import ObjectStore, open_objects
 from tests.harness.interleaving.stores import PassingClock
 from tests.harness.lossy_objects import LossyObjects
@@ -144,6 +146,37 @@ def test_what_lies_on_this_machine_may_be_lost(url: str, tmp_path: Path) -> None
         pond.map("n").compact()
         pond.drop_map("copied")
         assert pond.map("n").get("a") == 1
+
+
+def test_the_folder_may_go_while_a_pond_is_open(url: str, tmp_path: Path) -> None:
+    with opened(url, tmp_path / "cache") as pond:
+        pond.create_map("m", kind="state", value="long")
+        for value in range(3):
+            shutil.rmtree(tmp_path / "cache")
+            pond.map("m").load([{"key": "a", "value": value}])
+            shutil.rmtree(tmp_path / "cache")
+            assert pond.map("m").get("a") == value
+        lock = OwnerLock(pond.folder, may_go=True)
+        shutil.rmtree(tmp_path / "cache")
+        assert not lock.served()
+        shutil.rmtree(tmp_path / "cache")
+        with lock.writing():
+            assert OwnerLock(pond.folder).served() is False
+        shutil.rmtree(tmp_path / "cache")
+        with pytest.raises(FileNotFoundError):
+            OwnerLock(pond.folder).served()
+
+
+def test_a_folder_that_goes_while_it_is_made_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    goes = iter((True, False, True))
+
+    def sync(place: Path) -> None:
+        if next(goes, False):
+            shutil.rmtree(tmp_path / "a")
+
+    monkeypatch.setattr(files, "sync", sync)
+    files.make_folder(tmp_path / "a" / "b" / "c")
+    assert (tmp_path / "a" / "b" / "c").is_dir()
 
 
 def test_verify_reads_the_bucket_and_not_the_copies(url: str, tmp_path: Path, s3_server: S3Server) -> None:
