@@ -293,6 +293,10 @@ def test_without_room_on_the_disk_it_is_read_from_the_bucket(tmp_path: Path) -> 
     with files_up_to(5_000):
         assert objects.get(name).to_pybytes() == data
         objects.put(name, data)
+        parts = Parts(bucket, 9, 1_000)
+        assert [parts.fetched(objects, number) for number in (0, 1, 2, 3, 4, 5, 0, 4, 5)] == [1] * 6 + [0, 1, 1]
+        assert [file.stat().st_size for file in segments(objects)] == [4 * 1_088]
+        forget_copies(objects)
     assert not names_here(objects) and not list((objects.root / ".partial").iterdir())
     assert objects.get(name).to_pybytes() == data and names_here(objects)
 

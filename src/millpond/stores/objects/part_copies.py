@@ -196,6 +196,9 @@ class PartCopies:
                 try:
                     _write_whole(handle, data, begin + _ALIGNED)
                     _write_whole(handle, memoryview(_header(key)), begin)
+                except OSError:
+                    os.ftruncate(handle, begin)  # a disk that is full has it back
+                    raise
                 finally:
                     os.close(handle)
                 self._places[key] = self._own, begin + _ALIGNED
