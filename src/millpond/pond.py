@@ -158,7 +158,7 @@ class Pond(PondFace, RefsFace):
         stored_format = self.place.check(create=create)
         with ExitStack() as opened:
             # What was opened is closed in turn when the next fails: whoever opens the pond again finds nothing half.
-            self._serving = OwnerLock(folder)
+            self._serving = OwnerLock(folder, may_go=not isinstance(self.place, FolderPlace))
             opened.callback(self._serving.close)
             if serve:
                 self.place.serve(self._serving)

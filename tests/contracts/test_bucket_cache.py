@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import shutil
 import threading
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 import pytest
 import xxhash
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import millpond
 from millpond.clock import ManualClock, SystemClock
@@ -32,6 +36,7 @@ from millpond.stores.objects import (
     uncopied,
 )
 from tests.contracts.test_bucket_ponds import opened, url  # noqa: F401
+from tests.rings.sampling import examples
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,6 +47,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.usefixtures("process")
 
 OWN = ("leases",)
+Acts: TypeAlias = "list[tuple[str, list[int]]]"
 
 
 class CountedObjects(MemoryObjects):
@@ -133,43 +139,112 @@ def test_what_the_bucket_has_damaged_is_never_a_copy(tmp_path: Path) -> None:
         objects.get(name_of(b"never there"))
 
 
-def test_parts_are_copies_checked_and_bounded(tmp_path: Path) -> None:
-    bucket, clock = CountedObjects(), ManualClock(4_000_000_000_000)
-    content = bytes(range(256)) * 40
-    bucket.put("ranges/one.arrow", content)
-    objects = before(tmp_path, bucket, 4_000, clock)
+class Parts:
+    """An object of the bucket, and parts of it."""
 
-    def part(number: int) -> bytes:
+    def __init__(self, bucket: CountedObjects, count: int, size: int) -> None:
+        self.bucket, self.size = bucket, size
+        self.content = np.random.default_rng(7).bytes(count * size)
+        bucket.put("ranges/one.arrow", self.content)
+
+    def part(self, number: int) -> Part:
+        start, stop = self.size * number, self.size * (number + 1)
+        return Part(start, stop, xxhash.xxh3_128_digest(self.content[start:stop]))
+
+    def fetched(self, objects: FolderBeforeBucket, *numbers: int) -> int:
+        """The requests that a question for parts needs, whose answer is right."""
+        self.bucket.reads.clear()
+        parts = [self.part(number) for number in numbers]
+        found = read_parts(objects, "ranges/one.arrow", parts)
+        assert [bytes(memoryview(data or b"")) for data in found] == [self.content[p.start : p.stop] for p in parts]
+        return len(self.bucket.reads)
+
+
+def segments(objects: FolderBeforeBucket) -> list[Path]:
+    return [copy.file for copy in objects.copies.all() if copy.file.parent.name == "blocks"]
+
+
+def test_a_thousand_parts_lie_in_one_file_which_processes_share(tmp_path: Path) -> None:
+    parts = Parts(CountedObjects(), 1_010, 1_000)
+    first, second = (before(tmp_path, parts.bucket, 1 << 30) for _ in range(2))
+    assert sum(parts.fetched(first, number) for number in range(1_000)) == 1_000
+    assert len(segments(first)) == 1
+    assert parts.fetched(second, *range(1_000)) == 0
+    assert parts.fetched(second, 1_000) == 1 and len(segments(first)) == 2, "each process has its own"
+    assert parts.fetched(first, 1_000) == parts.fetched(second, *range(1_001)) == 0
+    assert parts.fetched(first, 1_001) == 1 and parts.fetched(second, 1_001) == 0, "what was appended later, too"
+    assert parts.fetched(first, *range(1_000, 1_004)) == 1, "some are here, and the others come by one request"
+    own = max(segments(first), key=lambda file: file.stat().st_size)
+    whole = own.read_bytes()
+    for torn in (whole[:-1_000], whole[:-1_060], whole + b"MPpart01" * 10, whole + bytes(4096)):
+        own.write_bytes(torn)
+        assert parts.fetched(before(tmp_path, parts.bucket, 1 << 30), *range(1_000)) == 0, "a writer was killed"
+
+
+def test_parts_go_with_what_was_used_longest_ago(tmp_path: Path) -> None:
+    parts, clock = Parts(CountedObjects(), 40, 1_000), ManualClock(4_000_000_000_000)
+    objects = before(tmp_path, parts.bucket, 20_000, clock)
+    for number in [*range(16), 0]:
         clock.advance(1)
-        start, stop = 1000 * number, 1000 * number + 1000
-        [data] = read_parts(objects, "ranges/one.arrow", [part_of(start, stop)])
-        return b"" if data is None else bytes(memoryview(data))
+        parts.fetched(objects, number)
+    for number in range(16, 20):
+        clock.advance(1)
+        parts.fetched(objects, 0)
+        parts.fetched(objects, number)
+    assert sum(copy.size for copy in objects.copies.all()) <= 20_000
+    assert parts.fetched(objects, 0) == 0 and parts.fetched(objects, 1) == 1
+    for bound in (0, 1_000):
+        none = before(tmp_path / "none", parts.bucket, bound)
+        assert parts.fetched(none, 3) == parts.fetched(none, 3) == 1 and not segments(none)
 
-    def part_of(start: int, stop: int) -> Part:
-        return Part(start, stop, xxhash.xxh3_128_digest(content[start:stop]))
 
-    for number in (0, 1, 2, 0, 1):
-        assert part(number) == content[1000 * number : 1000 * number + 1000]
-    assert len(bucket.reads) == 3 and names_here(objects) == {f"one.arrow-{n}-{n + 1000}" for n in (0, 1000, 2000)}
-    part(3)
-    part(4)
-    assert sum(copy.size for copy in objects.copies.all()) <= 4_000
-    assert "one.arrow-2000-3000" not in names_here(objects), "it was used longest ago"
-    file = objects.root / "blocks" / "one.arrow-1000-2000"
-    for damage in (b"\xff" * 1000, b"short", b""):
-        file.write_bytes(damage)
-        assert part(1) == content[1000:2000] == file.read_bytes()
-    bucket.reads.clear()
-    neighbours = [part_of(start, start + 1000) for start in (1000, 2500, 4000, 5500)]
-    several = read_parts(objects, "ranges/one.arrow", neighbours)
-    assert [bytes(memoryview(data or b"")) for data in several] == [content[p.start : p.stop] for p in neighbours]
-    assert bucket.reads == ["ranges/one.arrow 2500 6500"], "one was here, and the others came by one request"
-    bucket.put("ranges/one.arrow", content[:8500])
-    assert part(8) == b"", "the reader refuses it"
-    assert "one.arrow-8000-9000" not in names_here(objects)
-    assert objects.local_path("ranges/one.arrow") is None
-    forget_copies(objects)
-    assert not names_here(objects)
+@settings(max_examples=examples(20, 200), deadline=None)
+@given(
+    acts=st.lists(
+        st.tuples(st.sampled_from("ABABxtrf"), st.lists(st.integers(0, 11), min_size=1, max_size=3)), max_size=25
+    )
+)
+def test_whatever_happens_to_copies_parts_are_right(tmp_path_factory: pytest.TempPathFactory, acts: Acts) -> None:
+    folder = tmp_path_factory.mktemp("copies")
+    parts = Parts(CountedObjects(), 12, 1_000)
+    readers = {name: before(folder, parts.bucket, 100_000) for name in "AB"}
+    here: set[int] = set()
+    harmed = False
+    for act, numbers in acts:
+        files = sorted(segments(readers["A"]))
+        if act in readers:
+            wanted = sorted(set(numbers))
+            requests = parts.fetched(readers[act], *wanted)
+            # What is found damaged goes with its whole segment.
+            assert requests <= (harmed or not here.issuperset(wanted)), (wanted, here)
+            here |= set(wanted)
+        elif act == "f":
+            forget_copies(readers["A"])
+            here.clear()
+        elif files:
+            harm(act, files[numbers[0] % len(files)], numbers[-1])
+            harmed = harmed or act != "r"
+            here.clear()
+
+
+def harm(act: str, file: Path, number: int) -> None:
+    if act == "r":
+        file.unlink()
+    elif act == "t":
+        os.truncate(file, file.stat().st_size * number // 12)
+    else:
+        data = bytearray(file.read_bytes())
+        if data:
+            data[number * 997 % len(data)] ^= 1
+        file.write_bytes(bytes(data))
+
+
+def test_what_the_bucket_has_damaged_is_no_copy_of_a_part(tmp_path: Path) -> None:
+    parts = Parts(CountedObjects(), 9, 1_000)
+    objects = before(tmp_path, parts.bucket, 1 << 20)
+    parts.bucket.put("ranges/one.arrow", parts.content[:8_500])
+    assert read_parts(objects, "ranges/one.arrow", [parts.part(8)]) == [None], "the reader refuses it"
+    assert not segments(objects) and objects.local_path("ranges/one.arrow") is None
 
 
 def test_what_was_read_is_held_until_copies_are_forgotten(tmp_path: Path) -> None:
@@ -218,6 +293,10 @@ def test_without_room_on_the_disk_it_is_read_from_the_bucket(tmp_path: Path) -> 
     with files_up_to(5_000):
         assert objects.get(name).to_pybytes() == data
         objects.put(name, data)
+        parts = Parts(bucket, 9, 1_000)
+        assert [parts.fetched(objects, number) for number in (0, 1, 2, 3, 4, 5, 0, 4, 5)] == [1] * 6 + [0, 1, 1]
+        assert [file.stat().st_size for file in segments(objects)] == [4 * 1_088]
+        forget_copies(objects)
     assert not names_here(objects) and not list((objects.root / ".partial").iterdir())
     assert objects.get(name).to_pybytes() == data and names_here(objects)
 
@@ -256,12 +335,12 @@ def test_a_pond_reads_right_within_a_bound_and_without_copies(
             for name in ("m", "n", "o", "m"):
                 held = pond.map(name).snapshot()
                 assert held.lookup(["k7", "none"]).to_pylist() == [7, None]
-                for copy in list(pond.place.copies.all()):  # type: ignore[union-attr]
+                for copy in list(pond.place.copies.all()):  # type: ignore[attr-defined]
                     copy.file.unlink()
                 assert held.lookup(["k499"]).to_pylist() == [499]
             pond.map("m").load([{"key": "k8", "value": value}])
             assert pond.map("m").get("k8") == value
-            assert sum(copy.size for copy in pond.place.copies.all()) <= 30_000  # type: ignore[union-attr]
+            assert sum(copy.size for copy in pond.place.copies.all()) <= 30_000  # type: ignore[attr-defined]
     monkeypatch.setenv("MILLPOND_BUCKET_CACHE_MAX", "12KiB")
     assert bucket_place(url, SystemClock(), cache=str(tmp_path)).cache_max == 12 << 10
     for wrong in ("many", -1):

@@ -15,6 +15,8 @@ import millpond
 from millpond.errors import Conflict, Denied, Invalid, MillpondError, NotFound, Unavailable, Uncertain
 from millpond.maps.loads.bucket_place import BucketPlace, bucket_place
 from millpond.maps.loads.pond_folder import HeadNote, marker_of
+from millpond.maps.log.ownership import OwnerLock
+from millpond.stores import files
 from millpond.stores.objects import ObjectStore, open_objects
 from tests.harness.interleaving.stores import PassingClock
 from tests.harness.lossy_objects import LossyObjects
@@ -146,6 +148,37 @@ def test_what_lies_on_this_machine_may_be_lost(url: str, tmp_path: Path) -> None
         assert pond.map("n").get("a") == 1
 
 
+def test_the_folder_may_go_while_a_pond_is_open(url: str, tmp_path: Path) -> None:
+    with opened(url, tmp_path / "cache") as pond:
+        pond.create_map("m", kind="state", value="long")
+        for value in range(3):
+            shutil.rmtree(tmp_path / "cache")
+            pond.map("m").load([{"key": "a", "value": value}])
+            shutil.rmtree(tmp_path / "cache")
+            assert pond.map("m").get("a") == value
+        lock = OwnerLock(pond.folder, may_go=True)
+        shutil.rmtree(tmp_path / "cache")
+        assert not lock.served()
+        shutil.rmtree(tmp_path / "cache")
+        with lock.writing():
+            assert OwnerLock(pond.folder).served() is False
+        shutil.rmtree(tmp_path / "cache")
+        with pytest.raises(FileNotFoundError):
+            OwnerLock(pond.folder).served()
+
+
+def test_a_folder_that_goes_while_it_is_made_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    goes = iter((True, False, True))
+
+    def sync(place: Path) -> None:
+        if next(goes, False):
+            shutil.rmtree(tmp_path / "a")
+
+    monkeypatch.setattr(files, "sync", sync)
+    files.make_folder(tmp_path / "a" / "b" / "c")
+    assert (tmp_path / "a" / "b" / "c").is_dir()
+
+
 def test_verify_reads_the_bucket_and_not_the_copies(url: str, tmp_path: Path, s3_server: S3Server) -> None:
     with opened(url, tmp_path) as pond:
         pond.create_map("m", kind="state", value="long").load([{"key": "a", "value": 1}])
@@ -215,7 +248,7 @@ class _Bucket:
     """The objects of a place, of which some are not as they should be."""
 
     def __init__(
-        self, inner: ObjectStore, *, denied: str = "", unconditional: bool = False, error: Denied | None = None
+        self, inner: ObjectStore, *, denied: str = "", unconditional: bool = False, error: MillpondError | None = None
     ) -> None:  # fmt: skip
         self._inner, self._denied, self._unconditional = inner, denied, unconditional
         self.where = inner.where
@@ -279,6 +312,32 @@ def test_a_bucket_without_conditional_writes_is_refused(tmp_path: Path, url: str
     with pytest.raises(Invalid) as late:
         moved.open_space().write(lambda tx: tx.put(b"key", b"value"))
     assert late.value.kind == "bucket_unfit" and not list(objects.list("space"))
+
+
+def test_a_bucket_that_does_not_know_conditions_is_refused_with_the_names_of_those_that_do(
+    tmp_path: Path, url: str
+) -> None:  # fmt: skip
+    unknown = Invalid("the server does not know this request", kind="objects_unsupported", hint="use another")
+    bucket = _Bucket(open_objects(tmp_path / "objects"), denied="swap", error=unknown)
+    with pytest.raises(Invalid, match="conditional writes") as caught:
+        _place(tmp_path / "cache", bucket).check(create=True)
+    assert caught.value.kind == "bucket_unfit" and "Amazon S3" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize("lost", [0, 3, 99])
+def test_answers_that_are_lost_while_a_pond_is_made(tmp_path: Path, url: str, lost: int) -> None:
+    for landed in (True, False):
+        objects = LossyObjects()
+        objects.outcomes = (landed,) * lost
+        place = BucketPlace("s3://bucket/pond", tmp_path / "cache", PassingClock())
+        object.__setattr__(place, "objects", objects)
+        if lost == 99 and not landed:
+            with pytest.raises(Unavailable, match="nothing was changed") as caught:
+                place.check(create=True)
+            assert not isinstance(caught.value, Uncertain)
+        else:
+            place.check(create=True)
+            assert [info.name for info in objects.list()] == ["pond.json"]
 
 
 @pytest.mark.parametrize("lost", [2, 99])

@@ -76,7 +76,7 @@ def test_a_cold_question_fetches_one_block_and_an_absent_key_nothing(url: str, t
         files = pond.map("m").objects
         assert isinstance(files, FolderBeforeBucket)
         copies = [copy for copy in files.copies.below(files.root) if copy.file.parent.name == "blocks"]
-        assert copies and all(copy.size <= 256 << 10 for copy in copies)
+        assert len(copies) == 1
         fetched = sum(copy.size for copy in files.copies.below(files.root))
         assert fetched < size // 2
     with opened(url, tmp_path / "whole", max_staleness=1e9) as pond:
@@ -137,9 +137,11 @@ def test_an_object_that_lies_is_named_and_never_answers(url: str, tmp_path: Path
     with opened(url, tmp_path / "right") as pond:
         assert pond.map("m").get("k5") == texts[5]
         [file] = (tmp_path / "right").glob("*/snapshots/*/blocks/*")
-        file.write_bytes(file.read_bytes()[:-1] + b"?")
+        data = bytearray(file.read_bytes())
+        data[len(data) // 2] ^= 1
+        file.write_bytes(bytes(data))
     with opened(url, tmp_path / "right") as pond:
-        assert pond.map("m").get("k5") == texts[5] and file.read_bytes()[-1:] != b"?"
+        assert pond.map("m").get("k5") == texts[5] and not file.exists()
 
 
 def _asks(reader: object, key: str, counts: dict[str, int]) -> bool:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from millpond.clock import ManualClock
 from millpond.errors import Conflict, Corrupt
-from millpond.maps.layered import share_ranges
+from millpond.maps.layered import row_files, share_ranges
 from millpond.maps.layered.head import Layers
 from millpond.maps.layered.row_files import RowFile, RowFileWriter, rows_of_shares
 from millpond.maps.layered.rows import count_layer
@@ -38,10 +38,12 @@ def layers_in(folder: Path, definition: MapDefinition) -> Layers:
     return Layers(MemorySpace(), ManualClock(0), open_objects(str(folder)), definition, MEMORY, 0)
 
 
-def filed(folder: Path, definition: MapDefinition, tasks: list[list[pa.RecordBatch]]) -> list[RowFile]:
+def filed(
+    folder: Path, definition: MapDefinition, tasks: list[list[pa.RecordBatch]], *, packs: bool = False
+) -> list[RowFile]:  # fmt: skip
     files = []
     for number, batches in enumerate(tasks):
-        writer = RowFileWriter(definition, folder / str(number))
+        writer = RowFileWriter(definition, folder / str(number), packs=packs)
         for batch in batches:
             writer.write(batch)
         files += writer.finish()
@@ -64,13 +66,15 @@ def test_the_layer_of_the_files_of_tasks_is_that_of_all_their_rows(kind: Kind, d
     pools = data.draw(strategies.pools(definition))
     tasks = [data.draw(batches(definition, data.draw(strategies.rows(definition, pools, most=20)))) for _ in range(3)]
     rows_max = data.draw(st.sampled_from([1, 4, 1000]))
+    packs = data.draw(st.booleans())
 
     def written(writer: ShareWriter) -> list[ShareRanges]:
         return [writer.write(stretch) for stretch in stretches(writer.files, rows_max=rows_max)]
 
-    with TemporaryDirectory() as scratch:
+    with TemporaryDirectory() as scratch, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(row_files, "PACKED_ROWS_MIN", 3)
         folder = Path(scratch)
-        layers, files = layers_in(folder / "map", definition), filed(folder, definition, tasks)
+        layers, files = layers_in(folder / "map", definition), filed(folder, definition, tasks, packs=packs)
         every = [batch for task in tasks for batch in task]
         expected = write_layer(layers.objects, definition, every, loaded_mode(definition))
         if not files:
@@ -103,6 +107,14 @@ def test_stretches_hold_all_shares_once_and_about_as_many_rows(tmp_path: Path) -
     assert max(counts) < 1100
 
 
+def test_files_for_a_bucket_have_half_of_the_bytes_or_fewer(tmp_path: Path) -> None:
+    near = filed(tmp_path / "near", NUMBERS, [[numbers(150_000)]])
+    far = filed(tmp_path / "far", NUMBERS, [[numbers(150_000)]], packs=True)
+    sizes = [sum(Path(file.path).stat().st_size for file in files) for files in (near, far)]
+    assert 2 * sizes[1] < sizes[0]
+    assert [*rows_of_shares(near, 3, 70, NUMBERS)] == [*rows_of_shares(far, 3, 70, NUMBERS)]
+
+
 class FarObjects(MemoryObjects):
     """Objects that behave as in a bucket."""
 
@@ -116,7 +128,7 @@ def test_stretches_that_are_written_side_by_side_make_the_same_layer(
     tasks = [numbers(30_000), numbers(500)]
     near, far = layers_in(tmp_path / "map", NUMBERS), FarObjects()
     files = []
-    for number, file in enumerate(filed(tmp_path, NUMBERS, [[task] for task in tasks])):
+    for number, file in enumerate(filed(tmp_path, NUMBERS, [[task] for task in tasks], packs=True)):
         far.put(f"writer/{number}", Path(file.path).read_bytes())
         files.append(replace(file, path=f"writer/{number}", lies=far))
     monkeypatch.setattr(share_ranges, "SORTED_ROWS", 2_000)

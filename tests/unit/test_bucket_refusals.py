@@ -105,6 +105,7 @@ def refused(act: str, status: int, code: str) -> MillpondError:
         (400, "AuthorizationHeaderMalformed", Invalid, "AWS_REGION"),
         (403, "QuotaExceeded", Unavailable, "make room"),
         (507, "XMinioStorageFull", Unavailable, "make room"),
+        (501, "NotImplemented", Invalid, "conditional writes"),
         (400, "InvalidRequest", Unavailable, "see what its reason names"),
     ],
 )

@@ -100,7 +100,7 @@ class Attempt:
         self._note_due = self._clock.monotonic() + NOTE_SECONDS
         self._rejected = 0
         self._rejects: list[pa.RecordBatch] = []
-        self._intake = Intake(self.folder, source=source, salt=salt, filed=staging_dir.filed)
+        self._intake = Intake(self.folder, source=source, salt=salt, filed=staging_dir.filed, packs=staging_dir.far)
 
     @property
     def hopeless(self) -> bool:

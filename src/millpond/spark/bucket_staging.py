@@ -51,6 +51,7 @@ class BucketStagingDir:
     """Below a prefix of the pond; `bucket` has its objects, and each process its own credentials."""
 
     filed: ClassVar[bool] = True
+    far: ClassVar[bool] = True
     bucket: ObjectStore
     job: str
     lasting: bool = True

@@ -79,6 +79,8 @@ class StagingDir(Protocol):
 
     filed: ClassVar[bool]
     """True when attempts leave rows of layered maps in files, for the driver to have them written."""
+    far: ClassVar[bool]
+    """True when these files go to a bucket."""
 
     @property
     def job_id(self) -> str:
@@ -132,6 +134,7 @@ class FolderStagingDir:
     """In the folder of the pond itself, which executors and the driver see under one path."""
 
     filed: ClassVar[bool] = True  # those who write the layer see the folder, too
+    far: ClassVar[bool] = False
     job: Path
     lasting: bool = True
     load_id: str | None = None
@@ -251,6 +254,7 @@ class NodesStagingDir:
     """
 
     filed: ClassVar[bool] = False  # a node takes parts, and makes layers of them
+    far: ClassVar[bool] = False
     place: NodesPlace
     job: str
     drawn: bool = True

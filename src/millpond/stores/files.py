@@ -49,6 +49,7 @@ _NO_FILES = (errno.EMFILE, errno.ENFILE)
 _TAKEN = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR)
 _NUMBERS = itertools.count()
 """Of this process's temporary names: they make a collision rare, and making each name exclusively rules it out."""
+_MADE_AGAIN_MAX = 10
 _UNFINISHED, _GONE = ".unfinished", ".gone"
 
 
@@ -113,6 +114,13 @@ def make_folder(folder: Path, mode: int = 0o777) -> None:
 
     `mode` is the folder's, less what the umask takes away; those above it have what the umask leaves.
     """
+    for _ in range(_MADE_AGAIN_MAX):
+        with suppress(FileNotFoundError):  # one above it was removed meanwhile, as copies may be at any time
+            return _make_missing(folder, mode)
+    return _make_missing(folder, mode)
+
+
+def _make_missing(folder: Path, mode: int) -> None:
     missing = [place for place in (folder, *folder.parents) if not place.exists()]
     for place in reversed(missing):
         place.mkdir(mode if place is folder else 0o777, exist_ok=True)

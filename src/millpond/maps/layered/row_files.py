@@ -5,6 +5,8 @@
     share 0 of all files, in the order of the tasks ─▶ sorted groups ─▶ ranges
 
 Of an aggregate, the events of a block are combined before, as long as that leaves at most half as many rows.
+Where files go to a bucket, a batch of many rows is packed (`ranges/packing.py`) and compressed, behind a message with
+its schema, which says so: a third of the bytes, which go over the network twice.
 
 Shuffling by files needs no rows in the Java of a Spark, whose executors see the folder or the bucket of the pond
 anyway. Nothing is sorted before all rows of a share are together: each row is sorted once. The messages of neighbouring
@@ -35,6 +37,7 @@ from millpond.maps.model.event_digest import digest_of
 from millpond.maps.snapshots.groups_of_rows import freeze_groups
 from millpond.maps.snapshots.partition_filter import shares_of
 from millpond.maps.snapshots.rows_of_groups import rows_of_groups
+from millpond.ranges.packing import packed, unpacked
 from millpond.stores.files import disk_errors
 
 if TYPE_CHECKING:
@@ -51,7 +54,11 @@ PIECE_ROWS = 1 << 16
 """So many rows are put in order at once, in the caches of the processor; in twenty times more each waits for memory."""
 FETCHED_AHEAD = 4
 """The stretches of files that are fetched from a bucket at once, of `BLOCK_BYTES` at most."""
+PACKED_ROWS_MIN = 512
+"""Of fewer rows, a schema is larger than what packing saves."""
 _FILE = "rows.ipc"
+_COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
+"""Not by zstd: that takes half as long again, for bytes that lie for minutes."""
 _WORTH = 2
 """Of so many events at least a row must become one: else combining costs more than it saves."""
 
@@ -97,8 +104,9 @@ class RowFile:
 class RowFileWriter:
     """Takes canonical rows of one map, as `PartWriter` does, into a file below a folder."""
 
-    def __init__(self, definition: MapDefinition, folder: Path) -> None:
-        self._definition, self._folder = definition, folder
+    def __init__(self, definition: MapDefinition, folder: Path, *, packs: bool = False) -> None:
+        """`packs`: the file will go to a bucket."""
+        self._definition, self._folder, self._packs = definition, folder, packs
         self._schema = canonical_schema(definition)
         self._count = SHARES if definition.kind.keyed else 1
         self._held: list[pa.RecordBatch] = []
@@ -131,9 +139,12 @@ class RowFileWriter:
                 self._folder.mkdir(parents=True, exist_ok=True)
                 self._file = (self._folder / _FILE).open("xb")
             for share, within in self._cut(self._combined(rows) if self._combining else rows):
-                self._file.write(within.serialize())
+                self._file.write(_packed_messages(within) if self._is_packed(within) else within.serialize())
                 self._batches.append((share, within.num_rows))
                 self._ends.append(self._file.tell())
+
+    def _is_packed(self, rows: pa.RecordBatch) -> bool:
+        return self._packs and rows.num_rows >= PACKED_ROWS_MIN
 
     def _combined(self, events: pa.Table) -> pa.Table:
         """Events as rows of buckets: later loads and folds add up either."""
@@ -197,8 +208,8 @@ def rows_of_shares(
         file, begin, end, count = span
         try:
             source = pa.BufferReader(_bytes_of(file, begin, end))
-            return [pa.ipc.read_record_batch(pa.ipc.read_message(source), schema) for _ in range(count)]
-        except (OSError, EOFError, NotFound, pa.ArrowException) as error:
+            return [_batch_in(source, schema) for _ in range(count)]
+        except (OSError, EOFError, LookupError, ValueError, NotFound, pa.ArrowException) as error:
             raise Corrupt(
                 "the rows that a task wrote cannot be read", kind="rows_damaged", file=file.path, map=file.map,
                 reason=error, hint="load the data again",
@@ -209,6 +220,28 @@ def rows_of_shares(
     far = any(file.lies is not None for file in files)
     for some in ordered_results(batches, spans, FETCHED_AHEAD if far else 1):
         yield from some
+
+
+def _packed_messages(rows: pa.RecordBatch) -> pa.Buffer:
+    """The message of a schema, and that of the packed rows."""
+    made, out = packed(rows), pa.BufferOutputStream()
+    writer = pa.ipc.new_stream(out, made.schema, options=_COMPRESSED)
+    writer.write_batch(made)
+    size = out.tell()
+    writer.close()
+    return out.getvalue()[:size]  # without the mark of the end
+
+
+def _batch_in(source: pa.BufferReader, schema: pa.Schema) -> pa.RecordBatch:
+    """The batch of the next message, or of the next two."""
+    message = pa.ipc.read_message(source)
+    if message.type != "schema":
+        return pa.ipc.read_record_batch(message, schema)
+    stored = pa.ipc.read_record_batch(pa.ipc.read_message(source), pa.ipc.read_schema(message))
+    rows = unpacked(stored)
+    if not rows.schema.equals(schema):
+        raise ValueError(f"other columns: {rows.schema.names}")
+    return rows.replace_schema_metadata(schema.metadata)
 
 
 def _bytes_of(file: RowFile, begin: int, end: int) -> pa.Buffer:

@@ -241,51 +241,51 @@ class BucketPlace:
             home = claim(self.space, self.address, self.clock.random_id())
             note = HeadNote(home.home, home.id)
         marker = marker_of(note)
-        with self._needing("s3:PutObject"):
-            try:
-                self.objects.swap(MARKER_NAME, marker, None)
-            except Conflict:
-                return self._marker() or marker  # another process made it
-        return marker
+        if self._put_new(MARKER_NAME, marker):
+            return marker
+        return self._marker() or marker  # another process made it, or an answer was lost
 
     def _race(self) -> None:
         """See that of several puts of one name one succeeds, and that objects can be removed."""
         name = f"probe/{self.clock.random_id()}"
-
-        def put(number: int) -> bool:
-            try:
-                self.objects.swap(name, b"%d" % number, None)
-            except Conflict:
-                return False
-            return True
-
-        with self._needing("s3:PutObject"), ThreadPoolExecutor(_RACERS, thread_name_prefix="probe") as threads:
-            won = [number for number, first in enumerate(threads.map(put, range(_RACERS))) if first]
+        with ThreadPoolExecutor(_RACERS, thread_name_prefix="probe") as threads:
+            first = list(threads.map(lambda number: self._put_new(name, b"%d" % number), range(_RACERS)))
         stored = self.objects.get(name).to_pybytes()
         with self._needing("s3:DeleteObject"):
             self.objects.delete(name)
-        if len(won) != 1 or stored != b"%d" % won[0]:
+        won = [b"%d" % number for number in range(_RACERS) if first[number]]
+        # None is known to have won where its answer was lost: without conditions its next try would have.
+        if won and won != [stored]:
             raise self._unfit()
 
     def _try_put(self) -> None:
         """See that this process may put, and that a put of what is there is refused.
 
+        Raises: as `_put_new`.
+        """
+        # A bucket that does not keep to conditions puts it: then it says what it said.
+        if self._put_new(MARKER_NAME, marker_of(self.note)):
+            raise self._unfit()
+
+    def _put_new(self, name: str, data: bytes) -> bool:
+        """Put an object where none is; False when there was one: this one, where an answer was lost before.
+
         Raises: `Denied`, naming the verb; `Invalid`, kind `bucket_unfit`; `Unavailable` when it does not answer.
         """
         with self._needing("s3:PutObject"):
             try:
-                # A bucket that does not keep to conditions puts it: then it says what it said.
-                retry(
-                    lambda: self.objects.swap(MARKER_NAME, marker_of(self.note), None), only(Uncertain, _PAUSES),
-                    self.clock,
-                )  # fmt: skip
+                retry(lambda: self.objects.swap(name, data, None), only(Uncertain, _PAUSES), self.clock)
             except Conflict:
-                return
+                return False
             except Uncertain as error:  # not of what is to be written
                 raise Unavailable("the bucket takes no writes; nothing was changed", kind="objects_unavailable",
                                   pond=self.address, reason=error.values.get("reason", error.message),
                                   hint="check AWS_ENDPOINT_URL and the network, then try again") from error  # fmt: skip
-        raise self._unfit()
+            except Invalid as error:
+                if error.kind != "objects_unsupported":
+                    raise
+                raise self._unfit() from error
+        return True
 
     def _unfit(self) -> Invalid:
         return Invalid(

@@ -116,14 +116,16 @@ class Intake:
 
     def __init__(
         self, folder: Path, *, source: str = "", salt: str = "", memory_max: int | None = None,
-        layers_of: LayersOf = lambda _: None, filed: bool = False,
+        layers_of: LayersOf = lambda _: None, filed: bool = False, packs: bool = False,
     ) -> None:  # fmt: skip
-        """`memory_max`: as of `PartWriter`, of each map. `filed`: rows of layered maps become files, to be sorted."""
+        """`memory_max`: as of `PartWriter`, of each map. `filed`: rows of layered maps become files, to be sorted;
+        `packs`: as of `RowFileWriter`.
+        """
         self.memory_max = memory_max
         self.folder = folder
         self.source = source
         self.salt = salt
-        self._layers_of, self._filed = layers_of, filed
+        self._layers_of, self._filed, self._packs = layers_of, filed, packs
         self._writers: dict[str, PartWriter | LayerWriter | RowFileWriter] = {}
 
     def take(self, definition: MapDefinition, rows: pa.RecordBatch) -> None:
@@ -136,7 +138,7 @@ class Intake:
     def _writer(self, definition: MapDefinition) -> PartWriter | LayerWriter | RowFileWriter:
         folder = self.folder / definition.name
         if self._filed and definition.store is Store.LAYERS:
-            return RowFileWriter(definition, folder)
+            return RowFileWriter(definition, folder, packs=self._packs)
         return row_writer(
             definition, folder, self._layers_of(definition.name), source=self.source, salt=self.salt,
             memory_max=self.memory_max,

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from millpond.errors import Conflict
+from millpond.stores.files import make_folder
 
 __all__ = ("OwnerLock",)
 
@@ -21,8 +22,9 @@ __all__ = ("OwnerLock",)
 class OwnerLock:
     """The lock of one pond, as one opening of it sees it."""
 
-    def __init__(self, folder: Path) -> None:
-        self.file = folder / "node.lock"
+    def __init__(self, folder: Path, *, may_go: bool = False) -> None:
+        """`may_go`: the folder has but copies of a bucket, and may be removed at any time."""
+        self.file, self._may_go = folder / "node.lock", may_go
         self._held: int | None = None
 
     @property
@@ -85,7 +87,7 @@ class OwnerLock:
         return handle is None
 
     def _taken(self, how: int) -> int | None:
-        handle = os.open(self.file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        handle = self._opened()
         try:
             fcntl.flock(handle, how | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -95,6 +97,15 @@ class OwnerLock:
             os.close(handle)
             raise
         return handle
+
+    def _opened(self) -> int:
+        while True:
+            try:
+                return os.open(self.file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            except FileNotFoundError:
+                if not self._may_go:
+                    raise
+                make_folder(self.file.parent, 0o700)
 
     def close(self) -> None:
         """Serve no more."""

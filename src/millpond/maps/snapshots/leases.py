@@ -139,8 +139,11 @@ def _file(objects: Objects, id_: str) -> Path | None:
 def _lock(file: Path, how: int) -> int:
     """Open and lock a file that may be taken away at the same moment; the descriptor."""
     while True:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        except FileNotFoundError:  # its folder was taken away
+            continue
         try:
             fcntl.flock(handle, how)
             if _is_at(handle, file):

@@ -12,7 +12,6 @@ from __future__ import annotations
 from millpond.stores.objects.at_once import at_once
 from millpond.stores.objects.before_bucket import (
     FolderBeforeBucket,
-    Part,
     forget_copies,
     hold_read,
     is_whole,
@@ -25,6 +24,7 @@ from millpond.stores.objects.copies import CACHE_MAX, CopiesOf
 from millpond.stores.objects.folder import FolderObjects, put_all, read_at_once, settle, sweep_partial
 from millpond.stores.objects.memory import MemoryObjects
 from millpond.stores.objects.opening import can_presign, open_objects, presign
+from millpond.stores.objects.part_copies import Part
 from millpond.stores.objects.protocol import Beside, Level, ObjectInfo, Objects, ObjectStore, TaggedObject
 
 __all__ = (

@@ -2,7 +2,7 @@
 
     put     the bucket, then the folder             get     the folder, else the bucket, and into the folder
     list    the bucket                              delete  the folder alone
-    a part  the folder, under `blocks/`, else the bucket, and into the folder
+    a part  the folder, under `blocks/` (`part_copies.py`), else the bucket, and into the folder
 
 For objects whose names stand for their content: a copy that is there is never another one. Locks and what else is of
 this machine alone lie in the folder, under `own` names, and never in the bucket.
@@ -25,16 +25,16 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
-import xxhash
 
 from millpond.errors import NotFound, Unavailable
 from millpond.kernel.cache import Cache
 from millpond.stores.files import disk_errors, unfinished_file
 from millpond.stores.objects.at_once import at_once
 from millpond.stores.objects.folder import FolderObjects, partial_folder, ready_to_write
+from millpond.stores.objects.part_copies import PartCopies, sound_parts
 from millpond.stores.objects.protocol import check_name
 from millpond.stores.verified import verify_once
 
@@ -42,16 +42,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from millpond.stores.objects.copies import CopiesOf
+    from millpond.stores.objects.part_copies import Part
     from millpond.stores.objects.protocol import ObjectInfo, Objects
 
 __all__ = (
-    "BlockCopies", "FolderBeforeBucket", "KnownObjects", "Part", "forget_copies", "hold_read", "is_whole", "read_once",
-    "read_parts", "uncopied",
+    "FolderBeforeBucket", "KnownObjects", "forget_copies", "hold_read", "is_whole", "read_once", "read_parts",
+    "uncopied",
 )  # fmt: skip
 
 T = TypeVar("T")
 
-_BLOCKS = "blocks"
 READ_BYTES_MAX = 16 << 20
 """The bytes of the objects whose content is held as values, for each map."""
 KNOWN_MAX = 100_000
@@ -99,18 +99,6 @@ def is_whole(objects: Objects, name: str, size: int) -> bool:
         return False
 
 
-class Part(NamedTuple):
-    """The bytes `[start, stop)` of an object, and their XXH3-128."""
-
-    start: int
-    stop: int
-    checksum: bytes
-
-    def sound(self, data: bytes | memoryview | pa.Buffer) -> bool:
-        """True for the bytes that it had when it was written."""
-        return xxhash.xxh3_128_digest(memoryview(data)) == self.checksum
-
-
 def read_parts(objects: Objects, name: str, parts: Sequence[Part]) -> list[bytes | pa.Buffer | None]:
     """The bytes of parts of an object whose name stands for its content, which ascend and hardly leave any out: copies,
     and what comes by one request. None for those that are not sound.
@@ -119,61 +107,7 @@ def read_parts(objects: Objects, name: str, parts: Sequence[Part]) -> list[bytes
     """
     if isinstance(objects, FolderBeforeBucket):
         return objects.blocks.get(name, parts)
-    return _sound_parts(objects, name, parts)
-
-
-def _sound_parts(objects: Objects, name: str, parts: Sequence[Part]) -> list[bytes | pa.Buffer | None]:
-    begin, stop = parts[0].start, parts[-1].stop
-    data = pa.py_buffer(objects.get_range(name, begin, stop))
-    pieces = (data[part.start - begin : part.stop - begin] for part in parts)  # nothing is copied
-    return [piece if part.sound(piece) else None for part, piece in zip(parts, pieces, strict=True)]
-
-
-class BlockCopies:
-    """The copies of parts of objects, each in a file of its own."""
-
-    def __init__(
-        self, bucket: Objects, copies: CopiesOf, folder: Path, keep: Callable[[str, memoryview], None]
-    ) -> None:
-        """`keep` has a copy in the folder if there is room."""
-        self._bucket, self._copies, self._folder, self._keep = bucket, copies, folder, keep
-
-    def get(self, name: str, parts: Sequence[Part]) -> list[bytes | pa.Buffer | None]:
-        """As `read_parts`. What is fetched and sound becomes copies.
-
-        Raises: `NotFound`, `Denied`, `Unavailable`.
-        """
-        copies = [f"{_BLOCKS}/{Path(name).name}-{part.start}-{part.stop}" for part in parts]
-        held: list[bytes | pa.Buffer | None] = [*map(self._sound_copy, copies, parts)]
-        missing = [number for number, data in enumerate(held) if data is None]
-        if not missing:
-            return held
-        span = slice(missing[0], missing[-1] + 1)
-        for number, data in enumerate(_sound_parts(self._bucket, name, parts[span]), span.start):
-            if held[number] is None and data is not None:
-                self._keep(copies[number], memoryview(data))
-                # Without one there was no room, or another process has made some.
-                held[number] = self._mapped(copies[number]) or data
-        return held
-
-    def _mapped(self, copy: str) -> pa.Buffer | None:
-        """A copy as it is; None when there is none."""
-        try:
-            with pa.memory_map(f"{self._folder}/{copy}") as file:
-                return file.read_buffer()
-        except OSError:
-            return None
-
-    def _sound_copy(self, copy: str, part: Part) -> pa.Buffer | None:
-        """A copy, mapped; None when there is none, and of one that is damaged, which goes."""
-        held = self._mapped(copy)
-        if held is None:
-            return None
-        if not part.sound(held):
-            (self._folder / copy).unlink(missing_ok=True)
-            return None
-        self._copies.use(self._folder / copy)
-        return held
+    return sound_parts(objects, name, parts)
 
 
 class KnownObjects:
@@ -250,7 +184,7 @@ class FolderBeforeBucket(FolderObjects):
         self.bucket, self.copies, self._elsewhere = bucket, copies, elsewhere
         self.known = KnownObjects(bucket, self._to_put)
         self.read: Cache[str, Any] = Cache(READ_BYTES_MAX, itemgetter(1))
-        self.blocks = BlockCopies(bucket, copies, self.root, self._keep)
+        self.blocks = PartCopies(bucket, copies, self.root)
 
     def __reduce__(self) -> tuple[object, ...]:
         if self._elsewhere is None:

@@ -107,6 +107,11 @@ def _refusal(code: str, status: int, forbidden: bool, reason: str, values: dict[
             "the bucket takes no more", kind="objects_unavailable",
             hint="make room in it, or raise what it may hold, then try again", **named,
         )  # fmt: skip
+    if code == "NotImplemented" or status == 501:
+        return Invalid(
+            "the server does not know this request", kind="objects_unsupported",
+            hint="use a server that has what S3 has, also conditional writes", **named,
+        )  # fmt: skip
     if code in _CREDENTIAL_CODES or forbidden or status in (401, 403):
         act = _ACT.search(reason)
         if act is not None and act[4]:

@@ -1,0 +1,247 @@
+"""Copies of parts of objects that lie in a bucket: many of them in a file, so that a thousand cost few files.
+
+    blocks/<id>   record │ record │ record …        a segment: appended to by one process, read by all of the machine
+    record        64 bytes: magic, size, XXH3-128 of the part, XXH3-64 of these 32 bytes │ the part, filled up to 64
+
+A part is known by its checksum and its size. What is in a segment is learnt by walking its records, once: a process
+looks again, at what came, before it fetches.
+
+Invariants:
+* A part is compared with its checksum each time it is taken from a copy. A segment that has another one goes whole.
+* A record is there when its first 64 bytes are, which are written last: who dies in the middle leaves none.
+* No segment stays open or mapped beyond those who use a part of it: one that is removed gives back its disk.
+* What the disk has no room for is fetched, and not kept.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+import pyarrow as pa
+import xxhash
+
+from millpond.errors import Unavailable
+from millpond.stores.files import disk_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Sequence
+
+    from millpond.stores.objects.copies import CopiesOf
+    from millpond.stores.objects.protocol import Objects
+
+__all__ = ("Part", "PartCopies", "sound_parts")
+
+SEGMENT_BYTES = 64 << 20
+"""A segment that has as many is not appended to; nor one with `SEGMENT_SHARE` of the bound of all copies, for
+segments go whole.
+"""
+SEGMENT_SHARE = 16
+LOOKED_AT_MAX = 8
+"""Segments of others that are looked at again, those that grew last; a request takes longer than to look at them."""
+
+_FOLDER = "blocks"
+_MAGIC = b"MPpart01"
+_RECORD = struct.Struct("<8sQ16s")
+_SEAL = struct.Struct("<Q")
+_ALIGNED = 64
+
+_Key: TypeAlias = tuple[bytes, int]
+
+
+class Part(NamedTuple):
+    """The bytes `[start, stop)` of an object, and their XXH3-128."""
+
+    start: int
+    stop: int
+    checksum: bytes
+
+    @property
+    def size(self) -> int:
+        """Its bytes."""
+        return self.stop - self.start
+
+    def sound(self, data: bytes | memoryview | pa.Buffer) -> bool:
+        """True for the bytes that it had when it was written."""
+        return xxhash.xxh3_128_digest(memoryview(data)) == self.checksum
+
+
+def sound_parts(objects: Objects, name: str, parts: Sequence[Part]) -> list[bytes | pa.Buffer | None]:
+    """The bytes of parts of an object, by one request; None for those that are not sound.
+
+    Raises: `NotFound`, `Denied`, `Unavailable`.
+    """
+    begin, stop = parts[0].start, parts[-1].stop
+    data = pa.py_buffer(objects.get_range(name, begin, stop))
+    pieces = (data[part.start - begin : part.stop - begin] for part in parts)  # nothing is copied
+    return [piece if part.sound(piece) else None for part, piece in zip(parts, pieces, strict=True)]
+
+
+class PartCopies:
+    """The copies of parts of the objects of one place. Threads may share it."""
+
+    def __init__(self, bucket: Objects, copies: CopiesOf, root: Path) -> None:
+        self._bucket, self._copies, self._folder = bucket, copies, root / _FOLDER
+        self._lock = threading.Lock()
+        self._places: dict[_Key, tuple[str, int]] = {}
+        self._walked: dict[str, int] = {}
+        """Of each segment the bytes whose records are known; the one that grew last stands last."""
+        self._listed = 0
+        self._own, self._process, self._end = "", 0, 0
+
+    def get(self, name: str, parts: Sequence[Part]) -> list[bytes | pa.Buffer | None]:
+        """As `read_parts`. What is fetched and sound becomes copies.
+
+        Raises: `NotFound`, `Denied`, `Unavailable`.
+        """
+        keys = [(part.checksum, part.size) for part in parts]
+        if any(key not in self._places for key in keys):
+            with self._lock:
+                self._look()
+        held = self._held(parts)
+        missing = [number for number, data in enumerate(held) if data is None]
+        if not missing:
+            return held
+        span = slice(missing[0], missing[-1] + 1)
+        fetched = sound_parts(self._bucket, name, parts[span])
+        for number, data in enumerate(fetched, span.start):
+            if held[number] is None and data is not None:
+                self._keep(keys[number], memoryview(data))
+        # Mapped, they take no memory that the system cannot have back. Without room there is what was fetched.
+        mapped = self._held(parts[span])
+        held[span] = [there or copy or data for there, copy, data in zip(held[span], mapped, fetched, strict=True)]
+        return held
+
+    def _held(self, parts: Sequence[Part]) -> list[bytes | pa.Buffer | None]:
+        """The copies of parts, mapped; None where there is none."""
+        mapped: dict[str, pa.Buffer | None] = {}
+        held: list[bytes | pa.Buffer | None] = []
+        for part in parts:
+            segment, offset = self._places.get((part.checksum, part.size), ("", 0))
+            if segment and segment not in mapped:
+                mapped[segment] = self._mapped(segment)
+            data = mapped.get(segment)
+            copy = None if data is None else data[offset : offset + part.size]
+            if copy is not None and not part.sound(copy):
+                (self._folder / segment).unlink(missing_ok=True)
+                self._forget(segment)
+                copy = None
+            held.append(copy)
+        return held
+
+    def _mapped(self, segment: str) -> pa.Buffer | None:
+        """A segment as it is now; None of one that has gone, as any may at any time."""
+        try:
+            with pa.memory_map(f"{self._folder}/{segment}") as file:
+                data = file.read_buffer()
+        except (OSError, pa.ArrowInvalid):
+            self._forget(segment)
+            return None
+        self._copies.use(self._folder / segment)
+        return data
+
+    def _forget(self, segment: str) -> None:
+        with self._lock:
+            self._drop((segment,))
+
+    # -- what others append ---------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        """Learn of the records that came since, in segments that are new and in those that grew last."""
+        try:
+            changed = self._folder.stat().st_mtime_ns
+        except FileNotFoundError:
+            return
+        looked_at = list(self._walked)[-LOOKED_AT_MAX:]
+        if changed != self._listed:
+            self._listed, there = changed, set(os.listdir(self._folder))  # noqa: PTH208
+            looked_at += there - self._walked.keys()
+            self._drop(self._walked.keys() - there)
+        for segment in looked_at:
+            with suppress(OSError):  # it has gone, or is another user's
+                self._walk(segment)
+
+    def _walk(self, segment: str) -> None:
+        file, begin = self._folder / segment, self._walked.get(segment, 0)
+        if begin and file.stat().st_size <= begin:
+            return
+        end = begin
+        with file.open("rb", buffering=0) as opened:
+            for checksum, size, offset in _records(opened.fileno(), begin):
+                self._places.setdefault((checksum, size), (segment, offset))
+                end = offset + _filled_up(size)
+        if end > begin:
+            self._walked.pop(segment, None)  # what grew goes behind the others
+        self._walked[segment] = end
+
+    def _drop(self, segments: Collection[str]) -> None:
+        if segments:
+            self._walked = {name: end for name, end in self._walked.items() if name not in segments}
+            self._places = {key: place for key, place in self._places.items() if place[0] not in segments}
+
+    # -- what this process appends --------------------------------------------------------------------
+
+    def _keep(self, key: _Key, data: memoryview) -> None:
+        """Have a copy, if the disk has room. It need not survive a crash of the machine: then it is fetched again."""
+        size = _ALIGNED + _filled_up(data.nbytes)
+        with suppress(Unavailable), disk_errors(self._folder):
+            if not self._copies.make_room(size):
+                return
+            with self._lock:
+                handle, begin = self._segment(size)
+                try:
+                    _write_whole(handle, data, begin + _ALIGNED)
+                    _write_whole(handle, memoryview(_header(key)), begin)
+                except OSError:
+                    os.ftruncate(handle, begin)  # a disk that is full has it back
+                    raise
+                finally:
+                    os.close(handle)
+                self._places[key] = self._own, begin + _ALIGNED
+                self._walked[self._own] = self._end = begin + size
+
+    def _segment(self, size: int) -> tuple[int, int]:
+        """A segment of this process with room for a record, opened, and where the record begins."""
+        segment_max = min(SEGMENT_BYTES, self._copies.bytes_max // SEGMENT_SHARE)
+        if self._process == os.getpid() and self._end + size <= segment_max:
+            with suppress(FileNotFoundError):
+                return os.open(self._folder / self._own, os.O_WRONLY), self._end
+        self._folder.mkdir(parents=True, exist_ok=True)
+        while True:
+            self._own, self._process, self._end = self._copies.clock.random_id(), os.getpid(), 0
+            with suppress(FileExistsError):
+                return os.open(self._folder / self._own, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), 0
+
+
+def _header(key: _Key) -> bytes:
+    record = _RECORD.pack(_MAGIC, key[1], key[0])
+    return (record + _SEAL.pack(xxhash.xxh3_64_intdigest(record))).ljust(_ALIGNED, b"\0")
+
+
+def _records(handle: int, begin: int) -> Iterator[tuple[bytes, int, int]]:
+    """The records of a segment from a place on: the checksum of each part, its size, and where it begins."""
+    while True:
+        header = os.pread(handle, _ALIGNED, begin)
+        record = header[: _RECORD.size]
+        if len(header) < _ALIGNED or header[_RECORD.size :][: _SEAL.size] != _SEAL.pack(
+            xxhash.xxh3_64_intdigest(record)
+        ):
+            return
+        _, size, checksum = _RECORD.unpack(record)
+        begin += _ALIGNED
+        yield checksum, size, begin
+        begin += _filled_up(size)
+
+
+def _filled_up(size: int) -> int:
+    return -(-size // _ALIGNED) * _ALIGNED
+
+
+def _write_whole(handle: int, data: memoryview, begin: int) -> None:
+    while data.nbytes:
+        written = os.pwrite(handle, data, begin)
+        data, begin = data[written:], begin + written
