@@ -23,7 +23,9 @@ def show_console(
     pond: Annotated[
         str,
         typer.Argument(
-            metavar="POND", help="The pond: a folder, or a bucket such as s3://bucket/pond.", envvar="MILLPOND_POND",
+            metavar="POND",
+            help="The pond: a folder, or a bucket such as s3://bucket/pond.",
+            envvar="MILLPOND_POND",
             show_default="./pond",
         ),
     ] = "pond",
