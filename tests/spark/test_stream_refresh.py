@@ -101,6 +101,15 @@ def test_a_snapshot_serves_until_it_is_of_an_age(running: Callable[..., Running]
     assert stream.batch() == {"a": "1", "b": "1"}, "somebody made a newer one: it serves as well"
 
 
+def test_layers_serve_as_of_the_call_for_as_long(running: Callable[..., Running], pond: Pond) -> None:
+    layered = pond.create_map("planes", kind="state", value="string", store="layers")
+    put(layered, "0")
+    stream = running(refresh="1d")
+    for value in "12":
+        put(layered, value)
+        assert stream.batch() == {"a": "0", "b": "0"}
+
+
 def test_two_maps_of_one_pass(source: Source, pond: Pond, planes: Map, tmp_path: Path) -> None:
     owners = pond.create_map("owners", kind="temporal_state", value="long")
     owners.load({"key": ["a"], "effective_time": ["2026-01-01T00:00Z"], "value": [7]})

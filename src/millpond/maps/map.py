@@ -278,7 +278,7 @@ class Map(MapFace):
         return self._subset(keys, window)
 
     def _stamp(self) -> object:
-        """What the map is as of now: a snapshot that was opened with the same shows all of it."""
+        """A mark of the map as it is now: a snapshot that was opened with the same shows all of it."""
         return self._freshness.stamp()
 
     def _proving(self, manifest: SnapshotManifest) -> object:

@@ -54,7 +54,8 @@ def enrich(
     as the commits of that history tell.
 
     A stream takes the newest snapshots at the begin of each micro-batch, and holds them for that batch. `refresh` may
-    be a duration, the age from which a newer one is taken, or `"never"`: those of this call serve for ever.
+    be a duration, the age from which a newer one is taken (nodes give the newest layers at any time), or `"never"`:
+    those of this call serve for ever.
 
     `partition="key"` shuffles the rows by key first, so that each of `partitions` tasks fetches and maps only its share
     of the snapshots: for maps that are larger than the memory of a machine. All lookups must have the same key then,
@@ -99,6 +100,8 @@ def enrich(
         shares = partition_count(frame.sparkSession, sum(question.size for question in questions), partitions)
         frame = by_share(frame, _column(lookup_list[0].key), questions[0], shares)
     chosen = age_ms is not None and frame.isStreaming
+    for question in questions if age_ms is None and frame.isStreaming else ():
+        question.shelf.keep(question.snapshot)
     if age_ms is not None and chosen:
         maps = [(question.definition, question.past) for question in questions]
         frame = frame.crossJoin(broadcast(choices(frame.sparkSession, place, maps, age_ms)))

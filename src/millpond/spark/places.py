@@ -18,11 +18,12 @@ from pyspark.sql import SparkSession
 
 from millpond.client.location import parse_location
 from millpond.clock import Clock, SystemClock
-from millpond.errors import Invalid, MillpondError
+from millpond.errors import Invalid, MillpondError, NotFound
 from millpond.kernel.job_reports import NO_REPORTS, JobReports
 from millpond.maps.loads.pond_folder import writer_folder
 from millpond.refs.face import ref_twice
 from millpond.stores.objects import open_objects
+from millpond.times.instants import clear_instant
 
 if TYPE_CHECKING:
     from millpond.client.map import RemoteMap
@@ -116,8 +117,11 @@ class Place(Protocol):
         Raises: as `Pond.alter_map`.
         """
 
-    def pin(self, pond: OpenPond, name: str, age_ms: int = 0) -> tuple[PlannedSnapshots, SnapshotManifest]:
-        """The map as it is now, or was at most `age_ms` ago; it is frozen first if it moved on.
+    def pin(
+        self, pond: OpenPond, name: str, age_ms: int = 0, since_ms: int = 0
+    ) -> tuple[PlannedSnapshots, SnapshotManifest]:
+        """The map as it is now, or was at most `age_ms` ago; it is frozen first if it moved on. Of layers in a folder
+        or a bucket it is as it was at `since_ms`, or so many times `age_ms` later.
 
         Raises: `NotFound` for a map that is not there.
         """
@@ -207,13 +211,20 @@ class FolderPlace:
             return cast("Pond", pond).branch(self.branch).alter_map(name, **settings)
         return pond.alter_map(name, **settings)
 
-    def pin(self, pond: OpenPond, name: str, age_ms: int = 0) -> tuple[PlannedSnapshots, SnapshotManifest]:
+    def pin(
+        self, pond: OpenPond, name: str, age_ms: int = 0, since_ms: int = 0
+    ) -> tuple[PlannedSnapshots, SnapshotManifest]:
         """Freeze the map: its snapshot stays while somebody leases it."""
         from millpond.spark.planned_snapshot import snapshots_of
 
-        opened = self.map(pond, name)
+        opened, now = self.map(pond, name), SystemClock().now_ms()
+        if age_ms:
+            # A shard has one state, and history may be kept for less: then the newest is taken.
+            known_at = clear_instant(now - (now - since_ms) % age_ms)
+            with suppress(Invalid, NotFound), opened.rows.past.leased(known_at) as leased:
+                return snapshots_of(self, opened), leased.manifest
         with opened.snapshots.current() or nullcontext() as current:
-            young = current is not None and current.manifest.created_ms > SystemClock().now_ms() - age_ms
+            young = current is not None and current.manifest.created_ms > now - age_ms
             manifest = current.manifest if current is not None and young else opened.freeze()
         return snapshots_of(self, opened), manifest
 
@@ -323,7 +334,9 @@ class NodesPlace:
         there = cast("RemotePond", pond)
         return (there.branch(self.branch) if self.branch else there).alter_map(name, **settings)
 
-    def pin(self, pond: OpenPond, name: str, age_ms: int = 0) -> tuple[PlannedSnapshots, SnapshotManifest]:
+    def pin(
+        self, pond: OpenPond, name: str, age_ms: int = 0, since_ms: int = 0
+    ) -> tuple[PlannedSnapshots, SnapshotManifest]:
         """Pin the snapshot on the nodes for some hours."""
         from millpond.client.connections import node_urls
         from millpond.client.snapshots.pin import SnapshotPin

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import pyarrow as pa
@@ -16,6 +17,7 @@ import pyarrow as pa
 from millpond.client.snapshots.pin import SnapshotPin
 from millpond.client.snapshots.planned import open_pinned, pinned_rows, pinned_spans
 from millpond.maps.snapshots.freeze import SnapshotManifest, load_manifest
+from millpond.maps.snapshots.leases import Lease
 from millpond.maps.snapshots.partition_filter import HashShare
 from millpond.maps.snapshots.rows_of_groups import GroupSpan, spans, thaw
 from millpond.maps.snapshots.snapshot import Snapshot
@@ -47,6 +49,9 @@ class PlannedSnapshots(Protocol):
         Raises: `NotFound` when it is kept no more; `Unavailable` when no node answers.
         """
 
+    def keep(self, id_: str) -> None:
+        """Keep the snapshot of that id while this process lives, where it can: for a stream that asks no other."""
+
     def spans(self, manifest: SnapshotManifest, whole: GroupSpan, bytes_max: int) -> list[GroupSpan]:
         """Cut a snapshot into pieces of about `bytes_max` bytes."""
 
@@ -74,6 +79,10 @@ class FolderSnapshots:
         manifest = load_manifest(self.objects, id_)
         return Snapshot.open(self.objects, manifest, share=share, memory_max=self.memory_max)
 
+    def keep(self, id_: str) -> None:
+        """Hold a lease, which is seen by those who collect files on this machine."""
+        _retained(self, id_)
+
     def spans(self, manifest: SnapshotManifest, whole: GroupSpan, bytes_max: int) -> list[GroupSpan]:
         """Pieces of a snapshot."""
         return spans(self.objects, manifest, whole, bytes_max)
@@ -81,6 +90,11 @@ class FolderSnapshots:
     def rows(self, manifest: SnapshotManifest, span: GroupSpan) -> Iterator[pa.RecordBatch]:
         """The canonical rows of a piece."""
         return thaw(self.objects, manifest, span)
+
+
+@cache
+def _retained(shelf: FolderSnapshots, id_: str) -> Lease:
+    return Lease(shelf.objects, id_)
 
 
 def snapshots_of(place: Place, opened: Map) -> FolderSnapshots:
@@ -108,6 +122,9 @@ class NodesSnapshots:
     def open(self, id_: str, share: HashShare | None = None) -> Snapshot:
         """The snapshot of that id, fetched as far as this machine lacks it."""
         return open_pinned(self.pin, id_, share=share, settings=self.place.settings())
+
+    def keep(self, id_: str) -> None:
+        """Do nothing: it is pinned there for some hours."""
 
     def spans(self, manifest: SnapshotManifest, whole: GroupSpan, bytes_max: int) -> list[GroupSpan]:
         """Pieces of a snapshot."""
