@@ -150,7 +150,7 @@ def test_aggregates_are_made_by_a_form_and_shown_by_bucket(serve: Callable[..., 
         "fields": ["orders long count", "most double max", "last string latest"], "resolution": "1 hour",
         "time_zone": "Europe/Paris", "tags": False,
     }  # fmt: skip
-    assert shown["settings"]["roll_up"] == "1 day" and [rule["name"] for rule in shown["map"]["alerts"]] == ["busy"]
+    assert shown["settings"]["roll_up"] == "1 day" and [rule["name"] for rule in shown["alerts"]] == ["busy"]
     assert shown["answer"]["shown"]["orders"] == 2
     assert shown["answer"]["shown"]["last_time"] == "2026-01-01T00:00:00.001Z"
     assert [row[2] for row in shown["history"]["rows"]] == [2, 1, 1]

@@ -17,7 +17,6 @@ from millpond.maps.map import Map
 from millpond.maps.model.aggregation import Form, Rule
 from millpond.maps.model.definition import Kind, MapDefinition
 from millpond.nodes.node import Node
-from millpond.nodes.ponds_at_refs import is_at_ref
 from millpond.nodes.tokens import Caller
 from millpond.refs.face import POND
 from millpond.server.console.actions import actions_of
@@ -97,10 +96,12 @@ def _add_maps(router: Routes, node: Node) -> None:
             "map": _facts(opened), "question": question, "answer": None, "history": None, "problem": None,
             "rows": None, "ref": ref_shown(ref), "branched": opened.layers is not None, "loads": [],
             "settings": settings_of(opened.definition), "actions": actions,
-            "layers": _layers(opened), "branches": [], "next_branches": None,
+            "layers": _layers(opened), "branches": [], "next_branches": None, "alerts": [],
         }  # fmt: skip
         if pond is node.pond:
             values["loads"] = loads_of(node, [opened.name])[opened.name][:PAGE_ROWS]
+            if opened.definition.aggregation is not None:
+                values["alerts"] = [plain(rule) for rule in opened.alerts.list()]
         if pond is node.pond and opened.layers is not None:
             branches, after = branches_of_maps(node, caller, after_branch)
             values["branches"] = branches.get(opened.name, [])
@@ -167,7 +168,7 @@ def _opened(pond: Pond | RefPond, name: str) -> Map | None:
 
 
 def _facts(opened: Map) -> dict[str, Any]:
-    """A map as pages show it; `aggregation` and `alerts` are of an aggregate, the last of one on `main`."""
+    """A map as pages show it; `aggregation` is of an aggregate."""
     info, own = opened.info(), opened.definition
     names = ("name", "store", "rows", "shard_bytes", "position", "parts_queued", "query")
     parts = [] if own.value is None else own.value.parts
@@ -181,7 +182,6 @@ def _facts(opened: Map) -> dict[str, Any]:
     }  # fmt: skip
     return plain({name: info.get(name) for name in names}) | {
         "kind": own.kind_name, "value": None if own.shown is None else str(own.shown), "aggregation": rules,
-        "alerts": [plain(rule) for rule in opened.alerts.list()] if rules and not is_at_ref(opened) else [],
     }  # fmt: skip
 
 
