@@ -11,7 +11,7 @@ import pytest
 from millpond.maps.log.log import trim_whole
 from millpond.nodes.tokens import hash_token
 from millpond.server.console import key_differences
-from tests.nodes.conftest import BEGIN, Served
+from tests.nodes.conftest import BEGIN, ClusterHere, Served
 from tests.nodes.console_pond import SCRIPT
 from tests.nodes.test_console_actions import TOKENS, Visitor, went_to
 
@@ -171,3 +171,9 @@ def test_aggregates_are_made_by_a_form_and_shown_by_bucket(serve: Callable[..., 
         node.pond.map(name).load([{"tags": {"host": SCRIPT}, "time": BEGIN, "value": 3.0}])
         facts = visitor.data(f"{own}?key={quote('host=' + SCRIPT)}&at={BEGIN}")
         assert facts["map"]["kind"] == kind and facts["map"]["aggregation"]["tags"] and facts["answer"]["found"]
+
+
+def test_nodes_that_replicate_ask_for_no_ref(cluster: ClusterHere) -> None:
+    visitor = Visitor(cluster[0])
+    assert not visitor.data("/console/maps")["branched"]
+    assert visitor.data("/console/maps?ref=fix")["kind"] == "refs_place"

@@ -76,7 +76,8 @@ def _add_maps(router: Routes, node: Node) -> None:
         values = {
             "maps": maps, "more_branches": bool(more_branches), "prefix": prefix, "next": more,
             "actions": actions_at(caller, actions_of(caller, On.ANY_MAP), ref, branch=branch), "kinds": _KINDS,
-            "ref": ref_shown(ref), "branched": may_repository(caller, "read", POND),
+            "ref": ref_shown(ref),
+            "branched": not node.follower.members.replicates and may_repository(caller, "read", POND),
         }  # fmt: skip
         return answered(request, "maps", values, {"loads": drawn})
 
