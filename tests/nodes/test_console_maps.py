@@ -6,11 +6,15 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
+import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from millpond.maps.log.log import trim_whole
 from millpond.nodes.tokens import hash_token
-from millpond.server.console import key_differences
+from millpond.server.console import inventory, key_differences
+from millpond.server.console.tables import newest_rows
 from tests.nodes.conftest import BEGIN, ClusterHere, Served
 from tests.nodes.console_pond import SCRIPT
 from tests.nodes.test_console_actions import TOKENS, Visitor, went_to
@@ -177,3 +181,27 @@ def test_nodes_that_replicate_ask_for_no_ref(cluster: ClusterHere) -> None:
     visitor = Visitor(cluster[0])
     assert not visitor.data("/console/maps")["branched"]
     assert visitor.data("/console/maps?ref=fix")["kind"] == "refs_place"
+
+
+def test_of_a_long_history_the_newest_rows_are_shown(
+    serve: Callable[..., Served], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inventory, "_HISTORY_MAX", 3)
+    node = serve()
+    ours = node.pond.create_map("ours", kind="temporal_state", value="long", store="layers")
+    for first in (0, 10, 5):
+        ours.load([{"key": "a", "effective_time": BEGIN + at, "value": at} for at in range(first, first + 5)])
+    shown = Visitor(node).data("/console/maps/ours?key=a")["history"]
+    assert [row[2] for row in shown["rows"]] == [12, 13, 14] and shown["more"]
+    ranges = node.pond.create_map("ranges", kind="ranged_state", value="long")
+    ranges.load([{"key_start": 1, "key_end": 9, "value": 1}])
+    assert Visitor(node).data("/console/maps/ranges?key=5")["history"]["rows"] == [[1, 9, 1]]
+
+
+@given(st.lists(st.lists(st.integers(0, 50), max_size=8), max_size=6), st.integers(1, 9))
+def test_newest_rows_are_the_last_of_all(batches: list[list[int]], limit: int) -> None:
+    schema = pa.schema([("time", pa.timestamp("ms")), ("number", pa.int64())])
+    made = [pa.record_batch([times, times], schema=schema) for times in batches]
+    shown = newest_rows(pa.RecordBatchReader.from_batches(schema, made), "time", limit)
+    every = sorted(time for times in batches for time in times)
+    assert [row[1] for row in shown["rows"]] == every[-limit:] and shown["more"] is (len(every) > limit)

@@ -20,12 +20,12 @@ from millpond.nodes.node import Node
 from millpond.nodes.tokens import Caller
 from millpond.refs.face import POND
 from millpond.server.console.actions import actions_of
-from millpond.server.console.histories import drawn_history, time_span
+from millpond.server.console.histories import TIMES, drawn_history, time_span
 from millpond.server.console.loads import by_hour, loads_of
 from millpond.server.console.map_branches import branches_of_maps
 from millpond.server.console.maps_at_refs import actions_at, pond_at, ref_shown
 from millpond.server.console.pages import PAGE_ROWS, answered, pages
-from millpond.server.console.tables import shown_cell, shown_rows
+from millpond.server.console.tables import newest_rows, shown_cell, shown_rows
 from millpond.server.dispatch import Routes
 from millpond.server.lakefs.access import may as may_repository
 from millpond.server.routes.table import MONITOR, SCAN_BYTES, On, read
@@ -199,7 +199,9 @@ def _answer(node: Node, opened: Map, question: Mapping[str, str | None]) -> dict
     answer = node.lookups.get(opened, key, at, known_at)
     answer["shown"] = _without_types(answer)
     rows = node.lookups.scan(opened, rows_of_key(opened, key), None, known_at, wider)
-    return {"answer": answer, "history": shown_rows(rows, _HISTORY_MAX)}
+    column = next((name for name in TIMES if name in rows.schema.names), None)
+    history = shown_rows(rows, _HISTORY_MAX) if column is None else newest_rows(rows, column, _HISTORY_MAX)
+    return {"answer": answer, "history": history}
 
 
 def rows_of_key(opened: Map, key: str) -> list[tuple[str, str, str | int]]:
