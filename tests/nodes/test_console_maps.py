@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from millpond.maps.log.log import trim_whole
 from millpond.nodes.tokens import hash_token
-from millpond.server.console import inventory, key_differences
+from millpond.server.console import inventory, key_differences, versions
 from millpond.server.console.tables import newest_rows
 from tests.nodes.conftest import BEGIN, ClusterHere, Served
 from tests.nodes.console_pond import SCRIPT
@@ -196,6 +196,32 @@ def test_of_a_long_history_the_newest_rows_are_shown(
     ranges = node.pond.create_map("ranges", kind="ranged_state", value="long")
     ranges.load([{"key_start": 1, "key_end": 9, "value": 1}])
     assert Visitor(node).data("/console/maps/ranges?key=5")["history"]["rows"] == [[1, 9, 1]]
+
+
+def test_files_beside_maps_are_seen_and_differ_by_path(
+    serve: Callable[..., Served], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node, pond = serve(), "/console/versions/pond"
+    node.pond.create_map("ours", kind="state", value="long", store="layers").load([{"key": "a", "value": 1}])
+    node.pond.refs.create_branch("fix")
+    fix = node.pond.repository("pond").branch("fix")
+    for name in ("a", "z", SCRIPT):
+        fix.put(name, b"x")
+    fix.commit("files")
+    node.pond.branch("fix").map("ours").load([{"key": "a", "value": 2}])
+    monkeypatch.setattr(versions, "PAGE_ROWS", 2)
+    visitor, page, seen = Visitor(node), f"{pond}/diff?left=main&right=fix", list[str]()
+    while page:
+        assert SCRIPT.encode() not in node.get(page).body
+        shown = visitor.data(page)
+        assert [row[2] for row in shown["keys"]["rows"]] == ["a"]
+        seen, page = [*seen, *(changed["path"] for changed in shown["paths"])], shown["next_paths"]
+    assert sorted(seen) == sorted(["a", "z", SCRIPT])
+    assert visitor.data(f"{pond}/diff?left=main&right=fix&map=ours")["paths"] is None
+    fix.put("staged", b"x")
+    assert [changed["path"] for changed in visitor.data(f"{pond}/diff?left=fix")["paths"]] == ["staged"]
+    body = node.get(f"{pond}?ref=fix").body.decode()
+    assert "/console/maps?ref=fix" in body and f"{pond}/objects?ref=fix" in body
 
 
 @given(st.lists(st.lists(st.integers(0, 50), max_size=8), max_size=6), st.integers(1, 9))
