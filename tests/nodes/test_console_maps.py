@@ -34,6 +34,22 @@ def test_the_source_of_a_load_is_told_when_the_log_is_gone(serve: Callable[..., 
     assert sources() == [SCRIPT, "first.csv"]
 
 
+def test_loads_that_nobody_reported_and_merges_are_loads(serve: Callable[..., Served]) -> None:
+    node = serve(events_reports=False)
+    visitor, ours = Visitor(node), node.pond.create_map("ours", kind="state", value="double", store="layers")
+    assert visitor.data("/console/maps")["maps"][0]["loaded_ms"] is None
+    ours.load([{"key": "a", "value": 1.0}], source=SCRIPT)
+    with node.pond.branch("fix", source="main") as fix:
+        fix.map("ours").load([{"key": key, "value": 2.0} for key in "ab"])
+    node.clock.advance(1_000)
+    node.pond.refs.merge("fix")
+    for path in ("/console/maps/ours", "/"):
+        loads = visitor.data(path)["loads"]
+        assert [(load["rows"], load["source"]) for load in loads] == [(0, "Merge 'fix' into 'main'"), (1, SCRIPT)]
+    assert visitor.data("/console/maps")["maps"][0]["loaded_ms"] == BEGIN + 1_000
+    assert visitor.data("/")["loads_of_day"] == 2
+
+
 def names_at(visitor: Visitor, ref: str) -> list[str]:
     return [shown["name"] for shown in visitor.data(f"/console/maps?ref={ref}")["maps"]]
 
