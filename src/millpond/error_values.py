@@ -11,6 +11,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 __all__ = (
     "SHOWN_MAX",
     "ShownAsTable",
+    "html_bars",
     "html_facts",
     "html_rows",
     "html_table",
@@ -24,6 +25,7 @@ SHOWN_MAX = 200
 """Characters of a value in an error."""
 _ROWS_SHOWN = 50
 _NAMES_SHOWN = 20
+_BARS_SHOWN, _BAR_HEIGHT = 90, 32
 
 
 def some_of(names: Iterable[str]) -> str:
@@ -86,6 +88,22 @@ def html_table(title: str, columns: Iterable[str], rows: Iterable[Iterable[objec
     lines = ("".join(f"<td>{html.escape(str(cell))}</td>" for cell in row) for row in rows)
     body = "".join(f"<tr>{line}</tr>" for line in (head, *lines) if line)
     return f"<table><caption>{html.escape(title)}</caption>{body}</table>"
+
+
+def html_bars(title: str, values: Sequence[int]) -> str:
+    """A drawing of bars as high as the last of some numbers, for a notebook.
+
+    >>> html_bars("one", [0, 4])[-50:]
+    'olor"><path d="M0 32v-0h7v0M8 32v-32h7v32"/></svg>'
+    """
+    last = values[-_BARS_SHOWN:]
+    top = max(last, default=0) or 1
+    heights = [round(_BAR_HEIGHT * value / top) for value in last]
+    path = "".join(f"M{8 * place} {_BAR_HEIGHT}v-{high}h7v{high}" for place, high in enumerate(heights))
+    return (
+        f'<svg role="img" aria-label="{html.escape(title)}" width="{8 * len(last)}" height="{_BAR_HEIGHT}" '
+        f'fill="currentColor"><path d="{path}"/></svg>'
+    )
 
 
 def html_rows(title: str, rows: Sequence[Any]) -> str:

@@ -25,7 +25,7 @@ CELLS = {
     "pond.repository('flights').branches()": "<td>main</td>",
     "from millpond.events.event import NewEvent": "",
     "_ = pond.events.append('etl', '<u>', [NewEvent(1_767_225_600_000, b'x', 'new', {})])": "",
-    "pond.events.index('etl', '<u>')": "<caption>etl/&lt;u&gt;</caption>",
+    "pond.events.index('etl', '<u>')": '<svg role="img" aria-label="events by day of etl/&lt;u&gt;"',
 }  # fmt: skip
 
 

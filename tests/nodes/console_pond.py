@@ -25,6 +25,8 @@ def fill(node: Served) -> None:
     layered = pond.create_map("ours", kind="temporal_state", value="double", store="layers")
     for day in (1, 2):
         layered.load([{"key": "JFK", "effective_time": BEGIN + day, "value": float(day)}], source=SCRIPT)
+    added = pond.create_map("added", kind="metric", key="tags", resolution="1 hour", store="layers")
+    added.load([{"tags": {"host": SCRIPT}, "time": BEGIN - ago * 3_600_000, "value": ago} for ago in (9, 8, 2)])
     with pond.branch("fix", source="main") as branch:
         branch.map("ours").load([{"key": "JFK", "effective_time": BEGIN, "value": 9.0}])
     pond.create_map("theirs", kind="state").load([{"key": key, "value": key} for key in HOSTILE])
@@ -43,7 +45,7 @@ def fill(node: Served) -> None:
         pond.map(name).get("JFK")
         pond.map(name).scan().read_all()
     pond.sql("select key from theirs")
-    names = ("ours", "ranges", "theirs")
+    names = ("added", "ours", "ranges", "theirs")
     node.until(lambda: all(loads_of(node.node, names).values()) and len(loads_of(node.node, ["ours"])["ours"]) > 1)
 
 
@@ -62,7 +64,9 @@ def deep_paths() -> list[str]:
         "/console/versions/pond", "/console/versions/flights", "/console/versions/flights?ref=main~1",
         "/console/versions/flights/objects?ref=main", "/console/versions/flights/objects?ref=main&prefix=data/",
         f"/console/versions/flights/object?{urlencode({'ref': 'main', 'path': f'data/{SCRIPT}.csv'})}",
-        "/console/maps/ours?where=value+%3E+1",
+        "/console/maps/ours?where=value+%3E+1", "/console/maps?ref=fix", "/console/maps/ours?ref=fix&key=JFK",
+        "/console/maps/ours?ref=main~1", f"/console/maps/added?{urlencode({'key': f'host={SCRIPT}'})}",
+        "/console/versions/pond/diff?left=fix", "/console/versions/pond/diff?left=main&right=fix&three_dots=true",
         "/console/versions/flights/diff?left=main~1&right=main", "/console/versions/pond/diff?left=main&right=fix",
         "/console/versions/pond/diff?left=main&right=fix&map=ours",
         *(f"/console/events/stream?{stream}" for stream in streams),

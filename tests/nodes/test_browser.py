@@ -177,6 +177,43 @@ def test_a_file_is_dropped_looked_at_and_published(
         assert shown.errors == shown.dialogs == []
 
 
+def test_a_map_on_a_branch_is_made_loaded_merged_and_restored(browser: Browser, serve: Callable[..., Served]) -> None:
+    node = serve()
+    node.pond.create_map("ours", kind="state", value="double", store="layers").load([{"key": "a", "value": 1.0}])
+    node.pond.refs.create_branch("fix")
+    with window(browser, node, 375, "dark") as shown:
+        page = shown.page
+        page.goto("/console/versions/pond?ref=fix")
+        page.get_by_role("link", name="Maps at this ref").click()
+        page.get_by_text("Make a map").first.click()
+        page.get_by_label("name", exact=True).fill("made")
+        page.locator("select[name=kind]").select_option("state")
+        assert shown.faults == []
+        page.get_by_role("button", name="Make the map").click()
+        page.wait_for_url("**/console/maps/made?ref=fix")
+        dropped = page.evaluate_handle(DROPPED, ["new.csv", f"key,value\n{SCRIPT},b\n"])
+        page.get_by_role("heading", level=1).dispatch_event("drop", {"dataTransfer": dropped})
+        page.wait_for_url("**/diff?*")
+        expect(page.get_by_role("cell", name=SCRIPT)).to_be_visible()
+        assert shown.faults == []
+        page.goto("/console/maps/ours?ref=fix")
+        page.get_by_text("Drop the map").first.click()
+        page.get_by_label("type its name").fill("ours")
+        page.get_by_role("button", name="Drop the map").click()
+        page.wait_for_url("**/console/maps?ref=fix")
+        page.goto("/console/versions/pond?ref=fix")
+        page.get_by_text("Change the repository").click()
+        page.get_by_label("into").fill("main")
+        page.get_by_role("button", name="Merge this branch").click()
+        page.wait_for_url("**/console/versions/pond?ref=main")
+        assert [own.name for own in node.pond.maps()] == ["made"]
+        page.goto("/console/maps/ours?ref=main~1")
+        page.get_by_role("button", name="Let the map be").click()
+        page.wait_for_url("**/console/maps/ours")
+        assert node.pond.map("ours").get("a") == 1.0 and node.pond.map("made").get(SCRIPT) == "b"
+        assert shown.errors == shown.dialogs == []
+
+
 def test_runs_and_merges_are_decided_in_pages_for_everybody(browser: Browser, serve: Callable[..., Served]) -> None:
     node = serve_runs(serve)
     commit_both_sides(node)

@@ -124,8 +124,8 @@ def test_the_same_url_gives_its_data_as_json(serve: Callable[..., Served]) -> No
         assert answer.headers["content-type"] == "application/json"
         return answer.json()
 
-    assert {load["map"] for load in data("/")["loads"]} == {"ours", "theirs", "ranges"}
-    assert [shown["name"] for shown in data("/console/maps")["maps"]] == ["ours", "ranges", "theirs"]
+    assert {load["map"] for load in data("/")["loads"]} == {"added", "ours", "theirs", "ranges"}
+    assert [shown["name"] for shown in data("/console/maps")["maps"]] == ["added", "ours", "ranges", "theirs"]
     shown = data("/console/maps/ours?key=JFK")
     assert (shown["answer"]["value"], len(shown["history"]["rows"]), shown["branches"]) == (2.0, 2, ["fix"])
     assert {(load["rows"], load["rejected"], load["error"]) for load in shown["loads"]} == {(1, 0, None)}
@@ -184,7 +184,7 @@ def test_a_page_shows_what_its_token_may_see(serve: Callable[..., Served]) -> No
     def names(token: str) -> list[str]:
         return [shown["name"] for shown in get(token, "/console/maps", **JSON).json()["maps"]]
 
-    assert names("everything") == ["ours", "ranges", "theirs"]
+    assert names("everything") == ["added", "ours", "ranges", "theirs"]
     assert names("ours") == ["ours"]
     assert {load["map"] for load in get("ours", "/", **JSON).json()["loads"]} == {"ours"}
     page_of(get("ours", "/console/maps/theirs"), 403)

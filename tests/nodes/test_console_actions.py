@@ -262,6 +262,8 @@ def test_a_load_that_conflicts_is_published_with_a_choice_for_each_key(serve: Ca
     ours.load([{"key": "JFK", "value": 3.0}, {"key": "LGA", "value": 3.0}])
     conflict = loader.press(seen, f"{page}/publish")
     assert conflict.status == 409 and b"maps/ours/JFK" in conflict.data
+    branch = loader.data(seen)["branch"]
+    assert f"/diff?left=main&amp;right={branch}&amp;map=ours".encode() in conflict.data
     form = Forms(conflict.data).forms[f"{page}/publish"]
     took = {**form, "take:maps/ours/JFK": "source", "take:maps/ours/LGA": "destination"}
     assert went_to(loader.send(f"{page}/publish", took)) == page

@@ -189,6 +189,7 @@ def test_a_query_is_saved_as_a_file(serve: Callable[..., Served], monkeypatch: p
     assert parquet.read_table(io.BytesIO(packed.body)).num_rows == 3
     page = node.get(f"/console/sql?{ask}").body
     assert b"/console/sql/export?" in page and b'aria-label="value by row"' in page
+    assert b"<title>b: 1.5</title>" in page
     day = node.get("/console/sql?q=select+date+'20000-01-01'", headers=JSON).json()["result"]["rows"]
     assert day == [["20000-01-01"]]
     span = "q=select+timestamp+'2020-01-02'+-+timestamp+'2020-01-01'+as+span"

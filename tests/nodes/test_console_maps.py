@@ -6,12 +6,16 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
+import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from millpond.maps.log.log import trim_whole
 from millpond.nodes.tokens import hash_token
-from millpond.server.console import key_differences
-from tests.nodes.conftest import BEGIN, Served
+from millpond.server.console import inventory, key_differences, versions
+from millpond.server.console.tables import newest_rows
+from tests.nodes.conftest import BEGIN, ClusterHere, Served
 from tests.nodes.console_pond import SCRIPT
 from tests.nodes.test_console_actions import TOKENS, Visitor, went_to
 
@@ -28,6 +32,22 @@ def test_the_source_of_a_load_is_told_when_the_log_is_gone(serve: Callable[..., 
 
     node.until(lambda: len(sources()) == 2)
     assert sources() == [SCRIPT, "first.csv"]
+
+
+def test_loads_that_nobody_reported_and_merges_are_loads(serve: Callable[..., Served]) -> None:
+    node = serve(events_reports=False)
+    visitor, ours = Visitor(node), node.pond.create_map("ours", kind="state", value="double", store="layers")
+    assert visitor.data("/console/maps")["maps"][0]["loaded_ms"] is None
+    ours.load([{"key": "a", "value": 1.0}], source=SCRIPT)
+    with node.pond.branch("fix", source="main") as fix:
+        fix.map("ours").load([{"key": key, "value": 2.0} for key in "ab"])
+    node.clock.advance(1_000)
+    node.pond.refs.merge("fix")
+    for path in ("/console/maps/ours", "/"):
+        loads = visitor.data(path)["loads"]
+        assert [(load["rows"], load["source"]) for load in loads] == [(0, "Merge 'fix' into 'main'"), (1, SCRIPT)]
+    assert visitor.data("/console/maps")["maps"][0]["loaded_ms"] == BEGIN + 1_000
+    assert visitor.data("/")["loads_of_day"] == 2
 
 
 def names_at(visitor: Visitor, ref: str) -> list[str]:
@@ -150,7 +170,7 @@ def test_aggregates_are_made_by_a_form_and_shown_by_bucket(serve: Callable[..., 
         "fields": ["orders long count", "most double max", "last string latest"], "resolution": "1 hour",
         "time_zone": "Europe/Paris", "tags": False,
     }  # fmt: skip
-    assert shown["settings"]["roll_up"] == "1 day" and [rule["name"] for rule in shown["map"]["alerts"]] == ["busy"]
+    assert shown["settings"]["roll_up"] == "1 day" and [rule["name"] for rule in shown["alerts"]] == ["busy"]
     assert shown["answer"]["shown"]["orders"] == 2
     assert shown["answer"]["shown"]["last_time"] == "2026-01-01T00:00:00.001Z"
     assert [row[2] for row in shown["history"]["rows"]] == [2, 1, 1]
@@ -171,3 +191,59 @@ def test_aggregates_are_made_by_a_form_and_shown_by_bucket(serve: Callable[..., 
         node.pond.map(name).load([{"tags": {"host": SCRIPT}, "time": BEGIN, "value": 3.0}])
         facts = visitor.data(f"{own}?key={quote('host=' + SCRIPT)}&at={BEGIN}")
         assert facts["map"]["kind"] == kind and facts["map"]["aggregation"]["tags"] and facts["answer"]["found"]
+
+
+def test_nodes_that_replicate_ask_for_no_ref(cluster: ClusterHere) -> None:
+    visitor = Visitor(cluster[0])
+    assert not visitor.data("/console/maps")["branched"]
+    assert visitor.data("/console/maps?ref=fix")["kind"] == "refs_place"
+
+
+def test_of_a_long_history_the_newest_rows_are_shown(
+    serve: Callable[..., Served], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inventory, "_HISTORY_MAX", 3)
+    node = serve()
+    ours = node.pond.create_map("ours", kind="temporal_state", value="long", store="layers")
+    for first in (0, 10, 5):
+        ours.load([{"key": "a", "effective_time": BEGIN + at, "value": at} for at in range(first, first + 5)])
+    shown = Visitor(node).data("/console/maps/ours?key=a")["history"]
+    assert [row[2] for row in shown["rows"]] == [12, 13, 14] and shown["more"]
+    ranges = node.pond.create_map("ranges", kind="ranged_state", value="long")
+    ranges.load([{"key_start": 1, "key_end": 9, "value": 1}])
+    assert Visitor(node).data("/console/maps/ranges?key=5")["history"]["rows"] == [[1, 9, 1]]
+
+
+def test_files_beside_maps_are_seen_and_differ_by_path(
+    serve: Callable[..., Served], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node, pond = serve(), "/console/versions/pond"
+    node.pond.create_map("ours", kind="state", value="long", store="layers").load([{"key": "a", "value": 1}])
+    node.pond.refs.create_branch("fix")
+    fix = node.pond.repository("pond").branch("fix")
+    for name in ("a", "z", SCRIPT):
+        fix.put(name, b"x")
+    fix.commit("files")
+    node.pond.branch("fix").map("ours").load([{"key": "a", "value": 2}])
+    monkeypatch.setattr(versions, "PAGE_ROWS", 2)
+    visitor, page, seen = Visitor(node), f"{pond}/diff?left=main&right=fix", list[str]()
+    while page:
+        assert SCRIPT.encode() not in node.get(page).body
+        shown = visitor.data(page)
+        assert [row[2] for row in shown["keys"]["rows"]] == ["a"]
+        seen, page = [*seen, *(changed["path"] for changed in shown["paths"])], shown["next_paths"]
+    assert sorted(seen) == sorted(["a", "z", SCRIPT])
+    assert visitor.data(f"{pond}/diff?left=main&right=fix&map=ours")["paths"] is None
+    fix.put("staged", b"x")
+    assert [changed["path"] for changed in visitor.data(f"{pond}/diff?left=fix")["paths"]] == ["staged"]
+    body = node.get(f"{pond}?ref=fix").body.decode()
+    assert "/console/maps?ref=fix" in body and f"{pond}/objects?ref=fix" in body
+
+
+@given(st.lists(st.lists(st.integers(0, 50), max_size=8), max_size=6), st.integers(1, 9))
+def test_newest_rows_are_the_last_of_all(batches: list[list[int]], limit: int) -> None:
+    schema = pa.schema([("time", pa.timestamp("ms")), ("number", pa.int64())])
+    made = [pa.record_batch([times, times], schema=schema) for times in batches]
+    shown = newest_rows(pa.RecordBatchReader.from_batches(schema, made), "time", limit)
+    every = sorted(time for times in batches for time in times)
+    assert [row[1] for row in shown["rows"]] == every[-limit:] and shown["more"] is (len(every) > limit)

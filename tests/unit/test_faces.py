@@ -91,6 +91,7 @@ def test_what_a_repository_and_a_stream_answer_is_shown(pond: Pond) -> None:
     assert index is not None
     assert "<caption>&lt;u&gt;/night</caption>" in index._repr_html_()
     assert "<td>2026-01-01</td><td>open</td><td>1</td>" in index._repr_html_()
+    assert 'aria-label="events by day of &lt;u&gt;/night" width="8"' in index._repr_html_()
     shown = str(pond.events._repr_html_())
     assert "<tr><td>&lt;u&gt;</td><td>night</td><td>1</td><td>1</td>" in shown
     pond.events.append_batches([EventBatch(StreamName("q", str(number)), [NewEvent(1, b"")]) for number in range(60)])

@@ -63,11 +63,13 @@ def _check_place(pond: str) -> None:
     Raises: `Invalid` for that of nodes; `NotFound`; as `BucketLocation.open`.
     """
     from millpond.client.location import FolderLocation, NodesLocation, parse_location
+    from millpond.error_values import shown_address
     from millpond.errors import Invalid, NotFound
 
     location = parse_location(pond)
     if isinstance(location, NodesLocation):
-        raise Invalid("a node serves its own console", kind="node_url", url=pond, hint=f"open {pond} in a browser")
+        url = shown_address(pond)
+        raise Invalid("a node serves its own console", kind="node_url", url=url, hint=f"open {url} in a browser")
     if not isinstance(location, FolderLocation):
         location.open_existing(space=os.environ.get("MILLPOND_OBJECTS_SPACE", "")).close()
     elif not (location.folder / "pond.json").is_file():

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from millpond.error_values import html_table
+from millpond.error_values import html_bars, html_table
 from millpond.events.days import day_of, format_day
 from millpond.events.ids import id_time_ms
 from millpond.events.names import StreamName
@@ -119,8 +119,10 @@ class StreamIndex:
         assert self.dropped_id <= self.last_id
 
     def _repr_html_(self) -> str:
-        rows = ((format_day(day.day), state, day.count, day.bytes) for day, state in self.days())
-        return html_table(f"{self.stream.queue}/{self.stream.job_set}", ("day", "state", "events", "bytes"), rows)
+        rows = [(format_day(day.day), state, day.count, day.bytes) for day, state in self.days()]
+        title = f"{self.stream.queue}/{self.stream.job_set}"
+        bars = html_bars(f"events by day of {title}", [count for _, _, count, _ in rows])
+        return html_table(title, ("day", "state", "events", "bytes"), rows) + bars
 
     def days(self) -> list[tuple[Day, State]]:
         """Each day with its state, oldest first."""

@@ -11,7 +11,7 @@ from millpond.console import Span, bars, captioned, moment, steps, strip
 if TYPE_CHECKING:
     from markupsafe import Markup
 
-__all__ = ("drawn_history", "time_span")
+__all__ = ("TIMES", "drawn_history", "time_span")
 
 _SPANS: Final = (("start", "end"), ("key_start", "key_end"))
 """The columns of the beginning and the end of sessions and of ranges."""
@@ -19,6 +19,8 @@ _TAIL, _TAIL_MS_MIN = 10, 60_000
 _TIME: Final = "effective_time"
 _BUCKET: Final = "time"
 """The column of the beginning of buckets."""
+TIMES: Final = (_TIME, "start", _BUCKET)
+"""The columns of times by which rows of a key come one after another."""
 _PARTS: Final = ("key", _TIME, _BUCKET, "value_type", *(name for pair in _SPANS for name in pair))
 
 
@@ -74,7 +76,7 @@ def _drawn_buckets(columns: list[str], rows: list[list[Any]]) -> list[Markup]:
 def time_span(history: Mapping[str, Any] | None, now_ms: int) -> tuple[int, int] | None:
     """The times between which the answer about a key changes, for a slider; None of a key without times."""
     columns = [] if history is None else list(history["columns"])
-    column = next((columns.index(name) for name in (_TIME, "start", _BUCKET) if name in columns), None)
+    column = next((columns.index(name) for name in TIMES if name in columns), None)
     if history is None or column is None or not history["rows"]:
         return None
     return int(min(_place(row[column]) for row in history["rows"])), now_ms

@@ -17,16 +17,15 @@ from millpond.maps.map import Map
 from millpond.maps.model.aggregation import Form, Rule
 from millpond.maps.model.definition import Kind, MapDefinition
 from millpond.nodes.node import Node
-from millpond.nodes.ponds_at_refs import is_at_ref
 from millpond.nodes.tokens import Caller
 from millpond.refs.face import POND
 from millpond.server.console.actions import actions_of
-from millpond.server.console.histories import drawn_history, time_span
+from millpond.server.console.histories import TIMES, drawn_history, time_span
 from millpond.server.console.loads import by_hour, loads_of
 from millpond.server.console.map_branches import branches_of_maps
 from millpond.server.console.maps_at_refs import actions_at, pond_at, ref_shown
 from millpond.server.console.pages import PAGE_ROWS, answered, pages
-from millpond.server.console.tables import shown_cell, shown_rows
+from millpond.server.console.tables import newest_rows, shown_cell, shown_rows
 from millpond.server.dispatch import Routes
 from millpond.server.lakefs.access import may as may_repository
 from millpond.server.routes.table import MONITOR, SCAN_BYTES, On, read
@@ -77,7 +76,8 @@ def _add_maps(router: Routes, node: Node) -> None:
         values = {
             "maps": maps, "more_branches": bool(more_branches), "prefix": prefix, "next": more,
             "actions": actions_at(caller, actions_of(caller, On.ANY_MAP), ref, branch=branch), "kinds": _KINDS,
-            "ref": ref_shown(ref), "branched": may_repository(caller, "read", POND),
+            "ref": ref_shown(ref),
+            "branched": not node.follower.members.replicates and may_repository(caller, "read", POND),
         }  # fmt: skip
         return answered(request, "maps", values, {"loads": drawn})
 
@@ -97,10 +97,12 @@ def _add_maps(router: Routes, node: Node) -> None:
             "map": _facts(opened), "question": question, "answer": None, "history": None, "problem": None,
             "rows": None, "ref": ref_shown(ref), "branched": opened.layers is not None, "loads": [],
             "settings": settings_of(opened.definition), "actions": actions,
-            "layers": _layers(opened), "branches": [], "next_branches": None,
+            "layers": _layers(opened), "branches": [], "next_branches": None, "alerts": [],
         }  # fmt: skip
         if pond is node.pond:
             values["loads"] = loads_of(node, [opened.name])[opened.name][:PAGE_ROWS]
+            if opened.definition.aggregation is not None:
+                values["alerts"] = [plain(rule) for rule in opened.alerts.list()]
         if pond is node.pond and opened.layers is not None:
             branches, after = branches_of_maps(node, caller, after_branch)
             values["branches"] = branches.get(opened.name, [])
@@ -167,7 +169,7 @@ def _opened(pond: Pond | RefPond, name: str) -> Map | None:
 
 
 def _facts(opened: Map) -> dict[str, Any]:
-    """A map as pages show it; `aggregation` and `alerts` are of an aggregate, the last of one on `main`."""
+    """A map as pages show it; `aggregation` is of an aggregate."""
     info, own = opened.info(), opened.definition
     names = ("name", "store", "rows", "shard_bytes", "position", "parts_queued", "query")
     parts = [] if own.value is None else own.value.parts
@@ -181,7 +183,6 @@ def _facts(opened: Map) -> dict[str, Any]:
     }  # fmt: skip
     return plain({name: info.get(name) for name in names}) | {
         "kind": own.kind_name, "value": None if own.shown is None else str(own.shown), "aggregation": rules,
-        "alerts": [plain(rule) for rule in opened.alerts.list()] if rules and not is_at_ref(opened) else [],
     }  # fmt: skip
 
 
@@ -198,7 +199,9 @@ def _answer(node: Node, opened: Map, question: Mapping[str, str | None]) -> dict
     answer = node.lookups.get(opened, key, at, known_at)
     answer["shown"] = _without_types(answer)
     rows = node.lookups.scan(opened, rows_of_key(opened, key), None, known_at, wider)
-    return {"answer": answer, "history": shown_rows(rows, _HISTORY_MAX)}
+    column = next((name for name in TIMES if name in rows.schema.names), None)
+    history = shown_rows(rows, _HISTORY_MAX) if column is None else newest_rows(rows, column, _HISTORY_MAX)
+    return {"answer": answer, "history": history}
 
 
 def rows_of_key(opened: Map, key: str) -> list[tuple[str, str, str | int]]:

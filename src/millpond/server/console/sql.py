@@ -111,11 +111,14 @@ def routes(node: Node) -> Routes:
 
 
 def _charts(result: Mapping[str, Any] | None) -> dict[str, Markup]:
-    """Bars of the first columns of numbers, a bar for each row."""
+    """Bars of the first columns of numbers, a bar for each row, named by its first column."""
     if result is None or len(result["rows"]) < 2:
         return {}
     columns = zip(result["columns"], zip(*result["rows"], strict=True), strict=True)
     numbers = ((name, cells) for name, cells in columns if all(type(cell) in (int, float) for cell in cells))
+    names = [str(row[0])[:100] for row in result["rows"]]
     return {
-        name: bars([max(0.0, cell) for cell in cells], f"{name} by row") for name, cells in islice(numbers, _CHARTS)
-    }
+        name: bars([max(0.0, cell) for cell in cells], f"{name} by row",
+                   [f"{of}: {cell:,.10g}" for of, cell in zip(names, cells, strict=True)])
+        for name, cells in islice(numbers, _CHARTS)
+    }  # fmt: skip

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-__all__ = ("ROWS_BYTES_MAX", "cells_of", "shown_cell", "shown_rows")
+__all__ = ("ROWS_BYTES_MAX", "cells_of", "newest_rows", "shown_cell", "shown_rows")
 
 
 ROWS_BYTES_MAX: Final = 2 << 20
@@ -35,6 +35,23 @@ def shown_rows(
     if hasattr(rows, "close"):
         rows.close()
     return {"columns": list(rows.schema.names), "rows": shown[:limit], "more": more or len(shown) > limit}
+
+
+def newest_rows(rows: pa.RecordBatchReader, column: str, limit: int) -> dict[str, Any]:
+    """The newest rows by a column of times, the oldest of them first; `more` when there are older ones.
+
+    All are read, and few are held.
+    """
+    import pyarrow as pa
+
+    held = rows.schema.empty_table()
+    for batch in rows:
+        held = pa.concat_tables([held, pa.Table.from_batches([batch])])
+        if held.num_rows > limit:
+            held = held.sort_by([(column, "descending")]).slice(0, limit + 1)
+    shown = shown_rows(held.sort_by([(column, "descending")]), limit)
+    shown["rows"].reverse()
+    return shown
 
 
 def _small(rows: pa.RecordBatchReader | pa.Table, limit: int, bytes_max: int | None) -> Iterator[pa.RecordBatch | None]:

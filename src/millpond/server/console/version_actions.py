@@ -15,6 +15,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from millpond.console import link, segment
+from millpond.refs.face import POND
+from millpond.refs.map_entries import MAPS
 from millpond.server.access import caller_in, note_change, share_in
 from millpond.server.console.actions import Form, action
 from millpond.server.console.pages import answered, pages
@@ -105,9 +107,11 @@ def merged(
             strategy=form.get("strategy", ""),
         )  # fmt: skip
     except MergeConflict as conflict:
+        paths = list(conflict.paths[:_PATHS_SHOWN])
+        changed = (path.removeprefix(MAPS).partition("/")[0] for path in paths if path.startswith(MAPS))
         values = {
-            "action": request.url.path, "source": source, "into": into.name,
-            "sent": {**sent, **chosen}, "paths": list(conflict.paths[:_PATHS_SHOWN]),
+            "action": request.url.path, "source": source, "into": into.name, "sent": {**sent, **chosen}, "paths": paths,
+            "maps": sorted(set(changed)) if into.site.name == POND else [],
         }  # fmt: skip
         return answered(request, "conflict", values, status=409)
     note_change(request, source=source, commit=made.id)

@@ -13,6 +13,7 @@ from millpond.console import commit_graph, link, segment
 from millpond.json_forms import plain
 from millpond.nodes.tokens import Caller
 from millpond.refs.face import POND
+from millpond.refs.map_entries import MAPS
 from millpond.server.console.actions import actions_of
 from millpond.server.console.key_differences import keys_that_differ
 from millpond.server.console.maps_at_refs import is_branch
@@ -25,6 +26,7 @@ from millpond.versions.paging import CommonPrefix
 if TYPE_CHECKING:
     from millpond.nodes.node import Node
     from millpond.server.dispatch import Routes
+    from millpond.versions.diffs import Change
     from millpond.versions.graph.commits import Commit
     from millpond.versions.paging import Page
     from millpond.versions.repository import Named, Repository
@@ -105,15 +107,15 @@ def _add_contents(router: Routes, node: Node) -> None:
     @router.get("/{repository}/diff", read(On.REPOSITORY, memory_bytes=SCAN_BYTES), summary="Differences of two refs")
     def show_diff(
         request: Request, caller: Caller, repository: str, left: str, right: str = "", map: str = "",
-        three_dots: bool = False, after: str = "",
+        three_dots: bool = False, after: str = "", after_path: str = "",
     ) -> Response:  # fmt: skip
-        """The changes from `left` to `right`: in the pond's own repository keys of maps, in others paths.
+        """The changes from `left` to `right`: in the pond's own repository keys of maps, and in all of them paths.
 
         Without `right`, what is staged on the branch `left`; with `three_dots`, what `right` changed since both parted.
         """
         values: dict[str, Any] = {
             "repository": repository, "left": left, "right": right or None, "map": map or None,
-            "three_dots": three_dots, "keys": None, "paths": None, "next": None,
+            "three_dots": three_dots, "keys": None, "paths": None, "next": None, "next_paths": None,
         }  # fmt: skip
         here = partial(
             link, f"/console/versions/{segment(repository)}/diff", map=map, three_dots="true" if three_dots else ""
@@ -123,18 +125,23 @@ def _add_contents(router: Routes, node: Node) -> None:
                 node, caller, left, right or None, map=map, three_dots=three_dots, after=after
             )
             values["next"] = here(**following) if following else None
-        else:
+        if not map and not after:
             opened = node.pond.repository(repository)
-            page = opened.diff(left, right, three_dots=three_dots, after=after, amount=PAGE_ROWS) if right else (
-                opened.branch(left).diff(after=after, amount=PAGE_ROWS)
+            page = opened.branch(left).diff(after=after_path, amount=PAGE_ROWS) if not right else opened.diff(
+                left, right, three_dots=three_dots, after=after_path, amount=PAGE_ROWS
             )  # fmt: skip
-            values["paths"] = [
-                {"type": item.type, "path": item.path, "before": None if item.left is None else item.left.size,
-                 "after": None if item.right is None else item.right.size}
-                for item in page.results if not isinstance(item, CommonPrefix)
-            ]  # fmt: skip
-            values["next"] = here(left=left, right=right, after=page.next_offset) if page.has_more else None
+            values["paths"] = [_path(item) for item in page.results if not isinstance(item, CommonPrefix)]
+            if repository == POND:
+                values["paths"] = [changed for changed in values["paths"] if not changed["path"].startswith(MAPS)]
+            if page.has_more:
+                values["next_paths"] = here(left=left, right=right, after_path=page.next_offset)
         return answered(request, "diff", values)
+
+
+def _path(item: Change) -> dict[str, Any]:
+    """A path that differs, with its sizes."""
+    before, after = (None if side is None else side.size for side in (item.left, item.right))
+    return {"type": item.type, "path": item.path, "before": before, "after": after}
 
 
 def _uncommitted(opened: Repository, branch: str) -> list[dict[str, str]]:
