@@ -11,7 +11,7 @@ import pytest
 from millpond.errors import Invalid, MillpondError
 from millpond.pipelines import branch, check, enrich, item, load, notify, pipeline, python, retain, shell, spark, sql
 from millpond.pipelines.plan import drawn, drawn_svg, shown_plan
-from millpond.pipelines.programs import pipelines_of, read_program
+from millpond.pipelines.programs import call_function, pipelines_of, read_program
 from millpond.pipelines.values import filled, template_of
 
 
@@ -150,6 +150,8 @@ def test_a_pipeline_within_another_joins_its_plan_and_is_drawn() -> None:
     plan = declared(outer).plan
     assert [(step.name, step.takes()) for step in plan.steps] == [("inner_rows", ()), ("last", ("inner_rows",))]
     assert [line.strip() for line in drawn(plan)][-1] == "└─ last  [sql, if]  ◀ inner_rows"
+    twice = declared(lambda: (inner(2), inner(3), inner(4))).plan
+    assert [step.name for step in twice.steps] == ["inner_rows", "inner2_rows", "inner3_rows"]
     assert len(ElementTree.fromstring(drawn_svg(plan)).findall("{http://www.w3.org/2000/svg}rect")) == 2
 
 
@@ -159,11 +161,42 @@ def test_a_file_that_does_not_import_names_its_line(tmp_path: Path) -> None:
     with pytest.raises(Invalid, match=r"line=2 reason=NameError"):
         pipelines_of(read_program(file))
     file.write_text("from millpond.pipelines import *\n\n@pipeline\ndef a():\n    sql('select 1', retries=-1)\n")
-    with pytest.raises(Invalid, match="step=sql retries=-1.*line=5"):
+    with pytest.raises(Invalid, match=r"step=sql retries=-1.*line=5"):
         pipelines_of(read_program(file))
     file.write_text("a = 1\n")
     with pytest.raises(Invalid, match="no pipeline"):
         pipelines_of(read_program(file))
+
+
+TYPED = """
+from datetime import date, datetime
+
+from millpond.pipelines import pipeline, python, spark
+
+
+def told(session, day, at, text, most=1):
+    return [session, type(day).__name__, type(at).__name__, type(text).__name__, most]
+
+
+def noted(*values):
+    return told("none", *values)
+
+
+@pipeline
+def typed(day: date, at: datetime, text: str = "2026-01-01"):
+    spark(told, day, at, text)
+    python(noted, day, at, text, {"day": day})
+"""
+
+
+def test_a_function_gets_days_and_instants_as_such(tmp_path: Path) -> None:
+    (tmp_path / "typed.py").write_text(TYPED)
+    program, values = read_program(tmp_path / "typed.py"), ["2026-01-01", "2026-01-01T06:00:00", "2026-01-01"]
+    assert call_function(program, "typed", "told", values, session="one") == {
+        "value": ["one", "date", "datetime", "str", 1]
+    }
+    said = call_function(program, "typed", "noted", [*values, {"day": "2026-01-01"}])
+    assert said == {"value": ["none", "date", "datetime", "str", {"day": "2026-01-01"}]}
 
 
 def test_values_stand_in_templates_as_what_they_are() -> None:

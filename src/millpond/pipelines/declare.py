@@ -202,7 +202,9 @@ class Declared:
             raise Invalid("a pipeline within another takes its parameters from there", kind="pipeline_plan",
                           pipeline=self.plan.name, parameter=computed[0], hint=f"give {computed[0]}=…")  # fmt: skip
         outer = recording.prefix
-        recording.prefix = f"{outer}{self.plan.name}_"
+        names = [step.name for step in (*recording.before, *recording.steps)]
+        prefixes = (f"{outer}{self.plan.name}{number or ''}_" for number in (0, *range(2, len(names) + 3)))
+        recording.prefix = next(own for own in prefixes if not any(name.startswith(own) for name in names))
         try:
             return self.function(**inputs)
         finally:
