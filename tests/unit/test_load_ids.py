@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -55,7 +55,12 @@ def test_a_load_id_is_of_its_branch(pond: Pond, tmp_path: Path) -> None:
     file = tmp_path / "rows.csv"
     file.write_text("key,value\na,1\n")
     first = fix.load_files(file, "one", load_id="job-1")
-    cases = [(pond, "one on main"), (wap, "one on wap"), (wap, "other on wap"), (fix, "other on fix")]
+    cases: list[tuple[Any, str]] = [
+        (pond, "one on main"),
+        (wap, "one on wap"),
+        (wap, "other on wap"),
+        (fix, "other on fix"),
+    ]
     for target, maps in cases:
         with pytest.raises(Conflict) as refused:
             target.load_files(file, maps.split()[0], load_id="job-1")
