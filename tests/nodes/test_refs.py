@@ -270,10 +270,8 @@ def test_a_load_id_is_one_of_main_and_all_branches(pond: RemotePond, tmp_path: P
     other = pond.create_map("other", kind="state", value="long", store="layers")
     fix, file = pond.branch("fix", source="main"), tmp_path / "rows.csv"
     file.write_text("key,value\na,1\n")
-    assert fix.load_files(file, "m", load_id="one").commit
-    assert fix.load_files(file, "m", load_id="one").commit
-    assert pond.load_files(file, "m", load_id="two").rows == 1
-    assert pond.load_files(file, "m", load_id="two").rows == 1
+    assert fix.load_files(file, "m", load_id="one").commit == fix.load_files(file, "m", load_id="one").commit
+    assert [pond.load_files(file, "m", load_id="two").rows for _ in range(2)] == [1, 1]
     cases: list[tuple[str, Callable[[], object]]] = [
         ("one", lambda: pond.load_files(file, "m", load_id="one")),
         ("one", lambda: fix.load_files(file, "other", load_id="one")),
@@ -281,9 +279,8 @@ def test_a_load_id_is_one_of_main_and_all_branches(pond: RemotePond, tmp_path: P
         ("two", lambda: pond.load_files(file, "other", load_id="two")),
     ]
     for load_id, again in cases:
-        with pytest.raises(Conflict) as taken:
+        with pytest.raises(Conflict, match=f"of other maps.*load={load_id} "):
             again()
-        assert (taken.value.kind, taken.value.values["load"]) == ("load_taken", load_id)
     assert (pond.map("m").get("a"), other.get("a")) == (1, None)
     pond.loading.void("three")
     assert fix.load_files(file, "m", load_id="three").rows == 0

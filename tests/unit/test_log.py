@@ -19,7 +19,7 @@ from millpond.testing.faults import flip_byte
 from millpond.testing.rows import canonical_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     from millpond import Pond
@@ -181,31 +181,6 @@ def test_a_load_id_is_entered_once(pond: Pond) -> None:
     with pytest.raises(Invalid) as caught:
         pond.commit_load(part_of(pond, {"a": 2}), load_id="../up")
     assert caught.value.kind == "load_id"
-
-
-@pytest.mark.parametrize("store", ["layers", "shard"])
-def test_a_load_id_is_of_the_maps_of_its_load(pond: Pond, tmp_path: Path, store: str) -> None:
-    one, other = (pond.create_map(name, kind="state", value="long", store=store) for name in ("one", "other"))
-    file = tmp_path / "rows.csv"
-    file.write_text("key,value\na,1\n")
-    first = pond.load_files(file, "one", load_id="job-1")
-    position = pond.log.position()[0]
-    cases: list[Callable[[], object]] = [
-        lambda: pond.load_files(file, "other", load_id="job-1"),
-        lambda: pond.commit_load([*part_of(pond, {"a": 1}), *part_of(pond, {"a": 1})], load_id="job-1"),
-    ]
-    for again in cases:
-        with pytest.raises(Conflict) as refused:
-            again()
-        assert refused.value.kind == "load_taken"
-        assert (refused.value.values["load"], refused.value.values["entered"]) == ("job-1", "one on main")
-        assert refused.value.values["maps"] in ("other on main", "m on main")
-    assert pond.log.position()[0] == position and other.get("a") is None
-    file.write_text("key,value\na,3\n")
-    assert pond.load_files(file, "one", load_id="job-1").position == first.position
-    pond.loading.void("job-2")
-    assert pond.load_files(file, "other", load_id="job-2").rows == 0, "it was voided: it is of no map"
-    assert (one.get("a"), other.get("a")) == (1, None)
 
 
 def test_an_epoch_of_a_stream_is_entered_once(pond: Pond) -> None:

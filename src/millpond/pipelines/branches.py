@@ -22,7 +22,7 @@ from millpond.pipelines.reads import head_of, map_of
 from millpond.pipelines.requests import Target
 from millpond.pipelines.step import Failed
 from millpond.pipelines.targets import map_for_load
-from millpond.refs.face import MAIN, sharded_map
+from millpond.refs.face import MAIN, check_no_main, sharded_map
 
 if TYPE_CHECKING:
     from millpond.client.pond import RemotePond
@@ -61,7 +61,7 @@ def begin_branch(pond: Pond | RemotePond, name: str, source: str, *, anew: bool)
     Raises: `Failed`, `branch-unmerged`.
     """
     refs = pond.refs
-    _refuse_main(name)
+    check_no_main(name)
     try:
         refs.create_branch(name, source)
     except AlreadyExists:
@@ -72,11 +72,6 @@ def begin_branch(pond: Pond | RemotePond, name: str, source: str, *, anew: bool)
                          "delete it, or say anew=True", {"branch": name, "first": own}) from None  # fmt: skip
         refs.reset(name, source)
     return {"branch": name, "commit": head_of(refs, name).id}
-
-
-def _refuse_main(name: str) -> None:
-    if name == MAIN:
-        raise Invalid("main is the pond itself", kind="branch_main", hint="leave out the branch, or name another")
 
 
 def _unmerged(refs: RefsLike, name: str, source: str) -> list[str]:
@@ -95,7 +90,7 @@ def branch_to_load(pond: Pond | RemotePond, name: str, map: str) -> None:
     Raises: `Invalid` for `main`, a map in a shard, and a pond that has no branches.
     """
     refs = pond.refs
-    _refuse_main(name)
+    check_no_main(name)
     _refuse_sharded(pond, map)
     with suppress(AlreadyExists):
         refs.create_branch(name)
@@ -162,7 +157,7 @@ def whole_branch(pond: Pond | RemotePond, name: str, *, merged: bool) -> str:
     Raises: as `Refs.merge`.
     """
     refs = pond.refs
-    _refuse_main(name)
+    check_no_main(name)
     if merged:
         commit = _without_news(lambda: refs.merge(name, MAIN, message=f"Merge '{name}' into '{MAIN}'"))
         return "" if commit is None else commit.id

@@ -122,8 +122,8 @@ class _Recording:
         retries: Any = planned.retries
         is_number = isinstance(retries, int) and retries >= 0
         if not is_number or planned.timeout_ms < 1000 or planned.backoff_ms < 0:
-            raise Invalid("retries are 0 or more, and a timeout is a second or more", kind="pipeline_plan", step=name,
-                          retries=planned.retries, timeout=planned.timeout_ms / 1000)  # fmt: skip
+            raise Invalid("retries and backoff are 0 or more, and a timeout is a second or more", kind="pipeline_plan",
+                          step=name, **tried)  # fmt: skip
         self.steps.append(planned)
         return Value((name,))
 
@@ -202,7 +202,9 @@ class Declared:
             raise Invalid("a pipeline within another takes its parameters from there", kind="pipeline_plan",
                           pipeline=self.plan.name, parameter=computed[0], hint=f"give {computed[0]}=…")  # fmt: skip
         outer = recording.prefix
-        recording.prefix = f"{outer}{self.plan.name}_"
+        names = [step.name for step in (*recording.before, *recording.steps)]
+        prefixes = (f"{outer}{self.plan.name}{number or ''}_" for number in (0, *range(2, len(names) + 3)))
+        recording.prefix = next(own for own in prefixes if not any(name.startswith(own) for name in names))
         try:
             return self.function(**inputs)
         finally:
@@ -391,7 +393,7 @@ def check(
     """
     limits = {"rows_min": rows_min, "rows_max": rows_max, "changes_max": changes_max}
     limits = {name: limit for name, limit in limits.items() if limit is not None}
-    if isinstance(map, str) and not holds_value(query) and not query:
+    if isinstance(map, str) and not (query or holds_value(query) or (limits and map.isidentifier())):
         map, query = "", map
     if not holds_value(query) and not query and not limits:
         raise Invalid("a check has a query, or limits", kind="pipeline_plan", step="check",

@@ -153,8 +153,10 @@ def _function(session: SparkSession, arguments: Mapping[str, Any]) -> dict[str, 
     """The result of a function of a program, which is called with a session of its own."""
     session = session.newSession()
     spark.register(session, arguments["pond"])
-    inputs = [session, *arguments["arguments"]]
-    return call_function(arguments["program"], arguments["pipeline"], arguments["step"], inputs, passes=is_of_spark)
+    return call_function(
+        arguments["program"], arguments["pipeline"], arguments["step"], arguments["arguments"], session=session,
+        passes=is_of_spark,
+    )  # fmt: skip
 
 
 JOBS: dict[str, Job] = {

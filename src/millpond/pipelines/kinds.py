@@ -30,6 +30,7 @@ from millpond.pipelines.programs import call_function
 from millpond.pipelines.queries import is_table, query_rows, row_text, write_rows
 from millpond.pipelines.reads import commit_of, map_of, maps_among, pinned
 from millpond.pipelines.requests import Target
+from millpond.pipelines.stated import ITEMS_MAX
 from millpond.pipelines.step import Failed, Step
 from millpond.pipelines.targets import map_for_load
 from millpond.pipelines.tickets import earlier_load, refuse_void, ticket_of, void
@@ -51,7 +52,6 @@ __all__ = ("CHECK_FAILED", "carried_out")
 
 CHECK_FAILED = "check-failed"
 """The exception of a check whose rules do not all hold, or whose query finds rows."""
-ITEMS_MAX = 10_000
 _ROWS_SHOWN = 5
 _OUTPUT_CHARACTERS, _READ_BYTES = 10_000, 65_536
 _SKIPPED = {"$skipped": True}

@@ -8,11 +8,13 @@ Invariants:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import date, datetime
 from typing import Any
 
 from millpond.errors import Invalid
+from millpond.pipelines.stated import check_stated
 from millpond.pipelines.values import leaves_in, names_in
 from millpond.workflows.engine.cron import MISSED, Cron, is_data, next_instant, parse_cron, zone_of
 from millpond.workflows.engine.pipeline_starts import HERE, NAME_OF_SECRET
@@ -38,6 +40,8 @@ _OUTPUTS = {
     "notify": {"place"}, "branch": _ON, "merge": {"into", "merged", "map", "rows", *_ON},
 }  # fmt: skip
 """The fields that the outputs of steps may have, by their kinds; those of functions, and reports, have any."""
+_READ: dict[str, Callable[[str], date]] = {"date": date.fromisoformat, "datetime": datetime.fromisoformat}
+"""The types of parameters that JSON holds as text."""
 ALERTED = "alerted:"
 """The `when` of a pipeline that alerts of a map begin: the map, and perhaps a rule, come behind it."""
 
@@ -87,6 +91,17 @@ class Plan:
     missed: str = "last"
     when: str = ""
     doc: str = field(default="")
+
+    def typed(self, step: str, arguments: Sequence[Any]) -> list[Any]:
+        """The arguments of a step's function, as they are in a run: days and instants of parameters as such."""
+        kinds = {own.name: _READ[own.type] for own in self.parameters if own.type in _READ}
+        [planned] = [own for own in (*self.steps, *self.on_failure) if own.name == step]
+        whole = [own["$value"][0] if isinstance(own, Mapping) and "$value" in own else ""
+                 for own in planned.inputs["arguments"]]  # fmt: skip
+        return [
+            kinds[name](value) if name in kinds and isinstance(value, str) else value
+            for name, value in zip(whole, arguments, strict=True)
+        ]
 
     def cron(self) -> Cron | None:
         """The expression of the instants at which its runs begin by themselves.
@@ -148,6 +163,7 @@ def check_plan(plan: Plan) -> Plan:
                 raise Invalid("a step takes what comes after it, or nowhere", kind="pipeline_plan", step=step.name,
                               takes=name, hint=f"before it there are: {', '.join(there[2:]) or 'none'}")  # fmt: skip
         _check_fields(plan, step)
+        check_stated(step, {own.name: own for own in plan.steps if own.name in there})
         there.append(step.name)
     return plan
 

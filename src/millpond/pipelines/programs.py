@@ -58,16 +58,18 @@ def pipelines_of(program: Program) -> dict[str, Declared]:
 
 
 def call_function(
-    program: Program, pipeline: str, step: str, arguments: Sequence[Any], *,
+    program: Program, pipeline: str, step: str, arguments: Sequence[Any], *, session: Any = None,
     passes: Callable[[BaseException], bool] = lambda _: False,
 ) -> dict[str, Any]:  # fmt: skip
-    """The output of a step that calls a function: its result as JSON. Errors that are to pass stay as they are.
+    """The output of a step that calls a function, after its session: its result as JSON. Errors that are to pass stay
+    as they are.
 
     Raises: `Internal` with the line that failed; `Unavailable` for connections; as the function, if it is ours.
     """
-    function = pipelines_of(program)[pipeline].functions[step]
+    declared = pipelines_of(program)[pipeline]
+    function, inputs = declared.functions[step], declared.plan.typed(step, arguments)
     try:
-        result = function(*arguments)
+        result = function(*inputs) if session is None else function(session, *inputs)
         result = asyncio.run(result) if inspect.iscoroutine(result) else result
     except MillpondError:
         raise
@@ -100,11 +102,13 @@ def _pipelines(file: str, source: str) -> dict[str, Declared]:
     try:
         module.__dict__.update(WATCHES)
         exec(watched_code(source, file), module.__dict__)
-    except MillpondError:
+    except MillpondError as error:
+        if line := _line_of(error, file):
+            error.values.setdefault("line", line)
         raise
     except Exception as error:
-        line = next((frame for frame in _lines(error) if frame[0] == file), (file, getattr(error, "lineno", None) or 0))
-        raise Invalid("the file of the pipeline does not import", kind="pipeline_program", file=file, line=line[1],
+        raise Invalid("the file of the pipeline does not import", kind="pipeline_program", file=file,
+                      line=_line_of(error, file),
                       reason=readable(f"{type(error).__name__}: {error}")) from None  # fmt: skip
     pipelines: dict[str, Declared] = {}
     for own in vars(module).values():
@@ -115,6 +119,11 @@ def _pipelines(file: str, source: str) -> dict[str, Declared]:
         raise Invalid("the file has no pipeline", kind="pipeline_program", file=file,
                       hint="write @pipeline above a function of steps")  # fmt: skip
     return pipelines
+
+
+def _line_of(error: BaseException, file: str) -> int:
+    """The line of a file at which it failed, or 0."""
+    return next((line for own, line in _lines(error) if own == file), getattr(error, "lineno", None) or 0)
 
 
 def _lines(error: BaseException) -> list[tuple[str, int]]:

@@ -39,7 +39,7 @@ def check_no_main(name: str) -> None:
     Raises: `Invalid`.
     """
     if name == MAIN:
-        raise Invalid("main is the pond itself", kind="branch_main", hint="load into the pond, and ask it")
+        raise Invalid("main is the pond itself", kind="branch_main", hint="leave out the branch, or name another")
 
 
 def ref_twice(branch: str, ref: str) -> Invalid:

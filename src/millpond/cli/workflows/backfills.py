@@ -163,7 +163,7 @@ def _on_branch(
 
 
 _QUIET = (": done, ", ": skipped, ", ": begins", ": done after ")
-"""What is told of a step that does not fail."""
+"""The words about a step that does not fail."""
 
 
 def _tell_failures(line: str) -> None:

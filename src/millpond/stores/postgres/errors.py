@@ -59,7 +59,7 @@ _CLASSES = {
     ),
 }
 
-_REFUSALS = {
+_WORDS = {
     "28000": re.compile(r"authentication failed|no password supplied|pg_hba\.conf|role .* does not exist|log in"),
     "3D000": re.compile(r"database .* does not exist"),
     "53300": re.compile(r"too many (clients|connections)|connection slots"),
@@ -95,8 +95,8 @@ def translated(error: psycopg.Error, place: str, *, connecting: bool = False) ->
 
 def _of_refusal(error: psycopg.Error, reason: str) -> str:
     """The SQLSTATE of a connection that did not come about."""
-    said = next((state for state, words in _REFUSALS.items() if words.search(reason)), "")
+    said = next((state for state, words in _WORDS.items() if words.search(reason)), "")
     # Also where the server speaks another language: it asked for a password, and that was the end.
     attempt = error.pgconn
-    asked = attempt is not None and (attempt.needs_password or attempt.used_password)
-    return said or ("28000" if asked else "08001")
+    of_password = attempt is not None and (attempt.needs_password or attempt.used_password)
+    return said or ("28000" if of_password else "08001")

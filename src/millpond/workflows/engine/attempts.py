@@ -198,7 +198,7 @@ def time_out(work: Work, task: TaskRun, attempt_number: int) -> None:
     """End an attempt whose timeout is over."""
     attempt = task.attempts[attempt_number]
     attempt.status = TaskStatus.TASK_TIMEOUT
-    message = f"no report within {task.timeout_seconds} s of the claim"
+    message = f"no report within its timeout of {task.timeout_seconds} s; it may have been at work: state a longer one"
     attempt.error.CopyFrom(LHTaskError(type=LHErrorType.TIMEOUT, message=message))
     _end(work, task, attempt)
 

@@ -28,7 +28,7 @@ import pyarrow as pa
 
 from millpond.errors import Invalid, NotFound, Unavailable
 
-__all__ = ("Format", "InputFile", "Piece", "find_files", "open_stream", "read_chunks")
+__all__ = ("Format", "InputFile", "Piece", "find_files", "format_named", "open_stream", "read_chunks")
 
 
 class Format(StrEnum):
@@ -76,14 +76,18 @@ def find_files(targets: Sequence[str | Path], written: str | None = None) -> lis
 
     Raises: `NotFound` for what does not exist; `Invalid` for a file whose format is unknown.
     """
-    format_ = None if written is None else _format_named(written)
+    format_ = None if written is None else format_named(written)
     files = [_input_file(path, format_) for target in targets for path in _expand(target)]
     if not files:
         raise Invalid("no file to load", kind="no_input", hint="name a file, a folder or a pattern")
     return files
 
 
-def _format_named(written: str) -> Format:
+def format_named(written: str) -> Format:
+    """The format of a name.
+
+    Raises: `Invalid`.
+    """
     try:
         return Format({"json": "jsonl", "ndjson": "jsonl", "tsv": "csv"}.get(written.lower(), written.lower()))
     except ValueError:
