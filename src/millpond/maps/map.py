@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from millpond.deferred import opened_once
-from millpond.errors import Invalid
+from millpond.errors import Corrupt, Invalid, NotFound
 from millpond.maps.faces import MapFace
 from millpond.maps.inputs.single_key import single_key
 from millpond.maps.map_rows import LayeredRows, MapRows, ShardRows
@@ -295,7 +295,7 @@ class Map(MapFace):
         if isinstance(address, int):
             return self._whole()
         part = self._needed()
-        return (part and part.of_keys([address])) or self._whole()
+        return self._whole() if part is None else self._in_part(part, [address])
 
     def _of_keys(self, keys: Any, on_invalid: OnInvalid) -> Snapshot:
         """A snapshot to ask for keys."""
@@ -305,12 +305,20 @@ class Map(MapFace):
         from millpond.maps.inputs.key_columns import keys_of, one_array
 
         distinct = keys_of(self.definition, one_array(keys, "key"), on_invalid).unique()
-        if len(distinct) > part.keys_max:
+        if len(distinct) > part.keys_max and not part.in_pieces:
             return self._whole()
         values = distinct.to_pylist()
-        return part.of_keys(
-            [key.encode() if isinstance(key, str) else key for key in values if key is not None]
-        ) or self._whole()  # fmt: skip
+        return self._in_part(part, [key.encode() if isinstance(key, str) else key for key in values if key is not None])
+
+    def _in_part(self, part: NeededRanges, keys: Sequence[bytes]) -> Snapshot:
+        snapshot = part.of_keys(keys)
+        if snapshot is not None:
+            return snapshot
+        try:
+            return self._whole()
+        except (Corrupt, NotFound):  # a file was lost or damaged: keys that others have are answered
+            part.in_pieces = True
+            return part.of_keys(keys) or self._whole()
 
     def _needed(self) -> NeededRanges | None:
         """The pieces of files in a bucket that were needed so far; None where all files are open, or here."""
