@@ -162,6 +162,9 @@ def test_a_file_that_is_lost_fails_those_keys_alone_that_it_has(url: str, tmp_pa
                 continue
             with pytest.raises(NotFound, match=lost):
                 reader.get(f"k{number}")
+        [problem] = pond.verify().problems
+        assert problem.place.startswith("s3://") and problem.place.endswith(f"/{lost}")
+        assert "quarantined" not in str(problem) and "put it back from a copy" in str(problem)
         there = [number for number in few if f"k{number}" not in missing]
         assert reader.lookup([f"k{number}" for number in there]).to_pylist() == [texts[number] for number in there]
 
