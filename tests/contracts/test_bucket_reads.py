@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from millpond.errors import Corrupt
+from millpond.errors import Corrupt, NotFound
 from millpond.maps.snapshots import needed_ranges
 from millpond.ranges.blocks import BLOCK_BYTES
 from millpond.ranges.files import in_form
@@ -142,6 +142,31 @@ def test_an_object_that_lies_is_named_and_never_answers(url: str, tmp_path: Path
         file.write_bytes(bytes(data))
     with opened(url, tmp_path / "right") as pond:
         assert pond.map("m").get("k5") == texts[5] and not file.exists()
+
+
+def test_a_file_that_is_lost_fails_those_keys_alone_that_it_has(url: str, tmp_path: Path) -> None:  # noqa: F811
+    texts = [f"{number:0400}" for number in range(40_000)]
+    with opened(url, tmp_path / "writer") as pond:
+        made = pond.create_map("m", kind="state", value="string")
+        made.load(pa.table({"key": [f"k{number}" for number in range(40_000)], "value": texts}))
+        lost = min(made.objects.list("ranges"), key=lambda info: info.size).name
+        [batch] = pa.ipc.open_file(made.objects.get(lost)).read_all().to_batches()
+        made.objects.bucket.delete(lost)  # type: ignore[attr-defined]
+    missing, few = {key[8:].decode() for key in batch.column("key").to_pylist()}, range(0, 40_000, 97)
+    assert 0 < len(missing) < 20_000
+    with opened(url, tmp_path / "reader", max_staleness=1e9) as pond:
+        reader = pond.map("m")
+        for number in few:
+            if f"k{number}" not in missing:
+                assert reader.get(f"k{number}") == texts[number]
+                continue
+            with pytest.raises(NotFound, match=lost):
+                reader.get(f"k{number}")
+        [problem] = pond.verify().problems
+        assert problem.place.startswith("s3://") and problem.place.endswith(f"/{lost}")
+        assert "quarantined" not in str(problem) and "put it back from a copy" in str(problem)
+        there = [number for number in few if f"k{number}" not in missing]
+        assert reader.lookup([f"k{number}" for number in there]).to_pylist() == [texts[number] for number in there]
 
 
 def _asks(reader: object, key: str, counts: dict[str, int]) -> bool:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from millpond.deferred import opened_once
-from millpond.errors import Invalid
+from millpond.errors import Corrupt, Invalid, NotFound
 from millpond.maps.faces import MapFace
 from millpond.maps.inputs.single_key import single_key
 from millpond.maps.map_rows import LayeredRows, MapRows, ShardRows
@@ -311,11 +311,13 @@ class Map(MapFace):
         return held
 
     def _of_key(self, address: bytes | int) -> Snapshot:
-        """A snapshot to ask for a key or a number: of the first keys with the files that they need."""
+        """A snapshot to ask for a key or a number: of the first keys, or in a bucket, with the files that they need."""
         snapshot = self._open()
         if snapshot is None and isinstance(address, bytes):
             self._keys += 1
-            if not self.objects.collected or (self._held is None and self._keys <= KEYS_HERE_MAX):
+            if not self.objects.collected:
+                return self._in_part(self._needed(), [address])
+            if self._held is None and self._keys <= KEYS_HERE_MAX:
                 snapshot = self._needed().of_keys([address])
         return snapshot or self._opened()
 
@@ -327,12 +329,20 @@ class Map(MapFace):
         from millpond.maps.inputs.key_columns import keys_of, one_array
 
         part, distinct = self._needed(), keys_of(self.definition, one_array(keys, "key"), on_invalid).unique()
-        if len(distinct) > part.keys_max:
+        if len(distinct) > part.keys_max and not part.in_pieces:
             return self._opened()
         values = distinct.to_pylist()
-        return part.of_keys(
-            [key.encode() if isinstance(key, str) else key for key in values if key is not None]
-        ) or self._opened()  # fmt: skip
+        return self._in_part(part, [key.encode() if isinstance(key, str) else key for key in values if key is not None])
+
+    def _in_part(self, part: NeededRanges, keys: Sequence[bytes]) -> Snapshot:
+        snapshot = part.of_keys(keys)
+        if snapshot is not None:
+            return snapshot
+        try:
+            return self._opened()
+        except (Corrupt, NotFound):  # a file was lost or damaged: keys that others have are answered
+            part.in_pieces = True
+            return part.of_keys(keys) or self._opened()
 
     def _needed(self) -> NeededRanges:
         """The pieces of files that were needed so far, of the map as it is now."""

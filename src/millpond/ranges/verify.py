@@ -23,6 +23,7 @@ from millpond.ranges.ids import columns_id
 from millpond.ranges.index import index_name, load_index, range_name, read_index
 from millpond.ranges.key_columns import first_unordered, key_column
 from millpond.ranges.reader import open_range
+from millpond.stores.objects import FolderBeforeBucket
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -127,10 +128,13 @@ class Verifier:
 
     def _wrong(self, name: str, fault: str | NotFound | Corrupt | Invalid) -> Report:
         # a missing file cannot be moved; one of a newer format is not damaged
+        remedy, objects = self.remedy, self.objects
         if self.quarantine_folder and not isinstance(fault, NotFound | Invalid):
-            name = quarantine(self.objects, name)
+            name, remedy = quarantine(objects, name), f"it was quarantined; {remedy}"
         reason = fault if isinstance(fault, str) else fault.message
-        return problem(self.subject, f"{self.objects.where}/{name}", reason, self.remedy)
+        # What is wrong lies in the bucket, not among the copies.
+        where = (objects.bucket if isinstance(objects, FolderBeforeBucket) else objects).where
+        return problem(self.subject, f"{where.rstrip('/')}/{name}", reason, remedy)
 
 
 def _faults_of_index(index: Index) -> Iterator[str]:

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ("check_snapshot",)
 
-LAYERS_REMEDY = "it was quarantined; put it back from `maps` of a backup, or drop the map and load it again"
-REMEDY = "it was quarantined; the next lookup freezes the map in full"
+LAYERS_REMEDY = "put it back from a copy, or from `maps` of a backup, or drop the map and load it again"
+REMEDY = "the next lookup freezes the map in full"
 
 
 def check_snapshot(space: Space, pond_map: Map, version: int | None) -> Report:

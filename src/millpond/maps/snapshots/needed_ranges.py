@@ -60,6 +60,8 @@ class NeededRanges:
         tables = [entry.blocks for index in self.indexes for entry in index.entries]
         self.keys_max = max(KEYS_MAX_LEAST, sum(1 if table is None else len(table.rows) for table in tables))
         self._starts: list[BlockStarts] = []
+        self.in_pieces = False
+        """True where a file cannot be opened: then the others are never opened all together."""
         self._needed: set[Piece] = set()
         self._needed_bytes = 0
         self.filters: Cache[str, pa.Buffer] = (
@@ -89,7 +91,7 @@ class NeededRanges:
         new = needed - self._needed
         self._needed |= new
         self._needed_bytes += sum(map(self._size, new))
-        if len(self._needed) > 1 and self._needed_bytes > self._bytes_half:
+        if not self.in_pieces and len(self._needed) > 1 and self._needed_bytes > self._bytes_half:
             return None
         groups = groups_of(self.manifest.definition.kind, self.indexes, self._fetch(needed))
         snapshot = Snapshot(self.objects, self.manifest, groups=groups)
