@@ -113,3 +113,11 @@ def test_long_lines_of_json_and_wide_structs_are_stored(tmp_path: Path) -> None:
         wide = pond.create_map("wide", kind="state", value=", ".join(f"{name} long" for name in names))
         wide.load([{"key": "k"} | dict.fromkeys(names, 7)])
         assert len(wide.get("k")) == 3000
+
+
+def test_a_name_that_is_too_long_is_told_how_long_it_may_be(tmp_path: Path) -> None:
+    with (
+        millpond.open(tmp_path / "pond") as pond,
+        pytest.raises(millpond.Invalid, match="up to 127 lower case letters"),
+    ):
+        pond.create_map("m" * 128, kind="state")

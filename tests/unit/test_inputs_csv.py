@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 
 import pytest
@@ -112,3 +113,28 @@ def test_a_quote_that_is_never_closed_is_an_error(tmp_path: Path, monkeypatch: p
     file = write(tmp_path, "a.csv", 'key,value\na,"b\n' + "c,d\n" * 100)
     with pytest.raises(Invalid, match="never closed"):
         read_file(file)
+
+
+@pytest.mark.parametrize(
+    ("text", "row", "problem"),
+    [
+        ('a,1\nb,"x\nc,2\n', 2, "never closed"),
+        ('a,1\nb,"say \\"hi\\" now"\n', 2, "behind a closing quote"),
+        ('b,"5\\""\nc,1\n', 1, "never closed"),
+        ('b,"5\\""\nc,1\nd,"6\\""\n', 1, "behind a closing quote"),
+        ('b,"C:\\dir\\"\nc,"a ""b"" \\"""\n', 0, ""),
+        ('b,5" pipe\nc,6"\n', 0, ""),
+        (f'b,"{"x" * 200_000}\\"\n', 0, ""),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("packed", [False, True])
+def test_quotes_enclose_a_cell_or_end_the_load(tmp_path: Path, text: str, row: int, problem: str, packed: bool) -> None:
+    content = f"key,value\n{text}".encode()
+    file = write(tmp_path, "a.csv.gz" if packed else "a.csv", gzip.compress(content) if packed else content)
+    if problem:
+        with pytest.raises(Invalid, match=problem) as refused:
+            read_file(file)
+        assert (refused.value.kind, refused.value.values["row"]) == ("input_damaged", row)
+        return
+    rows, rejects = read_file(file)
+    assert (len(rows), rejects) == (text.count("\n"), [])

@@ -183,6 +183,16 @@ def test_what_is_no_number_of_json_is_rejected(tmp_path: Path, constant: str) ->
         assert (made.get("a"), made.get("b")) == (None, "[1.5]")
 
 
+def test_the_bytes_of_a_variant_are_not_taken_for_its_json(tmp_path: Path) -> None:
+    variant = pa.struct([pa.field("value", pa.binary(), False), pa.field("metadata", pa.binary(), False)])
+    with millpond.open(tmp_path / "pond") as pond:
+        made = pond.create_map("m", kind="state", value="json")
+        for kind, value in ((variant, {"value": b"1", "metadata": b"2"}), (pa.list_(variant), [])):
+            with pytest.raises(millpond.Invalid, match="to_json") as refused:
+                made.load(pa.table({"key": ["a"], "value": pa.array([value], kind)}))
+            assert (refused.value.kind, refused.value.values["column"]) == ("column_type", "value")
+
+
 @given(st.timedeltas())
 def test_durations_say_every_microsecond(lasting: timedelta) -> None:
     text = json.loads(json_text(lasting))

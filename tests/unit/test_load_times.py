@@ -176,3 +176,28 @@ def test_a_file_without_rows_is_an_error(pond: Pond, tmp_path: Path, form: str) 
     assert (result.empty, result.rows) == ((str(file),), 1)
     assert pond.load_files(file, "m").rows == 0
     assert made.get("a") == 1
+
+
+@pytest.mark.parametrize("days", [2**31 - 1, -(2**31) + 5, 2_932_897, -719_163])
+def test_dates_of_no_year_are_rejects(pond: Pond, days: int) -> None:
+    thirty_two = pa.array([days], pa.int32()).cast(pa.date32())
+    sixty_four = pa.array([days * 86_400_000], pa.int64()).cast(pa.date64())
+    states = {
+        name: pond.create_map(name, kind="state", value=name) for name in ("string", "timestamp", "json")
+    }  # fmt: skip
+    timed = pond.create_map("timed", kind="temporal_state", value="string")
+    for dates in (thirty_two, sixty_four):
+        nested = pa.StructArray.from_arrays([dates], ["date"])
+        loads = [
+            (states["string"], {"key": ["a"], "value": dates}), (states["string"], {"key": dates, "value": ["a"]}),
+            (states["timestamp"], {"key": ["a"], "value": dates}), (states["json"], {"key": ["a"], "value": nested}),
+            (timed, {"key": ["a"], "effective_time": dates, "value": ["x"]}),
+        ]  # fmt: skip
+        for loaded, columns in loads:
+            with pytest.raises(millpond.Invalid) as refused:
+                loaded.load(pa.table(columns), zone="Europe/Paris")
+            assert refused.value.kind == "too_many_rejects"
+        assert states["string"].lookup(dates, on_invalid="miss").to_pylist() == [None]
+    edges = pa.array([0, 2_932_896, -719_162], pa.int32()).cast(pa.date32())
+    states["string"].load(pa.table({"key": edges, "value": edges}))
+    assert states["string"].lookup(edges).to_pylist() == ["1970-01-01", "9999-12-31", "0001-01-01"]

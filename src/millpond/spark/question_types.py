@@ -10,7 +10,10 @@ from millpond.errors import Invalid
 from millpond.maps.inputs.tags import check_keys_type, type_of_keys_refused
 from millpond.maps.model.definition import MapDefinition
 
-__all__ = ("check_key", "check_time")
+__all__ = ("TO_TIMESTAMP", "check_key", "check_time")
+
+TO_TIMESTAMP = "cast the column to timestamp: it is then in the session's time zone"
+"""The way out for a column of times without a zone."""
 
 
 def check_key(definition: MapDefinition, kind: DataType, column: object) -> None:
@@ -37,5 +40,5 @@ def check_time(definition: MapDefinition, kind: DataType, column: object) -> Non
     raise Invalid(
         "a time without a zone names no instant" if bare else "a time is a timestamp",
         kind="time_naive" if naive else "time_type", map=definition.name, column=column, type=kind.simpleString(),
-        hint="cast the column to timestamp: it is then in the session's time zone",
+        hint=TO_TIMESTAMP,
     )  # fmt: skip

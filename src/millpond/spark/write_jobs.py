@@ -33,7 +33,7 @@ from millpond.maps.inputs.missing_fields import missing_fields
 from millpond.maps.inputs.normalise import normalise
 from millpond.maps.inputs.rejects import ENOUGH, RejectWriter
 from millpond.maps.inputs.tables import joined_batches
-from millpond.maps.inputs.zones import TimeForm, time_form
+from millpond.maps.inputs.zones import NAME_THE_ZONE, TimeForm, time_form
 from millpond.maps.layered.share_ranges import write_here
 from millpond.maps.loads.load import LoadResult, load_job_set, note_result
 from millpond.maps.model.definition import MapDefinition
@@ -42,6 +42,7 @@ from millpond.spark.attempts import BATCH_ROWS, Attempt, TaskParts, rejects_of, 
 from millpond.spark.layer_tasks import write_by_tasks
 from millpond.spark.places import OpenPond, Place, PondLike, opened, place_of
 from millpond.spark.private_api import need_classic
+from millpond.spark.question_types import TO_TIMESTAMP
 from millpond.spark.staging import Entered, StagingDir
 
 __all__ = (
@@ -125,7 +126,12 @@ def check_rows(
     if columns.extra == "add" and (missing := missing_fields(types, definition, columns)):
         definition = alter(definition.name, add=missing).definition
     nothing = [pa.array([], field.type) for field in types]
-    normalise(pa.RecordBatch.from_arrays(nothing, schema=types), definition, columns)
+    try:
+        normalise(pa.RecordBatch.from_arrays(nothing, schema=types), definition, columns)
+    except Invalid as error:
+        if error.hint != NAME_THE_ZONE:
+            raise
+        raise Invalid(error.message, kind=error.kind, hint=TO_TIMESTAMP, **error.values) from error
     return definition
 
 

@@ -71,7 +71,11 @@ def plain(value: pa.Scalar[Any]) -> object:
     try:
         return value.as_py()
     except (ValueError, OverflowError, ImportError):
-        return f"{value.cast(pa.int64())} as {value.type}" if pa.types.is_temporal(value.type) else repr(value)
+        number = getattr(value, "value", None) if pa.types.is_temporal(value.type) else None
+    try:
+        return repr(value) if number is None else f"{number} as {value.type}"
+    except (ValueError, OverflowError):
+        return f"a {value.type}"
 
 
 def rejected_rows(batch: pa.RecordBatch, faults: Faults) -> pa.RecordBatch:

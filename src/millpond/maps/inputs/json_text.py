@@ -138,7 +138,7 @@ def _duration(nanoseconds: int) -> str:
 def json_column(array: pa.Array[Any]) -> tuple[pa.Array[Any], list[tuple[Mask, str]]]:
     """Lists, structs and maps as JSON text; and the rows that have no such form, with reasons.
 
-    Raises: `Invalid` when the column holds times of day finer than a microsecond, or calendar intervals.
+    Raises: `Invalid` when the column holds times of day finer than a microsecond, calendar intervals, or `VARIANT`.
     """
     texts: list[str | None] = []
     faults: dict[str, Mask] = {}
@@ -188,11 +188,18 @@ def _exact(array: pa.Array[Any]) -> pa.Array[Any]:
         ) from error  # fmt: skip
 
 
+_VARIANT = {("metadata", True), ("value", True)}
+"""The fields of the struct in which Spark and Parquet keep a `VARIANT`."""
+
+
 def _by_microsecond(kind: pa.DataType) -> pa.DataType:
     types = pa.types
     if types.is_time64(kind):
         return pa.time64("us")
     if types.is_struct(kind):
+        if {(field.name, types.is_binary(field.type)) for field in kind} == _VARIANT:
+            raise Invalid("a VARIANT comes as its bytes, not as JSON", kind="column_type", type=kind,
+                          hint="write it as text first, in Spark by to_json")  # fmt: skip
         return pa.struct([field.with_type(_by_microsecond(field.type)) for field in kind])
     if types.is_map(kind):
         return pa.map_(_by_microsecond(kind.key_type), _by_microsecond(kind.item_type))

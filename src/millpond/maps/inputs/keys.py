@@ -39,6 +39,7 @@ from millpond.maps.inputs.scalars import (
     TOO_LARGE,
     Converted,
     by_type,
+    dates_as_text,
     is_text,
     masked,
     plain_digits,
@@ -139,8 +140,9 @@ def _to_keys(array: pa.Array[Any]) -> Converted:
         return Converted(text.cast(pa.binary()), ((bad, "is a float, which has no one way of being written"),))
     if types.is_decimal(kind):
         return Converted(plain_digits(array).cast(pa.binary()))
-    if types.is_date64(kind):
-        array = array.cast(pa.date32(), safe=False)
+    if types.is_date(kind):
+        dates = dates_as_text(array)
+        return Converted(dates.values.cast(pa.binary()), dates.faults)
     if _is_bytes(kind):
         checked = to_scalar(array.cast(pa.binary()), ScalarType.STRING)
         return Converted(checked.values.cast(pa.binary()), checked.faults)

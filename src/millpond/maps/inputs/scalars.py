@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import date
 from decimal import Decimal
 from typing import Any, TypeAlias
 
@@ -31,8 +32,8 @@ from millpond.maps.model.definition import ScalarType
 from millpond.times.instants import read_times
 
 __all__ = (
-    "NAIVE_TEXT", "NOT_UTF8", "TOO_LARGE", "WIDE", "Convert", "Converted", "by_type", "is_text", "mask_of", "masked",
-    "plain_digits", "present", "to_instants", "to_long", "to_scalar", "unsuited",
+    "NAIVE_TEXT", "NOT_UTF8", "TOO_LARGE", "WIDE", "Convert", "Converted", "by_type", "dates_as_text", "is_text",
+    "mask_of", "masked", "plain_digits", "present", "to_instants", "to_long", "to_scalar", "unsuited",
 )  # fmt: skip
 
 TOO_LARGE = "does not fit 64 bits"
@@ -41,6 +42,8 @@ NOT_UTF8 = "is not UTF-8"
 _EXACT_FLOAT = 2.0**53
 _FLOAT_TEXT = r"(?i)^[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|nan|inf|infinity)$"
 _INFINITE_TEXT = r"(?i)inf"
+_DAY_MS = 86_400_000
+_EPOCH_DAY = date(1970, 1, 1).toordinal()
 NAIVE_TEXT = r"^ *[0-9]{4}-[0-9]{2}-[0-9]{2}([Tt ][0-9]{2}:[0-9]{2}(:[0-9]{2}([.,][0-9]+)?)?)? *$"
 """Times and dates that lack nothing but their zone."""
 
@@ -318,11 +321,22 @@ def _to_string(array: pa.Array[Any]) -> Converted:
     types = pa.types
     if is_text(kind) or (types.is_primitive(kind) and not types.is_temporal(kind)):
         return Converted(array.cast(pa.string()))
-    if types.is_date(kind) or types.is_decimal(kind) or types.is_boolean(kind):
+    if types.is_date(kind):
+        return dates_as_text(array)
+    if types.is_decimal(kind) or types.is_boolean(kind):
         return Converted(array.cast(pa.string()))
     if types.is_binary(kind) or types.is_large_binary(kind) or types.is_binary_view(kind):
         return _decoded(array)
     raise unsuited(array, "text")
+
+
+def dates_as_text(array: pa.Array[Any]) -> Converted:
+    """Dates as ISO 8601, such as `2013-02-08`; those of other years than 1 to 9999 have no such form."""
+    numbers = array.cast(pa.int64() if pa.types.is_date64(array.type) else pa.int32()).fill_null(0)
+    days = numbers.to_numpy(zero_copy_only=False) // (_DAY_MS if pa.types.is_date64(array.type) else 1)
+    bad = (days < 1 - _EPOCH_DAY) | (days > date.max.toordinal() - _EPOCH_DAY)
+    text = masked(array, bad).cast(pa.date32(), safe=False).cast(pa.string())
+    return Converted(text, ((bad, "is not a date in the years 1 to 9999"),))
 
 
 def _decoded(array: pa.Array[Any]) -> Converted:

@@ -67,7 +67,7 @@ class _Clocks:
     def instants(self, array: pa.Array[Any]) -> Converted:
         kind, types = array.type, pa.types
         if types.is_date(kind):
-            return self.assumed(array.cast(pa.timestamp("s")))
+            return self.assumed(array.cast(pa.timestamp("ms" if types.is_date64(kind) else "s")))
         if types.is_timestamp(kind) and kind.tz is None:
             return self.assumed(array)
         if is_text(kind):

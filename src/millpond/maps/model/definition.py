@@ -272,7 +272,7 @@ def check_name(name: str) -> str:
     if not _NAME.fullmatch(lowered):
         raise Invalid(
             "map name is not valid", kind="map_name", map=repr(name),
-            hint="lower case letters, digits and underscores, starting with a letter",
+            hint="up to 127 lower case letters, digits and underscores, starting with a letter",
         )  # fmt: skip
     return lowered
 

@@ -6,7 +6,8 @@ columns, the texts in the beginning of the file tell their types, as strictly: `
 An empty cell is null, a quoted empty cell (`""`) is empty text. The first record names the columns; the delimiter is
 the one of `,;|` and tab that the first record holds most of.
 
-A record with another number of cells than the first is rejected; the others are read on.
+A record with another number of cells than the first is rejected; the others are read on. Quotes that do not enclose
+a cell end the load.
 """
 
 from __future__ import annotations
@@ -157,6 +158,7 @@ class _Reading:
                 done += batch.num_rows
                 read = 0 if self.piece.file.compression else source.tell()
                 yield Arrived(batch, positions, rejected=self._refused_before(done), read=read)
+            self._check_quotes()
             yield Arrived(None, rejected=rejects_of(self._refused), last=done + len(self._skipped))
         except pa.ArrowInvalid as error:
             if "Empty CSV" not in str(error):  # a first record, without a line end, and nothing more
@@ -166,6 +168,32 @@ class _Reading:
                 "the file cannot be unpacked", kind="input_damaged", path=self.piece.file.path, reason=error,
                 hint="copy it again: it is damaged or was cut short",
             ) from error  # fmt: skip
+
+    def _check_quotes(self) -> None:
+        """Refuse what Arrow reads over: text behind a closing quote, as where a backslash was to escape it, and a quote
+        that stays open. Each record is looked at only where quotes do not come in pairs, or follow a backslash.
+        """
+        odd, escaped, before = 0, False, b""
+        for chunk in _pieces_of(self._source()):
+            odd ^= chunk.count(b'"') & 1
+            escaped = escaped or b'\\"' in chunk or (before == b"\\" and chunk[:1] == b'"')
+            before = chunk[-1:]
+        if not odd and not escaped:
+            return
+        row, limit = 1 - self.named, csv.field_size_limit(BLOCK_BYTES)
+        try:
+            with io.TextIOWrapper(self._source(), "utf-8", "replace", newline="") as text:
+                for record in csv.reader(text, delimiter=self.header.delimiter, strict=True):
+                    row += bool(record)
+        except csv.Error as error:
+            still_open = "end of data" in str(error)
+            raise Invalid(
+                "a quote is opened and never closed" if still_open else "text stands behind a closing quote",
+                kind="input_damaged", path=self.piece.file.path, row=row,
+                hint="write a quote within quotes twice, in Spark by option('escape', '\"')",
+            ) from error  # fmt: skip
+        finally:
+            csv.field_size_limit(limit)
 
     def _refused_before(self, done: int) -> pa.RecordBatch:
         """Those that stood among the first `done` good records: Arrow is ahead of us."""
