@@ -32,6 +32,7 @@ from millpond.pipelines import tasks
 from millpond.pipelines.attempt_logs import AttemptLog
 from millpond.pipelines.driver import SparkDriver, _Line, _Process, began_of
 from millpond.pipelines.embedded import embedded
+from millpond.pipelines.kinds import _program_run
 from millpond.pipelines.programs import Program, pipelines_of
 from millpond.pipelines.queries import write_rows
 from millpond.pipelines.requests import Target
@@ -177,6 +178,28 @@ def test_a_program_ends_with_all_that_it_began_when_its_attempt_is_stopped(tmp_p
         held_open.close()
 
     asyncio.run(stopped())
+
+
+@pytest.mark.usefixtures("process")
+def test_a_program_whose_attempt_ends_before_a_thread_reads_it_leaves_no_file_open(tmp_path: Path) -> None:
+    pipe, busy = tmp_path / "pipe", threading.Event()
+    os.mkfifo(pipe)
+
+    async def stopped() -> None:
+        threads = ThreadPoolExecutor(1)
+        asyncio.get_running_loop().set_default_executor(threads)
+        threads.submit(busy.wait)
+        task = asyncio.create_task(_program_run(["sh", "-c", f"echo > {pipe}; sleep 1000"], {}))
+        with ThreadPoolExecutor(1) as other:
+            await asyncio.get_running_loop().run_in_executor(other, pipe.read_bytes)
+        task.cancel()
+        await asyncio.wait({task}, timeout=20)
+        assert task.cancelled()
+        busy.set()
+
+    open_before = set(Path("/proc/self/fd").iterdir())
+    asyncio.run(stopped())
+    assert set(Path("/proc/self/fd").iterdir()) == open_before
 
 
 @pytest.mark.usefixtures("process", "pond")

@@ -10,6 +10,7 @@ import subprocess
 from codecs import getincrementaldecoder
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from contextvars import copy_context
 from datetime import UTC, datetime
 from functools import partial
 from io import IncrementalNewlineDecoder
@@ -325,7 +326,9 @@ async def _program_run(words: list[str], variables: Mapping[str, Any]) -> dict[s
                       hint="name a program that the worker has on its PATH") from None  # fmt: skip
     over, end = os.pipe()
     try:
-        output = await asyncio.to_thread(_said, process, over)
+        said_by = partial(copy_context().run, _said, process, over)
+        # An attempt that is over before the thread begins leaves it to close the pipes: no thread would, of a task.
+        output = await asyncio.shield(asyncio.get_running_loop().run_in_executor(None, said_by))
     except BaseException:
         with suppress(ProcessLookupError):  # also where it has ended, and those that it began go on
             os.killpg(process.pid, signal.SIGKILL)
