@@ -128,7 +128,7 @@ def test_a_map_says_by_which_time_it_condenses_and_an_order_does(node: Served) -
     for by, left in (("update_time", 3), ("effective_time", 2)):
         node.request("PATCH", "/v1/maps/m", body={"condense_by": by})
         order = node.post("/v1/maps/m/maintenance", {"what": "condense", "before": 2})
-        assert (order.status, order.json()["rows_after"]) == (200, left)
+        assert (order.status, order.json()["report"]["rows_after"]) == (200, left)
         [*_, entry] = node.pond.log.entries(0)
         orders.append(entry.body["settings"].get("condense_by"))
     assert orders == ["update_time", None], "an entry without it means the effective time, as before"

@@ -135,9 +135,9 @@ def test_fields_change_under_loads_and_readers_and_columns_that_are_lacking_are_
     assert result.rows == 9
     fix = pond.branch("fix", source="main")
     mp.load(wider.selectExpr("*", "2 as two"), pond, "numbers", branch="fix", extra="add")
-    more = wider.selectExpr("key", "cast(7 as double) as n", "3 as three")
+    more = wider.selectExpr("key", "cast(7 as double) as n", "note", "odd", "one", "2 as two", "3 as three")
     more.write.format("millpond").options(**where, branch="fix", extra="add").mode("append").save()
-    assert fix.map("numbers").get("k8") == {"n": 7.0, "note": None, "odd": None, "one": None, "two": None, "three": 3}
+    assert fix.map("numbers").get("k8") == {"n": 7.0, "note": "x", "odd": True, "one": 1, "two": 2, "three": 3}
     assert layered.get("k8") == {"n": 8.0, "note": "x", "odd": True, "one": 1}
     fix.merge("main")
     assert pond.map("numbers").get("k8") == fix.map("numbers").get("k8")

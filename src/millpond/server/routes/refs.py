@@ -12,11 +12,10 @@ Invariant: nothing is told of maps that the caller may not read, and none is cha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
-from msgspec import Meta
+from msgspec import Meta, field
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -53,7 +52,7 @@ class Restore(RequestBody):
 
     ref: str
     branch: str = MAIN
-    maps: Sequence[str] = ()
+    maps: list[str] = field(default_factory=list)
     message: str = ""
 
 
