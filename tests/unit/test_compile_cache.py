@@ -6,17 +6,22 @@ may read everything and write nothing that is not open to all.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import millpond
+from millpond.arrays import compiled
+from millpond.arrays.compile_cache import CachePlace
+from millpond.arrays.compiled import kernel
 from tools import kernels
 
 NOBODY = 65_534
@@ -26,6 +31,11 @@ AS_NOBODY = [
 ]  # fmt: skip
 READER = AS_NOBODY if os.geteuid() == 0 else []
 READER_ID = NOBODY if READER else os.geteuid()
+
+
+def _doubled(number):  # type: ignore[no-untyped-def]
+    return 2 * number
+
 
 USE = """
 import json, logging
@@ -156,6 +166,38 @@ def test_what_the_package_brings_is_not_compiled_again(world: World) -> None:
         assert not os.access(world.package, os.W_OK)
     report, _ = world.use()
     assert report == {"folder": str(world.own), "beside": False, "called": 0, "hits": 1, "misses": 0}
+
+
+def test_processes_store_one_after_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numba reads an index, adds to it and writes it: of two processes at once, one found the other's machine code."""
+    monkeypatch.setattr(compiled, "cache_place", lambda: CachePlace(tmp_path))
+    dispatcher = kernel(_doubled).compiled()
+    file, held = dispatcher._cache._cache_file, list[bool]()
+
+    def looking(act: Callable[..., Any]) -> Callable[..., Any]:
+        def look(*arguments: Any) -> Any:
+            handle = os.open(dispatcher.stats.cache_path, os.O_RDONLY)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                held.append(True)
+            else:
+                held.append(False)
+            finally:
+                os.close(handle)
+            return act(*arguments)
+
+        return look
+
+    for name in ("_load_index", "_save_index", "_save_data"):
+        monkeypatch.setattr(file, name, looking(getattr(file, name)))
+    assert dispatcher(2) == 4
+    assert len(held) >= 3 and all(held[1:]), "but for the first look, when there is no folder"
+    handle = os.open(dispatcher.stats.cache_path, os.O_RDONLY)
+    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)  # nobody keeps it
+    os.close(handle)
+    again = kernel(_doubled).compiled()
+    assert (again(3), sum(again.stats.cache_hits.values())) == (6, 1)
 
 
 @pytest.mark.full

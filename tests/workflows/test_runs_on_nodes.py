@@ -196,6 +196,7 @@ def test_a_backfill_of_a_file_on_a_node_goes_on_and_is_merged_when_all_is_done(s
     with (site.folder / "log").open("w") as output:
         begun = Command(["python", "-c", RUN, *command], cwd=site.folder, stderr=output, env=site.server.environment())
         wait_for(lambda: " failed, " in (site.folder / "log").read_text())  # the third has no file, the second is held
+        wait_for(lambda: site.ran("task", "list", "--server", site.url).count("step-of-") == 1)
         begun.kill()
         begun.communicate(timeout=SECONDS)
     (site.folder / "go").touch()

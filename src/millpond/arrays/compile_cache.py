@@ -13,22 +13,27 @@ Invariants:
 * Machine code is loaded only from folders that nobody else could have written: 3 and 4 belong to this user and are
   closed to others (0700), or they are not used. Numba unpickles what it finds there, so a folder that another user
   made first would run that user's code.
+* One process at a time stores in a folder, or looks there: numba reads an index, adds to it and writes it, so of two at
+  once one would find the other's machine code where it left its own.
 * What a package brings along (an image in which `millpond warm` ran) serves also where it cannot be written to: it
   is copied.
 """
 
 from __future__ import annotations
 
+import fcntl
 import functools
 import os
 import shutil
 import stat
 import tempfile
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-__all__ = ("CachePlace", "adopt", "cache_place")
+__all__ = ("CachePlace", "adopt", "cache_place", "one_at_a_time")
 
 _PACKAGE = Path(__file__).parents[1]
 
@@ -101,3 +106,25 @@ def adopt(module: Path, name: str, line: int, folder: Path) -> None:
         with suppress(OSError):  # then it is compiled
             shutil.copyfile(source, unfinished)
             unfinished.replace(copy)
+
+
+def one_at_a_time(dispatcher: Any) -> None:
+    """Let what numba stores of a function, and looks up, wait for other processes that do so in its folder."""
+    file = dispatcher._cache._cache_file  # noqa: SLF001, numba has no other door to it
+    folder = dispatcher.stats.cache_path
+    file.save, file.load = (functools.partial(_alone, folder, act) for act in (file.save, file.load))
+
+
+def _alone(folder: str, act: Callable[..., Any], *arguments: Any) -> Any:
+    try:
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError:  # nothing was stored there
+        return act(*arguments)
+    try:
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        return act(*arguments)
+    finally:
+        with suppress(OSError):  # a process that was forked meanwhile has the lock as well, until it is given back
+            fcntl.flock(handle, fcntl.LOCK_UN)
+        os.close(handle)

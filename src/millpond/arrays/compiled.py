@@ -27,7 +27,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from millpond.arrays.compile_cache import adopt, cache_place
+from millpond.arrays.compile_cache import adopt, cache_place, one_at_a_time
 
 __all__ = ("KERNELS", "Kernel", "kernel", "kernel_of", "watch")
 
@@ -129,6 +129,7 @@ def _stored(function: Any, options: dict[str, Any]) -> Any:
         return njit(**options)(function)
     finally:
         config.CACHE_DIR = shared
+    one_at_a_time(dispatcher)
     if not place.beside:
         source = Path(function.__code__.co_filename)
         adopt(source, function.__qualname__, function.__code__.co_firstlineno, Path(dispatcher.stats.cache_path))

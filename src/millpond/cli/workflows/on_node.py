@@ -4,7 +4,7 @@
 
 Invariants:
 * the steps of such a run are taken by no other worker, and this process takes those of no run that it does not carry:
-  each has a task of its own, which goes when the run has ended;
+  each has a task of its own, which goes when the run has ended, unless this process is killed at that moment;
 * what is deployed under the pipeline's name, and begins by its schedule, stays as it is: the text of these runs is
   another specification, of `HERE`.
 """
