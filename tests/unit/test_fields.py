@@ -126,6 +126,16 @@ def test_single_values_widen_where_none_is_lost(pond: Pond) -> None:
     assert numbers.lookup([1, 6, 8]).to_pylist() == ["7", str(BIG), None]
 
 
+@pytest.mark.parametrize("default", [BIG, -(2**63)])
+def test_a_default_is_widened_as_the_values_of_rows_are(pond: Pond, weather: Map, default: int) -> None:
+    pond.alter_map("weather", add={"count": "long", "few": "long"}, default={"count": default, "few": 3})
+    with pytest.raises(Invalid, match="does not tell this number") as refused:
+        pond.alter_map("weather", widen={"count": "double"})
+    assert refused.value.kind == "field_narrowed"
+    pond.alter_map("weather", widen={"count": "string", "few": "double"})
+    assert weather.get("JFK") == {"temp": 70, "visib": 10.0, "count": str(default), "few": 3.0}
+
+
 def test_maps_in_shards_and_without_a_type_keep_their_fields(pond: Pond) -> None:
     pond.create_map("owner", kind="state", value="long")
     with pytest.raises(Invalid, match="alter owner --store layers") as refused:

@@ -62,7 +62,8 @@ class Projection:
     def _column(field: _Field, array: pa.Array, safe: bool) -> pa.Array:
         if field.source is None:
             # One array for all ranges of a size: a field that is new to large layers costs no memory for each row.
-            return _repeated(field.type, field.default, max(len(array) - 1, 0).bit_length()).slice(0, len(array))
+            bits = max(len(array) - 1, 0).bit_length()
+            return _repeated(field.type, field.default, bits, safe).slice(0, len(array))
         return array.field(field.source).cast(field.type, safe=safe)
 
     def exact(self, array: pa.Array, name: str) -> pa.Array:
@@ -80,11 +81,11 @@ class Projection:
 
 
 @lru_cache(maxsize=16)
-def _repeated(kind: pa.DataType, default: bytes | None, bits: int) -> pa.Array:
+def _repeated(kind: pa.DataType, default: bytes | None, bits: int, safe: bool) -> pa.Array:
     if default is None:
         return pa.nulls(1 << bits, kind)
     stored = decode_values(bytes_of(pa.array([default], pa.binary())), ValueType(scalar=SCALARS[default[0]]))
-    return stored.cast(kind).take(pa.array(np.zeros(1 << bits, np.int64)))
+    return stored.cast(kind, safe=safe).take(pa.array(np.zeros(1 << bits, np.int64)))
 
 
 def former_of(definition: MapDefinition) -> FormerValue:
@@ -107,9 +108,13 @@ def projection(former: FormerValue, definition: MapDefinition) -> Projection | N
         for id_, (_, scalar) in zip(definition.field_ids, definition.value.parts, strict=True)
     )
     narrow = any(
-        field.source is not None
-        and pa.types.is_floating(field.type)
-        and written.parts[field.source][1] is ScalarType.LONG
-        for field in fields
-    )
+        pa.types.is_floating(field.type) and _shown_of(field, written) is ScalarType.LONG for field in fields
+    )  # fmt: skip
     return Projection(definition.value, fields, narrow)
+
+
+def _shown_of(field: _Field, written: ValueType) -> ScalarType | None:
+    """The type of what is shown as a field: of rows, or of its default."""
+    if field.source is not None:
+        return written.parts[field.source][1]
+    return None if field.default is None else SCALARS[field.default[0]]
