@@ -129,9 +129,11 @@ def remembered(
 
 
 def _refuse_others(tx: ReadTransaction, load: RememberedLoad, maps: Collection[str], branch: str) -> None:
+    if not load.rows or not maps:
+        return
     entry = entry_at(tx, load.position)
     there = "" if entry is None else str(entry.body.get("branch", ""))
-    if load.rows and maps and (there != branch or not load.rows.keys() >= set(maps)):
+    if there != branch or not load.rows.keys() >= set(maps):
         raise Conflict(
             "the load id is of a load of other maps", kind="load_taken", load=load.load, maps=_named(maps, branch),
             entered=_named(load.rows, there), hint="give this load an id of its own; the same id is for the same rows",

@@ -92,7 +92,7 @@ class LoadCommit:
         self, load: str, parts: Sequence[str], brought: Mapping[str, PartFile], source: str, rejected: int,
         stream: tuple[str, int] | None, may: Callable[[str], bool], void: bool = False,
     ) -> LoadResult:  # fmt: skip
-        here, positions, maps = self._find(parts, brought, may)
+        here, positions, maps = self._find(parts, self._files(parts, brought), may)
         self._check_owned(load, may)
         stream = None if stream is None else self._scoped(stream, maps, may)
         with self._pond.space.read() as tx:
@@ -113,10 +113,10 @@ class LoadCommit:
             states=on.pond.refs.states, branch=on.pond.ref, source=source, rejected=rejected, again=on.again,
             commit=on.commit, load_id=load if on.commit else None, drawn=on.drawn,
         )  # fmt: skip
-        files = [self._here(part, brought, on.pond.ref) for part in parts]  # those of a load that was entered are gone
+        files = self._files(parts, brought, on.pond.ref)  # those of a load that was entered are gone
         if (earlier := branch_load.earlier({file.manifest.map for file in files if file is not None})) is not None:
             return earlier
-        here, _, _ = self._find(parts, brought, may, on.pond.ref)
+        here, _, _ = self._find(parts, files, may, on.pond.ref)
         result = replace(enter_parts(on.pond, here, branch_load, self._pond.loading), load=load)
         if on.commit:  # what is staged has no id by which its sender would be answered again
             self._receiver.forget(part for part in parts if part not in brought)
@@ -153,15 +153,21 @@ class LoadCommit:
             return stream
         return scoped_query(query, maps), epoch
 
-    def _here(self, part: str, brought: Mapping[str, PartFile], branch: str | None) -> PartFile | None:
-        """A part that was brought, or uploaded."""
-        folder = None if part in brought else self._receiver.uploaded(part, anywhere=True, branch=branch)
-        return brought.get(part) or (None if folder is None else PartFile(str(folder), read_manifest(folder)))
+    def _files(
+        self, parts: Sequence[str], brought: Mapping[str, PartFile], branch: str | None = None
+    ) -> list[PartFile | None]:
+        """Each part, where it was brought, or uploaded."""
+
+        def here(part: str) -> PartFile | None:
+            folder = None if part in brought else self._receiver.uploaded(part, anywhere=True, branch=branch)
+            return brought.get(part) or (None if folder is None else PartFile(str(folder), read_manifest(folder)))
+
+        return [here(part) for part in parts]
 
     def _find(
         self,
         parts: Sequence[str],
-        brought: Mapping[str, PartFile],
+        files: Sequence[PartFile | None],
         may: Callable[[str], bool],
         branch: str | None = None,
     ) -> tuple[list[PartFile], int, set[str]]:
@@ -169,8 +175,7 @@ class LoadCommit:
         here: dict[str, PartFile] = {}
         maps: set[str] = set()
         positions = 0
-        for part in parts:
-            file = self._here(part, brought, branch)
+        for part, file in zip(parts, files, strict=True):
             name = self._receiver.map_of(part) if file is None and branch is None else None
             if file is not None and may(file.manifest.map):
                 here[part] = file
