@@ -41,7 +41,7 @@ def small() -> Iterator[None]:
     """Blocks of a few rows, of which two or three come by one request, and few that stay open."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(blocks, "BLOCK_BYTES", 200)
-        patch.setattr(blocks, "WHOLE_BYTES_MAX", 300)
+        patch.setattr(blocks, "PACKED_BYTES_MIN", 300)
         patch.setattr(needed_ranges, "HELD_BYTES_MAX", 3000)
         patch.setattr(needed_ranges, "COVERED_MIN", 2)
         patch.setattr(pieces, "GAP_BYTES_MAX", 400)

@@ -70,7 +70,7 @@ class CountedObjects(MemoryObjects):
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of some forty rows."""
     monkeypatch.setattr(blocks, "BLOCK_BYTES", 4096)
-    monkeypatch.setattr(blocks, "WHOLE_BYTES_MAX", 8192)
+    monkeypatch.setattr(blocks, "PACKED_BYTES_MIN", 8192)
     monkeypatch.setattr(pieces, "GAP_BYTES_MAX", 10_000)
     monkeypatch.setattr(pieces, "RUN_BYTES_MAX", 40_000)
 

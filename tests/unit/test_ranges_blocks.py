@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from millpond import ranges
 from millpond.errors import Corrupt, Invalid, NotFound
 from millpond.ranges import Boundaries, Index, RangeEntry, blocks
-from millpond.ranges.files import in_form, sealed_blocks, sealed_bytes
-from millpond.ranges.index import index_bytes, plain_index, read_index, store_index
+from millpond.ranges.files import SEAL, in_form, sealed_bytes
+from millpond.ranges.index import index_bytes, index_name, plain_index, read_index, store_index
 from millpond.stores.objects import MemoryObjects, open_objects
 from tests.unit.range_entries import Model, batch_of, boundaries, large_models, model_of, models
 
@@ -37,7 +37,7 @@ def small() -> Iterator[None]:
     """Blocks of a few rows."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(blocks, "BLOCK_BYTES", 120)
-        patch.setattr(blocks, "WHOLE_BYTES_MAX", 200)
+        patch.setattr(blocks, "PACKED_BYTES_MIN", 200)
         yield
 
 
@@ -85,21 +85,27 @@ def test_blocks_are_the_range_and_the_ids_are_those_of_one_batch(model: Model, l
             joined = ranges.open_blocks(far, entry, range(len(entry.blocks.rows)), index.schema)
             assert [row for block in joined for row in block.to_pylist()] == whole.to_pylist()
             assert ranges.open_filter(far, entry.without_filter) == entry.filter
-            for key in whole.column("key").to_pylist():
-                block = open_one(far, index, entry, entry.blocks.number(key))
-                assert key in block.column("key").to_pylist()
+            numbers = [number for number, rows in enumerate(entry.blocks.rows) for _ in range(rows)]
+            assert [entry.blocks.number(key) for key in whole.column("key").to_pylist()] == numbers
         name = ranges.range_name(entry.id)
         plain = in_form(far.get(name), name, blocks=False)
         assert plain == near.get(name) and in_form(plain, name, blocks=True) == far.get(name)
     ranges.fetch(far, copied, made.id)
-    assert {info.name: copied.get(info.name) for info in copied.list()} == {
-        info.name: near.get(info.name) for info in near.list()
-    }
-    again = FarObjects()
-    ranges.fetch(far, again, made.id)
-    assert {info.name: again.get(info.name) for info in again.list()} == {
-        info.name: far.get(info.name) for info in far.list()
-    }
+    assert content(copied) == content(near)
+    assert content(arrived(near, made)) == content(far) == content(arrived(far, made))
+
+
+def arrived(source: MemoryObjects, index: Index) -> FarObjects:
+    """A place far away after a copy in two attempts of which the first was cut short before the index."""
+    target = FarObjects()
+    for _ in range(2):
+        target.delete(index_name(index.id))
+        ranges.fetch(source, target, index.id)
+    return target
+
+
+def content(objects: MemoryObjects) -> dict[str, pa.Buffer]:
+    return {info.name: objects.get(info.name) for info in objects.list()}
 
 
 @given(st.data())
@@ -212,7 +218,7 @@ def test_many_filters_stay_in_the_files_of_their_ranges(monkeypatch: pytest.Monk
     objects = FarObjects()
     batch = pa.record_batch({"key": pa.array([b"%05d" % n for n in range(5000)])}, schema=_keys_alone())
     index = ranges.write(objects, [batch], Boundaries(rows_min=10, rows_max=1000))
-    assert b"index 4 " in index_bytes(objects, index.id).to_pybytes()
+    assert b"index 5 " in index_bytes(objects, index.id).to_pybytes()
     read = ranges.load_index(objects, index.id)
     for entry in read.entries:
         keys = ranges.open_range(objects, entry).column("key")
@@ -234,18 +240,28 @@ def test_an_index_that_grew_has_its_filters_where_they_stand(monkeypatch: pytest
     [read] = ranges.load_index(objects, index.id).entries
     assert read.filter is None and ranges.open_filter(objects, read) == entry.filter
     name = ranges.range_name(entry.id)
-    objects.put(name, in_format_3(objects.get(name), entry))
+    objects.put(name, in_batches(objects, index, entry, 3)[0])
     assert ranges.open_filter(objects, read) == entry.filter
     assert open_one(objects, index, read, 0).num_rows == entry.blocks.rows[0]  # type: ignore[union-attr]
 
 
-def in_format_3(data: pa.Buffer, entry: RangeEntry) -> pa.Buffer:
-    """The file of a range as it was before filters stood in it."""
-    batches = pa.ipc.open_file(data)
-    cut = [batches.get_batch(n).replace_schema_metadata(None) for n in range(batches.num_record_batches)]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("millpond.ranges.files.FILTERS_FORMAT", 3)
-        return sealed_blocks(entry.id, cut, pa.py_buffer(b""))[0]
+def in_batches(objects: MemoryObjects, index: Index, entry: RangeEntry, number: int) -> tuple[pa.Buffer, RangeEntry]:
+    """The file of a range, and its entry, as formats 3 and 4 had them: each block is a batch of the file."""
+    assert entry.blocks is not None and entry.filter is not None
+    cut = ranges.open_blocks(objects, entry, range(len(entry.blocks.rows)), index.schema)
+    empty, grown, ends = f"range {number} {entry.id} {'0' * 32}".encode(), pa.BufferOutputStream(), []
+    with pa.ipc.new_file(grown, index.schema.with_metadata({SEAL: empty})) as writer:
+        for block in cut:
+            ends.append(grown.tell())
+            writer.write_batch(block)
+        ends.append(grown.tell())
+        grown.write(entry.filter if number == 4 else b"")
+    data = grown.getvalue().to_pybytes()
+    ends[0] = 16 + int.from_bytes(data[12:16], "little")  # the schema is written before the first batch
+    filled = pa.py_buffer(data.replace(empty, empty[:-32] + xxhash.xxh3_128_hexdigest(data).encode()))
+    table = blocks.BlockTable.of(filled, list(pairwise(ends)), cut, entry.blocks.plain, entry.filter)
+    sum_ = table.filter_checksum if number == 4 else b""
+    return filled, replace(entry, size=filled.size, blocks=replace(table, filter_checksum=sum_, packed=False))
 
 
 def test_a_filter_has_all_keys_and_few_others() -> None:
@@ -260,29 +276,65 @@ def test_blocks_and_filters_are_those_of_the_page() -> None:
     """Read with nothing but Arrow and a hash."""
     objects, index, entry = written()
     table = pa.ipc.open_file(index_bytes(objects, index.id)).read_all()
-    assert table.schema.metadata[b"millpond"].startswith(b"index 3 " + index.id.encode())
+    assert table.schema.metadata[b"millpond"].startswith(b"index 5 " + index.id.encode())
     [row] = table.to_pylist()
     data = objects.get(ranges.range_name(entry.id)).to_pybytes()
-    assert data.count(b"range 4 " + entry.id.encode()) == 2 and row["size"] == len(data)
+    assert data.count(b"range 5 " + entry.id.encode()) == 2 and row["size"] == len(data)
     file = pa.ipc.open_file(data)
-    assert file.num_record_batches == len(row["blocks"]) and sum(b["rows"] for b in row["blocks"]) == row["count"]
+    assert file.num_record_batches == 1 and file.read_all().num_rows == 0
+    assert int(file.schema.metadata[b"blocks"]) == len(row["blocks"])
+    assert sum(block["rows"] for block in row["blocks"]) == row["count"]
     begins = [0, *accumulate(block["rows"] for block in row["blocks"])]
     for number, block in enumerate(row["blocks"]):
         content = data[block["start"] : block["stop"]]
         assert xxhash.xxh3_128_digest(content) == block["checksum"]
-        batch = pa.ipc.read_record_batch(pa.py_buffer(content), file.schema)
-        assert batch.column("key")[0].as_py() == block["first"] == b"k%04d" % begins[number]
-        assert batch.equals(file.get_batch(number))
-    assert data[row["blocks"][-1]["stop"] :].startswith(row["filter"])
+        batch = pa.ipc.open_stream(content).read_next_batch()
+        assert batch.schema.metadata == {b"packed": b"0,1"}
+        lengths, [held, *others] = batch.column("key").field(0), batch.column("key").field(1).to_pylist()
+        assert lengths.to_pylist() == [5] * block["rows"] and not any(others)
+        assert held == b"".join(b"k%04d" % n for n in range(begins[number], begins[number + 1]))
+        assert held.startswith(block["first"])
+    assert data[row["blocks"][-1]["stop"] :].startswith(memoryview(entry.filter))  # type: ignore[arg-type]
     words, count = memoryview(row["filter"]).cast("Q"), len(row["filter"]) // 32
     assert count == max(1, -(-row["count"] // 22))
     for number in range(row["count"]):
         h = xxhash.xxh3_64_intdigest(b"k%04d" % number)
         block_no = (h >> 32) * count >> 32
         assert all(words[4 * block_no + i] >> (h >> 6 * i & 63) & 1 for i in range(4))
-    whole = file.read_all().combine_chunks().to_batches()[0].replace_schema_metadata(None)
-    assert row["plain"] == sealed_bytes("range", entry.id, whole).size
+    assert row["plain"] == sealed_bytes("range", entry.id, ranges.open_range(objects, entry)).size
     assert hashlib.sha256(data).hexdigest() != entry.id
+
+
+@pytest.mark.parametrize("number", [3, 4])
+def test_blocks_of_former_formats_are_read_listed_with_others_and_copied(number: int) -> None:
+    objects, index, entry = written()
+    near = MemoryObjects()
+    ranges.fetch(objects, near, index.id)
+    data, old = in_batches(objects, index, entry, number)
+    place = FarObjects()
+    place.put(ranges.range_name(entry.id), data)
+    made = store_index(place, [old.without_filter if number == 4 else old], index.schema, index.boundaries)
+    assert made.id == index.id and f"index {number} ".encode() in index_bytes(place, made.id).to_pybytes()
+    [read] = ranges.load_index(place, made.id).entries
+    assert read.blocks == old.blocks and not ranges.verify(place, made.id).problems
+    assert block_rows(place, index, read) == block_rows(objects, index, entry)
+    assert ranges.open_range(place, read) == ranges.open_range(objects, entry)
+    copied = MemoryObjects()
+    ranges.fetch(place, copied, made.id)
+    assert content(copied) == content(near)
+    again = FarObjects()
+    ranges.fetch(place, again, made.id)
+    assert content(again) == content(place)
+
+
+def test_a_version_that_knows_no_packed_blocks_names_the_format(monkeypatch: pytest.MonkeyPatch) -> None:
+    objects, index, entry = written()
+    monkeypatch.setattr("millpond.ranges.files.FORMATS", (2, 3, 4))
+    monkeypatch.setattr("millpond.ranges.files._IN_BLOCKS", (3, 4))
+    for read in (lambda: ranges.load_index(objects, index.id), lambda: ranges.open_range(objects, entry)):
+        with pytest.raises(Invalid) as caught:
+            read()
+        assert caught.value.kind == "range_format" and caught.value.values["found"] == 5
 
 
 def test_a_folder_writes_what_it_wrote_before(tmp_path: Path) -> None:

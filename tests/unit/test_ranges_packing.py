@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,7 +20,7 @@ from millpond.ranges.files import SEAL, read_batch, read_sealed, sealed_bytes
 from millpond.ranges.gather import gathered, rows_at
 from millpond.ranges.ids import columns_id
 from millpond.ranges.key_columns import key_column, merge_three_keys
-from millpond.ranges.packing import PACKED, packed, unpacked
+from millpond.ranges.packing import PACKED, message_in, message_of, packed, unpacked
 from millpond.stores.objects import MemoryObjects
 from tests.unit.test_range_arrays import batch_of, columns
 
@@ -28,11 +29,11 @@ keys = st.lists(st.binary(max_size=12), unique=True).map(sorted)
 
 
 @pytest.mark.usefixtures("processor")
-@given(columns())
-def test_what_was_packed_comes_back(column: tuple[pa.Field, list[Any], list[Any]]) -> None:
+@given(columns(), st.booleans())
+def test_what_was_packed_comes_back(column: tuple[pa.Field, list[Any], list[Any]], deep: bool) -> None:
     field, held, _ = column
     batch = canonical(batch_of(field, held)).replace_schema_metadata({"made by": "a test"})
-    made = packed(batch)
+    made = packed(batch, deep=deep)
     made.validate(full=True)
     again = unpacked(made)
     again.validate(full=True)
@@ -64,6 +65,50 @@ def test_integers_come_back_from_fewer_bytes(values: list[int]) -> None:
     assert again.equals(batch)
     if values and max(values) - min(values) < 256:
         assert made.schema.field("n").type == pa.binary(1)
+
+
+@given(
+    st.lists(st.binary(max_size=20), min_size=1),
+    st.integers(0, 20),
+    st.sampled_from(["hashed", "weak", "other", "null", "short"]),
+)
+def test_hashes_are_left_out_where_the_keys_tell_them(texts: list[bytes], sliced: int, how: str) -> None:
+    hashes = [xxhash.xxh3_64_intdigest(text) & (255 if how == "weak" else 2**64 - 1) for text in texts]
+    keys: list[bytes | None] = [hash_.to_bytes(8, "big") + text for hash_, text in zip(hashes, texts, strict=True)]
+    numbers: list[int | None] = list(hashes)
+    if how == "other":
+        keys[-1], numbers[0] = bytes(9), 0
+    elif how in ("null", "short"):
+        keys[-1] = None if how == "null" else b"short"
+    batch = canonical(
+        pa.record_batch({"n": pa.array(numbers, pa.uint64()), "key": pa.array(keys, pa.binary())}).slice(sliced)
+    )
+    made = packed(batch, deep=True)
+    made.validate(full=True)
+    assert unpacked(made).equals(batch)
+    if batch.num_rows and how == "hashed":
+        assert made.schema.metadata == {PACKED: b"0f,1h"}
+    source = pa.BufferReader(pa.py_buffer(message_of(batch).to_pybytes() + batch.serialize().to_pybytes()))
+    assert message_in(source, batch.schema).equals(batch) and message_in(source, batch.schema).equals(batch)
+
+
+@pytest.mark.parametrize("said", ["0f", "0i0", "2", "1.0", "1.0.0i0,1.1", "0,1.0.0i0,1.0", "9f", "0.0f"])
+def test_a_deep_form_that_a_column_has_not_is_damage(said: str) -> None:
+    batch = pa.record_batch({"key": pa.array([b"k"], pa.binary()), "rows": pa.array([[{"value": 1}]])})
+    made = packed(batch, deep=True)
+    assert made.schema.metadata == {PACKED: b"0,1.0.0i1,1"} and unpacked(made).equals(batch)
+    for some in (made, batch):
+        with pytest.raises((ValueError, LookupError, pa.ArrowException)):
+            unpacked(some.replace_schema_metadata({PACKED: said.encode()}))
+
+
+@pytest.mark.parametrize("lengths", [[1, 5], [-1, 2], [2**31 - 1, 2**31 - 1], [0, 0]])
+def test_lengths_that_are_not_those_of_the_items_are_damage(lengths: list[int]) -> None:
+    made = packed(pa.record_batch({"rows": pa.array([[1], [2, 3]])}), deep=True)
+    column = made.column(0)
+    wrong = pa.StructArray.from_arrays([pa.array(lengths, pa.int32()), column.field(1)], fields=list(column.type))
+    with pytest.raises(ValueError, match="lengths"):
+        unpacked(pa.RecordBatch.from_arrays([wrong], schema=made.schema))
 
 
 @pytest.mark.parametrize(

@@ -141,7 +141,7 @@ def test_between_a_folder_and_a_bucket(tmp_path: Path, bucket: Objects) -> None:
     index = written(source, small)
     published = ranges.fetch(source, bucket, index.id)
     assert published.ranges == len(index.entries)
-    assert ranges.fetch(bucket, target, index.id) == published
+    assert ranges.fetch(bucket, target, index.id).ranges == published.ranges
     assert model_of(ranges.open_index(target, index.id)) == small
     changed = written(source, {**small, b"000150": plain(-5)})
     assert ranges.fetch(source, bucket, changed.id).ranges == 1

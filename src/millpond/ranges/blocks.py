@@ -1,6 +1,6 @@
 """Blocks of a range that lies far away, and its filter: what a reader of one key fetches in place of the whole file.
 
-    range    batch │ batch │ batch │ filter      a block each, of about 128 KiB; one ranged request has it
+    range    block │ block │ block │ filter      of some 3,000 rows each, packed; one ranged request has it
     index    of each block: the first key, the rows, the bytes, their checksum
              of each range: its filter, which says of most keys that the range lacks them; or the checksum of that
 
@@ -30,6 +30,7 @@ import xxhash
 from millpond.arrays.compiled import kernel
 from millpond.arrays.xxh3 import hash_keys
 from millpond.ranges.canonical import canonical, row_sizes
+from millpond.ranges.packing import message_in
 
 __all__ = (
     "BLOCK_BYTES", "FILTERS_BYTES_MAX", "FILTER_KEYS_MAX", "BlockTable", "block_in", "blocks_of", "checksum_of",
@@ -37,9 +38,11 @@ __all__ = (
 )  # fmt: skip
 
 BLOCK_BYTES = 128 << 10
-"""Of rows in a block, one row excepted: a request that takes little longer than the shortest."""
-WHOLE_BYTES_MAX = 256 << 10
-"""A range of fewer bytes is one block: to fetch it whole takes hardly longer than a part."""
+"""Of rows in a block as they are in memory, one row excepted: fetched in hardly longer than the fewest bytes, and
+unpacked in a quarter of a millisecond.
+"""
+PACKED_BYTES_MIN = 16 << 10
+"""A range of fewer bytes has no blocks: the schema of one would take more than packing saves."""
 _BLOCKED_BYTES_MAX = 64 << 20
 """A range beyond this has an entry that is large: no part of it is small."""
 
@@ -57,7 +60,8 @@ FILTER_KEYS_MAX = FILTERS_BYTES_MAX // (8 * _WORDS) * _KEYS
 class BlockTable:
     """The blocks of one range: of each the first key, the number of its rows, its bytes `[start, stop)`, and their
     XXH3-128. `plain` is the size of the file with the same entries in one batch. `filter_checksum` is that of the
-    filter behind the last block; empty where nobody says that there is one.
+    filter behind the last block; empty where nobody says that there is one. `packed`: an index of a format in which
+    blocks may be packed lists them.
     """
 
     firsts: tuple[bytes, ...]
@@ -66,6 +70,7 @@ class BlockTable:
     checksums: tuple[bytes, ...]
     plain: int
     filter_checksum: bytes = b""
+    packed: bool = True
 
     @classmethod
     def of(
@@ -99,9 +104,9 @@ def checksum_of(data: bytes | memoryview | pa.Buffer) -> bytes:
 
 
 def blocks_of(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
-    """The blocks of a canonical batch, which are canonical; the batch alone where it has no use of several."""
-    if not WHOLE_BYTES_MAX < batch.nbytes <= _BLOCKED_BYTES_MAX:
-        return [batch]
+    """The blocks of a canonical batch, which are canonical; none where it has no use of any."""
+    if not PACKED_BYTES_MIN <= batch.nbytes <= _BLOCKED_BYTES_MAX:
+        return []
     ends = np.cumsum(row_sizes(batch))
     begins, at = [0], 0
     while (at := int(np.searchsorted(ends, (ends[at - 1] if at else 0) + BLOCK_BYTES, "right"))) < batch.num_rows:
@@ -115,9 +120,9 @@ def blocks_of(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
 def block_in(data: pa.Buffer, schema: pa.Schema, first: bytes, rows: int) -> pa.RecordBatch | None:
     """The entries of a block, whose bytes have their checksum; None when they are not those of its table."""
     try:
-        batch = pa.ipc.read_record_batch(data, schema)
+        batch = message_in(pa.BufferReader(data), schema)
         batch.validate()
-    except (pa.ArrowException, OSError, ValueError):
+    except (pa.ArrowException, OSError, EOFError, LookupError, ValueError):
         return None
     return batch if batch.num_rows == rows > 0 and batch.column("key")[0].as_py() == first else None
 

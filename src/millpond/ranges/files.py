@@ -13,9 +13,11 @@ metadata of its schema:
   bytes come from elsewhere and where all is verified.
 * Every format that follows keeps this item, so a reader can tell a file of another format from a damaged one.
 
-A range that lies far away may be written in *blocks*, format 3: several batches, each of which can be fetched and read
-alone (`blocks.py`). In format 4 its filter stands behind them, where Arrow does not look. Its id is the same. Whoever
-reads it whole gets one batch, which is a copy; on this machine it lies as one batch again, to be mapped: `in_form`.
+A range that lies far away is written in *blocks*, format 5: messages that are packed and compressed, each of which can
+be fetched and read alone (`blocks.py`), and its filter, behind a batch without rows, where Arrow does not look. Blocks
+of formats 3 and 4 are batches of the file, as they are in memory; they are read. The id is the same in each. Whoever
+reads the file whole gets one batch, which is a copy; on this machine it lies as one batch again, to be mapped
+(`in_form`).
 """
 
 from __future__ import annotations
@@ -23,24 +25,25 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from hashlib import blake2b
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import xxhash
 
 from millpond.errors import Corrupt, Invalid, MillpondError
-from millpond.ranges.blocks import blocks_of, filter_of
+from millpond.ranges.blocks import BlockTable, blocks_of, filter_of
 from millpond.ranges.canonical import canonical
-from millpond.ranges.ids import BLOCKS_FORMAT, FILTERS_FORMAT, FORMAT, FORMATS, Subject
-from millpond.ranges.packing import packed, unpacked
+from millpond.ranges.ids import BLOCKS_FORMAT, FILTERS_FORMAT, FORMAT, FORMATS, PACKED_FORMAT, Subject
+from millpond.ranges.packing import message_in, message_of, packed, unpacked
 from millpond.ranges.scratch_batch import scratch_buffer
 from millpond.stores.objects import Objects, is_whole
 
 __all__ = (
-    "content_id", "file_size", "in_form", "put_content", "read_batch", "read_sealed", "sealed_blocks", "sealed_bytes",
-    "write_batch",
+    "FarFile", "content_id", "far_file", "far_form", "format_said", "in_form", "put_content", "read_batch",
+    "read_sealed", "sealed_bytes", "write_batch",
 )  # fmt: skip
 
 SEAL = b"millpond"
@@ -48,7 +51,9 @@ _ZEROS = b"0" * 32
 _SEALED = re.compile(rb"(range|index) ([0-9]{1,9}) ([0-9a-f]{64}) ([0-9a-f]{32})")
 _CONTENT_BYTES = 20
 _PLAIN = pa.ipc.IpcWriteOptions(compression=None)
-_IN_BLOCKS = (BLOCKS_FORMAT, FILTERS_FORMAT)
+_IN_BLOCKS = (BLOCKS_FORMAT, FILTERS_FORMAT, PACKED_FORMAT)
+_BLOCKS = b"blocks"
+"""The item of a schema's metadata that has the number of packed blocks behind the batch."""
 _FRAME_BYTES = 4096
 """More than an Arrow file of one batch has beside the batch and its schema, which stands there twice."""
 
@@ -103,7 +108,7 @@ def _write_file(
     return ends
 
 
-def file_size(batch: pa.RecordBatch, id_: str) -> int:
+def _plain_size(batch: pa.RecordBatch, id_: str) -> int:
     """The bytes of the file of a canonical batch, as a range of that id that is neither compressed nor in blocks."""
     counted = pa.MockOutputStream()
     _write_file(counted, [batch.replace_schema_metadata({SEAL: _empty_seal("range", id_, FORMAT)})], _PLAIN)
@@ -117,11 +122,13 @@ def read_batch(data: pa.Buffer, name: str, *, blocks: bool = False) -> pa.Record
     """
     try:
         file = pa.ipc.open_file(data)
+        if blocks and _BLOCKS in (file.schema.metadata or {}):
+            return pa.concat_batches(_blocks_behind(data, file.schema)[0])
         if file.num_record_batches == 1 and file.schema.names:  # names that are text
             return file.get_batch(0)
         if blocks and file.num_record_batches and file.schema.names:
             return pa.concat_batches([file.get_batch(number) for number in range(file.num_record_batches)])
-    except (pa.ArrowException, OSError, ValueError) as error:
+    except (pa.ArrowException, OSError, EOFError, LookupError, ValueError) as error:
         raise Corrupt("not an Arrow file", kind="range_damaged", object=name) from error
     raise Corrupt("not a file of one batch", kind="range_damaged", object=name)
 
@@ -148,15 +155,45 @@ def sealed_bytes(
     return _filled(data, empty)
 
 
-def sealed_blocks(
-    id_: str, blocks: Sequence[pa.RecordBatch], filter_: pa.Buffer
-) -> tuple[pa.Buffer, list[tuple[int, int]]]:
-    """A range as a file of blocks and its filter, with its seal; where each block begins and ends in it."""
-    empty = _empty_seal("range", id_, FILTERS_FORMAT)
+class FarFile(NamedTuple):
+    """The file of a range as it lies far away, and what an index says of it; without `table`, it has no blocks."""
+
+    data: pa.Buffer
+    table: BlockTable | None = None
+    filter: pa.Buffer | None = None
+
+
+def far_file(id_: str, batch: pa.RecordBatch, plain: pa.Buffer | None = None) -> FarFile:
+    """A canonical batch as the file of packed blocks of this id; in `plain` form where it has no use of blocks."""
+    blocks, filter_ = blocks_of(batch), filter_of(batch.column("key"))
+    if not blocks:
+        return FarFile(sealed_bytes("range", id_, batch) if plain is None else plain, filter=filter_)
+    messages = [message_of(block) for block in blocks]
+    empty = _empty_seal("range", id_, PACKED_FORMAT)
+    first = canonical(batch.slice(0, 0)).replace_schema_metadata({SEAL: empty, _BLOCKS: str(len(blocks)).encode()})
     grown = pa.BufferOutputStream()
-    ends = _write_file(grown, [block.replace_schema_metadata({SEAL: empty}) for block in blocks], _PLAIN, filter_)
-    data = _filled(grown.getvalue(), empty)
-    return data, list(pairwise([len(_ends(data)[0]), *ends]))
+    begin = _write_file(grown, [first], _PLAIN, b"".join([*messages, filter_]))[0]
+    ends = accumulate((message.size for message in messages), initial=begin)
+    return _far_file(id_, _filled(grown.getvalue(), empty), batch, blocks, list(ends), filter_)
+
+
+def _far_file(
+    id_: str, data: pa.Buffer, batch: pa.RecordBatch, blocks: list[pa.RecordBatch], ends: list[int], filter_: pa.Buffer
+) -> FarFile:  # fmt: skip
+    table = BlockTable.of(data, list(pairwise(ends)), blocks, _plain_size(batch, id_), filter_)
+    return FarFile(data, table, filter_)
+
+
+def _blocks_behind(data: pa.Buffer, schema: pa.Schema) -> tuple[list[pa.RecordBatch], list[int]]:
+    """The packed blocks of a file: where the first begins, and where each ends in it."""
+    source, blocks = pa.BufferReader(data), []
+    source.seek(len(_ends(data)[0]))
+    pa.ipc.read_message(source)  # the batch without rows
+    ends = [source.tell()]
+    for _ in range(int(schema.metadata[_BLOCKS])):
+        blocks.append(message_in(source, schema))
+        ends.append(source.tell())
+    return blocks, ends
 
 
 def _empty_seal(subject: Subject, id_: str, format_number: int) -> bytes:
@@ -181,17 +218,37 @@ def in_form(data: pa.Buffer, name: str, *, blocks: bool) -> pa.Buffer:
 
     Compressed ranges, and those too small or too large for blocks, have one form.
     """
+    if blocks:
+        return far_form(data, name).data
     path = PurePosixPath(name)
-    if path.parent.name != "ranges" or _format_of(data) not in ((FORMAT,) if blocks else _IN_BLOCKS):
+    if path.parent.name != "ranges" or _format_of(data) not in _IN_BLOCKS:
         return data
-    batch = read_sealed("range", path.stem, data, name=name, where="", verify=False).replace_schema_metadata(None)
-    if not blocks:
-        return sealed_bytes("range", path.stem, canonical(batch))
-    cut = blocks_of(batch)
-    # A file that is compressed is no larger than its batch by more than its frame.
-    if len(cut) < 2 or data.size < batch.nbytes:
-        return data
-    return sealed_blocks(path.stem, cut, filter_of(batch.column("key")))[0]
+    return sealed_bytes("range", path.stem, canonical(_rows_of(data, name)))
+
+
+def far_form(data: pa.Buffer, name: str) -> FarFile:
+    """A sound file as it lies where files are far away, with what an index says of it; without that, as it is."""
+    path = PurePosixPath(name)
+    number = _format_of(data) if path.parent.name == "ranges" else 0
+    if number not in (FORMAT, PACKED_FORMAT):
+        return FarFile(data)
+    batch = canonical(_rows_of(data, name))
+    if number == FORMAT:
+        # A file that is compressed is no larger than its batch by more than its frame.
+        return FarFile(data) if data.size < batch.nbytes else far_file(path.stem, batch, data)
+    blocks, ends = _blocks_behind(data, pa.ipc.open_file(data).schema)
+    return _far_file(path.stem, data, batch, blocks, ends, filter_of(batch.column("key")))
+
+
+def _rows_of(data: pa.Buffer, name: str) -> pa.RecordBatch:
+    id_ = PurePosixPath(name).stem
+    return read_sealed("range", id_, data, name=name, where="", verify=False).replace_schema_metadata(None)
+
+
+def format_said(schema: pa.Schema) -> int:
+    """The number of the format in the seal of a file that was read."""
+    seal = _SEALED.fullmatch((schema.metadata or {}).get(SEAL, b""))
+    return 0 if seal is None else int(seal[2])
 
 
 def _format_of(data: pa.Buffer) -> int:

@@ -26,8 +26,8 @@ import pyarrow.types as is_type
 from millpond.ranges.canonical import bare, canonical, decoded
 
 __all__ = (
-    "BLOCKS_FORMAT", "FILTERS_FORMAT", "FORMAT", "FORMATS", "ID_BYTES", "Subject", "columns_id", "schema_code",
-    "type_code",
+    "BLOCKS_FORMAT", "FILTERS_FORMAT", "FORMAT", "FORMATS", "ID_BYTES", "PACKED_FORMAT", "Subject", "columns_id",
+    "schema_code", "type_code",
 )  # fmt: skip
 
 FORMAT = 2
@@ -37,7 +37,9 @@ BLOCKS_FORMAT = 3
 """Files of the same form that is hashed, in blocks: ranges of several batches, and indexes that list them."""
 FILTERS_FORMAT = 4
 """The same where the filter of a range stands in its own file, and indexes that have it there."""
-FORMATS = (FORMAT, BLOCKS_FORMAT, FILTERS_FORMAT)
+PACKED_FORMAT = 5
+"""Blocks that are packed and compressed, each for itself, and indexes that list such."""
+FORMATS = (FORMAT, BLOCKS_FORMAT, FILTERS_FORMAT, PACKED_FORMAT)
 
 ID_BYTES = 32
 

@@ -12,7 +12,8 @@ Invariants of an index:
 * Ranges are not empty, do not overlap, and stand in ascending order.
 * The same entries under the same boundaries make the same ranges, ids and index id, however they were batched and
   whichever version of Arrow wrote them. The sizes of files, blocks and filters are not content: they may differ.
-* An index that lists no blocks and no filters is of format 2; one whose filters stand in their ranges of format 4.
+* An index that lists no blocks and no filters is of format 2; one whose filters stand in their ranges of format 4; one
+  with packed blocks of format 5, which is the least version that can read them.
 
 The bytes are drawn in `docs/format/ranges.md`.
 """
@@ -31,13 +32,13 @@ from millpond.errors import Corrupt, Invalid, NotFound
 from millpond.json_forms import JsonForm, plain
 from millpond.ranges.blocks import FILTERS_BYTES_MAX, BlockTable, checksum_of, filter_parts
 from millpond.ranges.cache import CachedObjects
-from millpond.ranges.files import put_content, read_sealed, sealed_bytes
-from millpond.ranges.ids import BLOCKS_FORMAT, FILTERS_FORMAT, FORMAT, ID_BYTES, columns_id, schema_code
+from millpond.ranges.files import far_form, format_said, put_content, read_sealed, sealed_bytes
+from millpond.ranges.ids import BLOCKS_FORMAT, FILTERS_FORMAT, FORMAT, ID_BYTES, PACKED_FORMAT, columns_id, schema_code
 from millpond.stores.objects import Objects, hold_read, read_once, settle
 
 __all__ = (
-    "DEFAULT_BOUNDARIES", "Boundaries", "Index", "RangeEntry", "Shown", "Source", "index_bytes", "index_name",
-    "load_index", "plain_index", "range_name", "read_index", "store_index",
+    "DEFAULT_BOUNDARIES", "Boundaries", "Index", "RangeEntry", "Shown", "Source", "far_entry", "index_bytes",
+    "index_file", "index_name", "load_index", "plain_index", "range_name", "read_index", "store_index",
 )  # fmt: skip
 
 _COLUMNS = pa.schema(
@@ -199,15 +200,21 @@ def store_index(objects: Objects, entries: list[RangeEntry], schema: pa.Schema, 
     """Write the index over ranges that are stored already; the ranges become reachable by this act."""
     # An assertion, not an error: the writer refused unordered keys of a user before.
     assert all(a.last < b.first for a, b in itertools.pairwise(entries)), "ranges overlap"
-    if sum(e.filter.size for e in entries if e.filter is not None) > FILTERS_BYTES_MAX:
-        entries = [entry.without_filter for entry in entries]
-    id_, data = _file_of(entries, schema, boundaries)
+    index = _with_few_filters(Index("", tuple(entries), schema, boundaries))
+    id_, data = _file_of(index.entries, schema, boundaries)
     settle(objects, "ranges")  # those that lay here already may be the work of one who died before they were durable
     put_content(objects, index_name(id_), data)
     settle(objects, "indexes")
-    index = Index(id_, tuple(entries), schema, boundaries)
+    index = replace(index, id=id_)
     hold_read(objects, index_name(id_), index, data.size)
     return index
+
+
+def _with_few_filters(index: Index) -> Index:
+    """An index without filters where they are too many; they stand in the files of their ranges."""
+    if sum(e.filter.size for e in index.entries if e.filter is not None) <= FILTERS_BYTES_MAX:
+        return index
+    return replace(index, entries=tuple(entry.without_filter for entry in index.entries))
 
 
 def _file_of(entries: Sequence[RangeEntry], schema: pa.Schema, boundaries: Boundaries) -> tuple[str, pa.Buffer]:
@@ -227,8 +234,9 @@ def _file_of(entries: Sequence[RangeEntry], schema: pa.Schema, boundaries: Bound
             pa.array([_blocks_listed(e.blocks) for e in entries], layout.field("blocks").type),
             pa.array([b"" if e.filter is None else memoryview(e.filter) for e in entries], pa.binary()),
         ]
-    if any(e.filter_checksum for e in entries):
-        layout, number = _WITH_FILTERS, FILTERS_FORMAT
+    packed = any(e.blocks is not None and e.blocks.packed for e in entries)
+    if packed or any(e.filter_checksum for e in entries):
+        layout, number = _WITH_FILTERS, PACKED_FORMAT if packed else FILTERS_FORMAT
         columns.append(pa.array([e.filter_checksum for e in entries], pa.binary()))
     metadata = {b"boundaries": _BOUNDARIES_FORM.encode(boundaries), b"schema": schema.serialize().to_pybytes()}
     batch = pa.RecordBatch.from_arrays(columns, schema=layout.with_metadata(metadata))
@@ -247,11 +255,23 @@ def _blocks_listed(table: BlockTable | None) -> list[dict[str, object]]:
     ]
 
 
+def index_file(index: Index) -> pa.Buffer:
+    """The file of an index, as its entries say that their ranges lie."""
+    return _file_of(_with_few_filters(index).entries, index.schema, index.boundaries)[1]
+
+
+def far_entry(entry: RangeEntry, data: pa.Buffer) -> tuple[RangeEntry, pa.Buffer]:
+    """The entry of a range, and its file, as it lies far away; `data` is its file in any form."""
+    far = far_form(data, range_name(entry.id))
+    blocks, filter_ = far.table or entry.blocks, far.filter or entry.filter
+    return replace(entry, size=far.data.size, blocks=blocks, filter=filter_), far.data
+
+
 def plain_index(index: Index, data: pa.Buffer) -> pa.Buffer:
     """The file of an index as it lies in a folder; `data` where it has that form."""
     if all(entry.blocks is None and entry.filter is None for entry in index.entries):
         return data
-    return _file_of([entry.plain for entry in index.entries], index.schema, index.boundaries)[1]
+    return index_file(replace(index, entries=tuple(entry.plain for entry in index.entries)))
 
 
 def _id_of(batch: pa.RecordBatch, schema: pa.Schema, boundaries: Boundaries) -> str:
@@ -329,12 +349,13 @@ def _tables_in(batch: pa.RecordBatch) -> list[BlockTable | None]:
     tables, checksums = [], [b""] * batch.num_rows
     if batch.schema.equals(_WITH_FILTERS):
         checksums = batch.column("filter_checksum").to_pylist()
+    packed = format_said(batch.schema) == PACKED_FORMAT
     columns = (batch.column(name).to_pylist() for name in ("count", "plain", "blocks"))
     for count, size, listed, checksum in zip(*columns, checksums, strict=True):
         spans = tuple((block["start"], block["stop"]) for block in listed)
         table = BlockTable(
             tuple(block["first"] for block in listed), tuple(block["rows"] for block in listed), spans,
-            tuple(block["checksum"] for block in listed), size, checksum,
+            tuple(block["checksum"] for block in listed), size, checksum, packed,
         )  # fmt: skip
         # Whoever follows a table that is wrong would answer that a key is nowhere.
         if listed and (sum(table.rows) != count or any(not 0 <= start < stop for start, stop in spans)):

@@ -6,13 +6,19 @@
     LGA                            3, nothing
 
 Offsets ascend, so each is another number, and no compressor makes less than two or three bytes of one; the lengths of
-paths and checksums repeat, and become almost nothing. Three more forms spare the compressor what it is slow at:
+paths and checksums repeat, and become almost nothing. More forms spare the compressor what it is slow at:
 
     constant      c    the bytes of the one value that all rows have
     digits        x    text of hexadecimal digits, two as one byte: checksums, which nothing else makes smaller
     integers      i    what each is above the least of them, in as few bytes as the greatest needs
 
-The metadata of the schema say which columns have which form.
+`deep` packs what is within lists and structs, too, lists as bytes; and it leaves out hashes, which the keys tell:
+
+    hashed        h    bytes without the eight in front, which are the hash of the others
+    first         f    nothing, of numbers that are the first eight bytes of the column `key`
+
+The metadata of the schema say which columns have which form. A message of such columns stands behind one with its
+schema, so it can be read alone (`message_in`).
 
 Invariants:
 * `unpacked(packed(batch))` is the batch, buffer for buffer. An id is made of what was unpacked.
@@ -26,54 +32,43 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as is_type
 
 from millpond.arrays.compiled import kernel
-from millpond.arrays.memory import (
-    load_i32,
-    load_i64,
-    load_u8,
-    load_u64,
-    same_bytes,
-    store_i32,
-    store_i64,
-    store_u64,
-)
+from millpond.arrays.key_hash import hash_key
+from millpond.arrays.memory import copy_bytes, load_i32, load_u64, same_bytes, store_i32, store_u64, swap_u64
+from millpond.arrays.xxh3 import byte_column, hash_keys
 from millpond.ranges.canonical import canonical
 from millpond.ranges.digits import pack_digits, unpack_digits
 
-__all__ = ("PACKED", "packed", "unpacked")
+__all__ = ("PACKED", "message_in", "message_of", "packed", "unpacked")
 
 PACKED = b"packed"
 """The item of a schema's metadata that says it."""
 
-_PLAIN, _CONSTANT, _DIGITS, _INTEGERS = "", "c", "x", "i"
+_PLAIN, _CONSTANT, _DIGITS, _INTEGERS, _HASHED, _FIRST = "", "c", "x", "i", "h", "f"
 # Digits are bounded, so a damaged file cannot make a number of any length.
-_FORM = re.compile(r"(\d{1,4})(|c|x|i-?\d{1,19})")
+_FORM = re.compile(r"(\d{1,4}(?:\.\d{1,4}){0,64})(|c|x|h|f|i-?\d{1,19})")
 _NARROW = (pa.binary(), pa.string())
 _WIDE = (pa.large_binary(), pa.large_string())
-_OFFSET_MAX = 0x7FFF_FFFF
+_OFFSET_MAX, _WIDE_MAX = 0x7FFF_FFFF, 1 << 56
+_HASH_BYTES = 8
+_COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
+"""Not by zstd, which makes a third less of it: that takes twice as long to write and five times as long to read."""
+_ALONE = pa.ipc.IpcReadOptions(use_threads=False)
+"""To wake other threads takes longer than to decompress a block."""
 
 
-def packed(batch: pa.RecordBatch) -> pa.RecordBatch:
+def packed(batch: pa.RecordBatch, *, deep: bool = False) -> pa.RecordBatch:
     """A batch with its columns in these forms; which they are, the metadata say by their places."""
-    places = [at for at, column in enumerate(batch.columns) if column.type in (*_NARROW, *_WIDE, pa.int64())]
     # Without a row there is no first value to be constant.
-    if not places or not batch.num_rows:
+    if not batch.num_rows:
         return batch
-    columns, said = batch.columns, []
-    for at, column in zip(places, canonical(batch.select(places)).columns, strict=True):
-        form, made = _pack_integers(column) if column.type == pa.int64() else _pack(column)
-        if made is not None:
-            columns[at] = made
-            said.append(f"{at}{form}")
-    return _with_columns(batch, columns, {PACKED: ",".join(said).encode()}) if said else batch
-
-
-def _with_columns(batch: pa.RecordBatch, columns: list[pa.Array], more: dict[bytes, bytes]) -> pa.RecordBatch:
-    fields = [field.with_type(column.type) for field, column in zip(batch.schema, columns, strict=True)]
-    # The seal stays: it stands beside the forms in the same metadata.
-    metadata = {name: text for name, text in (batch.schema.metadata or {}).items() if name != PACKED}
-    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields, {**metadata, **more}))
+    packer = _Packer(deep)
+    columns = packer.columns(canonical(batch))
+    said = ",".join(f"{place}{form}" for place, form in packer.forms.items())
+    return _with_columns(batch, columns, {PACKED: said.encode()}) if said else batch
 
 
 def unpacked(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -84,34 +79,206 @@ def unpacked(batch: pa.RecordBatch) -> pa.RecordBatch:
     said = (batch.schema.metadata or {}).get(PACKED)
     if said is None:
         return batch
-    columns = batch.columns
+    forms: dict[str, str] = {}
     for word in said.decode("ascii").split(","):
         match = _FORM.fullmatch(word)
         if match is None:
             raise ValueError(f"no form of a column: {word}")
-        at, form = int(match[1]), match[2]
-        column = batch.column(at)
-        columns[at] = _unpack_integers(column, int(form[1:])) if form.startswith(_INTEGERS) else _unpack(column, form)
+        forms[match[1]] = match[2]
+    left_out = [place for place, form in forms.items() if form == _FIRST]
+    for place in left_out:
+        del forms[place]
+    columns = [_unpack(column, str(at), forms) for at, column in enumerate(batch.columns)]
+    if forms:
+        raise ValueError(f"forms of no columns: {forms}")
+    for place in left_out:
+        columns[int(place)] = _left_out(columns[batch.schema.get_field_index("key")])
     return _with_columns(batch, columns, {})
+
+
+def _with_columns(batch: pa.RecordBatch, columns: list[pa.Array], more: dict[bytes, bytes]) -> pa.RecordBatch:
+    fields = [field.with_type(column.type) for field, column in zip(batch.schema, columns, strict=True)]
+    # The seal stays: it stands beside the forms in the same metadata.
+    metadata = {name: text for name, text in (batch.schema.metadata or {}).items() if name != PACKED}
+    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields, {**metadata, **more}))
+
+
+def message_of(batch: pa.RecordBatch) -> pa.Buffer:
+    """A batch, packed and compressed: the message of a schema, and that of the rows."""
+    made, out = packed(batch, deep=True), pa.BufferOutputStream()
+    writer = pa.ipc.new_stream(out, made.schema, options=_COMPRESSED)
+    writer.write_batch(made)
+    size = out.tell()
+    writer.close()
+    return out.getvalue()[:size]  # without the mark of the end
+
+
+def message_in(source: pa.NativeFile, schema: pa.Schema) -> pa.RecordBatch:
+    """The batch of the next message, or of the next two.
+
+    Raises: `ValueError` and others of Arrow for what is no batch of the schema.
+    """
+    begin, message = source.tell(), pa.ipc.read_message(source)
+    if message.type != "schema":
+        return pa.ipc.read_record_batch(message, schema)
+    source.seek(begin)
+    rows = unpacked(pa.ipc.open_stream(source, options=_ALONE).read_next_batch())
+    if not rows.schema.equals(schema):
+        raise ValueError(f"other columns: {rows.schema.names}")
+    return rows.replace_schema_metadata(schema.metadata)
+
+
+class _Packer:
+    """Packs canonical columns; `forms` says how, by their places."""
+
+    def __init__(self, deep: bool) -> None:
+        self._deep = deep
+        self.forms: dict[str, str] = {}
+
+    def columns(self, batch: pa.RecordBatch) -> list[pa.Array]:
+        """The columns of a batch in their forms."""
+        key = batch.column("key") if self._deep and "key" in batch.schema.names else None
+        firsts = None if key is None or key.type != pa.binary() else _firsts(key)
+        columns = []
+        for at, column in enumerate(batch.columns):
+            numbers = column.type == pa.uint64() and not column.null_count
+            if firsts is not None and numbers and (column.to_numpy() == firsts).all():
+                self.forms[str(at)] = _FIRST
+                columns.append(pa.nulls(len(column)))
+            else:
+                columns.append(self._pack(column, str(at)))
+        return columns
+
+    def _pack(self, array: pa.Array, place: str) -> pa.Array:
+        kind, form, made = array.type, _PLAIN, None
+        if not len(array):
+            return array
+        if kind == pa.int64():
+            form, made = _pack_integers(array)
+        elif kind in (*_NARROW, *_WIDE):
+            form, made = _pack_bytes(array, hashed=self._deep)
+        elif self._deep and is_type.is_struct(kind):
+            return _struct(array, [self._pack(array.field(n), f"{place}.{n}") for n in range(kind.num_fields)])
+        elif self._deep and (is_type.is_list(kind) or is_type.is_large_list(kind)):
+            made = _pack_list(array, self._pack(array.values, f"{place}.0"))
+        if made is None:
+            return array
+        self.forms[place] = form
+        return made
+
+
+def _unpack(array: pa.Array, place: str, forms: dict[str, str]) -> pa.Array:
+    """A column as it was; takes its form, and those within, from `forms`."""
+    form, kind = forms.pop(place, None), array.type
+    if form is None:
+        if is_type.is_struct(kind) and any(within.startswith(f"{place}.") for within in forms):
+            return _struct(array, [_unpack(array.field(n), f"{place}.{n}", forms) for n in range(kind.num_fields)])
+        return array
+    if form.startswith(_INTEGERS):
+        return _unpack_integers(array, int(form[1:]))
+    whole = kind.field(1).type if is_type.is_struct(kind) and kind.num_fields == 2 else None
+    lengths = pa.from_numpy_dtype(_offset_type(whole))
+    # The type is checked whole: the file says it, and buffers are read by it.
+    if whole is None or kind != _packed_type(lengths, whole):
+        raise ValueError(f"no packed column: {kind}")
+    if is_type.is_list(whole) or is_type.is_large_list(whole):
+        return _unpack_list(array, place, forms)
+    return _unpack_bytes(array, form)
+
+
+def _struct(array: pa.Array, children: list[pa.Array]) -> pa.Array:
+    """A struct with its fields in other forms."""
+    kind = pa.struct([field.with_type(child.type) for field, child in zip(array.type, children, strict=True)])
+    return pa.Array.from_buffers(kind, len(array), [array.buffers()[0]], array.null_count, children=children)
+
+
+def _packed_type(lengths: pa.DataType, whole: pa.DataType) -> pa.DataType:
+    return pa.struct([pa.field("length", lengths, nullable=False), pa.field("bytes", whole, nullable=False)])
+
+
+def _lengths_and_whole(array: pa.Array, lengths: Any, whole: pa.Array) -> pa.Array:
+    kind = _packed_type(pa.from_numpy_dtype(lengths.dtype), whole.type)
+    bitmap, children = array.buffers()[0], [pa.array(lengths), whole]
+    return pa.Array.from_buffers(kind, len(array), [bitmap], array.null_count, children=children)
+
+
+def _first_has(size: int, lengths: Any) -> pa.Buffer:
+    """Offsets of which the first row has all: those of one value compress to nothing."""
+    places = np.full(len(lengths) + 1, size, lengths.dtype)
+    # Arrow reads `places[row]` to `places[row + 1]`: the first row ends where the bytes do.
+    places[0] = 0
+    return pa.py_buffer(places)
+
+
+def _lengths(array: pa.Array) -> Any:
+    """The lengths of the values of a canonical column."""
+    offsets = np.frombuffer(array.buffers()[1], _offset_type(array.type), len(array) + 1)
+    assert array.offset == 0 and offsets[0] == 0, "the column is canonical"
+    return np.diff(offsets)
+
+
+def _offset_type(kind: pa.DataType | None) -> Any:
+    return np.int64 if kind in _WIDE or (kind is not None and is_type.is_large_list(kind)) else np.int32
+
+
+def _offsets(lengths: pa.Array, scale: int = 1) -> tuple[Any, int]:
+    """The offsets of rows whose lengths are given in units of `scale` bytes, and the last of them."""
+    kind = lengths.type.to_pandas_dtype()
+    counts = np.frombuffer(lengths.buffers()[1] or b"", kind, lengths.offset + len(lengths))[lengths.offset :]
+    offsets = np.zeros(len(counts) + 1, np.int64)
+    # Lengths are summed in 64 bits and refused beyond 2^31, large ones beyond 2^56: offsets may not wrap.
+    most = _OFFSET_MAX if kind == np.int32 else _WIDE_MAX
+    if len(counts) and (counts.min() < 0 or int(counts.max()) * scale > _WIDE_MAX // len(counts)):
+        raise ValueError("lengths are not those of the bytes")
+    np.cumsum(counts, out=offsets[1:])
+    offsets *= scale
+    if offsets[-1] > most:
+        raise ValueError("lengths are not those of the bytes")
+    return offsets.astype(kind, copy=False), int(offsets[-1])
+
+
+# -- lists --------------------------------------------------------------------------------------------
+
+
+def _pack_list(array: pa.Array, items: pa.Array) -> pa.Array:
+    lengths = _lengths(array)
+    offsets = _first_has(len(items), lengths)
+    whole = pa.Array.from_buffers(_list_of(array.type, items), len(array), [None, offsets], 0, children=[items])
+    return _lengths_and_whole(array, lengths, whole)
+
+
+def _unpack_list(array: pa.Array, place: str, forms: dict[str, str]) -> pa.Array:
+    lengths, whole = array.field(0), array.field(1)
+    offsets, size = _offsets(lengths)
+    items = _unpack(whole[0].values, f"{place}.0", forms)
+    if len(items) != size:
+        raise ValueError("lengths are not those of the items")
+    buffers = [array.buffers()[0], pa.py_buffer(offsets)]
+    return pa.Array.from_buffers(
+        _list_of(whole.type, items), len(array), buffers, array.null_count, children=[items]
+    )  # fmt: skip
+
+
+def _list_of(kind: pa.DataType, items: pa.Array) -> pa.DataType:
+    """The type of a list with its items in another form."""
+    field = kind.value_field.with_type(items.type)
+    return pa.large_list(field) if is_type.is_large_list(kind) else pa.list_(field)
 
 
 # -- bytes and text -----------------------------------------------------------------------------------
 
 
-def _pack(array: pa.Array) -> tuple[str, pa.Array]:
-    bitmap, buffer, data = array.buffers()
-    count = len(array)
-    offsets = np.frombuffer(buffer, _offset_type(array.type), count + 1)
-    assert array.offset == 0 and offsets[0] == 0, "the column is canonical"
-    form, lengths, data = _shortened(array, np.diff(offsets), data)
-    # The bytes of all rows belong to the first; the others have none. Offsets of one value compress to nothing.
-    places = np.full(count + 1, 0 if data is None else data.size, offsets.dtype)
-    # Arrow reads `places[row]` to `places[row + 1]`: the first row ends where the bytes do.
-    places[0] = 0
-    kind = _packed_type(array.type, form)
-    whole = pa.Array.from_buffers(kind.field(1).type, count, [None, pa.py_buffer(places), data])
-    children = [pa.array(lengths), whole]
-    return form, pa.Array.from_buffers(kind, count, [bitmap], array.null_count, children=children)
+def _pack_bytes(array: pa.Array, *, hashed: bool) -> tuple[str, pa.Array]:
+    others = _without_hashes(array) if hashed and array.type == pa.binary() else None
+    if others is not None:
+        lengths, data = _lengths(others), others.buffers()[2]
+        form, kind = _HASHED, array.type
+    else:
+        form, lengths, data = _shortened(array, _lengths(array), array.buffers()[2])
+        kind = pa.binary() if form == _DIGITS else array.type
+    # The bytes of all rows belong to the first; the others have none.
+    offsets = _first_has(0 if data is None else data.size, lengths)
+    return form, _lengths_and_whole(array, lengths, pa.Array.from_buffers(kind, len(array), [None, offsets, data]))
 
 
 def _shortened(array: pa.Array, lengths: Any, data: pa.Buffer | None) -> tuple[str, Any, pa.Buffer | None]:
@@ -131,52 +298,21 @@ def _shortened(array: pa.Array, lengths: Any, data: pa.Buffer | None) -> tuple[s
     return _PLAIN, lengths, data
 
 
-def _packed_type(kind: pa.DataType, form: str) -> pa.DataType:
-    lengths = pa.from_numpy_dtype(_offset_type(kind))
-    held = pa.binary() if form == _DIGITS else kind
-    return pa.struct([pa.field("length", lengths, nullable=False), pa.field("bytes", held, nullable=False)])
-
-
-def _offset_type(kind: pa.DataType) -> Any:
-    return np.int64 if kind in _WIDE else np.int32
-
-
-def _unpack(array: pa.Array, form: str) -> pa.Array:
-    kind, count = array.type, len(array)
-    inner = kind.field(1).type if pa.types.is_struct(kind) and kind.num_fields == 2 else None
-    if form == _DIGITS:
-        inner = pa.string()
-    # The type is checked whole: the file says it, and buffers are read by it.
-    if inner not in _NARROW + _WIDE or kind != _packed_type(inner, form) or (form and inner in _WIDE):
+def _unpack_bytes(array: pa.Array, form: str) -> pa.Array:
+    lengths, whole = array.field(0), array.field(1)
+    kind, data = whole.type, whole.buffers()[2]
+    kinds = {_PLAIN: (*_NARROW, *_WIDE), _CONSTANT: _NARROW, _DIGITS: (pa.binary(),), _HASHED: (pa.binary(),)}
+    if kind not in kinds[form]:
         raise ValueError(f"no packed column: {kind}")
-    lengths, whole = (array.field(at) for at in range(2))
-    data = whole.buffers()[2]
     offsets, size = _offsets(lengths, 2 if form == _DIGITS else 1)
     if form == _CONSTANT:
         held = _repeated(lengths, size, data)
     elif form == _DIGITS:
-        held = unpack_digits(_first_bytes(size // 2, data), size)
+        kind, held = pa.string(), unpack_digits(_first_bytes(size // 2, data), size)
     else:
         held = _first_bytes(size, data)
-    return pa.Array.from_buffers(inner, count, [array.buffers()[0], offsets, held], array.null_count)
-
-
-def _offsets(lengths: pa.Array, scale: int) -> tuple[pa.Buffer, int]:
-    """The offsets of rows whose lengths are given in units of `scale` bytes, and the last of them."""
-    width = lengths.type.bit_width // 8
-    offsets = pa.allocate_buffer(width * (len(lengths) + 1))
-    # Lengths are summed in 64 bits and refused beyond 2^31: offsets may not wrap.
-    fill = _narrow_offsets if width == 4 else _wide_offsets
-    size = int(fill(_address(lengths), len(lengths), scale, offsets.address))
-    if size < 0:
-        raise ValueError("lengths are not those of the bytes")
-    return offsets, size
-
-
-def _address(array: pa.Array) -> int:
-    """The address of the first of a column's integers."""
-    # A batch may be a slice of a file's, so the address moves with the offset.
-    return int(array.buffers()[1].address + array.offset * array.type.bit_width // 8) if len(array) else 0
+    made = pa.Array.from_buffers(kind, len(array), [array.buffers()[0], pa.py_buffer(offsets), held], array.null_count)
+    return _with_hashes(made) if form == _HASHED else made
 
 
 def _first_bytes(size: int, data: pa.Buffer | None) -> pa.Buffer:
@@ -203,37 +339,70 @@ def _repeated(lengths: pa.Array, size: int, data: pa.Buffer | None) -> pa.Buffer
 
 
 @kernel
-def _narrow_offsets(lengths, count, scale, out):  # type: ignore[no-untyped-def]
-    """Fill in offsets; answers the last, -1 for a length below zero or a sum that is too large."""
-    size = np.int64(0)
-    store_i32(out, np.int32(0))
-    for row in range(count):
-        length = np.int64(load_i32(lengths + 4 * row))
-        size += length * scale
-        if length < 0 or size > _OFFSET_MAX:
-            return np.int64(-1)
-        store_i32(out + 4 * row + 4, np.int32(size))
-    return size
-
-
-@kernel
-def _wide_offsets(lengths, count, scale, out):  # type: ignore[no-untyped-def]
-    size = np.int64(0)
-    store_i64(out, np.int64(0))
-    for row in range(count):
-        length = load_i64(lengths + 8 * row)
-        size += length * scale
-        if length < 0 or size < 0:
-            return np.int64(-1)
-        store_i64(out + 8 * row + 8, size)
-    return size
-
-
-@kernel
 def _repeats(data, width, size):  # type: ignore[no-untyped-def]
     """True when bytes are those of the first `width` again and again."""
     # Bytes equal to those `width` further on repeat with that period: one comparison of two overlapping stretches.
     return same_bytes(data, data + width, size - width)
+
+
+# -- hashes -------------------------------------------------------------------------------------------
+
+
+def _firsts(keys: pa.Array) -> Any:
+    """The first eight bytes of each key as a number; None where one has fewer."""
+    column, out = byte_column(keys), np.empty(len(keys), np.uint64)
+    there = not keys.null_count and _read_firsts(column.offsets, column.data, len(keys), out)
+    return out if there else None
+
+
+def _left_out(keys: pa.Array) -> pa.Array:
+    firsts = _firsts(keys) if keys.type == pa.binary() else None
+    if firsts is None:
+        raise ValueError("keys are too short for what was left out")
+    return pa.array(firsts)
+
+
+def _without_hashes(array: pa.Array) -> pa.Array | None:
+    """Bytes without the hash in front of each, of the others; None where one has none."""
+    firsts = _firsts(array)
+    # Bytes of others are hardly ever so: the first row tells.
+    if firsts is None or hash_key(array[0].as_py()[_HASH_BYTES:]) != firsts[0]:
+        return None
+    others = pc.binary_slice(array, _HASH_BYTES, _OFFSET_MAX)  # without an end it fails in Arrow 26
+    return others if (hash_keys(others) == firsts).all() else None
+
+
+def _with_hashes(others: pa.Array) -> pa.Array:
+    count, column = len(others), byte_column(others)
+    size = others.buffers()[2].size + _HASH_BYTES * count
+    if size > _OFFSET_MAX:
+        raise ValueError("lengths are not those of the bytes")
+    offsets, data = pa.allocate_buffer(4 * (count + 1)), pa.allocate_buffer(size)
+    _write_hashed(hash_keys(others), column.offsets, column.data, offsets.address, data.address)
+    return pa.Array.from_buffers(pa.binary(), count, [None, offsets, data], 0)
+
+
+@kernel
+def _read_firsts(offsets, data, count, out):  # type: ignore[no-untyped-def]
+    for row in range(count):
+        start = np.int64(load_i32(offsets + 4 * row))
+        if load_i32(offsets + 4 * row + 4) - start < _HASH_BYTES:
+            return False
+        out[row] = swap_u64(load_u64(data + start))
+    return True
+
+
+@kernel
+def _write_hashed(hashes, offsets, data, out_offsets, out):  # type: ignore[no-untyped-def]
+    at = np.int64(0)
+    for row in range(len(hashes)):
+        start = np.int64(load_i32(offsets + 4 * row))
+        length = load_i32(offsets + 4 * row + 4) - start
+        store_i32(out_offsets + 4 * row, np.int32(at))
+        store_u64(out + at, swap_u64(hashes[row]))
+        copy_bytes(out + at + _HASH_BYTES, data + start, length)
+        at += _HASH_BYTES + length
+    store_i32(out_offsets + 4 * len(hashes), np.int32(at))
 
 
 # -- integers -----------------------------------------------------------------------------------------
@@ -251,41 +420,22 @@ def _pack_integers(array: pa.Array) -> tuple[str, pa.Array | None]:
         return _PLAIN, None
     # Arrow has no values of zero bytes; a column of one number compresses to nothing anyhow.
     width = max(1, width)
-    out = pa.allocate_buffer(width * len(values) + 8)  # each is written as eight bytes, over those behind it
-    _store_integers(_address(array), len(values), base, width, out.address)
-    held = out.slice(0, width * len(values))
+    above = (values - base).astype("<i8").view(np.uint8).reshape(-1, 8)
+    held = pa.py_buffer(np.ascontiguousarray(above[:, :width]))
     return f"{_INTEGERS}{base}", pa.Array.from_buffers(pa.binary(width), len(values), [None, held], 0)
 
 
 def _unpack_integers(array: pa.Array, base: int) -> pa.Array:
     kind, count = array.type, len(array)
-    if not pa.types.is_fixed_size_binary(kind) or not 0 < kind.byte_width < 8 or array.null_count:
+    if not is_type.is_fixed_size_binary(kind) or not 0 < kind.byte_width < 8 or array.null_count:
         raise ValueError(f"no packed integers: {kind}")
     # The text of a damaged form may be any number of nineteen digits.
     if not -(1 << 63) <= base < 1 << 63:
         raise ValueError(f"no integer: {base}")
-    out = pa.allocate_buffer(8 * count)
+    width, values = kind.byte_width, np.zeros((count, 8), np.uint8)
     if count:
-        data = array.buffers()[1]
-        _load_integers(data.address + array.offset * kind.byte_width, count, base, kind.byte_width, out.address)
-    return pa.Array.from_buffers(pa.int64(), count, [None, out], 0)
-
-
-@kernel
-def _store_integers(values, count, base, width, out):  # type: ignore[no-untyped-def]
-    for row in range(count):
-        # Ascending, each store writes over the spare bytes of the one before.
-        store_u64(out + row * width, load_u64(values + 8 * row) - np.uint64(base))
-
-
-@kernel
-def _load_integers(data, count, base, width, out):  # type: ignore[no-untyped-def]
-    mask = (np.uint64(1) << np.uint64(8 * width)) - np.uint64(1)
-    whole = max(np.int64(0), count - (8 - width + width - 1) // width)  # where eight bytes lie within the column
-    for row in range(whole):
-        store_u64(out + 8 * row, (load_u64(data + row * width) & mask) + np.uint64(base))
-    for row in range(whole, count):
-        value = np.uint64(0)
-        for place in range(width):
-            value |= np.uint64(load_u8(data + row * width + place)) << np.uint64(8 * place)
-        store_u64(out + 8 * row, value + np.uint64(base))
+        data = np.frombuffer(array.buffers()[1], np.uint8, width * count, width * array.offset)
+        values[:, :width] = data.reshape(count, width)
+    numbers = values.view("<u8").reshape(-1)
+    numbers += np.uint64(base % (1 << 64))
+    return pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(numbers)], 0)

@@ -1,15 +1,17 @@
 """Bringing an index from one place to another: only what is missing there is fetched, and all of it is verified.
 
 The index goes last, so the target never shows an index whose ranges are not all there. A fetch that is cut short is
-gone on with by the next one. What lies in blocks arrives in a folder as one batch, to be mapped: its id is the same.
+gone on with by the next one. What lies in blocks arrives in a folder as one batch, to be mapped, and what comes to a
+bucket from a folder is packed there: the ids are the same.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -20,7 +22,9 @@ from millpond.ranges.index import (
     Index,
     RangeEntry,
     Source,
+    far_entry,
     index_bytes,
+    index_file,
     index_name,
     plain_index,
     range_name,
@@ -76,13 +80,13 @@ def fetch(source: Source, target: Objects, index_id: str, *, verify: bool = True
     data = held or index_bytes(source, index_id)
     index = read_index(data, index_id, source.where)
     entries = missing(index, target)
-    _fetch_ranges(source, target, entries, verify)
+    fetched = _fetch_ranges(source, target, entries, verify)
     step("ranges.fetched")
     # Durable before the index that names them, or a power cut leaves an index without its ranges.
     settle(target, "ranges")
     size = sum(entry.size for entry in entries)
     if held is None:
-        data = data if target.in_blocks else plain_index(index, data)
+        data = _index_there(target, index, data, {entry.id: entry for entry in fetched})
         target.put(index_name(index_id), data)
         size += data.size
     step("ranges.index_fetched")
@@ -90,6 +94,22 @@ def fetch(source: Source, target: Objects, index_id: str, *, verify: bool = True
         ranges=len(entries), bytes=size,
         ranges_reused=len(index.entries) - len(entries), bytes_reused=index.size - sum(entry.size for entry in entries),
     )  # fmt: skip
+
+
+def _index_there(target: Objects, index: Index, data: pa.Buffer, fetched: Mapping[str, RangeEntry]) -> pa.Buffer:
+    """The file of an index as it lies in a place, where these ranges were just written."""
+    if not target.in_blocks:
+        return plain_index(index, data)
+    there = [fetched.get(entry.id) or _entry_there(target, entry) for entry in index.entries]
+    return index_file(replace(index, entries=tuple(there)))
+
+
+def _entry_there(target: Objects, entry: RangeEntry) -> RangeEntry:
+    """The entry of a range that lay in a bucket before, which may have come from a folder, whose indexes tell less."""
+    if entry.blocks is None:
+        with suppress(NotFound):  # it was collected since, and whoever brings the index will see it
+            return far_entry(entry, range_bytes(target, entry))[0]
+    return entry
 
 
 def _held_index(target: Objects, index_id: str) -> pa.Buffer | None:
@@ -102,26 +122,36 @@ def _held_index(target: Objects, index_id: str) -> pa.Buffer | None:
     return data
 
 
-def _fetch_ranges(source: Source, target: Objects, entries: Iterable[RangeEntry], verify: bool) -> None:
+def _fetch_ranges(
+    source: Source, target: Objects, entries: Iterable[RangeEntry], verify: bool
+) -> list[RangeEntry]:  # fmt: skip
     """A few at once, so that no more than those are in memory."""
+    fetched: list[RangeEntry] = []
     with ThreadPoolExecutor(_FETCHING_MAX, thread_name_prefix="fetch") as threads:
-        pending: deque[Future[None]] = deque()
+        pending: deque[Future[RangeEntry]] = deque()
         try:
             for entry in entries:
                 pending.append(threads.submit(_fetch_range, source, target, entry, verify))
                 # The oldest first, so that its error ends the fetch before more is asked for.
                 if len(pending) > _FETCHING_MAX:
-                    pending.popleft().result()
+                    fetched.append(pending.popleft().result())
             while pending:
-                pending.popleft().result()
+                fetched.append(pending.popleft().result())
         except BaseException:
             threads.shutdown(cancel_futures=True)
             raise
+    return fetched
 
 
-def _fetch_range(source: Source, target: Objects, entry: RangeEntry, verify: bool) -> None:
+def _fetch_range(source: Source, target: Objects, entry: RangeEntry, verify: bool) -> RangeEntry:
+    """Bring a range; its entry as it lies in the target."""
     name, data = range_name(entry.id), range_bytes(source, entry)
     if verify:
         check_file(data, name, source.where)
-    target.put(name, in_form(data, name, blocks=target.in_blocks and entry.blocks is not None))
+    if target.in_blocks:
+        entry, data = far_entry(entry, data)
+    else:
+        data = in_form(data, name, blocks=False)
+    target.put(name, data)
     step("ranges.one_fetched")
+    return entry

@@ -2,8 +2,8 @@
 
 Batches are made canonical, cut where their keys say, and written range by range; a few threads write ranges
 while the next is being cut. Nothing is visible as an index before all its ranges are stored. Ranges that lie in
-the place already are not written again. Where files are far away, they are written in blocks and have filters
-(`blocks.py`), unless they are compressed.
+the place already are not written again. Where files are far away, they are written in packed blocks and have
+filters (`blocks.py`), unless they are compressed whole.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ import pyarrow as pa
 from millpond.errors import Invalid
 from millpond.kernel.closing import Closing
 from millpond.kernel.steps import step
-from millpond.ranges.blocks import FILTERS_BYTES_MAX, BlockTable, blocks_of, filter_of
+from millpond.ranges.blocks import FILTERS_BYTES_MAX
 from millpond.ranges.canonical import bare, canonical, check_types, decoded, row_sizes
-from millpond.ranges.files import file_size, put_content, sealed_blocks, sealed_bytes
+from millpond.ranges.files import FarFile, far_file, put_content, sealed_bytes
 from millpond.ranges.ids import columns_id
 from millpond.ranges.index import DEFAULT_BOUNDARIES, Boundaries, Index, RangeEntry, range_name, store_index
 from millpond.ranges.key_columns import cut, first_unordered, key_column
@@ -180,18 +180,14 @@ class RangeWriter(Closing):
             batch = joined(folder, self.schema, pieces)
         pieces.clear()
         id_ = columns_id("range", batch)
-        blocks = blocks_of(batch) if self._in_blocks else [batch]
-        filter_ = filter_of(batch.column(self._key)) if self._in_blocks else None
-        table = None
-        if len(blocks) > 1 and filter_ is not None:
-            data, spans = sealed_blocks(id_, blocks, filter_)
-            table = BlockTable.of(data, spans, blocks, file_size(batch, id_), filter_)
+        if self._in_blocks:
+            far = far_file(id_, batch)
         else:
-            data = sealed_bytes("range", id_, batch, options=self._options, folder=folder)
-        put_content(self._objects, range_name(id_), data)
+            far = FarFile(sealed_bytes("range", id_, batch, options=self._options, folder=folder))
+        put_content(self._objects, range_name(id_), far.data)
         keys = key_column(batch.column(self._key))
         first, last = keys[0], keys[len(keys) - 1]
-        return RangeEntry(id_, first, last, batch.num_rows, data.size, table, self._indexed(filter_))
+        return RangeEntry(id_, first, last, batch.num_rows, far.data.size, far.table, self._indexed(far.filter))
 
     def _indexed(self, filter_: pa.Buffer | None) -> pa.Buffer | None:
         """The filter of a range, for the index; none where that would have too many bytes of them, and gets none."""

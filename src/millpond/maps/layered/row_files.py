@@ -5,8 +5,8 @@
     share 0 of all files, in the order of the tasks ─▶ sorted groups ─▶ ranges
 
 Of an aggregate, the events of a block are combined before, as long as that leaves at most half as many rows.
-Where files go to a bucket, a batch of many rows is packed (`ranges/packing.py`) and compressed, behind a message with
-its schema, which says so: a third of the bytes, which go over the network twice.
+Where files go to a bucket, a batch of many rows is packed as a block of a range is (`ranges/packing.py`): a third of
+the bytes, which go over the network twice.
 
 Shuffling by files needs no rows in the Java of a Spark, whose executors see the folder or the bucket of the pond
 anyway. Nothing is sorted before all rows of a share are together: each row is sorted once. The messages of neighbouring
@@ -37,7 +37,7 @@ from millpond.maps.model.event_digest import digest_of
 from millpond.maps.snapshots.groups_of_rows import freeze_groups
 from millpond.maps.snapshots.partition_filter import shares_of
 from millpond.maps.snapshots.rows_of_groups import rows_of_groups
-from millpond.ranges.packing import packed, unpacked
+from millpond.ranges.packing import message_in, message_of
 from millpond.stores.files import disk_errors
 
 if TYPE_CHECKING:
@@ -57,8 +57,6 @@ FETCHED_AHEAD = 4
 PACKED_ROWS_MIN = 512
 """Of fewer rows, a schema is larger than what packing saves."""
 _FILE = "rows.ipc"
-_COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
-"""Not by zstd: that takes half as long again, for bytes that lie for minutes."""
 _WORTH = 2
 """Of so many events at least a row must become one: else combining costs more than it saves."""
 
@@ -139,7 +137,7 @@ class RowFileWriter:
                 self._folder.mkdir(parents=True, exist_ok=True)
                 self._file = (self._folder / _FILE).open("xb")
             for share, within in self._cut(self._combined(rows) if self._combining else rows):
-                self._file.write(_packed_messages(within) if self._is_packed(within) else within.serialize())
+                self._file.write(message_of(within) if self._is_packed(within) else within.serialize())
                 self._batches.append((share, within.num_rows))
                 self._ends.append(self._file.tell())
 
@@ -208,7 +206,7 @@ def rows_of_shares(
         file, begin, end, count = span
         try:
             source = pa.BufferReader(_bytes_of(file, begin, end))
-            return [_batch_in(source, schema) for _ in range(count)]
+            return [message_in(source, schema) for _ in range(count)]
         except (OSError, EOFError, LookupError, ValueError, NotFound, pa.ArrowException) as error:
             raise Corrupt(
                 "the rows that a task wrote cannot be read", kind="rows_damaged", file=file.path, map=file.map,
@@ -220,28 +218,6 @@ def rows_of_shares(
     far = any(file.lies is not None for file in files)
     for some in ordered_results(batches, spans, FETCHED_AHEAD if far else 1):
         yield from some
-
-
-def _packed_messages(rows: pa.RecordBatch) -> pa.Buffer:
-    """The message of a schema, and that of the packed rows."""
-    made, out = packed(rows), pa.BufferOutputStream()
-    writer = pa.ipc.new_stream(out, made.schema, options=_COMPRESSED)
-    writer.write_batch(made)
-    size = out.tell()
-    writer.close()
-    return out.getvalue()[:size]  # without the mark of the end
-
-
-def _batch_in(source: pa.BufferReader, schema: pa.Schema) -> pa.RecordBatch:
-    """The batch of the next message, or of the next two."""
-    message = pa.ipc.read_message(source)
-    if message.type != "schema":
-        return pa.ipc.read_record_batch(message, schema)
-    stored = pa.ipc.read_record_batch(pa.ipc.read_message(source), pa.ipc.read_schema(message))
-    rows = unpacked(stored)
-    if not rows.schema.equals(schema):
-        raise ValueError(f"other columns: {rows.schema.names}")
-    return rows.replace_schema_metadata(schema.metadata)
 
 
 def _bytes_of(file: RowFile, begin: int, end: int) -> pa.Buffer:
