@@ -219,7 +219,8 @@ def pipeline(function: Callable[..., Any] | None = None, /, **options: Any) -> A
     run for the `missed="last"`; for `"all"`, at most 100, one after another; or for `"none"`. Instead of a schedule,
     `when=loaded("MAP")` or `committed("REPOSITORY", branch="…")` begins a run for each load or commit that comes, with
     the same policies; `when=alerted("MAP", rule="…")` for each alert, `missed="all"` where no other policy is named.
-    `on_failure` is a function of steps, which gets the failure.
+    `on_failure` is a function of steps, which gets the failure: its `step`, `kind` (such as `check-failed`, `timeout`)
+    and `reason`.
 
     Raises: `Invalid` for a step that cannot work.
     """

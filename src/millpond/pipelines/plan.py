@@ -33,6 +33,7 @@ __all__ = (
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,60}")
 RESERVED = ("run", "failure")
+FAILURE_FIELDS = {"step", "kind", "reason"}
 _ON = {"branch", "commit"}
 _OUTPUTS = {
     "load": {"map", "load", "rows", "rejected", "position", *_ON}, "sql": {"path", "rows"},
@@ -170,7 +171,7 @@ def check_plan(plan: Plan) -> Plan:
 
 def _check_fields(plan: Plan, step: PlannedStep) -> None:
     """Refuse fields that a value will not have."""
-    fields: dict[str, set[str] | None] = {"run": {"id", "began", "key", "branch"}, "failure": {"step"}}
+    fields: dict[str, set[str] | None] = {"run": {"id", "began", "key", "branch"}, "failure": FAILURE_FIELDS}
     fields |= {own.name: None if own.type == "dict" else set() for own in plan.parameters}
     for own in (*plan.steps, *plan.on_failure):
         fields[own.name] = _OUTPUTS.get(own.kind) if own.over is None else {"items", "count"}

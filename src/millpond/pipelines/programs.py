@@ -76,7 +76,7 @@ def call_function(
     except (ConnectionError, TimeoutError) as error:
         raise Unavailable("a function could not reach what it needs", kind="pipeline_function",
                           function=step, reason=error) from error  # fmt: skip
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # sys.exit ends the function, and no worker
         if passes(error):
             raise
         lines = _lines(error)
