@@ -35,7 +35,7 @@ class _AttemptOver(BaseException):
 
 @dataclass(slots=True)
 class _Ends:
-    """What ends the work of an attempt."""
+    """Acts that end the work of an attempt."""
 
     acts: list[Callable[[], object]] = field(default_factory=list)
     is_over: bool = False

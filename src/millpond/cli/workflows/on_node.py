@@ -4,7 +4,7 @@
 
 Invariants:
 * the steps of such a run are taken by no other worker, and this process takes those of no run that it does not carry:
-  each has a task of its own, which goes when the run has ended, unless this process is killed at that moment;
+  each has a task of its own, which goes when the run has ended, or when a later process looks for those that stayed;
 * what is deployed under the pipeline's name, and begins by its schedule, stays as it is: the text of these runs is
   another specification, of `HERE`.
 """
@@ -22,6 +22,7 @@ from littlehorse.model import (
     DeleteTaskDefRequest,
     ListTaskRunsRequest,
     RunWfRequest,
+    SearchTaskDefRequest,
     TaskDefId,
     TaskRun,
     WfRun,
@@ -31,6 +32,7 @@ from littlehorse.utils import to_variable_value
 
 from millpond.cli.workflows.server import connected, every_result, worker_config
 from millpond.cli.workflows.task_worker import TaskWorker
+from millpond.clock import SystemClock
 from millpond.errors import AlreadyExists, NotFound, Unavailable
 from millpond.pipelines import tasks
 from millpond.pipelines.compiled import compiled
@@ -46,6 +48,8 @@ if TYPE_CHECKING:
 __all__ = ("RunsOnNode", "on_node")
 
 LOOK_SECONDS = 0.2
+STAYED_SECONDS = 600.0
+"""The age of a task, whose run is over or not there, from which nobody is about to begin or to rescue that."""
 
 
 @contextmanager
@@ -123,8 +127,19 @@ class RunsOnNode(RunsHere):
                 with suppress(NotFound):
                     self._call("DeleteTaskDef", DeleteTaskDefRequest(id=TaskDefId(name=task_of_run(run))))
 
+    def _collect(self) -> None:
+        """Let the tasks go that processes left which were killed."""
+        before = SystemClock().now_ms() - 1000 * STAYED_SECONDS
+        for own in list(every_result(self._call, "SearchTaskDef", SearchTaskDefRequest(prefix=task_of_run("")))):
+            run = own.name.removeprefix(task_of_run(""))
+            with suppress(NotFound):
+                is_old = self._call("GetTaskDef", own).created_at.ToMilliseconds() < before
+                if is_old and run not in self._carried and (not self.status(run) or self.is_over(run)):
+                    self._call("DeleteTaskDef", DeleteTaskDefRequest(id=own))
+
     def define(self, declared: Declared, program: Program) -> None:
         """See `RunsHere.define`."""
+        self._collect()
         self._send(compiled(declared.plan, program, here=True).compile())
 
     def begin(self, pipeline: str, run: str, inputs: Mapping[str, Any]) -> None:

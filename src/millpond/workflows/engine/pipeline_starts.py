@@ -20,8 +20,8 @@ from millpond.errors import Invalid
 from millpond.json_forms import parse_list, parse_object
 
 __all__ = ("BRANCH", "FAILURE", "HERE", "NAME_OF_SECRET", "PARAMETERS", "PROGRAM", "STEP", "TASK", "VALUES",
-           "check_start", "checked_parameters", "hides_within", "is_here", "is_step", "is_tag", "parameters_in", "pipeline_name",
-           "spec_name", "task_of_run")  # fmt: skip
+           "check_start", "checked_parameters", "hides_within", "is_here", "is_step", "is_tag", "parameters_in",
+           "pipeline_name", "spec_name", "task_of_run")  # fmt: skip
 
 PARAMETERS = "parameters"
 """The kind of the first step of each run: it finds the values of parameters. And the variable that gives them."""
