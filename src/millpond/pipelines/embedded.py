@@ -15,7 +15,7 @@ import signal
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, redirect_stdout, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -117,6 +117,10 @@ class EmbeddedRuns(RunsHere):
         """End the engine; runs that have not ended go on when it is begun again."""
         self._engine.stop()
 
+    def opened(self) -> AbstractContextManager[Pond]:
+        """See `RunsHere.opened`."""
+        return nullcontext(self._pond)
+
     def define(self, declared: Declared, program: Program) -> None:
         """See `RunsHere.define`."""
         config = cast("LHConfig", Calls(lambda _, request: self._send(request)))
@@ -138,6 +142,7 @@ class EmbeddedRuns(RunsHere):
         if cron is None:
             raise Invalid("nothing begins runs of the pipeline", kind="pipeline_schedule", pipeline=declared.plan.name,
                           hint="give it schedule=… or when=…")  # fmt: skip
+        self.check(declared, {})
         self.define(declared, program)
         row = self._row(ScheduledWfRun, ScheduledWfRunId(id=name))
         if row is None or replace(parse_cron(row.cron_expression), last="", after="") != cron:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Mapping
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -26,13 +26,16 @@ from littlehorse.model import (
 from littlehorse.utils import extract_value
 
 from millpond.error_values import ShownAsTable
-from millpond.errors import Invalid
-from millpond.workflows.engine.pipeline_starts import PARAMETERS, PROGRAM, VALUES
+from millpond.errors import Denied, Invalid
+from millpond.json_forms import plain
+from millpond.pipelines.pond_check import check_pond
+from millpond.workflows.engine.pipeline_starts import BRANCH, PARAMETERS, PROGRAM, VALUES, checked_parameters
 from millpond.workflows.engine.values.masks import shown
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
+    from millpond.maps.protocols import PondLike
     from millpond.pipelines.declare import Declared
     from millpond.pipelines.programs import Program
 
@@ -80,6 +83,24 @@ class RunsHere(ABC):
         """
 
     @abstractmethod
+    def opened(self) -> AbstractContextManager[PondLike]:
+        """The pond of the runs, as they see it."""
+
+    def check(self, declared: Declared, inputs: Mapping[str, Any]) -> None:
+        """Refuse a run, and each that begins by itself, which the pond as it is would make fail.
+
+        Raises: as `check_pond`, and for parameters as the engine.
+        """
+        parameters = declared.plan.parameters
+        values = {own.name: own.default for own in parameters if not (own.required or own.computed)}
+        values |= checked_parameters([plain(own) for own in parameters], inputs)
+        with self.opened() as pond:
+            try:
+                check_pond(pond, declared.plan, values, branch=inputs.get(BRANCH, ""))
+            except Denied as error:
+                self._tell(f"the maps of the pond were not looked at: {error}")
+
+    @abstractmethod
     def define(self, declared: Declared, program: Program) -> None:
         """Let runs begin of a pipeline as it is now."""
 
@@ -106,8 +127,10 @@ class RunsHere(ABC):
 
         With `rescues` the step at which it failed tries again, and has what its checkpoints hold.
 
-        Raises: `Invalid`, kind `pipeline_failed`, with the step that failed; as the engine.
+        Raises: `Invalid`, kind `pipeline_failed`, with the step that failed; as the engine, and as `check`.
         """
+        if not self.status(run):
+            self.check(declared, inputs)
         self.define(declared, program)
         self.begin(declared.plan.name, run, inputs)
         if self.status(run) != "COMPLETED" and self._variable(run, PROGRAM)["source"] != program["source"]:

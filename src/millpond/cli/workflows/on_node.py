@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, redirect_stdout, suppress
+from contextlib import AbstractContextManager, contextmanager, redirect_stdout, suppress
 from typing import TYPE_CHECKING, Any
 
 from littlehorse.config import LHConfig
@@ -30,6 +30,7 @@ from littlehorse.model import (
 )
 from littlehorse.utils import to_variable_value
 
+from millpond.cli.options import existing_pond
 from millpond.cli.workflows.server import connected, every_result, worker_config
 from millpond.cli.workflows.task_worker import TaskWorker
 from millpond.clock import SystemClock
@@ -42,6 +43,7 @@ from millpond.workflows.engine.pipeline_starts import HERE, PARAMETERS, TASK, is
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
+    from millpond.maps.protocols import PondLike
     from millpond.pipelines.declare import Declared
     from millpond.pipelines.programs import Program
 
@@ -126,6 +128,10 @@ class RunsOnNode(RunsHere):
                 self._worker.leave(task_of_run(run))
                 with suppress(NotFound):
                     self._call("DeleteTaskDef", DeleteTaskDefRequest(id=TaskDefId(name=task_of_run(run))))
+
+    def opened(self) -> AbstractContextManager[PondLike]:
+        """See `RunsHere.opened`."""
+        return existing_pond(self._url)
 
     def _collect(self) -> None:
         """Let the tasks go that processes left which were killed."""
