@@ -65,7 +65,7 @@ def check_pond(pond: PondLike, plan: Plan, inputs: Mapping[str, Any] | None = No
 
 @dataclass(slots=True)
 class _There:
-    """The things that are there when a step begins: maps by names, tables by steps, branches; None for what only a run knows."""
+    """The maps by names, tables by steps and branches that are there when a step begins; None where only a run knows."""
 
     pond: PondLike
     plan: Plan
