@@ -265,6 +265,12 @@ def joins():
 @pipeline(on_failure=tell)
 def leaves():
     python(leaving)
+
+
+@pipeline(on_failure=tell)
+def grows():
+    for number in range(3):
+        python(str.rjust, "x", 600_000, name=f"grown{number}")
 """
 TIMED_OUT = r"timeout: (the timeout of the step is over|no report within its timeout)"
 """By the worker, or by the engine, whose clocks are one."""
@@ -275,14 +281,15 @@ TIMED_OUT = r"timeout: (the timeout of the step is over|no report within its tim
     ("counts", f"counting: {TIMED_OUT}"),
     ("sleeps", f"asleep: {TIMED_OUT}"),
     ("joins", f"sql: {TIMED_OUT}"),
+    ("grows", "grown1: .*the task run would have .* bytes with this result, more than"),
     ("leaves", "leaving: pipeline-function: a function of the pipeline failed.*SystemExit: no rows"),
 ])  # fmt: skip
-def test_a_step_that_goes_on_past_its_timeout_holds_up_neither_its_run_nor_the_process(
+def test_a_step_that_fails_past_its_timeout_or_with_its_result_says_so_and_holds_up_nothing(
     tmp_path: Path, which: str, words: str
 ) -> None:
     (tmp_path / "endless.py").write_text(ENDLESS)
     done = run(["pipeline", "run", "endless.py", "--pipeline", which, "--pond", "pond"], cwd=tmp_path, timeout=SECONDS)
-    assert done.returncode != 0 and "the run failed" in done.stderr
+    assert done.returncode != 0 and re.search(f"the run failed .*reason={words.partition(':')[0]}[^:]*: ", done.stderr)
     assert re.match(words, (tmp_path / "told").read_text())
     assert (tmp_path / "ended").exists() == (which == "counts"), "it is interrupted where Python looks"
     with millpond.open(tmp_path / "pond") as pond:

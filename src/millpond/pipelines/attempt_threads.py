@@ -24,12 +24,12 @@ from millpond.kernel.worker import begin_thread
 if TYPE_CHECKING:
     from threading import Thread
 
-__all__ = ("ended_by", "in_own_thread", "in_thread")
+__all__ = ("AttemptOver", "ended_by", "in_own_thread", "in_thread")
 
 T = TypeVar("T")
 
 
-class _AttemptOver(BaseException):
+class AttemptOver(BaseException):
     """The attempt is over. No error: functions that catch those go on with none of them."""
 
 
@@ -104,7 +104,7 @@ async def in_own_thread(work: Callable[[], T]) -> T:
     def act() -> None:
         try:
             outcome = partial(settle, done.set_result, context.run(work))
-        except _AttemptOver:
+        except AttemptOver:
             return
         except BaseException as error:
             outcome = partial(settle, done.set_exception, error)
@@ -124,4 +124,4 @@ def _interrupt(thread: Thread) -> None:
     compiled code, such as a sleep, which ends first.
     """
     if thread.ident is not None and thread.is_alive():
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(_AttemptOver))
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(AttemptOver))

@@ -65,7 +65,7 @@ def check_pond(pond: PondLike, plan: Plan, inputs: Mapping[str, Any] | None = No
 
 @dataclass(slots=True)
 class _There:
-    """The maps by names, tables by steps and branches that are there when a step begins; None where only a run knows."""
+    """The maps, tables by their steps, and branches that are there when a step begins; None where only a run knows."""
 
     pond: PondLike
     plan: Plan

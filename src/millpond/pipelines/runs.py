@@ -146,7 +146,9 @@ class RunsHere(ABC):
                           status=self.status(run) or "deleted", hint="the same command goes on")  # fmt: skip
         values = self._variable(run, VALUES)
         if row.status != LHStatus.COMPLETED:
-            reason = self._failure_of(declared, run) or row.thread_runs[0].error_message
+            failure = values.get("failure", {})  # of a run with on_failure; else the thread has it
+            of_engine = f"{failure['step']}: {failure['reason']}" if "reason" in failure else ""
+            reason = self._failure_of(declared, run) or of_engine or row.thread_runs[0].error_message
             raise Invalid("the run failed", kind="pipeline_failed", run=run, reason=reason,
                           hint="millpond pipeline run FILE --rescue lets the step try again, with the text that the run"
                           " began with; --again begins another run, with the file as it is")  # fmt: skip
