@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import IO
 
 import pytest
-from littlehorse.model import StopWfRunRequest, WfRunId
+from littlehorse.model import PutTaskDefRequest, RunWfRequest, SearchTaskDefRequest, StopWfRunRequest, WfRunId
 
 import millpond
+from millpond.cli.workflows.on_node import on_node
+from millpond.pipelines.programs import pipelines_of, read_program
 from millpond.testing.faults import KILL_AT, KILL_FILE, STEPS_LOG, occurrences
 from tests.rings.forked import Command, run
 from tests.rings.sampling import drawn
@@ -213,6 +215,28 @@ def test_a_backfill_of_a_file_on_a_node_goes_on_and_is_merged_when_all_is_done(s
         assert [row["temp"] for row in pond.map("weather").lookup(["k1", "k2", "k3"]).to_pylist()] == [10, 20, 30]
     for wrong, sentence in ((("--parameter", "dya"), "no such parameter"), (("--server", site.url), "--pond http://")):
         assert sentence in site.ran(*command, *wrong, code=5)
+
+
+def test_a_task_that_a_killed_process_left_goes_with_the_next_that_starts(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That of a run that has ended, and of one that is gone; not of one that is open, or may be about to begin."""
+    program = read_program(site.folder / "here.py")
+    works = pipelines_of(program)["works"]
+    names = [f"step-of-{run}" for run in ("ended", "gone", "open")]
+    site.ran(*site.words("here.py", "--pipeline", "works", "--id", "ended"))
+    site.ran("pipeline", "deploy", "here.py", "--pipeline", "waits", "--server", site.url)
+    with site.server.stub() as stub, on_node(site.url, str) as runs:
+        stub.RunWf(RunWfRequest(wf_spec_name="waits", id="open"), timeout=SECONDS)
+        for name in names:
+            stub.PutTaskDef(PutTaskDefRequest(name=name), timeout=SECONDS)
+        runs.define(works, program)
+        left = stub.SearchTaskDef(SearchTaskDefRequest(prefix="step-of-"), timeout=SECONDS)
+        assert sorted(own.name for own in left.results) == names
+        monkeypatch.setattr("millpond.cli.workflows.on_node.STAYED_SECONDS", -60.0)  # as if it were later
+        runs.define(works, program)
+        left = stub.SearchTaskDef(SearchTaskDefRequest(prefix="step-of-"), timeout=SECONDS)
+        assert [own.name for own in left.results] == ["step-of-open"]
 
 
 # -- killed -------------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ from millpond.errors import Invalid
 from millpond.maps.model.definition import check_name
 from millpond.maps.model.new_map import new_map
 from millpond.pipelines.placeholders import refused_acts
-from millpond.pipelines.plan import ALERTED, Parameter, Plan, PlannedStep, check_plan
+from millpond.pipelines.plan import ALERTED, Parameter, Plan, PlannedStep, check_plan, declared_line
 from millpond.pipelines.query_texts import OPTIONS, check_query
 from millpond.pipelines.values import Value, holds_value, step_of, template_of
 from millpond.workflows.engine.pipeline_starts import checked_parameters
@@ -114,7 +114,7 @@ class _Recording:
             name=name, kind=kind, inputs=template_of(stated),
             needs=tuple(map(step_of, [needs] if isinstance(needs, Value) else needs)),
             when=template_of(options.pop("when", None)), over=template_of(over), retries=tried["retries"],
-            backoff_ms=round(1000 * tried["backoff"]), timeout_ms=round(1000 * tried["timeout"]),
+            backoff_ms=round(1000 * tried["backoff"]), timeout_ms=round(1000 * tried["timeout"]), line=declared_line(),
         )  # fmt: skip
         if options:
             raise Invalid("a step has no such option", kind="pipeline_plan", step=name, option=next(iter(options)),
@@ -219,7 +219,8 @@ def pipeline(function: Callable[..., Any] | None = None, /, **options: Any) -> A
     run for the `missed="last"`; for `"all"`, at most 100, one after another; or for `"none"`. Instead of a schedule,
     `when=loaded("MAP")` or `committed("REPOSITORY", branch="…")` begins a run for each load or commit that comes, with
     the same policies; `when=alerted("MAP", rule="…")` for each alert, `missed="all"` where no other policy is named.
-    `on_failure` is a function of steps, which gets the failure.
+    `on_failure` is a function of steps, which gets the failure: its `step`, `kind` (such as `check-failed`, `timeout`)
+    and `reason`.
 
     Raises: `Invalid` for a step that cannot work.
     """

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import inspect
+import json
 import sys
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -17,6 +18,7 @@ from typing import Any, TypedDict
 
 from millpond.errors import Internal, Invalid, MillpondError, Unavailable
 from millpond.json_forms import plain
+from millpond.pipelines.attempt_threads import AttemptOver
 from millpond.pipelines.declare import Declared
 from millpond.pipelines.values import readable
 from millpond.pipelines.watched import WATCHES, watched_code
@@ -24,6 +26,8 @@ from millpond.pipelines.watched import WATCHES, watched_code
 __all__ = ("Program", "call_function", "pipelines_of", "read_program")
 
 PROGRAM_BYTES_MAX = 1_000_000
+RESULT_BYTES_MAX = 1_000_000
+"""Bytes of the result of a function; the outputs of a run's steps have about as many together."""
 
 
 class Program(TypedDict):
@@ -71,12 +75,12 @@ def call_function(
     try:
         result = function(*inputs) if session is None else function(session, *inputs)
         result = asyncio.run(result) if inspect.iscoroutine(result) else result
-    except MillpondError:
+    except (MillpondError, AttemptOver):
         raise
     except (ConnectionError, TimeoutError) as error:
         raise Unavailable("a function could not reach what it needs", kind="pipeline_function",
                           function=step, reason=error) from error  # fmt: skip
-    except Exception as error:
+    except BaseException as error:  # sys.exit, too, ends the function, and no worker
         if passes(error):
             raise
         lines = _lines(error)
@@ -86,10 +90,14 @@ def call_function(
                        line=f"{Path(file).name}:{line}") from error  # fmt: skip
     try:
         output = plain(result)
+        size = len(json.dumps(output, allow_nan=False, ensure_ascii=False).encode())
     except (TypeError, ValueError, OverflowError) as error:
         raise Invalid("the result of a function is no JSON", kind="pipeline_function", function=step,
                       type=type(result).__name__, reason=error,
-                      hint="give numbers, text, lists, dictionaries; of rows a file") from None  # fmt: skip
+                      hint="give finite numbers, text, lists, dictionaries; of rows a file") from None  # fmt: skip
+    if size > RESULT_BYTES_MAX:
+        raise Invalid("the result of a function is too large", kind="pipeline_function", function=step, bytes=size,
+                      limit=RESULT_BYTES_MAX, hint="write it to a file, and give the path")  # fmt: skip
     return output if isinstance(output, dict) else {"value": output}
 
 

@@ -123,6 +123,7 @@ def _in_process(
         os.environ["MILLPOND_SPARK_MASTER"] = master
     with _opened(place, branch) as (opened, runs), leaving():
         own = of(_OfProcess(runs, plan.name), plan.name, [parameter.name for parameter in plan.parameters])
+        runs.check(declared, own.inputs_of(own.partitions[0]))
         runs.define(declared, program)
         return own, _on_branch(opened, branch, own, lambda: runs.work(own.advance), merge=merge)
 

@@ -352,10 +352,9 @@ def _note_end(report: ReportTaskRun, working: asyncio.Future[Any]) -> str:
         return f"failed: {error.exception_name} {error.message}"
     if error is not None:
         report.status = TaskStatus.TASK_FAILED
-        is_sentence = isinstance(error, TaskFailed)
-        message = str(error) if is_sentence else "".join(traceback.format_exception(error))
-        report.error.CopyFrom(LHTaskError(type=LHErrorType.TASK_ERROR, message=message))
-        return f"failed: {error}" if is_sentence else f"failed: {type(error).__name__}: {error}"
+        own = error if isinstance(error, TaskFailed) else TaskFailed("".join(traceback.format_exception(error)))
+        report.error.CopyFrom(own.row())
+        return f"failed: {error}" if own is error else f"failed: {type(error).__name__}: {error}"
     try:
         report.output.CopyFrom(to_variable_value(working.result()))
     except TypeError as wrong:
