@@ -90,6 +90,43 @@ def test_maps_on_a_branch_are_made_loaded_copied_renamed_dropped_and_restored(se
         assert node.get(path, headers=owner.headers).status == 404
 
 
+def test_the_box_finds_maps_that_main_has_not(serve: Callable[..., Served]) -> None:
+    tokens = [
+        {"name": name, "sha256": hash_token(name), "rights": {"read": rights}}
+        for name, rights in (("both", ["made", "gone", "repo:pond"]), ("map", ["made"]), ("repository", ["repo:pond"]))
+    ]
+    node = serve(server_tokens=[*TOKENS, *tokens])
+    node.pond.create_map("gone", kind="state", value="double", store="layers").load([{"key": SCRIPT, "value": 1.0}])
+    node.pond.repository("pond").create_tag("v1", "main")
+    node.pond.refs.create_branch("other")
+    node.pond.drop_map("gone")
+    head = node.pond.refs.states.commit("main~1").id
+    with node.pond.branch("fix", source="main") as fix:
+        fix.create_map("made", kind="state", value="double")
+        fix.map("made").load([{"key": "a", "value": 1.0}], commit=False)
+
+    def found(text: str, token: str = "both") -> list[str]:
+        headers = {**Visitor(node, token).headers, "Accept": "application/json"}
+        address = f"{node.url}/console/find?q={quote(text)}"
+        answer = node.pool.request("GET", address, headers=headers, redirect=False)
+        return [answer.headers["location"]] if answer.status == 303 else [at["path"] for at in answer.json()["places"]]
+
+    maps = "/console/maps"
+    for text in ("made", "fix/made"):
+        assert found(text) == [f"{maps}/made?ref=fix"]
+    for text in ("made/a", "fix/made/a"):
+        assert found(text) == [f"{maps}/made?ref=fix&key=a"]
+    assert found("gone") == [f"{maps}/gone?ref={ref}" for ref in ("other", "v1", head)]
+    assert found("main~1/gone") == [f"{maps}/gone?ref=main~1"]
+    for text in ("main/made", "none/made", "fix/none", "fix/", "/made"):
+        assert found(text) == []
+    assert found("made", "map") == found("made", "repository") == found("fix/made", "map") == []
+    page = node.get("/console/find?q=gone", headers=Visitor(node, "both").headers).body
+    assert b"the map gone at v1" in page
+    node.pond.create_map("made", kind="state", store="layers")
+    assert found("made") == [f"{maps}/made"]
+
+
 def test_a_page_at_a_ref_has_the_buttons_that_its_token_may_press_there(serve: Callable[..., Served]) -> None:
     rights = {
         "fixer": {"admin": ["*"], "write": ["repo:pond/fix-*"]}, "reader": {"read": ["*"]}, "maps": {"read": ["ours"]},
@@ -152,6 +189,28 @@ def test_differences_by_key_come_by_pages_that_stay_what_they_were(
     node.pond.branch("fix").map("b").load([{"key": "staged", "value": 1.0}], commit=False)
     staged = visitor.data("/console/versions/pond/diff?left=fix")["keys"]["rows"]
     assert staged == [["b", "added", "staged", None, "1.0"]]
+
+
+def test_differences_of_a_ref_that_is_no_branch_are_from_it_to_the_default_branch(serve: Callable[..., Served]) -> None:
+    node = serve()
+    repository = node.pond.repositories.create("files", default_branch="trunk")
+    node.pond.create_map("ours", kind="state", value="double", store="layers").load([{"key": "a", "value": 1.0}])
+    node.pond.refs.create_branch("v0")
+    node.pond.repository("pond").create_tag("v1", "main")
+    repository.create_tag("v1", "trunk")
+    repository.branch("trunk").put("a.csv", b"a")
+    repository.branch("trunk").commit("a")
+    node.pond.map("ours").load([{"key": "a", "value": 2.0}])
+    visitor, versions = Visitor(node), "/console/versions"
+    for ref in ("v1", "main~1"):
+        page = f"{versions}/pond/diff?left={ref}"
+        shown = visitor.data(page)
+        assert (shown["right"], len(shown["keys"]["rows"])) == ("main", 1)
+        assert f"From <bdi>{ref}</bdi> to <bdi>main</bdi>".encode() in node.get(page).body
+    shown = visitor.data(f"{versions}/files/diff?left=v1")
+    assert (shown["right"], [changed["path"] for changed in shown["paths"]]) == ("trunk", ["a.csv"])
+    assert visitor.data(f"{versions}/pond/diff?left=v0")["right"] is None
+    assert visitor.data(f"{versions}/pond/diff?left=nowhere")["kind"] == "ref_not_found"
 
 
 def test_aggregates_are_made_by_a_form_and_shown_by_bucket(serve: Callable[..., Served]) -> None:
