@@ -252,6 +252,46 @@ def test_aggregates_are_made_by_a_form_and_shown_by_bucket(serve: Callable[..., 
         assert facts["map"]["kind"] == kind and facts["map"]["aggregation"]["tags"] and facts["answer"]["found"]
 
 
+def test_alerts_are_tried_added_and_removed_by_forms(serve: Callable[..., Served]) -> None:
+    node = serve(server_tokens=TOKENS)
+    hour, page, owner = 3_600_000, "/console/maps/sales", Visitor(node, "owner")
+    sales = node.pond.create_map(
+        "sales", kind="aggregate", value="orders long count, last string latest", resolution="1 hour"
+    )
+    node.pond.create_map("plain", kind="state")
+    for at in (0, 1, hour):
+        sales.load([{"key": SCRIPT, "time": BEGIN + at, "last": SCRIPT}])
+    assert b"No rules yet" in node.get(page, headers=owner.headers).body
+    tried = f"{page}?when={quote('orders > 1')}&since=30d&buckets=1"
+    trial = Visitor(node, "reader").data(tried)["trial"]
+    assert (trial["changes"], [row["key"] for row in trial["alerts"]], trial["since"] != "") == (3, [SCRIPT], True)
+    body = node.get(tried, headers=owner.headers).body
+    assert b"1 alert of 3 loads" in body and SCRIPT.encode() not in body and b"last &lt;script&gt;" in body
+    assert Visitor(node, "reader").forms(tried) == {}
+    form = owner.forms(tried)[f"{page}/alert"]
+    assert (form["when"], form["buckets"]) == ("orders > 1", "1")
+    for field, text, status in (("when", f"{SCRIPT} > 1", 400), ("when", "", 400), ("name", SCRIPT, 400)):
+        refused = owner.press(tried, f"{page}/alert", **{field: text})
+        assert refused.status == status and SCRIPT.encode() not in refused.data
+    assert owner.data(f"{page}?when=missing+%3E+1")["problem"] is not None
+    assert owner.data("/console/maps/plain?when=key+%3E+1")["problem"] is not None
+    assert went_to(owner.press(tried, f"{page}/alert", name="many")) == f"{page}#alerts"
+    assert went_to(owner.press(tried, f"{page}/alert")) == f"{page}#alerts"
+    assert owner.press(tried, f"{page}/alert", name="many").status == 409
+    assert [rule["name"] for rule in owner.data(page)["alerts"]] == ["alert_1", "many"]
+    path = f"{page}/unalert"
+    for typed in ("", "other"):
+        assert owner.press(page, path, alert="many", typed=typed).status == 400
+    assert owner.press(page, path, alert="none", typed="none").status == 404
+    assert len(sales.alerts.list()) == 2
+    went_to(owner.press(page, path, alert="many", typed="many"))
+    assert [rule.name for rule in sales.alerts.list()] == ["alert_1"]
+    node.pond.refs.create_branch("fix")
+    assert not {"alert", "unalert"} & {*owner.data(f"{page}?ref=fix")["actions"]}
+    audit = owner.data("/console/jobs")["audit"]
+    assert {entry["alert"] for entry in audit if "alert" in entry} == {"alert_1", "many", "none"}, audit
+
+
 def test_nodes_that_replicate_ask_for_no_ref(cluster: ClusterHere) -> None:
     visitor = Visitor(cluster[0])
     assert not visitor.data("/console/maps")["branched"]
