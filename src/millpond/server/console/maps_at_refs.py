@@ -30,8 +30,8 @@ __all__ = ("actions_at", "branch_in", "is_branch", "pond_at", "pond_changed", "r
 
 _AT_REFS = ("restore",)
 """The actions on a map at a ref that is no branch."""
-_OF_MAIN = ("publish", "discard")
-"""The actions on what a page loaded from `main`."""
+_OF_MAIN = ("publish", "discard", "alert", "unalert")
+"""The actions on what a page loaded from `main`, and on alerts, which are about `main`."""
 
 
 def is_branch(opened: Repository, ref: str) -> bool:

@@ -64,10 +64,7 @@ def _add_lists(router: Routes, node: Node) -> None:
     ) -> Response:
         """Its branches and tags, and the commits back from a ref."""
         opened, base = node.pond.repository(repository), f"/console/versions/{segment(repository)}"
-        record = next(
-            item for item in node.pond.repositories.list(repository, amount=1).results
-            if not isinstance(item, CommonPrefix)
-        )  # fmt: skip
+        record = opened.record
         ref = ref or record.default_branch
         commits = list(islice(opened.ref(ref).log(), PAGE_ROWS))
         lists = {
@@ -111,8 +108,12 @@ def _add_contents(router: Routes, node: Node) -> None:
     ) -> Response:  # fmt: skip
         """The changes from `left` to `right`: in the pond's own repository keys of maps, and in all of them paths.
 
-        Without `right`, what is staged on the branch `left`; with `three_dots`, what `right` changed since both parted.
+        Without `right`, what is staged on the branch `left`, and of another ref what differs on the default branch;
+        with `three_dots`, what `right` changed since both parted.
         """
+        opened = node.pond.repository(repository)
+        if not right and not is_branch(opened, left):
+            right = opened.record.default_branch
         values: dict[str, Any] = {
             "repository": repository, "left": left, "right": right or None, "map": map or None,
             "three_dots": three_dots, "keys": None, "paths": None, "next": None, "next_paths": None,
@@ -126,7 +127,6 @@ def _add_contents(router: Routes, node: Node) -> None:
             )
             values["next"] = here(**following) if following else None
         if not map and not after:
-            opened = node.pond.repository(repository)
             page = opened.branch(left).diff(after=after_path, amount=PAGE_ROWS) if not right else opened.diff(
                 left, right, three_dots=three_dots, after=after_path, amount=PAGE_ROWS
             )  # fmt: skip
