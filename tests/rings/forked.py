@@ -187,6 +187,9 @@ def _import_all(kind: str) -> None:
         for module in modules:
             if kind != "commands" or not module.name.startswith(NOT_IMPORTED):
                 importlib.import_module(module.name)
+
+
+def _import_numba() -> None:
     from numba.core.registry import cpu_target
 
     cpu_target.target_context.refresh()  # else the first kernel of each child does it
@@ -322,6 +325,7 @@ def main() -> None:
         import_tests(sys.argv[3:])
     else:
         _import_all(sys.argv[2])
+    _import_numba()
     gc.collect()
     gc.freeze()
     with socket.socket(socket.AF_UNIX) as listener:
