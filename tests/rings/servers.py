@@ -65,7 +65,7 @@ class Keeper:
             python = Path(folder, "python")
             python.write_text(import_module("tests.rings.forked").python_of_spark())
             python.chmod(0o700)
-            os.environ["PYSPARK_PYTHON"] = str(python)
+            os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = str(python)
         threading.Thread(target=self._run, name="servers", daemon=True).start()
 
     @pytest.hookimpl(tryfirst=True)
