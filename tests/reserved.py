@@ -17,7 +17,6 @@ RESERVED = {
     "client/snapshots/planned.py:open_remote": "tests of readers",
     "client/snapshots/planned.py:pin_snapshot": "tests of readers",
     "maps/loads/merge.py:merge_parts": "benchmarks of merging, and its model",
-    "maps/model/values.py:encode_mixed": "millpond.testing.rows",
     "ranges/key_columns.py:hash_of_key": "the format's own definition, against which the kernels are tested",
     "workflows/store/legacy.py:write_legacy": "tests of the legacy layout, and its benchmark",
     "stores/memory.py:MemorySpace": "millpond.testing.workflows",
