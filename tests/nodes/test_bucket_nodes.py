@@ -27,8 +27,8 @@ from millpond.nodes.jobs.job_leases import LEASE_SECONDS
 from millpond.nodes.node import token_list
 from millpond.server.armada.wire import armada_pb2 as pb
 from millpond.stores.objects import open_objects
-from millpond.testing.rows import canonical_of
 from tests.harness.faulty_proxy import FaultyProxy
+from tests.harness.rows import canonical_of
 from tests.nodes.conftest import Served
 from tests.rings.forked import Command
 

@@ -14,7 +14,7 @@ from millpond.errors import Conflict, Invalid
 from millpond.kernel.steps import listening
 from millpond.maps.inputs.formats import delimited
 from millpond.maps.inputs.mapping import ColumnMapping
-from millpond.testing.rows import canonical_of
+from tests.harness.rows import canonical_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

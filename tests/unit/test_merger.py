@@ -14,7 +14,7 @@ from millpond.maps.loads import merge_queue
 from millpond.maps.loads.merger import Merger
 from millpond.maps.shard.shard import Shard
 from millpond.pond import open_pond
-from millpond.testing.rows import canonical_of
+from tests.harness.rows import canonical_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

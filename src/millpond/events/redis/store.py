@@ -1,43 +1,51 @@
-"""The backend in Redis."""
+"""The backend in Redis.
+
+Marks: a key of each shard that is there as long as its server has not lost its keys, as after `FLUSHALL`.
+
+    place:{shard}:lost      the id up to which the streams of the shard were lost; 0 at first
+
+Scripts store and read nothing in a shard without its mark. A process that knew the mark makes it anew, with the time of
+then: readers from before it get a gap, and the process counts a loss. A process that began since makes it as at first.
+"""
 
 from __future__ import annotations
 
+import logging
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import Any
 
-from millpond.clock import SystemClock
+from millpond.clock import Clock, SystemClock
 from millpond.errors import Unavailable
 from millpond.events.days import latest_due_day
 from millpond.events.erasure import Remains
-from millpond.events.protocol import PAGE_BYTES, StreamRules, never
+from millpond.events.event import Appended, EventBatch, Page
+from millpond.events.ids import place_before
+from millpond.events.index import DaySegment, StreamIndex
+from millpond.events.names import StreamName
+from millpond.events.protocol import PAGE_BYTES, Due, Losses, NoteKind, StreamRules, Work, never
 from millpond.events.redis.address import parse_location
 from millpond.events.redis.append import append_batches
 from millpond.events.redis.check import check_keys
 from millpond.events.redis.day_switch import delete_days, erase_events, expire_days, switch_segments
 from millpond.events.redis.jobs import redis_tables
 from millpond.events.redis.keys import SHARDS, Place
-from millpond.events.redis.marks import Marks
-from millpond.events.redis.notes import RedisNotes
 from millpond.events.redis.read import read_index, read_page
 from millpond.events.redis.references import References
 from millpond.events.redis.registry import due_streams, list_streams
-from millpond.events.redis.rows import index_of
+from millpond.events.redis.rows import id_bytes, index_of
 from millpond.events.redis.scripts import CLOSE, PULL_BACK
 from millpond.events.redis.servers import Call, Servers, script_call
 from millpond.events.redis.shared_calls import SERVER_TIME
 from millpond.events.redis.tail import Followers
 from millpond.events.witness import NOTED_MS
+from millpond.kernel.verify import Report
 
-if TYPE_CHECKING:
-    from millpond.clock import Clock
-    from millpond.events.event import Appended, EventBatch, Page
-    from millpond.events.index import DaySegment, StreamIndex
-    from millpond.events.names import StreamName
-    from millpond.events.protocol import Due, Work
-    from millpond.kernel.verify import Report
+__all__ = ("RedisStore", "RedisNotes", "Marks")
 
-__all__ = ("RedisStore",)
+
+_LOG = logging.getLogger(__name__)
 
 
 class RedisStore:
@@ -164,3 +172,59 @@ class RedisStore:
         """Let followers go, and close the connections."""
         self._followers.close()
         self._servers.close()
+
+
+class RedisNotes:
+    """The `Notes` of a place in Redis."""
+
+    def __init__(self, servers: Servers, place: Place) -> None:
+        self._servers, self._place = servers, place
+
+    def read(self, kind: NoteKind) -> dict[str, bytes]:
+        """See `Notes.read`."""
+        (pairs,) = self._servers.run([Call(0, (b"HGETALL", self._place.notes(kind)))], repeat=True)
+        return {name.decode(): row for name, row in zip(pairs[::2], pairs[1::2], strict=True)}
+
+    def put(self, kind: NoteKind, name: str, row: bytes) -> None:
+        """See `Notes.put`."""
+        self._servers.run([Call(0, (b"HSET", self._place.notes(kind), name, row))], repeat=True)
+
+    def remove(self, kind: NoteKind, name: str) -> None:
+        """See `Notes.remove`."""
+        self._servers.run([Call(0, (b"HDEL", self._place.notes(kind), name))], repeat=True)
+
+
+class Marks:
+    """The marks of a place, as far as a process knows them; safe to share between threads."""
+
+    def __init__(self, place: Place, clock: Clock, run: Callable[[Sequence[Call]], list[Any]], losses: Losses) -> None:
+        self._place, self._clock, self._run, self._losses = place, clock, run, losses
+        self._known: dict[int, bytes] = {}
+        self._lock = threading.Lock()
+
+    def settle(self) -> None:
+        """Read the marks of all shards, and make those that are missing.
+
+        Raises:
+            Unavailable: a server is out of reach.
+        """
+        keys = {shard: self._place.lost(shard) for shard in range(SHARDS)}
+        rows = dict(zip(keys, self._run([Call(shard, (b"GET", key)) for shard, key in keys.items()]), strict=True))
+        missing = [shard for shard, mark in rows.items() if mark is None]
+        new = {shard: self._now(shard) if shard in self._known else id_bytes(0) for shard in missing}
+        there = self._run([Call(shard, (b"SET", keys[shard], mark, b"NX", b"GET")) for shard, mark in new.items()])
+        rows |= {shard: other or new[shard] for shard, other in zip(missing, there, strict=True)}
+        with self._lock:
+            lost = [shard for shard, mark in rows.items() if self._known.get(shard, mark) != mark]
+            self._known |= rows
+            self._losses.count += bool(lost)
+        if lost:
+            _LOG.error("Redis lost all of its keys, and the streams of %s of %s shards", len(lost), SHARDS)
+
+    def _now(self, shard: int) -> bytes:
+        """The place before all that is appended from now on."""
+        now_ms = self._clock.now_ms()
+        if isinstance(self._clock, SystemClock):
+            ((seconds, microseconds),) = self._run([Call(shard, (b"TIME",))])
+            now_ms = int(seconds) * 1000 + int(microseconds) // 1000
+        return id_bytes(place_before(now_ms))

@@ -37,7 +37,7 @@ from millpond.clock import Clock
 from millpond.errors import Conflict, Corrupt, Invalid, Unavailable, Uncertain
 from millpond.kernel.head import again_when_moved
 from millpond.kernel.job_reports import NO_REPORTS, JobReports
-from millpond.kernel.segments import Segment
+from millpond.kernel.series import Segment
 from millpond.kernel.signal import Signal
 from millpond.kernel.space import ReadTransaction, Space, Transaction
 from millpond.kernel.steps import step

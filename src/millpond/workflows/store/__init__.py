@@ -8,7 +8,7 @@ need("littlehorse")
 
 from millpond.workflows.store.addresses import Address, Kind
 from millpond.workflows.store.initialization import Initialization, initialize
-from millpond.workflows.store.run_slices import delete_run, migrate_store
+from millpond.workflows.store.run_slices import delete_run
 from millpond.workflows.store.run_store import RunReads, RunStore
 from millpond.workflows.store.search import Wanted
 
@@ -21,5 +21,4 @@ __all__ = (
     "Wanted",
     "delete_run",
     "initialize",
-    "migrate_store",
 )
