@@ -127,32 +127,6 @@ def test_another_process_keeps_all_of_them_out(file: Path) -> None:
         pass
 
 
-@pytest.mark.usefixtures("process")
-def test_a_forked_process_neither_unlocks_the_file_nor_keeps_it(file: Path) -> None:
-    code = (
-        "import os, sys; from pathlib import Path\n"
-        "from millpond.stores.lock_file import LockFile\n"
-        "lock = LockFile(Path(sys.argv[1]))\n"
-        "assert lock.acquire()\n"
-        "here, there = os.pipe()\n"
-        "parent, end = os.pipe()\n"
-        "if not os.fork():\n"
-        "    os.close(end); lock.release(); os.write(there, b'.')\n"
-        "    os.read(parent, 1); sys.stdin.read(); os._exit(0)\n"
-        "os.read(here, 1); print('held', flush=True); os.read(0, 1); os._exit(0)\n"
-    )
-    arguments = [sys.executable, "-c", code, str(file)]
-    with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
-        assert child.stdin is not None
-        assert child.stdout is not None
-        assert child.stdout.readline() == "held\n"
-        assert not of_another_process(file)
-        child.stdin.write(".")
-        child.stdin.flush()
-        child.wait(60)
-        assert of_another_process(file), "the forked one is alive, and holds nothing"
-
-
 def test_who_waits_to_be_alone_is_let_in_before_others(file: Path, holders: list[Holder]) -> None:
     holders.append(Holder(together(file, {"a"}, 0, BUSY)))
     assert holders[0].holds.wait(60)

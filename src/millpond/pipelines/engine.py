@@ -8,12 +8,13 @@ from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
+from filelock import FileLock, Timeout
+
 from millpond.errors import Conflict, Internal, MillpondError, NotFound, Unavailable
 from millpond.maps.loads.pond_folder import host_name, is_alive
 from millpond.server.workflows.shared.ownership import Ownership
 from millpond.server.workflows.shared.rows import SharedRows
 from millpond.server.workflows.shared.service import CHECKPOINT_SECONDS
-from millpond.stores.lock_file import LockFile
 from millpond.tables.runs import runs_in
 from millpond.workflows.logs.bucket_owner import IN_PROCESS, BucketOwner
 from millpond.workflows.partitions import completed, partition_of_request
@@ -101,9 +102,11 @@ class _FolderEngine:
         if (pond.folder / "workflows").exists():
             raise Conflict("the runs of this pond are in another store", kind="workflows_place", store="rocksdb",
                            hint="serve the pond, and deploy the pipeline there")  # fmt: skip
-        self._lock = LockFile(pond.folder / "pipelines.lock")
-        if not self._lock.acquire():
-            raise _busy(pond, "")
+        self._lock = FileLock(pond.folder / "pipelines.lock")
+        try:
+            self._lock.acquire(timeout=0)
+        except Timeout:
+            raise _busy(pond, "") from None
         self._processor = Processor(pond.space, clock, passed_on)
         self.workers, self.submit = self._processor.workers, self._processor.submit
         self._processor.start()

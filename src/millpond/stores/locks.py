@@ -21,7 +21,6 @@ from functools import lru_cache
 from pathlib import Path
 
 from millpond.errors import Unavailable
-from millpond.stores.lock_file import LockFile
 
 __all__ = ("Names", "alone", "together")
 
@@ -51,7 +50,9 @@ class _Lock:
     """One lock file, as this process holds it. `moving`: a thread is taking the file, or giving it back."""
 
     def __init__(self, file: Path) -> None:
-        self._file = LockFile(file)
+        import filelock  # it imports asyncio, and not every process locks a file
+
+        self._file = filelock.FileLock(file, thread_local=False)
         self._changed = threading.Condition()
         self._owner: int | None = None
         self._depth = 0
@@ -76,7 +77,7 @@ class _Lock:
                 return False
             self._moving = True
         with self._moved():
-            if not self._file.acquire(seconds):
+            if not self._locked(seconds):
                 return False
             self._owner, self._depth = thread, 1
         return True
@@ -107,7 +108,7 @@ class _Lock:
                 return True
             self._moving = True
         with self._moved():
-            if not self._file.acquire(seconds):
+            if not self._locked(seconds):
                 return False
             self._held.append(names)
         return True
@@ -126,6 +127,15 @@ class _Lock:
 
     def _is_free(self) -> bool:
         return self._owner is None and not self._moving
+
+    def _locked(self, seconds: float) -> bool:
+        import filelock
+
+        try:
+            self._file.acquire(timeout=seconds)
+        except filelock.Timeout:
+            return False
+        return True
 
     @contextmanager
     def _moved(self) -> Iterator[None]:
