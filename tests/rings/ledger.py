@@ -27,7 +27,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
-__all__ = ("UNIT_SECONDS_MAX", "Cost", "Ledger", "grown", "read_ledger")
+__all__ = ("LEDGER", "UNIT_SECONDS_MAX", "Cost", "Ledger", "grown", "read_ledger")
 
 LEDGER = Path(__file__).parents[1] / "durations.json"
 GROWTH_MAX = 1.5

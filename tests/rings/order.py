@@ -9,13 +9,14 @@ from __future__ import annotations
 import functools
 import re
 from collections import defaultdict
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-from tests.rings.ledger import read_ledger
+from tests.rings.ledger import LEDGER, read_ledger
 
 __all__ = ("Order",)
 
@@ -47,8 +48,11 @@ class _Groups(LoadScopeScheduling):
         return _group(nodeid)
 
 
+@dataclass(eq=False)
 class Order:
-    """The plugin."""
+    """The plugin: it orders by the ledger at `path`."""
+
+    path: Path = LEDGER
 
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> LoadScopeScheduling:
         return _Groups(config, log)
@@ -56,7 +60,7 @@ class Order:
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         seconds: dict[str, float] = defaultdict(float)
-        for costs in read_ledger().values():
+        for costs in read_ledger(self.path).values():
             for name, cost in costs.items():
                 seconds[name] += cost.wall
 

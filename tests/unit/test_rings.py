@@ -12,7 +12,7 @@ import pytest
 from tests.rings.again import Again
 from tests.rings.forked import run_python
 from tests.rings.ledger import Cost, grown
-from tests.rings.order import _group
+from tests.rings.order import Order, _group
 from tests.rings.sampling import Sampling, drawn
 
 
@@ -77,6 +77,15 @@ def test_spark_has_a_group_for_its_session_and_one_for_its_processes() -> None:
         "docs/test_readme.py::test_a",
     )]  # fmt: skip
     assert groups == ["spark", "processes of spark", "processes of spark", "tests/docs/test_readme.py"]
+
+
+def test_long_files_come_first_and_new_ones_not_last(tmp_path: Path) -> None:
+    long, new, short = (f"tests/unit/test_{name}.py" for name in ("sql", "rings", "log"))
+    ledger = Path(tmp_path, "ledger.json")
+    ledger.write_text(f'{{"test": {{"{long}": [50, 9], "{short}": [2, 1]}}, "unit": {{"{short}": [1, 1]}}}}')
+    items: list[Any] = [_Item(f"{file}::test_a") for file in (short, new, long)]
+    Order(ledger).pytest_collection_modifyitems(items)
+    assert [item.nodeid.partition("::")[0] for item in items] == [long, new, short]
 
 
 def test_workers_begin_with_tests_that_were_imported_once(tmp_path: Path, process: None) -> None:
