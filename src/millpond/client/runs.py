@@ -6,12 +6,11 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from millpond.errors import Unavailable
-from millpond.tables.runs import IDS_MAX, RUNS
+from millpond.tables.runs import IDS_MAX, RUNS, RunSearch
 
 if TYPE_CHECKING:
     from millpond.client.transport import Nodes
     from millpond.tables.rows import Row
-    from millpond.tables.runs import RunSearch
 
 __all__ = ("RemoteRuns",)
 

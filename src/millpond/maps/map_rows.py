@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from millpond.deferred import opened_once
 from millpond.maps.model.one_value import python_value
 from millpond.maps.model.store_limits import one_state
-from millpond.maps.shard.shard import ShardStats
+from millpond.maps.shard.shard import Shard, ShardStats
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
-
     import pyarrow as pa
 
     from millpond.maps.layered.head import Layers
@@ -22,7 +20,6 @@ if TYPE_CHECKING:
     from millpond.maps.maintenance.maintenance import MaintenanceReport
     from millpond.maps.model.definition import MapDefinition, ValueType
     from millpond.maps.predicates.predicate import Predicate
-    from millpond.maps.shard.shard import Shard
     from millpond.maps.snapshots.leased import MapSnapshots
     from millpond.maps.snapshots.snapshot import Snapshot
     from millpond.stores.objects import Objects

@@ -27,15 +27,13 @@ from millpond.errors import MillpondError
 from millpond.events.event import EventBatch, NewEvent
 from millpond.events.names import JOB_SET_CHARS_MAX, OWN_QUEUE, StreamName
 from millpond.kernel.cache import Cache
-from millpond.kernel.job_reports import NO_JOB
+from millpond.kernel.job_reports import NO_JOB, Fact, JobReport
 from millpond.kernel.worker import begin_thread
-from millpond.reports.open_jobs import OpenJob
+from millpond.reports.open_jobs import Marks, OpenJob
 
 if TYPE_CHECKING:
     from millpond.clock import Clock
     from millpond.events.local_maintenance import OwnMaintenance
-    from millpond.kernel.job_reports import Fact, JobReport
-    from millpond.reports.open_jobs import Marks
 
 __all__ = ("Appends", "ReportedJob", "Reporter", "reason_of")
 

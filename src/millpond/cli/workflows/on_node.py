@@ -15,8 +15,9 @@ import asyncio
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout, suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from google.protobuf.message import Message
 from littlehorse.config import LHConfig
 from littlehorse.model import (
     DeleteTaskDefRequest,
@@ -34,14 +35,10 @@ from millpond.cli.workflows.task_worker import TaskWorker
 from millpond.errors import AlreadyExists, NotFound, Unavailable
 from millpond.pipelines import tasks
 from millpond.pipelines.compiled import compiled
+from millpond.pipelines.declare import Declared
+from millpond.pipelines.programs import Program
 from millpond.pipelines.runs import Ended, RunsHere, carried_out_here
 from millpond.workflows.engine.pipeline_starts import HERE, PARAMETERS, TASK, is_here, spec_name, task_of_run
-
-if TYPE_CHECKING:
-    from google.protobuf.message import Message
-
-    from millpond.pipelines.declare import Declared
-    from millpond.pipelines.programs import Program
 
 __all__ = ("RunsOnNode", "on_node")
 

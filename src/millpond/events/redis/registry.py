@@ -8,19 +8,13 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from millpond.events.days import DAY_MAX
 from millpond.events.names import StreamName
-from millpond.events.protocol import Due
-from millpond.events.redis.keys import SHARDS, due_member, escaped, is_hashed, parse_name
+from millpond.events.protocol import Due, Work
+from millpond.events.redis.keys import SHARDS, Place, due_member, escaped, is_hashed, parse_name
 from millpond.events.redis.rows import Head
-from millpond.events.redis.servers import Call
-
-if TYPE_CHECKING:
-    from millpond.events.protocol import Work
-    from millpond.events.redis.keys import Place
-    from millpond.events.redis.servers import Servers
+from millpond.events.redis.servers import Call, Servers
 
 __all__ = ("due_streams", "list_streams")
 

@@ -17,21 +17,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
 
 import redis
 
+from millpond.clock import Clock
 from millpond.errors import Closed, MillpondError
+from millpond.events.names import StreamName
+from millpond.events.redis.address import Address
+from millpond.events.redis.keys import Place, StreamKeys
 from millpond.events.redis.rows import Head
-from millpond.events.redis.servers import Call
+from millpond.events.redis.servers import Call, Servers
 from millpond.kernel.worker import begin_thread
-
-if TYPE_CHECKING:
-    from millpond.clock import Clock
-    from millpond.events.names import StreamName
-    from millpond.events.redis.address import Address
-    from millpond.events.redis.keys import Place, StreamKeys
-    from millpond.events.redis.servers import Servers
 
 __all__ = ("Followers",)
 

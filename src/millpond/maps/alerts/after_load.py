@@ -9,26 +9,21 @@ Other groups are as the state after the load says, which is opened when it is as
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from millpond.maps.alerts.crossings import plain_keys
+from millpond.maps.alerts.crossings import Addresses, Groups, Looked, plain_keys
 from millpond.maps.model.columns import value_arrow
+from millpond.maps.model.definition import MapDefinition
 from millpond.maps.model.tags import TAGS
+from millpond.maps.predicates.predicate import Predicate
 from millpond.maps.predicates.taken import taken_rows
 from millpond.maps.search.combining import combined, fields_of
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
-    import numpy.typing as npt
-
-    from millpond.maps.alerts.crossings import Addresses, Groups, Looked
-    from millpond.maps.model.definition import MapDefinition
-    from millpond.maps.predicates.predicate import Predicate
 
 __all__ = ("AfterLoad",)
 

@@ -13,24 +13,21 @@ An event that does not say of how many it tells counts once.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millpond.maps.inputs.faults import Faults
+from millpond.maps.inputs.mapping import Columns
 from millpond.maps.model.aggregate_fields import measure_name
 from millpond.maps.model.aggregation import Rule
 from millpond.maps.model.columns import MOMENT, value_arrow
-from millpond.maps.model.definition import ScalarType
+from millpond.maps.model.definition import MapDefinition, ScalarType
 from millpond.maps.model.sketches import event_sketches
 from millpond.times.buckets import bucket_starts
 from millpond.times.instants import INSTANT_MIN, instant_text
-
-if TYPE_CHECKING:
-    from millpond.maps.inputs.faults import Faults
-    from millpond.maps.inputs.mapping import Columns
-    from millpond.maps.model.definition import MapDefinition
 
 __all__ = ("measured",)
 

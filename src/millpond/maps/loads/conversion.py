@@ -36,18 +36,18 @@ from millpond.maps.loads.pond_folder import writer_folder
 from millpond.maps.loads.timed_layers import timed_layers
 from millpond.maps.log.apply import record
 from millpond.maps.log.clone import raise_version
-from millpond.maps.log.log import head_of
+from millpond.maps.log.log import Entry, head_of
 from millpond.maps.log.queue import NUMBER
 from millpond.maps.model.catalogue import same_map
 from millpond.maps.model.columns import UPDATED
-from millpond.maps.model.definition import Store
+from millpond.maps.model.definition import MapDefinition, Store
 from millpond.maps.model.keyspaces import HISTORY
 from millpond.maps.model.snapshot_pointer import Current, move_pointer, read_pointer
 from millpond.maps.model.store_limits import sharded_as_can_be
 from millpond.maps.parts.part import PartWriter
 from millpond.maps.shard.shard import Shard, generation_folder, read_generation
 from millpond.maps.snapshots.layer_times import times_of
-from millpond.maps.snapshots.manifest import LayerMode
+from millpond.maps.snapshots.manifest import Layer, LayerMode, SnapshotManifest
 from millpond.maps.snapshots.rows_of_groups import GroupSpan
 from millpond.stores.files import make_folder, remove_tree, sync
 
@@ -59,10 +59,7 @@ if TYPE_CHECKING:
     from millpond.kernel.space import Transaction
     from millpond.maps.layered.head import Layers
     from millpond.maps.loads.loading import Loading
-    from millpond.maps.log.log import Entry
     from millpond.maps.map import Map
-    from millpond.maps.model.definition import MapDefinition
-    from millpond.maps.snapshots.manifest import Layer, SnapshotManifest
     from millpond.stores.objects import Objects
 
 __all__ = ("convert",)

@@ -8,24 +8,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from millpond.errors import Unavailable
+from millpond.maps.loads.loading import Loading
 from millpond.maps.model.columns import canonical_schema
+from millpond.maps.shard.shard import Shard, ShardView
 from millpond.maps.snapshots.layers import on_top, write_layer
-from millpond.maps.snapshots.manifest import LayerMode, LayerTimes, store_manifest
+from millpond.maps.snapshots.manifest import LayerMode, LayerTimes, SnapshotManifest, store_manifest
 from millpond.maps.snapshots.refresh import FREEZE_LOCK_SECONDS
 from millpond.maps.snapshots.sorted_runs import SpillTo
 from millpond.stores.files import make_folder
 from millpond.stores.locks import alone
-
-if TYPE_CHECKING:
-    from millpond.maps.loads.loading import Loading
-    from millpond.maps.shard.shard import Shard, ShardView
-    from millpond.maps.snapshots.manifest import SnapshotManifest
-    from millpond.stores.objects import Objects
+from millpond.stores.objects import Objects
 
 __all__ = ("TimedLayers", "timed_layers")
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -43,9 +43,6 @@ from millpond.stores.objects.protocol import (
     not_found,
     watched,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
 
 __all__ = ("FolderObjects", "partial_folder", "put_all", "read_at_once", "ready_to_write", "settle", "sweep_partial")
 

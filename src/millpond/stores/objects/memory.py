@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
@@ -18,9 +18,6 @@ from millpond.stores.objects.protocol import (
     check_name,
     not_found,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 __all__ = ("MemoryObjects", "content_tag", "level_of")
 
