@@ -129,7 +129,6 @@ def leaving() -> Iterator[None]:
 
 @contextmanager
 def _runs_of(place: str) -> Iterator[RunsHere]:
-    """The runs of a pond, whose steps this process carries out."""
     from millpond.client.location import NodesLocation, parse_location
 
     if isinstance(parse_location(place), NodesLocation):
@@ -218,10 +217,7 @@ def deploy(
 
 
 def _check_branches(plan: Plan, place: str | None) -> None:
-    """Refuse a pond that cannot have the branches of a plan; without one, tell that it was not looked at.
-
-    Raises: as `existing_pond` and `check_branches`.
-    """
+    """Refuse a pond that cannot have the branches of a plan; without one, tell that it was not looked at."""
     from millpond.cli.options import existing_pond
     from millpond.pipelines.branches import check_branches
 

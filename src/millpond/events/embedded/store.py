@@ -111,7 +111,6 @@ class EmbeddedStore:
         return self._news.wait_for(lambda: self._with_news(cursors), due, lambda news: bool(news) or interrupted())
 
     def _with_news(self, cursors: Mapping[StreamName, int]) -> set[StreamName]:
-        """The streams with events after their cursors."""
         with self._opened().read() as tx:
             rows = tx.get_many([keys_of(stream).head for stream in cursors])
         return {

@@ -198,7 +198,6 @@ class _Work:
         return converted.values
 
     def value(self) -> pa.Array[Any]:
-        """The canonical value column."""
         value, columns = self.definition.value, self.columns
         if value is None:
             return self.undeclared()
