@@ -47,7 +47,6 @@ class TurnedClaims:
         self._turns = Turns()
 
     def settle(self, stream: StreamName, drawn: Mapping[str, Claim], begun_of: BegunOf) -> Settled:
-        """See `Claims.settle`."""
         with self._turns.of(stream.queue), self._claimed(stream.queue, drawn) as claims:
             batch, places = begun_of(claims)
             batches = [batch] if batch.events else []

@@ -31,7 +31,6 @@ class Volume:
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     def __call__(self, batches: Sequence[EventBatch]) -> list[Appended]:
-        """As `Events.append_batches`."""
         outcomes = self.append(batches)
         self.count(batches, outcomes)
         return outcomes

@@ -330,7 +330,6 @@ class Watch(WaitingBatches[Event]):
 
     @property
     def state(self) -> tuple[bool, object]:
-        """As `WaitingBatches.state`."""
         return self.caught_up, self.gaps
 
     def places(self) -> list[Place] | None:
@@ -338,7 +337,6 @@ class Watch(WaitingBatches[Event]):
         return None if self._tail is None else [(self._tail, self._place)]
 
     def poll(self) -> list[Event]:
-        """As `WaitingBatches.poll`."""
         events = self._taken()
         return events if events is not None else self._accepted(self._fetch()) if self._behind() else []
 

@@ -80,7 +80,6 @@ class ShardRows:
 
     @property
     def version(self) -> int:
-        """The number of changes so far."""
         return self.shard.version
 
     @opened_once
@@ -173,7 +172,6 @@ class LayeredRows:
 
     @property
     def version(self) -> int:
-        """The number of changes so far."""
         return self.snapshots.version
 
     def get(self, address: bytes | int, at: int | None) -> tuple[Encoded, ValueType | None]:
@@ -203,7 +201,6 @@ class LayeredRows:
 
     @opened_once
     def past(self) -> Past:
-        """The map as it was known at earlier moments."""
         from millpond.maps.layered.past import Past
 
         return Past(self.snapshots)

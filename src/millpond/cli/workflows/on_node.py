@@ -68,7 +68,6 @@ class RunsOnNode(RunsHere):
     def run(
         self, declared: Declared, program: Program, inputs: Mapping[str, Any], run: str, *, rescues: bool = False
     ) -> Ended:
-        """See `RunsHere.run`."""
         if rescues:
             self._carry(run)
         if rescues or not self.is_over(run):
@@ -76,7 +75,6 @@ class RunsOnNode(RunsHere):
         return super().run(declared, program, inputs, run, rescues=rescues)
 
     def work(self, goes_on: Callable[[], bool]) -> None:
-        """See `RunsHere.work`."""
         try:
             carried_out_here(self._until(goes_on))
         finally:
@@ -121,11 +119,9 @@ class RunsOnNode(RunsHere):
                     self._call("DeleteTaskDef", DeleteTaskDefRequest(id=TaskDefId(name=task_of_run(run))))
 
     def define(self, declared: Declared, program: Program) -> None:
-        """See `RunsHere.define`."""
         self._send(compiled(declared.plan, program, here=True).compile())
 
     def begin(self, pipeline: str, run: str, inputs: Mapping[str, Any]) -> None:
-        """See `RunsHere.begin`."""
         row = self._row(WfRun, WfRunId(id=run))
         if row is not None and not is_here(row.wf_spec_id.name):
             self._tell(f"{run} is a run of the pipeline that is deployed: workers of the node carry it out")

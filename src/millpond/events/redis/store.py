@@ -84,7 +84,6 @@ class RedisStore:
         return append_batches(self._servers, self._references, self._place, batches, now_ms, self._rules)
 
     def read(self, stream: StreamName, after: int = 0, *, bytes_max: int = PAGE_BYTES) -> Page:
-        """See `StreamStore.read`."""
         return read_page(self._servers, self._place.keys_of(stream), after, bytes_max)
 
     def follow(
@@ -99,30 +98,24 @@ class RedisStore:
         return self._followers.follow(cursors, due, interrupted)
 
     def wake(self) -> None:
-        """See `StreamStore.wake`."""
         self._followers.wake()
 
     def index(self, stream: StreamName) -> StreamIndex | None:
-        """See `StreamStore.index`."""
         index = read_index(self._servers, self._place.keys_of(stream))
         return None if index is None else index_of(stream, *index)
 
     def streams(self, queue: str | None = None, after: StreamName | None = None, *, limit: int) -> list[StreamName]:
-        """See `StreamStore.streams`."""
         return list_streams(self._servers, self._place, queue, after, limit)
 
     def due(self, work: Work, day: int, after: Due | None = None, *, limit: int) -> list[Due]:
-        """See `StreamStore.due`."""
         return due_streams(self._servers, self._place, work, day, after, limit)
 
     def close_day(self, stream: StreamName, day: int) -> bool:
-        """See `StreamStore.close_day`."""
         keys = self._place.keys_of(stream)
         call = script_call(CLOSE, keys.shard, (keys.head, keys.index), (day,))
         return bool(self._servers.run([call], repeat=False)[0])
 
     def pull_back(self, stream: StreamName, latest: int) -> bool:
-        """See `StreamStore.pull_back`."""
         keys = self._place.keys_of(stream)
         call = script_call(
             PULL_BACK, keys.shard, (keys.head, keys.index, keys.raw, *keys.due), (latest, keys.name, keys.batches)
@@ -130,7 +123,6 @@ class RedisStore:
         return bool(self._servers.run([call], repeat=True)[0])
 
     def now_ms(self) -> int:
-        """See `StreamStore.now_ms`."""
         if not self._is_real:
             return self._clock.now_ms()
         ((seconds, microseconds),) = self._servers.run([Call(0, (b"TIME",))], repeat=True)
@@ -147,21 +139,17 @@ class RedisStore:
     def switch(
         self, stream: StreamName, seen: Sequence[DaySegment], batches: Callable[[int], Iterable[bytes]]
     ) -> DaySegment:
-        """See `StreamStore.switch`."""
         return switch_segments(self._servers, self._place.keys_of(stream), seen, batches)
 
     def expire(self, stream: StreamName, day: int) -> int:
-        """See `StreamStore.expire`."""
         forget_day = latest_due_day(self.now_ms(), self._rules.forget_ms)
         return expire_days(self._servers, self._place.keys_of(stream), day, forget_day)
 
     def delete(self, stream: StreamName) -> int:
-        """See `StreamStore.delete`."""
         now_ms = SERVER_TIME if self._is_real else self._clock.now_ms()
         return delete_days(self._servers, self._place.keys_of(stream), now_ms)
 
     def erase(self, stream: StreamName, seen: DaySegment, job_id: str, last_id: int) -> int:
-        """See `StreamStore.erase`."""
         return erase_events(self._servers, self._place.keys_of(stream), Remains(seen, job_id, last_id))
 
     def check(self) -> Report:
@@ -181,16 +169,13 @@ class RedisNotes:
         self._servers, self._place = servers, place
 
     def read(self, kind: NoteKind) -> dict[str, bytes]:
-        """See `Notes.read`."""
         (pairs,) = self._servers.run([Call(0, (b"HGETALL", self._place.notes(kind)))], repeat=True)
         return {name.decode(): row for name, row in zip(pairs[::2], pairs[1::2], strict=True)}
 
     def put(self, kind: NoteKind, name: str, row: bytes) -> None:
-        """See `Notes.put`."""
         self._servers.run([Call(0, (b"HSET", self._place.notes(kind), name, row))], repeat=True)
 
     def remove(self, kind: NoteKind, name: str) -> None:
-        """See `Notes.remove`."""
         self._servers.run([Call(0, (b"HDEL", self._place.notes(kind), name))], repeat=True)
 
 

@@ -73,7 +73,6 @@ class Followers:
     def follow(
         self, cursors: Mapping[StreamName, int], due: float | None, interrupted: Callable[[], bool]
     ) -> set[StreamName]:
-        """As `StreamStore.follow`."""
         followed = {stream: self._entered(self._place.keys_of(stream)) for stream in cursors}
         try:
             if streams := {stream for stream, after in cursors.items() if followed[stream].last_id > after}:

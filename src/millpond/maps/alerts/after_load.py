@@ -39,7 +39,6 @@ class AfterLoad:
     rows: pa.RecordBatch
 
     def holds(self, condition: Predicate, addresses: Addresses) -> npt.NDArray[np.bool_]:
-        """See `Groups.holds`."""
         if addresses is not self.addresses:
             return self.after.holds(condition, addresses)
         rows = self.rows
@@ -67,7 +66,6 @@ class AfterLoad:
         return some.set_column(2, "value", combined_values)
 
     def values(self, addresses: Addresses) -> list[dict[str, Any] | None]:
-        """See `Groups.values`."""
         return self.after.values(addresses)
 
 
