@@ -382,7 +382,6 @@ def _definitions(kind: type[Message], page_type: type[Message]) -> Read:
 
 
 def _get_job(rows: ReadRows, request: GetBulkJobRequest) -> BulkJob:
-    """A bulk job."""
     job = rows.get(BulkJob, key_of(request.id))
     if job is None:
         raise NotFound("Couldn't find specified BulkJob", kind="workflow_object", type="BulkJob", id=request.id.id)

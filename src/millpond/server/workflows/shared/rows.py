@@ -49,7 +49,6 @@ class SharedRows:
         self._here, self._local, self._remote = here, local, remote
 
     def get(self, kind: type[M], key: Key) -> M | None:
-        """The row with a key, or None."""
         number = partition_of_row(self.tenant, kind, key, self._partitions)
         if self._here(number):
             return cast("M | None", self._local(number, self.tenant, lambda rows: rows.get(kind, key)))
