@@ -133,7 +133,6 @@ class ShardRows:
         return maintain_in_turn(self._loading, self.shard, what, before_ms)
 
     def delete(self, where: str, *, now: bool) -> DeleteReport:
-        """Delete rows of the shard."""
         from millpond.maps.loads.deletion import delete_from_shard
 
         return delete_from_shard(self._loading, self.shard, self.snapshots, where, now=now)
@@ -145,7 +144,6 @@ class ShardRows:
         return compact(self.shard, clock=self._loading.clock)
 
     def close(self) -> None:
-        """Close the shard."""
         self.shard.close()
 
 

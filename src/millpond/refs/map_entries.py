@@ -41,7 +41,6 @@ class MapEntry:
 
     @property
     def name(self) -> str:
-        """The name of the map."""
         return self.definition.name
 
     @property

@@ -99,7 +99,6 @@ def restore(
 
 
 def _chunks(file: Path) -> Iterator[bytes]:
-    """The bytes of a file."""
     from millpond.errors import Invalid, NotFound
 
     if str(file) == "-":

@@ -70,7 +70,6 @@ class PondEvents:
 
     @contextmanager
     def open(self) -> Iterator[StreamStore]:
-        """Open the pond."""
         with self.place.open() as pond:
             yield pond.events.store
 

@@ -1,7 +1,5 @@
 """Attempts that failed, as workers report them."""
 
-from __future__ import annotations
-
 __all__ = ("TaskFailed",)
 
 
