@@ -87,7 +87,6 @@ def _rows_of(pages: Iterable[list[Any]]) -> Iterator[Any]:
 
 
 def _pages(listed: Callable[..., Any]) -> Iterator[list[Any]]:
-    """The pages of a listing."""
     after: str | None = ""
     while after is not None:
         page = listed(after=after, amount=PAGE)

@@ -16,8 +16,6 @@
 The guide is `docs/testing.md`.
 """
 
-from __future__ import annotations
-
 from millpond.clock import ManualClock
 from millpond.testing.faulty_space import FaultySpace
 from millpond.testing.passing_time import until, while_time_passes

@@ -171,7 +171,6 @@ class _Collected(Generic[T]):
             self.items += block.decode(rows)
 
     def page(self) -> Page[T]:
-        """The page."""
         return Page(tuple(self.items), self.more, self.last.decode(errors="replace") if self.more else "")
 
 

@@ -54,7 +54,6 @@ class NodeRuns:
     pipeline: str
 
     def status(self, run: str) -> str:
-        """The status of a run; nothing when there is none."""
         from littlehorse.model import LHStatus, WfRunId
 
         try:

@@ -15,8 +15,9 @@ import asyncio
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, redirect_stdout, suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from google.protobuf.message import Message
 from littlehorse.config import LHConfig
 from littlehorse.model import (
     DeleteTaskDefRequest,
@@ -35,17 +36,13 @@ from millpond.cli.workflows.server import connected, every_result, worker_config
 from millpond.cli.workflows.task_worker import TaskWorker
 from millpond.clock import SystemClock
 from millpond.errors import AlreadyExists, NotFound, Unavailable
+from millpond.maps.protocols import PondLike
 from millpond.pipelines import tasks
 from millpond.pipelines.compiled import compiled
+from millpond.pipelines.declare import Declared
+from millpond.pipelines.programs import Program
 from millpond.pipelines.runs import Ended, RunsHere, carried_out_here
 from millpond.workflows.engine.pipeline_starts import HERE, PARAMETERS, TASK, is_here, spec_name, task_of_run
-
-if TYPE_CHECKING:
-    from google.protobuf.message import Message
-
-    from millpond.maps.protocols import PondLike
-    from millpond.pipelines.declare import Declared
-    from millpond.pipelines.programs import Program
 
 __all__ = ("RunsOnNode", "on_node")
 
@@ -77,7 +74,6 @@ class RunsOnNode(RunsHere):
     def run(
         self, declared: Declared, program: Program, inputs: Mapping[str, Any], run: str, *, rescues: bool = False
     ) -> Ended:
-        """See `RunsHere.run`."""
         if rescues:
             self._carry(run)
         if rescues or not self.is_over(run):
@@ -85,7 +81,6 @@ class RunsOnNode(RunsHere):
         return super().run(declared, program, inputs, run, rescues=rescues)
 
     def work(self, goes_on: Callable[[], bool]) -> None:
-        """See `RunsHere.work`."""
         try:
             carried_out_here(self._until(goes_on))
         finally:
@@ -130,7 +125,6 @@ class RunsOnNode(RunsHere):
                     self._call("DeleteTaskDef", DeleteTaskDefRequest(id=TaskDefId(name=task_of_run(run))))
 
     def opened(self) -> AbstractContextManager[PondLike]:
-        """See `RunsHere.opened`."""
         return existing_pond(self._url)
 
     def _collect(self) -> None:
@@ -144,12 +138,10 @@ class RunsOnNode(RunsHere):
                     self._call("DeleteTaskDef", DeleteTaskDefRequest(id=own))
 
     def define(self, declared: Declared, program: Program) -> None:
-        """See `RunsHere.define`."""
         self._collect()
         self._send(compiled(declared.plan, program, here=True).compile())
 
     def begin(self, pipeline: str, run: str, inputs: Mapping[str, Any]) -> None:
-        """See `RunsHere.begin`."""
         row = self._row(WfRun, WfRunId(id=run))
         if row is not None and not is_here(row.wf_spec_id.name):
             self._tell(f"{run} is a run of the pipeline that is deployed: workers of the node carry it out")

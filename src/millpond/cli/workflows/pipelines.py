@@ -129,7 +129,6 @@ def leaving() -> Iterator[None]:
 
 @contextmanager
 def _runs_of(place: str) -> Iterator[RunsHere]:
-    """The runs of a pond, whose steps this process carries out."""
     from millpond.client.location import NodesLocation, parse_location
 
     if isinstance(parse_location(place), NodesLocation):

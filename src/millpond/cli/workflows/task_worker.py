@@ -306,7 +306,6 @@ def step_of(task: str, variables: Sequence[Any]) -> str:
 
 
 def _inputs(function: Function, scheduled: ScheduledTask, context: WorkerContext) -> list[Any]:
-    """The arguments of a task's function."""
     kinds = [kind for name, kind in get_type_hints(function).items() if name != "return"]
     arguments: list[Any] = []
     for kind, variable in zip(kinds, scheduled.variables, strict=False):

@@ -3,8 +3,6 @@
 Questions go in blocks, stage by stage, as those of `kernels.py` do: what one stage asks the memory for, the next reads.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from millpond.arrays.compiled import kernel

@@ -47,7 +47,7 @@ from millpond.maps.snapshots.sections_of_layers import write_sections
 from millpond.maps.snapshots.shown_layers import shown_layers
 from millpond.ranges.merge import merge
 from millpond.ranges.writer import BYTES_AT_ONCE_MAX
-from millpond.stores.objects import FolderObjects, sweep_partial
+from millpond.stores.objects import FolderObjects, Objects, sweep_partial
 from millpond.stores.verified import is_verified
 
 if TYPE_CHECKING:
@@ -60,7 +60,6 @@ if TYPE_CHECKING:
     from millpond.maps.snapshots.bounds import SnapshotBounds
     from millpond.maps.snapshots.rows_of_groups import GroupSpan
     from millpond.maps.snapshots.sorted_runs import SpillTo
-    from millpond.stores.objects import Objects
 
 __all__ = (
     "KEEP_MS", "Collected", "SnapshotManifest", "collect", "freeze", "load_manifest",

@@ -284,10 +284,7 @@ def substitute(
 
 
 def _place(manifest: SnapshotManifest, inputs: Sequence[Layer]) -> int:
-    """The place of layers that lie side by side.
-
-    Raises: `Conflict`.
-    """
+    """The place of layers that lie side by side."""
     count = len(inputs)
     for first in range(len(manifest.layers) - count, -1, -1):
         if manifest.layers[first : first + count] == tuple(inputs):

@@ -10,12 +10,11 @@ from msgspec import UNSET, Meta, UnsetType
 from starlette.responses import Response
 
 from millpond.server.lakefs.errors import json_answer
-from millpond.versions.paging import CommonPrefix
+from millpond.versions.paging import CommonPrefix, Page
 
 if TYPE_CHECKING:
     from millpond.server.lakefs.call import Call
     from millpond.versions.graph import commits
-    from millpond.versions.paging import Page
     from millpond.versions.repository import Named
     from millpond.versions.repository_context import RepositoryRecord
 

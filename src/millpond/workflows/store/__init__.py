@@ -1,7 +1,5 @@
 """The store of runs: grouped rows, their tags, and the legacy layout that is still read."""
 
-from __future__ import annotations
-
 from millpond.extras import need
 
 need("littlehorse")
