@@ -83,6 +83,7 @@ def test_the_page_lists_the_numbers_that_the_code_writes() -> None:
 def test_the_page_says_which_earlier_formats_are_read() -> None:
     text = " ".join(PAGE.read_text(encoding="utf-8").split())
     assert f"A pond of format {OLDEST_FORMAT} becomes one of format {POND_FORMAT}" in text
+    assert f"A backup of format 1 to {BACKUP_FORMAT - 1} is restored" in text
 
 
 def test_a_pond_of_another_format(pond: Pond) -> None:
