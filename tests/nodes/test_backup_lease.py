@@ -100,8 +100,9 @@ def test_an_answer_that_was_lost_is_not_taken_for_another_holder(place: Place, o
             lease.confirm()
 
 
-def test_a_lease_that_cannot_be_read_is_watched(place: Place) -> None:
-    place.objects.put("current.json", b'{"owner":"a"')
-    begun = place.clock.monotonic()
-    with leased(place.objects, place.clock):
-        assert place.clock.monotonic() - begun >= LEASE_SECONDS
+def test_the_lease_of_an_earlier_release_is_read(place: Place) -> None:
+    for until in (0, 1):
+        place.objects.put("current.json", b'{"owner":"a","until_ms":%d}' % until)
+        begun = place.clock.monotonic()
+        with leased(place.objects, place.clock):
+            assert (place.clock.monotonic() - begun >= LEASE_SECONDS) == bool(until)

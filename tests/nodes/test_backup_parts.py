@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import os
 import subprocess
 import sys
+import zipfile
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +20,7 @@ from millpond.clock import ManualClock
 from millpond.errors import Corrupt, Invalid
 from millpond.events.event import NewEvent
 from millpond.kernel.steps import listening
+from millpond.maps.parts.part import PART_FILES
 from millpond.nodes.backups.holding import naming_backups
 from millpond.nodes.backups.layout import (
     StoredFile,
@@ -29,6 +32,7 @@ from millpond.nodes.backups.layout import (
 )
 from millpond.nodes.backups.prune import check_backup, prune
 from millpond.nodes.backups.source import FolderSource
+from millpond.nodes.backups.stored_parts import fetch_stored_part
 from millpond.nodes.replication.source import ShardFile
 from millpond.pond import open_pond
 from millpond.testing.faults import flip_byte
@@ -239,12 +243,82 @@ def test_one_object_more_stores_little_of_the_list_anew(tmp_path: Path) -> None:
     assert len(before) > 3 and len(after - before) == 1
 
 
-def test_a_backup_of_another_format_is_refused(tmp_path: Path, place: Place) -> None:
-    with folder_pond(tmp_path / "pond") as (_, source):
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("number", [1, 2, 4])
+def test_a_backup_of_an_earlier_release_is_restored(tmp_path: Path, place: Place, number: int) -> None:
+    with folder_pond(tmp_path / "pond") as (pond, source):
+        fill(pond, 1)
+        pond.repositories.create("flights").branch("main").put("day/1", b"an object")
+        place.create(source)
+        pond.map("tags").load(tables(2)["tags"])
         backup, _ = place.create(source)
+        expected = rows_of(pond)
+        zips = zip_parts(tmp_path / "place" / "parts", place)
+        assert zips
+        later, report = place.create(source)
+        assert not report.files, "a part that is there as a zip is not stored once more"
     name = f"backups/{backup.id}.json"
     row = json.loads(place.objects.get(name).to_pybytes())
-    place.objects.put(name, json.dumps(row | {"format": row["format"] - 1}).encode())
-    with pytest.raises(Invalid) as caught:
-        find_backup(place.objects, backup.id)
-    assert caught.value.kind == "backup_format"
+    [row["own"]["objects"]] = row["own"]["objects"]
+    if number == 1:
+        del row["own"]
+    place.objects.put(name, json.dumps(row | {"format": number}).encode())
+    with open_pond(place.restore(backup).folder) as restored:
+        assert rows_of(restored) == expected
+    assert not check_backup(place.objects, later, place.scratch())
+    prune(place.objects, 1, place.scratch(), place.clock)
+    assert all(file.exists() for file in zips)
+
+
+def zip_parts(folder: Path, place: Place) -> list[Path]:
+    """Store parts as earlier releases did."""
+    zips = []
+    for file in list(folder.glob("*.part")):
+        part = place.scratch() / file.stem
+        fetch_stored_part(place.objects, file.stem, part)
+        with zipfile.ZipFile(file.with_suffix(".zip"), "w") as archive:
+            for name in PART_FILES:
+                archive.write(part / name, name)
+        file.unlink()
+        zips.append(file.with_suffix(".zip"))
+    return zips
+
+
+def test_a_zip_that_is_no_whole_part_is_refused(tmp_path: Path, place: Place) -> None:
+    with folder_pond(tmp_path / "pond") as (pond, source):
+        fill(pond, 1)
+        place.create(source)
+        pond.map("tags").load(tables(2)["tags"])
+        place.create(source)
+    [file, *_] = zip_parts(tmp_path / "place" / "parts", place)
+    whole, there = file.read_bytes(), place.scratch() / "there"
+    with zipfile.ZipFile(file) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    for damaged, kind in (
+        (whole[: len(whole) // 2], "bundle_damaged"),
+        (b"no zip at all", "bundle_damaged"),
+        (zip_of({name: data for name, data in members.items() if name != "data.mdb"}), "bundle_damaged"),
+        (zip_of(members | {"manifest.json": b"{}"}), "part_format"),
+        (zip_of(members | {"data.mdb": members["data.mdb"][:-1] + b"x"}), "part_damaged"),
+        (zip_of(members | {"touched.arrow": bytes(20 << 20)}), "part_too_large"),
+        (zip_of(members | {"manifest.json": bytes(5 << 20)}), "part_too_large"),
+        (zip_of(members | {"../../escaped": b"x"}), None),
+    ):
+        file.write_bytes(damaged)
+        before = {found for found in tmp_path.rglob("*") if there not in (found, *found.parents)}
+        if kind is None:
+            assert fetch_stored_part(place.objects, file.stem, there).id == file.stem
+        else:
+            with pytest.raises((Corrupt, Invalid)) as caught:
+                fetch_stored_part(place.objects, file.stem, there, 16 << 20)
+            assert caught.value.kind == kind
+            assert not there.exists()
+        assert {found for found in tmp_path.rglob("*") if there not in (found, *found.parents)} == before
+
+
+def zip_of(members: dict[str, bytes]) -> bytes:
+    sink = io.BytesIO()
+    with zipfile.ZipFile(sink, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+    return sink.getvalue()

@@ -169,11 +169,11 @@ def restore(
     if json:
         console.print_json(
             {"backup": backup_.id, "folder": str(folder), "position": restored.position, "maps": restored.maps,
-             "rows": restored.rows, "holds": list(backup_.own.kinds), "left_out": list(backup_.left_out)}
+             "rows": restored.rows, "holds": _holds(backup_), "left_out": list(backup_.left_out)}
         )  # fmt: skip
     else:
         held = ", ".join(
-            [console.human_count(restored.maps, "map"), console.human_count(restored.rows, "row"), *backup_.own.kinds]
+            [console.human_count(restored.maps, "map"), console.human_count(restored.rows, "row"), *_holds(backup_)]
         )
         console.say(f"{folder}: {held}, as of position {restored.position:,}")
         _warn_of_left_out(backup_)
@@ -225,14 +225,19 @@ def _row(backup: Backup) -> dict[str, Any]:
 
     rows = sum(shard.rows for shard in backup.shards) + sum(layers.rows for layers in backup.layers)
     size = sum(file.bytes for file in backup.files()) + sum(layers.bytes for layers in backup.layers)
-    size += backup.own.objects_bytes
+    size += 0 if backup.own is None else backup.own.objects_bytes
     created = datetime.fromtimestamp(backup.created_ms // 1000, UTC).isoformat().replace("+00:00", "Z")
     return {
         "backup": backup.id, "created": created, "pond": backup.pond, "base": backup.base,
         "maps": len(backup.shards) + len(backup.layers), "rows": rows, "size": size,
-        "first_position": backup.earliest, "position": backup.position, "holds": list(backup.own.kinds),
+        "first_position": backup.earliest, "position": backup.position, "holds": _holds(backup),
         "left_out": list(backup.left_out),
     }  # fmt: skip
+
+
+def _holds(backup: Backup) -> list[str]:
+    """The kinds of content beside maps."""
+    return [] if backup.own is None else list(backup.own.kinds)
 
 
 def _warn_of_left_out(backup: Backup) -> None:

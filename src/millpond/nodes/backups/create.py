@@ -53,7 +53,7 @@ from millpond.nodes.backups.layout import (
 )
 from millpond.nodes.backups.lease import PlaceLease, leased
 from millpond.nodes.backups.stored_layers import store_layers
-from millpond.nodes.backups.stored_parts import part_name
+from millpond.nodes.backups.stored_parts import has_part, part_name
 from millpond.nodes.replication.part_sources import part_ids
 from millpond.nodes.replication.source import BackupSource, ObjectFile, ShardFile, SpaceFile, StreamFile
 from millpond.stores.objects import ObjectStore
@@ -117,7 +117,9 @@ class _Creation:
         last = mine[-1] if mine else None
         own = self._own(facts, last)
         backup = None if full or last is None else self._continued(last)
-        backup = replace(backup or self._with_base(last, own), left_out=tuple(facts["not_backed_up"]), own=own)
+        # A node of an earlier release does not send what it alone has.
+        left_out = facts.get("only_here", ()) if own is None else facts["not_backed_up"]
+        backup = replace(backup or self._with_base(last), left_out=tuple(left_out), own=own)
         step("backup.files_stored")
         self._lease.confirm()
         write_backup(self._place, backup)
@@ -127,7 +129,10 @@ class _Creation:
 
     # -- what only the folder has ----------------------------------------------------------------------
 
-    def _own(self, facts: dict[str, Any], last: Backup | None) -> StoredOwn:
+    def _own(self, facts: dict[str, Any], last: Backup | None) -> StoredOwn | None:
+        """The content that only the folder has; None when the source is of an earlier release."""
+        if "not_backed_up" not in facts:
+            return None
         fetched = self._source.fetch(SpaceFile.OWN, self._scratch / "own.arrow").file
         rows = tuple(self._store(piece) for piece in write_pieces(fetched, self._scratch / "piece.arrow"))
         fetched.unlink()
@@ -190,10 +195,10 @@ class _Creation:
 
     # -- with a base of its own ------------------------------------------------------------------------
 
-    def _with_base(self, last: Backup | None, own: StoredOwn) -> Backup:
+    def _with_base(self, last: Backup | None) -> Backup:
         for attempt in range(1, TRIES + 1):
             try:
-                return self._based(last, own)
+                return self._based(last)
             except (NotFound, Conflict) as error:
                 if error.kind not in (*_MOVED, *_TOO_FAR):
                     raise
@@ -208,7 +213,7 @@ class _Creation:
             reason=reason, hint="set maps.part_retention to longer than a backup takes, such as 1d",
         )  # fmt: skip
 
-    def _based(self, last: Backup | None, own: StoredOwn) -> Backup:
+    def _based(self, last: Backup | None) -> Backup:
         state = self._source.fetch(SpaceFile.STATE, self._scratch / "state.arrow")
         base_position, pond = int(state.headers["state-position"]), state.headers["millpond-pond"]
         definitions = definitions_of(state.file)
@@ -231,7 +236,7 @@ class _Creation:
             id=id_, pond=pond, created_ms=now, base=id_, base_position=base_position,
             position=base_position if chunk is None else chunk.last, chain=chain, state=stored_state,
             quarantine=self._store(quarantine.file), shards=tuple(shards), log=() if chunk is None else (chunk,),
-            layers=layers, own=own,
+            layers=layers,
         )  # fmt: skip
 
     def _shard(self, definition: MapDefinition, position: int) -> StoredShard | None:
@@ -265,7 +270,12 @@ class _Creation:
 
     def _layers(self) -> tuple[tuple[StoredLayers, ...], int]:
         """The layers of all maps, stored, and the position of the log that they are of."""
-        fetched = self._source.fetch(SpaceFile.LAYERS, self._scratch / "layers.arrow")
+        try:
+            fetched = self._source.fetch(SpaceFile.LAYERS, self._scratch / "layers.arrow")
+        except NotFound as error:
+            if error.kind != "route_not_found":
+                raise
+            return (), int(self._source.node()["position"])  # an earlier release has no such maps
         heads = read_heads(fetched.file)
         for head in heads:
             for report in store_layers(self._source.snapshot_files(head.map), self._place, head, self._sent):
@@ -314,7 +324,7 @@ class _Creation:
 
     def _store_part(self, part_id: str) -> None:
         self._lease.extend()
-        if self._place.exists(part_name(part_id)):
+        if has_part(self._place, part_id):
             self._report.files_reused += 1
             return
         self._put(part_name(part_id), self._source.fetch(StreamFile(part_id), self._scratch / "part").file)

@@ -29,10 +29,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from millpond.errors import Corrupt, Invalid, NotFound
-from millpond.json_forms import FormError, JsonForm, OtherFormat, parse_object, stable_json
+from millpond.json_forms import FormError, JsonForm, OtherFormat, format_of, parse_object, stable_json
 from millpond.kernel.pieces import pieces
 from millpond.maps.layered.stored_heads import StoredLayers
 from millpond.maps.log.log import Entry
@@ -104,7 +104,8 @@ class StoredOwn:
 class Backup:
     """One backup; `base` is the id of the backup whose base it shares, its own when it brought one.
 
-    `left_out`: what the pond had in other places, and the backup has not, see `folder_content`.
+    `left_out`: what the pond had in other places, and the backup has not, see `folder_content`. `own` is None in a
+    backup of an earlier release, or from a node of one: such a backup holds maps alone.
     """
 
     id: str
@@ -118,8 +119,8 @@ class Backup:
     quarantine: StoredFile
     shards: tuple[StoredShard, ...]
     log: tuple[LogChunk, ...]
-    own: StoredOwn
     left_out: tuple[str, ...] = ()
+    own: StoredOwn | None = None
     layers: tuple[StoredLayers, ...] = ()
 
     @property
@@ -135,11 +136,15 @@ class Backup:
         yield self.quarantine
         yield from (shard.file for shard in self.shards)
         yield from (chunk.file for chunk in self.log)
-        yield from self.own.rows
-        yield from self.own.objects
+        if self.own is not None:
+            yield from self.own.rows
+            yield from self.own.objects
 
 
 _FORM = JsonForm(Backup, format=BACKUP_FORMAT)
+_EARLIER = {number: JsonForm(Backup, format=number) for number in range(1, BACKUP_FORMAT)}
+"""Forms of earlier formats, which are read: up to 4 the list of objects is one file, up to 2 parts are zips, and in
+format 1 there are maps alone."""
 
 
 def backup_id(created_ms: int, position: int) -> str:
@@ -213,7 +218,9 @@ def _name(id_: str) -> str:
 def _read(place: ObjectStore, name: str) -> Backup:
     row = place.get(name).to_pybytes()
     try:
-        return _FORM.decode(row)
+        number = format_of(row)
+        earlier = next((form for version, form in _EARLIER.items() if version == number), None)
+        return _FORM.decode(row) if earlier is None else earlier.build(_with_list(parse_object(row)))
     except OtherFormat as error:
         raise Invalid(
             "the backup has a format this version does not know", kind="backup_format", object=name,
@@ -224,6 +231,14 @@ def _read(place: ObjectStore, name: str) -> Backup:
             "the backup cannot be read", kind="backup_damaged", object=name, place=place.where, reason=error,
             hint="restore another one: 'millpond backup list PLACE'",
         ) from error  # fmt: skip
+
+
+def _with_list(row: dict[str, Any]) -> dict[str, Any]:
+    """A backup of an earlier format, in which the list of objects is in one piece."""
+    own = row.get("own")
+    if isinstance(own, dict) and "objects" in own:
+        return row | {"own": own | {"objects": [own["objects"]]}}
+    return row
 
 
 # -- files --------------------------------------------------------------------------------------------
@@ -313,7 +328,7 @@ def stored_objects(place: Objects, backup: Backup, scratch: Path) -> Iterator[St
 
     Raises: `Corrupt` when the list is damaged.
     """
-    for listed in backup.own.objects:
+    for listed in () if backup.own is None else backup.own.objects:
         file = fetch_object(place, file_name(listed), scratch / "objects.gz", listed.checksum)
         with gzip.open(file, "rb") as lines:
             for line in lines:

@@ -82,8 +82,8 @@ def leased(place: ObjectStore, clock: Clock) -> Iterator[PlaceLease]:
         tag, data = tagged.tag, tagged.data.to_pybytes()
         try:
             return LEASE.decode(data)
-        except FormError:  # only its tag says whether it changes
-            return Lease(tag)
+        except FormError:  # of an earlier release: only its tag says whether it changes
+            return Lease() if b'"until_ms":0' in data else Lease(tag)
 
     free = LeaseWatch(clock).wait_free(_NAME, read, LEASE_SECONDS)
     if free is None:

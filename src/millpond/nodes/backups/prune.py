@@ -19,7 +19,7 @@ from millpond.nodes.backups.layout import (
 )
 from millpond.nodes.backups.lease import leased
 from millpond.nodes.backups.stored_layers import LAYERS_FOLDER, check_layers, layer_files
-from millpond.nodes.backups.stored_parts import fetch_stored_part, part_name
+from millpond.nodes.backups.stored_parts import fetch_stored_part, part_names
 from millpond.nodes.replication.part_sources import part_ids
 from millpond.stores.files import remove_tree
 from millpond.stores.objects import Objects, ObjectStore
@@ -106,4 +106,4 @@ def _names(place: Objects, backup: Backup, scratch: Path) -> Iterator[str]:
     yield from (file_name(stored.file) for stored in stored_objects(place, backup, scratch))
     yield from layer_files(place, backup)
     for entry in log_entries(place, backup, scratch):
-        yield from map(part_name, part_ids([entry]))
+        yield from (name for part_id in part_ids([entry]) for name in part_names(part_id))

@@ -122,6 +122,8 @@ def _assembled(
 
 def _restore_own(place: Objects, backup: Backup, pond: Pond, scratch: Path) -> None:
     """Bring back what only the folder had: objects first, then the rows that name them."""
+    if backup.own is None:
+        return
     for object_ in stored_objects(place, backup, scratch):
         target = objects_folder(pond.folder) / check_name(object_.name)
         fetch_object(place, file_name(object_.file), target, object_.file.checksum)

@@ -22,6 +22,8 @@ __all__ = ("BackupSource", "ObjectFile", "PartSource", "PondFile", "PondSource",
 class SpaceFile(Enum):
     """Rows of a pond's space, as an Arrow stream: those of the pond, its quarantined parts, those of its folder alone,
     the heads of its layered maps (`maps/layered/stored_heads.py`).
+
+    Of an earlier release there are no rows of the folder alone, and no heads: `NotFound`.
     """
 
     STATE = "state"
