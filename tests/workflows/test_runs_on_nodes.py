@@ -148,6 +148,17 @@ def test_a_run_on_a_node_says_how_it_ended_as_one_without(site: Site) -> None:
     assert "it is the node that follows" in site.ran(*words, "--follow", code=5)
 
 
+def test_a_run_on_a_node_that_its_pond_would_make_fail_does_not_begin(site: Site) -> None:
+    (site.folder / "own.py").write_text(
+        "from millpond.pipelines import pipeline, retain\n\n\n@pipeline\ndef own(name: str):\n    retain(name)\n"
+    )
+    with millpond.open(site.url) as pond:
+        pond.create_map("weather", kind="state", value="double", retain="30d")
+    assert "COMPLETED" in site.ran(*site.words("own.py", "name=weather"))
+    said = site.ran(*site.words("own.py", "name=wether"), code=3)
+    assert "map=wether, step=retain, line=own.py:6" in said and "run show" not in said
+
+
 def test_a_run_on_a_node_goes_on_by_the_same_command(site: Site) -> None:
     """Told to stop, it hands its step back, which costs no retry; and stopped by hand."""
     words = ("here.py", "--pipeline", "waits", f"folder={site.folder}", "--id", "w-1")

@@ -54,7 +54,11 @@ def check_pond(pond: PondLike, plan: Plan, inputs: Mapping[str, Any] | None = No
     if has_branches(plan):
         head_of(pond.refs, MAIN)
     there = _There(pond, plan, branch or MAIN, dict(inputs or {}))
-    there.check_begins()
+    try:
+        there.check_begins()
+    except MillpondError as error:
+        error.values["when"] = plan.when
+        raise
     for step in (*plan.steps, *plan.on_failure):
         try:
             there.check(step)

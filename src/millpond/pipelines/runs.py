@@ -83,6 +83,10 @@ class RunsHere(ABC):
         """
 
     @abstractmethod
+    def show(self, run: str) -> None:
+        """Tell where a run that begins, or goes on, is seen besides."""
+
+    @abstractmethod
     def opened(self) -> AbstractContextManager[PondLike]:
         """The pond of the runs, as they see it."""
 
@@ -131,6 +135,8 @@ class RunsHere(ABC):
         """
         if not self.status(run):
             self.check(declared, inputs)
+        if rescues or not self.is_over(run):
+            self.show(run)
         self.define(declared, program)
         self.begin(declared.plan.name, run, inputs)
         if self.status(run) != "COMPLETED" and self._variable(run, PROGRAM)["source"] != program["source"]:

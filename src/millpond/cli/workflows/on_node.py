@@ -80,8 +80,6 @@ class RunsOnNode(RunsHere):
         """See `RunsHere.run`."""
         if rescues:
             self._carry(run)
-        if rescues or not self.is_over(run):
-            self._tell(f"{run} on {self._url}: millpond run show {run} --pond {self._url}")
         return super().run(declared, program, inputs, run, rescues=rescues)
 
     def work(self, goes_on: Callable[[], bool]) -> None:
@@ -128,6 +126,10 @@ class RunsOnNode(RunsHere):
                 self._worker.leave(task_of_run(run))
                 with suppress(NotFound):
                     self._call("DeleteTaskDef", DeleteTaskDefRequest(id=TaskDefId(name=task_of_run(run))))
+
+    def show(self, run: str) -> None:
+        """See `RunsHere.show`."""
+        self._tell(f"{run} on {self._url}: millpond run show {run} --pond {self._url}")
 
     def opened(self) -> AbstractContextManager[PondLike]:
         """See `RunsHere.opened`."""
