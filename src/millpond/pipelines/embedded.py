@@ -117,9 +117,6 @@ class EmbeddedRuns(RunsHere):
         """End the engine; runs that have not ended go on when it is begun again."""
         self._engine.stop()
 
-    def show(self, run: str) -> None:
-        """See `RunsHere.show`."""
-
     def opened(self) -> AbstractContextManager[Pond]:
         """See `RunsHere.opened`."""
         return nullcontext(self._pond)

@@ -74,6 +74,8 @@ class RunsHere(ABC):
     """An engine, and a worker of this process for the steps of its runs."""
 
     _tell: Callable[[str], object]
+    _url = ""
+    """The node of the engine; nothing where that is this process."""
 
     @abstractmethod
     def work(self, goes_on: Callable[[], bool]) -> None:
@@ -81,10 +83,6 @@ class RunsHere(ABC):
 
         Raises: `KeyboardInterrupt` when the process is told to stop; threads of steps may then go on.
         """
-
-    @abstractmethod
-    def show(self, run: str) -> None:
-        """Tell where a run that begins, or goes on, is seen besides."""
 
     @abstractmethod
     def opened(self) -> AbstractContextManager[PondLike]:
@@ -135,8 +133,8 @@ class RunsHere(ABC):
         """
         if not self.status(run):
             self.check(declared, inputs)
-        if rescues or not self.is_over(run):
-            self.show(run)
+        if self._url and (rescues or not self.is_over(run)):
+            self._tell(f"{run} on {self._url}: millpond run show {run} --pond {self._url}")
         self.define(declared, program)
         self.begin(declared.plan.name, run, inputs)
         if self.status(run) != "COMPLETED" and self._variable(run, PROGRAM)["source"] != program["source"]:

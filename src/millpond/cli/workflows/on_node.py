@@ -127,10 +127,6 @@ class RunsOnNode(RunsHere):
                 with suppress(NotFound):
                     self._call("DeleteTaskDef", DeleteTaskDefRequest(id=TaskDefId(name=task_of_run(run))))
 
-    def show(self, run: str) -> None:
-        """See `RunsHere.show`."""
-        self._tell(f"{run} on {self._url}: millpond run show {run} --pond {self._url}")
-
     def opened(self) -> AbstractContextManager[PondLike]:
         """See `RunsHere.opened`."""
         return existing_pond(self._url)
