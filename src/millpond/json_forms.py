@@ -194,18 +194,16 @@ def plain(value: object) -> Any:
     return msgspec.to_builtins(value)
 
 
-def stable_json(payload: Any, *, compact: bool = False, finite: bool = False) -> bytes:
+def stable_json(payload: Any, *, compact: bool = False) -> bytes:
     """The bytes that are hashed: names in order, and the same bytes in every version of Millpond and of its libraries.
 
-    `compact`: without spaces, and text as UTF-8; otherwise with spaces, and text in ASCII. `finite`: NaN and infinite
-    numbers are a `ValueError`.
+    `compact`: without spaces, and text as UTF-8; otherwise with spaces, and text in ASCII.
 
     >>> stable_json({"b": "é", "a": (1, 2)})
     b'{"a": [1, 2], "b": "\\\\u00e9"}'
     """
     separators = (",", ":") if compact else None
-    text = json.dumps(payload, sort_keys=True, separators=separators, ensure_ascii=not compact, allow_nan=not finite)
-    return text.encode()
+    return json.dumps(payload, sort_keys=True, separators=separators, ensure_ascii=not compact).encode()
 
 
 def _strict_type(type_: Any, *, numbered: bool = False) -> Any:

@@ -189,7 +189,7 @@ def test_text_of_a_file_is_put_together_as_ever(tmp_path: Path) -> None:
         ("return object()", r"is no JSON\. function=rows type=object"),
         ("return {'a': [float('nan')]}", r"is no JSON\. .*finite numbers"),
         ("return '\\ud800'", r"is no JSON\. .*surrogates"),
-        ("return 'x' * 1_000_000", r"too large\. function=rows bytes=1000002 limit=1000000 \(write it to a file"),
+        ("return 'x' * 1_000_000", r"too large\. function=rows bytes=1000004 limit=1000000 \(write it to a file"),
         ("raise SystemExit(3)", r"failed\. function=rows reason=SystemExit: 3 line=own\.py:4"),
         ("raise KeyboardInterrupt", r"failed\. function=rows reason=KeyboardInterrupt"),
     ],

@@ -28,7 +28,7 @@ from millpond.errors import Invalid
 from millpond.maps.model.definition import check_name
 from millpond.maps.model.new_map import new_map
 from millpond.pipelines.placeholders import refused_acts
-from millpond.pipelines.plan import ALERTED, Parameter, Plan, PlannedStep, check_plan, declared_line
+from millpond.pipelines.plan import ALERTED, TYPES, Parameter, Plan, PlannedStep, check_plan, declared_line, type_of
 from millpond.pipelines.query_texts import OPTIONS, check_query
 from millpond.pipelines.values import Value, holds_value, step_of, template_of
 from millpond.workflows.engine.pipeline_starts import checked_parameters
@@ -39,8 +39,6 @@ __all__ = (
     "python", "retain", "shell", "spark", "sql", "today", "yesterday",
 )  # fmt: skip
 
-TYPES: dict[type, str] = {str: "str", int: "int", float: "float", bool: "bool", date: "date", datetime: "datetime",
-                          list: "list", dict: "dict"}  # fmt: skip
 item = Value(("item",))
 """The item of the list that a step with `over` is at."""
 
@@ -271,7 +269,7 @@ def _parameters(function: Callable[..., Any]) -> list[Parameter]:
         if own.kind not in (own.POSITIONAL_OR_KEYWORD, own.KEYWORD_ONLY):
             raise Invalid("a parameter has a name of its own", kind="pipeline_plan", parameter=str(own),
                           hint="a parameter of type list, or dict, holds many values")  # fmt: skip
-        kind = TYPES.get(hints.get(name, type(own.default) if type(own.default) in TYPES else str))
+        kind = TYPES.get(type_of(hints.get(name, type(own.default) if type(own.default) in TYPES else str)))
         if kind is None:
             raise Invalid("a parameter has no such type", kind="pipeline_plan", parameter=name, type=hints[name],
                           hint=f"one of: {', '.join(TYPES.values())}")  # fmt: skip

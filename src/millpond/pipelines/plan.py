@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from pathlib import Path
-from typing import Any
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin
 
 from millpond.errors import Invalid
 from millpond.pipelines.stated import check_stated
@@ -24,6 +25,7 @@ from millpond.workflows.engine.pipeline_starts import HERE, NAME_OF_SECRET
 __all__ = (
     "ALERTED",
     "OUTPUTS",
+    "TYPES",
     "Parameter",
     "Plan",
     "PlannedStep",
@@ -33,6 +35,7 @@ __all__ = (
     "drawn",
     "drawn_svg",
     "shown_plan",
+    "type_of",
 )
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,60}")
@@ -47,6 +50,9 @@ OUTPUTS = {
 """The fields that the outputs of steps may have, by their kinds; those of functions, and reports, have any."""
 _READ: dict[str, Callable[[str], date]] = {"date": date.fromisoformat, "datetime": datetime.fromisoformat}
 """The types of parameters that JSON holds as text."""
+TYPES: dict[type, str] = {str: "str", int: "int", float: "float", bool: "bool", date: "date", datetime: "datetime",
+                          list: "list", dict: "dict"}  # fmt: skip
+"""The types that parameters may have, and their words."""
 ALERTED = "alerted:"
 """The `when` of a pipeline that alerts of a map begin: the map, and perhaps a rule, come behind it."""
 
@@ -182,6 +188,12 @@ def _check_step(plan: Plan, step: PlannedStep, there: Sequence[str]) -> None:
                           takes=name, hint=f"before it there are: {', '.join(there[2:]) or 'none'}")  # fmt: skip
     _check_fields(plan, step)
     check_stated(step, {own.name: own for own in plan.steps if own.name in there})
+
+
+def type_of(hint: Any) -> Any:
+    """The type that a hint is of: of `list[str]` the list, of `str | None`, which is also none given, the text."""
+    one_of = [own for own in get_args(hint) if own is not NoneType] if get_origin(hint) in (Union, UnionType) else []
+    return type_of(one_of[0]) if len(one_of) == 1 else get_origin(hint) or hint
 
 
 def declared_line() -> str:

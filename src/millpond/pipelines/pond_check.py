@@ -54,7 +54,11 @@ def check_pond(pond: PondLike, plan: Plan, inputs: Mapping[str, Any] | None = No
     if has_branches(plan):
         head_of(pond.refs, MAIN)
     there = _There(pond, plan, branch or MAIN, dict(inputs or {}))
-    there.check_begins()
+    try:
+        there.check_begins()
+    except MillpondError as error:
+        error.values["when"] = plan.when
+        raise
     for step in (*plan.steps, *plan.on_failure):
         try:
             there.check(step)
@@ -71,7 +75,8 @@ class _There:
     plan: Plan
     main: str
     values: dict[str, Any]
-    maps: dict[str, MapDefinition | None] = field(default_factory=dict)
+    maps: dict[tuple[str, str], MapDefinition | None] = field(default_factory=dict)
+    """Those that steps make, by branch and name; nothing is a branch that only a run knows."""
     tables: dict[str, pa.Schema | None] = field(default_factory=dict)
     branches: set[str] = field(default_factory=set)
     is_open: bool = False
@@ -110,17 +115,18 @@ class _There:
 
         Raises: `NotFound`.
         """
-        if name in self.maps:
-            return self.maps[name]
-        for ref in dict.fromkeys((branch, MAIN)):
+        made = {at: own for (at, of), own in self.maps.items() if of == name}
+        for ref in dict.fromkeys((branch, self.main, MAIN)):
+            if ref in made:
+                return made[ref]
             try:
                 return (self.pond if ref == MAIN else self.pond.branch(ref)).map(name).definition
             except NotFound as error:
                 missing = error
-        if self.is_open or not branch:
+        if self.is_open or not branch or "" in made:
             return None
         if missing.kind == "map_not_found":
-            missing.hint = f"{missing.hint or ''}; or a load with kind=… before it".removeprefix("; ")
+            missing.hint = f"{missing.hint}; or let an earlier step make it"
         raise missing
 
     def _branch_of(self, branch: Any) -> str:
@@ -132,9 +138,9 @@ class _There:
         step = self._step_of(branch)
         if step is None or step.kind not in ("branch", "load"):
             return ""
-        if step.kind == "branch" and step.inputs["free"]:  # made of another when it begins
-            return self._branch_of(step.inputs["from"])
-        return self._branch_of(step.inputs.get("name" if step.kind == "branch" else "branch"))
+        if step.kind == "branch" and step.inputs["free"]:  # it has a name of the run
+            return step.name
+        return self._branch_of(self._known(step.inputs.get("name" if step.kind == "branch" else "branch")))
 
     def _step_of(self, value: Any) -> PlannedStep | None:
         """The step whose whole output a value is."""
@@ -171,10 +177,10 @@ class _There:
             definition = self._definition(name, branch)
         except NotFound as error:
             if not inputs["kind"]:
-                error.hint = f"make it: load(…, map={name!r}, kind='state', value='…'); or {error.hint}"
+                error.hint = f"a load that names a kind makes the map; {error.hint}"
                 raise
             made = new_map(name, inputs["kind"], inputs["value"] or None, "", {})
-            definition = self.maps[name] = made if made.value is not None else None
+            definition = self.maps[branch, name] = made if made.value is not None else None
         if definition is None:
             return
         refuse_other(definition, Target(kind=inputs["kind"], value=inputs["value"]))
@@ -206,6 +212,8 @@ class _There:
         self._refuse_missing(inputs["into"])
         if isinstance(inputs["branch"], str):
             self._refuse_missing(inputs["branch"])
+        merged, into = self._branch_of(inputs["branch"]), self._branch_of(inputs["into"])
+        self.maps |= {(into, name): own for (at, name), own in self.maps.items() if not merged or at in ("", merged)}
 
     def _refuse_missing(self, ref: Any) -> None:
         """Refuse a ref that neither is there nor may be made by an earlier step, as loads make their branches."""

@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any, TypedDict
 
 from millpond.errors import Internal, Invalid, MillpondError, Unavailable
-from millpond.json_forms import plain, stable_json
+from millpond.json_forms import FormError, parse_list, plain, stable_json
 from millpond.pipelines.attempt_threads import AttemptOver
 from millpond.pipelines.declare import Declared
 from millpond.pipelines.values import readable
@@ -89,8 +89,9 @@ def call_function(
                        line=f"{Path(file).name}:{line}") from error  # fmt: skip
     try:
         output = plain(result)
-        size = len(stable_json(output, compact=True, finite=True))
-    except (TypeError, ValueError, OverflowError) as error:
+        size = len(text := stable_json([output], compact=True))
+        parse_list(text)  # it has no NaN
+    except (TypeError, ValueError, OverflowError, FormError) as error:
         raise Invalid("the result of a function is no JSON", kind="pipeline_function", function=step,
                       type=type(result).__name__, reason=error,
                       hint="give finite numbers, text, lists, dictionaries; of rows a file") from None  # fmt: skip

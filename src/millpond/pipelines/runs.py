@@ -74,6 +74,8 @@ class RunsHere(ABC):
     """An engine, and a worker of this process for the steps of its runs."""
 
     _tell: Callable[[str], object]
+    _url = ""
+    """The node of the engine; nothing where that is this process."""
 
     @abstractmethod
     def work(self, goes_on: Callable[[], bool]) -> None:
@@ -131,6 +133,8 @@ class RunsHere(ABC):
         """
         if not self.status(run):
             self.check(declared, inputs)
+        if self._url and (rescues or not self.is_over(run)):
+            self._tell(f"{run} on {self._url}: millpond run show {run} --pond {self._url}")
         self.define(declared, program)
         self.begin(declared.plan.name, run, inputs)
         if self.status(run) != "COMPLETED" and self._variable(run, PROGRAM)["source"] != program["source"]:

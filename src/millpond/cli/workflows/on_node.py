@@ -76,8 +76,6 @@ class RunsOnNode(RunsHere):
     ) -> Ended:
         if rescues:
             self._carry(run)
-        if rescues or not self.is_over(run):
-            self._tell(f"{run} on {self._url}: millpond run show {run} --pond {self._url}")
         return super().run(declared, program, inputs, run, rescues=rescues)
 
     def work(self, goes_on: Callable[[], bool]) -> None:
