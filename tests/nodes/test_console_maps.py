@@ -279,6 +279,8 @@ def test_alerts_are_tried_added_and_removed_by_forms(serve: Callable[..., Served
         refused = owner.press(tried, f"{page}/alert", **{field: text})
         assert refused.status == status and SCRIPT.encode() not in refused.data
     assert owner.data(f"{page}?when=missing+%3E+1")["problem"] is not None
+    body = node.get(f"{page}?when=missing+%3E+1", headers=owner.headers).body
+    assert body.index(b'id="alerts"') < body.index(b'role="alert"')  # it is where the form leads to
     assert owner.data("/console/maps/plain?when=key+%3E+1")["problem"] is not None
     assert went_to(owner.press(tried, f"{page}/alert", name="many")) == f"{page}#alerts"
     assert went_to(owner.press(tried, f"{page}/alert")) == f"{page}#alerts"

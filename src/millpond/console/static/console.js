@@ -34,6 +34,11 @@
   document.addEventListener("htmx:beforeRequest", (event) => {
     if (event.target.matches("[hx-trigger^=every]") && event.target.querySelector("details[open], :focus")) event.preventDefault();
   });
+  document.addEventListener("htmx:beforeSwap", (event) => {
+    if (new URL(event.detail.xhr.responseURL).pathname === location.pathname) return;
+    event.detail.shouldSwap = false;  // it is the page of sign-in
+    location.reload();
+  });
   const says = (lost) => () => { document.getElementById("lost").hidden = !lost; };
   for (const name of ["sendError", "sseError"]) document.addEventListener(`htmx:${name}`, says(true));
   for (const name of ["afterOnLoad", "sseOpen"]) document.addEventListener(`htmx:${name}`, says(false));

@@ -39,7 +39,6 @@ from millpond.server.dispatch import Routes
 from millpond.server.lakefs.access import may as may_repository
 from millpond.server.stream_rights import may_stream
 from millpond.versions.graph.history import Window
-from millpond.versions.paging import CommonPrefix
 
 __all__ = ("routes",)
 
@@ -107,7 +106,7 @@ def _maps_at_refs(node: Node, caller: Caller, text: str) -> Iterator[Place]:
             yield f"the map {name} at {ref}", link(f"/console/maps/{segment(name)}", ref=ref, key=key)
 
     for page in (opened.branches(amount=_REFS_MAX), opened.tags(amount=_REFS_MAX)):
-        yield from first_there((item.name for item in page.results if not isinstance(item, CommonPrefix)), _PLACES_MAX)
+        yield from first_there((item.name for item in page.items), _PLACES_MAX)
     history = opened.ref(MAIN).log(Window(first_parent=True), limit=_COMMITS_MAX)
     yield from first_there((commit.id for commit in history), 1)
 
@@ -139,11 +138,9 @@ def _repositories(node: Node, caller: Caller, text: str) -> Iterator[Place]:
 def _commits(node: Node, caller: Caller, text: str) -> Iterator[Place]:
     if not _COMMIT.fullmatch(text):
         return
-    for listed in node.pond.repositories.list(amount=PAGE_ROWS).results:
-        if isinstance(listed, CommonPrefix) or not may_repository(caller, "read", listed.name):
-            continue
-        if _there(lambda name=listed.name: node.pond.repository(name).ref(text).head()):  # type: ignore[misc]
-            yield f"a commit of {listed.name}", link(f"/console/versions/{segment(listed.name)}", ref=text)
+    for name in (listed.name for listed in node.pond.repositories.list(amount=PAGE_ROWS).items):
+        if may_repository(caller, "read", name) and _there(lambda: node.pond.repository(name).ref(text).head()):  # noqa: B023
+            yield f"a commit of {name}", link(f"/console/versions/{segment(name)}", ref=text)
 
 
 def _streams(node: Node, caller: Caller, text: str) -> Iterator[Place]:

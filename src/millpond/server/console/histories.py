@@ -70,7 +70,7 @@ def _drawn_buckets(columns: list[str], rows: list[list[Any]]) -> list[Markup]:
     titles = [_span(columns, row, 0, 0).words for row in rows]
     values = [row[columns.index(number)] or 0 for row in rows]
     words, ends = f"{number} by bucket, at most {max(values):,.10g}", (rows[0], rows[-1])
-    drawing = bars([max(0.0, value) for value in values], f"{number} by bucket", titles)
+    drawing = bars(values, f"{number} by bucket", titles)
     return [captioned(drawing, words, *(_at(_place(row[columns.index(_BUCKET)])) for row in ends))]
 
 

@@ -107,7 +107,7 @@ def _add_map(router: Routes, node: Node) -> None:
             "rows": None, "ref": ref_shown(ref), "branched": opened.layers is not None, "loads": [],
             "settings": settings_of(opened.definition), "actions": actions,
             "layers": _layers(opened), "branches": [], "next_branches": None, "alerts": [],
-            "trial": None,
+            "trial": None, "on_main": pond is node.pond or _opened(node.pond, opened.name) is not None,
         }  # fmt: skip
         if pond is node.pond:
             values["loads"] = loads_of(node, [opened.name])[opened.name][:PAGE_ROWS]

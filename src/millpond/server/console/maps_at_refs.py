@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from millpond.refs.face import MAIN, POND
 from millpond.server.lakefs.access import may as may_repository
 from millpond.server.map_refs import branch_of, pond_of
-from millpond.versions.paging import CommonPrefix
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -36,8 +35,7 @@ _OF_MAIN = ("publish", "discard", "alert", "unalert")
 
 def is_branch(opened: Repository, ref: str) -> bool:
     """True for the name of a branch."""
-    page = opened.branches(ref, amount=1, hidden=True)
-    return any(not isinstance(item, CommonPrefix) and item.name == ref for item in page.results)
+    return any(item.name == ref for item in opened.branches(ref, amount=1, hidden=True).items)
 
 
 def pond_at(request: Request, ref: str) -> tuple[Pond | RefPond, bool]:

@@ -130,7 +130,7 @@ def _add_contents(router: Routes, node: Node) -> None:
             page = opened.branch(left).diff(after=after_path, amount=PAGE_ROWS) if not right else opened.diff(
                 left, right, three_dots=three_dots, after=after_path, amount=PAGE_ROWS
             )  # fmt: skip
-            values["paths"] = [_path(item) for item in page.results if not isinstance(item, CommonPrefix)]
+            values["paths"] = [_path(item) for item in page.items]
             if repository == POND:
                 values["paths"] = [changed for changed in values["paths"] if not changed["path"].startswith(MAPS)]
             if page.has_more:
@@ -157,7 +157,7 @@ def _uncommitted(opened: Repository, branch: str) -> list[dict[str, str]]:
 def _named(page: Page[Named], base: str, field: str, ref: str) -> dict[str, Any]:
     named = [
         {"name": item.name, "commit_id": item.commit_id}
-        for item in page.results if not isinstance(item, CommonPrefix)
+        for item in page.items
     ]  # fmt: skip
     more = link(base, ref=ref, **{field: page.next_offset}) if page.has_more else None
     return {"results": named, "next": more}
