@@ -14,6 +14,7 @@ from millpond.server.lakefs.errors import json_answer
 if TYPE_CHECKING:
     from millpond.server.lakefs.call import Call
     from millpond.versions.graph import commits
+    from millpond.versions.paging import Page
     from millpond.versions.repository import Named
     from millpond.versions.repository_context import RepositoryRecord
 
