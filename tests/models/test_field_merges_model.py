@@ -181,4 +181,5 @@ def test_a_merge_shows_what_rows_with_all_fields_would(kind: Kind, data: st.Data
     model, _ = merged_model(*(side.shown(outcome) for side in (base, ours, theirs)), choice)
     assert result is not None
     assert (result.definition.value, result.fields) == (merged.value, merged.fields)
+    result = result.from_bytes(result.to_bytes())  # as others read it
     assert rows_in(objects, result, [GroupSpan()]) == plain([canonical_of(result.definition, model.scan())])
