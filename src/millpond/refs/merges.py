@@ -28,7 +28,7 @@ from millpond.maps.layered.merges import Conflicts, Resolve, merge_manifests
 from millpond.maps.model.alteration import alteration
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.model.field_merges import merged_definition
-from millpond.maps.snapshots.manifest import SnapshotManifest
+from millpond.maps.snapshots.manifest import SnapshotManifest, former_ids
 from millpond.ranges import Choice
 from millpond.refs.layers import manifest_of
 from millpond.refs.map_entries import MAPS, MapEntry, map_path
@@ -227,8 +227,7 @@ def _returns(definition: MapDefinition, manifest: SnapshotManifest | None) -> bo
     """True when a side dropped a field that the outcome has: what its rows had there may be gone, or not."""
     if manifest is None:
         return False
-    dropped = {id_ for former in manifest.formers for id_ in former.ids} - {*manifest.definition.field_ids}
-    return not dropped.isdisjoint(definition.field_ids)
+    return not (former_ids(manifest) - {*manifest.definition.field_ids}).isdisjoint(definition.field_ids)
 
 
 def _numbered(manifest: SnapshotManifest, version: int, created_ms: int) -> SnapshotManifest:
