@@ -191,8 +191,15 @@ class _Maps:
 
     def _differ(self, name: str, ours: MapEntry | None, theirs: MapEntry | None) -> Invalid:
         shown = ["not there" if side is None else side.definition.summary for side in (ours, theirs)]
+        if ours is not None and theirs is not None and ours.folder != theirs.folder:
+            incarnations = [side.definition.incarnation for side in (ours, theirs)]
+            return Invalid(
+                "the map was made twice, apart: these are two of one name", kind="maps_differ", map=name, ours=shown[0],
+                theirs=shown[1], our_incarnation=incarnations[0], their_incarnation=incarnations[1],
+                hint="restore the map of one side on the other, then load there the rows that only the other had",
+            )  # fmt: skip
         difference: dict[str, str] = {}
-        if ours is not None and theirs is not None and ours.folder == theirs.folder:  # a summary shows the first fields
+        if ours is not None and theirs is not None:  # a summary shows the first fields
             difference = {"to_theirs": alteration(ours.definition, theirs.definition)}
         return Invalid(
             "both sides changed what the map is", kind="maps_differ", map=name, ours=shown[0], theirs=shown[1],
