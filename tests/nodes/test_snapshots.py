@@ -281,7 +281,9 @@ def test_a_thread_refreshes_in_the_background(stage: Stage) -> None:
 
 def test_closing_what_was_given_out_does_not_close_the_reader(stage: Stage) -> None:
     reader = stage.cache().reader("m")
+    held = reader.snapshot()
     reader.snapshot().close()
+    assert held.lookup(["k00000"]).to_pylist() == [0]
     assert value(reader) == 0
 
 

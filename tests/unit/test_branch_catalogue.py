@@ -135,6 +135,22 @@ def test_a_refused_merge_says_in_what_both_maps_differ(pond: Pond) -> None:
         fix.merge()
 
 
+def test_maps_that_were_made_apart_are_told_from_each_other_and_one_of_them_stays(pond: Pond) -> None:
+    left, right = pond.branch("left", source="main"), pond.branch("right", source="main")
+    for side in (left, right):
+        put(side.create_map("twice", kind="state", value="long"), 1, side.ref)
+    with pytest.raises(Invalid, match="made twice") as refused:
+        left.merge(into="right")
+    shown = refused.value.values
+    assert shown["ours"] == shown["theirs"]
+    assert shown["our_incarnation"] == right.map("twice").definition.incarnation
+    assert shown["their_incarnation"] == left.map("twice").definition.incarnation
+    pond.refs.restore("right", "left", maps=["twice"])
+    put(left.map("twice"), 1, "left")
+    left.merge(into="right")
+    assert values(right.map("twice"), "left", "right") == [1, 1]
+
+
 def test_a_drop_by_a_merge_needs_the_right_to_drop(pond: Pond) -> None:
     fix = pond.branch("fix", source="main")
     fix.drop_map("m")

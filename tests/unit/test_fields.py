@@ -138,6 +138,32 @@ def test_a_change_of_fields_is_taken_back_whatever_was_loaded_since(pond: Pond, 
     assert weather.lookup(["JFK", "EWR"]).to_pylist() == [{"temp": 70, "visib": 10.0}, {"temp": 5, "visib": 1.0}]
 
 
+@pytest.mark.parametrize("branch", ["main", "fix"])
+def test_a_field_that_is_added_again_after_a_revert_is_another_one(pond: Pond, weather: Map, branch: str) -> None:
+    fix = pond.branch("fix", source="main")
+    place: Any = pond if branch == "main" else fix
+    for _ in range(2):  # the second field is taken back, too
+        place.alter_map("weather", add={"gust": "long"})
+        added = pond.refs.resolve(branch)
+        place.map("weather").load([{"key": "LGA", "temp": 5, "visib": 1.0, "gust": 2}], again=True)
+        pond.refs.revert(added, branch)
+    place.alter_map("weather", drop=["visib"])
+    pond.refs.revert(pond.refs.resolve(branch), branch)
+    fields = place.alter_map("weather", add={"gust": "long"}).definition.fields
+    assert place.map("weather").get("LGA") == {"temp": 5, "visib": 1.0, "gust": None}
+    if branch == "fix":
+        place.merge()
+    weather.compact()
+    assert pond.map("weather").get("LGA") == {"temp": 5, "visib": 1.0, "gust": None}
+    assert pond.map("weather").definition.fields == fields
+    other = pond.branch("other", source="main")  # made from it: both give what they add one id
+    for side in (pond, other):
+        side.alter_map("weather", add={"rain": "long"})
+    other.map("weather").load([{"key": "EWR", "temp": 5, "visib": 1.0, "gust": 2, "rain": 3}])
+    other.merge()
+    assert pond.map("weather").get("EWR") == {"temp": 5, "visib": 1.0, "gust": 2, "rain": 3}
+
+
 def test_no_value_is_narrowed_where_a_widening_is_taken_back(pond: Pond, weather: Map) -> None:
     pond.branch("fix", source="main")
     pond.alter_map("weather", widen={"temp": "double"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import millpond
+from millpond.errors import Closed
 from millpond.maps.snapshots import refresh
 from millpond.maps.snapshots.freshness import Freshness
 from millpond.maps.snapshots.snapshot import Snapshot
@@ -101,18 +103,42 @@ def test_an_unchanged_map_is_looked_up_without_reading_a_manifest(
     first = target.snapshot()
     with monkeypatch.context() as patch:
         patch.setattr(refresh, "load_manifest", None)
-        assert target.snapshot() is first
+        assert target.snapshot().finder is first.finder
         other = pond.create_map("other", kind="state", value="long")
         put(other, 1)  # writes into the same space
-        assert target.snapshot() is first
+        assert target.snapshot().finder is first.finder
     put(target, 1)
-    assert target.snapshot() is not first
+    assert target.snapshot().finder is not first.finder
     assert first.lookup(["k"]).to_pylist() == [0]
 
 
-def test_a_snapshot_that_its_user_closed_is_opened_again(target: Map) -> None:
+def test_who_closes_a_snapshot_closes_it_for_no_other(target: Map) -> None:
+    with target.snapshot() as one:
+        with target.snapshot() as other:
+            assert other.finder is one.finder
+        with pytest.raises(Closed):
+            other.lookup(["k"])
+        with pytest.raises(Closed):
+            other.another()
+        assert one.lookup(["k"]).to_pylist() == [0]
+    held = target._whole()  # as a lookup of another thread has it in hand
     target.snapshot().close()
-    assert seen(target) == 0
+    assert held.lookup(["k"]).to_pylist() == [seen(target)]
+
+
+def test_the_files_of_a_snapshot_stay_for_its_last_holder(target: Map) -> None:
+    one = target.snapshot()
+    other, lease = one.another(), f"leases/{one.manifest.id}.lock"
+    target.close()
+    one.close()
+    assert other.lookup(["k"]).to_pylist() == [0]
+    path = target.objects.local_path(lease)
+    assert path is not None
+    with path.open() as file:
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        other.close()
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def test_a_space_that_does_not_count_is_read_every_time(target: Map) -> None:

@@ -20,7 +20,8 @@ from millpond.ranges.files import SEAL, read_batch, read_sealed, sealed_bytes
 from millpond.ranges.gather import gathered, rows_at
 from millpond.ranges.ids import columns_id
 from millpond.ranges.key_columns import key_column, merge_three_keys
-from millpond.ranges.packing import PACKED, message_in, message_of, packed, unpacked
+from millpond.ranges.messages import message_in, message_of, plain_message
+from millpond.ranges.packing import PACKED, packed, unpacked
 from millpond.stores.objects import MemoryObjects
 from tests.unit.test_range_arrays import batch_of, columns
 
@@ -88,7 +89,9 @@ def test_hashes_are_left_out_where_the_keys_tell_them(texts: list[bytes], sliced
     assert unpacked(made).equals(batch)
     if batch.num_rows and how == "hashed":
         assert made.schema.metadata == {PACKED: b"0f,1h"}
-    source = pa.BufferReader(pa.py_buffer(message_of(batch).to_pybytes() + batch.serialize().to_pybytes()))
+    message = message_of(batch)
+    assert plain_message(message) == batch.serialize() == plain_message(batch.serialize())
+    source = pa.BufferReader(pa.py_buffer(message.to_pybytes() + batch.serialize().to_pybytes()))
     assert message_in(source, batch.schema).equals(batch) and message_in(source, batch.schema).equals(batch)
 
 

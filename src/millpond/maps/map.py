@@ -266,7 +266,7 @@ class Map(MapFace):
     def snapshot(
         self, *, keys: Sequence[str | int | None] | None = None, window: Sequence[object] | None = None
     ) -> Snapshot:  # fmt: skip
-        """The up-to-date snapshot, open. A snapshot returned earlier stays usable.
+        """The up-to-date snapshot, open; each caller closes its own. A snapshot returned earlier stays usable.
 
         A subset of `keys` `[lower, upper)` (numbers, for ranged maps), or of a `window` of time `[since, until)`, is
         smaller, and refuses lookups outside; None is no bound on that side.
@@ -274,7 +274,7 @@ class Map(MapFace):
         Raises: `Invalid` for bounds that the map cannot have.
         """
         if keys is None and window is None:
-            return self._whole()
+            return self._whole().another()
         return self._subset(keys, window)
 
     def _stamp(self) -> object:
@@ -287,8 +287,13 @@ class Map(MapFace):
 
     def _open(self) -> Snapshot | None:
         """The snapshot that is open, if it shows the map as it is now."""
+        try:
+            now = self._stamp()
+        except NotFound:
+            self._held = None
+            raise
         held, stamp = self._held or (None, None)
-        return held if held is not None and not held.closed and stamp == self._stamp() else None
+        return held if held is not None and stamp == now else None
 
     def _whole(self) -> Snapshot:
         return self._open() or self._opened()
@@ -297,10 +302,14 @@ class Map(MapFace):
         """The snapshot of now, opened; with what the one before has open."""
         from millpond.maps.snapshots.snapshot import Snapshot
 
+        try:
+            self._follow()
+            manifest = self.freeze()
+        except NotFound:  # it was dropped: its files may go
+            self._held = None
+            raise
         held = None if self._held is None else self._held[0]
-        self._follow()
-        manifest = self.freeze()
-        if held is None or held.closed or held.manifest.id != manifest.id:
+        if held is None or held.manifest.id != manifest.id:
             held = Snapshot.open(
                 self.objects, manifest, memory_max=self.loading.memory_max,
                 before=held.finder if held is not None else None,

@@ -30,7 +30,7 @@ import xxhash
 from millpond.arrays.compiled import kernel
 from millpond.arrays.xxh3 import hash_keys
 from millpond.ranges.canonical import canonical, row_sizes
-from millpond.ranges.packing import message_in
+from millpond.ranges.messages import message_in
 
 __all__ = (
     "BLOCK_BYTES", "FILTERS_BYTES_MAX", "FILTER_KEYS_MAX", "BlockTable", "block_in", "blocks_of", "checksum_of",

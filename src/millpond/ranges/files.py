@@ -37,7 +37,8 @@ from millpond.errors import Corrupt, Invalid, MillpondError
 from millpond.ranges.blocks import BlockTable, blocks_of, filter_of
 from millpond.ranges.canonical import canonical
 from millpond.ranges.ids import BLOCKS_FORMAT, FILTERS_FORMAT, FORMAT, FORMATS, PACKED_FORMAT, Subject
-from millpond.ranges.packing import message_in, message_of, packed, unpacked
+from millpond.ranges.messages import message_in, message_of
+from millpond.ranges.packing import packed, unpacked
 from millpond.ranges.scratch_batch import scratch_buffer
 from millpond.stores.objects import Objects, is_whole
 

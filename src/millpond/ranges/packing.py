@@ -17,8 +17,7 @@ paths and checksums repeat, and become almost nothing. More forms spare the comp
     hashed        h    bytes without the eight in front, which are the hash of the others
     first         f    nothing, of numbers that are the first eight bytes of the column `key`
 
-The metadata of the schema say which columns have which form. A message of such columns stands behind one with its
-schema, so it can be read alone (`message_in`).
+The metadata of the schema say which columns have which form.
 
 Invariants:
 * `unpacked(packed(batch))` is the batch, buffer for buffer. An id is made of what was unpacked.
@@ -37,12 +36,23 @@ import pyarrow.types as is_type
 
 from millpond.arrays.compiled import kernel
 from millpond.arrays.key_hash import hash_key
-from millpond.arrays.memory import copy_bytes, load_i32, load_u64, same_bytes, store_i32, store_u64, swap_u64
+from millpond.arrays.memory import (
+    copy_bytes,
+    load_i32,
+    load_i64,
+    load_u8,
+    load_u64,
+    same_bytes,
+    store_i32,
+    store_i64,
+    store_u64,
+    swap_u64,
+)
 from millpond.arrays.xxh3 import byte_column, hash_keys
 from millpond.ranges.canonical import canonical
 from millpond.ranges.digits import pack_digits, unpack_digits
 
-__all__ = ("PACKED", "message_in", "message_of", "packed", "unpacked")
+__all__ = ("PACKED", "packed", "unpacked")
 
 PACKED = b"packed"
 """The item of a schema's metadata that says it."""
@@ -52,12 +62,8 @@ _PLAIN, _CONSTANT, _DIGITS, _INTEGERS, _HASHED, _FIRST = "", "c", "x", "i", "h",
 _FORM = re.compile(r"(\d{1,4}(?:\.\d{1,4}){0,64})(|c|x|h|f|i-?\d{1,19})")
 _NARROW = (pa.binary(), pa.string())
 _WIDE = (pa.large_binary(), pa.large_string())
-_OFFSET_MAX, _WIDE_MAX = 0x7FFF_FFFF, 1 << 56
+_OFFSET_MAX = 0x7FFF_FFFF
 _HASH_BYTES = 8
-_COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
-"""Not by zstd, which makes a third less of it: that takes twice as long to write and five times as long to read."""
-_ALONE = pa.ipc.IpcReadOptions(use_threads=False)
-"""To wake other threads takes longer than to decompress a block."""
 
 
 def packed(batch: pa.RecordBatch, *, deep: bool = False) -> pa.RecordBatch:
@@ -101,31 +107,6 @@ def _with_columns(batch: pa.RecordBatch, columns: list[pa.Array], more: dict[byt
     # The seal stays: it stands beside the forms in the same metadata.
     metadata = {name: text for name, text in (batch.schema.metadata or {}).items() if name != PACKED}
     return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields, {**metadata, **more}))
-
-
-def message_of(batch: pa.RecordBatch) -> pa.Buffer:
-    """A batch, packed and compressed: the message of a schema, and that of the rows."""
-    made, out = packed(batch, deep=True), pa.BufferOutputStream()
-    writer = pa.ipc.new_stream(out, made.schema, options=_COMPRESSED)
-    writer.write_batch(made)
-    size = out.tell()
-    writer.close()
-    return out.getvalue()[:size]  # without the mark of the end
-
-
-def message_in(source: pa.NativeFile, schema: pa.Schema) -> pa.RecordBatch:
-    """The batch of the next message, or of the next two.
-
-    Raises: `ValueError` and others of Arrow for what is no batch of the schema.
-    """
-    begin, message = source.tell(), pa.ipc.read_message(source)
-    if message.type != "schema":
-        return pa.ipc.read_record_batch(message, schema)
-    source.seek(begin)
-    rows = unpacked(pa.ipc.open_stream(source, options=_ALONE).read_next_batch())
-    if not rows.schema.equals(schema):
-        raise ValueError(f"other columns: {rows.schema.names}")
-    return rows.replace_schema_metadata(schema.metadata)
 
 
 class _Packer:
@@ -177,9 +158,8 @@ def _unpack(array: pa.Array, place: str, forms: dict[str, str]) -> pa.Array:
     if form.startswith(_INTEGERS):
         return _unpack_integers(array, int(form[1:]))
     whole = kind.field(1).type if is_type.is_struct(kind) and kind.num_fields == 2 else None
-    lengths = pa.from_numpy_dtype(_offset_type(whole))
-    # The type is checked whole: the file says it, and buffers are read by it.
-    if whole is None or kind != _packed_type(lengths, whole):
+    # The types are checked: the file says them, and buffers are read by them.
+    if whole is None or kind.field(0).type != pa.from_numpy_dtype(_offset_type(whole)):
         raise ValueError(f"no packed column: {kind}")
     if is_type.is_list(whole) or is_type.is_large_list(whole):
         return _unpack_list(array, place, forms)
@@ -221,20 +201,49 @@ def _offset_type(kind: pa.DataType | None) -> Any:
     return np.int64 if kind in _WIDE or (kind is not None and is_type.is_large_list(kind)) else np.int32
 
 
-def _offsets(lengths: pa.Array, scale: int = 1) -> tuple[Any, int]:
+def _offsets(lengths: pa.Array, scale: int) -> tuple[pa.Buffer, int]:
     """The offsets of rows whose lengths are given in units of `scale` bytes, and the last of them."""
-    kind = lengths.type.to_pandas_dtype()
-    counts = np.frombuffer(lengths.buffers()[1] or b"", kind, lengths.offset + len(lengths))[lengths.offset :]
-    offsets = np.zeros(len(counts) + 1, np.int64)
-    # Lengths are summed in 64 bits and refused beyond 2^31, large ones beyond 2^56: offsets may not wrap.
-    most = _OFFSET_MAX if kind == np.int32 else _WIDE_MAX
-    if len(counts) and (counts.min() < 0 or int(counts.max()) * scale > _WIDE_MAX // len(counts)):
+    width = lengths.type.bit_width // 8
+    offsets = pa.allocate_buffer(width * (len(lengths) + 1))
+    # Lengths are summed in 64 bits and refused beyond 2^31: offsets may not wrap.
+    fill = _narrow_offsets if width == 4 else _wide_offsets
+    size = int(fill(_address(lengths), len(lengths), scale, offsets.address))
+    if size < 0:
         raise ValueError("lengths are not those of the bytes")
-    np.cumsum(counts, out=offsets[1:])
-    offsets *= scale
-    if offsets[-1] > most:
-        raise ValueError("lengths are not those of the bytes")
-    return offsets.astype(kind, copy=False), int(offsets[-1])
+    return offsets, size
+
+
+def _address(array: pa.Array) -> int:
+    """The address of the first of a column's integers."""
+    # A batch may be a slice of a file's, so the address moves with the offset.
+    return int(array.buffers()[1].address + array.offset * array.type.bit_width // 8) if len(array) else 0
+
+
+@kernel
+def _narrow_offsets(lengths, count, scale, out):  # type: ignore[no-untyped-def]
+    """Fill in offsets; answers the last, -1 for a length below zero or a sum that is too large."""
+    size = np.int64(0)
+    store_i32(out, np.int32(0))
+    for row in range(count):
+        length = np.int64(load_i32(lengths + 4 * row))
+        size += length * scale
+        if length < 0 or size > _OFFSET_MAX:
+            return np.int64(-1)
+        store_i32(out + 4 * row + 4, np.int32(size))
+    return size
+
+
+@kernel
+def _wide_offsets(lengths, count, scale, out):  # type: ignore[no-untyped-def]
+    size = np.int64(0)
+    store_i64(out, np.int64(0))
+    for row in range(count):
+        length = load_i64(lengths + 8 * row)
+        size += length * scale
+        if length < 0 or size < 0:
+            return np.int64(-1)
+        store_i64(out + 8 * row + 8, size)
+    return size
 
 
 # -- lists --------------------------------------------------------------------------------------------
@@ -249,11 +258,11 @@ def _pack_list(array: pa.Array, items: pa.Array) -> pa.Array:
 
 def _unpack_list(array: pa.Array, place: str, forms: dict[str, str]) -> pa.Array:
     lengths, whole = array.field(0), array.field(1)
-    offsets, size = _offsets(lengths)
+    offsets, size = _offsets(lengths, 1)
     items = _unpack(whole[0].values, f"{place}.0", forms)
     if len(items) != size:
         raise ValueError("lengths are not those of the items")
-    buffers = [array.buffers()[0], pa.py_buffer(offsets)]
+    buffers = [array.buffers()[0], offsets]
     return pa.Array.from_buffers(
         _list_of(whole.type, items), len(array), buffers, array.null_count, children=[items]
     )  # fmt: skip
@@ -311,7 +320,7 @@ def _unpack_bytes(array: pa.Array, form: str) -> pa.Array:
         kind, held = pa.string(), unpack_digits(_first_bytes(size // 2, data), size)
     else:
         held = _first_bytes(size, data)
-    made = pa.Array.from_buffers(kind, len(array), [array.buffers()[0], pa.py_buffer(offsets), held], array.null_count)
+    made = pa.Array.from_buffers(kind, len(array), [array.buffers()[0], offsets, held], array.null_count)
     return _with_hashes(made) if form == _HASHED else made
 
 
@@ -432,10 +441,21 @@ def _unpack_integers(array: pa.Array, base: int) -> pa.Array:
     # The text of a damaged form may be any number of nineteen digits.
     if not -(1 << 63) <= base < 1 << 63:
         raise ValueError(f"no integer: {base}")
-    width, values = kind.byte_width, np.zeros((count, 8), np.uint8)
+    out = pa.allocate_buffer(8 * count)
     if count:
-        data = np.frombuffer(array.buffers()[1], np.uint8, width * count, width * array.offset)
-        values[:, :width] = data.reshape(count, width)
-    numbers = values.view("<u8").reshape(-1)
-    numbers += np.uint64(base % (1 << 64))
-    return pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(numbers)], 0)
+        data = array.buffers()[1]
+        _load_integers(data.address + array.offset * kind.byte_width, count, base, kind.byte_width, out.address)
+    return pa.Array.from_buffers(pa.int64(), count, [None, out], 0)
+
+
+@kernel
+def _load_integers(data, count, base, width, out):  # type: ignore[no-untyped-def]
+    mask = (np.uint64(1) << np.uint64(8 * width)) - np.uint64(1)
+    whole = max(np.int64(0), count - (8 - width + width - 1) // width)  # where eight bytes lie within the column
+    for row in range(whole):
+        store_u64(out + 8 * row, (load_u64(data + row * width) & mask) + np.uint64(base))
+    for row in range(whole, count):
+        value = np.uint64(0)
+        for place in range(width):
+            value |= np.uint64(load_u8(data + row * width + place)) << np.uint64(8 * place)
+        store_u64(out + 8 * row, value + np.uint64(base))

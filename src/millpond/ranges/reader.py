@@ -22,6 +22,7 @@ from millpond.ranges.canonical import canonical
 from millpond.ranges.files import read_sealed
 from millpond.ranges.index import Index, RangeEntry, Source, load_index, range_name
 from millpond.ranges.key_columns import KeyColumn, find_rows, key_column, lower_bound, search
+from millpond.ranges.messages import plain_message
 from millpond.stores.objects import Objects, Part, read_parts
 from millpond.stores.verified import verify_once
 
@@ -79,8 +80,10 @@ def _open_range(objects: Objects, entry: RangeEntry, *, verify: bool) -> pa.Reco
     return batch.replace_schema_metadata(None)
 
 
-def open_blocks(objects: Objects, entry: RangeEntry, numbers: range, schema: pa.Schema) -> list[pa.RecordBatch]:
-    """The entries of neighbouring blocks of a range, fetched by one request and verified.
+def open_blocks(
+    objects: Objects, entry: RangeEntry, numbers: Sequence[int], schema: pa.Schema
+) -> list[pa.RecordBatch]:  # fmt: skip
+    """The entries of blocks of a range, which ascend, fetched by one request with those between them, and verified.
 
     Bytes without their checksum may be those of a writer that put the same entries otherwise: the file tells, which is
     fetched whole then.
@@ -89,10 +92,12 @@ def open_blocks(objects: Objects, entry: RangeEntry, numbers: range, schema: pa.
     """
     table = entry.blocks
     assert table is not None, "the range has blocks"
-    parts = [Part(*table.spans[number], table.checksums[number]) for number in numbers]
+    fetched, opened = range(numbers[0], numbers[-1] + 1), set(numbers)
+    parts = [Part(*table.spans[number], table.checksums[number], plain_message, number in opened) for number in fetched]
     blocks = [
         None if data is None else block_in(pa.py_buffer(data), schema, table.firsts[number], table.rows[number])
-        for number, data in zip(numbers, _sound_parts(objects, entry, parts), strict=True)
+        for number, data in zip(fetched, _sound_parts(objects, entry, parts), strict=True)
+        if number in opened
     ]
     sound = [block for block in blocks if block is not None]
     if len(sound) == len(blocks):

@@ -14,6 +14,7 @@ from millpond.maps.model.catalogue import altered
 from millpond.maps.model.definition import MapDefinition, Store
 from millpond.maps.model.field_changes import CHANGES, FieldChanges, changed_fields
 from millpond.maps.model.snapshot_pointer import Pointer
+from millpond.maps.snapshots.manifest import former_ids
 from millpond.refs.changes import StateChange
 from millpond.refs.layers import manifest_of, ref_unsupported
 from millpond.refs.states import RefStates
@@ -35,13 +36,17 @@ def alter_map(states: RefStates, branch: str, name: str, settings: Mapping[str, 
     def changed() -> MapDefinition:
         state = states.map_at(branch, name)
         before = altered(state.definition, others)
-        after = changed_fields(before, FieldChanges.of(fields, encoded_default)) if fields else before
-        if after == state.definition:
-            return after
-        words = Message(f"Alter {name}: {alteration(state.definition, after)}")
         layers = states.layers_for(state.definition)
         with layers.writing():
             head = Head(Pointer(), manifest_of(layers, state, branch))
+            after = before
+            if fields:
+                after = changed_fields(
+                    before, FieldChanges.of(fields, encoded_default), former_ids(head.manifest)
+                )  # fmt: skip
+            if after == state.definition:
+                return after
+            words = Message(f"Alter {name}: {alteration(state.definition, after)}")
             manifest = stored_change(layers, head, state.definition, after)
             change = StateChange(state, replace(state, definition=after).with_manifest(manifest))
             states.change(branch, [change], words, commit=commit)

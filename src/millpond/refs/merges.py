@@ -28,7 +28,7 @@ from millpond.maps.layered.merges import Conflicts, Resolve, merge_manifests
 from millpond.maps.model.alteration import alteration
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.model.field_merges import merged_definition
-from millpond.maps.snapshots.manifest import SnapshotManifest
+from millpond.maps.snapshots.manifest import SnapshotManifest, former_ids
 from millpond.ranges import Choice
 from millpond.refs.layers import manifest_of
 from millpond.refs.map_entries import MAPS, MapEntry, map_path
@@ -191,8 +191,15 @@ class _Maps:
 
     def _differ(self, name: str, ours: MapEntry | None, theirs: MapEntry | None) -> Invalid:
         shown = ["not there" if side is None else side.definition.summary for side in (ours, theirs)]
+        if ours is not None and theirs is not None and ours.folder != theirs.folder:
+            incarnations = [side.definition.incarnation for side in (ours, theirs)]
+            return Invalid(
+                "the map was made twice, apart: these are two of one name", kind="maps_differ", map=name, ours=shown[0],
+                theirs=shown[1], our_incarnation=incarnations[0], their_incarnation=incarnations[1],
+                hint="restore the map of one side on the other, then load there the rows that only the other had",
+            )  # fmt: skip
         difference: dict[str, str] = {}
-        if ours is not None and theirs is not None and ours.folder == theirs.folder:  # a summary shows the first fields
+        if ours is not None and theirs is not None:  # a summary shows the first fields
             difference = {"to_theirs": alteration(ours.definition, theirs.definition)}
         return Invalid(
             "both sides changed what the map is", kind="maps_differ", map=name, ours=shown[0], theirs=shown[1],
@@ -227,8 +234,7 @@ def _returns(definition: MapDefinition, manifest: SnapshotManifest | None) -> bo
     """True when a side dropped a field that the outcome has: what its rows had there may be gone, or not."""
     if manifest is None:
         return False
-    dropped = {id_ for former in manifest.formers for id_ in former.ids} - {*manifest.definition.field_ids}
-    return not dropped.isdisjoint(definition.field_ids)
+    return not (former_ids(manifest) - {*manifest.definition.field_ids}).isdisjoint(definition.field_ids)
 
 
 def _numbered(manifest: SnapshotManifest, version: int, created_ms: int) -> SnapshotManifest:

@@ -100,12 +100,12 @@ class SnapshotReader:
             fresh = fresh or self._outdated
             if held is not None and not fresh:
                 if failing is not None or self._age(held, now) < self._settings.client.min_time_to_keep_snapshots:
-                    return held.snapshot
+                    return held.snapshot.another()
             elif failing is not None:
                 raise _again(failing)
             running = self._begin(fresh)
             if held is not None and not fresh and self._age(held, now) < self._stale_ms:
-                return held.snapshot
+                return held.snapshot.another()
         return self._awaited(running, None if fresh else held)
 
     @property
@@ -139,8 +139,6 @@ class SnapshotReader:
 
     def _current(self, now: int) -> FetchedSnapshot | None:
         """The snapshot held; or, when that is due, a newer one fetched meanwhile by another process of this machine."""
-        if self._held is not None and self._held.snapshot.closed:
-            self._held = None  # by somebody it was given to
         held = self._held
         if held is not None and self._age(held, now) < self._settings.client.min_time_to_keep_snapshots:
             return held
@@ -159,8 +157,9 @@ class SnapshotReader:
         old = self._held
         self._held = brought
         if old is None or old.snapshot is not brought.snapshot:
-            # The callback runs wherever the last reference goes away: it only leaves a note.
-            weakref.finalize(brought.snapshot, self._replaced).atexit = False
+            # The callback runs wherever the last holder lets go: it only leaves a note.
+            assert brought.snapshot.lease is not None, "it is open"
+            weakref.finalize(brought.snapshot.lease, self._replaced).atexit = False
             self._replaced()  # processes that are dead left no note of what they read
 
     # -- fetching -------------------------------------------------------------------------------------
@@ -215,10 +214,10 @@ class SnapshotReader:
         with self._lock:
             held = self._held
         if error is None and held is not None:
-            return held.snapshot
+            return held.snapshot.another()
         error = error or Closed("the reader was closed meanwhile", kind="snapshot_closed", map=self.request.map)
         if old is not None and not _final(error):
-            return old.snapshot
+            return old.snapshot.another()
         raise _again(error)
 
     def _too_slow(self, seconds: float) -> MillpondError:

@@ -25,10 +25,10 @@ from millpond.maps.model.store_limits import tracks_updates
 from millpond.maps.model.values import encode_values
 from millpond.maps.snapshots.layer_times import with_updates
 from millpond.maps.snapshots.layers import check_exact
-from millpond.maps.snapshots.manifest import SnapshotManifest
+from millpond.maps.snapshots.manifest import SnapshotManifest, former_ids
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from millpond.kernel.space import Transaction
     from millpond.maps.layered.head import Head, Layers
@@ -45,9 +45,9 @@ def alter_fields(loading: Loading, name: str, changes: Mapping[str, Any]) -> Map
     """
     change = FieldChanges.of(changes, encoded_default)
 
-    def changed(before: MapDefinition) -> MapDefinition:
+    def changed(before: MapDefinition, taken: Collection[int]) -> MapDefinition:
         need_layers(before, "fields")
-        return changed_fields(before, change)
+        return changed_fields(before, change, taken)
 
     return _alter(loading, name, changed)
 
@@ -58,32 +58,34 @@ def alter_settings(loading: Loading, name: str, settings: Mapping[str, Any]) -> 
     Raises: `Invalid` for a setting that is none; `NotFound`.
     """
 
-    def changed(before: MapDefinition) -> MapDefinition:
+    def changed(before: MapDefinition, _: Collection[int]) -> MapDefinition:
         after = altered(before, settings)
         return after if before.store is Store.LAYERS else before
 
     _alter(loading, name, changed)
 
 
-def _alter(loading: Loading, name: str, changed: Callable[[MapDefinition], MapDefinition]) -> MapDefinition:
+def _alter(
+    loading: Loading, name: str, changed: Callable[[MapDefinition, Collection[int]], MapDefinition]
+) -> MapDefinition:  # fmt: skip
     with loading.writing():
         while True:
             with loading.space.read() as tx:
                 before = find_map(tx, name)
-            after = changed(before)
-            layers = None if after == before else loading.layers_of(before.name)
+            layers = None if changed(before, ()) == before else loading.layers_of(before.name)
             if layers is None:
                 return before
             with layers.writing():
-                entered = _entered(loading, layers, before, after)
+                head = layers.head()
+                after = changed(before, former_ids(head.manifest))
+                entered = _entered(loading, layers, head, before, after)
             if entered:
                 loading.loads.announce()
                 return after
 
 
-def _entered(loading: Loading, layers: Layers, before: MapDefinition, after: MapDefinition) -> bool:
+def _entered(loading: Loading, layers: Layers, head: Head, before: MapDefinition, after: MapDefinition) -> bool:
     """Let another definition be in force over the head of a map; False when it is to be looked at again."""
-    head = layers.head()
     manifest = stored_change(layers, head, before, after)
 
     def enter(tx: Transaction) -> None:

@@ -5,7 +5,7 @@
     share 0 of all files, in the order of the tasks ─▶ sorted groups ─▶ ranges
 
 Of an aggregate, the events of a block are combined before, as long as that leaves at most half as many rows.
-Where files go to a bucket, a batch of many rows is packed as a block of a range is (`ranges/packing.py`): a third of
+Where files go to a bucket, a batch of many rows is packed as a block of a range is (`ranges/messages.py`): a third of
 the bytes, which go over the network twice.
 
 Shuffling by files needs no rows in the Java of a Spark, whose executors see the folder or the bucket of the pond
@@ -37,7 +37,7 @@ from millpond.maps.model.event_digest import digest_of
 from millpond.maps.snapshots.groups_of_rows import freeze_groups
 from millpond.maps.snapshots.partition_filter import shares_of
 from millpond.maps.snapshots.rows_of_groups import rows_of_groups
-from millpond.ranges.packing import message_in, message_of
+from millpond.ranges.messages import message_in, message_of
 from millpond.stores.files import disk_errors
 
 if TYPE_CHECKING:

@@ -10,15 +10,15 @@
 Invariants:
 * all names of one change but those of added fields are names before it;
 * an id is never given to a second field: what is dropped and added again has nothing of the old one;
-* the id of an added field follows from its name, type and default, and the number of changes that freed names: two
-  branches that add the same field give it one id;
+* the id of an added field follows from its name, type and default, and the number of changes that freed names, or of
+  as many more as it takes where a revert gave back the id: two branches that add the same field give it one id;
 * what a type is widened to is never widened further, so old rows show the same however many changes lie between.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -101,8 +101,8 @@ def need_layers(definition: MapDefinition, operation: str) -> None:
         )  # fmt: skip
 
 
-def changed_fields(definition: MapDefinition, changes: FieldChanges) -> MapDefinition:
-    """The definition after the changes.
+def changed_fields(definition: MapDefinition, changes: FieldChanges, taken: Collection[int] = ()) -> MapDefinition:
+    """The definition after the changes; `taken` are the ids of fields that the map had, which no new one gets.
 
     Raises: `Invalid` naming the field, and what would do.
     """
@@ -121,10 +121,10 @@ def changed_fields(definition: MapDefinition, changes: FieldChanges) -> MapDefin
         if name not in changes.drop
     ]
     before = definition.fields or FieldIds(definition.field_ids, len(value.parts) + 1)
-    added = [
-        (_added_id(before.next, name, scalar, changes.default.get(name)), (name, scalar))
-        for name, scalar in changes.add.items()
-    ]
+    following, added = before.next, _added(before.next, changes)
+    while not {id_ for id_, _ in added}.isdisjoint(taken):
+        following += 1
+        added = _added(following, changes)
     freed = bool(changes.drop) or any(new != name for name, new in changes.rename.items())
     parts += [(id_, name, scalar) for id_, (name, scalar) in added]
     names = [name for _, name, _ in parts]
@@ -141,8 +141,16 @@ def changed_fields(definition: MapDefinition, changes: FieldChanges) -> MapDefin
         if value.fields
         else ValueType(scalar=parts[0][2])
     )
-    fields = FieldIds(ids, before.next + freed, (*former, *defaults))
+    fields = FieldIds(ids, following + freed, (*former, *defaults))
     return definition if shown == value and not added else replace(definition, value=shown, fields=fields)
+
+
+def _added(following: int, changes: FieldChanges) -> list[tuple[int, tuple[str, ScalarType]]]:
+    """The added fields with their ids."""
+    return [
+        (_added_id(following, name, scalar, changes.default.get(name)), (name, scalar))
+        for name, scalar in changes.add.items()
+    ]
 
 
 def _added_id(following: int, name: str, scalar: ScalarType, default: str | None) -> int:

@@ -38,7 +38,7 @@ from millpond.ranges.index import Index, Source
 from millpond.stores.objects import Objects, hold_read, read_once
 
 __all__ = (
-    "NO_TIMES", "Layer", "LayerMode", "LayerTimes", "SnapshotManifest", "absorbing",
+    "NO_TIMES", "Layer", "LayerMode", "LayerTimes", "SnapshotManifest", "absorbing", "former_ids",
     "list_manifests", "load_manifest", "manifest_name", "store_manifest",
 )  # fmt: skip
 
@@ -306,6 +306,11 @@ def _other_format(version: object, supported: int) -> Invalid:
         "the snapshot has a format this version does not know", kind="snapshot_format", found=version, known=supported,
         hint="read it with the version that wrote it, or a newer one",
     )  # fmt: skip
+
+
+def former_ids(manifest: SnapshotManifest | None) -> frozenset[int]:
+    """The ids of all fields that were in force before, which no new field gets."""
+    return frozenset() if manifest is None else frozenset(id_ for former in manifest.formers for id_ in former.ids)
 
 
 def manifest_name(id_: str) -> str:

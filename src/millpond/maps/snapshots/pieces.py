@@ -1,7 +1,8 @@
 """Pieces of the range files of a snapshot, opened side by side: whole files, and blocks of those that lie far away.
 
     blocks of a file     0 │ 1 │ 2 │ 3 │ 4 │ 5 …           wanted: 0, 2, 5
-    requests             └────────┘         └─┘            neighbours come together, with the block between them
+    requests             └────────┘         └─┘            neighbours come together, with the block between them, which
+                                                           is not opened
 
 Invariants:
 * A piece that is opened was compared with its checksum, and its columns are there and as long as they say: kernels
@@ -42,7 +43,7 @@ RUN_BYTES_MAX = 4 << 20
 def pieces_opening(
     objects: Objects, indexes: Sequence[ranges.Index], pieces: Collection[Piece]
 ) -> list[Callable[[], dict[Piece, pa.RecordBatch]]]:  # fmt: skip
-    """Acts that open pieces, and those between them, each by one request at most.
+    """Acts that open pieces, each by one request at most.
 
     They raise: as `open_file`.
     """
@@ -57,23 +58,25 @@ def pieces_opening(
     return acts
 
 
-def _runs(table: BlockTable, numbers: Sequence[int]) -> Iterator[range]:
-    """Blocks in stretches that are fetched together."""
-    first = before = numbers[0]
+def _runs(table: BlockTable, numbers: Sequence[int]) -> Iterator[list[int]]:
+    """Blocks that are fetched together, with those between them."""
+    run = [numbers[0]]
     for number in numbers[1:]:
         start, stop = table.spans[number]
-        if start - table.spans[before][1] > GAP_BYTES_MAX or stop - table.spans[first][0] > RUN_BYTES_MAX:
-            yield range(first, before + 1)
-            first = number
-        before = number
-    yield range(first, before + 1)
+        if start - table.spans[run[-1]][1] > GAP_BYTES_MAX or stop - table.spans[run[0]][0] > RUN_BYTES_MAX:
+            yield run
+            run = []
+        run.append(number)
+    yield run
 
 
 def _whole(objects: Objects, index: ranges.Index, place: tuple[int, int]) -> dict[Piece, pa.RecordBatch]:
     return {(*place, WHOLE_FILE): open_file(objects, index, index.entries[place[1]])}
 
 
-def _run(objects: Objects, index: ranges.Index, place: tuple[int, int], run: range) -> dict[Piece, pa.RecordBatch]:
+def _run(
+    objects: Objects, index: ranges.Index, place: tuple[int, int], run: Sequence[int]
+) -> dict[Piece, pa.RecordBatch]:  # fmt: skip
     entry = index.entries[place[1]]
     with _named(entry):
         blocks = ranges.open_blocks(objects, entry, run, index.schema)

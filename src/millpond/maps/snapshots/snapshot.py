@@ -84,7 +84,7 @@ class Snapshot(Closing):
         stored, manifest = manifest, manifest if shown_as is None else manifest.shown_as(shown_as)
         self.manifest = manifest
         self.definition = manifest.definition  # as much of it as reading needs
-        self._lease = Lease(objects, stored.id)
+        self.lease: Lease | None = Lease(objects, stored.id)
         self._finder: Finder | None = None
         try:
             if groups is None:
@@ -97,7 +97,7 @@ class Snapshot(Closing):
             search = finder_class(self.definition)
             self._finder = search(self.definition, groups, sections, manifest.bounds, share, modes, memory_max, before)
         except BaseException:
-            self._lease.release()
+            self.close()
             raise
 
     @classmethod
@@ -127,9 +127,21 @@ class Snapshot(Closing):
         return html_facts(repr(self), facts)
 
     def close(self) -> None:
-        """Close the files. Closing twice is harmless; a lookup that runs in another thread ends well."""
+        """Close it, and with its last holder the files. Closing twice is harmless; a lookup that runs in another thread
+        ends well.
+        """
         self._finder = None
-        self._lease.release()
+        self.lease = None  # it ends with its last holder
+
+    def another(self) -> Self:
+        """The same for one more holder, over the same files: each closes its own.
+
+        Raises: `Closed`.
+        """
+        made = object.__new__(type(self))
+        made.__dict__.update(self.__dict__)
+        made._open_finder()
+        return made
 
     @property
     def finder(self) -> Finder | None:

@@ -1,13 +1,15 @@
 """Copies of parts of objects that lie in a bucket: many of them in a file, so that a thousand cost few files.
 
     blocks/<id>   record │ record │ record …        a segment: appended to by one process, read by all of the machine
-    record        64 bytes: magic, size, XXH3-128 of the part, XXH3-64 of these 32 bytes │ the part, filled up to 64
+    record        64 bytes: magic, size and XXH3-128 of the part, those of its copy, XXH3-64 of these 56 bytes │
+                  the copy, filled up to 64
 
-A part is known by its checksum and its size. What is in a segment is learnt by walking its records, once: a process
-looks again, at what came, before it fetches.
+A part is known by its checksum and its size. Its copy may have the form in which this machine reads it (`Part.form`).
+What is in a segment is learnt by walking its records, once: a process looks again, at what came, before it fetches.
 
 Invariants:
-* A part is compared with its checksum each time it is taken from a copy. A segment that has another one goes whole.
+* A part is compared with its checksum when it comes, and its copy with its own each time it is taken. A segment that
+  has another one goes whole.
 * A record is there when its first 64 bytes are, which are written last: who dies in the middle leaves none.
 * No segment stays open or mapped beyond those who use a part of it: one that is removed gives back its disk.
 * What the disk has no room for is fetched, and not kept.
@@ -18,7 +20,7 @@ from __future__ import annotations
 import os
 import struct
 import threading
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
@@ -42,29 +44,53 @@ LOOKED_AT_MAX = 8
 """Segments of others that are looked at again, those that grew last; a request takes longer than to look at them."""
 
 _FOLDER = "blocks"
-_MAGIC = b"MPpart01"
-_RECORD = struct.Struct("<8sQ16s")
+_MAGIC = b"MPpart02"
+_RECORD = struct.Struct("<8sQ16sQ16s")
 _SEAL = struct.Struct("<Q")
 _ALIGNED = 64
 
 _Key: TypeAlias = tuple[bytes, int]
+"""The XXH3-128 of a part, and its bytes."""
+
+
+class _Place(NamedTuple):
+    """A copy in a segment."""
+
+    segment: str
+    offset: int
+    size: int
+    checksum: bytes
 
 
 class Part(NamedTuple):
-    """The bytes `[start, stop)` of an object, and their XXH3-128."""
+    """The bytes `[start, stop)` of an object, and their XXH3-128.
+
+    `form` gives them that of a copy. One that is not `wanted` is fetched with others that are, and not given.
+    """
 
     start: int
     stop: int
     checksum: bytes
+    form: Callable[[pa.Buffer], pa.Buffer] | None = None
+    wanted: bool = True
 
     @property
     def size(self) -> int:
         """Its bytes."""
         return self.stop - self.start
 
+    @property
+    def key(self) -> _Key:
+        """The name of its copies."""
+        return self.checksum, self.size
+
     def sound(self, data: bytes | memoryview | pa.Buffer) -> bool:
         """True for the bytes that it had when it was written."""
-        return xxhash.xxh3_128_digest(memoryview(data)) == self.checksum
+        return _checksum(data) == self.checksum
+
+
+def _checksum(data: bytes | memoryview | pa.Buffer) -> bytes:
+    return xxhash.xxh3_128_digest(memoryview(data))
 
 
 def sound_parts(objects: Objects, name: str, parts: Sequence[Part]) -> list[bytes | pa.Buffer | None]:
@@ -84,46 +110,50 @@ class PartCopies:
     def __init__(self, bucket: Objects, copies: CopiesOf, root: Path) -> None:
         self._bucket, self._copies, self._folder = bucket, copies, root / _FOLDER
         self._lock = threading.Lock()
-        self._places: dict[_Key, tuple[str, int]] = {}
+        self._places: dict[_Key, _Place] = {}
         self._walked: dict[str, int] = {}
         """Of each segment the bytes whose records are known; the one that grew last stands last."""
         self._listed = 0
         self._own, self._process, self._end = "", 0, 0
 
     def get(self, name: str, parts: Sequence[Part]) -> list[bytes | pa.Buffer | None]:
-        """As `read_parts`. What is fetched and sound becomes copies.
+        """As `read_parts`. What is fetched and sound becomes copies, in whose form it is given.
 
         Raises: `NotFound`, `Denied`, `Unavailable`.
         """
-        keys = [(part.checksum, part.size) for part in parts]
-        if any(key not in self._places for key in keys):
+        if any(part.key not in self._places for part in parts if part.wanted):
             with self._lock:
                 self._look()
         held = self._held(parts)
-        missing = [number for number, data in enumerate(held) if data is None]
+        missing = [number for number, data in enumerate(held) if data is None and parts[number].wanted]
         if not missing:
             return held
         span = slice(missing[0], missing[-1] + 1)
         fetched = sound_parts(self._bucket, name, parts[span])
         for number, data in enumerate(fetched, span.start):
-            if held[number] is None and data is not None:
-                self._keep(keys[number], memoryview(data))
+            there = held[number] is not None or (not parts[number].wanted and parts[number].key in self._places)
+            if data is not None and not there:
+                self._keep(parts[number], pa.py_buffer(data))
         # Mapped, they take no memory that the system cannot have back. Without room there is what was fetched.
         mapped = self._held(parts[span])
         held[span] = [there or copy or data for there, copy, data in zip(held[span], mapped, fetched, strict=True)]
-        return held
+        return [data if part.wanted else None for part, data in zip(parts, held, strict=True)]
 
     def _held(self, parts: Sequence[Part]) -> list[bytes | pa.Buffer | None]:
         """The copies of parts, mapped; None where there is none."""
         mapped: dict[str, pa.Buffer | None] = {}
         held: list[bytes | pa.Buffer | None] = []
         for part in parts:
-            segment, offset = self._places.get((part.checksum, part.size), ("", 0))
-            if segment and segment not in mapped:
+            place = self._places.get(part.key) if part.wanted else None
+            if place is None:
+                held.append(None)
+                continue
+            segment = place.segment
+            if segment not in mapped:
                 mapped[segment] = self._mapped(segment)
-            data = mapped.get(segment)
-            copy = None if data is None else data[offset : offset + part.size]
-            if copy is not None and not part.sound(copy):
+            data = mapped[segment]
+            copy = None if data is None else data[place.offset : place.offset + place.size]
+            if copy is not None and _checksum(copy) != place.checksum:
                 (self._folder / segment).unlink(missing_ok=True)
                 self._forget(segment)
                 copy = None
@@ -168,9 +198,9 @@ class PartCopies:
             return
         end = begin
         with file.open("rb", buffering=0) as opened:
-            for checksum, size, offset in _records(opened.fileno(), begin):
-                self._places.setdefault((checksum, size), (segment, offset))
-                end = offset + _filled_up(size)
+            for key, place in _records(opened.fileno(), begin, segment):
+                self._places.setdefault(key, place)
+                end = place.offset + _filled_up(place.size)
         if end > begin:
             self._walked.pop(segment, None)  # what grew goes behind the others
         self._walked[segment] = end
@@ -178,13 +208,14 @@ class PartCopies:
     def _drop(self, segments: Collection[str]) -> None:
         if segments:
             self._walked = {name: end for name, end in self._walked.items() if name not in segments}
-            self._places = {key: place for key, place in self._places.items() if place[0] not in segments}
+            self._places = {key: place for key, place in self._places.items() if place.segment not in segments}
 
     # -- what this process appends --------------------------------------------------------------------
 
-    def _keep(self, key: _Key, data: memoryview) -> None:
+    def _keep(self, part: Part, fetched: pa.Buffer) -> None:
         """Have a copy, if the disk has room. It need not survive a crash of the machine: then it is fetched again."""
-        size = _ALIGNED + _filled_up(data.nbytes)
+        data = memoryview(part.form(fetched) if part.wanted and part.form is not None else fetched)
+        size, checksum = _ALIGNED + _filled_up(data.nbytes), _checksum(data)
         with suppress(Unavailable), disk_errors(self._folder):
             if not self._copies.make_room(size):
                 return
@@ -192,13 +223,13 @@ class PartCopies:
                 handle, begin = self._segment(size)
                 try:
                     _write_whole(handle, data, begin + _ALIGNED)
-                    _write_whole(handle, memoryview(_header(key)), begin)
+                    _write_whole(handle, memoryview(_header(part.key, data.nbytes, checksum)), begin)
                 except OSError:
                     os.ftruncate(handle, begin)  # a disk that is full has it back
                     raise
                 finally:
                     os.close(handle)
-                self._places[key] = self._own, begin + _ALIGNED
+                self._places[part.key] = _Place(self._own, begin + _ALIGNED, data.nbytes, checksum)
                 self._walked[self._own] = self._end = begin + size
 
     def _segment(self, size: int) -> tuple[int, int]:
@@ -214,13 +245,13 @@ class PartCopies:
                 return os.open(self._folder / self._own, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), 0
 
 
-def _header(key: _Key) -> bytes:
-    record = _RECORD.pack(_MAGIC, key[1], key[0])
+def _header(key: _Key, size: int, checksum: bytes) -> bytes:
+    record = _RECORD.pack(_MAGIC, key[1], key[0], size, checksum)
     return (record + _SEAL.pack(xxhash.xxh3_64_intdigest(record))).ljust(_ALIGNED, b"\0")
 
 
-def _records(handle: int, begin: int) -> Iterator[tuple[bytes, int, int]]:
-    """The records of a segment from a place on: the checksum of each part, its size, and where it begins."""
+def _records(handle: int, begin: int, segment: str) -> Iterator[tuple[_Key, _Place]]:
+    """The records of a segment from a place on: the key of each part, and its copy."""
     while True:
         header = os.pread(handle, _ALIGNED, begin)
         record = header[: _RECORD.size]
@@ -228,9 +259,11 @@ def _records(handle: int, begin: int) -> Iterator[tuple[bytes, int, int]]:
             xxhash.xxh3_64_intdigest(record)
         ):
             return
-        _, size, checksum = _RECORD.unpack(record)
+        magic, part_size, part_checksum, size, checksum = _RECORD.unpack(record)
+        if magic != _MAGIC:
+            return  # another version's
         begin += _ALIGNED
-        yield checksum, size, begin
+        yield (part_checksum, part_size), _Place(segment, begin, size, checksum)
         begin += _filled_up(size)
 
 
