@@ -300,14 +300,14 @@ def test_nothing_of_a_run_that_is_stopped_enters_a_map(site: Site, ended: str) -
     def body(wf: WorkflowThread) -> None:
         Pipeline(wf).load(ended, site.rows(STATIONS, ENDLESS), Target(kind="state", value="long"))
 
-    run = WfRunId(id=ended)
+    run, words = WfRunId(id=ended), {"deleted": "cancelled", "stopped": "handed back"}[ended]
     site.begin(ended, body)  # what is stopped before its job is handed to Spark needs no void load
     with site.server.stub() as stub:
         if ended == "deleted":
             stub.DeleteWfRun(DeleteWfRunRequest(id=run), timeout=SECONDS)
         else:
             stub.StopWfRun(StopWfRunRequest(wf_run_id=run), timeout=SECONDS)
-        wait_for(lambda: f"{ended} load attempt 0: cancelled" in site.log.read_text())
+        wait_for(lambda: f"{ended} load attempt 0: {words}" in site.log.read_text())
         if ended == "stopped":
             wait_for(lambda: stub.GetWfRun(run, timeout=SECONDS).status == LHStatus.HALTED)
     wait_for(lambda: site.loads(ended) == [0])
