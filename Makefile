@@ -5,7 +5,7 @@ LEDGER := compare
 UNIT := tests/test_tidy.py tests/unit tests/models tests/contracts tests/simulation tests/cli
 BIN   := $(VENV)/bin
 READY := $(VENV)/.ready
-# Several workers on two cores, for many tests wait; tests/rings/order.py says which tests stay in one of them.
+# More workers than cores, for many tests wait; tests/rings/order.py says which tests stay in one of them.
 # A worker that ends by itself fails the run with the name of its test: with another in its place the run would never end.
 PYTEST := $(BIN)/python -m pytest --dist loadscope --no-loadscope-reorder --max-worker-restart=0
 SERVERS := s3 kafka tla postgres redis armada network prometheus browser
@@ -52,7 +52,7 @@ unit: $(READY) ## ring 1: style, arrows, and the tests that need no process and 
 
 test: $(SERVERS) ## ring 2: ring 1, every real server once, kills at sampled steps (TEST_SEED=N repeats a sample)
 	@$(BIN)/millpond warm >/dev/null
-	@$(PYTEST) -n 4 -m "not full" --ledger=$(LEDGER) --again=3
+	@$(PYTEST) -n 6 -m "not full" --ledger=$(LEDGER) --again=3
 
 test-full: $(SERVERS) versitygw ## ring 3: every moment of every kill, every parameter, large memory, long machines
 	@TEST_RING=full $(PYTEST) -n 3 --timeout=1800 -o faulthandler_timeout=1700

@@ -26,8 +26,9 @@ from millpond.kernel.space import Transaction
 from millpond.stores.rocksdb.space import RocksSpace
 from millpond.workflows.store import Address, Initialization, Kind, RunStore, delete_run
 from millpond.workflows.store.addresses import group_of
-from millpond.workflows.store.legacy import legacy_range, unwrap, write_legacy
+from millpond.workflows.store.legacy import legacy_range, unwrap
 from millpond.workflows.store.messages import Stored
+from tests.harness.legacy_rows import write_legacy
 
 TENANT = "default"
 BLOCK_BYTES, CACHE_BYTES = 64 * 1024, 1 << 20

@@ -30,6 +30,7 @@ from tests.rings.resources import RESOURCES, Resources
 from tests.rings.sampling import Sampling, everything
 from tests.rings.servers import Keeper, shared
 from tests.rings.warm import use_everything_once
+from tests.rings.workers import Workers
 from tests.s3_server import S3Server
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[_LEDGER] = Ledger(config.getoption("--ledger"))
     plugins = [config.stash[_LEDGER], Sampling(), Resources(), Order()]  # the last one looks at the tests first
     if not hasattr(config, "workerinput"):
-        plugins += [Again(config.getoption("--again")), Keeper()]
+        plugins += [Again(config.getoption("--again")), Keeper(), Workers()]
     for plugin in plugins:
         config.pluginmanager.register(plugin)
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 # What nothing that ships uses yet, and why it is there: `room/module.py:name`. Whatever is used leaves this list.
 RESERVED = {
-    "kernel/segments.py:Manifest": "versions: staging token, sealed tokens, compacted index; events: days of a stream",
     "kernel/space.py:CountedSpace": "the protocol by which readers know that nothing changed",
-    "workflows/store/run_slices.py:migrate_store": "workflows: a processor moves what the legacy layout holds",
     "clock.py:ManualClock": "tests and simulations of those who build on Millpond",
     "spark/enrich.py:training_set": "who trains models on Spark, as millpond.spark.training_set",
     "airflow/__init__.py:get_provider_info": "the entry point of the provider",
@@ -14,12 +12,7 @@ RESERVED = {
     "airflow/sensors.py:MillpondSensor": "DAGs",
     # What a test, a benchmark or a tool calls instead of the many steps in which what ships does the same.
     "arrays/warming.py:spelled": "tools/kernels.py",
-    "client/snapshots/planned.py:open_remote": "tests of readers",
-    "client/snapshots/planned.py:pin_snapshot": "tests of readers",
     "maps/loads/merge.py:merge_parts": "benchmarks of merging, and its model",
-    "maps/model/values.py:encode_mixed": "millpond.testing.rows",
     "ranges/key_columns.py:hash_of_key": "the format's own definition, against which the kernels are tested",
-    "workflows/store/legacy.py:write_legacy": "tests of the legacy layout, and its benchmark",
     "stores/memory.py:MemorySpace": "millpond.testing.workflows",
-    "times/instants.py:to_millis": "the model of reading times",
 }

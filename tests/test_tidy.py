@@ -177,9 +177,9 @@ def test_names_nobody_uses_are_found() -> None:
 
 
 def test_a_reserved_name_that_is_used_is_reserved_no_more() -> None:
-    reserved = tidy.Source("src/millpond/kernel/segments.py", "class Manifest: ...\n")
+    reserved = tidy.Source("src/millpond/kernel/space.py", "class CountedSpace: ...\n")
     assert not list(tidy.dead_names([reserved]))
-    assert list(tidy.dead_names([reserved, tidy.Source("src/millpond/user.py", "Manifest()\n")]))
+    assert list(tidy.dead_names([reserved, tidy.Source("src/millpond/user.py", "CountedSpace()\n")]))
 
 
 def test_modules_of_the_kernel_that_one_part_uses_are_found() -> None:

@@ -7,6 +7,8 @@ A rule takes one `Source` and yields a sentence for each thing that is not tidy.
 from __future__ import annotations
 
 import ast
+import functools
+import gc
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -15,7 +17,7 @@ from pathlib import Path
 from tests.reserved import RESERVED
 from tests.tidy_kernel import the_kernel_is_shared
 from tests.tidy_names import constants_are_bound_once, variables_name_what_they_hold
-from tests.tidy_sources import HARNESS, Source, read_sources, walked
+from tests.tidy_sources import HARNESS, Source, read_sources
 
 __all__ = ("Source", "problems", "read_sources")
 
@@ -269,15 +271,13 @@ def _is_worded(source: Source) -> bool:
     return source.python and source.path.startswith(WORDED) and not source.path.startswith(NOT_WORDED)
 
 
-def _banned_words(name: str) -> Iterator[tuple[str, str]]:
+@functools.cache
+def _banned_words(name: str) -> list[tuple[str, str]]:
     snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).strip("_").lower()
-    if snake in WHOLE_NAMES:
-        yield snake, WHOLE_NAMES[snake]
+    whole = [(snake, WHOLE_NAMES[snake])] if snake in WHOLE_NAMES else []
     if snake.startswith("test_"):
-        return  # a sentence
-    for word, instead in NAME_WORDS.items():
-        if f"_{word}_" in f"_{snake}_":
-            yield word, instead
+        return whole  # a sentence
+    return whole + [(word, instead) for word, instead in NAME_WORDS.items() if f"_{word}_" in f"_{snake}_"]
 
 
 def _given_names(source: Source) -> Iterator[tuple[int, str]]:
@@ -394,7 +394,9 @@ def dead_names(sources: list[Source]) -> Iterator[str]:
     What `millpond.testing` and the harness offer is for tests. `RESERVED` names the exceptions.
     """
     python = [source for source in sources if source.python]
-    words = {source.path: [Counter(_used_words(node)) for node in source.tree.body] for source in python}
+    words = {
+        source.path: [Counter(_used_words(node, inside)) for node, inside in source.statements] for source in python
+    }
     ours, everywhere = Counter[str](), Counter[str]()
     for source in sources:
         for used in words.get(source.path, ()):
@@ -419,20 +421,20 @@ def _is_testing(source: Source) -> bool:
     return source.path.startswith(("src/millpond/testing/", HARNESS))
 
 
-def _used_words(top: ast.stmt) -> Iterator[str]:
+def _used_words(top: ast.stmt, nodes: list[ast.AST]) -> Iterator[str]:
     """The names a statement uses. To define one, to import it, to list it in `__all__` or in prose is no use of it."""
     if _is_door(top):
         return
-    nodes = walked(top)
     unused = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
     for node in nodes:
-        match node:
-            case ast.Name(id=name) | ast.Attribute(attr=name):
-                yield name
-            case ast.alias(name=name, asname=str()):
-                yield name
-            case ast.Constant(value=str(text)) if id(node) not in unused:
-                yield from re.findall(r"\w+", text)
+        if isinstance(node, ast.Name):
+            yield node.id
+        elif isinstance(node, ast.Attribute):
+            yield node.attr
+        elif isinstance(node, ast.alias) and node.asname:
+            yield node.name
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in unused:
+            yield from re.findall(r"\w+", node.value)
 
 
 def _is_door(node: ast.AST) -> bool:
@@ -443,7 +445,11 @@ def _is_door(node: ast.AST) -> bool:
 def problems(sources: list[Source]) -> list[str]:
     """Everything that is not tidy, as `path: sentence`."""
     found = list[str]()
-    for source in sources:
-        for rule in (*PYTHON_RULES, *TEXT_RULES) if source.python else TEXT_RULES:
-            found += [f"{source.path}: {problem}" for problem in rule(source)]
-    return [*found, *classes_are_small(sources), *dead_names(sources), *the_kernel_is_shared(sources)]
+    gc.disable()  # it would look through millions of nodes, none of which is garbage
+    try:
+        for source in sources:
+            for rule in (*PYTHON_RULES, *TEXT_RULES) if source.python else TEXT_RULES:
+                found += [f"{source.path}: {problem}" for problem in rule(source)]
+        return [*found, *classes_are_small(sources), *dead_names(sources), *the_kernel_is_shared(sources)]
+    finally:
+        gc.enable()

@@ -21,6 +21,12 @@ SKIPPED_FOLDERS = frozenset(
      ".ruff_cache", ".pytest_cache", ".import_linter_cache", "spark-warehouse", "artifacts", "metastore_db")
 )  # fmt: skip
 
+FIELDS: dict[type[ast.AST], tuple[str, ...]] = {
+    ast.Name: (), ast.Constant: (), ast.alias: (), ast.Attribute: ("value",), ast.arg: ("annotation",),
+    ast.keyword: ("value",), ast.Subscript: ("value", "slice"), ast.List: ("elts",), ast.Tuple: ("elts",),
+    ast.Starred: ("value",),
+}  # fmt: skip
+"""The fields that hold nodes, of the types that most nodes are of, and of all that have a context."""
 SKIPPED_AT_THE_TOP = frozenset(("build", "demo", "dist", "pond"))
 
 
@@ -36,11 +42,17 @@ class Source:
         return ast.parse(self.text)
 
     @cached_property
+    def statements(self) -> list[tuple[ast.stmt, list[ast.AST]]]:
+        """The statements at the top, each with all nodes of it, walked once for all rules."""
+        return [(statement, walked(statement)) for statement in self.tree.body]
+
+    @cached_property
     def nodes(self) -> dict[type[ast.AST], list[ast.AST]]:
-        """All nodes of the tree by their types, walked once for all rules."""
+        """All nodes of the tree by their types."""
         by_type = defaultdict[type[ast.AST], list[ast.AST]](list)
-        for node in walked(self.tree):
-            by_type[type(node)].append(node)
+        for _, inside in self.statements:
+            for node in inside:
+                by_type[type(node)].append(node)
         return by_type
 
     def of(self, *types: type[N]) -> Iterator[N]:
@@ -63,14 +75,14 @@ class Source:
 
 
 def walked(top: ast.AST) -> list[ast.AST]:
-    """All nodes but contexts, in the order of `ast.walk` and in half of its time: there are millions."""
+    """All nodes but contexts, in the order of `ast.walk` and in a third of its time: there are millions."""
     nodes = [top]
     for node in nodes:  # which grows
-        for name in node._fields:
+        for name in FIELDS.get(type(node), node._fields):
             value = getattr(node, name, None)
             if isinstance(value, list):
                 nodes += [inner for inner in value if isinstance(inner, ast.AST)]
-            elif isinstance(value, ast.AST) and name != "ctx":
+            elif isinstance(value, ast.AST):
                 nodes.append(value)
     return nodes
 

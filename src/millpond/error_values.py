@@ -25,7 +25,7 @@ SHOWN_MAX = 200
 """Characters of a value in an error."""
 _ROWS_SHOWN = 50
 _NAMES_SHOWN = 20
-_BARS_SHOWN, _BAR_HEIGHT = 90, 32
+_BAR_HEIGHT = 32
 
 
 def some_of(names: Iterable[str]) -> str:
@@ -90,19 +90,24 @@ def html_table(title: str, columns: Iterable[str], rows: Iterable[Iterable[objec
     return f"<table><caption>{html.escape(title)}</caption>{body}</table>"
 
 
-def html_bars(title: str, values: Sequence[int]) -> str:
-    """A drawing of bars as high as the last of some numbers, for a notebook.
+def html_bars(title: str, values: Sequence[float], words: Sequence[str] = ()) -> str:
+    """A drawing of bars, each with its words, or its number, as its title; a style sheet may give it size and colour.
 
-    >>> html_bars("one", [0, 4])[-50:]
-    'olor"><path d="M0 32v-0h7v0M8 32v-32h7v32"/></svg>'
+    >>> html_bars("one", [0, 4], ["none", "four"])[-72:]
+    '<rect x="8" y="0" width="7" height="32"><title>four</title></rect></svg>'
     """
-    last = values[-_BARS_SHOWN:]
-    top = max(last, default=0) or 1
-    heights = [round(_BAR_HEIGHT * value / top) for value in last]
-    path = "".join(f"M{8 * place} {_BAR_HEIGHT}v-{high}h7v{high}" for place, high in enumerate(heights))
+    top, titles = max(values, default=0) or 1, words or [f"{value:,.10g}" for value in values]
+    heights = [max(1, round(_BAR_HEIGHT * value / top, 1)) if value > 0 else 0 for value in values]
+    drawn = (
+        f'<rect x="{8 * place}" y="{_BAR_HEIGHT - high:g}" width="7" height="{high:g}">'
+        f"<title>{html.escape(text)}</title></rect>"
+        for place, (high, text) in enumerate(zip(heights, titles, strict=True))
+        if high
+    )
+    width = 8 * len(values)
     return (
-        f'<svg role="img" aria-label="{html.escape(title)}" width="{8 * len(last)}" height="{_BAR_HEIGHT}" '
-        f'fill="currentColor"><path d="{path}"/></svg>'
+        f'<svg role="img" aria-label="{html.escape(title)}" width="{width}" height="{_BAR_HEIGHT}" class="bars" '
+        f'viewBox="0 0 {width} {_BAR_HEIGHT}" preserveAspectRatio="none" fill="currentColor">{"".join(drawn)}</svg>'
     )
 
 

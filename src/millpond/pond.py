@@ -29,6 +29,7 @@ from millpond.maps.loads.loading import Loading
 from millpond.maps.loads.pond_folder import (
     POND_FORMAT,
     FolderPlace,
+    PondPlace,
     holds_something,
     host_name,
     is_alive,
@@ -38,7 +39,7 @@ from millpond.maps.loads.pond_folder import (
 from millpond.maps.log.ownership import OwnerLock
 from millpond.maps.map import Map
 from millpond.maps.model.beginning import AS_BEFORE, Retention, begin
-from millpond.maps.model.definition import Kind, Scheme, Store, ValueType
+from millpond.maps.model.definition import Kind, MapDefinition, Scheme, Store, ValueType
 from millpond.maps.model.store_limits import preferred_store
 from millpond.maps.open_maps import OpenMaps
 from millpond.maps.pond_catalogue import PondCatalogue
@@ -62,10 +63,8 @@ if TYPE_CHECKING:
     from millpond.maps.loads.load_files import Advance
     from millpond.maps.loads.loads import Loads
     from millpond.maps.loads.merge_queue import Merged
-    from millpond.maps.loads.pond_folder import PondPlace
     from millpond.maps.loads.pond_log import PondLog
     from millpond.maps.loads.pond_parts import PondParts
-    from millpond.maps.model.definition import MapDefinition
     from millpond.maps.parts.part import PartFile, PartWriter
     from millpond.reports.open_jobs import OpenJobs
     from millpond.reports.reporter import Reporter

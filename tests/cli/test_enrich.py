@@ -212,6 +212,27 @@ def test_a_folder_is_replaced_only_where_an_earlier_run_wrote_it(shell: Shell) -
     assert Path("link").is_symlink()
 
 
+def test_events_are_not_written_over_themselves(shell: Shell) -> None:
+    Path("folder/deep").mkdir(parents=True)
+    Path("folder/deep/part-0.csv").write_text(EVENTS)
+    Path("link.csv").symlink_to("events.csv")
+    Path("hard.csv").hardlink_to("events.csv")
+    Path("aside").symlink_to("folder")
+    own = "folder/deep/part-0.csv"
+    places = [("events.csv", out) for out in ("events.csv", "./events.csv", "link.csv", "hard.csv")]
+    places += [("link.csv", "events.csv"), ("e*.csv", "events.csv"), ("folder", own), ("folder/deep", "folder/deep/")]
+    places += [("folder/*/*.csv", "aside/deep/"), ("aside", own), (f"file://{Path(own).absolute()}", own)]
+    for events, out in places:
+        error = shell("enrich", events, *BLOCKS, "--format", "csv", "--out", out, code=5).err
+        assert "the output would replace events that are read" in error, (events, out)
+        assert "--out enriched.parquet" in error
+    own_rejects = ("--out", "new.csv", "--rejects", "hard.csv")
+    assert "would replace" in shell("enrich", "events.csv", *BLOCKS, *own_rejects, code=5).err
+    assert Path("events.csv").read_text() == Path(own).read_text() == EVENTS and not Path("new.csv").exists()
+    shell("enrich", "events.csv", *BLOCKS, "--out", "folder/new.csv")
+    shell("enrich", "events.csv", *BLOCKS, "--out", "folder/new.csv")
+
+
 def test_events_are_asked_on_a_branch_and_at_a_ref(shell: Shell) -> None:
     shell("alter", "planes", "--store", "layers")
     shell("branch", "create", "pond/fix")

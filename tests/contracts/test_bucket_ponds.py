@@ -7,7 +7,7 @@ import os
 import shutil
 from itertools import count, islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -40,7 +40,7 @@ def url(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> str:
     return f"{s3_server.make_bucket(f'ponds-{os.getpid()}-{next(_NUMBERS)}')}/some/pond"
 
 
-def opened(url: str, cache: Path, **settings: object) -> Pond:
+def opened(url: str, cache: Path, **settings: Any) -> Pond:
     pond = millpond.open(url, cache=cache, **{"max_staleness": 0, **settings})
     assert isinstance(pond, millpond.Pond)
     return pond

@@ -18,8 +18,8 @@ from millpond.maps.loads.layered_load import layers_of_files
 from millpond.maps.loads.load import commit_load
 from millpond.maps.loads.pond_folder import writer_folder
 from millpond.stores.files import remove_tree
-from millpond.testing.rows import canonical_of
 from tests.crash import story
+from tests.harness.rows import canonical_of
 
 if TYPE_CHECKING:
     from millpond import Pond

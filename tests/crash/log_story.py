@@ -13,15 +13,15 @@ from millpond.clock import ManualClock
 from millpond.maps.loads.merger import Merger
 from millpond.pond import open_pond
 from millpond.testing.faults import flip_byte
-from millpond.testing.rows import canonical_of
 from tests.crash import story
 from tests.harness.audit import canonical_bits
+from tests.harness.rows import canonical_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from millpond import Pond
-    from millpond.testing.models import Row
+    from tests.harness.models import Row
 
 DAY = 86_400_000
 NOW = 20_000 * DAY

@@ -6,8 +6,9 @@ import sys
 
 from millpond.stores.lmdb.space import LmdbSpace
 from millpond.testing.faults import arm
-from millpond.workflows.store import delete_run, migrate_store
+from millpond.workflows.store import delete_run
 from tests.harness.contracts.run_stores import store_in
+from tests.harness.legacy_rows import migrate_store
 
 
 def main(verb: str, folder: str) -> None:

@@ -23,14 +23,14 @@ from millpond.maps.model.definition import Kind, MapDefinition, Scheme
 from millpond.maps.parts.part import PartWriter
 from millpond.maps.shard.shard import Shard
 from millpond.maps.snapshots.groups_of_rows import freeze_groups
-from millpond.testing.models import MapModel
-from millpond.testing.rows import canonical_of
+from tests.harness.models import MapModel
+from tests.harness.rows import canonical_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from millpond import Pond
-    from millpond.testing.models import Row
+    from tests.harness.models import Row
 
 NOW = 1_000_000_000
 MINUTE = 60_000

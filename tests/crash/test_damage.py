@@ -12,7 +12,7 @@ from millpond.clock import ManualClock
 from millpond.errors import Corrupt, Invalid
 from millpond.kernel.steps import listening
 from millpond.testing.faults import flip_byte, truncate
-from millpond.testing.rows import canonical_of
+from tests.harness.rows import canonical_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

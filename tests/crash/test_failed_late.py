@@ -9,7 +9,7 @@ import pytest
 from millpond.errors import Unavailable
 from millpond.kernel.steps import listening
 from millpond.pond import open_pond
-from millpond.testing.rows import canonical_of
+from tests.harness.rows import canonical_of
 
 if TYPE_CHECKING:
     from pathlib import Path

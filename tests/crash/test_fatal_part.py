@@ -10,7 +10,7 @@ import pytest
 import millpond
 from millpond.clock import ManualClock
 from millpond.maps.loads.attempts import MergeAttempts
-from millpond.testing.rows import canonical_of
+from tests.harness.rows import canonical_of
 from tests.rings.forked import run_python
 
 if TYPE_CHECKING:

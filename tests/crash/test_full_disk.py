@@ -14,8 +14,8 @@ import pytest
 import millpond
 from millpond.clock import ManualClock
 from millpond.errors import Unavailable
-from millpond.testing.models import MapModel
-from millpond.testing.rows import canonical_of
+from tests.harness.models import MapModel
+from tests.harness.rows import canonical_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

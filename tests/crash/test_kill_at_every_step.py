@@ -18,11 +18,11 @@ import millpond
 from millpond.kernel.verify import Report
 from millpond.maps.predicates.predicate import predicate
 from millpond.testing.faults import occurrences
-from millpond.testing.models import MapModel
-from millpond.testing.rows import canonical_of
 from tests.crash import layers_story, story
 from tests.crash.telling import Teller, telling
 from tests.harness.audit import audit_map, canonical_bits
+from tests.harness.models import MapModel
+from tests.harness.rows import canonical_of
 from tests.rings.sampling import drawn
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from millpond.maps.snapshots.layers import fold_layers, on_top, substitute, writ
 from millpond.maps.snapshots.manifest import LayerMode, store_manifest
 from millpond.stores.objects import FolderObjects
 from millpond.testing import faults
-from millpond.testing.rows import canonical_of
+from tests.harness.rows import canonical_of
 
 armed = faults.arm()
 objects = FolderObjects(sys.argv[1])

@@ -14,14 +14,14 @@ from millpond.maps.maintenance.maintenance import compact, condense, retain
 from millpond.maps.model.definition import Kind, MapDefinition, Scheme, parse_value_type
 from millpond.maps.shard.shard import Shard
 from millpond.testing.faults import arm, occurrences
-from millpond.testing.models import MapModel
-from millpond.testing.rows import canonical_of
+from tests.harness.models import MapModel
+from tests.harness.rows import canonical_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from millpond.testing.models import Row
+    from tests.harness.models import Row
 
 CASES = [(Kind.TEMPORAL_STATE, Scheme.AUTO), (Kind.TEMPORAL_STATE, Scheme.LOOKUP), (Kind.SESSION, Scheme.HASH)]
 CONDENSE_BEFORE, RETAIN_BEFORE = 60, 20

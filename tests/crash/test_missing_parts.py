@@ -12,7 +12,7 @@ import millpond
 from millpond.clock import ManualClock
 from millpond.pond import open_pond
 from millpond.testing.faults import flip_byte
-from millpond.testing.rows import canonical_of
+from tests.harness.rows import canonical_of
 from tests.rings.forked import run_python
 
 if TYPE_CHECKING:

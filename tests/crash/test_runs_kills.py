@@ -14,8 +14,9 @@ from littlehorse.model import WfRunId
 
 from millpond.stores.lmdb.space import LmdbSpace
 from millpond.testing.faults import KILL_AT, STEPS_LOG
-from millpond.workflows.store import Kind, RunReads, delete_run, migrate_store
+from millpond.workflows.store import Kind, RunReads, delete_run
 from tests.harness.contracts.run_stores import objects_of_run, put_all, put_legacy, rows_of, store_in
+from tests.harness.legacy_rows import migrate_store
 from tests.rings.forked import run_python
 from tests.rings.sampling import drawn
 

@@ -15,15 +15,15 @@ import millpond
 from millpond.clock import ManualClock
 from millpond.maps.maintenance import maintenance
 from millpond.maps.model.definition import Store
-from millpond.testing.models import MapModel
-from millpond.testing.rows import canonical_of
 from tests.harness.audit import audit_map
+from tests.harness.models import MapModel
+from tests.harness.rows import canonical_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from millpond import Pond
-    from millpond.testing.models import Row
+    from tests.harness.models import Row
 
 pytestmark = pytest.mark.sample(2, of="file")
 
@@ -33,7 +33,7 @@ LOADS = 12
 LOADER = """
 import sys
 import millpond
-from millpond.testing.rows import canonical_of
+from tests.harness.rows import canonical_of
 
 folder, who, loads = sys.argv[1], sys.argv[2], int(sys.argv[3])
 print("ready", flush=True)

@@ -119,7 +119,7 @@ def _table(columns: Mapping[str, list[Any]]) -> pa.Table:
 
 def _queue(pond: Pond, name: str, value: int) -> None:
     """Enter a part, and do not merge it."""
-    from millpond.testing.rows import canonical_of
+    from tests.harness.rows import canonical_of
 
     definition = pond.create_map(name, kind="state", value="long").definition
     writer = pond.part_writer(name)

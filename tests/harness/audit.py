@@ -16,8 +16,8 @@ import pyarrow as pa
 from millpond.arrays.longs import pack_long
 from millpond.maps.model.definition import Kind, Store
 from millpond.maps.model.values import python_value
-from millpond.testing.models import bits_of
-from millpond.testing.rows import canonical_of, presented, presented_rows, shown_value
+from tests.harness.models import bits_of
+from tests.harness.rows import canonical_of, presented, presented_rows, shown_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from millpond.maps.protocols import MapLike, PondLike
     from millpond.maps.shard.shard import Shard
     from millpond.maps.snapshots.snapshot import Snapshot
-    from millpond.testing.models import Address, MapModel, Row
-    from millpond.testing.strategies import Question
+    from tests.harness.models import Address, MapModel, Row
+    from tests.harness.strategies import Question
 
 __all__ = (
     "ask_shard",

@@ -24,14 +24,14 @@ from millpond.maps.model.columns import INSTANT
 from millpond.nodes.replication.log_agreement import agreement
 from millpond.nodes.replication.peer import Peer
 from millpond.settings import load_settings
-from millpond.testing.models import bits_of
-from millpond.testing.rows import presented, presented_rows
 from tests.harness.cluster import wait_for
+from tests.harness.models import bits_of
+from tests.harness.rows import presented, presented_rows
 
 if TYPE_CHECKING:
     from millpond.maps.model.definition import MapDefinition
-    from millpond.testing.models import MapModel
     from tests.harness.cluster import Cluster
+    from tests.harness.models import MapModel
 
 __all__ = ("audit_cluster", "audit_queue", "fetch_json", "log_of", "parts_of", "position_of", "rows_of_node", "settle")
 

@@ -23,9 +23,9 @@ from millpond.maps.model.field_merges import merged_definition
 from millpond.maps.snapshots.rows_of_groups import GroupSpan
 from millpond.ranges import Choice
 from millpond.stores.objects import open_objects
-from millpond.testing import strategies
-from millpond.testing.models import MapModel
-from millpond.testing.rows import canonical_of
+from tests.harness import strategies
+from tests.harness.models import MapModel
+from tests.harness.rows import canonical_of
 from tests.models.test_fields_model import KINDS, changes, definitions, redefined
 from tests.models.test_layers_model import LayerMode, Load, apply, loads, plain, put_on, rows_in
 from tests.models.test_map_merges_model import merged_model
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from millpond.maps.model.definition import Kind, MapDefinition
     from millpond.maps.snapshots.manifest import SnapshotManifest
     from millpond.stores.objects import Objects
-    from millpond.testing.strategies import Pools
+    from tests.harness.strategies import Pools
     from tests.models.test_fields_model import Change
 
 Id = tuple[str, ...]
@@ -181,4 +181,5 @@ def test_a_merge_shows_what_rows_with_all_fields_would(kind: Kind, data: st.Data
     model, _ = merged_model(*(side.shown(outcome) for side in (base, ours, theirs)), choice)
     assert result is not None
     assert (result.definition.value, result.fields) == (merged.value, merged.fields)
+    result = result.from_bytes(result.to_bytes())  # as others read it
     assert rows_in(objects, result, [GroupSpan()]) == plain([canonical_of(result.definition, model.scan())])

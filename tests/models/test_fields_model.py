@@ -23,9 +23,9 @@ from millpond.maps.model.definition import PLAIN_KINDS, Kind, ScalarType, ValueT
 from millpond.maps.model.field_changes import WIDER, FieldChanges, changed_fields
 from millpond.maps.snapshots.layers import check_exact, fold, fold_layers, substitute
 from millpond.stores.objects import open_objects
-from millpond.testing import strategies
-from millpond.testing.models import MapModel, bits_of
-from millpond.testing.rows import table_of
+from tests.harness import strategies
+from tests.harness.models import MapModel, bits_of
+from tests.harness.rows import table_of
 from tests.models.test_layers_model import LayerMode, Load, apply, check_all, loads, neighbours, put_on
 from tests.rings.sampling import examples
 

@@ -34,17 +34,17 @@ from millpond.maps.snapshots.partition_filter import HashShare, shares_of
 from millpond.maps.snapshots.rows_of_groups import GroupSpan, spans, thaw
 from millpond.maps.snapshots.snapshot import Snapshot
 from millpond.stores.objects import open_objects
-from millpond.testing import strategies
-from millpond.testing.models import MapModel, bits_of
-from millpond.testing.rows import canonical_of
+from tests.harness import strategies
+from tests.harness.models import MapModel, bits_of
+from tests.harness.rows import canonical_of
 from tests.models.test_snapshots_model import check, group_of, questions_and_nulls, touched_column
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from millpond.stores.objects import Objects
-    from millpond.testing.models import Row
-    from millpond.testing.strategies import Pools
+    from tests.harness.models import Row
+    from tests.harness.strategies import Pools
 
 
 @dataclass(frozen=True)

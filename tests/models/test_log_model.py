@@ -15,9 +15,9 @@ from millpond.clock import ManualClock
 from millpond.maps.loads.merge_queue import merge_queued
 from millpond.maps.model.definition import Kind
 from millpond.pond import open_pond
-from millpond.testing.models import MapModel
-from millpond.testing.rows import canonical_of
 from tests.harness.audit import canonical_bits
+from tests.harness.models import MapModel
+from tests.harness.rows import canonical_of
 from tests.harness.scratch import scratch_folder
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from millpond import Map, Pond
     from millpond.maps.log.log import Entry
     from millpond.maps.parts.part import PartFile
-    from millpond.testing.models import Row
+    from tests.harness.models import Row
 
 DAY = 86_400_000
 NOW = 20_000 * DAY

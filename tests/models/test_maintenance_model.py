@@ -14,15 +14,15 @@ from millpond.maps.maintenance.maintenance import MaintenanceReport, compact, co
 from millpond.maps.model.definition import PLAIN_KINDS, Kind, MapDefinition, Scheme
 from millpond.maps.model.one_value import python_value
 from millpond.maps.shard.shard import Shard
-from millpond.testing import strategies
-from millpond.testing.models import MapModel, bits_of
-from millpond.testing.rows import canonical_of
+from tests.harness import strategies
+from tests.harness.models import MapModel, bits_of
+from tests.harness.rows import canonical_of
 from tests.rings.sampling import examples
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from millpond.testing.models import Row
+    from tests.harness.models import Row
 
 few = settings(max_examples=examples(4, 12))  # each example syncs a handful of files
 TIMED = [kind for kind in PLAIN_KINDS if kind.timed]

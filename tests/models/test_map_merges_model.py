@@ -25,9 +25,9 @@ from millpond.maps.snapshots.manifest import LayerMode, SnapshotManifest
 from millpond.maps.snapshots.rows_of_groups import GroupSpan
 from millpond.ranges import Choice
 from millpond.stores.objects import open_objects
-from millpond.testing import strategies
-from millpond.testing.models import MapModel, bits_of
-from millpond.testing.rows import canonical_of
+from tests.harness import strategies
+from tests.harness.models import MapModel, bits_of
+from tests.harness.rows import canonical_of
 from tests.models.test_layers_model import (
     Load,
     aging,
@@ -44,7 +44,7 @@ from tests.models.test_layers_model import (
 if TYPE_CHECKING:
     from millpond.maps.model.definition import MapDefinition
     from millpond.stores.objects import Objects
-    from millpond.testing.strategies import Pools
+    from tests.harness.strategies import Pools
 
 State = tuple[SnapshotManifest, MapModel]
 

@@ -14,17 +14,17 @@ from millpond.maps.loads.merge import Received, merge_parts, part_rows
 from millpond.maps.model.definition import PLAIN_KINDS, Kind
 from millpond.maps.parts.part import PartWriter, verify_part
 from millpond.maps.shard.shard import Shard
-from millpond.testing import strategies
-from millpond.testing.models import MapModel
-from millpond.testing.rows import canonical_of
+from tests.harness import strategies
 from tests.harness.audit import audit_shard, canonical_bits
+from tests.harness.models import MapModel
+from tests.harness.rows import canonical_of
 from tests.harness.scratch import scratch_folder
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from millpond.maps.model.definition import MapDefinition
-    from millpond.testing.models import Row
+    from tests.harness.models import Row
 
 
 def write(definition: MapDefinition, folder: Path, rows: list[Row]) -> Received:

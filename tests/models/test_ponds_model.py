@@ -15,10 +15,10 @@ from millpond.clock import ManualClock
 from millpond.maps.maintenance import maintenance
 from millpond.maps.model.definition import PLAIN_KINDS, Kind, Store
 from millpond.maps.model.store_limits import tracks_updates
-from millpond.testing import strategies
-from millpond.testing.models import MapModel, bits_of
-from millpond.testing.rows import canonical_of, table_of
+from tests.harness import strategies
 from tests.harness.audit import audit_map, audit_sql
+from tests.harness.models import MapModel, bits_of
+from tests.harness.rows import canonical_of, table_of
 from tests.harness.scratch import scratch_folder
 
 if TYPE_CHECKING:
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from millpond import Map, Pond
     from millpond.maps.maintenance.maintenance import MaintenanceReport
     from millpond.maps.model.definition import MapDefinition
-    from millpond.testing.models import Row
-    from millpond.testing.strategies import Pools
+    from tests.harness.models import Row
+    from tests.harness.strategies import Pools
 
 DAY = 86_400_000
 

@@ -16,8 +16,8 @@ from millpond.maps.snapshots.needed_ranges import NeededRanges
 from millpond.maps.snapshots.snapshot import Snapshot
 from millpond.ranges import Boundaries, blocks, index
 from millpond.stores.objects import MemoryObjects
-from millpond.testing import strategies
-from millpond.testing.models import MapModel, bits_of
+from tests.harness import strategies
+from tests.harness.models import MapModel, bits_of
 from tests.models.test_layers_model import aging, apply, check_times, loads, next_version, put_on
 from tests.models.test_snapshots_model import check
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from millpond.maps.snapshots.manifest import SnapshotManifest
-    from millpond.testing.strategies import Question
+    from tests.harness.strategies import Question
 
 KEYED = [kind for kind in PLAIN_KINDS if kind.keyed]
 

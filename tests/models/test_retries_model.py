@@ -14,7 +14,7 @@ from millpond.errors import Conflict
 from millpond.maps.model.definition import Kind
 from millpond.pond import open_pond
 from millpond.testing.faults import flip_byte
-from millpond.testing.rows import canonical_of
+from tests.harness.rows import canonical_of
 from tests.harness.scratch import scratch_folder
 from tests.models.test_log_model import DAY, KINDS, NOW, SCHEMES, held, rows
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from millpond import Pond
-    from millpond.testing.models import Row
+    from tests.harness.models import Row
 
 LOADS = st.tuples(st.just("load"), st.integers(0, 1), st.booleans())
 ACTS = st.one_of(

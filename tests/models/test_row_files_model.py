@@ -23,13 +23,13 @@ from millpond.maps.model.definition import PLAIN_KINDS, Kind, MapDefinition, Sto
 from millpond.maps.snapshots.layers import write_layer
 from millpond.stores.memory import MemorySpace
 from millpond.stores.objects import MemoryObjects, open_objects
-from millpond.testing import strategies
-from millpond.testing.rows import canonical_of
+from tests.harness import strategies
+from tests.harness.rows import canonical_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from millpond.testing.models import Row
+    from tests.harness.models import Row
 
 MEMORY = 1 << 24
 

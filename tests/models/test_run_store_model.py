@@ -14,12 +14,12 @@ from millpond.kernel.keys import EVERYTHING
 from millpond.kernel.space import Space, Transaction
 from millpond.stores.memory import MemorySpace
 from millpond.workflows.keyspaces import TAG
-from millpond.workflows.store import Address, Kind, RunStore, Wanted, delete_run, migrate_store
+from millpond.workflows.store import Address, Kind, RunStore, Wanted, delete_run
 from millpond.workflows.store.addresses import address_of, group_of
-from millpond.workflows.store.legacy import write_legacy
 from millpond.workflows.store.messages import Stored
 from millpond.workflows.store.tags import tag_keys, tags_of
 from tests.harness.contracts.run_stores import UPGRADED_MS, run_of, store_in
+from tests.harness.legacy_rows import migrate_store, write_legacy
 
 RUNS = ("a", "ab", "b-1")
 

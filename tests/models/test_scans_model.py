@@ -22,10 +22,10 @@ from millpond.maps.predicates.to_text import scan_elsewhere, worded
 from millpond.maps.scan import candidate_rows, rows_of_shard, scan
 from millpond.maps.shard.shard import Shard
 from millpond.maps.sql import query
-from millpond.testing import strategies
-from millpond.testing.models import MapModel
-from millpond.testing.rows import canonical_of, presented, presented_rows
-from millpond.testing.strategies import EPOCH
+from tests.harness import strategies
+from tests.harness.models import MapModel
+from tests.harness.rows import canonical_of, presented, presented_rows
+from tests.harness.strategies import EPOCH
 from tests.rings.sampling import examples
 
 if TYPE_CHECKING:
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
     from millpond.maps.predicates.predicate import Where
     from millpond.maps.snapshots.snapshot import Snapshot
-    from millpond.testing.models import Row
-    from millpond.testing.strategies import Pools
+    from tests.harness.models import Row
+    from tests.harness.strategies import Pools
 
 Truth = bool | None
 Condition = tuple[str, "Callable[[dict[str, object]], Truth]"]

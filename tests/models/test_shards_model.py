@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from millpond.maps.model.definition import PLAIN_KINDS, Kind
 from millpond.maps.model.key_prefix import escape_key
 from millpond.maps.shard.shard import Shard
-from millpond.testing import strategies
-from millpond.testing.models import MapModel
-from millpond.testing.rows import canonical_of
+from tests.harness import strategies
 from tests.harness.audit import audit_shard
+from tests.harness.models import MapModel
+from tests.harness.rows import canonical_of
 from tests.harness.scratch import scratch_folder
 
 if TYPE_CHECKING:
-    from millpond.testing.models import Address, Row
+    from tests.harness.models import Address, Row
 
 
 def put(shard: Shard, model: MapModel, part: list[Row]) -> None:

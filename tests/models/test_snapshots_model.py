@@ -15,9 +15,9 @@ from millpond.maps.snapshots.freeze import freeze
 from millpond.maps.snapshots.groups_of_rows import range_order_keys
 from millpond.maps.snapshots.snapshot import Snapshot, answer_type
 from millpond.stores.objects import open_objects
-from millpond.testing import strategies
-from millpond.testing.models import MapModel, bits_of
-from millpond.testing.rows import canonical_of, presented
+from tests.harness import strategies
+from tests.harness.models import MapModel, bits_of
+from tests.harness.rows import canonical_of, presented
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from millpond.maps.model.definition import MapDefinition
     from millpond.maps.snapshots.freeze import SnapshotManifest
     from millpond.stores.objects import Objects
-    from millpond.testing.models import Address
-    from millpond.testing.strategies import Pools, Question
+    from tests.harness.models import Address
+    from tests.harness.strategies import Pools, Question
 
 KEY_TYPES = (pa.string(), pa.binary(), pa.large_string(), pa.large_binary(), pa.string_view(), pa.binary_view())
 

@@ -16,9 +16,9 @@ from millpond.maps.snapshots import groups_of_rows
 from millpond.maps.snapshots.freeze import freeze
 from millpond.maps.snapshots.sorted_runs import ALL, SortedRuns, SpillTo
 from millpond.stores.objects import open_objects
-from millpond.testing import strategies
-from millpond.testing.models import MapModel
-from millpond.testing.rows import canonical_of
+from tests.harness import strategies
+from tests.harness.models import MapModel
+from tests.harness.rows import canonical_of
 from tests.models.test_snapshots_model import group_of, touched_column
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from millpond.maps.model.definition import Kind
-from millpond.testing.models import Address, MapModel
+from tests.harness.models import Address, MapModel
 
 
 def model_of(kind: Kind, *rows: tuple[Address, object], overwrite: bool = True) -> MapModel:

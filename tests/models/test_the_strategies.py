@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from millpond.maps.inputs.normalise import normalise
 from millpond.maps.model.columns import canonical_schema
 from millpond.maps.model.definition import PLAIN_KINDS, Kind, MapDefinition, Scheme
-from millpond.testing import strategies
-from millpond.testing.models import MapModel, bits_of
-from millpond.testing.rows import canonical_of, presented, presented_rows, table_of
+from tests.harness import strategies
+from tests.harness.models import MapModel, bits_of
+from tests.harness.rows import canonical_of, presented, presented_rows, table_of
 from tests.rings.sampling import examples
 
 if TYPE_CHECKING:

@@ -26,9 +26,13 @@ def fill(node: Served) -> None:
     for day in (1, 2):
         layered.load([{"key": "JFK", "effective_time": BEGIN + day, "value": float(day)}], source=SCRIPT)
     added = pond.create_map("added", kind="metric", key="tags", resolution="1 hour", store="layers")
+    added.alerts.add("count > 0", name="many")
     added.load([{"tags": {"host": SCRIPT}, "time": BEGIN - ago * 3_600_000, "value": ago} for ago in (9, 8, 2)])
     with pond.branch("fix", source="main") as branch:
         branch.map("ours").load([{"key": "JFK", "effective_time": BEGIN, "value": 9.0}])
+        branch.create_map("made", kind="state", value="string")
+        branch.map("made").load([{"key": key, "value": key} for key in HOSTILE])
+    pond.repository("pond").create_tag("v1", "main")
     pond.create_map("theirs", kind="state").load([{"key": key, "value": key} for key in HOSTILE])
     pond.create_map("ranges", kind="ranged_state", value="string").load([{"key_start": 1, "key_end": 9, "value": "DE"}])
     pond.repositories.create("flights")
@@ -64,6 +68,9 @@ def deep_paths() -> list[str]:
         "/console/versions/pond", "/console/versions/flights", "/console/versions/flights?ref=main~1",
         "/console/versions/flights/objects?ref=main", "/console/versions/flights/objects?ref=main&prefix=data/",
         f"/console/versions/flights/object?{urlencode({'ref': 'main', 'path': f'data/{SCRIPT}.csv'})}",
+        "/console/maps/added?when=count+%3E+0", "/console/events/stream?queue=millpond&job_set=alerts/added",
+        "/console/maps/made?ref=fix&where=key+%3C%3E+'a'", "/console/versions/pond/diff?left=v1",
+        "/console/maps?ref=v1",
         "/console/maps/ours?where=value+%3E+1", "/console/maps?ref=fix", "/console/maps/ours?ref=fix&key=JFK",
         "/console/maps/ours?ref=main~1", f"/console/maps/added?{urlencode({'key': f'host={SCRIPT}'})}",
         "/console/versions/pond/diff?left=fix", "/console/versions/pond/diff?left=main&right=fix&three_dots=true",

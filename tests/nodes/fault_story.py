@@ -20,11 +20,11 @@ import millpond
 from millpond.errors import Unavailable
 from millpond.maps.model.columns import INSTANT
 from millpond.maps.model.definition import Kind
-from millpond.testing.models import MapModel
-from millpond.testing.rows import canonical_of, table_of
 from tests.harness.cluster import Cluster, wait_for
 from tests.harness.cluster_audit import audit_cluster, audit_queue, settle
 from tests.harness.faulty_proxy import FaultyProxy
+from tests.harness.models import MapModel
+from tests.harness.rows import canonical_of, table_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from millpond.maps.loads.load import LoadResult
     from millpond.maps.model.definition import MapDefinition
-    from millpond.testing.models import Row
+    from tests.harness.models import Row
 
 Done = TypeVar("Done")
 TRIES = 12

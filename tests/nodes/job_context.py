@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 from millpond.clock import ManualClock
 from millpond.errors import Unavailable
@@ -23,6 +24,9 @@ from millpond.pond import Pond, open_pond
 from millpond.reports.client_jobs import ClientJobs
 from millpond.settings import Settings, load_settings
 from millpond.times.instants import parse_instant
+
+if TYPE_CHECKING:
+    from millpond.nodes.node import Node
 
 __all__ = ("DAY", "HOUR", "MINUTE", "NOW", "Compared", "Expiring", "JobContext", "Pulling")
 
@@ -51,6 +55,7 @@ class Pulling:
         } | attributes  # fmt: skip
         self.role = self.report["role"]
         self.pause = Pause(lambda: None)
+        self.members = SimpleNamespace(primary="http://n1:7433")
 
     requests = 0
 
@@ -98,12 +103,12 @@ class JobContext:
         self.client_jobs = ClientJobs(folder, self.events.store, self.clock)
         self.census = Census(self.events.store)
         self.newest_backup = NewestBackup(self.pond, self.settings)
-        self.primary = "http://n1:7433"
+        self.primary = self.follower.members.primary
         self.leading = True
         self.appending = nullcontext[None]
         self.turns, self.bucket = always, None
         self.merger.start()
-        self.jobs = {job.name: job for job in node_jobs(self)}
+        self.jobs = {job.name: job for job in node_jobs(cast("Node", self))}
 
     def leads(self) -> bool:
         return self.leading

@@ -12,10 +12,12 @@ from playwright.sync_api import Browser, expect
 
 from millpond.events.event import NewEvent
 from millpond.server.console.loads import loads_of
+from millpond.server.console.pages import COOKIE
 from tests.browser import Watched, chromium
 from tests.nodes.conftest import BEGIN, Served
 from tests.nodes.console_pond import HOSTILE, PATHS, SCRIPT, TOKENS, deep_paths, fill
-from tests.nodes.test_console_actions import commit_both_sides
+from tests.nodes.test_console_actions import TOKENS as OWNERS
+from tests.nodes.test_console_actions import Visitor, commit_both_sides, went_to
 from tests.nodes.test_console_runs import serve_runs
 from tests.nodes.test_console_workflows import PAGE as WORKFLOWS
 from tests.nodes.test_console_workflows import define
@@ -238,6 +240,55 @@ def test_runs_and_merges_are_decided_in_pages_for_everybody(browser: Browser, se
         assert shown.faults == []
         page.get_by_role("button", name="Answer").click()
         expect(page.get_by_text("COMPLETED").first).to_be_visible()
+
+
+def test_a_run_that_goes_on_is_shown_anew_until_it_ended(browser: Browser, serve: Callable[..., Served]) -> None:
+    node = serve_runs(serve)
+    visitor, tenant = Visitor(node), "?tenant=default"
+    start = visitor.press("/console/runs/start?workflow=asks", f"/console/runs/start{tenant}", **{"input.count": "3"})
+    run = went_to(start)
+    with window(browser, node) as shown, window(browser, node) as listed:
+        for page in (shown.page, listed.page):
+            page.clock.install()
+        shown.page.goto(run)
+        listed.page.goto("/console/runs")
+        expect(listed.page.get_by_role("cell", name="RUNNING")).to_be_visible()
+        shown.page.get_by_label("Why").fill("not yet sent")
+        requests: list[str] = []
+        shown.page.on("request", lambda request: requests.append(request.url))
+        shown.page.clock.fast_forward("00:05")
+        assert requests == []
+        expect(shown.page.get_by_label("Why")).to_have_value("not yet sent")
+        went_to(visitor.press(run, f"/console/runs/answer{tenant}", **{"input.ok": "true"}))
+        shown.page.get_by_role("heading", level=1).click()
+        for page in (shown.page, listed.page):
+            page.clock.fast_forward("00:05")
+            expect(page.locator("#run, #runs").get_by_text("COMPLETED").first).to_be_visible()
+            expect(page.locator("[hx-trigger]")).to_have_count(0)
+            expect(page.locator("#lost")).to_be_hidden()
+        assert shown.faults == listed.faults == []
+
+
+def test_a_run_that_goes_on_asks_who_looks_once_the_token_is_gone(
+    browser: Browser, serve: Callable[..., Served]
+) -> None:
+    node = serve_runs(serve, server_tokens=OWNERS)
+    start = "/console/runs/start"
+    form = (f"{start}?workflow=asks", f"{start}?tenant=default")
+    run = went_to(Visitor(node, "owner").press(*form, **{"input.count": "3"}))
+    with window(browser, node) as shown:
+        page = shown.page
+        page.clock.install()
+        page.context.add_cookies([{"name": COOKIE, "value": "owner", "url": node.url}])
+        page.goto(run)
+        expect(page.locator("#run").get_by_text("RUNNING").first).to_be_visible()
+        page.context.clear_cookies()
+        page.clock.fast_forward("00:05")
+        page.wait_for_url("**/console/sign-in?next=*")
+        page.get_by_label("Token").fill("owner")
+        page.keyboard.press("Enter")
+        page.wait_for_url(f"**{run}")
+        assert shown.faults == []
 
 
 def test_workflows_are_for_everybody_and_switched_in_pages(browser: Browser, serve: Callable[..., Served]) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import threading
 from contextlib import ExitStack
+from functools import partial
 from itertools import count, islice
 from typing import TYPE_CHECKING, Any
 
@@ -20,14 +21,14 @@ from millpond.client.moments import MOMENT_HEADER
 from millpond.client.upload import enter_load, upload_parts
 from millpond.errors import Denied, Invalid, NotFound
 from millpond.kernel.lease import LeaseRow, LeaseWatch
-from millpond.maps.loads.bucket_place import UNSUPPORTED
+from millpond.maps.loads.bucket_place import UNSUPPORTED, BucketPlace
 from millpond.maps.model.keyspaces import JOB
 from millpond.nodes.jobs.job_leases import LEASE_SECONDS
 from millpond.nodes.node import token_list
 from millpond.server.armada.wire import armada_pb2 as pb
 from millpond.stores.objects import open_objects
-from millpond.testing.rows import canonical_of
 from tests.harness.faulty_proxy import FaultyProxy
+from tests.harness.rows import canonical_of
 from tests.nodes.conftest import Served
 from tests.rings.forked import Command
 
@@ -152,24 +153,31 @@ def test_events_come_to_any_node_and_are_read_through_any(pair: tuple[Served, Se
         assert one.post("/v1/jobs/events/run").status == 200
 
 
+def _call(channel: grpc.Channel, method: str, message: bytes) -> bytes:
+    call: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(method)
+    return call(message, timeout=30)
+
+
 def test_jobs_are_submitted_to_any_node_and_are_the_same_jobs(serve_it: Callable[..., Served]) -> None:
     with ExitStack() as stack:
         ports = [serve_it(server_grpc_port=0, objects_max_staleness=0).node.settings.server.grpc_port for _ in "ab"]
         one, other = (stack.enter_context(grpc.insecure_channel(f"127.0.0.1:{port}")) for port in ports)
         queue = pb.Queue(name="etl", priority_factor=1).SerializeToString()
-        one.unary_unary("/api.QueueService/CreateQueue")(queue, timeout=30)
+        _call(one, "/api.QueueService/CreateQueue", queue)
         item = pb.JobSubmitRequestItem(namespace="default", pod_specs=[b"\x0a\x00"], priority=1, client_id="load-1")
         request = pb.JobSubmitRequest(queue="etl", job_set_id="night", job_request_items=[item]).SerializeToString()
         ids = {
-            pb.JobSubmitResponse.FromString(channel.unary_unary("/api.Submit/SubmitJobs")(request, timeout=30))
+            pb.JobSubmitResponse.FromString(_call(channel, "/api.Submit/SubmitJobs", request))
             .job_response_items[0]
             .job_id
             for channel in (one, other)
         }
         assert len(ids) == 1
         read = pb.JobSetRequest(queue="etl", id="night").SerializeToString()
-        events = list(other.unary_stream("/api.Event/GetJobSetEvents")(read, timeout=30))
-        kinds = [pb.EventStreamMessage.FromString(event).message.WhichOneof("events") for event in events]
+        stream: grpc.UnaryStreamMultiCallable[bytes, bytes] = other.unary_stream("/api.Event/GetJobSetEvents")
+        kinds = [
+            pb.EventStreamMessage.FromString(event).message.WhichOneof("events") for event in stream(read, timeout=30)
+        ]
         assert kinds == ["submitted", "queued"]
 
 
@@ -214,7 +222,9 @@ def test_parts_of_a_large_load_may_come_to_one_node_and_its_entry_to_another(pai
         assert (result.rows, result.parts) == (10, 1)
         assert enter_load(here.nodes, [part], load_id="aa11", clock=here.clock).position == result.position
         assert here.map("m").get("7") == 7
-        assert list(one.node.pond.place.objects.list("uploads")) == []
+        place = one.node.pond.place
+        assert isinstance(place, BucketPlace)
+        assert list(place.objects.list("uploads")) == []
 
 
 def test_what_a_node_on_a_bucket_does_not_have_is_refused_by_name(
@@ -257,11 +267,10 @@ def test_runs_begin_at_one_node_and_are_shown_by_the_console_of_another(serve_it
             ("PutTaskDef", PutTaskDefRequest(name="work")), ("PutWfSpec", request("retried")),
             ("RunWf", RunWfRequest(wf_spec_name="retried", id="r-1")),
         ):  # fmt: skip
-            channel.unary_unary(f"/littlehorse.LittleHorse/{name}")(message.SerializeToString(), timeout=30)
+            _call(channel, f"/littlehorse.LittleHorse/{name}", message.SerializeToString())
     for node in (one, other):
-        page = node.while_time_passes(
-            lambda node=node: node.get("/console/runs/run?tenant=default&id=r-1", headers={"Accept": "text/html"})
-        )
+        path = "/console/runs/run?tenant=default&id=r-1"
+        page = node.while_time_passes(partial(node.get, path, headers={"Accept": "text/html"}))
         assert (page.status, b"r-1" in page.body) == (200, True)
 
 
@@ -281,6 +290,10 @@ def test_parts_go_to_the_next_node_when_the_one_in_use_dies(pair: tuple[Served, 
 # -- tokens -------------------------------------------------------------------------------------------
 
 
+def _is_refused(node: Served) -> bool:
+    return node.get("/v1/maps").status == 401
+
+
 def test_tokens_are_those_of_the_pond_on_all_nodes_within_a_second(
     url: str, pair: tuple[Served, Served], tmp_path: Path
 ) -> None:
@@ -295,7 +308,7 @@ def test_tokens_are_those_of_the_pond_on_all_nodes_within_a_second(
 
     token = json.loads(run("token", "add", "loader", "--write", "m", "--json"))["token"]
     for node in pair:
-        node.until(lambda node=node: node.get("/v1/maps").status == 401)
+        node.until(partial(_is_refused, node))
         assert node.get("/v1/maps", headers={"Authorization": f"Bearer {token}"}).status == 200
     stored = token_list(one.pond)
     assert [made.name for made in stored.read()] == ["loader"]

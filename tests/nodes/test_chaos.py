@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from millpond.maps.model.definition import Kind, MapDefinition, parse_value_type
-from millpond.testing.models import MapModel
-from millpond.testing.rows import presented
 from tests.harness.chaos.batches import MAPS, Batch, LoadId, batch_of, mark_question
 from tests.harness.chaos.oracle import Oracle, Sight
 from tests.harness.chaos.plan import DESTRUCTIVE, KINDS, NODES, PRIMARY, plan_of
 from tests.harness.chaos.sights import sight_of_answers, sight_of_rows
+from tests.harness.models import MapModel
+from tests.harness.rows import presented
 
 pytestmark = pytest.mark.sample(3, of="file")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -18,6 +18,8 @@ from millpond.nodes.tokens import hash_token
 from millpond.server.console.pages import CONSOLE, COOKIE, PAGE_ROWS
 from tests.nodes.conftest import BEGIN, Answer, Served
 from tests.nodes.console_pond import HOSTILE, PATHS, SCRIPT, TOKENS, deep_paths, fill
+from tests.nodes.test_console_actions import Visitor, went_to
+from tests.nodes.test_console_runs import serve_runs
 
 JSON = {"Accept": "application/json"}
 
@@ -28,10 +30,20 @@ class _Page(HTMLParser):
     def __init__(self, page: bytes) -> None:
         super().__init__()
         self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.names: list[str] = []
+        """The texts that are names or values."""
         self.feed(page.decode())
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        if self.tags[-1:] == [("bdi", {})] and self.tags[-2][0] != "dd":  # facts are in words
+            self.names.append(data)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "bdi":
+            self.tags.append(("", {}))
 
     @property
     def faults(self) -> list[str]:
@@ -132,7 +144,7 @@ def test_the_same_url_gives_its_data_as_json(serve: Callable[..., Served]) -> No
     assert SCRIPT in {load["source"] for load in shown["loads"]} <= {SCRIPT, ""}
     assert data(f"/console/maps/ours?key=JFK&at={BEGIN + 1}")["answer"]["value"] == 1.0
     assert "nothing was known" in data(f"/console/maps/ours?key=JFK&known_at={BEGIN - 1}")["problem"]["message"]
-    changes = data("/console/versions/pond/diff?left=main&right=fix")["keys"]
+    changes = data("/console/versions/pond/diff?left=main&right=fix&map=ours")["keys"]
     assert [row[changes["columns"].index("key")] for row in changes["rows"]] == ["JFK"]
     commits = data("/console/versions/pond?ref=main")["commits"]
     assert commits[0]["moment_ms"] // 1000 == commits[0]["created"]
@@ -144,6 +156,49 @@ def test_the_same_url_gives_its_data_as_json(serve: Callable[..., Served]) -> No
     ]
     assert data("/console/sql?q=select+count(*)+as+n+from+theirs")["result"]["rows"] == [[len(HOSTILE)]]
     assert "only reads" in data("/console/sql?q=drop+table+ours")["error"]
+
+
+def texts_in(data: Any) -> Iterator[str]:
+    """The texts and numbers of an answer, and the names of its fields."""
+    if isinstance(data, dict | list):
+        yield json.dumps(data, separators=(",", ":"), ensure_ascii=False)
+        for part in [*data, *data.values()] if isinstance(data, dict) else data:
+            yield from texts_in(part)
+    else:
+        yield data if isinstance(data, str) else json.dumps(data)
+
+
+def test_the_data_of_a_page_has_every_name_and_value_that_it_shows(serve: Callable[..., Served]) -> None:
+    node = serve_runs(serve, events_reports=True)
+    fill(node)
+    with node.pond.branch("load-1", source="main") as branch:
+        branch.map("ours").load([{"key": SCRIPT, "effective_time": BEGIN, "value": 7.0}])
+    start = "/console/runs/start"
+    run = went_to(Visitor(node).press(f"{start}?workflow=asks", f"{start}?tenant=default", **{"input.count": "3"}))
+    paths = [
+        *PATHS, *deep_paths(), run, "/console/maps/ours/load?branch=load-1", f"{start}?workflow=asks",
+        "/console/workflows/workflow?name=asks", "/console/maps/none",
+    ]  # fmt: skip
+    missing: list[tuple[str, str]] = []
+    for path in paths:
+        answer = node.get(path, headers=JSON)
+        assert answer.headers["content-type"] == "application/json"
+        there = " ".join(texts_in(answer.json()))
+        names = (name.removesuffix("…")[:2_000] for name in _Page(node.get(path).body).names)
+        missing += [(path, name[:200]) for name in names if name not in there]
+    assert {name for _, name in missing} == {"any", "nobody known"}, missing
+    assert sum(node.get("/console/maps", headers=JSON).json()["maps"][0]["hours"]) == 3
+    [thread] = node.get(run, headers=JSON).json()["specified"]
+    assert [part["label"] for part in thread["nodes"]][1:-1] == ["user task: approve"]
+    pages = [
+        route.path for route in node.service.app.state.routes if route.dialect is CONSOLE and route.method == "GET"
+    ]
+    queries = {path.split("?")[0] for path in paths}
+    patterns = {path: re.compile(re.sub("{.*?}", "[^/]+", path)) for path in pages}
+    assert {path for path in pages if not any(map(patterns[path].fullmatch, queries))} == {
+        "/console/now", "/console/events/live", "/console/static/{file}", "/console/sql/export",
+        "/console/sign-in", "/console/versions/{repository}/image",
+    }  # fmt: skip
 
 
 def test_lists_are_paged_without_leaving_anything_out(serve: Callable[..., Served]) -> None:

@@ -166,12 +166,19 @@ def test_histories_are_drawn() -> None:
     temporal = {"columns": ["key", "effective_time", "value"], "rows": [["a", at(2), 5.0], ["a", at(1), SCRIPT]]}
     [drawing] = drawn_history(temporal, BEGIN)
     assert drawing.count("<rect") == 2 and SCRIPT not in drawing and "2 values" in drawing
-    numbers = {"columns": ["key", "effective_time", "temp"], "rows": [["a", at(1), None], ["a", at(2), 1.0]]}
+    numbers: dict[str, Any] = {
+        "columns": ["key", "effective_time", "temp"],
+        "rows": [["a", at(1), None], ["a", at(2), 1.0]],
+    }
     assert len(drawn_history({**numbers, "rows": [*numbers["rows"], ["a", at(3), 2.0]]}, BEGIN)) == 2
     assert len(drawn_history({**numbers, "rows": numbers["rows"][:1]}, BEGIN)) == 1
-    sessions = {"columns": ["key", "start", "end"], "rows": [["a", at(1), at(2)], ["a", at(5), at(9)]]}
-    ranges = {"columns": ["key_start", "key_end", "value"], "rows": [[1, 9, "x"]]}
+    sessions: dict[str, Any] = {"columns": ["key", "start", "end"], "rows": [["a", at(1), at(2)], ["a", at(5), at(9)]]}
+    ranges: dict[str, Any] = {"columns": ["key_start", "key_end", "value"], "rows": [[1, 9, "x"]]}
     assert [drawn_history(own, BEGIN)[0].count("<rect") for own in (sessions, ranges)] == [2, 1]
+    assert "2 sessions" in drawn_history(sessions, BEGIN)[0] and "1 range<" in drawn_history(ranges, BEGIN)[0]
+    columns = [*ranges["columns"], "effective_time"]
+    [by_time] = drawn_history({"columns": columns, "rows": [[1, 9, "x", at(1)], [1, 9, "y", at(3)]]}, BEGIN)
+    assert "2 values" in by_time and "00:01:00" in by_time
     for none in (None, {"columns": ["key", "value"], "rows": [["a", 1]]}, {"columns": ["key"], "rows": []}):
         assert drawn_history(none, BEGIN) == []
     assert 'width="0.50"' in strip([Span(1, 1, "at once")], 1, 1, "one moment")

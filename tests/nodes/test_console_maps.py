@@ -90,6 +90,43 @@ def test_maps_on_a_branch_are_made_loaded_copied_renamed_dropped_and_restored(se
         assert node.get(path, headers=owner.headers).status == 404
 
 
+def test_the_box_finds_maps_that_main_has_not(serve: Callable[..., Served]) -> None:
+    tokens = [
+        {"name": name, "sha256": hash_token(name), "rights": {"read": rights}}
+        for name, rights in (("both", ["made", "gone", "repo:pond"]), ("map", ["made"]), ("repository", ["repo:pond"]))
+    ]
+    node = serve(server_tokens=[*TOKENS, *tokens])
+    node.pond.create_map("gone", kind="state", value="double", store="layers").load([{"key": SCRIPT, "value": 1.0}])
+    node.pond.repository("pond").create_tag("v1", "main")
+    node.pond.refs.create_branch("other")
+    node.pond.drop_map("gone")
+    head = node.pond.refs.states.commit("main~1").id
+    with node.pond.branch("fix", source="main") as fix:
+        fix.create_map("made", kind="state", value="double")
+        fix.map("made").load([{"key": "a", "value": 1.0}], commit=False)
+
+    def found(text: str, token: str = "both") -> list[str]:
+        headers = {**Visitor(node, token).headers, "Accept": "application/json"}
+        address = f"{node.url}/console/find?q={quote(text)}"
+        answer = node.pool.request("GET", address, headers=headers, redirect=False)
+        return [answer.headers["location"]] if answer.status == 303 else [at["path"] for at in answer.json()["places"]]
+
+    maps = "/console/maps"
+    for text in ("made", "fix/made"):
+        assert found(text) == [f"{maps}/made?ref=fix"]
+    for text in ("made/a", "fix/made/a"):
+        assert found(text) == [f"{maps}/made?ref=fix&key=a"]
+    assert found("gone") == [f"{maps}/gone?ref={ref}" for ref in ("other", "v1", head)]
+    assert found("main~1/gone") == [f"{maps}/gone?ref=main~1"]
+    for text in ("main/made", "none/made", "fix/none", "fix/", "/made"):
+        assert found(text) == []
+    assert found("made", "map") == found("made", "repository") == found("fix/made", "map") == []
+    page = node.get("/console/find?q=gone", headers=Visitor(node, "both").headers).body
+    assert b"the map gone at v1" in page
+    node.pond.create_map("made", kind="state", store="layers")
+    assert found("made") == [f"{maps}/made"]
+
+
 def test_a_page_at_a_ref_has_the_buttons_that_its_token_may_press_there(serve: Callable[..., Served]) -> None:
     rights = {
         "fixer": {"admin": ["*"], "write": ["repo:pond/fix-*"]}, "reader": {"read": ["*"]}, "maps": {"read": ["ours"]},
@@ -154,6 +191,28 @@ def test_differences_by_key_come_by_pages_that_stay_what_they_were(
     assert staged == [["b", "added", "staged", None, "1.0"]]
 
 
+def test_differences_of_a_ref_that_is_no_branch_are_from_it_to_the_default_branch(serve: Callable[..., Served]) -> None:
+    node = serve()
+    repository = node.pond.repositories.create("files", default_branch="trunk")
+    node.pond.create_map("ours", kind="state", value="double", store="layers").load([{"key": "a", "value": 1.0}])
+    node.pond.refs.create_branch("v0")
+    node.pond.repository("pond").create_tag("v1", "main")
+    repository.create_tag("v1", "trunk")
+    repository.branch("trunk").put("a.csv", b"a")
+    repository.branch("trunk").commit("a")
+    node.pond.map("ours").load([{"key": "a", "value": 2.0}])
+    visitor, versions = Visitor(node), "/console/versions"
+    for ref in ("v1", "main~1"):
+        page = f"{versions}/pond/diff?left={ref}"
+        shown = visitor.data(page)
+        assert (shown["right"], len(shown["keys"]["rows"])) == ("main", 1)
+        assert f"From <bdi>{ref}</bdi> to <bdi>main</bdi>".encode() in node.get(page).body
+    shown = visitor.data(f"{versions}/files/diff?left=v1")
+    assert (shown["right"], [changed["path"] for changed in shown["paths"]]) == ("trunk", ["a.csv"])
+    assert visitor.data(f"{versions}/pond/diff?left=v0")["right"] is None
+    assert visitor.data(f"{versions}/pond/diff?left=nowhere")["kind"] == "ref_not_found"
+
+
 def test_aggregates_are_made_by_a_form_and_shown_by_bucket(serve: Callable[..., Served]) -> None:
     node, maps = serve(), "/console/maps"
     visitor = Visitor(node)
@@ -193,6 +252,53 @@ def test_aggregates_are_made_by_a_form_and_shown_by_bucket(serve: Callable[..., 
         assert facts["map"]["kind"] == kind and facts["map"]["aggregation"]["tags"] and facts["answer"]["found"]
 
 
+def test_alerts_are_tried_added_and_removed_by_forms(serve: Callable[..., Served]) -> None:
+    node = serve(server_tokens=TOKENS)
+    hour, page, owner = 3_600_000, "/console/maps/sales", Visitor(node, "owner")
+    sales = node.pond.create_map(
+        "sales", kind="aggregate", value="orders long count, last string latest", resolution="1 hour"
+    )
+    node.pond.create_map("plain", kind="state")
+    for at in (0, 1, hour):
+        sales.load([{"key": SCRIPT, "time": BEGIN + at, "last": SCRIPT}])
+    assert b"No rules yet" in node.get(page, headers=owner.headers).body
+    tried = f"{page}?when={quote('orders > 1')}&since=30d&buckets=1"
+    trial = Visitor(node, "reader").data(tried)["trial"]
+    assert (trial["changes"], [row["key"] for row in trial["alerts"]], trial["since"] != "") == (3, [SCRIPT], True)
+    body = node.get(tried, headers=owner.headers).body
+    assert (
+        b"1 alert of 3 loads" in body
+        and b"000+00:00" not in body
+        and SCRIPT.encode() not in body
+        and b"last &lt;script&gt;" in body
+    )
+    assert Visitor(node, "reader").forms(tried) == {}
+    form = owner.forms(tried)[f"{page}/alert"]
+    assert (form["when"], form["buckets"]) == ("orders > 1", "1")
+    for field, text, status in (("when", f"{SCRIPT} > 1", 400), ("when", "", 400), ("name", SCRIPT, 400)):
+        refused = owner.press(tried, f"{page}/alert", **{field: text})
+        assert refused.status == status and SCRIPT.encode() not in refused.data
+    assert owner.data(f"{page}?when=missing+%3E+1")["problem"] is not None
+    body = node.get(f"{page}?when=missing+%3E+1", headers=owner.headers).body
+    assert body.index(b'id="alerts"') < body.index(b'role="alert"')  # it is where the form leads to
+    assert owner.data("/console/maps/plain?when=key+%3E+1")["problem"] is not None
+    assert went_to(owner.press(tried, f"{page}/alert", name="many")) == f"{page}#alerts"
+    assert went_to(owner.press(tried, f"{page}/alert")) == f"{page}#alerts"
+    assert owner.press(tried, f"{page}/alert", name="many").status == 409
+    assert [rule["name"] for rule in owner.data(page)["alerts"]] == ["alert_1", "many"]
+    path = f"{page}/unalert"
+    for typed in ("", "other"):
+        assert owner.press(page, path, alert="many", typed=typed).status == 400
+    assert owner.press(page, path, alert="none", typed="none").status == 404
+    assert len(sales.alerts.list()) == 2
+    went_to(owner.press(page, path, alert="many", typed="many"))
+    assert [rule.name for rule in sales.alerts.list()] == ["alert_1"]
+    node.pond.refs.create_branch("fix")
+    assert not {"alert", "unalert"} & {*owner.data(f"{page}?ref=fix")["actions"]}
+    audit = owner.data("/console/jobs")["audit"]
+    assert {entry["alert"] for entry in audit if "alert" in entry} == {"alert_1", "many", "none"}, audit
+
+
 def test_nodes_that_replicate_ask_for_no_ref(cluster: ClusterHere) -> None:
     visitor = Visitor(cluster[0])
     assert not visitor.data("/console/maps")["branched"]
@@ -209,6 +315,11 @@ def test_of_a_long_history_the_newest_rows_are_shown(
         ours.load([{"key": "a", "effective_time": BEGIN + at, "value": at} for at in range(first, first + 5)])
     shown = Visitor(node).data("/console/maps/ours?key=a")["history"]
     assert [row[2] for row in shown["rows"]] == [12, 13, 14] and shown["more"]
+    body = node.get("/console/maps/ours").body.decode()
+    assert "<th>map</th>" not in body and "KiB</td>" in body  # it is the map of the page; layers have sizes
+    long = node.pond.create_map("long", kind="state", value="string", store="layers")
+    long.load([{"key": "k" * 1_000, "value": "a"}])
+    assert f"<summary><bdi>{'k' * 100}</bdi>…".encode() in node.get("/console/maps/long?where=value+%3D+'a'").body
     ranges = node.pond.create_map("ranges", kind="ranged_state", value="long")
     ranges.load([{"key_start": 1, "key_end": 9, "value": 1}])
     assert Visitor(node).data("/console/maps/ranges?key=5")["history"]["rows"] == [[1, 9, 1]]

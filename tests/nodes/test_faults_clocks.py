@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from millpond.testing.rows import table_of
 from tests.harness.cluster_audit import fetch_json
+from tests.harness.rows import table_of
 from tests.nodes.fault_story import Story, rows_of, running_story
 
 if TYPE_CHECKING:

@@ -16,10 +16,10 @@ from millpond.errors import Corrupt, Unavailable
 from millpond.maps.model.definition import Kind
 from millpond.maps.parts.stream import PartStream
 from millpond.testing.faults import flip_byte
-from millpond.testing.rows import canonical_of, table_of
 from tests.harness.cluster import wait_for
 from tests.harness.cluster_audit import fetch_json, parts_of
 from tests.harness.faulty_proxy import Trouble
+from tests.harness.rows import canonical_of, table_of
 from tests.nodes.fault_story import Story, patient, rows_of, running_story
 from tests.nodes.test_uploads import checksum_of
 

@@ -15,16 +15,16 @@ from urllib3.exceptions import HTTPError
 import millpond
 from millpond.errors import Unavailable
 from millpond.maps.model.definition import Kind
-from millpond.testing.rows import table_of
 from tests.harness.cluster import Place, wait_for
 from tests.harness.cluster_audit import fetch_json, parts_of, position_of
+from tests.harness.rows import table_of
 from tests.nodes.fault_story import Story, patient, rows_of, running_story
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from millpond.testing.models import Row
+    from tests.harness.models import Row
 
 pytestmark = pytest.mark.sample(1, of="faults of nodes")
 

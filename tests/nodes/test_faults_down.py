@@ -12,10 +12,10 @@ import millpond
 from millpond.errors import Unavailable
 from millpond.maps.model.definition import Kind
 from millpond.maps.parts.stream import PartStream
-from millpond.testing.rows import canonical_of, table_of
 from tests.harness.cluster import wait_for
 from tests.harness.cluster_audit import parts_of, position_of, settle
 from tests.harness.faulty_proxy import Trouble
+from tests.harness.rows import canonical_of, table_of
 from tests.nodes.fault_story import Story, patient, rows_of, running_story, wait_struck
 from tests.nodes.test_uploads import checksum_of
 

@@ -11,11 +11,11 @@ from urllib3.exceptions import HTTPError
 import millpond
 from millpond.cli.main import app
 from millpond.errors import Unavailable
-from millpond.testing.rows import table_of
 from tests.harness.chaos.orders import Orders
 from tests.harness.cluster import wait_for
 from tests.harness.cluster_audit import fetch_json, position_of
 from tests.harness.faulty_proxy import Trouble
+from tests.harness.rows import table_of
 from tests.nodes.fault_story import Story, patient, rows_of, running_story
 
 if TYPE_CHECKING:

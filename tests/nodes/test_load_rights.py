@@ -12,7 +12,7 @@ from millpond.client.upload import upload_parts
 from millpond.errors import Denied, NotFound
 from millpond.maps.log.deduplication import EPOCHS_AHEAD_MAX
 from millpond.nodes.tokens import hash_token
-from millpond.testing.rows import canonical_of
+from tests.harness.rows import canonical_of
 from tests.nodes.conftest import Answer, Served
 
 RIGHTS: dict[str, dict[str, list[str]]] = {

@@ -6,6 +6,7 @@ import asyncio
 import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -72,6 +73,34 @@ def test_who_waits_too_long_gets_what_there_is() -> None:
 
     assert while_time_passes(clock, lambda: asyncio.run(scene())) == 7
     assert clock.monotonic() >= 60
+
+
+def test_where_nobody_waits_a_change_gives_the_event_loop_nothing_to_do() -> None:
+    class Loop(asyncio.SelectorEventLoop):
+        woken = 0
+
+        def call_soon_threadsafe(self, *args: Any, **options: Any) -> asyncio.Handle:  # type: ignore[override]
+            self.woken += 1
+            return super().call_soon_threadsafe(*args, **options)
+
+    async def scene() -> None:
+        polls, loop = LongPolls(ManualClock()), asyncio.get_running_loop()
+        assert isinstance(loop, Loop)
+        polls.open()
+        rings = polls.rings()
+        polls.ring()
+        assert loop.woken == 0
+        assert polls.rings() != rings, "who looks at something in a thread hears of it all the same"
+        poll = asyncio.ensure_future(polls.until(polls.rings, lambda seen: seen > polls_then, 60))
+        polls_then = polls.rings()
+        await asyncio.sleep(0)
+        polls.ring()
+        assert loop.woken == 1
+        assert await poll > polls_then
+        polls.close()
+
+    with asyncio.Runner(loop_factory=Loop) as runner:
+        runner.run(scene())
 
 
 def test_a_fault_of_a_look_is_raised_to_those_who_look() -> None:

@@ -30,9 +30,9 @@ from millpond.nodes.lookup_service import LookupService, _from_shard, arrow_stre
 from millpond.nodes.replication.local_peer import LocalPeer
 from millpond.pond import Pond
 from millpond.stores.objects import FolderObjects
-from millpond.testing import strategies
-from millpond.testing.models import bits_of
-from millpond.testing.rows import table_of
+from tests.harness import strategies
+from tests.harness.models import bits_of
+from tests.harness.rows import table_of
 from tests.harness.scratch import scratch_folder
 from tests.rings.sampling import examples
 

@@ -20,7 +20,7 @@ import millpond
 from millpond.errors import Conflict, Corrupt, Invalid, NotFound
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.parts.part import PartFile
-from millpond.testing import strategies
+from tests.harness import strategies
 from tests.harness.scratch import scratch_folder
 from tests.rings.sampling import examples
 from tests.unit.mutations import Mutation, give_its_id, mutate, mutations, sealed

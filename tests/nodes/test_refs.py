@@ -13,8 +13,8 @@ from millpond.client.transport import Nodes
 from millpond.errors import AlreadyExists, Conflict, Denied, Invalid, MillpondError, NotFound, Uncertain
 from millpond.nodes.tokens import hash_token
 from millpond.refs.merges import MapMergeConflict
-from millpond.testing.rows import canonical_of
 from tests.harness.faulty_proxy import FaultyProxy, Trouble
+from tests.harness.rows import canonical_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -180,18 +180,6 @@ def test_a_cache_that_cannot_be_used_is_named(stage: Stage, spoilt: str) -> None
     assert error.value.kind == "snapshot_cache"
 
 
-@pytest.mark.parametrize("keys", [None, ("k00100", "k00200")])
-def test_a_snapshot_is_found_by_the_id_of_its_manifest(stage: Stage, keys: tuple[str, str] | None) -> None:
-    id_ = stage.cache().reader("m", keys=keys).snapshot().manifest.id
-    stage.changed(7)
-    stage.later(5 * MINUTE)
-    reader = stage.cache(machine="other").reader("m", keys=keys)
-    assert reader.at(id_).lookup(["k00150"]).to_pylist() == [0]
-    assert stage.cache().reader("m", keys=keys).at(id_).manifest.id == id_
-    with pytest.raises(NotFound):
-        reader.at("0" * 40)
-
-
 def test_bounds_the_map_cannot_have_are_refused_by_the_node(stage: Stage) -> None:
     with pytest.raises(Invalid, match="no times"):
         stage.cache().reader("m", window=(1, 2)).snapshot()

@@ -23,13 +23,13 @@ from millpond.maps.snapshots.manifest import SnapshotManifest, list_manifests
 from millpond.maps.snapshots.snapshot import Snapshot
 from millpond.maps.snapshots.subset import collect_subsets, subset_objects
 from millpond.stores.objects import FolderObjects
-from millpond.testing import strategies
-from millpond.testing.models import MapModel, bits_of
-from millpond.testing.rows import canonical_of
+from tests.harness import strategies
+from tests.harness.models import MapModel, bits_of
+from tests.harness.rows import canonical_of
 from tests.harness.scratch import scratch_folder
 
 if TYPE_CHECKING:
-    from millpond.testing.strategies import Pools, Question
+    from tests.harness.strategies import Pools, Question
 
 pytestmark = pytest.mark.sample(3, of="file")
 

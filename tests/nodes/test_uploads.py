@@ -24,7 +24,7 @@ from millpond.nodes.uploads.session import UploadOffer, UploadState
 from millpond.server import connections
 from millpond.server.routes import uploads
 from millpond.testing.faults import flip_byte
-from millpond.testing.rows import canonical_of
+from tests.harness.rows import canonical_of
 from tests.nodes.conftest import Answer, ClusterHere, Served
 
 pytestmark = pytest.mark.sample(4, of="file")

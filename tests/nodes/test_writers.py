@@ -23,9 +23,9 @@ from millpond.maps.parts.part import PartFile, PartWriter
 from millpond.maps.parts.stream import PartStream
 from millpond.settings import Settings, load_settings
 from millpond.testing.passing_time import while_time_passes
-from millpond.testing.rows import canonical_of
 from tests.harness.cluster import free_port
 from tests.harness.faulty_proxy import FaultyProxy, Trouble
+from tests.harness.rows import canonical_of
 from tests.nodes.acted import ActedRequest, Stage, refuse, say
 from tests.ports import free_ports
 

@@ -18,7 +18,7 @@ from millpond.nodes.uploads.session import UploadOffer
 from millpond.pond import open_pond
 from millpond.stores.files import remove_tree
 from millpond.testing.faults import arm
-from millpond.testing.rows import canonical_of
+from tests.harness.rows import canonical_of
 
 PIECE = 80_000
 

@@ -1,6 +1,6 @@
 """A few tests that fail are run once more, alone: what passes then is unsteady, and is named as such.
 
-Three workers on two cores bring some test of thousands past a time that suffices on a quiet machine. `--again=3`, as
+Several workers on two cores bring some test of thousands past a time that suffices on a quiet machine. `--again=3`, as
 in `make test`, lets up to three such tests have a second run of their own; a change that breaks something fails twice.
 An unsteady test is a fault to mend, of the test or of what it shows: its first failure stays in the output.
 """

@@ -4,7 +4,8 @@
                      ◀── its pid, then its exit code ──┘
 
 A test starts a `Command`; in a terminal, the script `forked_command.py` is `millpond`. A second such process has what
-the daemons of Spark's Python workers import: a JVM starts up to seven, and each would import it again.
+the daemons of Spark's Python workers import: a JVM starts up to seven, and each would import it again. A third has the
+tests, for the workers of the run (`workers.py`).
 
 Invariants:
 * A command ends with who started it.
@@ -39,7 +40,8 @@ from typing import IO
 
 from tests.rings.servers import shared
 
-__all__ = ("Command", "python_of_spark", "run", "run_python", "script", "start_daemons", "start_server")
+__all__ = ("Command", "python_of_spark", "run", "run_python", "script", "start_daemons", "start_server",
+           "start_workers")  # fmt: skip
 
 ROOT = Path(__file__).parents[2]
 FORKED = Path(__file__).with_name("forked_command.py")
@@ -63,12 +65,18 @@ def start_daemons(stack: ExitStack) -> str:
     return _start(stack, "daemons")
 
 
-def _start(stack: ExitStack, kind: str) -> str:
+def start_workers(stack: ExitStack, places: Sequence[str]) -> str:
+    """Start the process of a run's workers, with the tests at some places; the path of its socket."""
+    return _start(stack, "workers", *places)
+
+
+def _start(stack: ExitStack, kind: str, *words: str) -> str:
     place = f"{stack.enter_context(TemporaryDirectory(prefix='millpond-forked-'))}/socket"
     path = os.pathsep.join((str(ROOT / "src"), str(ROOT)))
+    seed = "random" if kind == "workers" else "0"
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.rings.forked", place, kind],
-        env=os.environ | {"PYTHONPATH": path, "PYTHONHASHSEED": "0"}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        [sys.executable, "-m", "tests.rings.forked", place, kind, *words],
+        env=os.environ | {"PYTHONPATH": path, "PYTHONHASHSEED": seed}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
     )  # fmt: skip
     assert process.stdout is not None
     stack.callback(process.stdout.close)
@@ -179,6 +187,9 @@ def _import_all(kind: str) -> None:
         for module in modules:
             if kind != "commands" or not module.name.startswith(NOT_IMPORTED):
                 importlib.import_module(module.name)
+
+
+def _import_numba() -> None:
     from numba.core.registry import cpu_target
 
     cpu_target.target_context.refresh()  # else the first kernel of each child does it
@@ -203,7 +214,7 @@ def _run(words: list[str]) -> int:
             sys.path[:0] = [str(Path.cwd()), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
             manager()
         elif words[:1] == ["python"]:
-            _run_program(words[1:])
+            _run_program([word for word in words[1:] if word != "-u"])  # xdist asks for unbuffered output
         else:
             from millpond.cli.main import main
 
@@ -308,7 +319,13 @@ def _arrived(task: bytes, files: list[int]) -> list[str]:
 
 def main() -> None:
     """Serve at the socket that is named; children leave by `main` as a command does."""
-    _import_all(sys.argv[2])
+    if sys.argv[2] == "workers":
+        from tests.rings.workers import import_tests
+
+        import_tests(sys.argv[3:])
+    else:
+        _import_all(sys.argv[2])
+    _import_numba()
     gc.collect()
     gc.freeze()
     with socket.socket(socket.AF_UNIX) as listener:

@@ -27,7 +27,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
-__all__ = ("UNIT_SECONDS_MAX", "Cost", "Ledger", "grown", "read_ledger")
+__all__ = ("LEDGER", "UNIT_SECONDS_MAX", "Cost", "Ledger", "grown", "read_ledger")
 
 LEDGER = Path(__file__).parents[1] / "durations.json"
 GROWTH_MAX = 1.5
@@ -199,7 +199,11 @@ class Ledger:
     def _write(self) -> None:
         rings = read_ledger(self.path) | {ring: dict(costs) for ring, costs in self.rings.items() if costs}
         plain = {
-            ring: {name: cost.rounded for name, cost in sorted(costs.items()) if max(cost.rounded) > 0}
+            ring: {
+                name: cost.rounded
+                for name, cost in sorted(costs.items())
+                if name.endswith(".py") or max(cost.rounded) > 0
+            }
             for ring, costs in sorted(rings.items())
         }
         lines = json.dumps(plain, indent=1).replace("[\n   ", "[").replace(",\n   ", ", ").replace("\n  ]", "]")

@@ -9,18 +9,21 @@ from __future__ import annotations
 import functools
 import re
 from collections import defaultdict
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-from tests.rings.ledger import read_ledger
+from tests.rings.ledger import LEDGER, read_ledger
 
 __all__ = ("Order",)
 
 _FIRST = 1e6
 """Seconds of a group that is begun before all others."""
+_NEW = 30.0
+"""Seconds of a file that the ledger does not have: it may need as many, and is not begun last."""
 _SESSION, _PROCESSES = "spark", "processes of spark"
 ROOT = Path(__file__).parents[2]
 
@@ -45,8 +48,11 @@ class _Groups(LoadScopeScheduling):
         return _group(nodeid)
 
 
+@dataclass(eq=False)
 class Order:
-    """The plugin."""
+    """The plugin: it orders by the ledger at `path`."""
+
+    path: Path = LEDGER
 
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> LoadScopeScheduling:
         return _Groups(config, log)
@@ -54,13 +60,13 @@ class Order:
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         seconds: dict[str, float] = defaultdict(float)
-        for costs in read_ledger().values():
+        for costs in read_ledger(self.path).values():
             for name, cost in costs.items():
                 seconds[name] += cost.wall
 
         def weight(item: pytest.Item) -> tuple[float, str]:
             group = _group(item.nodeid)
-            first = _FIRST if group in (_SESSION, _PROCESSES) else seconds[group]
+            first = _FIRST if group in (_SESSION, _PROCESSES) else seconds.get(group, _NEW)
             return -first, item.nodeid.partition("::")[0]
 
         for item in items:

@@ -19,6 +19,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import pytest
+
 __all__ = ("Keeper", "shared")
 
 _ADDRESS = "TEST_SERVERS"
@@ -63,8 +65,15 @@ class Keeper:
             python = Path(folder, "python")
             python.write_text(import_module("tests.rings.forked").python_of_spark())
             python.chmod(0o700)
-            os.environ["PYSPARK_PYTHON"] = str(python)
+            os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = str(python)
         threading.Thread(target=self._run, name="servers", daemon=True).start()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_xdist_setupnodes(self, config: pytest.Config) -> None:
+        """A run of all tests needs all servers: they start while the tests are imported, on the other processor."""
+        if config.args_source is config.ArgsSource.TESTPATHS and config.option.markexpr != "unit":
+            for name in STARTS:
+                self._begin(name)
 
     def pytest_unconfigure(self) -> None:
         self._listener.close()
@@ -83,9 +92,12 @@ class Keeper:
                 name = connection.recv()
             except EOFError:
                 continue  # the worker has ended
-            if name not in self._starts:
-                self._starts[name] = self._threads.submit(_start, name, self._stack)
-            self._starts[name].add_done_callback(partial(_answer, connection))
+            self._begin(name).add_done_callback(partial(_answer, connection))
+
+    def _begin(self, name: str) -> Future[object]:
+        if name not in self._starts:
+            self._starts[name] = self._threads.submit(_start, name, self._stack)
+        return self._starts[name]
 
 
 def _start(name: str, stack: ExitStack) -> object:

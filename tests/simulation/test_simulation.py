@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from millpond.testing.models import MapModel
 from tests.harness.frame.report import Broken
+from tests.harness.models import MapModel
 from tests.harness.simulation import simulate
 
 pytestmark = pytest.mark.sample(3, of="file")

@@ -16,12 +16,12 @@ from pyspark.errors import PySparkException
 import millpond
 from millpond import spark as mp
 from millpond.errors import Conflict, Invalid, NotFound
-from millpond.testing.faults import KILL_AT, STEPS_LOG, occurrences
+from millpond.testing.faults import KILL_AT, arm, occurrences
 from tests.nodes.conftest import clock as clock
 from tests.nodes.conftest import serve as serve
 from tests.nodes.following import ticking
 from tests.rings.sampling import drawn
-from tests.spark.test_stream_refresh import Source
+from tests.spark.test_streams import Source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,8 +36,7 @@ armed = faults.arm()
 from millpond import spark as mp
 session = mp.start("local[2]", app="branch-load", memory="512m")
 frame = session.range(0, 300, 1, 3).selectExpr("concat('k', id) as key", "id as value")
-result = mp.load(frame, sys.argv[1], "numbers", branch="fix", load_id="nightly-1")
-print("loaded", result.rows, flush=True)
+mp.load(frame, sys.argv[1], "numbers", branch="fix", load_id="nightly-1")
 """
 
 
@@ -149,11 +148,10 @@ def test_loads_on_a_branch_that_cannot_be_are_refused_and_leave_nothing(spark: S
 
 @pytest.mark.sample(1, of="drivers that are killed")
 def test_a_driver_that_is_killed_leaves_all_of_the_load_or_nothing(spark: SparkSession, tmp_path: Path) -> None:
-    def run(folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-c", DRIVER, str(folder)], env={**os.environ, **variables}, timeout=300,
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
+    frame = spark.range(0, 300, 1, 3).selectExpr("concat('k', id) as key", "id as value")
+
+    def load(folder: Path) -> int:
+        return mp.load(frame, str(folder), "numbers", branch="fix", load_id="nightly-1").rows
 
     def made(name: str) -> Path:
         with millpond.open(tmp_path / name) as pond:
@@ -161,20 +159,22 @@ def test_a_driver_that_is_killed_leaves_all_of_the_load_or_nothing(spark: SparkS
             pond.branch("fix", source="main")
         return tmp_path / name
 
-    done = run(made("whole"), **{STEPS_LOG: str(tmp_path / "log")})
-    assert done.stdout.endswith("loaded 300\n"), done.stderr[-2000:]
+    with arm(log=str(tmp_path / "log")):
+        assert load(made("whole")) == 300
     moments = [moment for moment in occurrences(tmp_path / "log")
                if moment.startswith(("layers.", "shares.", "refs.", "versions."))]  # fmt: skip
     assert {moment.partition(":")[0] for moment in moments} >= {"layers.layer_written", "refs.committed"}
     for number, moment in drawn(list(enumerate(moments)), 1, name="branch loads"):
         folder = made(str(number))
-        killed = run(folder, **{KILL_AT: moment})
+        killed = subprocess.run(
+            [sys.executable, "-c", DRIVER, str(folder)], env={**os.environ, KILL_AT: moment}, timeout=300,
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
         assert killed.returncode == -signal.SIGKILL, (moment, killed.stderr[-2000:])
         with millpond.open(folder) as pond:
             assert total(pond.branch("fix")) in ((0, 0), (300, sum(range(300)))), moment
             assert pond.verify(full=True).ok, moment
-        frame = spark.range(0, 300, 1, 3).selectExpr("concat('k', id) as key", "id as value")
-        assert mp.load(frame, str(folder), "numbers", branch="fix", load_id="nightly-1").rows == 300, moment
+        assert load(folder) == 300, moment
         with millpond.open(folder) as pond:
             assert total(pond.branch("fix")) == (300, sum(range(300))), moment
             assert sum("Load" in commit.message for commit in pond.refs.log("fix")) == 1, moment

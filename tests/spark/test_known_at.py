@@ -94,6 +94,8 @@ def check(spark: SparkSession, pond: PondLike, holding: Pond) -> None:
     assert [row["numbers"] for row in training] == expected
     assert answers(events.limit(1), known_at="moment") == [None], "a row that comes alone is as any"
     assert answers(events, known_at=moments[0]) == [layered.get("a", known_at=moments[0])] * 6
+    with pytest.raises(Invalid, match="nothing was known of the map then"):
+        answers(events, known_at=moments[0] - 1)
     for moment in (*moments, LATE):
         assert read(spark, pond, known_at=instant_text(moment)) == layered.scan(known_at=moment).read_all().to_pylist()
     assert read(spark, pond, known_at=instant_text(moments[0]), where="value > 5", columns="value") == []

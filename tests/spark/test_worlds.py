@@ -8,7 +8,7 @@ import pytest
 
 from millpond import spark as mp
 from millpond.maps.model.columns import presented_schema
-from millpond.testing.rows import presented, presented_rows
+from tests.harness.rows import presented, presented_rows
 from tests.spark.worlds import WORLDS, World, create, plain
 
 if TYPE_CHECKING:

@@ -13,12 +13,12 @@ import pyarrow as pa
 import pytest
 
 from millpond.maps.model.definition import Kind, MapDefinition, ScalarType, Scheme, ValueType, parse_value_type
-from millpond.testing.models import MapModel
-from millpond.testing.rows import table_of
+from tests.harness.models import MapModel
+from tests.harness.rows import table_of
 
 if TYPE_CHECKING:
     from millpond import Map, Pond
-    from millpond.testing.models import Row
+    from tests.harness.models import Row
 
 START_MS = 1_357_000_000_000
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

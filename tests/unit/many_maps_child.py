@@ -15,7 +15,7 @@ from pathlib import Path
 import millpond
 from millpond.clock import ManualClock, SystemClock
 from millpond.errors import Unavailable
-from millpond.testing.rows import canonical_of
+from tests.harness.rows import canonical_of
 
 CLOCK = SystemClock()
 

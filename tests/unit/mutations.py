@@ -17,8 +17,8 @@ from millpond.maps.parts.part import PartFile, PartWriter, read_manifest, verify
 from millpond.maps.parts.validate import validate_part
 from millpond.stores.files import checksum_file
 from millpond.stores.lmdb.page_format import HEADER, PAGE
-from millpond.testing.models import Row
-from millpond.testing.rows import canonical_of
+from tests.harness.models import Row
+from tests.harness.rows import canonical_of
 
 ODD: tuple[Any, ...] = (None, -1, 0, 1, 2**63, 2**70, 1.5, True, "", "x", [], {}, [-1], [2**70], {"rows": 1}, {"x": -1})
 

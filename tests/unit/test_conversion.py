@@ -14,15 +14,15 @@ from millpond.errors import Conflict, Invalid
 from millpond.kernel.steps import listening
 from millpond.maps.loads.conversion import convert
 from millpond.maps.model.definition import Store
-from millpond.testing.models import MapModel
-from millpond.testing.rows import canonical_of
+from tests.harness.models import MapModel
+from tests.harness.rows import canonical_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from millpond import Map, Pond
-    from millpond.testing.models import Row
+    from tests.harness.models import Row
 
 KINDS: dict[str, dict[str, Any]] = {
     "state": {"kind": "state"},

@@ -19,18 +19,17 @@ from xxhash import xxh3_64_intdigest
 from millpond.errors import Corrupt
 from millpond.maps.model.columns import canonical_schema
 from millpond.maps.model.definition import PLAIN_KINDS, Kind, MapDefinition, Scheme, parse_value_type
-from millpond.maps.model.values import encode_mixed
 from millpond.maps.shard.digest import Digest, DigestCache, digest_of_rows, digest_of_view
 from millpond.maps.shard.shard import Shard, ShardView
-from millpond.testing import strategies
-from millpond.testing.models import MapModel
-from millpond.testing.rows import canonical_of
+from tests.harness import strategies
+from tests.harness.models import MapModel
+from tests.harness.rows import canonical_of, encode_mixed
 from tests.harness.scratch import scratch_folder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from millpond.testing.models import Row
+    from tests.harness.models import Row
 
 MODULUS = 1 << 64
 SCHEMES = (

@@ -115,6 +115,12 @@ def test_a_value_that_is_no_key_may_be_a_miss(pond: millpond.Pond) -> None:
     assert answer.column("blocks").null_count == 4
 
 
+def test_no_events_are_enriched_too(pond: millpond.Pond) -> None:
+    assert pond.enrich({"origin": []}, map="planes", key="origin").to_pydict() == {"origin": [], "planes": []}
+    with pytest.raises(Invalid, match="column"):
+        pond.enrich([], map="planes", key="origin")
+
+
 def test_a_query_is_collected_first(pond: millpond.Pond) -> None:
     with pytest.raises(Invalid, match="collect it first"):
         pond.enrich(pl.from_arrow(FLIGHTS).lazy(), map="planes", key="tail")

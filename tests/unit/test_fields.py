@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 import pytest
@@ -14,7 +14,7 @@ from millpond.errors import Conflict, Invalid
 from millpond.kernel.steps import listening
 from millpond.maps.inputs.formats import delimited
 from millpond.maps.inputs.mapping import ColumnMapping
-from millpond.testing.rows import canonical_of
+from tests.harness.rows import canonical_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -124,6 +124,53 @@ def test_single_values_widen_where_none_is_lost(pond: Pond) -> None:
         pond.alter_map("numbers", add={"more": "long"})
     pond.alter_map("numbers", widen={"value": "string"})
     assert numbers.lookup([1, 6, 8]).to_pylist() == ["7", str(BIG), None]
+
+
+@pytest.mark.parametrize("change", [{"rename": {"temp": "t"}}, {"add": {"gust": "long"}}])
+def test_a_change_of_fields_is_taken_back_whatever_was_loaded_since(pond: Pond, weather: Map, change: Any) -> None:
+    pond.alter_map("weather", **change)
+    altered = pond.refs.resolve("main")
+    for key in ("LGA", "EWR"):
+        weather.load(
+            [{"key": key, change.get("rename", {}).get("temp", "temp"): 5, "visib": 1.0, "gust": 2}], extra="ignore"
+        )
+    pond.refs.revert(altered)
+    assert weather.lookup(["JFK", "EWR"]).to_pylist() == [{"temp": 70, "visib": 10.0}, {"temp": 5, "visib": 1.0}]
+
+
+def test_no_value_is_narrowed_where_a_widening_is_taken_back(pond: Pond, weather: Map) -> None:
+    pond.branch("fix", source="main")
+    pond.alter_map("weather", widen={"temp": "double"})
+    widened = pond.refs.resolve("main")
+    weather.load([{"key": "LGA", "temp": 1.5, "visib": 1.0}])
+    for act in (lambda: pond.refs.revert(widened), lambda: pond.refs.cherry_pick("main", "fix")):
+        with pytest.raises(Invalid, match="wider type") as refused:
+            act()
+        assert (refused.value.kind, refused.value.values["field"]) == ("field_narrowed", "temp")
+    moment = pond.clock.now_ms()
+    cast("ManualClock", pond.clock).advance(1_000)
+    assert weather.get("LGA") == {"temp": 1.5, "visib": 1.0}
+    pond.refs.restore(f"{widened}~1")
+    assert weather.lookup(["LGA", "JFK"]).to_pylist() == [None, {"temp": 70, "visib": 10.0}]
+    with pytest.raises(Invalid, match="wider type"):
+        weather.lookup(["LGA"], known_at=[moment])
+    with pytest.raises(Invalid, match="wider type"):
+        weather.scan(known_at=moment).read_all()
+
+
+@pytest.mark.parametrize("timed", [False, True])
+def test_a_map_of_ranges_without_rows_answers_nothing(pond: Pond, timed: bool) -> None:
+    """An alteration before the first load, and a revert of it, leave no layer, and no sections."""
+    kind, at = ("temporal_ranged_state", 0) if timed else ("ranged_state", None)
+    pond.create_map("blocks", kind=kind, value="owner string", store="layers")
+    fix, now = pond.branch("fix", source="main"), {"effective_time": [pond.clock.now_ms()]} if timed else {}
+    fix.map("blocks").load({"key_start": [1], "key_end": [5], "owner": ["x"]} | now)
+    pond.refs.revert("fix", "fix")
+    blocks = pond.alter_map("blocks", add={"more": "long"})
+    for empty in (fix.map("blocks"), blocks):
+        assert empty.lookup([1, None], at).to_pylist() == [None, None]
+        assert empty.get(1, at) is None
+    assert blocks.lookup([1], at, known_at=[pond.clock.now_ms()]).to_pylist() == [None]
 
 
 @pytest.mark.parametrize("default", [BIG, -(2**63)])

@@ -23,12 +23,12 @@ import xxhash
 
 from millpond.maps.model.definition import Kind, MapDefinition, Scheme, parse_value_type
 from millpond.maps.shard.shard import Shard
-from millpond.testing.rows import canonical_of
+from tests.harness.rows import canonical_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from millpond.testing.models import Row
+    from tests.harness.models import Row
 
 LONG_KEY = "long" * 150
 LONG_VALUE = "v" * 600

@@ -20,8 +20,8 @@ from millpond.maps.inputs.zones import time_form
 from millpond.maps.model.columns import canonical_schema
 from millpond.maps.model.definition import PLAIN_KINDS, Kind, MapDefinition, parse_value_type
 from millpond.maps.model.one_value import python_value
-from millpond.testing import rows as model_rows
-from millpond.testing import strategies
+from tests.harness import rows as model_rows
+from tests.harness import strategies
 
 
 def a_map(kind: Kind = Kind.STATE, value: str | None = None) -> MapDefinition:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from millpond.errors import Invalid
 from millpond.maps.inputs.key_columns import moments_of
 from millpond.times import instants
-from millpond.times.instants import INSTANT_MAX, INSTANT_MIN, clear_instant, parse_instant, to_millis
+from millpond.times.instants import INSTANT_MAX, INSTANT_MIN, clear_instant, parse_instant, read_times
 
 GOOD = {
     "1970-01-01T00:00:00Z": 0,
@@ -56,6 +56,12 @@ def _both_readers(request: pytest.FixtureRequest) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(instants, "FEW_ROWS", request.param)
         yield
+
+
+def to_millis(times: pa.Array | pa.ChunkedArray) -> tuple[pa.Int64Array, pa.BooleanArray]:
+    """A column of instants as UTC milliseconds, and which rows are not instants (those are null)."""
+    read = read_times(times, "ms")
+    return read.values, read.invalid
 
 
 @pytest.mark.parametrize(("text", "millis"), GOOD.items())

@@ -26,7 +26,7 @@ from millpond.maps.model.keyspaces import HISTORY_AGE, PART_RETENTION, POND_ID
 from millpond.pond import open_pond
 from millpond.stores.memory import MemorySpace
 from millpond.testing.faults import flip_byte
-from millpond.testing.rows import canonical_of
+from tests.harness.rows import canonical_of
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -19,7 +19,7 @@ from millpond.maps.snapshots.layers import BYTES_AFTER_LOAD_MIN
 from millpond.maps.snapshots.manifest import list_manifests
 from millpond.pond import open_pond
 from millpond.ranges import files
-from millpond.testing.rows import canonical_of
+from tests.harness.rows import canonical_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

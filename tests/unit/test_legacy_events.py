@@ -26,8 +26,7 @@ from millpond.workflows.engine import Request
 from millpond.workflows.processor import Partition
 from millpond.workflows.processor.codec import LoggedCommand
 from millpond.workflows.store import RunStore, initialize
-from millpond.workflows.store.legacy import write_legacy
-from millpond.workflows.store.run_slices import migrate_store
+from tests.harness.legacy_rows import migrate_store, write_legacy
 from tests.models.workflows.specs import request
 
 NOW = 1_700_000_000_000

@@ -17,7 +17,7 @@ from millpond.maps.parts.part import PartFile, PartWriter, read_manifest
 from millpond.maps.parts.verified_parts import MANIFEST_BYTES_MAX, AcceptedParts
 from millpond.pond import open_pond
 from millpond.testing.faults import flip_byte
-from millpond.testing.rows import canonical_of
+from tests.harness.rows import canonical_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

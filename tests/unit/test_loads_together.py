@@ -13,7 +13,7 @@ from millpond.clock import ManualClock
 from millpond.kernel.steps import listening
 from millpond.maps.parts.part import PartFile
 from millpond.pond import open_pond
-from millpond.testing.rows import canonical_of
+from tests.harness.rows import canonical_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,7 +16,7 @@ from millpond.maps.loads import retention
 from millpond.maps.log.log import Entry
 from millpond.pond import open_pond
 from millpond.testing.faults import flip_byte
-from millpond.testing.rows import canonical_of
+from tests.harness.rows import canonical_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
+import millpond
 from millpond.maps.model.columns import INSTANT, canonical_schema
 from millpond.maps.model.definition import Kind, MapDefinition, parse_value_type
 from millpond.maps.snapshots.freeze import freeze
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
 KEYS = 12_000
 QUERIES = 30_000
+HOUR = 3_600_000
 VALUE = "n long, word string, flag boolean"
 
 
@@ -117,6 +120,36 @@ def test_many_keys_that_clash(tmp_path: Path) -> None:
     with snapshot_of(open_objects(tmp_path), definition, [(rows, names(numbers))]) as snapshot:
         assert snapshot.lookup(names(numbers)).to_pylist() == numbers.tolist()
         assert snapshot.find(names(numbers + KEYS)).hits == 0
+
+
+@pytest.mark.usefixtures("processor")
+@pytest.mark.parametrize("bits", [64, 2])
+def test_keys_that_are_asked_again_and_again_find_their_buckets(tmp_path: Path, bits: int) -> None:
+    """Many questions about few keys, which are looked for once; with few bits keys of one hash stand between them."""
+    random = np.random.default_rng(10)
+    with millpond.open(tmp_path / "pond") as pond:
+        sales = pond.create_map("sales", kind="aggregate", value="n long sum", resolution="hour", hash_bits=bits)
+        counted = Counter[tuple[str, int]]()
+        for count in (2_000, 30):
+            keys = [*names(random.integers(0, 40, count)).to_pylist(), ""]
+            hours = random.integers(0, 50, count + 1).tolist()
+            counted.update(zip(keys, hours, strict=True))
+            sales.load({"key": keys, "time": [HOUR * hour for hour in hours], "n": [1] * len(keys)}, time_unit="ms")
+        query = [*names(random.integers(0, 50, 3_000)).to_pylist(), "", ""]
+        since = random.integers(-1, 50, len(query))
+        expected = [counted[key, hour] or None for key, hour in zip(query, since.tolist(), strict=True)]
+        with sales.snapshot() as snapshot:
+            assert len(snapshot.manifest.layers) == 2
+            for keys, answers in ((query, expected), ([*query, None], [*expected, None])):
+                at = pa.array(HOUR * np.resize(since, len(keys)) + 7, INSTANT)
+                for column in (pa.array(keys), pa.array(keys).dictionary_encode()):
+                    assert snapshot.lookup(column, at).field("n").to_pylist() == answers
+            between = (pa.array(HOUR * since, INSTANT), pa.array(HOUR * (since + 9), INSTANT))
+            some = [
+                sum(counted[key, hour + more] for more in range(9)) or None
+                for key, hour in zip(query, since.tolist(), strict=True)
+            ]
+            assert snapshot.lookup_between(query, between).field("n").to_pylist() == some
 
 
 def test_many_sessions(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from millpond.maps.loads import merge_queue
 from millpond.maps.loads.merger import Merger
 from millpond.maps.shard.shard import Shard
 from millpond.pond import open_pond
-from millpond.testing.rows import canonical_of
+from tests.harness.rows import canonical_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,6 +70,20 @@ def test_a_load_that_waits_is_merged_in_the_background(pond: Pond, merger: Merge
     assert not merger.worker.alive
     bring(pond, "one", 2)
     assert pond.log.applied("one") == order.position + 1, "nobody merges in a served pond but its merger"
+
+
+def test_who_waits_for_what_is_there_hears_of_merges_and_not_of_loads(pond: Pond, merger: Merger) -> None:
+    position = bring(pond, "one", 1)
+    wait = pond.log.begin_wait(position)
+    heard = threading.Event()
+    wait.changed.listeners.append(heard.set)
+    behind = bring(pond, "two", 2)
+    assert not heard.is_set()
+    assert pond.log.begin_wait(behind + 1).changed is not wait.changed, "a load may bring what is not there"
+    merger.start()
+    pond.log.wait_applied(position, timeout=SECONDS)
+    assert heard.wait(SECONDS)
+    assert wait.ended()
 
 
 def test_small_loads_are_folded_into_one_change(pond: Pond, merger: Merger, monkeypatch: pytest.MonkeyPatch) -> None:

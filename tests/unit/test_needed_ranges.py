@@ -28,14 +28,14 @@ from millpond.maps.snapshots.manifest import LayerMode
 from millpond.maps.snapshots.needed_ranges import NeededRanges
 from millpond.ranges import DEFAULT_BOUNDARIES, Index, RangeEntry, blocks, index, range_name, writer
 from millpond.stores.objects import MemoryObjects
-from millpond.testing.rows import canonical_of
+from tests.harness.rows import canonical_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from millpond import Map
     from millpond.maps.snapshots.manifest import SnapshotManifest
-    from millpond.testing.models import Row
+    from tests.harness.models import Row
 
 DEFINITION = MapDefinition(name="m", kind=Kind.STATE, incarnation="i", value=parse_value_type("string"))
 ROWS = 6_000

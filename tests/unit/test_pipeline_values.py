@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("littlehorse")
 
-from millpond.errors import Invalid
+from millpond.errors import Invalid, MillpondError
 from millpond.pipelines import notify, pipeline, python
 from millpond.pipelines.programs import call_function, pipelines_of, read_program
 from millpond.pipelines.values import Value, filled, template_of
@@ -183,13 +183,24 @@ def test_text_of_a_file_is_put_together_as_ever(tmp_path: Path) -> None:
     assert declared.functions["place"]("7") == "raw/7"  # when its step runs
 
 
-def test_the_result_of_a_function_is_json(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("return object()", r"is no JSON\. function=rows type=object"),
+        ("return {'a': [float('nan')]}", r"is no JSON\. .*finite numbers"),
+        ("return '\\ud800'", r"is no JSON\. .*surrogates"),
+        ("return 'x' * 1_000_000", r"too large\. function=rows bytes=1000004 limit=1000000 \(write it to a file"),
+        ("raise SystemExit(3)", r"failed\. function=rows reason=SystemExit: 3 line=own\.py:4"),
+        ("raise KeyboardInterrupt", r"failed\. function=rows reason=KeyboardInterrupt"),
+    ],
+)
+def test_the_result_of_a_function_is_json(tmp_path: Path, code: str, words: str) -> None:
     file = tmp_path / "own.py"
     file.write_text(
-        "from millpond.pipelines import pipeline, python\n\ndef rows():\n    return object()\n\n"
+        f"from millpond.pipelines import pipeline, python\n\ndef rows():\n    {code}\n\n"
         "@pipeline\ndef own():\n    python(rows)\n"
     )
-    with pytest.raises(Invalid, match=r"is no JSON\. function=rows type=object"):
+    with pytest.raises(MillpondError, match=words):
         call_function(read_program(file), "own", "rows", [])
 
 

@@ -41,8 +41,9 @@ from millpond.stores.rocksdb.space import RocksSpace
 from millpond.workflows.engine import Request, TaskClaim, TaskQueued, key_of
 from millpond.workflows.keyspaces import COMMANDS, FAILED, QUEUED, TIMER
 from millpond.workflows.processor import Applied, Processor, partition, processor
-from millpond.workflows.store.legacy import ROWS, legacy_address, write_legacy
+from millpond.workflows.store.legacy import ROWS, legacy_address
 from millpond.workflows.tasks.queues import Worker
+from tests.harness.legacy_rows import write_legacy
 from tests.models.workflows.specs import request
 
 SECONDS = 20

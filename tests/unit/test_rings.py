@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tests.rings.again import Again
+from tests.rings.forked import run_python
 from tests.rings.ledger import Cost, grown
-from tests.rings.order import _group
+from tests.rings.order import Order, _group
 from tests.rings.sampling import Sampling, drawn
 
 
@@ -75,6 +77,28 @@ def test_spark_has_a_group_for_its_session_and_one_for_its_processes() -> None:
         "docs/test_readme.py::test_a",
     )]  # fmt: skip
     assert groups == ["spark", "processes of spark", "processes of spark", "tests/docs/test_readme.py"]
+
+
+def test_long_files_come_first_and_new_ones_not_last(tmp_path: Path) -> None:
+    long, new, short = (f"tests/unit/test_{name}.py" for name in ("sql", "rings", "log"))
+    ledger = Path(tmp_path, "ledger.json")
+    ledger.write_text(f'{{"test": {{"{long}": [50, 9], "{short}": [2, 1]}}, "unit": {{"{short}": [1, 1]}}}}')
+    items: list[Any] = [_Item(f"{file}::test_a") for file in (short, new, long)]
+    Order(ledger).pytest_collection_modifyitems(items)
+    assert [item.nodeid.partition("::")[0] for item in items] == [long, new, short]
+
+
+def test_workers_begin_with_tests_that_were_imported_once(tmp_path: Path, process: None) -> None:
+    Path(tmp_path, "test_whole.py").write_text("def test_all():\n    assert 1 == 2")
+    Path(tmp_path, "test_broken.py").write_text("raise SystemExit(1)")
+    program = (
+        "import sys; from tests.rings.workers import import_tests; import_tests(sys.argv[1:])\n"
+        "for name in list(sys.modules):\n"
+        "    if name.endswith(('test_whole', 'test_broken')): print(name, type(sys.modules[name].__loader__))"
+    )
+    [found] = run_python("-c", program, str(tmp_path)).stdout.splitlines()
+    assert "test_whole" in found
+    assert "AssertionRewritingHook" in found
 
 
 @pytest.mark.parametrize(("failed", "passes", "exitstatus"), [(1, True, 0), (1, False, 1), (4, True, 1), (0, True, 1)])

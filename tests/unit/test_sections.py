@@ -32,7 +32,7 @@ from millpond.maps.snapshots.section_list import (
 from millpond.maps.snapshots.snapshot import Snapshot
 from millpond.maps.snapshots.sorted_runs import SpillTo
 from millpond.stores.objects import FolderObjects
-from millpond.testing.rows import canonical_of
+from tests.harness.rows import canonical_of
 from tests.rings.sampling import examples
 
 if TYPE_CHECKING:

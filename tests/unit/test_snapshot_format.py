@@ -18,7 +18,7 @@ from millpond.maps.snapshots.groups_of_rows import range_order_keys
 from millpond.ranges.files import content_id
 from millpond.ranges.verify import check_file
 from millpond.stores.objects import open_objects
-from millpond.testing.rows import canonical_of
+from tests.harness.rows import canonical_of
 
 INT64_MIN = -(2**63)
 

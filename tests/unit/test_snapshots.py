@@ -21,7 +21,7 @@ from millpond.maps.snapshots.leases import end_lease, pin, pinned_until, unpin
 from millpond.maps.snapshots.manifest import manifest_name
 from millpond.maps.snapshots.snapshot import Snapshot
 from millpond.stores.objects import FolderObjects, MemoryObjects, open_objects
-from millpond.testing.rows import canonical_of
+from tests.harness.rows import canonical_of
 
 if TYPE_CHECKING:
     from millpond.maps.snapshots.freeze import SnapshotManifest

@@ -56,6 +56,16 @@ def kinds(pond: Pond) -> list[tuple[str, str]]:
     return [(event.kind, event.headers["job_id"]) for event in pond.events.read("default", "r")]
 
 
+def test_the_story_of_a_step_has_what_is_small_of_its_result_and_no_secret(pond: Pond) -> None:
+    async def work(_: Step) -> dict[str, Any]:
+        return {"job_id": "mine", "rows": 3, "text": "x" * 100_000, "api_token": "abcdefgh", "half": "\ud800", "": 1}
+
+    attempts = Attempts()
+    asyncio.run(attempt(attempts.next(), work, run_key="run"))
+    end = [event.headers for event in pond.events.read("default", "r")][-1]
+    assert end == {"job_id": "r_0-2_run", "attempt": "0", "step": "step", "rows": "3", "": "1"}
+
+
 @pytest.mark.parametrize("earlier", [[], ["r_0-2_drawn"], [{"n": 0}]], ids=["none", "an earlier release's", "a result"])
 @pytest.mark.parametrize("run_key", ["", "run"])
 def test_a_repeated_attempt_has_the_key_and_the_results_of_the_first(

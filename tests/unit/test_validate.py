@@ -27,9 +27,9 @@ from millpond.maps.parts.touched import read_touched
 from millpond.maps.parts.validate import validate_part
 from millpond.pond import open_pond
 from millpond.stores.lmdb.page_format import PAGE
-from millpond.testing import strategies
-from millpond.testing.models import Row
-from millpond.testing.rows import canonical_of
+from tests.harness import strategies
+from tests.harness.models import Row
+from tests.harness.rows import canonical_of
 from tests.harness.scratch import scratch_folder
 from tests.rings.sampling import examples
 from tests.unit.mutations import Mutation, give_its_id, mutate, mutations, sealed

@@ -13,7 +13,8 @@ from millpond.arrays.byte_columns import bytes_of
 from millpond.maps.model.columns import value_arrow
 from millpond.maps.model.definition import ScalarType, ValueType, parse_value_type
 from millpond.maps.model.one_value import python_value
-from millpond.maps.model.values import decode_values, encode_mixed, encode_values, present_values
+from millpond.maps.model.values import decode_values, encode_values, present_values
+from tests.harness.rows import encode_mixed
 
 SCALARS: dict[ScalarType, st.SearchStrategy[Any]] = {
     ScalarType.STRING: st.text(st.characters(codec="utf-8")),

@@ -7,8 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from millpond.client.events import RemoteWatch
-from millpond.client.many_events import RemoteManyWatch
+from millpond.client.events import RemoteManyWatch, RemoteWatch
 from millpond.errors import Unavailable
 from millpond.events.event import Event
 from millpond.events.filters import filter_of

@@ -147,12 +147,12 @@ def test_a_job_is_taken_over_by_another_worker(driver: SparkDriver, tmp_path: Pa
         assert other.run(key, "function", holding(tmp_path)) == {"value": 7}, "kept until it is to be forgotten"
     other.forget(key)
     assert len((tmp_path / "begun").read_text().splitlines()) == 1
-    if process is None:
-        other.close()
-        return
+    process = process or gone(driver)
+    driver._end(kills=False)
     driver._line, other._line = other._line, None  # the tests after this one need no other JVM
     assert driver._line is not None
     driver._line.process.popen = process
+    assert passed(driver, "after it was taken") and driver.process_id == place["pid"]
 
 
 def test_a_job_that_the_driver_has_no_more_is_not_begun_again(driver: SparkDriver) -> None:
@@ -270,13 +270,14 @@ def test_a_driver_ends_with_its_worker(driver: SparkDriver) -> None:
 
 
 def test_what_python_raises_in_the_code_of_spark_is_tried_again() -> None:
+    from pyspark.serializers import NoOpSerializer
     from pyspark.util import _load_from_socket
 
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         nobody = bound.getsockname()[1]
         # The JVM is gone, and PySpark's clean-up closes what was never opened.
-        with pytest.raises(UnboundLocalError) as caught, _load_from_socket((nobody, "secret"), None):
+        with pytest.raises(UnboundLocalError) as caught, _load_from_socket((nobody, "secret"), NoOpSerializer()):
             pass
     understood, usable = _understood(caught.value)
     assert isinstance(understood, Unavailable) and not usable

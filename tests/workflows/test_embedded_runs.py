@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 from pathlib import Path
 
@@ -213,3 +214,85 @@ def test_a_process_that_is_told_to_stop_waits_for_no_function(tmp_path: Path, nu
     assert (json.loads(row)["pipeline"], json.loads(row)["last_status"]) == ("waits", "COMPLETED")
     logs = run(["pipeline", "logs", "waits", "--pond", "pond"], cwd=tmp_path)
     assert "held attempt 0  timeout  the process that worked on it is gone" in logs.stdout, logs.stderr
+
+
+ENDLESS = """
+import sys
+import time
+
+from pathlib import Path
+
+from millpond.pipelines import notify, pipeline, python, sql
+
+
+def counting():
+    try:
+        while True:
+            time.sleep(0.01)
+    finally:
+        Path("ended").touch()
+
+
+def asleep():
+    time.sleep(10_000)
+
+
+def leaving():
+    sys.exit("no rows")
+
+
+def tell(failure):
+    python(Path("told").write_text, f"{failure.step}: {failure.kind}: {failure.reason}", name="told")
+    notify("stream:etl/failed", why=failure)
+
+
+@pipeline(on_failure=tell)
+def counts():
+    python(counting, retries=1, backoff=0, timeout=1)
+
+
+@pipeline(on_failure=tell)
+def sleeps():
+    python(asleep, retries=0, timeout=1)
+
+
+@pipeline(on_failure=tell)
+def joins():
+    sql("select count(*) as n from range(1000000000) a join range(1000000000) b on a.range % 7 < b.range % 5",
+        retries=0, timeout=1)
+
+
+@pipeline(on_failure=tell)
+def leaves():
+    python(leaving)
+
+
+@pipeline(on_failure=tell)
+def grows():
+    for number in range(3):
+        python(str.rjust, "x", 600_000, name=f"grown{number}")
+"""
+TIMED_OUT = r"timeout: (the timeout of the step is over|no report within its timeout)"
+"""By the worker, or by the engine, whose clocks are one."""
+
+
+@pytest.mark.usefixtures("process")
+@pytest.mark.parametrize(("which", "words"), [
+    ("counts", f"counting: {TIMED_OUT}"),
+    ("sleeps", f"asleep: {TIMED_OUT}"),
+    ("joins", f"sql: {TIMED_OUT}"),
+    ("grows", "grown1: .*the task run would have .* bytes with this result, more than"),
+    ("leaves", "leaving: pipeline-function: a function of the pipeline failed.*SystemExit: no rows"),
+])  # fmt: skip
+def test_a_step_that_fails_past_its_timeout_or_with_its_result_says_so_and_holds_up_nothing(
+    tmp_path: Path, which: str, words: str
+) -> None:
+    (tmp_path / "endless.py").write_text(ENDLESS)
+    done = run(["pipeline", "run", "endless.py", "--pipeline", which, "--pond", "pond"], cwd=tmp_path, timeout=SECONDS)
+    assert done.returncode != 0 and re.search(f"the run failed .*reason={words.partition(':')[0]}[^:]*: ", done.stderr)
+    assert re.match(words, (tmp_path / "told").read_text())
+    assert (tmp_path / "ended").exists() == (which == "counts"), "it is interrupted where Python looks"
+    with millpond.open(tmp_path / "pond") as pond:
+        [event] = pond.events.read("etl", "failed")
+    why = json.loads(event.payload)["why"]
+    assert f"{why['step']}: {why['kind']}: {why['reason']}" == (tmp_path / "told").read_text()

@@ -15,7 +15,8 @@ from littlehorse.model import LHStatus, WfRunId
 import millpond
 from millpond.errors import Invalid, MillpondError
 from millpond.pipelines import branch, check, load, merge, pipeline, publish, sql
-from millpond.pipelines.branches import check_branches, has_branches, load_on, merge_branch, whole_branch
+from millpond.pipelines.branches import has_branches, load_on, merge_branch, whole_branch
+from millpond.pipelines.pond_check import check_pond
 from millpond.pipelines.reads import head_of
 from millpond.pipelines.tickets import earlier_load
 from millpond.testing.faults import KILL_AT, STEPS_LOG, occurrences
@@ -264,7 +265,7 @@ def node(folder: Path) -> Iterator[Node]:
 
 def test_pipelines_with_branches_are_deployed_to_a_node(node: Node, folder: Path) -> None:
     for name in ("nightly", "published", "begun"):
-        assert "pond that replicates" in node.command("pipeline", "deploy", "nightly.py", "--pipeline", name)
+        assert "was not held against the maps" in node.command("pipeline", "deploy", "nightly.py", "--pipeline", name)
         node.command("pipeline", "deploy", "nightly.py", "--pipeline", name, "--pond", node.url)
     with millpond.open(node.url) as pond:
         assert "the branch nightly stays" in node.ended("nightly", "hot", file="hot.csv") and temps(pond) == [1.0, None]
@@ -301,7 +302,7 @@ def test_a_pond_that_cannot_have_the_branches_of_a_pipeline_is_refused_when_it_i
 ) -> None:
     (folder / "sharded.py").write_text(SHARDED)
     refused = node.command("pipeline", "deploy", "sharded.py", "--pond", node.url, code=5)
-    assert "a map with branches is in layers (map=sharded)" in refused and "--store layers" in refused
+    assert "(map=sharded, step=load, line=sharded.py:7)" in refused and "--store layers" in refused
 
 
 @pytest.mark.parametrize("on_node", [False, True])
@@ -329,7 +330,7 @@ def test_nodes_that_replicate_have_no_branches_for_a_pipeline(cluster: ClusterHe
     plan = pipeline(lambda: load("a.csv", map="a", branch="b"), name="declared").plan
     assert has_branches(plan) and not has_branches(pipeline(lambda: load("a.csv", map="a"), name="declared").plan)
     with millpond.open(cluster[0].url) as pond, pytest.raises(Invalid, match="a node that is alone") as refused:
-        check_branches(pond, plan)
+        check_pond(pond, plan)
     assert refused.value.kind == "refs_place"
 
 

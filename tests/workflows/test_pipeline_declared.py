@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import date
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Optional, cast
 from xml.etree import ElementTree
 
 import pytest
@@ -99,6 +100,15 @@ def later(value: Any) -> None:
 def test_what_cannot_work_is_refused_when_it_is_declared(body: Any, words: str) -> None:
     with pytest.raises(Invalid, match=words):
         declared(body)
+
+
+def test_a_parameter_may_say_what_its_list_has_and_that_it_may_be_none() -> None:
+    def body(names: list[str], day: date | None = None, more: Optional[dict[str, int]] = None) -> None:  # noqa: UP045
+        python(template_of, item, over=range(3), needs=python(print, names, day, more))
+
+    plan = pipeline(body).plan
+    assert [(own.type, own.required) for own in plan.parameters] == [("list", True), ("date", False), ("dict", False)]
+    assert plan.steps[1].over == [0, 1, 2]
 
 
 def test_a_condition_may_be_a_constant_and_limits_may_be_of_a_named_map() -> None:

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import IO
 
 import pytest
-from littlehorse.model import StopWfRunRequest, WfRunId
+from littlehorse.model import PutTaskDefRequest, RunWfRequest, SearchTaskDefRequest, StopWfRunRequest, WfRunId
 
 import millpond
+from millpond.cli.workflows.on_node import on_node
+from millpond.pipelines.programs import pipelines_of, read_program
 from millpond.testing.faults import KILL_AT, KILL_FILE, STEPS_LOG, occurrences
 from tests.rings.forked import Command, run
 from tests.rings.sampling import drawn
@@ -146,6 +148,17 @@ def test_a_run_on_a_node_says_how_it_ended_as_one_without(site: Site) -> None:
     assert "it is the node that follows" in site.ran(*words, "--follow", code=5)
 
 
+def test_a_run_on_a_node_that_its_pond_would_make_fail_does_not_begin(site: Site) -> None:
+    (site.folder / "own.py").write_text(
+        "from millpond.pipelines import pipeline, retain\n\n\n@pipeline\ndef own(name: str):\n    retain(name)\n"
+    )
+    with millpond.open(site.url) as pond:
+        pond.create_map("weather", kind="state", value="double", retain="30d")
+    assert "COMPLETED" in site.ran(*site.words("own.py", "name=weather"))
+    said = site.ran(*site.words("own.py", "name=wether"), code=3)
+    assert "map=wether, step=retain, line=own.py:6" in said and "run show" not in said
+
+
 def test_a_run_on_a_node_goes_on_by_the_same_command(site: Site) -> None:
     """Told to stop, it hands its step back, which costs no retry; and stopped by hand."""
     words = ("here.py", "--pipeline", "waits", f"folder={site.folder}", "--id", "w-1")
@@ -213,6 +226,30 @@ def test_a_backfill_of_a_file_on_a_node_goes_on_and_is_merged_when_all_is_done(s
         assert [row["temp"] for row in pond.map("weather").lookup(["k1", "k2", "k3"]).to_pylist()] == [10, 20, 30]
     for wrong, sentence in ((("--parameter", "dya"), "no such parameter"), (("--server", site.url), "--pond http://")):
         assert sentence in site.ran(*command, *wrong, code=5)
+
+
+def test_a_task_that_a_killed_process_left_goes_with_the_next_that_starts(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That of a run that has ended, and of one that is gone; not of one that is open, or may be about to begin."""
+    program = read_program(site.folder / "here.py")
+    works = pipelines_of(program)["works"]
+    names = [f"step-of-{run}" for run in ("ended", "gone", "open")]
+    site.ran(*site.words("here.py", "--pipeline", "works", "--id", "ended"))
+    site.ran("pipeline", "deploy", "here.py", "--pipeline", "waits", "--server", site.url)
+    for name in ("LHC_API_HOST", "LHC_API_PORT", "LHC_TENANT_ID", "MILLPOND_POND"):
+        monkeypatch.setenv(name, "")  # the client of the node sets them
+    with site.server.stub() as stub, on_node(site.url, str) as runs:
+        stub.RunWf(RunWfRequest(wf_spec_name="waits", id="open"), timeout=SECONDS)
+        for name in names:
+            stub.PutTaskDef(PutTaskDefRequest(name=name), timeout=SECONDS)
+        runs.define(works, program)
+        left = stub.SearchTaskDef(SearchTaskDefRequest(prefix="step-of-"), timeout=SECONDS)
+        assert sorted(own.name for own in left.results) == names
+        monkeypatch.setattr("millpond.cli.workflows.on_node.STAYED_SECONDS", -60.0)  # as if it were later
+        runs.define(works, program)
+        left = stub.SearchTaskDef(SearchTaskDefRequest(prefix="step-of-"), timeout=SECONDS)
+        assert [own.name for own in left.results] == ["step-of-open"]
 
 
 # -- killed -------------------------------------------------------------------------------------------

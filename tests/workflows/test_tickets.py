@@ -12,7 +12,7 @@ from millpond.client.pond import RemotePond
 from millpond.maps.parts.part import PartFile
 from millpond.pipelines.tickets import earlier_load, ticket_of, void
 from millpond.pond import Pond
-from millpond.testing.rows import canonical_of
+from tests.harness.rows import canonical_of
 from tests.workflows.conftest import WorkflowServer
 
 

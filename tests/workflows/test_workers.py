@@ -13,6 +13,7 @@ from littlehorse.model import (
     DeleteWfRunRequest,
     LHStatus,
     ListTaskRunsRequest,
+    ResumeWfRunRequest,
     RunWfRequest,
     StopWfRunRequest,
     TaskStatus,
@@ -192,6 +193,11 @@ def test_an_attempt_of_a_run_that_is_stopped_or_deleted_is_cancelled(site: Site)
         with site.server.stub() as stub:
             run = WfRunId(id="stopped")
             wait_for(lambda: stub.GetWfRun(run, timeout=SECONDS).status == LHStatus.HALTED)
+            (site.folder / "stopped.began").unlink()
+            stub.ResumeWfRun(ResumeWfRunRequest(wf_run_id=run), timeout=SECONDS)
+            wait_for(lambda: site.there("stopped.began"))
+        assert [own.status for own in site.attempts("stopped")] == [TaskStatus.TASK_TIMEOUT, TaskStatus.TASK_RUNNING]
+        site.delete("stopped")
     finally:
         worker.kill()
         worker.wait()

@@ -42,10 +42,7 @@ def _client(place: Place) -> httpx.AsyncClient:
 
 
 async def _log(client: httpx.AsyncClient, **query: Any) -> dict[str, Any]:
-    """A page of the log.
-
-    Raises: what the node answers; `Unavailable` when it cannot be reached.
-    """
+    """A page of the log."""
     try:
         response = await client.get("/v1/log", params=query)
     except httpx.HTTPError as error:

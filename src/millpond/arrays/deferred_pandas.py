@@ -85,11 +85,9 @@ class _Loader(Loader):
         self._loader, self._then = loader, then
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        """The module that its own loader makes."""
         return self._loader.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
-        """Run the module, then the function."""
         spec = cast("ModuleSpec", module.__spec__)
         spec.loader = module.__loader__ = self._loader
         self._loader.exec_module(module)

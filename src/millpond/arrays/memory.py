@@ -9,8 +9,6 @@ Invariants, all the caller's to keep:
 * An address plus the width read or written lies within its buffer.
 """
 
-from __future__ import annotations
-
 from millpond.arrays.compiled import kernel_of
 
 __all__ = (

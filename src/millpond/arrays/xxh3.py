@@ -198,7 +198,6 @@ def _hash_17_to_240(at, length):  # type: ignore[no-untyped-def]
 
 @kernel(signature="uint64(int64, int64)")
 def _hash_at(at, length):  # type: ignore[no-untyped-def]
-    """The hash of the `length` (at most 240) bytes at the address."""
     if length > 16:
         return _hash_17_to_240(at, length)
     if length > 8:

@@ -138,10 +138,6 @@ def load(
 
 
 def _branch_options(branch: str | None, stage: bool, spark: bool | None, master: str | None) -> dict[str, bool]:
-    """The options of a load on a branch.
-
-    Raises: `Invalid`.
-    """
     from millpond.errors import Invalid
 
     if stage and branch is None:

@@ -133,7 +133,6 @@ def _maintain_maps(
 
 
 def _facts(report: Any) -> dict[str, Any]:
-    """A report's fields by name."""
     from millpond.cli.rows import plain
 
     return {name: plain(value) for name, value in json_forms.plain(report).items() if name not in ("map", "seconds")}

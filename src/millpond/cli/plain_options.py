@@ -21,7 +21,6 @@ class _Unchecked:
         self._parameter, self._make_check = parameter, make_check
 
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
-        """The value as its type wants it."""
         many = getattr(self._parameter, "multiple", False)
         text = isinstance(value, str) and self._parameter.type_descriptor.annotation is str
         if not many and (value is None or (text and self._parameter.nargs == 1)):

@@ -18,8 +18,8 @@ from millpond.client.transport import Nodes
 from millpond.client.upload import Advance, bring_load, confirming, enter_load, upload_parts
 from millpond.clock import Clock
 from millpond.maps.inputs.formats.files import find_files
-from millpond.maps.inputs.formats.readers import read_piece
-from millpond.maps.inputs.mapping import mapping_of
+from millpond.maps.inputs.formats.readers import Reading, read_piece
+from millpond.maps.inputs.mapping import ColumnMapping, mapping_of
 from millpond.maps.inputs.missing_fields import with_fields
 from millpond.maps.inputs.zones import time_form
 from millpond.maps.loads.layered_load import parts_of
@@ -29,8 +29,6 @@ from millpond.maps.parts.part import PartFile
 from millpond.stores.files import remove_tree
 
 if TYPE_CHECKING:
-    from millpond.maps.inputs.formats.readers import Reading
-    from millpond.maps.inputs.mapping import ColumnMapping
     from millpond.maps.loads import load_files as file_loads
     from millpond.maps.model.definition import MapDefinition
     from millpond.settings import Settings

@@ -102,7 +102,6 @@ class RemoteMap(MapFace, MapOperations):
         return RemoteAlerts(self._perform)
 
     def _perform(self, operation: Operation, arguments: Mapping[str, Any]) -> Any:
-        """The result of a declared operation on this map."""
         names, headers = {"name": self.name}, incarnation_headers(self.definition)
         return self._of_same_map(lambda: perform(self.loading.nodes, operation, names, arguments, headers))
 

@@ -14,7 +14,8 @@ from millpond.deferred import opened_once
 from millpond.maps.faces import PondFace
 from millpond.maps.inputs.formats.readers import read_piece
 from millpond.maps.inputs.mapping import ColumnMapping, mapping_of
-from millpond.maps.loads.load_files import file_reading
+from millpond.maps.loads.load_files import Advance as Progress
+from millpond.maps.loads.load_files import ReadPiece, file_reading
 from millpond.refs.face import MAIN
 from millpond.refs.layers import ref_read_only, ref_unsupported
 from millpond.refs.loads import check_staged
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from millpond.client.upload import Advance
     from millpond.kernel.job_reports import JobReports
     from millpond.maps.loads.load import LoadResult
-    from millpond.maps.loads.load_files import Advance as Progress
-    from millpond.maps.loads.load_files import ReadPiece
     from millpond.maps.maintenance.maintenance import MaintenanceReport
     from millpond.maps.model.definition import Kind, MapDefinition, ValueType
     from millpond.maps.snapshots.snapshot import Snapshot

@@ -6,12 +6,11 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from millpond.errors import Unavailable
-from millpond.tables.runs import IDS_MAX, RUNS
+from millpond.tables.runs import IDS_MAX, RUNS, RunSearch
 
 if TYPE_CHECKING:
     from millpond.client.transport import Nodes
     from millpond.tables.rows import Row
-    from millpond.tables.runs import RunSearch
 
 __all__ = ("RemoteRuns",)
 
@@ -35,12 +34,10 @@ class RemoteRuns:
         return tenants
 
     def named(self, tenant: str, ids: Sequence[str]) -> list[Row]:
-        """The runs of some ids."""
         chunks = (ids[start : start + IDS_MAX] for start in range(0, len(ids), IDS_MAX))
         return [row for some in chunks for row in _rows(self._ask(_PATH, {"tenant": tenant, "id": list(some)}))]
 
     def page(self, tenant: str, search: RunSearch, bookmark: bytes) -> tuple[list[Row], bytes | None]:
-        """The next runs that a search leaves, and the bookmark of those after them; None at the end."""
         query = {
             "tenant": tenant, "after": bookmark.hex(), "workflow": search.workflow, "status": search.status,
             "start_ms": search.start_ms, "stop_ms": search.stop_ms,

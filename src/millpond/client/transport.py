@@ -344,8 +344,6 @@ class Nodes:
     def _at_any(self, act: Callable[[], T], *, repeatable: bool) -> T:
         """The result of what asks the node in use; of equal nodes, of the next when that one answers nothing. Where an
         answer was lost, what is `repeatable` is done again: there, it is not done twice.
-
-        Raises: as `act`.
         """
         for _ in self._spares:
             node = self.connections[0]

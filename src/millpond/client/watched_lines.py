@@ -7,12 +7,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from millpond.client.body import Body
 from millpond.errors import Unavailable
-
-if TYPE_CHECKING:
-    from millpond.client.body import Body
 
 __all__ = ("WatchedLines",)
 

@@ -1,7 +1,5 @@
 """The pages of the console: values in, text out. `server/console/` serves them."""
 
-from __future__ import annotations
-
 from millpond.console.charts import Span, bars, captioned, commit_graph, steps, strip
 from millpond.console.flows import Flow, flow_graph
 from millpond.console.rendering import asset, link, moment, rendered, segment

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from millpond.error_values import html_bars
+
 if TYPE_CHECKING:
     from markupsafe import Markup
 
@@ -55,7 +57,7 @@ def strip(spans: Sequence[Span], start: float, stop: float, label: str) -> Marku
 def steps(points: Sequence[tuple[float, float]], stop: float, label: str) -> Markup:
     """A line of values, each of which holds until the next one; the points are in the order of their times.
 
-    >>> str(steps([(0, 1.0), (5, 3.0)], 10, "two"))[-48:]
+    >>> str(steps([(0, 1.0), (5, 3.0)], 10, "two"))[-54:]
     'label="two"><path d="M0.0 26.0H80.0V2.0H160.0"/></svg>'
     """
     from markupsafe import Markup
@@ -73,17 +75,7 @@ def bars(values: Sequence[float], label: str, words: Sequence[str] = ()) -> Mark
     """Bars of a few numbers, in their order; each has its words, or its number, as its title."""
     from markupsafe import Markup
 
-    top, width = max(values, default=0) or 1, _WIDTH / max(len(values), 1)
-    heights = (max(1.0, _HEIGHT * value / top) if value else 0 for value in values)
-    titles = words or [f"{value:,.10g}" for value in values]
-    drawn = Markup("").join(
-        Markup('<rect x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}"><title>{}</title></rect>').format(
-            place * width, _HEIGHT - height, max(width - 1, 0.5), height, title
-        )
-        for place, (height, title) in enumerate(zip(heights, titles, strict=True))
-        if height
-    )
-    return _drawing("bars", label, drawn)
+    return Markup(html_bars(label, values, words))
 
 
 def captioned(drawing: Markup, words: str, start: str, stop: str) -> Markup:

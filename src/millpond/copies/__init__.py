@@ -1,7 +1,5 @@
 """Copies of ponds at other places: from a folder into a bucket and back, whole or some maps."""
 
-from __future__ import annotations
-
 from millpond.copies.copy import CopyReport, copy_pond
 
 __all__ = ("CopyReport", "copy_pond")

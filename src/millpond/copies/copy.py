@@ -12,6 +12,12 @@ Invariants:
 * Files have the names of their content, so a copy that was cut short is gone on with, and one that is made again sends
   what is new. Each file that comes is checked against its name.
 * A target that was changed since the last copy is refused: nothing is written over.
+
+A pond on nodes, copied to a new folder: a backup of it is taken beside the folder, and restored there.
+
+    node ─▶ <folder>.copying, a place of backups ─▶ <folder>
+
+The place stays until the copy is whole: one that was cut short is gone on with, and only what is missing comes.
 """
 
 from __future__ import annotations
@@ -20,18 +26,26 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 
+from millpond.client.connections import node_urls
 from millpond.client.location import FolderLocation, NodesLocation, parse_location
+from millpond.client.transport import Connection
 from millpond.clock import Clock, SystemClock
 from millpond.copies.files import Secured, Sent, copy_snapshots, held_files
 from millpond.copies.maps import MapsByName
-from millpond.copies.nodes import copy_node
 from millpond.copies.rows import WholePond
 from millpond.errors import Corrupt, Invalid
 from millpond.kernel.steps import step
 from millpond.maps.model.definition import MapDefinition, Store, folder_name
+from millpond.nodes.backups.create import BackupReport, create_backup
+from millpond.nodes.backups.restore import restore_backup
+from millpond.nodes.replication.peer import Peer
 from millpond.pond import Pond
 from millpond.refs.face import POND
+from millpond.settings import load_settings
+from millpond.stores.files import remove_tree
+from millpond.stores.objects import FolderObjects
 from millpond.versions.keyspaces import REPOSITORY
 
 __all__ = ("CopyReport", "copy_pond")
@@ -66,7 +80,7 @@ def copy_pond(
         folder = parse_location(target)
         if maps or not isinstance(folder, FolderLocation):
             raise _of_nodes(source)
-        names, fetched = copy_node(location.urls, folder.folder, clock, advance)
+        names, fetched = _copy_node(location.urls, folder.folder, clock, advance)
         return CopyReport(str(source), str(target), names, fetched.files, fetched.bytes, fetched.files_reused)
     with _opened(source, clock, create=False) as there:
         with _opened(target, clock, create=True) as here:
@@ -148,3 +162,31 @@ def _verify(target: Pond, place: str) -> None:
             "what was copied does not verify", kind="copy_damaged", pond=place,
             problems=[str(problem) for problem in report.problems[:5]], hint="look at the place, and copy again",
         )  # fmt: skip
+
+
+def _copy_node(
+    urls: str, folder: Path, clock: Clock, advance: Callable[[int], object]
+) -> tuple[tuple[str, ...], BackupReport]:  # fmt: skip
+    """Copy the pond of the first of these nodes; its maps, and what was fetched.
+
+    Raises: `Invalid`, kind `copy_unsupported`, for a part that lies elsewhere than on the node, and kind `copy_place`
+    for a folder that holds something; as `create_backup`, `restore_backup`.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise Invalid("a pond on nodes is copied to a new folder", kind="copy_place", pond=folder,
+                      hint="name a folder that does not exist")  # fmt: skip
+    beside = folder.with_name(f"{folder.name}.copying")
+    scratch, place = beside / "scratch", FolderObjects(str(beside / "backup"), 0o700)
+    remove_tree(scratch)
+    scratch.mkdir(0o700, parents=True)
+    source = Peer(Connection(node_urls(urls)[0], load_settings()))
+    report = create_backup(source, place, scratch, clock, advance=advance)
+    backup = report.backup
+    assert backup is not None
+    if backup.left_out:
+        raise Invalid("a part of the pond is not copied", kind="copy_unsupported", part=", ".join(backup.left_out),
+                      pond=urls, hint="copy maps by name, from the folder of a node")  # fmt: skip
+    restore_backup(place, backup, folder, clock)
+    remove_tree(beside)
+    with FolderLocation(folder).open_existing() as pond:
+        return tuple(sorted(map_.name for map_ in pond.maps())), report

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from millpond.kernel.lease import LeaseRow
+from millpond.kernel.space import ReadTransaction, Transaction
 from millpond.kernel.steps import step
 from millpond.maps.layered.history import manifests_named
 from millpond.maps.layered.secured import collecting_lease, wait_free
@@ -17,14 +19,8 @@ from millpond.maps.snapshots.leases import writing
 from millpond.maps.snapshots.manifest import load_manifest
 from millpond.maps.snapshots.published import copy_snapshot, damage_of
 from millpond.nodes.backups.layout import object_chunks
-from millpond.stores.objects import FolderBeforeBucket, open_objects
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, Iterator
-
-    from millpond.kernel.space import ReadTransaction, Transaction
-    from millpond.pond import Pond
-    from millpond.stores.objects import FolderObjects, ObjectInfo, Objects
+from millpond.pond import Pond
+from millpond.stores.objects import FolderBeforeBucket, FolderObjects, ObjectInfo, Objects, open_objects
 
 __all__ = ("Secured", "Sent", "copy_objects", "copy_snapshots", "held_files", "named_manifests", "side_by_side")
 

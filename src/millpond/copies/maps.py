@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
+from millpond.copies.files import Secured, Sent
 from millpond.errors import AlreadyExists, Conflict
+from millpond.kernel.space import ReadTransaction, Transaction
 from millpond.maps.layered.history import changes_of, manifests_named, put_back
 from millpond.maps.log.apply import record
 from millpond.maps.model.catalogue import known_map
-from millpond.maps.model.definition import folder_name
+from millpond.maps.model.definition import MapDefinition, folder_name
 from millpond.maps.model.keyspaces import ABSORBED, ALERTS
 from millpond.maps.model.snapshot_pointer import move_pointer, read_pointer
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from millpond.copies.files import Secured, Sent
-    from millpond.kernel.space import ReadTransaction, Transaction
-    from millpond.maps.model.definition import MapDefinition
-    from millpond.pond import Pond
+from millpond.pond import Pond
 
 __all__ = ("MapsByName",)
 

@@ -7,10 +7,11 @@ missing. Into a folder they come back into their rows.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from hashlib import blake2b
 from itertools import islice
-from typing import TYPE_CHECKING
 
+from millpond.copies.files import Sent
 from millpond.events.codec import header_bytes
 from millpond.events.embedded.garbage import LEASE_SECONDS
 from millpond.events.embedded.large_rows import LargeRows, is_large, naming_row, object_of
@@ -32,15 +33,10 @@ from millpond.events.keyspaces import (
 from millpond.events.names import OWN_QUEUE
 from millpond.kernel.lease import LeaseRow, LeaseWatch
 from millpond.kernel.scans import put_rows
+from millpond.kernel.space import ReadTransaction, Transaction
 from millpond.kernel.steps import step
 from millpond.maps.layered.secured import wait_free
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from millpond.copies.files import Sent
-    from millpond.kernel.space import ReadTransaction, Transaction
-    from millpond.pond import Pond
+from millpond.pond import Pond
 
 __all__ = ("Streams", "state_of_streams")
 

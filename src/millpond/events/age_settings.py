@@ -13,14 +13,13 @@ from millpond.errors import Corrupt, Invalid, NotFound, Unavailable
 from millpond.events.ages import Age, AgeRule, Ages, age_of
 from millpond.events.deletion import note_name
 from millpond.events.names import StreamName
-from millpond.events.protocol import NoteKind
+from millpond.events.protocol import NoteKind, StreamStore
 from millpond.json_forms import FormError, JsonForm
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from millpond.events.maintenance import MaintenanceRules
-    from millpond.events.protocol import StreamStore
 
 __all__ = ("RULES_MAX", "AgeSettings", "StoredAges", "ages_in")
 

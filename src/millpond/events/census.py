@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from millpond.events.days import DAY_MAX, DAY_MS
 from millpond.events.index import State
-from millpond.events.protocol import Work
+from millpond.events.protocol import StreamStore, Work
 
 if TYPE_CHECKING:
     import threading
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from millpond.events.ages import Ages
     from millpond.events.names import StreamName
-    from millpond.events.protocol import StreamStore
 
 __all__ = ("TURN_STREAMS", "Census", "Count", "first_due_ms", "lag_ms")
 

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from enum import IntEnum
 from functools import partial
 from itertools import accumulate, pairwise, repeat
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -29,10 +29,8 @@ import xxhash
 
 from millpond.errors import Corrupt, Invalid
 from millpond.events.event import EVENT_BYTES_MAX, NO_HEADERS, Event, NewEvent, have_headers
+from millpond.events.index import Day
 from millpond.events.single import SINGLE, unpack_single
-
-if TYPE_CHECKING:
-    from millpond.events.index import Day
 
 __all__ = (
     "BATCH_PLAIN_BYTES", "EVENT_BYTES", "ROW_BYTES", "Codec", "Continuity", "Header", "cuts", "decode", "encode",

@@ -24,14 +24,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from millpond.errors import Invalid, NotFound
-from millpond.events.event import NO_HEADERS, NewEvent
+from millpond.events.event import NO_HEADERS, Appended, NewEvent
 from millpond.events.names import StreamName
 from millpond.stores.files import checksum_file
 
 if TYPE_CHECKING:
     import os
 
-    from millpond.events.event import Appended
     from millpond.events.interface import EventsLike
 
 __all__ = ("Imported", "import_file")

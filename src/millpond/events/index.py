@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = ("Day", "DaySegment", "State", "StreamIndex", "day_faults", "forget_day")
 
+_DAYS_DRAWN = 90
+
 
 def forget_day(last_id: int, last_day: int) -> int:
     """The day from whose end on `forget_ms` are counted: a stream without events lives on since its last append."""
@@ -121,7 +123,7 @@ class StreamIndex:
     def _repr_html_(self) -> str:
         rows = [(format_day(day.day), state, day.count, day.bytes) for day, state in self.days()]
         title = f"{self.stream.queue}/{self.stream.job_set}"
-        bars = html_bars(f"events by day of {title}", [count for _, _, count, _ in rows])
+        bars = html_bars(f"events by day of {title}", [count for _, _, count, _ in rows[-_DAYS_DRAWN:]])
         return html_table(title, ("day", "state", "events", "bytes"), rows) + bars
 
     def days(self) -> list[tuple[Day, State]]:

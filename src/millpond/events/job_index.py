@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING
 
 from millpond.events.days import day_of
 from millpond.events.index import State
-from millpond.events.shared_jobs import HoldsJobs
+from millpond.events.shared_jobs import HoldsJobs, JobPlace
 
 if TYPE_CHECKING:
     from millpond.events.names import StreamName
     from millpond.events.protocol import StreamStore
-    from millpond.events.shared_jobs import JobPlace
 
 __all__ = ("collect_jobs", "forget_job")
 

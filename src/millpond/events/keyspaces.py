@@ -1,7 +1,5 @@
 """The keyspaces of events: every row that streams have in a pond's space, drawn in `docs/format/events.md`."""
 
-from __future__ import annotations
-
 from millpond.kernel.keyspace import REGISTRY, Scope
 
 __all__ = (

@@ -107,11 +107,9 @@ class ManyWatch(WaitingBatches[StreamEvent]):
 
     @property
     def state(self) -> tuple[bool, object]:
-        """As `WaitingBatches.state`."""
         return self.caught_up, self.gap_counts
 
     def poll(self) -> list[StreamEvent]:
-        """As `WaitingBatches.poll`."""
         with self._batch() as batch:
             for watch in self._round():
                 if batch.add(watch, watch.number, watch.poll()):
@@ -138,7 +136,6 @@ class ManyWatch(WaitingBatches[StreamEvent]):
             yield watch
 
     def places(self) -> list[Place] | None:
-        """As `WaitingBatches.places`."""
         places = [place for watch in self._turns for place in watch.places() or ()]
         return places if len(places) == len(self._turns) else None
 

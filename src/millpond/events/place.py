@@ -20,11 +20,10 @@ from millpond.events.embedded.large_rows import LargeRows
 from millpond.events.embedded.store import EmbeddedStore
 from millpond.events.keyspaces import HEAD, PLACE
 from millpond.events.names import OWN_QUEUE
-from millpond.events.protocol import Checkable
+from millpond.events.protocol import Checkable, StreamRules, StreamStore
 
 if TYPE_CHECKING:
     from millpond.clock import Clock
-    from millpond.events.protocol import StreamRules, StreamStore
     from millpond.events.redis.store import RedisStore
     from millpond.kernel.space import ReadTransaction, Space
     from millpond.kernel.verify import Report

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from millpond.errors import Invalid
 from millpond.events.codec import ROW_BYTES
@@ -21,9 +21,7 @@ from millpond.events.days import DAY_MS
 from millpond.events.event import Appended, EventBatch, Page
 from millpond.events.index import DaySegment, StreamIndex
 from millpond.events.names import StreamName
-
-if TYPE_CHECKING:
-    from millpond.kernel.verify import Report
+from millpond.kernel.verify import Report
 
 __all__ = (
     "HIDDEN_DAY", "PAGE_BYTES", "Believing", "Checkable", "Due", "Losing", "Losses", "NoteKind", "Notes", "StreamRules",

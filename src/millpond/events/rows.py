@@ -22,11 +22,10 @@ from millpond.events.codec import size_of
 from millpond.events.event import Event, have_headers
 from millpond.events.filters import ALL, JOB_HEADER, EventFilter
 from millpond.events.ids import format_id, id_time_ms
-from millpond.events.index import Day
+from millpond.events.index import Day, StreamIndex
 from millpond.events.names import StreamName
 
 if TYPE_CHECKING:
-    from millpond.events.index import StreamIndex
     from millpond.events.interface import EventsLike
 
 __all__ = ("EVENTS", "TABLE", "event_rows", "read_rows")

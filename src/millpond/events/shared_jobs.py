@@ -14,14 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from millpond.errors import Unavailable
+from millpond.events.event import Appended, EventBatch
 from millpond.events.names import StreamName
 from millpond.json_forms import JsonForm
-
-if TYPE_CHECKING:
-    from millpond.events.event import Appended, EventBatch
 
 __all__ = (
     "CLAIM", "CLIENT_DAYS", "JOB_PLACE", "QUEUES_MAX", "TURN_SECONDS", "Begun", "BegunOf", "Claim", "ClaimRows",

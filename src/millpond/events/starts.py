@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from millpond.error_values import shown
 from millpond.errors import Invalid
 from millpond.events.ids import is_id, parse_id, place_before
+from millpond.events.index import StreamIndex
 from millpond.times.instants import parse_instant
-
-if TYPE_CHECKING:
-    from millpond.events.index import StreamIndex
 
 __all__ = ("NEWEST", "start_place")
 

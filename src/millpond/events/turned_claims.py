@@ -24,14 +24,13 @@ from millpond.error_values import shown
 from millpond.errors import Unavailable, Uncertain
 from millpond.events.filters import JOB_HEADER
 from millpond.events.names import StreamName
-from millpond.events.shared_jobs import TURN_SECONDS, Claim, Settled
+from millpond.events.shared_jobs import TURN_SECONDS, BegunOf, Claim, ClaimRows, JobRows, Settled
 from millpond.kernel.turns import Turns
 
 if TYPE_CHECKING:
     from millpond.clock import Clock
     from millpond.events.event import Page
     from millpond.events.protocol import StreamStore
-    from millpond.events.shared_jobs import BegunOf, ClaimRows, JobRows
 
 __all__ = ("TurnedClaims", "stored_clients")
 
@@ -48,7 +47,6 @@ class TurnedClaims:
         self._turns = Turns()
 
     def settle(self, stream: StreamName, drawn: Mapping[str, Claim], begun_of: BegunOf) -> Settled:
-        """See `Claims.settle`."""
         with self._turns.of(stream.queue), self._claimed(stream.queue, drawn) as claims:
             batch, places = begun_of(claims)
             batches = [batch] if batch.events else []

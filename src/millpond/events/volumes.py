@@ -5,13 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
+from millpond.events.event import Appended, EventBatch
 from millpond.events.ids import id_time_ms
 from millpond.kernel.hours import Hours
-
-if TYPE_CHECKING:
-    from millpond.events.event import Appended, EventBatch
 
 __all__ = ("Append", "Volume", "Volumes")
 
@@ -33,7 +31,6 @@ class Volume:
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     def __call__(self, batches: Sequence[EventBatch]) -> list[Appended]:
-        """As `Events.append_batches`."""
         outcomes = self.append(batches)
         self.count(batches, outcomes)
         return outcomes

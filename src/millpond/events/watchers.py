@@ -18,7 +18,7 @@ import asyncio
 import threading
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -34,8 +34,6 @@ from millpond.events.waiting import WaitingBatches
 from millpond.kernel.worker import begin_thread
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
     from millpond.clock import Clock
     from millpond.events.names import StreamName
     from millpond.events.protocol import StreamStore
@@ -332,7 +330,6 @@ class Watch(WaitingBatches[Event]):
 
     @property
     def state(self) -> tuple[bool, object]:
-        """As `WaitingBatches.state`."""
         return self.caught_up, self.gaps
 
     def places(self) -> list[Place] | None:
@@ -340,7 +337,6 @@ class Watch(WaitingBatches[Event]):
         return None if self._tail is None else [(self._tail, self._place)]
 
     def poll(self) -> list[Event]:
-        """As `WaitingBatches.poll`."""
         events = self._taken()
         return events if events is not None else self._accepted(self._fetch()) if self._behind() else []
 
@@ -368,7 +364,6 @@ class Watch(WaitingBatches[Event]):
         return self._tail is None or self._place < self._tail.after
 
     def _fetch(self) -> Page:
-        """The next events of the store."""
         return self._store.read(self.stream, self._place, bytes_max=min(FETCH_BYTES, self._watchers.share))
 
     def _accepted(self, page: Page) -> list[Event]:

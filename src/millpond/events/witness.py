@@ -16,17 +16,13 @@ Invariants:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from millpond.clock import Clock
 from millpond.events.days import day_of
 from millpond.json_forms import FormError, JsonForm
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from millpond.clock import Clock
-    from millpond.kernel.space import ReadTransaction, Space, Transaction
+from millpond.kernel.space import ReadTransaction, Space, Transaction
 
 __all__ = ("BELIEVED_MS", "JUMP_MS_MAX", "NOTED_MS", "ClockWitness", "Doubt", "believed_ms", "first_day")
 

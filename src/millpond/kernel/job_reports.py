@@ -64,11 +64,9 @@ class _Silent:
     progress = note = begin = rows = leave_to_client = running
 
     def job(self, job_set: str, job_id: str = "", **facts: Fact) -> AbstractContextManager[JobReport]:
-        """A job without events."""
         return nullcontext(self)
 
     def resume(self, job_set: str, job_id: str) -> AbstractContextManager[JobReport]:
-        """A job without events."""
         return nullcontext(self)
 
 

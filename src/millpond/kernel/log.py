@@ -22,21 +22,17 @@ from __future__ import annotations
 
 import itertools
 import struct
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import xxhash
 
 from millpond.errors import Conflict, Corrupt, NotFound
 from millpond.json_forms import JsonForm
-from millpond.kernel.verify import checked, problem
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from millpond.kernel.keys import KeyRange, Prefix
-    from millpond.kernel.space import ReadTransaction, Transaction
-    from millpond.kernel.verify import Report
+from millpond.kernel.keys import KeyRange, Prefix
+from millpond.kernel.space import ReadTransaction, Transaction
+from millpond.kernel.verify import Report, checked, problem
 
 __all__ = ("Head", "Log", "Record")
 

@@ -15,17 +15,13 @@ Invariants:
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from sortedcontainers import SortedDict
 
+from millpond.kernel.keys import KeyRange
 from millpond.kernel.space import ReadTransaction, check_row, transaction_over
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from millpond.kernel.keys import KeyRange
 
 __all__ = ("Overlay",)
 

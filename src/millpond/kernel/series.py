@@ -18,22 +18,30 @@ Invariants:
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from millpond.errors import Conflict, Corrupt, Fenced
 from millpond.json_forms import JsonForm
-from millpond.kernel.segments import Segment
+from millpond.kernel.keys import Prefix
+from millpond.kernel.space import ReadTransaction, Transaction
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from millpond.kernel.keys import Prefix
-    from millpond.kernel.space import ReadTransaction, Transaction
-
-__all__ = ("Listed", "Series")
+__all__ = ("Listed", "Segment", "Series")
 
 A = TypeVar("A")
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A run of entries, never written again: its id, its place in time (later is greater), and how many entries."""
+
+    id: str
+    position: int
+    entries: int = 0
+
+    def __post_init__(self) -> None:
+        assert self.id and self.position >= 0 and self.entries >= 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +119,6 @@ class Series(Generic[A]):
         Raises:
             Conflict: a newer one is listed.
         """
-        assert segment.sealed
         if self.knows(tx, segment.id):
             return False
         # The newest is read in the write that lists another one, and the writes of a space have an order: so positions

@@ -19,11 +19,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
-if TYPE_CHECKING:
-    from millpond.clock import Clock
-    from millpond.kernel.space import Space
+from millpond.clock import Clock
+from millpond.kernel.space import Space
 
 __all__ = ("Signal", "last_change_of", "uncounted")
 

@@ -22,15 +22,12 @@ Storage without transactions over several rows (DynamoDB, Cosmos, Redis Cluster)
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Protocol, TypeVar
 
 from millpond.errors import Closed, Internal, Invalid, Unavailable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from contextlib import AbstractContextManager
-
-    from millpond.kernel.keys import KeyRange
+from millpond.kernel.keys import KeyRange
 
 __all__ = (
     "KEY_BYTES_MAX",

@@ -15,8 +15,6 @@ Invariants:
 * work never fails for its lineage: what cannot be sent is dropped, with a warning.
 """
 
-from __future__ import annotations
-
 from millpond.lineage.place import PARENT, fields_of, lineage_of, with_lineage
 
 __all__ = ("PARENT", "fields_of", "lineage_of", "with_lineage")

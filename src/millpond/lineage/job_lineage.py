@@ -29,11 +29,9 @@ class _Noted:
     facts: dict[str, Fact] = field(default_factory=dict)
 
     def running(self, **facts: Fact) -> None:
-        """As the job."""
         self.job.running(**facts)
 
     def progress(self, rows: int) -> None:
-        """As the job."""
         self.job.progress(rows)
 
     def note(self, **facts: Fact) -> None:

@@ -186,8 +186,10 @@ def _frame_of(data: Any) -> Any:
         return data
     if isinstance(data, pa.Table):
         return data
-    schema = getattr(data, "schema", None)
-    return pa.Table.from_batches(batches_of(data), schema if isinstance(schema, pa.Schema) else None)
+    schema, batches = getattr(data, "schema", None), [*batches_of(data)]
+    if not batches and not isinstance(schema, pa.Schema):
+        return pa.table({name: pa.nulls(0) for name in (data if isinstance(data, Mapping) else ())})
+    return pa.Table.from_batches(batches, schema if isinstance(schema, pa.Schema) else None)
 
 
 def _library(data: Any) -> str:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from millpond.deferred import opened_once
 from millpond.maps.model.one_value import python_value
 from millpond.maps.model.store_limits import one_state
-from millpond.maps.shard.shard import ShardStats
+from millpond.maps.shard.shard import Shard, ShardStats
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
-
     import pyarrow as pa
 
     from millpond.maps.layered.head import Layers
@@ -22,7 +20,6 @@ if TYPE_CHECKING:
     from millpond.maps.maintenance.maintenance import MaintenanceReport
     from millpond.maps.model.definition import MapDefinition, ValueType
     from millpond.maps.predicates.predicate import Predicate
-    from millpond.maps.shard.shard import Shard
     from millpond.maps.snapshots.leased import MapSnapshots
     from millpond.maps.snapshots.snapshot import Snapshot
     from millpond.stores.objects import Objects
@@ -83,7 +80,6 @@ class ShardRows:
 
     @property
     def version(self) -> int:
-        """The number of changes so far."""
         return self.shard.version
 
     @opened_once
@@ -137,7 +133,6 @@ class ShardRows:
         return maintain_in_turn(self._loading, self.shard, what, before_ms)
 
     def delete(self, where: str, *, now: bool) -> DeleteReport:
-        """Delete rows of the shard."""
         from millpond.maps.loads.deletion import delete_from_shard
 
         return delete_from_shard(self._loading, self.shard, self.snapshots, where, now=now)
@@ -149,7 +144,6 @@ class ShardRows:
         return compact(self.shard, clock=self._loading.clock)
 
     def close(self) -> None:
-        """Close the shard."""
         self.shard.close()
 
 
@@ -176,7 +170,6 @@ class LayeredRows:
 
     @property
     def version(self) -> int:
-        """The number of changes so far."""
         return self.snapshots.version
 
     def get(self, address: bytes | int, at: int | None) -> tuple[Encoded, ValueType | None]:
@@ -206,7 +199,6 @@ class LayeredRows:
 
     @opened_once
     def past(self) -> Past:
-        """The map as it was known at earlier moments."""
         from millpond.maps.layered.past import Past
 
         return Past(self.snapshots)

@@ -192,7 +192,6 @@ def check_plan(connection: duckdb.DuckDBPyConnection, text: str, definitions: Ca
 
 
 def _texts(plan: Any) -> Iterator[str]:
-    """Every text in a plan, however deep."""
     if isinstance(plan, str):
         yield plan
     elif isinstance(plan, dict | list):

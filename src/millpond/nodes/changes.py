@@ -58,12 +58,6 @@ class ListChange:
     changed: bool
     pending: tuple[str, ...] = ()
 
-    def to_dict(self) -> dict[str, Any]:
-        """A JSON-able form."""
-        return {
-            "epoch": self.epoch, "nodes": list(self.nodes), "changed": self.changed, "pending": list(self.pending),
-        }  # fmt: skip
-
 
 class Changes:
     """The changes that one node orders while it is the primary."""

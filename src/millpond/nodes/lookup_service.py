@@ -32,7 +32,7 @@ from millpond.kernel.patience import check_patience
 from millpond.maps.inputs.key_columns import instants_of, keys_of
 from millpond.maps.inputs.single_key import single_key
 from millpond.maps.model.columns import value_arrow
-from millpond.maps.model.definition import Kind
+from millpond.maps.model.definition import Kind, MapDefinition
 from millpond.maps.model.json_values import typed_value
 from millpond.maps.model.one_value import NULL
 from millpond.maps.model.values import decode_values, present_values
@@ -43,7 +43,6 @@ from millpond.times.instants import clear_instant, parse_instant
 
 if TYPE_CHECKING:
     from millpond.maps.map import Map
-    from millpond.maps.model.definition import MapDefinition
     from millpond.maps.snapshots.snapshot import Snapshot
 
 __all__ = ("LookupService", "arrow_stream", "expanded_columns", "lookup_bytes", "read_arrow_stream", "single_question")

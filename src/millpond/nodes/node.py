@@ -3,13 +3,21 @@
 `Node` holds no sockets; `server/` lets others reach it. Its life: made, `start`ed in the background, `stop`ped. It
 answers questions when it is sound, and takes changes when it has `started` and is a primary that enters: see
 `replication/readiness.py`.
+
+Telling alerts at a node: all that its pond left; of nodes that replicate, the primary does it.
+
+A replica judges the loads that it merges, too, and keeps what it finds until the log says that it was told. So one that
+becomes the primary tells what the one before it did not.
 """
 
 from __future__ import annotations
 
 import ipaddress
+import logging
 import shutil
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from importlib.metadata import version
 from typing import Any
@@ -18,9 +26,9 @@ from millpond.clock import Clock
 from millpond.errors import Conflict, MillpondError, Unavailable
 from millpond.events.census import Census
 from millpond.events.protocol import losses_of
+from millpond.maps.alerts.alerted import remove_marked
 from millpond.maps.loads.bucket_place import BucketPlace
 from millpond.maps.loads.merger import Merger, Turns, always
-from millpond.nodes.appending import Appending
 from millpond.nodes.audit import AuditLog
 from millpond.nodes.backups.newest import NewestBackup
 from millpond.nodes.bucket_watch import BucketWatch
@@ -41,14 +49,15 @@ from millpond.nodes.replication.follower import Follower
 from millpond.nodes.replication.local_peer import LocalPeer
 from millpond.nodes.replication.peer_health import not_ready
 from millpond.nodes.replication.repair import Repairs
-from millpond.nodes.telling import tell_of_node
 from millpond.nodes.token_row import TokenRow
 from millpond.nodes.tokens import TokenFile, TokenList, Tokens
 from millpond.nodes.uploads.commit import LoadCommit
 from millpond.nodes.uploads.receiver import Receiver
 from millpond.nodes.uploads.shared_parts import SharedParts
 from millpond.pond import Pond
+from millpond.reports.alerts import tell_alerts
 from millpond.reports.client_jobs import ClientJobs
+from millpond.reports.reporter import reason_of
 from millpond.settings import Settings
 from millpond.stores.bucket_space.space import BucketSpace
 
@@ -56,6 +65,8 @@ __all__ = ("Node", "is_loopback", "token_list", "tokens_of")
 
 DISK_FREE_MIN = 64 << 20
 """With fewer bytes free, a node is not ready: it could not merge."""
+
+_LOG = logging.getLogger(__name__)
 
 
 class Node:
@@ -79,9 +90,8 @@ class Node:
             pond, limits, clock, decides=self.leads, need_ready=self.need_ready, shared=_shared_parts(pond)
         )
         self.gate = AppendGate(clock, self.url)
-        self.appending = Appending(self)
         self.drain = Drain(self.receiver, self.url)
-        pond.tell_alerts = partial(tell_of_node, self)
+        pond.tell_alerts = partial(_tell_of_node, self)
         self.load_commit = LoadCommit(pond, self.receiver)
         self.turns: Turns = always
         self.bucket = self._watch()
@@ -118,18 +128,13 @@ class Node:
     # -- who leads ------------------------------------------------------------------------------------
 
     @property
-    def primary(self) -> str:
-        """The address of the node that enters changes."""
-        return self.follower.members.primary
-
-    @property
     def role(self) -> str:
         """`primary`, `replica` or `alone`; `equal`, of any number on a bucket."""
         return self.follower.role if self.bucket is None else "equal"
 
     def leads(self) -> bool:
         """True when this node appends the entries of the log."""
-        return self.primary == self.url
+        return self.follower.members.primary == self.url
 
     def need_primary(self) -> None:
         """Insist that changes may be entered here, now.
@@ -142,8 +147,9 @@ class Node:
             raise not_ready(self.url, f"it enters the list of epoch {latest.epoch}, which makes it the primary")
         if not self.leads() or (latest.nodes and latest.primary != self.url):
             raise Conflict(
-                "this node is not the primary", kind="not_primary", primary=latest.primary or self.primary,
-                node=self.url, epoch=latest.epoch, nodes=",".join(latest.nodes),
+                "this node is not the primary", kind="not_primary", node=self.url,
+                primary=latest.primary or self.follower.members.primary, epoch=latest.epoch,
+                nodes=",".join(latest.nodes),
                 hint="changes are entered at the primary, the first of `nodes.urls`",
             )  # fmt: skip
         if self.stopping:
@@ -157,6 +163,23 @@ class Node:
         self.need_ready()
         if not self.follower.soundness.appends():
             raise not_ready(self.url, self.follower.soundness.not_appending())
+
+    @contextmanager
+    def appending(self, epoch: int | None = None) -> Iterator[None]:
+        """Append to the log within: no change of the list of nodes comes between. `epoch`: of the caller's list.
+
+        Raises: as `need_primary`; `Conflict`, kind `nodes_changed`, when the caller has another list.
+        """
+        with self.gate.passing():
+            self.need_primary()
+            current = self.follower.members.current
+            if epoch is not None and epoch != current.epoch:
+                raise Conflict(
+                    "the list of nodes is another one", kind="nodes_changed", epoch=current.epoch,
+                    nodes=",".join(current.nodes), hint="take the list from GET /v1/node, and ask again; programs of "
+                    "an earlier release must be upgraded first",
+                )  # fmt: skip
+            yield
 
     @property
     def answers(self) -> bool:
@@ -232,7 +255,7 @@ class Node:
         reasons, members = self.reasons(), self.follower.members
         return {
             "id": self.pond.log.pond_id, "url": self.url, "version": version("millpond"), "pond": self.pond.log.pond_id,
-            "role": self.role, "nodes": list(members.urls), "primary": self.primary, "position": position,
+            "role": self.role, "nodes": list(members.urls), "primary": members.primary, "position": position,
             "chain": chain, "clock_ms": self.clock.now_ms(), "write_to": self.settings.nodes.write_to,
             "ready": not reasons, "reasons": reasons, "draining": self.drain.active,
             "clock_skews_ms": dict(self.follower.survey.skews_ms), "epoch": members.current.epoch,
@@ -316,3 +339,18 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def _tell_of_node(node: Node) -> None:
+    """Tell the alerts that a node has to tell now; what it may not enter waits."""
+    pond = node.pond
+    if not node.follower.members.replicates:
+        tell_alerts(pond.space, lambda: pond.events.store)
+        return
+    try:
+        if remove_marked(pond.space) and node.leads():
+            with node.appending():
+                tell_alerts(pond.space, lambda: pond.events.store, node.clock.now_ms)
+            pond.log.announce()
+    except MillpondError as error:
+        _LOG.info("alerts wait: %s", reason_of(error))

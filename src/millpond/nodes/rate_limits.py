@@ -96,7 +96,6 @@ class SharedRateLimits(RateLimits):
         self._shared = buckets
 
     def take(self, name: str) -> float:
-        """As `RateLimits.take`."""
         if not self.per_second:
             return 0.0
         key = int.from_bytes(blake2b(name.encode(), digest_size=8).digest()) or 1

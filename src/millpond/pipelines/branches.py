@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from millpond.refs.protocols import RefsLike
     from millpond.versions.graph.commits import Commit
 
-__all__ = ("begin_branch", "branch_to_load", "check_branches", "checked_head", "exceeded", "has_branches", "load_on",
-           "merge_branch", "on_branch", "stays", "whole_branch")  # fmt: skip
+__all__ = ("begin_branch", "branch_to_load", "checked_head", "exceeded", "has_branches", "load_on",
+           "merge_branch", "on_branch", "refuse_sharded", "stays", "whole_branch")  # fmt: skip
 
 SHOWN = 5
 """The rows, or keys, that a report names."""
@@ -42,17 +42,6 @@ SHOWN = 5
 def has_branches(plan: Plan) -> bool:
     """True for a plan whose steps make, load on, or merge branches."""
     return any(step.kind in ("branch", "merge") or "branch" in step.inputs for step in plan.steps)
-
-
-def check_branches(pond: PondLike, plan: Plan) -> None:
-    """Refuse a plan whose steps have branches that a pond cannot have.
-
-    Raises: `Invalid`, kind `refs_place` where nodes replicate, kind `refs_store` for a map in a shard.
-    """
-    head_of(pond.refs, MAIN)
-    for step in plan.steps:
-        if step.kind == "load" and "branch" in step.inputs and isinstance(step.inputs["map"], str):
-            _refuse_sharded(pond, step.inputs["map"])
 
 
 def begin_branch(pond: Pond | RemotePond, name: str, source: str, *, anew: bool) -> dict[str, Any]:
@@ -91,7 +80,7 @@ def branch_to_load(pond: Pond | RemotePond, name: str, map: str) -> None:
     """
     refs = pond.refs
     check_no_main(name)
-    _refuse_sharded(pond, map)
+    refuse_sharded(pond, map)
     with suppress(AlreadyExists):
         refs.create_branch(name)
     if not _unmerged(refs, name, MAIN):
@@ -115,7 +104,11 @@ def load_on(pond: Pond | RemotePond, branch: str, key: str, inputs: Mapping[str,
     }  # fmt: skip
 
 
-def _refuse_sharded(pond: PondLike, name: str) -> None:
+def refuse_sharded(pond: PondLike, name: str) -> None:
+    """Refuse a map that has no branches.
+
+    Raises: `Invalid`, kind `refs_store`.
+    """
     with suppress(NotFound):
         if pond.map(name).definition.store is Store.SHARD:
             raise sharded_map(name)

@@ -25,7 +25,17 @@ from millpond.json_forms import plain
 from millpond.pipelines.attempt_logs import attempt_bytes
 from millpond.pipelines.plan import ALERTED, Plan, PlannedStep
 from millpond.pipelines.programs import Program
-from millpond.workflows.engine.pipeline_starts import HERE, PARAMETERS, PROGRAM, STEP, TASK, VALUES, is_tag, spec_name
+from millpond.workflows.engine.pipeline_starts import (
+    FAILURE,
+    HERE,
+    PARAMETERS,
+    PROGRAM,
+    STEP,
+    TASK,
+    VALUES,
+    is_tag,
+    spec_name,
+)
 
 __all__ = ("OF_PROGRAM", "compiled")
 
@@ -83,7 +93,9 @@ def _handler(
     task: str | WfRunVariable, plan: Plan, failed: PlannedStep, values: WfRunVariable, code: WfRunVariable
 ) -> Callable[[WorkflowThread], Any]:
     def handle(thread: WorkflowThread) -> None:
-        thread.mutate(values.with_json_path("$.failure"), VariableMutationType.ASSIGN, {"step": failed.name})
+        failure = thread.declare_json_obj(FAILURE, {})
+        thread.mutate(values.with_json_path("$.failure"), VariableMutationType.ASSIGN, failure)
+        thread.mutate(values.with_json_path("$.failure.step"), VariableMutationType.ASSIGN, failed.name)
         for step in plan.on_failure:
             output = _node(thread, task, plan, step, values, code)
             thread.mutate(values.with_json_path(f"$.{step.name}"), VariableMutationType.ASSIGN, output)

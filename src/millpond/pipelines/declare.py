@@ -28,7 +28,7 @@ from millpond.errors import Invalid
 from millpond.maps.model.definition import check_name
 from millpond.maps.model.new_map import new_map
 from millpond.pipelines.placeholders import refused_acts
-from millpond.pipelines.plan import ALERTED, Parameter, Plan, PlannedStep, check_plan
+from millpond.pipelines.plan import ALERTED, TYPES, Parameter, Plan, PlannedStep, check_plan, declared_line, type_of
 from millpond.pipelines.query_texts import OPTIONS, check_query
 from millpond.pipelines.values import Value, holds_value, step_of, template_of
 from millpond.workflows.engine.pipeline_starts import checked_parameters
@@ -39,8 +39,6 @@ __all__ = (
     "python", "retain", "shell", "spark", "sql", "today", "yesterday",
 )  # fmt: skip
 
-TYPES: dict[type, str] = {str: "str", int: "int", float: "float", bool: "bool", date: "date", datetime: "datetime",
-                          list: "list", dict: "dict"}  # fmt: skip
 item = Value(("item",))
 """The item of the list that a step with `over` is at."""
 
@@ -114,7 +112,7 @@ class _Recording:
             name=name, kind=kind, inputs=template_of(stated),
             needs=tuple(map(step_of, [needs] if isinstance(needs, Value) else needs)),
             when=template_of(options.pop("when", None)), over=template_of(over), retries=tried["retries"],
-            backoff_ms=round(1000 * tried["backoff"]), timeout_ms=round(1000 * tried["timeout"]),
+            backoff_ms=round(1000 * tried["backoff"]), timeout_ms=round(1000 * tried["timeout"]), line=declared_line(),
         )  # fmt: skip
         if options:
             raise Invalid("a step has no such option", kind="pipeline_plan", step=name, option=next(iter(options)),
@@ -219,7 +217,8 @@ def pipeline(function: Callable[..., Any] | None = None, /, **options: Any) -> A
     run for the `missed="last"`; for `"all"`, at most 100, one after another; or for `"none"`. Instead of a schedule,
     `when=loaded("MAP")` or `committed("REPOSITORY", branch="…")` begins a run for each load or commit that comes, with
     the same policies; `when=alerted("MAP", rule="…")` for each alert, `missed="all"` where no other policy is named.
-    `on_failure` is a function of steps, which gets the failure.
+    `on_failure` is a function of steps, which gets the failure: its `step`, `kind` (such as `check-failed`, `timeout`)
+    and `reason`.
 
     Raises: `Invalid` for a step that cannot work.
     """
@@ -270,7 +269,7 @@ def _parameters(function: Callable[..., Any]) -> list[Parameter]:
         if own.kind not in (own.POSITIONAL_OR_KEYWORD, own.KEYWORD_ONLY):
             raise Invalid("a parameter has a name of its own", kind="pipeline_plan", parameter=str(own),
                           hint="a parameter of type list, or dict, holds many values")  # fmt: skip
-        kind = TYPES.get(hints.get(name, type(own.default) if type(own.default) in TYPES else str))
+        kind = TYPES.get(type_of(hints.get(name, type(own.default) if type(own.default) in TYPES else str)))
         if kind is None:
             raise Invalid("a parameter has no such type", kind="pipeline_plan", parameter=name, type=hints[name],
                           hint=f"one of: {', '.join(TYPES.values())}")  # fmt: skip

@@ -14,7 +14,8 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stdout, suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -23,8 +24,6 @@ from littlehorse.config import LHConfig
 from littlehorse.exceptions import LHTaskException
 from littlehorse.model import (
     Checkpoint,
-    LHErrorType,
-    LHTaskError,
     ReportTaskRun,
     RunWfRequest,
     ScheduledTask,
@@ -53,6 +52,7 @@ from millpond.workflows.engine.cron import parse_cron
 from millpond.workflows.engine.pipeline_starts import PARAMETERS, STEP, spec_name
 from millpond.workflows.processor import Applied
 from millpond.workflows.processor.running import running_attempts
+from millpond.workflows.tasks.failures import TaskFailed
 from millpond.workflows.tasks.queues import BEATING, Worker
 
 if TYPE_CHECKING:
@@ -66,6 +66,8 @@ if TYPE_CHECKING:
 __all__ = ("LOOK_AGAIN_SECONDS", "EmbeddedRuns", "embedded")
 
 TENANT = "default"
+THREADS_MAX = 1_000
+"""Threads for attempts: those of attempts that are over may go on a while, and others need some meanwhile."""
 SLOTS = 4
 """The steps of different runs that are carried out at a time."""
 LOOK_AGAIN_SECONDS = 0.2
@@ -115,6 +117,10 @@ class EmbeddedRuns(RunsHere):
         """End the engine; runs that have not ended go on when it is begun again."""
         self._engine.stop()
 
+    def opened(self) -> AbstractContextManager[Pond]:
+        """See `RunsHere.opened`."""
+        return nullcontext(self._pond)
+
     def define(self, declared: Declared, program: Program) -> None:
         """See `RunsHere.define`."""
         config = cast("LHConfig", Calls(lambda _, request: self._send(request)))
@@ -136,6 +142,7 @@ class EmbeddedRuns(RunsHere):
         if cron is None:
             raise Invalid("nothing begins runs of the pipeline", kind="pipeline_schedule", pipeline=declared.plan.name,
                           hint="give it schedule=… or when=…")  # fmt: skip
+        self.check(declared, {})
         self.define(declared, program)
         row = self._row(ScheduledWfRun, ScheduledWfRunId(id=name))
         if row is None or replace(parse_cron(row.cron_expression), last="", after="") != cron:
@@ -178,6 +185,7 @@ class EmbeddedRuns(RunsHere):
 
     async def _until(self, goes_on: Callable[[], bool]) -> None:
         self._loop, self._handed = asyncio.get_running_loop(), asyncio.Queue()
+        self._loop.set_default_executor(ThreadPoolExecutor(THREADS_MAX))
         stopping = asyncio.Event()
         idle = [Worker((TENANT, STEP), self._id) for _ in range(SLOTS)]
         working: set[asyncio.Task[None]] = set()
@@ -235,7 +243,7 @@ class EmbeddedRuns(RunsHere):
         except Exception as error:
             words = f"failed: {error}"
             report.status = TaskStatus.TASK_FAILED
-            report.error.CopyFrom(LHTaskError(type=LHErrorType.TASK_ERROR, message=str(error)))
+            report.error.CopyFrom((error if isinstance(error, TaskFailed) else TaskFailed(str(error))).row())
         else:
             words = "skipped" if output.get("$skipped") else "done"
             report.status = TaskStatus.TASK_SUCCESS

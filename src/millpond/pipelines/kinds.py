@@ -25,6 +25,7 @@ from millpond.errors import Invalid, Unavailable
 from millpond.events.event import NewEvent
 from millpond.json_forms import plain, stable_json
 from millpond.pipelines.attempt_logs import current_log
+from millpond.pipelines.attempt_threads import in_own_thread
 from millpond.pipelines.branches import begin_branch, checked_head, exceeded, load_on, merge_branch, on_branch, stays
 from millpond.pipelines.declare import COMPUTED, notified
 from millpond.pipelines.programs import call_function
@@ -295,7 +296,7 @@ async def _enrich(step: Step, planned: dict[str, Any], inputs: dict[str, Any]) -
 
 async def _python(step: Step, planned: dict[str, Any], inputs: dict[str, Any]) -> dict[str, Any]:
     function = partial(call_function, planned["program"], planned["pipeline"], planned["name"], inputs["arguments"])
-    output: dict[str, Any] = await step.once(function)
+    output: dict[str, Any] = await step.once(function, in_own_thread)
     return output
 
 

@@ -7,11 +7,14 @@ Invariants:
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
-from typing import Any
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin
 
 from millpond.errors import Invalid
 from millpond.pipelines.stated import check_stated
@@ -21,20 +24,25 @@ from millpond.workflows.engine.pipeline_starts import HERE, NAME_OF_SECRET
 
 __all__ = (
     "ALERTED",
+    "OUTPUTS",
+    "TYPES",
     "Parameter",
     "Plan",
     "PlannedStep",
     "check_plan",
     "cron_words",
+    "declared_line",
     "drawn",
     "drawn_svg",
     "shown_plan",
+    "type_of",
 )
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,60}")
 RESERVED = ("run", "failure")
+FAILURE_FIELDS = {"step", "kind", "reason"}
 _ON = {"branch", "commit"}
-_OUTPUTS = {
+OUTPUTS = {
     "load": {"map", "load", "rows", "rejected", "position", *_ON}, "sql": {"path", "rows"},
     "check": {"passed", "rows", *_ON}, "enrich": {"path", "rows", "found"}, "shell": {"status", "output"},
     "notify": {"place"}, "branch": _ON, "merge": {"into", "merged", "map", "rows", *_ON},
@@ -42,6 +50,9 @@ _OUTPUTS = {
 """The fields that the outputs of steps may have, by their kinds; those of functions, and reports, have any."""
 _READ: dict[str, Callable[[str], date]] = {"date": date.fromisoformat, "datetime": datetime.fromisoformat}
 """The types of parameters that JSON holds as text."""
+TYPES: dict[type, str] = {str: "str", int: "int", float: "float", bool: "bool", date: "date", datetime: "datetime",
+                          list: "list", dict: "dict"}  # fmt: skip
+"""The types that parameters may have, and their words."""
 ALERTED = "alerted:"
 """The `when` of a pipeline that alerts of a map begin: the map, and perhaps a rule, come behind it."""
 
@@ -70,6 +81,7 @@ class PlannedStep:
     retries: int = 3
     backoff_ms: int = 500
     timeout_ms: int = 600_000
+    line: str = ""
 
     def takes(self) -> tuple[str, ...]:
         """The parameters and steps that it waits for, in the order of their mention."""
@@ -151,29 +163,53 @@ def check_plan(plan: Plan) -> Plan:
                       parameter=alerts[0].name, hint='when=alerted("MAP"), and crossing: dict = alert')  # fmt: skip
     there = [*RESERVED, *(parameter.name for parameter in plan.parameters)]
     for step in (*plan.steps, *plan.on_failure):
-        if not _NAME.fullmatch(step.name) or step.name in (*there, "item"):
-            raise Invalid("a step has a name of its own", kind="pipeline_plan", step=step.name,
-                          hint="letters, digits and _, that no other step or parameter has")  # fmt: skip
-        inner, outer = ("item" in names_in(template) for template in (step.inputs, [step.when, step.over]))
-        if outer or (inner and step.over is None):
-            raise Invalid("an item is there in the inputs of a step with over", kind="pipeline_plan", step=step.name,
-                          hint="say over, with a list; when is looked at once, before the first item")  # fmt: skip
-        for name in step.takes():
-            if name not in there:
-                raise Invalid("a step takes what comes after it, or nowhere", kind="pipeline_plan", step=step.name,
-                              takes=name, hint=f"before it there are: {', '.join(there[2:]) or 'none'}")  # fmt: skip
-        _check_fields(plan, step)
-        check_stated(step, {own.name: own for own in plan.steps if own.name in there})
+        try:
+            _check_step(plan, step, there)
+        except Invalid as error:
+            if step.line:
+                error.values["line"] = step.line
+            raise
         there.append(step.name)
     return plan
 
 
+def _check_step(plan: Plan, step: PlannedStep, there: Sequence[str]) -> None:
+    """Refuse a step that cannot work behind those that are there."""
+    if not _NAME.fullmatch(step.name) or step.name in (*there, "item"):
+        raise Invalid("a step has a name of its own", kind="pipeline_plan", step=step.name,
+                      hint="letters, digits and _, that no other step or parameter has")  # fmt: skip
+    inner, outer = ("item" in names_in(template) for template in (step.inputs, [step.when, step.over]))
+    if outer or (inner and step.over is None):
+        raise Invalid("an item is there in the inputs of a step with over", kind="pipeline_plan", step=step.name,
+                      hint="say over, with a list; when is looked at once, before the first item")  # fmt: skip
+    for name in step.takes():
+        if name not in there:
+            raise Invalid("a step takes what comes after it, or nowhere", kind="pipeline_plan", step=step.name,
+                          takes=name, hint=f"before it there are: {', '.join(there[2:]) or 'none'}")  # fmt: skip
+    _check_fields(plan, step)
+    check_stated(step, {own.name: own for own in plan.steps if own.name in there})
+
+
+def type_of(hint: Any) -> Any:
+    """The type that a hint is of: of `list[str]` the list, of `str | None`, which is also none given, the text."""
+    one_of = [own for own in get_args(hint) if own is not NoneType] if get_origin(hint) in (Union, UnionType) else []
+    return type_of(one_of[0]) if len(one_of) == 1 else get_origin(hint) or hint
+
+
+def declared_line() -> str:
+    """The file and line of the step that is declared now: the newest call from outside of this package."""
+    frame = inspect.currentframe()
+    while frame is not None and frame.f_globals.get("__name__", "").startswith("millpond.pipelines."):
+        frame = frame.f_back
+    return "" if frame is None else f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+
+
 def _check_fields(plan: Plan, step: PlannedStep) -> None:
     """Refuse fields that a value will not have."""
-    fields: dict[str, set[str] | None] = {"run": {"id", "began", "key", "branch"}, "failure": {"step"}}
+    fields: dict[str, set[str] | None] = {"run": {"id", "began", "key", "branch"}, "failure": FAILURE_FIELDS}
     fields |= {own.name: None if own.type == "dict" else set() for own in plan.parameters}
     for own in (*plan.steps, *plan.on_failure):
-        fields[own.name] = _OUTPUTS.get(own.kind) if own.over is None else {"items", "count"}
+        fields[own.name] = OUTPUTS.get(own.kind) if own.over is None else {"items", "count"}
     for leaf in leaves_in([step.inputs, step.when, step.over]):
         name, *inner = leaf["$value"]
         there = fields.get(name)

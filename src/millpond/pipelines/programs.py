@@ -16,7 +16,8 @@ from types import ModuleType
 from typing import Any, TypedDict
 
 from millpond.errors import Internal, Invalid, MillpondError, Unavailable
-from millpond.json_forms import plain
+from millpond.json_forms import FormError, parse_list, plain, stable_json
+from millpond.pipelines.attempt_threads import AttemptOver
 from millpond.pipelines.declare import Declared
 from millpond.pipelines.values import readable
 from millpond.pipelines.watched import WATCHES, watched_code
@@ -24,6 +25,8 @@ from millpond.pipelines.watched import WATCHES, watched_code
 __all__ = ("Program", "call_function", "pipelines_of", "read_program")
 
 PROGRAM_BYTES_MAX = 1_000_000
+RESULT_BYTES_MAX = 1_000_000
+"""Bytes of the result of a function; the outputs of a run's steps have about as many together."""
 
 
 class Program(TypedDict):
@@ -71,12 +74,12 @@ def call_function(
     try:
         result = function(*inputs) if session is None else function(session, *inputs)
         result = asyncio.run(result) if inspect.iscoroutine(result) else result
-    except MillpondError:
+    except (MillpondError, AttemptOver):
         raise
     except (ConnectionError, TimeoutError) as error:
         raise Unavailable("a function could not reach what it needs", kind="pipeline_function",
                           function=step, reason=error) from error  # fmt: skip
-    except Exception as error:
+    except BaseException as error:  # sys.exit, too, ends the function, and no worker
         if passes(error):
             raise
         lines = _lines(error)
@@ -86,10 +89,15 @@ def call_function(
                        line=f"{Path(file).name}:{line}") from error  # fmt: skip
     try:
         output = plain(result)
-    except (TypeError, ValueError, OverflowError) as error:
+        size = len(text := stable_json([output], compact=True))
+        parse_list(text)  # it has no NaN
+    except (TypeError, ValueError, OverflowError, FormError) as error:
         raise Invalid("the result of a function is no JSON", kind="pipeline_function", function=step,
                       type=type(result).__name__, reason=error,
-                      hint="give numbers, text, lists, dictionaries; of rows a file") from None  # fmt: skip
+                      hint="give finite numbers, text, lists, dictionaries; of rows a file") from None  # fmt: skip
+    if size > RESULT_BYTES_MAX:
+        raise Invalid("the result of a function is too large", kind="pipeline_function", function=step, bytes=size,
+                      limit=RESULT_BYTES_MAX, hint="write it to a file, and give the path")  # fmt: skip
     return output if isinstance(output, dict) else {"value": output}
 
 

@@ -13,6 +13,7 @@ import msgspec
 from millpond.clock import SystemClock
 from millpond.errors import Invalid
 from millpond.maps.model.table_query import connected
+from millpond.pipelines.attempt_threads import ended_by
 from millpond.pipelines.reads import map_of
 
 if TYPE_CHECKING:
@@ -60,8 +61,9 @@ def query_rows(
             tables = {name: value for name, value in inputs.items() if is_table(value)}
             for name, value in {**{str(own["map"]): own for own in maps}, **tables}.items():
                 failures.append(_view(connection, pond, name, value))
-            rows = connection.sql(bound(query, inputs, "${}".format), params=parameters)
-            return take((rows if rows_max is None else rows.limit(rows_max)).to_arrow_reader(_BATCH_ROWS))
+            with ended_by(connection.interrupt):
+                rows = connection.sql(bound(query, inputs, "${}".format), params=parameters)
+                return take((rows if rows_max is None else rows.limit(rows_max)).to_arrow_reader(_BATCH_ROWS))
     except (duckdb.Error, OSError) as error:
         if own := next((failure for of_map in failures for failure in of_map), None):
             raise own from None  # as it was, and not as DuckDB words it

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Mapping
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -26,13 +26,16 @@ from littlehorse.model import (
 from littlehorse.utils import extract_value
 
 from millpond.error_values import ShownAsTable
-from millpond.errors import Invalid
-from millpond.workflows.engine.pipeline_starts import PARAMETERS, PROGRAM, VALUES
+from millpond.errors import Denied, Invalid
+from millpond.json_forms import plain
+from millpond.pipelines.pond_check import check_pond
+from millpond.workflows.engine.pipeline_starts import BRANCH, PARAMETERS, PROGRAM, VALUES, checked_parameters
 from millpond.workflows.engine.values.masks import shown
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
+    from millpond.maps.protocols import PondLike
     from millpond.pipelines.declare import Declared
     from millpond.pipelines.programs import Program
 
@@ -71,6 +74,8 @@ class RunsHere(ABC):
     """An engine, and a worker of this process for the steps of its runs."""
 
     _tell: Callable[[str], object]
+    _url = ""
+    """The node of the engine; nothing where that is this process."""
 
     @abstractmethod
     def work(self, goes_on: Callable[[], bool]) -> None:
@@ -78,6 +83,24 @@ class RunsHere(ABC):
 
         Raises: `KeyboardInterrupt` when the process is told to stop; threads of steps may then go on.
         """
+
+    @abstractmethod
+    def opened(self) -> AbstractContextManager[PondLike]:
+        """The pond of the runs, as they see it."""
+
+    def check(self, declared: Declared, inputs: Mapping[str, Any]) -> None:
+        """Refuse a run, and each that begins by itself, which the pond as it is would make fail.
+
+        Raises: as `check_pond`, and for parameters as the engine.
+        """
+        parameters = declared.plan.parameters
+        values = {own.name: own.default for own in parameters if not (own.required or own.computed)}
+        values |= checked_parameters([plain(own) for own in parameters], inputs)
+        with self.opened() as pond:
+            try:
+                check_pond(pond, declared.plan, values, branch=inputs.get(BRANCH, ""))
+            except Denied as error:
+                self._tell(f"the maps of the pond were not looked at: {error}")
 
     @abstractmethod
     def define(self, declared: Declared, program: Program) -> None:
@@ -106,8 +129,12 @@ class RunsHere(ABC):
 
         With `rescues` the step at which it failed tries again, and has what its checkpoints hold.
 
-        Raises: `Invalid`, kind `pipeline_failed`, with the step that failed; as the engine.
+        Raises: `Invalid`, kind `pipeline_failed`, with the step that failed; as the engine, and as `check`.
         """
+        if not self.status(run):
+            self.check(declared, inputs)
+        if self._url and (rescues or not self.is_over(run)):
+            self._tell(f"{run} on {self._url}: millpond run show {run} --pond {self._url}")
         self.define(declared, program)
         self.begin(declared.plan.name, run, inputs)
         if self.status(run) != "COMPLETED" and self._variable(run, PROGRAM)["source"] != program["source"]:
@@ -123,7 +150,9 @@ class RunsHere(ABC):
                           status=self.status(run) or "deleted", hint="the same command goes on")  # fmt: skip
         values = self._variable(run, VALUES)
         if row.status != LHStatus.COMPLETED:
-            reason = self._failure_of(declared, run) or row.thread_runs[0].error_message
+            failure = values.get("failure", {})  # of a run with on_failure; else the thread has it
+            of_engine = f"{failure['step']}: {failure['reason']}" if "reason" in failure else ""
+            reason = self._failure_of(declared, run) or of_engine or row.thread_runs[0].error_message
             raise Invalid("the run failed", kind="pipeline_failed", run=run, reason=reason,
                           hint="millpond pipeline run FILE --rescue lets the step try again, with the text that the run"
                           " began with; --again begins another run, with the file as it is")  # fmt: skip

@@ -33,6 +33,7 @@ from millpond.errors import Closed, Conflict, Fenced, Internal, Invalid, Millpon
 from millpond.json_forms import to_json
 from millpond.lineage import PARENT
 from millpond.pipelines.attempt_logs import ATTEMPT_LOG_BYTES_MAX, AttemptLog, collecting
+from millpond.pipelines.attempt_threads import in_thread
 from millpond.pipelines.step_lineage import StepLineage
 from millpond.reports.steps import StepReports
 from millpond.workflows.engine.keys import run_path
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 
 __all__ = ("Failed", "Step", "attempt", "held", "understood")
 
+Runs = Callable[[Callable[[], Any]], Coroutine[Any, Any, Any]]
 _LASTING = (PermissionError, NotADirectoryError, IsADirectoryError, FileExistsError, FileNotFoundError)
 _SHORT_SECONDS = 0.05
 """The time after which the story of an attempt says that it runs: of a shorter one, its end says so, too."""
@@ -71,12 +73,12 @@ class Step:
     pond: str
     key: str
 
-    async def once(self, work: Callable[[], Any]) -> Any:
-        """The result of the work, which runs in a thread; that of an earlier attempt when a checkpoint holds it.
+    async def once(self, work: Callable[[], Any], runs: Runs = in_thread) -> Any:
+        """The result of the work, which `runs` in a thread; that of an earlier attempt when a checkpoint holds it.
 
         Raises: what the work raises; `Unavailable` when the checkpoint cannot be stored.
         """
-        return await _once(self.context, work)
+        return await _once(self.context, work, runs)
 
     async def retained(self) -> Any:
         """The value of the next checkpoint of an earlier attempt; None when there is none."""
@@ -160,7 +162,7 @@ async def _attempt(
         log.write(_traced(raised))
         await _report_failure(pond, story, error, retryable=retryable)
         if retryable:
-            raise TaskFailed(log.masked(str(error))) from None
+            raise TaskFailed(log.masked(str(error)), is_timeout=error.kind == "step_timeout") from None
         raise LHTaskException(error.kind.replace("_", "-"), log.masked(str(error))) from None
     return result
 
@@ -305,11 +307,11 @@ async def _report_failure(pond: str, story: StepReports | None, error: MillpondE
         )  # fmt: skip
 
 
-async def _once(context: WorkerContext, work: Callable[[], Any]) -> Any:
+async def _once(context: WorkerContext, work: Callable[[], Any], runs: Runs) -> Any:
     with suppress(_Unknown):
         return await _checkpoint(context, _unknown)
     # The client runs the work of a checkpoint on its event loop, where it would stop heartbeats.
-    result = await asyncio.to_thread(work)
+    result = await runs(work)
     return await _checkpoint(context, lambda _: result)
 
 

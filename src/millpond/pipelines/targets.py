@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from millpond.pipelines.requests import Target
     from millpond.pond import Pond
 
-__all__ = ("map_for_load",)
+__all__ = ("map_for_load", "refuse_other")
 
 
 @contextmanager
@@ -26,7 +26,7 @@ def map_for_load(pond: Pond | RemotePond, name: str, target: Target, branch: str
     """
     here = pond.branch(branch) if branch else pond
     try:
-        _refuse_other(here.map(name).definition, target)
+        refuse_other(here.map(name).definition, target)
         made = False
     except NotFound:
         if not target.kind:
@@ -44,7 +44,11 @@ def map_for_load(pond: Pond | RemotePond, name: str, target: Target, branch: str
         raise
 
 
-def _refuse_other(definition: MapDefinition, target: Target) -> None:
+def refuse_other(definition: MapDefinition, target: Target) -> None:
+    """Refuse a target that says another kind, or value, than its map has.
+
+    Raises: `Invalid`, kind `pipeline_target`.
+    """
     for what, there, stated in (
         ("kind", definition.kind.value, target.kind),
         ("value", str(definition.value or ""), str(parse_value_type(target.value) if target.value else "")),

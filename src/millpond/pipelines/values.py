@@ -197,7 +197,7 @@ def template_of(value: Any) -> Any:
                 raise Invalid("a name that plans have for values of the run", kind="pipeline_input",
                               name=min(taken), hint="give it another, or as JSON in text")  # fmt: skip
             return {str(name): template_of(inner) for name, inner in value.items()}
-        case list() | tuple():
+        case list() | tuple() | range():
             return [template_of(inner) for inner in value]
     raise Invalid("not an input of a step", kind="pipeline_input", type=type(value).__name__,
                   hint="give text, a number, a date, a list, a dictionary, or the output of a step")  # fmt: skip

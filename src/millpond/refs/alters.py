@@ -4,23 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from millpond.kernel.head import again_when_moved
 from millpond.maps.layered.fields import encoded_default, stored_change
 from millpond.maps.layered.head import Head
 from millpond.maps.model.alteration import alteration
 from millpond.maps.model.catalogue import altered
-from millpond.maps.model.definition import Store
+from millpond.maps.model.definition import MapDefinition, Store
 from millpond.maps.model.field_changes import CHANGES, FieldChanges, changed_fields
 from millpond.maps.model.snapshot_pointer import Pointer
 from millpond.refs.changes import StateChange
 from millpond.refs.layers import manifest_of, ref_unsupported
+from millpond.refs.states import RefStates
 from millpond.versions.commits import Message
-
-if TYPE_CHECKING:
-    from millpond.maps.model.definition import MapDefinition
-    from millpond.refs.states import RefStates
 
 __all__ = ("alter_map",)
 

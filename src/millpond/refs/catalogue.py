@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from millpond.kernel.head import again_when_moved
 from millpond.maps.layered.copies import linked_files
-from millpond.maps.model.definition import check_name
+from millpond.maps.model.definition import MapDefinition, check_name
 from millpond.refs.changes import StateChange
 from millpond.refs.layers import manifest_of
 from millpond.refs.map_entries import MapEntry
-from millpond.refs.states import map_exists
+from millpond.refs.states import RefStates, map_exists
 from millpond.refs.unrecorded import RENAMED
 from millpond.versions.commits import Message
-
-if TYPE_CHECKING:
-    from millpond.maps.model.definition import MapDefinition
-    from millpond.refs.states import RefStates
 
 __all__ = ("BranchCatalogue",)
 

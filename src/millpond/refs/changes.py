@@ -8,32 +8,25 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from millpond.errors import Conflict, Invalid, NotFound
+from millpond.kernel.space import Transaction
 from millpond.kernel.steps import step
 from millpond.ranges import fold
 from millpond.refs.map_entries import MapEntry, map_path
 from millpond.refs.named import name_manifests
 from millpond.versions.commits import Message, fold_view, same_state
-from millpond.versions.graph.commits import MOMENT
+from millpond.versions.graph.commits import MOMENT, Commit
 from millpond.versions.objects.entries import CHANGES, IDENTITY, Entry, batch_of
 from millpond.versions.reference import Reference
-from millpond.versions.repository_context import COMPRESSION
+from millpond.versions.repository_context import COMPRESSION, Site
 from millpond.versions.staging.branch_head import Built, Moving, move_head
 from millpond.versions.staging.reads import find_in_index
 from millpond.versions.staging.writes import Condition, delete_paths, put_entry
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from millpond.kernel.space import Transaction
-    from millpond.versions.graph.commits import Commit
-    from millpond.versions.repository_context import Site
 
 __all__ = (
     "StateChange", "Tree", "commit_changes", "dated", "entry_at_ref", "head_moved", "moment_of", "stage_change",

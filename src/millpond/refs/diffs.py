@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -22,23 +21,19 @@ from millpond.json_forms import shown_json, stable_json
 from millpond.kernel.keys import decode, encode
 from millpond.kernel.page import Bookmarks
 from millpond.maps.layered.differences import I64, AddressRows, Difference, changed_keys, difference_of
+from millpond.maps.layered.head import Layers
 from millpond.maps.model.columns import INSTANT, value_arrow
 from millpond.maps.model.computed import with_computed
-from millpond.maps.model.definition import check_name
+from millpond.maps.model.definition import MapDefinition, check_name
 from millpond.maps.model.display import present
 from millpond.maps.model.field_merges import with_wider_types
 from millpond.maps.model.one_value import NULL
 from millpond.maps.model.values import present_values
+from millpond.maps.snapshots.manifest import SnapshotManifest
 from millpond.refs.layers import manifest_of
-from millpond.refs.states import missing_map
+from millpond.refs.map_entries import MapEntry
+from millpond.refs.states import RefStates, missing_map
 from millpond.versions.merges import common_base
-
-if TYPE_CHECKING:
-    from millpond.maps.layered.head import Layers
-    from millpond.maps.model.definition import MapDefinition
-    from millpond.maps.snapshots.manifest import SnapshotManifest
-    from millpond.refs.map_entries import MapEntry
-    from millpond.refs.states import RefStates
 
 __all__ = (
     "ADDRESS_TYPES", "Compared", "Differences", "Place", "Step", "compared", "difference_page", "differences",

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from millpond.errors import Corrupt, Invalid, NotFound
+from millpond.kernel.space import Transaction
 from millpond.maps.layered.head import Head, Layers
 from millpond.maps.model.snapshot_pointer import Current, Pointer
 from millpond.maps.snapshots.freeze import freeze
 from millpond.maps.snapshots.leases import Lease, Leased
 from millpond.maps.snapshots.manifest import SnapshotManifest, load_manifest
-
-if TYPE_CHECKING:
-    from millpond.kernel.space import Transaction
-    from millpond.refs.map_entries import MapEntry
+from millpond.refs.map_entries import MapEntry
 
 __all__ = ("RefLayers", "manifest_of", "ref_read_only", "ref_unsupported")
 

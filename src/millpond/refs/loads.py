@@ -8,27 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from millpond.errors import Conflict, Invalid
+from millpond.kernel.space import Transaction
 from millpond.maps.layered.maintenance import has_many
+from millpond.maps.layered.writer import WrittenLayer
 from millpond.maps.loads.load import LoadResult
 from millpond.maps.log.apply import load_body, record
 from millpond.maps.log.deduplication import check_load_id, remembered
 from millpond.maps.log.log import entry_at
 from millpond.maps.snapshots.layers import bytes_after_load, fold, on_top
-from millpond.maps.snapshots.manifest import absorbing
+from millpond.maps.snapshots.manifest import SnapshotManifest, absorbing
 from millpond.refs.changes import StateChange
 from millpond.refs.layers import manifest_of
+from millpond.refs.map_entries import MapEntry
+from millpond.refs.states import RefStates
 from millpond.versions.commits import Message
-
-if TYPE_CHECKING:
-    from millpond.kernel.space import Transaction
-    from millpond.maps.layered.writer import WrittenLayer
-    from millpond.maps.snapshots.manifest import SnapshotManifest
-    from millpond.refs.map_entries import MapEntry
-    from millpond.refs.states import RefStates
-    from millpond.versions.graph.commits import Commit
+from millpond.versions.graph.commits import Commit
 
 __all__ = ("BranchLoad", "check_staged")
 

@@ -15,36 +15,29 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from millpond.kernel.head import again_when_moved
+from millpond.kernel.space import ReadTransaction, Transaction
 from millpond.kernel.steps import step
 from millpond.maps.alerts.alerted import put_alerted
 from millpond.maps.alerts.judging import Judged, judged
-from millpond.maps.layered.head import Head
+from millpond.maps.layered.head import Head, Layers
 from millpond.maps.layered.history import changes_of
 from millpond.maps.loads.layered_load import LayerContent
+from millpond.maps.loads.loading import Loading
 from millpond.maps.log.apply import load_body, record
 from millpond.maps.model.catalogue import created_map, known_map, list_maps
-from millpond.maps.model.definition import Store
+from millpond.maps.model.definition import MapDefinition, Store
 from millpond.maps.model.snapshot_pointer import Pointer, read_pointer
-from millpond.maps.snapshots.manifest import load_manifest
+from millpond.maps.snapshots.manifest import SnapshotManifest, load_manifest
 from millpond.ranges.files import content_id
 from millpond.refs.changes import StateChange, Tree, commit_changes, head_moved, tree_with
 from millpond.refs.face import MAIN
 from millpond.refs.map_entries import MapEntry, maps_of
 from millpond.refs.named import name_manifests
-from millpond.refs.unrecorded import unrecorded
+from millpond.refs.unrecorded import Step, unrecorded
+from millpond.versions.graph.commits import Commit
 from millpond.versions.staging.branch_head import Built, Moving, move_head
-
-if TYPE_CHECKING:
-    from millpond.kernel.space import ReadTransaction, Transaction
-    from millpond.maps.layered.head import Layers
-    from millpond.maps.loads.loading import Loading
-    from millpond.maps.model.definition import MapDefinition
-    from millpond.maps.snapshots.manifest import SnapshotManifest
-    from millpond.refs.unrecorded import Step
-    from millpond.versions.graph.commits import Commit
 
 __all__ = ("LayersFor", "NewHead", "heads_now", "publish", "record_main")
 
@@ -211,10 +204,7 @@ def _judged(layers_for: LayersFor, head: NewHead) -> Judged | None:
 
 
 def _drop(tx: Transaction, loading: Loading, head: NewHead) -> None:
-    """Drop the map of the name, if it is still the one that goes.
-
-    Raises: `Conflict`, kind `head_moved`.
-    """
+    """Drop the map of the name, if it is still the one that goes."""
     gone, before = head.gone, head.before
     if gone is None or before is None:
         return

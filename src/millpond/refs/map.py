@@ -100,7 +100,6 @@ class _RefRows(LayeredRows):
 
     @cached_property
     def past(self) -> Past:
-        """The past of the map in the commits of the ref."""
         return RefPast(self.layers, self._at.states, self._at.ref)
 
     def delete(self, where: str, *, now: bool) -> DeleteReport:
@@ -126,7 +125,6 @@ class _RefRows(LayeredRows):
 
     @property
     def layers(self) -> RefLayers:
-        """The layers of the map at the ref."""
         assert isinstance(self.snapshots, RefLayers), "a map at a ref is layered"
         return self.snapshots
 

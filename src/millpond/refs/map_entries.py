@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from millpond.errors import Corrupt, Invalid
 from millpond.json_forms import FormError, parse_object, stable_json
 from millpond.kernel.keys import starting
 from millpond.maps.model.definition import MapDefinition, folder_name
-from millpond.maps.snapshots.manifest import manifest_name
+from millpond.maps.snapshots.manifest import SnapshotManifest, manifest_name
 from millpond.ranges import scan
 from millpond.versions.objects.entries import Entry, entries_of
 from millpond.versions.reference import Reference
-
-if TYPE_CHECKING:
-    from millpond.maps.snapshots.manifest import SnapshotManifest
-    from millpond.versions.repository_context import Site
+from millpond.versions.repository_context import Site
 
 __all__ = ("MAPS", "MapEntry", "map_path", "maps_of", "states_in")
 
@@ -45,7 +41,6 @@ class MapEntry:
 
     @property
     def name(self) -> str:
-        """The name of the map."""
         return self.definition.name
 
     @property

@@ -17,25 +17,22 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from millpond.errors import Invalid
+from millpond.maps.layered.head import Layers
 from millpond.maps.layered.merges import Conflicts, Resolve, merge_manifests
 from millpond.maps.model.alteration import alteration
+from millpond.maps.model.definition import MapDefinition
 from millpond.maps.model.field_merges import merged_definition
 from millpond.maps.snapshots.manifest import SnapshotManifest
 from millpond.ranges import Choice
 from millpond.refs.layers import manifest_of
 from millpond.refs.map_entries import MAPS, MapEntry, map_path
 from millpond.versions.merges import MergeConflict, Resolution, Strategy, Take
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from millpond.maps.layered.head import Layers
-    from millpond.maps.model.definition import MapDefinition
 
 __all__ = ("KeyResolution", "MapMergeConflict", "MergedMap", "Sides", "merge_maps")
 

@@ -11,18 +11,14 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
+from millpond.kernel.space import Transaction
 from millpond.kernel.steps import step
 from millpond.maps.layered.secured import check_secured
 from millpond.maps.model.keyspaces import NAMED
 from millpond.refs.map_entries import MapEntry, maps_of
 from millpond.versions.collect import Marked, active_commits
-from millpond.versions.repository_context import Retention
-
-if TYPE_CHECKING:
-    from millpond.kernel.space import Transaction
-    from millpond.versions.repository_context import Site
+from millpond.versions.repository_context import Retention, Site
 
 __all__ = ("HISTORY_DAYS", "name_manifests", "release")
 

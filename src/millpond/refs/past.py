@@ -14,20 +14,17 @@ Invariants:
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from millpond.maps.layered.past import History, Past
 from millpond.maps.model.definition import folder_name
 from millpond.refs.changes import moment_of
-from millpond.versions.graph.commits import get_commit
-
-if TYPE_CHECKING:
-    from millpond.refs.layers import RefLayers
-    from millpond.refs.map_entries import MapEntry
-    from millpond.refs.states import RefStates
-    from millpond.versions.graph.commits import Commit
+from millpond.refs.layers import RefLayers
+from millpond.refs.map_entries import MapEntry
+from millpond.refs.states import RefStates
+from millpond.versions.graph.commits import Commit, get_commit
 
 __all__ = ("RefPast",)
 

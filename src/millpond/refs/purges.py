@@ -13,22 +13,18 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from contextlib import suppress
 from itertools import combinations
-from typing import TYPE_CHECKING
 
 from millpond.errors import Invalid
+from millpond.kernel.space import Transaction
 from millpond.kernel.steps import step
-from millpond.maps.model.definition import folder_name
+from millpond.maps.model.definition import MapDefinition, folder_name
 from millpond.maps.model.keyspaces import NAMED
 from millpond.refs.changes import StateChange, commit_changes
 from millpond.refs.face import MAIN
+from millpond.refs.states import RefStates
 from millpond.versions.collect import Marked
 from millpond.versions.commits import Message
 from millpond.versions.merges import common_base
-
-if TYPE_CHECKING:
-    from millpond.kernel.space import Transaction
-    from millpond.maps.model.definition import MapDefinition
-    from millpond.refs.states import RefStates
 
 __all__ = ("let_go",)
 

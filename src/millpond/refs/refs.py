@@ -7,18 +7,18 @@ refs.merge("fix", into="main")
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from millpond.errors import Conflict, Invalid
 from millpond.maps.layered.head import Head
 from millpond.maps.model.definition import check_name
+from millpond.maps.snapshots.manifest import SnapshotManifest
 from millpond.refs.changes import StateChange, commit_changes, moment_of, tree_with
 from millpond.refs.diffs import compared, difference_page, map_differences
 from millpond.refs.face import MAIN
@@ -28,20 +28,13 @@ from millpond.refs.map_entries import MapEntry, maps_of, states_in
 from millpond.refs.merges import MergedMap, Sides, merge_maps
 from millpond.refs.named import release
 from millpond.refs.repository import MapsRepository, reset_main
-from millpond.refs.states import RefStates, missing_map
+from millpond.refs.states import OpenPond, RefStates, missing_map
 from millpond.refs.unrecorded import RENAMED, rows_in, rows_of
 from millpond.versions.commits import Message, no_changes
-from millpond.versions.graph.commits import get_commit
+from millpond.versions.graph.commits import Commit, get_commit
 from millpond.versions.merges import STRATEGY_NAME, Merging, Resolution, Strategy, common_base, merge_trees, pick
+from millpond.versions.repository import Repository
 from millpond.versions.resets import reset_all, reset_hard
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from millpond.maps.snapshots.manifest import SnapshotManifest
-    from millpond.refs.states import OpenPond
-    from millpond.versions.graph.commits import Commit
-    from millpond.versions.repository import Repository
 
 __all__ = ("Need", "Refs", "guarded")
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from millpond.kernel.head import again_when_moved
 from millpond.kernel.steps import step
@@ -18,14 +17,12 @@ from millpond.maps.layered.retained import retained
 from millpond.maps.layered.rows import count_layer, count_rows
 from millpond.maps.predicates.predicate import predicate
 from millpond.maps.snapshots.layers import LayerFold, fold_layers, substitute
+from millpond.maps.snapshots.manifest import SnapshotManifest
 from millpond.refs.changes import StateChange
 from millpond.refs.layers import RefLayers, manifest_of
+from millpond.refs.states import RefStates
 from millpond.versions.commits import Message
-
-if TYPE_CHECKING:
-    from millpond.maps.snapshots.manifest import SnapshotManifest
-    from millpond.refs.states import RefStates
-    from millpond.versions.graph.commits import Commit
+from millpond.versions.graph.commits import Commit
 
 __all__ = ("delete_rows", "maintain_rows")
 

@@ -18,7 +18,7 @@ from millpond.refs.main import record_main
 from millpond.refs.map_entries import MapEntry, maps_of
 from millpond.times.instants import parse_instant
 from millpond.versions.commits import Message
-from millpond.versions.graph.commits import get_commit
+from millpond.versions.graph.commits import Commit, get_commit
 from millpond.versions.graph.history import Window, log
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from millpond.maps.loads.loading import Loading
     from millpond.maps.loads.pond_folder import PondPlace
     from millpond.maps.pond_catalogue import PondCatalogue
-    from millpond.versions.graph.commits import Commit
     from millpond.versions.repositories import Repositories
     from millpond.versions.repository import Repository
 

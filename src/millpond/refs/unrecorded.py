@@ -7,22 +7,17 @@ Invariants:
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
+from millpond.maps.layered.history import Change
 from millpond.maps.model.alteration import alteration
 from millpond.maps.model.definition import MapDefinition
-from millpond.refs.changes import dated
+from millpond.refs.changes import Tree, dated
 from millpond.refs.map_entries import MapEntry
 from millpond.times.instants import instant_text
 from millpond.versions.commits import Message
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from millpond.maps.layered.history import Change
-    from millpond.refs.changes import Tree
-    from millpond.versions.graph.commits import Commit
+from millpond.versions.graph.commits import Commit
 
 __all__ = ("RENAMED", "Step", "rows_in", "rows_of", "unrecorded")
 

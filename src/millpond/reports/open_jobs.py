@@ -81,13 +81,11 @@ class OpenJobs:
         self._folder, self._host, self._alive = folder, host, alive
 
     def add(self, job: OpenJob, owner: int) -> None:
-        """Note that a job has begun, which is lost when the process `owner` is dead."""
         with suppress(OSError):
             self._folder.mkdir(exist_ok=True)
             (self._folder / f"{self._host}-{owner}-{_name(job)}").write_bytes(_FORM.encode(job))
 
     def remove(self, job: OpenJob) -> None:
-        """Note that a job has ended."""
         with suppress(OSError):
             for file in self._files(job):
                 file.unlink(missing_ok=True)
@@ -97,14 +95,12 @@ class OpenJobs:
         return bool(self._files(job))
 
     def lost(self) -> Iterator[tuple[Path, OpenJob]]:
-        """The jobs whose processes are dead, with their files."""
         for file in sorted(self._folder.glob("*-*-*")) if self._folder.is_dir() else ():
             if not self._alive(file.name):
                 with suppress(OSError, FormError):
                     yield file, _FORM.decode(file.read_bytes())
 
     def forget(self, job_set: str, job_id: str | None) -> None:
-        """See `Marks.forget`."""
         for file, job in self.lost():
             if job.job_set == job_set and job_id in (None, job.job_id):
                 with suppress(OSError):

@@ -27,15 +27,13 @@ from millpond.errors import MillpondError
 from millpond.events.event import EventBatch, NewEvent
 from millpond.events.names import JOB_SET_CHARS_MAX, OWN_QUEUE, StreamName
 from millpond.kernel.cache import Cache
-from millpond.kernel.job_reports import NO_JOB
+from millpond.kernel.job_reports import NO_JOB, Fact, JobReport
 from millpond.kernel.worker import begin_thread
-from millpond.reports.open_jobs import OpenJob
+from millpond.reports.open_jobs import Marks, OpenJob
 
 if TYPE_CHECKING:
     from millpond.clock import Clock
     from millpond.events.local_maintenance import OwnMaintenance
-    from millpond.kernel.job_reports import Fact, JobReport
-    from millpond.reports.open_jobs import Marks
 
 __all__ = ("Appends", "ReportedJob", "Reporter", "reason_of")
 
@@ -92,7 +90,6 @@ class ReportedJob:
         self._progress_due = 0.0
 
     def running(self, **facts: Fact) -> None:
-        """Report that the work has begun."""
         self.tell("running", facts)
 
     def progress(self, rows: int) -> None:
@@ -103,7 +100,6 @@ class ReportedJob:
             self.tell("progress", {"rows": rows})
 
     def note(self, **facts: Fact) -> None:
-        """Add facts to the event that ends the job."""
         self._facts.update(facts)
 
     def tell(self, kind: str, facts: dict[str, Fact], *, ends: bool = False) -> None:
@@ -138,7 +134,6 @@ class Reporter:
 
     @contextmanager
     def job(self, job_set: str, job_id: str = "", **facts: Fact) -> Iterator[JobReport]:
-        """See `JobReports.job`."""
         if job_id in self._of_clients:
             yield NO_JOB
             return
@@ -150,11 +145,9 @@ class Reporter:
             yield job
 
     def leave_to_client(self, job_id: str) -> None:
-        """See `JobReports.leave_to_client`."""
         self._of_clients.put(job_id, True)
 
     def begin(self, job_set: str, job_id: str, owner: int, **facts: Fact) -> None:
-        """See `JobReports.begin`."""
         opened = OpenJob(job_set, job_id)
         self._open_jobs.add(opened, owner)
         with self._changed:
@@ -165,7 +158,6 @@ class Reporter:
 
     @contextmanager
     def resume(self, job_set: str, job_id: str) -> Iterator[JobReport]:
-        """See `JobReports.resume`."""
         opened = OpenJob(job_set, job_id)
         if not self._open_jobs.has(opened):
             yield NO_JOB
@@ -177,7 +169,6 @@ class Reporter:
             yield job
 
     def rows(self, job_set: str, job_id: str, rows: int) -> None:
-        """See `JobReports.rows`."""
         opened = OpenJob(job_set, job_id)
         if self._open_jobs.has(opened):
             with self._changed:

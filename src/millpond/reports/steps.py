@@ -14,12 +14,15 @@ step's key as source, and positions that grow with the attempts; a late attempt'
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from millpond.clock import SystemClock
 from millpond.events.event import NewEvent
+from millpond.events.names import is_unicode
+from millpond.workflows.engine.pipeline_starts import NAME_OF_SECRET
 
 if TYPE_CHECKING:
     from millpond.client.pond import RemotePond
@@ -29,6 +32,8 @@ if TYPE_CHECKING:
 
 __all__ = ("StepReports",)
 
+FACTS_MAX, FACT_CHARACTERS_MAX, REASON_CHARACTERS_MAX = 50, 300, 2_000
+"""The facts of a result in an event, and the characters of each, and of a reason: the headers of an event are small."""
 _LAST = 1 << 40
 """The position of the end, behind those of all attempts."""
 
@@ -59,7 +64,7 @@ class StepReports:
 
     def succeeded(self, pond: Pond | RemotePond, result: Mapping[str, object]) -> None:
         """Report that the step is done, with those facts of its result that are small."""
-        facts = {name: str(fact) for name, fact in result.items() if isinstance(fact, str | int | float)}
+        facts = dict(islice(_facts(result), FACTS_MAX))
         self._append(pond, [("succeeded", _LAST, facts)])
         self._send(pond, "COMPLETE", result)
 
@@ -70,10 +75,10 @@ class StepReports:
     def _append(self, pond: Pond | RemotePond, ends: Sequence[tuple[str, int, Mapping[str, str]]]) -> None:
         """Append events by their kinds, positions and facts, behind the beginning of the attempt."""
         now, headers = pond.clock.now_ms(), {"job_id": self.key, "attempt": str(self.attempt), **self.about}
-        events = [
-            NewEvent(now, b"", kind, headers | {name: self.masked(fact) for name, fact in facts.items()})
-            for kind, _, facts in ends
+        masked = [
+            {name: self.masked(fact)[:REASON_CHARACTERS_MAX] for name, fact in facts.items()} for *_, facts in ends
         ]
+        events = [NewEvent(now, b"", kind, own | headers) for (kind, *_), own in zip(ends, masked, strict=True)]
         positions = [position for _, position, _ in ends]
         if not self._runs:
             began_ms = now - round(1000 * (SystemClock().monotonic() - self.began))
@@ -83,3 +88,12 @@ class StepReports:
         if not self._runs:
             self._runs = True
             self._send(pond, "START")
+
+
+def _facts(result: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+    """The facts of a result that are small, and by their names no secrets."""
+    for name, fact in result.items():
+        if isinstance(fact, str | int | float) and not NAME_OF_SECRET.search(name):
+            text = str(fact)
+            if len(text) <= FACT_CHARACTERS_MAX and len(name) <= FACT_CHARACTERS_MAX and is_unicode(name + text):
+                yield name, text

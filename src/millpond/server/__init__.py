@@ -1,7 +1,5 @@
 """A node over HTTP: routes, their rights, their errors on the wire, and the process that serves them."""
 
-from __future__ import annotations
-
 from millpond.extras import need
 
 need("starlette")

@@ -155,10 +155,7 @@ def confined_pieces(
 
 
 def _converse(work: _Work, answer: Callable[[bytes], Buffer]) -> Generator[bytes, None, bytes]:
-    """The pieces of a work; it returns its answer.
-
-    Raises: as `confined`.
-    """
+    """The pieces of a work; it returns its answer."""
     with _child(work) as end:
         due, outer = 0.0, copy_context()
 

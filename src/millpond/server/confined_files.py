@@ -28,10 +28,10 @@ from millpond.arrays.arrow_streams import stream_of
 from millpond.errors import Invalid, MillpondError
 from millpond.maps.inputs.faults import REJECTED
 from millpond.maps.inputs.formats.arrived import NOTHING_REJECTED
-from millpond.maps.inputs.formats.readers import Read, read_piece, with_omitted
+from millpond.maps.inputs.formats.readers import Read, Reading, read_piece, with_omitted
 from millpond.maps.model.columns import RAW_DIGEST, canonical_schema
-from millpond.server.confined import FRAME_BYTES_MAX, THREADS, Confines, EndedEarly, OutOfTime, confined_pieces
-from millpond.stores.objects.sources import join_address
+from millpond.server.confined import FRAME_BYTES_MAX, THREADS, Ask, Confines, EndedEarly, OutOfTime, confined_pieces
+from millpond.stores.objects.sources import Source, join_address
 from millpond.versions.imports.locations import read_table
 from millpond.versions.objects.entries import CHANGES
 
@@ -39,9 +39,6 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from millpond.maps.inputs.formats.files import Piece
-    from millpond.maps.inputs.formats.readers import Reading
-    from millpond.server.confined import Ask
-    from millpond.stores.objects.sources import Source
 
 __all__ = (
     "BATCH_BYTES", "MEMORY_BYTES", "PROCESSOR_SECONDS_MAX", "ROWS_BYTES_MAX", "SECONDS_MAX", "read_confined",
@@ -143,10 +140,7 @@ def _naming(file: dict[str, object]) -> Iterator[None]:
 
 
 def _batch(data: memoryview) -> pa.RecordBatch:
-    """The batch that a process sent.
-
-    Raises: `ValueError`; `Invalid`, kind `arrow_batch_large`.
-    """
+    """The batch that a process sent."""
     try:
         with bounded_stream(io.BytesIO(data), FRAME_BYTES_MAX) as stream:
             return next(stream)

@@ -4,8 +4,6 @@ Invariant: it has none of the node's environment but what Python needs: no secre
 a child. It begins once more for that, as the same process.
 """
 
-from __future__ import annotations
-
 import atexit
 import gc
 import os

@@ -17,6 +17,7 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -60,8 +61,8 @@ class LongPolls:
         self._clock, self._shares = clock, Shares(polls_max)
         self._polls: set[_Poll[Any]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._ringing = False
-        self._rings = 0
+        self._looking, self._ringing = 0, False
+        self._rings, self._numbers = 0, itertools.count(1)
         self._alarm, self._due = WorkerThread("the ends of long polls", self._end_due, clock), inf
 
     @property
@@ -79,8 +80,10 @@ class LongPolls:
 
     def ring(self) -> None:
         """Something changed, or time has passed; called by any thread."""
+        self._rings = next(self._numbers)
         loop = self._loop
-        if loop is None or self._ringing:
+        # Mostly nobody waits, and the event loop has other work. Whoever comes now is counted before he looks.
+        if loop is None or self._ringing or not self._looking:
             return
         self._ringing = True
         with suppress(RuntimeError):  # the loop has ended, and everybody who waited with it
@@ -95,9 +98,16 @@ class LongPolls:
 
         Raises: `Unavailable`, kind `long_polls_full`.
         """
-        seen = look()
-        if holds(seen) or seconds <= 0:
-            return seen
+        self._looking += 1
+        try:
+            seen = look()
+            return seen if holds(seen) or seconds <= 0 else await self._changed(look, holds, seconds, name)
+        finally:
+            self._looking -= 1
+
+    async def _changed(
+        self, look: Callable[[], Seen], holds: Callable[[Seen], bool], seconds: float, name: str | None
+    ) -> Seen:
         with self._shares.holding(name) as held:
             if not held:
                 raise Unavailable(
@@ -134,7 +144,6 @@ class LongPolls:
 
     def _look(self) -> None:
         self._ringing = False  # before anything is looked at: who changes something from now on rings again
-        self._rings += 1
         now = self._clock.monotonic()
         seen: dict[Callable[[], Any], Any] = {}
         for poll in self._polls:

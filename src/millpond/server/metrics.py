@@ -230,11 +230,9 @@ class _State(Collector):
         self._frozen_ms: dict[tuple[str, str], int] = {}
 
     def describe(self) -> list[Metric]:
-        """Nothing is read before it is asked for."""
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """All that can be read."""
         node = self._node
         yield _gauge("ready", "Whether the node may be sent work.", float(not node.reasons()))
         if node.bucket is not None:

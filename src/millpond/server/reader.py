@@ -115,7 +115,6 @@ class _ReadingNode:
             raise not_ready(self.url, "it ceased to be ready in this moment")
 
     def stop(self) -> None:
-        """Nothing works by itself here."""
         self.stopping = True
 
     def clean(self) -> None:

@@ -6,8 +6,6 @@ load.py      from a file, the environment and arguments; shown in words
 former.py    the names that settings had before
 """
 
-from __future__ import annotations
-
 from millpond.settings.groups import SETTINGS, Settings
 from millpond.settings.load import (
     CONFIG,

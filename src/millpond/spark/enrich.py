@@ -63,7 +63,8 @@ def enrich(
     none needs more than 256 MiB.
 
     Raises: `Invalid` for keys or times of a type that no lookup takes, or for an existing column; `NotFound` for a map
-    that does not exist. A stream ends with `Conflict`, kind `map_replaced`, when a map's kind or type is another.
+    that does not exist; as `Map.lookup` for one time in `known_at`. A stream ends with `Conflict`, kind `map_replaced`,
+    when a map's kind or type is another.
     """
     # Imported late: whatever runs in a Python process of Spark imports this module, and few of them ask a map.
     from millpond.spark.partition_by_key import SHARE, by_share, check_partition, one_key, partition_count
@@ -76,11 +77,14 @@ def enrich(
     lookup_list = lookups_of(
         lookups, map=map, key=key, at=at, into=into, on_invalid=on_invalid, known_at=known_at, window=window
     )
+    moments = [(lookup.map, lookup.known_at) for lookup in lookup_list if _is_one_time(frame, lookup.known_at)]
     lookup_list = [_with_moments(frame, lookup) for lookup in lookup_list]
     for lookup in lookup_list:
         check_on_invalid(lookup.on_invalid)
     place = place_of(pond, frame.sparkSession, refs=True).at(branch, ref)
     with opened(pond, place) as open_:
+        for name, moment in moments:
+            place.map(open_, name).lookup([], known_at=moment)
         questions = [
             replace(
                 question, on_invalid=lookup.on_invalid, key=_named(lookup.key),
@@ -120,14 +124,17 @@ def training_set(
 
 
 def _with_moments(frame: DataFrame, lookup: Lookup) -> Lookup:
-    """The lookup with the column of its moments, which may be one time.
+    """The lookup with the column of its moments, also where that is one time.
 
     Raises: `Invalid` for a time that is not understood.
     """
-    moment = lookup.known_at
-    if moment is None or isinstance(moment, Column) or moment in frame.columns:
+    if not _is_one_time(frame, lookup.known_at):
         return lookup
-    return replace(lookup, known_at=lit(_EPOCH + timedelta(milliseconds=parse_instant(moment))))
+    return replace(lookup, known_at=lit(_EPOCH + timedelta(milliseconds=parse_instant(lookup.known_at))))
+
+
+def _is_one_time(frame: DataFrame, known_at: object) -> bool:
+    return known_at is not None and not isinstance(known_at, Column) and known_at not in frame.columns
 
 
 def _check_types(frame: DataFrame, lookup: Lookup, question: Question) -> None:

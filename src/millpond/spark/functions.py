@@ -50,7 +50,6 @@ class _Builder:
         self.session = session
 
     def apply(self, children: Any) -> Any:
-        """The expression for `get_state(children)`."""
         try:
             question = self._question(children)
         except MillpondError as error:
@@ -81,7 +80,6 @@ class _Builder:
             )  # fmt: skip
 
     def toString(self) -> str:  # noqa: N802 - Java's name
-        """The text that Java prints."""
         return NAME
 
     class Java:

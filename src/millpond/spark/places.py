@@ -287,7 +287,6 @@ class NodesPlace:
         return Nodes(self.where, self.settings(), clock=SystemClock())
 
     def open(self) -> RemotePond:
-        """Open the pond on the nodes."""
         from millpond.client.pond import RemotePond
 
         return RemotePond(self.where, self.settings(), clock=SystemClock())

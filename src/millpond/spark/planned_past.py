@@ -17,12 +17,12 @@ import pyarrow as pa
 from millpond.clock import SystemClock
 from millpond.errors import NotFound
 from millpond.maps.inputs.key_columns import OnInvalid, moments_of
-from millpond.maps.layered.past import ATTEMPTS, History, OpenHistory
+from millpond.maps.layered.past import ATTEMPTS, History, OpenHistory, Past
 from millpond.maps.model.columns import INSTANT
 from millpond.maps.model.definition import MapDefinition, Store
 from millpond.maps.model.store_limits import one_state
-from millpond.spark.places import NodesPlace, nodes_at
-from millpond.spark.planned_snapshot import FolderSnapshots, NodesSnapshots, snapshots_of
+from millpond.spark.places import NodesPlace, OpenPond, Place, nodes_at
+from millpond.spark.planned_snapshot import FolderSnapshots, NodesSnapshots, PlannedSnapshots, snapshots_of
 from millpond.times.instants import clear_instant, parse_instant
 
 if TYPE_CHECKING:
@@ -30,11 +30,8 @@ if TYPE_CHECKING:
 
     from millpond.client.pond import RemotePond
     from millpond.client.ref_ponds import RemoteRefPond
-    from millpond.maps.layered.past import Past
     from millpond.maps.snapshots.manifest import SnapshotManifest
     from millpond.maps.snapshots.partition_filter import HashShare
-    from millpond.spark.places import OpenPond, Place
-    from millpond.spark.planned_snapshot import PlannedSnapshots
 
 __all__ = ("FolderPast", "NodesPast", "NodesRows", "PlannedPast", "past_of", "rows_known_at")
 

@@ -21,12 +21,11 @@ from millpond.maps.snapshots.leases import Lease
 from millpond.maps.snapshots.partition_filter import HashShare
 from millpond.maps.snapshots.rows_of_groups import GroupSpan, spans, thaw
 from millpond.maps.snapshots.snapshot import Snapshot
-from millpond.spark.places import NodesPlace
+from millpond.spark.places import NodesPlace, Place
 from millpond.stores.objects import Objects
 
 if TYPE_CHECKING:
     from millpond.maps.map import Map
-    from millpond.spark.places import Place
 
 __all__ = ("FolderSnapshots", "NodesSnapshots", "PlannedSnapshots", "snapshots_of")
 

@@ -13,19 +13,16 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from millpond.errors import Closed
+from millpond.kernel.keys import KeyRange
 from millpond.kernel.overlay import Overlay
 from millpond.kernel.space import ReadTransaction, Transaction, already_writing
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from millpond.kernel.keys import KeyRange
 
 __all__ = ("BLOCK_ROWS_MAX", "MemorySpace", "Rows")
 

@@ -10,8 +10,6 @@
 Each yields the rows that satisfy a condition, batch by batch, and reads what the condition leaves.
 """
 
-from __future__ import annotations
-
 from millpond.tables.differences import DifferenceTable, difference_tables
 from millpond.tables.events import EventTable
 from millpond.tables.rows import RowTable

@@ -19,7 +19,6 @@ import pyarrow as pa
 from millpond.errors import NotFound
 from millpond.tables.rows import TIME, Left, Row, RowTable
 from millpond.times.instants import INSTANT_MAX
-from millpond.versions.paging import CommonPrefix
 
 if TYPE_CHECKING:
     from millpond.versions.graph.commits import Commit
@@ -87,18 +86,16 @@ def _rows_of(pages: Iterable[list[Any]]) -> Iterator[Any]:
 
 
 def _pages(listed: Callable[..., Any]) -> Iterator[list[Any]]:
-    """The pages of a listing."""
     after: str | None = ""
     while after is not None:
         page = listed(after=after, amount=PAGE)
-        yield [item for item in page.results if not isinstance(item, CommonPrefix)]
+        yield page.items
         after = page.next_offset if page.has_more else None
 
 
 def _named(listed: Callable[..., Any], name: str) -> Any:
     """The item of a name, the first of those that begin with it; None when there is none."""
-    items = listed(name, amount=1).results
-    return items[0] if items and not isinstance(items[0], CommonPrefix) and items[0].name == name else None
+    return next((item for item in listed(name, amount=1).items if item.name == name), None)
 
 
 def _commit(repository: str, ref: str, commit: Commit) -> Row:

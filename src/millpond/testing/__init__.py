@@ -10,14 +10,11 @@
 | `ponds`, `faulty_space`, `passing_time` | the names here |
 | `workflows`, `pipelines` | `WorkflowRuns`, `PipelineRuns`, `replayed`; need the extras `node` and `workflows` |
 | `fixtures` | the same as fixtures of pytest: `pytest_plugins = ["millpond.testing.fixtures"]` |
-| `models`, `strategies`, `rows` | maps by brute force, and Hypothesis's strategies for them |
 | `faults` | processes that die at a step, files that are damaged |
 | `contracts` | suites for drivers of spaces, objects and command logs |
 
 The guide is `docs/testing.md`.
 """
-
-from __future__ import annotations
 
 from millpond.clock import ManualClock
 from millpond.testing.faulty_space import FaultySpace

@@ -7,17 +7,13 @@ with space.losing_results(committed=True):
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import TypeVar
 
+from millpond.clock import ManualClock
 from millpond.errors import Unavailable, Uncertain
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
-
-    from millpond.clock import ManualClock
-    from millpond.kernel.space import ReadTransaction, Space, Transaction
+from millpond.kernel.space import ReadTransaction, Space, Transaction
 
 __all__ = ("FaultySpace",)
 

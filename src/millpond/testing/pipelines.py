@@ -41,7 +41,7 @@ from millpond.pipelines.step import held
 from millpond.server.workflows.data_watch import at_cursor
 from millpond.testing.replays import Replay, replayed
 from millpond.testing.workflows import TENANT, WorkerLost, WorkflowRuns
-from millpond.workflows.engine import key_of
+from millpond.workflows.engine import Request, key_of
 from millpond.workflows.engine.pipeline_starts import spec_name
 from millpond.workflows.processor import ReadRows, read_rows
 
@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
 
     from millpond.pond import Pond
-    from millpond.workflows.engine import Request
 
 __all__ = ("PipelineRuns", "Replay", "recorded", "replayed")
 

@@ -56,7 +56,7 @@ from millpond.clock import ManualClock
 from millpond.errors import NotFound
 from millpond.stores.memory import MemorySpace
 from millpond.testing.ponds import BEGINNING_MS
-from millpond.workflows.engine import key_of
+from millpond.workflows.engine import Request, key_of
 from millpond.workflows.processor import Applied, Processor
 from millpond.workflows.processor.timers import next_due
 from millpond.workflows.tasks.queues import Worker
@@ -66,7 +66,6 @@ if TYPE_CHECKING:
     from littlehorse.model import LittleHorseStub
     from littlehorse.workflow import Workflow
 
-    from millpond.workflows.engine import Request
 
 __all__ = ("TaskCall", "WorkerLost", "WorkflowRuns")
 

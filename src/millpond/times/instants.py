@@ -28,7 +28,7 @@ from millpond.errors import Invalid
 
 __all__ = (
     "FEW_ROWS", "INSTANT_MAX", "INSTANT_MIN", "MILLIS_CLEAR", "UNITS", "Times", "clear_instant", "instant_text",
-    "parse_instant", "parse_moment", "read_times", "to_millis",
+    "parse_instant", "parse_moment", "read_times",
 )  # fmt: skip
 
 INSTANT_MIN = -62_135_596_800_000
@@ -239,12 +239,6 @@ def _offset_minutes(zone: str) -> int:
 
 
 # -- columns ------------------------------------------------------------------------------------------
-
-
-def to_millis(times: pa.Array[Any] | pa.ChunkedArray[Any]) -> tuple[pa.Int64Array, pa.BooleanArray]:
-    """A column of instants as UTC milliseconds, and which rows are not instants (those are null); see `read_times`."""
-    read = read_times(times, "ms")
-    return read.values, read.invalid
 
 
 def read_times(

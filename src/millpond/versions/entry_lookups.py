@@ -23,19 +23,17 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from millpond.errors import MillpondError
 from millpond.kernel.cache import Cache
 from millpond.kernel.keys import KeyRange
-from millpond.kernel.space import WouldBlock
+from millpond.kernel.space import ReadTransaction, RemoteSpace, WouldBlock
 from millpond.ranges import HeldObjects
 from millpond.versions.reference import view_at
 from millpond.versions.staging.publishing import steadily
-from millpond.versions.staging.reads import find_entry, rows_of_path
+from millpond.versions.staging.reads import View, find_entry, rows_of_path
 from millpond.versions.staging.writes import entry_not_found
 
 if TYPE_CHECKING:
-    from millpond.kernel.space import ReadTransaction, RemoteSpace
     from millpond.versions.objects.entries import Entry
     from millpond.versions.repository import Repository
     from millpond.versions.repository_context import Site
-    from millpond.versions.staging.reads import View
 
 __all__ = ("EntryLookups", "EntryName")
 

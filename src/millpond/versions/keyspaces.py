@@ -1,7 +1,5 @@
 """The keyspaces of versions: every row that repositories have in a space, drawn in `docs/format/versions.md`."""
 
-from __future__ import annotations
-
 from millpond.kernel.keyspace import REGISTRY, Scope
 
 __all__ = (

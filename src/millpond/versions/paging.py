@@ -42,6 +42,11 @@ class Page(Generic[T]):
     has_more: bool
     next_offset: str = ""
 
+    @property
+    def items(self) -> list[T]:
+        """The results that are no common prefixes."""
+        return [result for result in self.results if not isinstance(result, CommonPrefix)]
+
     def _repr_html_(self) -> str:
         count = human_count(len(self.results), "result")
         return html_rows(f"{count}{', and there are more' if self.has_more else ''}", self.results)
@@ -171,7 +176,6 @@ class _Collected(Generic[T]):
             self.items += block.decode(rows)
 
     def page(self) -> Page[T]:
-        """The page."""
         return Page(tuple(self.items), self.more, self.last.decode(errors="replace") if self.more else "")
 
 
@@ -182,5 +186,4 @@ def pages_of(page: Callable[[str], Page[T]]) -> Iterator[Page[T]]:
 
 def results_of(page: Callable[[str], Page[T]]) -> Iterator[T]:
     """All results of a listing, but for common prefixes; `page` as that of `pages_of`."""
-    every = (result for page_ in pages_of(page) for result in page_.results)
-    return (result for result in every if not isinstance(result, CommonPrefix))
+    return (item for page_ in pages_of(page) for item in page_.items)

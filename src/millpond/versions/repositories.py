@@ -209,10 +209,7 @@ class Repositories:
             return {}
 
     def _check_above(self, namespace: str) -> None:
-        """Refuse a namespace inside one that a repository has or had, of this pond or of another.
-
-        Raises: `Invalid`, kind `namespace_used`.
-        """
+        """Refuse a namespace inside one that a repository has or had, of this pond or of another."""
         scheme, colon, name = namespace.rpartition("://")
         for above in PurePosixPath(name).parents:
             with suppress(Denied):  # what may not be looked at has no mark of ours
@@ -444,10 +441,7 @@ def _used(namespace: str) -> Invalid:
 
 
 def _check_apart(tx: ReadTransaction, namespace: str) -> None:
-    """Refuse a namespace inside that of a repository, or around it.
-
-    Raises: `Invalid`, kind `namespace_used`.
-    """
+    """Refuse a namespace inside that of a repository, or around it."""
     own = f"{namespace.rstrip('/')}/"
     for _, row in tx.scan(REPOSITORY.range()):
         other = f"{parse_repository(row, '').namespace.rstrip('/')}/"

@@ -122,10 +122,7 @@ class Repository:
         return self.branch(name)
 
     def _check_no_commit(self, tx: ReadTransaction, name: str) -> None:
-        """Refuse the name of a ref that is a commit's id.
-
-        Raises: `Conflict`.
-        """
+        """Refuse the name of a ref that is a commit's id."""
         if is_commit_id(name) and find_commit(tx, self.site.graph.commits, name) is not None:
             raise Conflict(f"commit ID {name}: conflict found", kind="branch_named_commit", ref=name)
 

@@ -17,9 +17,9 @@ from millpond.errors import Conflict, Corrupt, Denied, NotFound
 from millpond.json_forms import FormError, JsonForm
 from millpond.kernel.job_reports import NO_REPORTS, JobReports
 from millpond.kernel.moments import Moments
-from millpond.kernel.space import WouldBlock
+from millpond.kernel.space import ReadTransaction, Space, Transaction, WouldBlock
 from millpond.ranges import DEFAULT_BOUNDARIES, Boundaries, CachedObjects, HeldObjects, Index, load_index, write
-from millpond.stores.objects.sources import split_address
+from millpond.stores.objects.sources import Source, split_address
 from millpond.versions.graph.resolve import Graph
 from millpond.versions.keyspaces import COMMIT, REPOSITORY, SETTING, TAG
 from millpond.versions.measures import Measures
@@ -28,9 +28,7 @@ from millpond.versions.objects.uploads import is_full_address, relative_address
 
 if TYPE_CHECKING:
     from millpond.clock import Clock
-    from millpond.kernel.space import ReadTransaction, Space, Transaction
     from millpond.stores.objects import ObjectStore
-    from millpond.stores.objects.sources import Source
     from millpond.versions.objects.signing import Signer
     from millpond.versions.staging.head_lock import Turns
     from millpond.versions.staging.reads import View

@@ -148,10 +148,7 @@ def _read(refs: _Refs, head: bytes, lines: Iterator[bytes]) -> Iterator[Commit]:
 
 
 def _take(refs: _Refs, row: dict[str, Any]) -> Commit | None:
-    """One row of a dump.
-
-    Raises: `FormError`, `KeyError`, `TypeError`, `ValueError`.
-    """
+    """One row of a dump."""
     if "commit" in row and isinstance(row["commit"], dict):
         commit = commit_form.build(row["commit"])
         if not is_sound(commit):
@@ -195,10 +192,7 @@ def _store(site: Site, commits: list[Commit]) -> None:
 
 
 def _check_unused(site: Site, tx: ReadTransaction) -> None:
-    """Refuse a repository that has more than its first commit.
-
-    Raises: `Conflict`.
-    """
+    """Refuse a repository that has more than its first commit."""
     used = next(iter(tx.keys(TAG[site.uid].range())), None) is not None
     for name, record in _branches(site, tx):
         head = find_commit(tx, site.graph.commits, record.commit_id)
@@ -218,10 +212,7 @@ def _branches(site: Site, tx: ReadTransaction) -> list[tuple[str, BranchRecord]]
 
 
 def _check_all_there(site: Site, refs: _Refs) -> None:
-    """Check that what the dump names is there: commits, parents, indexes.
-
-    Raises: `Invalid`.
-    """
+    """Check that what the dump names is there: commits, parents, indexes."""
     trees: set[str] = set()
     with site.space.read() as tx:
         for commit in read_commits(tx, site.graph.commits):

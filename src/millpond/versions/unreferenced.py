@@ -17,13 +17,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from millpond.errors import NotFound
 from millpond.json_forms import FormError, JsonForm
-
-if TYPE_CHECKING:
-    from millpond.versions.repository_context import Site
+from millpond.versions.repository_context import Site
 
 __all__ = ("NOTE", "Unneeded")
 

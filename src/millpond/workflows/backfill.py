@@ -54,7 +54,6 @@ class NodeRuns:
     pipeline: str
 
     def status(self, run: str) -> str:
-        """The status of a run; nothing when there is none."""
         from littlehorse.model import LHStatus, WfRunId
 
         try:
@@ -181,8 +180,12 @@ class Backfill:
         """The partitions whose runs have not ended."""
         return [own for own in self.partitions if own not in self.done and own not in self.failed]
 
+    def inputs_of(self, partition: str) -> dict[str, str]:
+        """The parameters of the run of a partition."""
+        return {**self.parameters, self.parameter: partition}
+
     def _begin(self, partition: str) -> None:
-        whole = {**self.parameters, self.parameter: partition}
+        whole = self.inputs_of(partition)
         run, status, following = newest_run(run_name(self.pipeline, whole), self.runs.status)
         if self.begins_failed and status in _FAILED:
             run, status = following, ""

@@ -3,8 +3,6 @@
 A pond registers them when it opens, also where the client's messages are not installed.
 """
 
-from __future__ import annotations
-
 from millpond.kernel.keyspace import REGISTRY, Scope
 
 __all__ = (

@@ -22,17 +22,17 @@ import pyarrow as pa
 from millpond.client.pond import RemotePond, open_nodes
 from millpond.errors import MillpondError, Unavailable, Uncertain
 from millpond.maps.model.columns import INSTANT
-from millpond.testing.rows import presented_rows, table_of
 from tests.harness.chaos.batches import MAPS, LoadId, batch_of, mark_question
 from tests.harness.chaos.oracle import Sight
 from tests.harness.chaos.sights import sight_of_answers, sight_of_rows
+from tests.harness.rows import presented_rows, table_of
 
 if TYPE_CHECKING:
     from millpond.clock import Clock
     from millpond.maps.model.definition import MapDefinition
-    from millpond.testing.models import Row
     from tests.harness.chaos.oracle import Oracle
     from tests.harness.frame.history import History
+    from tests.harness.models import Row
 
 __all__ = ("Reader", "Site", "Writer")
 

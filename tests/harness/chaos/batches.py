@@ -15,12 +15,12 @@ from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 from millpond.maps.model.definition import PLAIN_KINDS, Kind
-from millpond.testing.models import MapModel, bits_of
 from tests.harness.audit import shown_answer
+from tests.harness.models import MapModel, bits_of
 
 if TYPE_CHECKING:
-    from millpond.testing.models import Row
-    from millpond.testing.strategies import Question
+    from tests.harness.models import Row
+    from tests.harness.strategies import Question
 
 __all__ = ("MAPS", "Batch", "LoadId", "batch_of", "mark_question")
 

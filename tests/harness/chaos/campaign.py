@@ -22,7 +22,6 @@ import urllib3
 
 from millpond.client.pond import open_nodes
 from millpond.clock import Clock, SystemClock
-from millpond.testing.models import MapModel
 from tests.harness.chaos.actors import Reader, Site, Writer
 from tests.harness.chaos.batches import MAPS, LoadId, batch_of
 from tests.harness.chaos.faults import SmallDisk, Strikes
@@ -34,6 +33,7 @@ from tests.harness.cluster import Cluster, Place
 from tests.harness.cluster_audit import audit_cluster, log_of, rows_of_node, settle
 from tests.harness.frame.history import History
 from tests.harness.frame.world import Say, World
+from tests.harness.models import MapModel
 
 __all__ = ("WORLD", "run_campaign")
 

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from millpond.testing.models import bits_of
 from tests.harness.chaos.batches import Batch, LoadId
 from tests.harness.chaos.oracle import Sight
+from tests.harness.models import bits_of
 
 if TYPE_CHECKING:
     from millpond.maps.model.definition import MapDefinition

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from millpond.errors import Conflict, Invalid
-from millpond.testing.rows import canonical_of
 from tests.harness.contracts.maps import NamedMaps, fresh_name, weather_rows
+from tests.harness.rows import canonical_of
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from millpond.maps.model.columns import INSTANT, presented_schema
 from millpond.maps.model.definition import PLAIN_KINDS, Kind
 from millpond.maps.snapshots.snapshot import answer_type
-from millpond.testing import strategies
-from millpond.testing.models import MapModel
-from millpond.testing.rows import canonical_of
+from tests.harness import strategies
 from tests.harness.audit import audit_answers, audit_sql
 from tests.harness.contracts.maps import MIXED, NamedMaps, fresh_name, like
+from tests.harness.models import MapModel
+from tests.harness.rows import canonical_of
 from tests.rings.sampling import examples
 
 if TYPE_CHECKING:

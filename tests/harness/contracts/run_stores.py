@@ -25,8 +25,7 @@ from millpond.kernel.keys import EVERYTHING, starting
 from millpond.workflows.keyspaces import TAG
 from millpond.workflows.store import Initialization, Kind, RunReads, RunStore, Wanted, delete_run, initialize
 from millpond.workflows.store.initialization import initialization
-from millpond.workflows.store.legacy import write_legacy
-from millpond.workflows.store.run_slices import migrate_store
+from tests.harness.legacy_rows import migrate_store, write_legacy
 
 if TYPE_CHECKING:
     from millpond.kernel.space import Space, Transaction

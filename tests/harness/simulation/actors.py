@@ -26,13 +26,13 @@ from millpond.maps.log.queue import maintenance_orders, queued_parts
 from millpond.maps.model.catalogue import map_names
 from millpond.stores.files import sync
 from millpond.testing.faults import flip_byte
-from millpond.testing.rows import canonical_of
+from tests.harness.rows import canonical_of
 from tests.harness.simulation.history import History, Proposal
 from tests.harness.simulation.site import Site
 
 if TYPE_CHECKING:
-    from millpond.testing.models import Address, Row
-    from millpond.testing.strategies import Question
+    from tests.harness.models import Address, Row
+    from tests.harness.strategies import Question
 
 __all__ = (
     "ACTORS",

@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from millpond.maps.model.definition import MapDefinition
-from millpond.testing.models import MapModel, bits_of
+from tests.harness.models import MapModel, bits_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from millpond.maps.log.log import Entry
-    from millpond.testing.models import Row
+    from tests.harness.models import Row
 
 __all__ = ("History", "Proposal")
 

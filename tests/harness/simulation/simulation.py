@@ -37,11 +37,11 @@ from millpond.errors import Unavailable
 from millpond.kernel.steps import listening
 from millpond.maps.loads.attempts import ATTEMPTS_MAX
 from millpond.maps.log.log import first_position
-from millpond.testing.rows import canonical_of
 from tests.harness.audit import audit_answers, brief, canonical_bits
 from tests.harness.frame.draws import drawn
 from tests.harness.frame.report import Report
 from tests.harness.frame.world import World as FrameWorld
+from tests.harness.rows import canonical_of
 from tests.harness.scratch import scratch_folder
 from tests.harness.simulation.actors import (
     ACTORS,
@@ -64,8 +64,8 @@ if TYPE_CHECKING:
     from millpond.maps.log.log import Entry
     from millpond.maps.log.queue import Quarantined
     from millpond.maps.model.definition import MapDefinition
-    from millpond.testing.models import MapModel
-    from millpond.testing.strategies import Question
+    from tests.harness.models import MapModel
+    from tests.harness.strategies import Question
 
 __all__ = ("WORLD", "simulate")
 

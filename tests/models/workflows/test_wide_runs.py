@@ -26,7 +26,7 @@ from littlehorse.model import (
 )
 from littlehorse.workflow import Workflow, WorkflowThread
 
-from millpond.workflows.engine import Command, Key, Request, apply, archive, run_id, thread_queue, threads
+from millpond.workflows.engine import Command, Key, Request, advance, apply, run_id, thread_queue, threads
 from tests.models.workflows.rows import MemoryRows
 from tests.models.workflows.stage import Stage
 from tests.models.workflows.test_scenarios import parsed, prepared
@@ -126,7 +126,7 @@ def test_more_threads_than_a_run_may_have_end_in_an_error_that_names_the_limit()
 
 def test_a_run_that_starts_threads_for_ever_lists_some_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threads, "THREADS_MAX", 60)
-    monkeypatch.setattr(archive, "THREADS_LISTED_MAX", 20)
+    monkeypatch.setattr(advance, "THREADS_LISTED_MAX", 20)
     stage = prepared()
     stage.run("spawns-for-ever", "r", {})
     while found(stage).status == LHStatus.RUNNING:

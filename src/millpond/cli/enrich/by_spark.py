@@ -47,6 +47,7 @@ __all__ = (
     "write_events",
 )
 
+_HERE = "file://"
 LOOK_SECONDS = 0.5
 """The time between two looks at what Spark is at."""
 _FORMATS = {
@@ -112,10 +113,11 @@ def running(
         started.stop()
 
 
-def check_places(inputs: Inputs, out: str) -> None:
+def check_places(inputs: Inputs, out: str, rejects: Path | None = None) -> None:
     """Find out before Spark is started whether there is something to read, and a place to write to.
 
-    Raises: `NotFound` for a file or folder that is not there; `Invalid` for an unknown format.
+    Raises: `NotFound` for a file or folder that is not there; `Invalid` for an unknown format, and for a place of what
+    is read.
     """
     for path in inputs.paths:
         if "://" not in path and not any(mark in path for mark in "*?[{") and not Path(path).exists():
@@ -123,6 +125,25 @@ def check_places(inputs: Inputs, out: str) -> None:
     if inputs.file_format is None:
         format_of(inputs.paths[0])
     output_of(out)
+    _check_not_read(inputs, Path(out.removeprefix(_HERE)))
+    if rejects is not None:
+        _check_not_read(inputs, rejects)
+
+
+def _check_not_read(inputs: Inputs, written: Path) -> None:
+    """Refuse to write over events that are read, by whatever name.
+
+    Raises: `Invalid`.
+    """
+    from millpond.maps.inputs.formats.files import paths_of
+
+    paths = [path.removeprefix(_HERE) for path in inputs.paths if written.exists()]
+    for file in (file for path in paths if "://" not in path and "{" not in path for file in paths_of(path)):
+        if written.samefile(file) or written.resolve() in file.resolve().parents:
+            raise Invalid(
+                "the output would replace events that are read", kind="output_of_input", path=written, events=file,
+                hint="write a new file or folder, such as --out enriched.parquet",
+            )  # fmt: skip
 
 
 def enrich_files(
@@ -264,7 +285,7 @@ def _csv_form(inputs: Inputs) -> dict[str, Any]:
 
 def _url(path: str) -> str:
     """A path of this machine, whatever file system Spark takes for its own and wherever it was started."""
-    return path if "://" in path else f"file://{Path(path).absolute()}"
+    return path if "://" in path else f"{_HERE}{Path(path).absolute()}"
 
 
 def _csv_schema(session: SparkSession, paths: list[str], form: dict[str, Any], textual: frozenset[str]) -> Any:

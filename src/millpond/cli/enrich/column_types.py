@@ -38,7 +38,6 @@ class ColumnTypes:
                 self._left[name] = tuple(kind for kind in self._left[name] if _cast(cells, kind) is not None)
 
     def found(self, name: str) -> pa.DataType:
-        """The type of a column."""
         left = self._left[name] if name in self._seen else ()
         return left[0] if left else pa.string()
 

@@ -97,7 +97,7 @@ def enrich(
     chosen = _Events(inputs, out, flat, str(on_invalid), max_rejects, rejects, known_at)
     with pond_at(pond, branch, ref) as opened:
         lookups = _wanted(opened, what, key, time)
-        work.check_places(inputs, out)
+        work.check_places(inputs, out, rejects)
         job_set = "enrich/" + "+".join(sorted({lookup.map for lookup in lookups}))
         done = None if _by_spark(spark, master, chosen) else _here(opened, chosen, lookups, spark, job_set, quiet=json)
         if done is None:

@@ -198,7 +198,6 @@ class _Lookup:
 
     @property
     def field(self) -> pa.Field:
-        """The column of the answers."""
         return pa.field(self.wanted.into, answer_type(self.definition))
 
     def _check(self, schema: pa.Schema) -> None:

@@ -6,10 +6,8 @@ What all doors share says its hints as Python does (`zone='UTC'`); here, and now
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from millpond.errors import MillpondError
+from millpond.errors import MillpondError
 
 __all__ = ("BY_KIND", "OPTIONS", "hint_of")
 

@@ -25,12 +25,11 @@ import pyarrow as pa
 from millpond.cli import rows
 from millpond.cli.terminal import console
 from millpond.cli.terminal.charts import Axis, Bar, bar_chart, step_chart
-from millpond.maps.model.definition import Kind
+from millpond.maps.model.definition import Kind, MapDefinition
 from millpond.times.instants import parse_instant
 
 if TYPE_CHECKING:
     from millpond.maps.inputs.key_columns import Key
-    from millpond.maps.model.definition import MapDefinition
     from millpond.maps.protocols import MapLike
 
 __all__ = ("Chartable", "charts", "history_of", "show_history")
@@ -175,7 +174,6 @@ def _panels(history: Chartable, axis: Axis, columns: int) -> Iterator[str | None
 
 
 def _by_key(history: Chartable) -> dict[str, list[Row]]:
-    """The rows of each key or range, oldest first."""
     series: dict[str, list[Row]] = {}
     for row in history.rows:
         key = row["key"] if history.definition.kind.keyed else f"{row['key_start']} to {row['key_end']}"

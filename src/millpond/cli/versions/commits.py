@@ -13,10 +13,9 @@ from millpond.cli.options import Json, PondPlace
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
 from millpond.cli.versions.output import commit_object, committer_or_user, headline, short
-from millpond.cli.versions.places import BranchPlace, Metadata, items, parse_pair, parse_place, repository
+from millpond.cli.versions.places import BranchPlace, Metadata, Place, items, parse_pair, parse_place, repository
 
 if TYPE_CHECKING:
-    from millpond.cli.versions.places import Place
     from millpond.versions.graph.commits import Commit
     from millpond.versions.merges import Resolution
     from millpond.versions.protocols import BranchLike
@@ -152,10 +151,7 @@ def merge(
 
 
 def _resolution(text: str) -> Resolution:
-    """The resolution that `source=2013/` writes.
-
-    Raises: `Invalid`.
-    """
+    """The resolution that `source=2013/` writes."""
     from millpond.errors import Invalid
     from millpond.versions.merges import Resolution, Take
 

@@ -94,10 +94,7 @@ def diff(
 
 
 def _sides(left: str, right: str | None, two_dots: bool, prefix: str) -> tuple[str, str, str | None, bool, str]:
-    """The repository, both refs, the kind of difference, and the prefix.
-
-    Raises: `Invalid`.
-    """
+    """The repository, both refs, the kind of difference, and the prefix."""
     from millpond.errors import Invalid
 
     if right is None:

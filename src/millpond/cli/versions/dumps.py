@@ -50,10 +50,7 @@ def dump(
 
 
 def _write(file: Path, chunks: Iterable[bytes]) -> int:
-    """Write a file that appears when it is whole; its size.
-
-    Raises: `Invalid`, `NotFound`, `Unavailable`.
-    """
+    """Write a file that appears when it is whole; its size."""
     from millpond.errors import Invalid, NotFound, Unavailable
 
     if not file.absolute().parent.is_dir():
@@ -102,10 +99,6 @@ def restore(
 
 
 def _chunks(file: Path) -> Iterator[bytes]:
-    """The bytes of a file.
-
-    Raises: `NotFound`, `Invalid`.
-    """
     from millpond.errors import Invalid, NotFound
 
     if str(file) == "-":

@@ -100,10 +100,7 @@ def put(
 
 
 def _plan(source: Path, where: Place, *, recursive: bool) -> tuple[list[_Upload], int | None]:
-    """The files and their paths, and how many bytes they are together.
-
-    Raises: `Invalid`, `NotFound`.
-    """
+    """The files and their paths, and how many bytes they are together."""
     from millpond.errors import Invalid, NotFound
 
     if str(source) == "-":

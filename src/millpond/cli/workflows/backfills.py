@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,8 +17,6 @@ from millpond.cli.workflows.runs import pairs_in
 from millpond.cli.workflows.server import ServerBeside, Tenant, connected, opened_here, server_beside
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
     from millpond.client.pond import RemotePond
     from millpond.pipelines.runs import RunsHere
     from millpond.pond import Pond
@@ -123,6 +121,7 @@ def _in_process(
         os.environ["MILLPOND_SPARK_MASTER"] = master
     with _opened(place, branch) as (opened, runs), leaving():
         own = of(_OfProcess(runs, plan.name), plan.name, [parameter.name for parameter in plan.parameters])
+        runs.check(declared, own.inputs_of(own.partitions[0]))
         runs.define(declared, program)
         return own, _on_branch(opened, branch, own, lambda: runs.work(own.advance), merge=merge)
 

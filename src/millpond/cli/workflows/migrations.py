@@ -144,7 +144,6 @@ def delete_plan(name: Name, server: Server = SERVER, tenant: Tenant = "default",
 
 
 def _open_runs(call: Any, plan: Any) -> Iterator[Any]:
-    """The runs of a plan's old version that have not completed."""
     from littlehorse.model import LHStatus, SearchWfRunRequest
 
     old = plan.old_wfSpec

@@ -4,7 +4,7 @@
 
 Invariants:
 * the steps of such a run are taken by no other worker, and this process takes those of no run that it does not carry:
-  each has a task of its own, which goes when the run has ended, unless this process is killed at that moment;
+  each has a task of its own, which goes when the run has ended, or when a later process looks for those that stayed;
 * what is deployed under the pipeline's name, and begins by its schedule, stays as it is: the text of these runs is
   another specification, of `HERE`.
 """
@@ -14,14 +14,16 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, redirect_stdout, suppress
-from typing import TYPE_CHECKING, Any
+from contextlib import AbstractContextManager, contextmanager, redirect_stdout, suppress
+from typing import Any
 
+from google.protobuf.message import Message
 from littlehorse.config import LHConfig
 from littlehorse.model import (
     DeleteTaskDefRequest,
     ListTaskRunsRequest,
     RunWfRequest,
+    SearchTaskDefRequest,
     TaskDefId,
     TaskRun,
     WfRun,
@@ -29,23 +31,24 @@ from littlehorse.model import (
 )
 from littlehorse.utils import to_variable_value
 
+from millpond.cli.options import existing_pond
 from millpond.cli.workflows.server import connected, every_result, worker_config
 from millpond.cli.workflows.task_worker import TaskWorker
+from millpond.clock import SystemClock
 from millpond.errors import AlreadyExists, NotFound, Unavailable
+from millpond.maps.protocols import PondLike
 from millpond.pipelines import tasks
 from millpond.pipelines.compiled import compiled
+from millpond.pipelines.declare import Declared
+from millpond.pipelines.programs import Program
 from millpond.pipelines.runs import Ended, RunsHere, carried_out_here
 from millpond.workflows.engine.pipeline_starts import HERE, PARAMETERS, TASK, is_here, spec_name, task_of_run
-
-if TYPE_CHECKING:
-    from google.protobuf.message import Message
-
-    from millpond.pipelines.declare import Declared
-    from millpond.pipelines.programs import Program
 
 __all__ = ("RunsOnNode", "on_node")
 
 LOOK_SECONDS = 0.2
+STAYED_SECONDS = 600.0
+"""The age of a task, whose run is over or not there, from which nobody is about to begin or to rescue that."""
 
 
 @contextmanager
@@ -71,15 +74,11 @@ class RunsOnNode(RunsHere):
     def run(
         self, declared: Declared, program: Program, inputs: Mapping[str, Any], run: str, *, rescues: bool = False
     ) -> Ended:
-        """See `RunsHere.run`."""
         if rescues:
             self._carry(run)
-        if rescues or not self.is_over(run):
-            self._tell(f"{run} on {self._url}: millpond run show {run} --pond {self._url}")
         return super().run(declared, program, inputs, run, rescues=rescues)
 
     def work(self, goes_on: Callable[[], bool]) -> None:
-        """See `RunsHere.work`."""
         try:
             carried_out_here(self._until(goes_on))
         finally:
@@ -123,12 +122,24 @@ class RunsOnNode(RunsHere):
                 with suppress(NotFound):
                     self._call("DeleteTaskDef", DeleteTaskDefRequest(id=TaskDefId(name=task_of_run(run))))
 
+    def opened(self) -> AbstractContextManager[PondLike]:
+        return existing_pond(self._url)
+
+    def _collect(self) -> None:
+        """Let the tasks go that processes left which were killed."""
+        before = SystemClock().now_ms() - 1000 * STAYED_SECONDS
+        for own in list(every_result(self._call, "SearchTaskDef", SearchTaskDefRequest(prefix=task_of_run("")))):
+            run = own.name.removeprefix(task_of_run(""))
+            with suppress(NotFound):
+                is_old = self._call("GetTaskDef", own).created_at.ToMilliseconds() < before
+                if is_old and run not in self._carried and (not self.status(run) or self.is_over(run)):
+                    self._call("DeleteTaskDef", DeleteTaskDefRequest(id=own))
+
     def define(self, declared: Declared, program: Program) -> None:
-        """See `RunsHere.define`."""
+        self._collect()
         self._send(compiled(declared.plan, program, here=True).compile())
 
     def begin(self, pipeline: str, run: str, inputs: Mapping[str, Any]) -> None:
-        """See `RunsHere.begin`."""
         row = self._row(WfRun, WfRunId(id=run))
         if row is not None and not is_here(row.wf_spec_id.name):
             self._tell(f"{run} is a run of the pipeline that is deployed: workers of the node carry it out")

@@ -129,7 +129,6 @@ def leaving() -> Iterator[None]:
 
 @contextmanager
 def _runs_of(place: str) -> Iterator[RunsHere]:
-    """The runs of a pond, whose steps this process carries out."""
     from millpond.client.location import NodesLocation, parse_location
 
     if isinstance(parse_location(place), NodesLocation):
@@ -170,8 +169,8 @@ def deploy(
     pond: Annotated[
         str | None,
         typer.Option("--pond", metavar="FOLDER|URL", show_default="not looked at",
-                     help="The node, by its URL, or else the pond of the workers: one without the branches of the steps"
-                     " is refused."),
+                     help="The node, by its URL, or else the pond of the workers: it is to have the maps, columns and"
+                     " branches of the steps."),
     ] = None,
     server: ServerBeside = None,
     tenant: Tenant = "default",
@@ -184,7 +183,6 @@ def deploy(
     import littlehorse
 
     from millpond.cli.workflows.deployed import check_free, count_open, deployed_cron, put_cron
-    from millpond.pipelines.branches import has_branches
     from millpond.pipelines.compiled import compiled
     from millpond.pipelines.plan import cron_words
     from millpond.pipelines.tasks import step
@@ -193,8 +191,7 @@ def deploy(
     program, declared = declared_of(file, which)
     plan = declared.plan
     cron = plan.cron()
-    if has_branches(plan):
-        _check_branches(plan, pond)
+    _check_pond(plan, pond)
     with connected(server_beside(server, pond), tenant) as call:
         check_free(call, plan.name)
         littlehorse.create_task_def(step, STEP, _config(call))
@@ -217,19 +214,23 @@ def deploy(
     console.say(f"deployed {plan.name} {version}{at}{ends}")
 
 
-def _check_branches(plan: Plan, place: str | None) -> None:
-    """Refuse a pond that cannot have the branches of a plan; without one, tell that it was not looked at.
+def _check_pond(plan: Plan, place: str | None) -> None:
+    """Refuse a plan that the pond of its workers makes fail; without a pond, tell that it was not looked at.
 
-    Raises: as `existing_pond` and `check_branches`.
+    Raises: as `existing_pond` and `check_pond`.
     """
     from millpond.cli.options import existing_pond
-    from millpond.pipelines.branches import check_branches
+    from millpond.errors import Denied
+    from millpond.pipelines.pond_check import check_pond
 
     if place is None:
-        console.tell(f"{plan.name} has branches: a pond that replicates has none; --pond looks at that of its workers")
+        console.tell(f"{plan.name} was not held against the maps of a pond: --pond names that of its workers")
         return
-    with existing_pond(place) as opened:
-        check_branches(opened, plan)
+    try:
+        with existing_pond(place) as opened:
+            check_pond(opened, plan)
+    except Denied as error:
+        console.tell(f"the maps of the pond were not looked at: {error}")
 
 
 def declared_of(file: str, which: str | None) -> tuple[Program, Declared]:

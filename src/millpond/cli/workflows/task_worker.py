@@ -10,7 +10,7 @@ Invariants:
   of what it has: what was handed to it and did not come is so noticed as lost;
 * it beats as long as anything runs, also while it stops;
 * an attempt that is wanted no more (its timeout is over, its run was stopped or deleted) is cancelled within seconds;
-* told to stop, it polls no more from that moment, and what it hands back costs no retry;
+* told to stop, it polls no more from that moment; what it hands back costs no retry, nor does a run that is stopped;
 * threads of attempts that are over may go on until the process ends, which waits for none of them.
 """
 
@@ -67,6 +67,7 @@ _REPORT_RETRY_SECONDS = 2.0
 _THREADS_MAX = 1_000
 """Threads for attempts, of which many wait: also when they do, one is left to end an attempt that nobody wants."""
 _STOPPED = "the worker was told to stop"
+_RUN_STOPPED = "its run was stopped"
 
 Function = Callable[..., Awaitable[Any]]
 
@@ -306,7 +307,6 @@ def step_of(task: str, variables: Sequence[Any]) -> str:
 
 
 def _inputs(function: Function, scheduled: ScheduledTask, context: WorkerContext) -> list[Any]:
-    """The arguments of a task's function."""
     kinds = [kind for name, kind in get_type_hints(function).items() if name != "return"]
     arguments: list[Any] = []
     for kind, variable in zip(kinds, scheduled.variables, strict=False):
@@ -329,14 +329,14 @@ async def _unwanted(stub: Any, scheduled: ScheduledTask) -> str:
         return ""
     node = scheduled.source.task_node.node_run_id
     run = await stub.GetWfRun(node.wf_run_id, timeout=_CALL_SECONDS)
-    return "its run was stopped" if is_halted_by_hand(run, node.thread_run_number) else ""
+    return _RUN_STOPPED if is_halted_by_hand(run, node.thread_run_number) else ""
 
 
 def _note_end(report: ReportTaskRun, working: asyncio.Future[Any]) -> str:
     """Note in a report how an attempt ended; the words for it."""
     if working.cancelled():
         reason = _reason_of(working)
-        if reason == _STOPPED:  # as of a worker that is gone: it costs none of the task's retries
+        if reason in (_STOPPED, _RUN_STOPPED):  # as of a worker that is gone: it costs none of the task's retries
             report.status = TaskStatus.TASK_TIMEOUT
             report.error.CopyFrom(LHTaskError(type=LHErrorType.TIMEOUT, message=reason))
             return f"handed back: {reason}"
@@ -352,10 +352,9 @@ def _note_end(report: ReportTaskRun, working: asyncio.Future[Any]) -> str:
         return f"failed: {error.exception_name} {error.message}"
     if error is not None:
         report.status = TaskStatus.TASK_FAILED
-        is_sentence = isinstance(error, TaskFailed)
-        message = str(error) if is_sentence else "".join(traceback.format_exception(error))
-        report.error.CopyFrom(LHTaskError(type=LHErrorType.TASK_ERROR, message=message))
-        return f"failed: {error}" if is_sentence else f"failed: {type(error).__name__}: {error}"
+        own = error if isinstance(error, TaskFailed) else TaskFailed("".join(traceback.format_exception(error)))
+        report.error.CopyFrom(own.row())
+        return f"failed: {error}" if own is error else f"failed: {type(error).__name__}: {error}"
     try:
         report.output.CopyFrom(to_variable_value(working.result()))
     except TypeError as wrong:

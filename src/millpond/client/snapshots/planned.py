@@ -14,10 +14,9 @@ keep such a one as soon as the job is planned.
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import quote
@@ -27,7 +26,7 @@ import pyarrow as pa
 from millpond.client.snapshots.cache import SnapshotStore
 from millpond.client.snapshots.fetch import ENTRY_HEADER, FILE_LOST, POND_HEADER, SnapshotFetch, manifest_in
 from millpond.client.snapshots.pin import SnapshotPin
-from millpond.client.snapshots.reader import SnapshotCache, SnapshotReader, bounds_query, snapshot_folder
+from millpond.client.snapshots.reader import snapshot_folder
 from millpond.client.snapshots.source import SnapshotSource, unreachable_kind
 from millpond.client.transport import Connection, Nodes
 from millpond.clock import Clock, SystemClock
@@ -42,7 +41,7 @@ from millpond.settings import Settings, load_settings
 from millpond.stores.objects import FolderObjects, Objects
 
 __all__ = (
-    "PIN_SECONDS", "open_pinned", "open_remote", "pin_snapshot", "pinned_objects", "pinned_rows", "pinned_spans",
+    "PIN_SECONDS", "open_pinned", "pinned_objects", "pinned_rows", "pinned_spans",
     "plan_snapshot",
 )  # fmt: skip
 
@@ -63,18 +62,6 @@ def _fetch(urls: Sequence[str], settings: Settings | None, clock: Clock | None) 
     return SnapshotFetch(Nodes(urls, loaded, clock=at), SnapshotStore(snapshot_folder(loaded)), loaded, at)
 
 
-def pin_snapshot(
-    where: SnapshotPin, *, seconds: float = PIN_SECONDS, keys: Sequence[str | int | None] | None = None,
-    window: Sequence[object] | None = None, settings: Settings | None = None, clock: Clock | None = None,
-) -> SnapshotManifest:  # fmt: skip
-    """Choose the snapshot of a map as it is now; the node that answers keeps its files for `seconds`.
-
-    Raises: what a node answers; `Unavailable` when none can be reached.
-    """
-    query = dict((*bounds_query(keys, window), *where.at)) | {"fresh": "1", "pin": str(int(seconds))}
-    return _pin(_fetch(where.nodes, settings, clock), where.map, query)[0]
-
-
 def plan_snapshot(
     where: SnapshotPin, *, seconds: float = PIN_SECONDS, age_ms: int = 0, settings: Settings | None = None,
     clock: Clock | None = None,
@@ -83,7 +70,7 @@ def plan_snapshot(
 
     One that was made at most `age_ms` ago will do.
 
-    Raises: as `pin_snapshot`.
+    Raises: what a node answers; `Unavailable` when none can be reached.
     """
     fetch = _fetch(where.nodes, settings, clock)
     fetch.nodes.learn()
@@ -252,14 +239,3 @@ def pinned_rows(
     if first is not None:
         yield first
         yield from rest
-
-
-@lru_cache(maxsize=64)
-def _cache(urls: tuple[str, ...], settings: Settings, process: int) -> SnapshotCache:
-    clock = SystemClock()
-    return SnapshotCache(snapshot_folder(settings), Nodes(urls, settings, clock=clock), settings, clock)
-
-
-def open_remote(where: SnapshotPin, *, settings: Settings | None = None) -> SnapshotReader:
-    """The reader of a map of some nodes, one for all who ask in this process."""
-    return _cache(where.nodes, settings or load_settings(), os.getpid()).reader(where.map)

@@ -124,22 +124,6 @@ class SnapshotReader:
         with self._lock:
             self._outdated = True
 
-    def at(self, manifest_id: str) -> Snapshot:
-        """The snapshot of that manifest, open, fetched when it is not here: for a job that was planned on it.
-
-        Raises: `NotFound` when no node has it any more; else as `snapshot`.
-        """
-        cached = self._fetch.known(self.request)
-        if cached is None and self.request.query:
-            self.snapshot()  # finds the folder of subsets
-            cached = self._fetch.known(self.request)
-        subset = "" if cached is None else cached.subset
-        opened = self._fetch.named(
-            self.request.map, subset, manifest_id, whole=True, at=self.request.at
-        ).snapshot  # fmt: skip
-        assert opened is not None, "the whole snapshot was requested"
-        return opened
-
     @property
     def _stale_ms(self) -> int:
         return STALE_TIMES * self._settings.client.min_time_to_keep_snapshots

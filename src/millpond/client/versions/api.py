@@ -117,10 +117,7 @@ def _set(query: Mapping[str, Any]) -> dict[str, Any]:
 
 @contextmanager
 def _unicode() -> Iterator[None]:
-    """Refuse text that no request can hold.
-
-    Raises: `Invalid`.
-    """
+    """Refuse text that no request can hold."""
     try:
         yield
     except UnicodeEncodeError as error:

@@ -112,7 +112,6 @@ def _picking(
     ref: str, parent_number: int | None, committer: str, message: str | None, metadata: Mapping[str, str] | None,
     force: bool,
 ) -> dict[str, Any]:  # fmt: skip
-    """The body of a revert or a cherry-pick."""
     return {
         "ref": ref, "parent_number": parent_number, "committer": committer, "force": force,
         "commit_overrides": {"message": message, "metadata": None if metadata is None else dict(metadata)},
@@ -140,7 +139,6 @@ class RemoteStaging(StagingOperations):
         self._branch = partial(api.at, "repositories", record.name, "branches", name)
 
     def _perform(self, operation: Operation, arguments: Mapping[str, Any]) -> Any:
-        """The result of a declared operation on this branch."""
         names = {"repository": self._record.name, "branch": self.name}
         return perform(self._api, operation, names, arguments, self._record.namespace)
 

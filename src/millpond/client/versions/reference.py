@@ -48,7 +48,6 @@ class RemoteReference(ReferenceOperations):
         self.expression = expression
 
     def _perform(self, operation: Operation, arguments: Mapping[str, Any]) -> Any:
-        """The result of a declared operation on this state."""
         names = {"repository": self._record.name, "expression": self.expression, "branch": self.expression}
         return perform(self._api, operation, names, arguments, self._record.namespace)
 

@@ -30,7 +30,6 @@ class RemoteRepositories(RepositoriesOperations):
         return f"RemoteRepositories({self._url!r})"
 
     def _perform(self, operation: Operation, arguments: Mapping[str, Any]) -> Any:
-        """The result of a declared operation on the node."""
         return perform(self._api, operation, {}, arguments)
 
     def create(

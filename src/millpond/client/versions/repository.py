@@ -40,7 +40,6 @@ class RemoteRepository(RepositoryOperations):
         self.name = record.name
 
     def _perform(self, operation: Operation, arguments: Mapping[str, Any]) -> Any:
-        """The result of a declared operation on this repository."""
         return perform(self._api, operation, {"repository": self.name}, arguments, self.record.namespace)
 
     def __repr__(self) -> str:

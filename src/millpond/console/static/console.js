@@ -1,4 +1,4 @@
-// Keys: "/" finds, "g" and a letter goes to a page. A slider sets the time beside it. A file that is dropped anywhere is sent. A page that is open says when its node is gone.
+// Keys: "/" finds, "g" and a letter goes to a page. A slider sets the time beside it. A file that is dropped anywhere is sent. What goes on is shown anew, unless somebody reads or writes in it. A page that is open says when its node is gone.
 // All pages work without this file.
 "use strict";
 (() => {
@@ -31,6 +31,14 @@
       file.form.requestSubmit();
     });
   }
+  document.addEventListener("htmx:beforeRequest", (event) => {
+    if (event.target.matches("[hx-trigger^=every]") && event.target.querySelector("details[open], :focus")) event.preventDefault();
+  });
+  document.addEventListener("htmx:beforeSwap", (event) => {
+    if (new URL(event.detail.xhr.responseURL).pathname === location.pathname) return;
+    event.detail.shouldSwap = false;  // it is the page of sign-in
+    location.reload();
+  });
   const says = (lost) => () => { document.getElementById("lost").hidden = !lost; };
   for (const name of ["sendError", "sseError"]) document.addEventListener(`htmx:${name}`, says(true));
   for (const name of ["afterOnLoad", "sseOpen"]) document.addEventListener(`htmx:${name}`, says(false));

@@ -110,7 +110,6 @@ def _end(tx: Transaction, row: LeaseRow, held: Lease, since: Mapping[str, int]) 
 
 
 def _named(tx: ReadTransaction) -> set[str]:
-    """The objects that rows name."""
     return {id_ for _, row in tx.scan(BATCH.range()) if (id_ := object_of(row)) is not None}
 
 

@@ -53,12 +53,10 @@ class SpaceQueues:
         self._space = space
 
     def get(self, name: str) -> bytes | None:
-        """See `QueueRows.get`."""
         with self._space.read() as tx:
             return tx.get(_queue_key(name))
 
     def swap(self, name: str, before: bytes | None, row: bytes) -> bool:
-        """See `QueueRows.swap`."""
         key = _queue_key(name)
 
         def change(tx: Transaction) -> bool:
@@ -75,11 +73,9 @@ class SpaceQueues:
         return self._space.write(change)
 
     def delete(self, name: str) -> None:
-        """See `QueueRows.delete`."""
         self._space.write(lambda tx: tx.delete(_queue_key(name)))
 
     def list(self, after: str | None, limit: int) -> list[bytes]:
-        """See `QueueRows.list`."""
         keys = QUEUE.range() if after is None else behind(QUEUE.range(), _queue_key(after))
         with self._space.read() as tx:
             return [row for _, row in islice(tx.scan(keys), limit)]
@@ -92,7 +88,6 @@ class SpaceClaims:
         self._append_within = append_within
 
     def settle(self, stream: StreamName, drawn: Mapping[str, Claim], begun_of: BegunOf) -> Settled:
-        """See `Claims.settle`."""
         expected = begun_of(drawn)  # as far as none is there: then nobody waits until it is made
         expected.batch.check()
 
@@ -121,29 +116,24 @@ class SpaceJobs:
         self._space = space
 
     def note(self, jobs: Mapping[str, JobPlace]) -> None:
-        """See `JobRows.note`."""
         self._space.write(lambda tx: _note_jobs(tx, jobs))
 
     def find(self, job_ids: Iterable[str]) -> dict[str, JobPlace]:
-        """See `JobRows.find`."""
         ids = list(job_ids)
         with self._space.read() as tx:
             rows = tx.get_many([JOB.pack(job_id) for job_id in ids])
         return {job_id: JOB_PLACE.decode(row) for job_id, row in zip(ids, rows, strict=True) if row is not None}
 
     def named(self, stream: StreamName, uri: str) -> list[str]:
-        """See `JobRows.named`."""
         with self._space.read() as tx:
             keys = tx.keys(JOB_URI[_uri_parts(stream.queue, stream.job_set, uri)].range())
             return [str(JOB_URI.unpack(key)[-1]) for key in keys]
 
     def delete(self, jobs: Mapping[str, JobPlace]) -> None:
-        """See `JobRows.delete`."""
         if jobs:
             self._space.write(lambda tx: _delete_jobs(tx, jobs))
 
     def collect(self, before: int, is_gone: Callable[[JobPlace], bool]) -> int:
-        """See `JobRows.collect`."""
         collected, keys = 0, JOB.range()
         while True:
             with self._space.read() as tx:

@@ -17,8 +17,7 @@ from millpond.events.keyspaces import BATCH, HEAD, SEGMENT, SOURCE
 from millpond.events.names import StreamName, job_set_part, queue_part
 from millpond.json_forms import JsonForm
 from millpond.kernel.keys import KeyRange, Prefix
-from millpond.kernel.segments import Segment
-from millpond.kernel.series import Listed, Series
+from millpond.kernel.series import Listed, Segment, Series
 from millpond.kernel.space import ReadTransaction, Transaction
 
 __all__ = (

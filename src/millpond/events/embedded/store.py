@@ -100,18 +100,15 @@ class EmbeddedStore:
         self._news.ring()
 
     def read(self, stream: StreamName, after: int = 0, *, bytes_max: int = PAGE_BYTES) -> Page:
-        """See `StreamStore.read`."""
         with self._opened().read() as tx:
             return read_page(tx, stream, after, bytes_max)
 
     def follow(
         self, cursors: Mapping[StreamName, int], due: float | None, interrupted: Callable[[], bool] = never
     ) -> set[StreamName]:
-        """See `StreamStore.follow`."""
         return self._news.wait_for(lambda: self._with_news(cursors), due, lambda news: bool(news) or interrupted())
 
     def _with_news(self, cursors: Mapping[StreamName, int]) -> set[StreamName]:
-        """The streams with events after their cursors."""
         with self._opened().read() as tx:
             rows = tx.get_many([keys_of(stream).head for stream in cursors])
         return {
@@ -120,63 +117,50 @@ class EmbeddedStore:
         }  # fmt: skip
 
     def index(self, stream: StreamName) -> StreamIndex | None:
-        """See `StreamStore.index`."""
         with self._opened().read() as tx:
             return read_index(tx, stream)
 
     def streams(self, queue: str | None = None, after: StreamName | None = None, *, limit: int) -> list[StreamName]:
-        """See `StreamStore.streams`."""
         with self._opened().read() as tx:
             return list_streams(tx, queue, after, limit)
 
     def due(self, work: Work, day: int, after: Due | None = None, *, limit: int) -> list[Due]:
-        """See `StreamStore.due`."""
         with self._opened().read() as tx:
             return due_streams(tx, work, day, after, limit)
 
     def close_day(self, stream: StreamName, day: int) -> bool:
-        """See `StreamStore.close_day`."""
         return self._opened().write(lambda tx: _close_day(tx, stream, day))
 
     def close_days(self, streams: Sequence[StreamName], day: int) -> None:
-        """See `Together.close_days`."""
         self._opened().write(lambda tx: [_close_day(tx, stream, day) for stream in streams])
         step("events.day_closed")
 
     def pull_back(self, stream: StreamName, latest: int) -> bool:
-        """See `StreamStore.pull_back`."""
         return self._opened().write(lambda tx: pull_back(tx, stream, latest))
 
     def now_ms(self) -> int:
-        """See `StreamStore.now_ms`."""
         return self._place_ms()
 
     def switch(
         self, stream: StreamName, seen: Sequence[DaySegment], batches: Callable[[int], Iterable[bytes]]
     ) -> DaySegment:
-        """See `StreamStore.switch`."""
         return switch_segments(self._opened(), stream, seen, batches)
 
     def expire(self, stream: StreamName, day: int) -> int:
-        """See `StreamStore.expire`."""
         return expire_days(self._opened(), stream, day, self._clock.now_ms(), self._rules.forget_ms)
 
     def switch_many(self, switches: Sequence[Switch]) -> list[DaySegment | None]:
-        """See `Together.switch_many`."""
         return switch_together(self._opened(), switches)
 
     def expire_many(self, streams: Sequence[StreamName], day: int) -> int:
-        """See `Together.expire_many`."""
         return expire_together(self._opened(), streams, day, self._clock.now_ms(), self._rules.forget_ms)
 
     def delete(self, stream: StreamName) -> int:
-        """See `StreamStore.delete`."""
         count = delete_days(self._opened(), stream, self._clock.now_ms(), self._rules.forget_ms)
         self.wake()
         return count
 
     def erase(self, stream: StreamName, seen: DaySegment, job_id: str, last_id: int) -> int:
-        """See `StreamStore.erase`."""
         return erase_events(self._opened(), stream, seen, job_id, last_id)
 
     def close(self) -> None:
@@ -206,14 +190,11 @@ class EmbeddedNotes:
         self._space = space
 
     def read(self, kind: NoteKind) -> dict[str, bytes]:
-        """See `Notes.read`."""
         with self._space().read() as tx:
             return {str(NOTE.unpack(key)[1]): row for key, row in tx.scan(NOTE[kind.value].range())}
 
     def put(self, kind: NoteKind, name: str, row: bytes) -> None:
-        """See `Notes.put`."""
         self._space().write(lambda tx: tx.put(NOTE.pack(kind.value, name), row))
 
     def remove(self, kind: NoteKind, name: str) -> None:
-        """See `Notes.remove`."""
         self._space().write(lambda tx: tx.delete(NOTE.pack(kind.value, name)))

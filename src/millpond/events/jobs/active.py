@@ -17,26 +17,19 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING
 
 from millpond.error_values import shown
 from millpond.errors import Unavailable
-from millpond.events.event import EventBatch
+from millpond.events.event import Event, EventBatch, NewEvent
+from millpond.events.index import StreamIndex
 from millpond.events.jobs.submissions import JOB_ID
-from millpond.events.protocol import PAGE_BYTES
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from millpond.events.event import Event, NewEvent
-    from millpond.events.index import StreamIndex
-    from millpond.events.names import StreamName
-    from millpond.events.protocol import StreamStore
-    from millpond.events.volumes import Append
+from millpond.events.names import StreamName
+from millpond.events.protocol import PAGE_BYTES, StreamStore
+from millpond.events.volumes import Append
 
 __all__ = ("ACTIVE_JOBS_MAX", "HELD_JOBS_MAX", "ActiveJobs", "JobState", "ends_job", "fold")
 
@@ -107,7 +100,6 @@ class _Held:
         return index.last_id > self.after or index.count == self.count
 
     def forget(self, dropped_id: int) -> None:
-        """Begin anew."""
         self.after, self.count, self.dropped_id, self.jobs, self.ended = 0, 0, dropped_id, {}, Counter()
 
 

@@ -14,16 +14,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from millpond.events.days import day_of
-from millpond.events.event import EventBatch, NewEvent
+from millpond.events.event import Appended, EventBatch, NewEvent
 from millpond.events.job_ids import draw_job_id
-from millpond.events.shared_jobs import Begun, Claim, JobPlace, Settled
+from millpond.events.shared_jobs import Begun, Claim, JobPlace, JobTables, Settled
 
 if TYPE_CHECKING:
     from millpond.clock import Clock
-    from millpond.events.event import Appended
     from millpond.events.names import StreamName
     from millpond.events.protocol import StreamStore
-    from millpond.events.shared_jobs import JobTables
 
 __all__ = ("JOB_ID", "NewJob", "Submissions")
 

@@ -14,8 +14,6 @@ Invariants, beside those of `millpond.events`:
   compressed: `day_switch.py`.
 """
 
-from __future__ import annotations
-
 from millpond.extras import need
 
 need("redis")

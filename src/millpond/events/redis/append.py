@@ -12,14 +12,19 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
-from typing import TYPE_CHECKING
 
-from millpond.errors import MillpondError
+from millpond.errors import MillpondError, Uncertain
 from millpond.events.codec import Codec, cuts, pack, sizes_of
 from millpond.events.days import day_of, runs_of
-from millpond.events.event import TIME_MS_MAX, Appended, NewEvent
+from millpond.events.event import TIME_MS_MAX, Appended, Columns, EventBatch, NewEvent
+from millpond.events.names import StreamName
+from millpond.events.protocol import StreamRules
+from millpond.events.redis.connections import Argument
+from millpond.events.redis.keys import Place, StreamKeys
 from millpond.events.redis.merged_read import Joined, joined
+from millpond.events.redis.references import References
 from millpond.events.redis.scripts import APPEND
+from millpond.events.redis.servers import Servers
 from millpond.events.redis.shared_calls import (
     CALL_BYTES,
     FLIGHT_STREAMS,
@@ -31,16 +36,6 @@ from millpond.events.redis.shared_calls import (
 )
 from millpond.events.redis.singles import append_singles, are_singles
 from millpond.events.single import pack_single
-
-if TYPE_CHECKING:
-    from millpond.errors import Uncertain
-    from millpond.events.event import Columns, EventBatch
-    from millpond.events.names import StreamName
-    from millpond.events.protocol import StreamRules
-    from millpond.events.redis.connections import Argument
-    from millpond.events.redis.keys import Place, StreamKeys
-    from millpond.events.redis.references import References
-    from millpond.events.redis.servers import Servers
 
 __all__ = ("append_batches",)
 

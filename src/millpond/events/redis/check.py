@@ -10,21 +10,15 @@ Invariants:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from millpond.errors import Corrupt
 from millpond.events.index import forget_day
 from millpond.events.protocol import Work
-from millpond.events.redis.keys import due_member
+from millpond.events.redis.keys import Place, due_member
 from millpond.events.redis.rows import NO_DAY, Head
-from millpond.events.redis.servers import Call
+from millpond.events.redis.servers import Call, Servers
 from millpond.kernel.verify import Report, checked, problem
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from millpond.events.redis.keys import Place
-    from millpond.events.redis.servers import Servers
 
 __all__ = ("check_keys",)
 

@@ -92,7 +92,6 @@ class Line:
         return not self._poll.poll(0)
 
     def close(self) -> None:
-        """Close the connection."""
         self._opened.disconnect()
 
 

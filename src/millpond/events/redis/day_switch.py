@@ -18,24 +18,18 @@ Invariants of a day that is partly compressed, which it may stay for as long as 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from millpond.errors import Corrupt, Fenced, Invalid
 from millpond.events.codec import Codec, decode, encode, other_events, read_header
-from millpond.events.index import DaySegment, State
+from millpond.events.erasure import Remains
+from millpond.events.event import Event
+from millpond.events.index import Day, DaySegment, State
+from millpond.events.redis.keys import StreamKeys
 from millpond.events.redis.read import read_index
-from millpond.events.redis.rows import id_bytes, pack_segment, parse_segment
+from millpond.events.redis.rows import Listed, id_bytes, pack_segment, parse_segment
 from millpond.events.redis.scripts import DELETE, EXPIRE, REWRITE, SWITCH
-from millpond.events.redis.servers import Call, script_call
+from millpond.events.redis.servers import Call, Servers, script_call
 from millpond.kernel.steps import step
-
-if TYPE_CHECKING:
-    from millpond.events.erasure import Remains
-    from millpond.events.event import Event
-    from millpond.events.index import Day
-    from millpond.events.redis.keys import StreamKeys
-    from millpond.events.redis.rows import Listed
-    from millpond.events.redis.servers import Servers
 
 __all__ = ("delete_days", "erase_events", "expire_days", "switch_segments")
 

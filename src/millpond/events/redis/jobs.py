@@ -56,12 +56,10 @@ class RedisQueues:
         self._servers, self._key = servers, f"{place.tags[_QUEUES_SHARD]}:queues".encode()
 
     def get(self, name: str) -> bytes | None:
-        """See `QueueRows.get`."""
         row: bytes | None = self._servers.run([self._call(b"HGET", name.encode())], repeat=True)[0]
         return row
 
     def swap(self, name: str, before: bytes | None, row: bytes) -> bool:
-        """See `QueueRows.swap`."""
         arguments = (name.encode(), before or b"", row, shared_jobs.QUEUES_MAX)
         (outcome,) = self._servers.run([script_call(SWAP, _QUEUES_SHARD, (self._key,), arguments)], repeat=False)
         if outcome == b"full":
@@ -69,11 +67,9 @@ class RedisQueues:
         return bool(outcome == b"done")
 
     def delete(self, name: str) -> None:
-        """See `QueueRows.delete`."""
         self._servers.run([self._call(b"HDEL", name.encode())], repeat=True)
 
     def list(self, after: str | None, limit: int) -> list[bytes]:
-        """See `QueueRows.list`."""
         (names,) = self._servers.run([self._call(b"HKEYS")], repeat=True)
         start = b"" if after is None else after.encode()
         page = list(islice((name for name in sorted(names) if name > start), limit))
@@ -91,7 +87,6 @@ class RedisClaims:
         self._servers, self._place = servers, place
 
     def claim(self, queue: str, drawn: Mapping[str, Claim]) -> dict[str, Claim]:
-        """See `ClaimRows.claim`."""
         calls = [
             self._call(b"SET", queue, self._client(queue, client), CLAIM.encode(claim), *_UNLESS_THERE, _CLAIM_MS)
             for client, claim in drawn.items()
@@ -103,7 +98,6 @@ class RedisClaims:
         }
 
     def take(self, queue: str, jobs: Iterable[str], holder: str) -> set[str]:
-        """See `ClaimRows.take`."""
         job_ids, own = list(jobs), holder.encode()
         calls = [
             self._call(b"SET", queue, _turn(job), own, *_UNLESS_THERE, int(TURN_SECONDS * 1000)) for job in job_ids
@@ -112,12 +106,10 @@ class RedisClaims:
         return {job for job, other in zip(job_ids, there, strict=True) if other in (None, own)}
 
     def give_back(self, queue: str, jobs: Iterable[str]) -> None:
-        """See `ClaimRows.give_back`."""
         for job in jobs:
             self._servers.run_quietly(self._call(b"DEL", queue, _turn(job)))
 
     def confirm(self, queue: str, claims: Mapping[str, Claim]) -> None:
-        """See `ClaimRows.confirm`."""
         calls = [
             self._call(b"SET", queue, self._client(queue, client), CLAIM.encode(claim), b"XX", b"KEEPTTL")
             for client, claim in claims.items()
@@ -140,7 +132,6 @@ class RedisJobs:
         self._servers, self._place = servers, place
 
     def note(self, jobs: Mapping[str, JobPlace]) -> None:
-        """See `JobRows.note`."""
         days: dict[int, list[Argument]] = {}
         for job_id, job in jobs.items():
             days.setdefault(self._shard(job_id), []).extend((job.day, job_id.encode()))
@@ -152,18 +143,15 @@ class RedisJobs:
         self._servers.run(calls, repeat=True)
 
     def find(self, job_ids: Iterable[str]) -> dict[str, JobPlace]:
-        """See `JobRows.find`."""
         ids = list(job_ids)
         rows = self._servers.run([self._call(self._shard(id_), b"GET", f"job:{id_}") for id_ in ids], repeat=True)
         return {job_id: JOB_PLACE.decode(row) for job_id, row in zip(ids, rows, strict=True) if row is not None}
 
     def named(self, stream: StreamName, uri: str) -> list[str]:
-        """See `JobRows.named`."""
         (ids,) = self._servers.run([self._of_uri(b"SMEMBERS", stream, uri)], repeat=True)
         return sorted(job_id.decode() for job_id in ids)
 
     def delete(self, jobs: Mapping[str, JobPlace]) -> None:
-        """See `JobRows.delete`."""
         shards: dict[int, list[Argument]] = {}
         for job_id in jobs:
             shards.setdefault(self._shard(job_id), []).append(job_id.encode())
@@ -175,7 +163,6 @@ class RedisJobs:
         self._servers.run([self._call(shard, b"ZREM", "jobs", *ids) for shard, ids in shards.items()], repeat=True)
 
     def collect(self, before: int, is_gone: Callable[[JobPlace], bool]) -> int:
-        """See `JobRows.collect`."""
         return sum(self._collect(shard, before, is_gone) for shard in range(len(self._place.tags)))
 
     def _collect(self, shard: int, before: int, is_gone: Callable[[JobPlace], bool]) -> int:

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from millpond.errors import Corrupt
 from millpond.events.codec import decode, read_header
-from millpond.events.event import Page
+from millpond.events.event import Event, Page
 from millpond.events.ids import restart_place
+from millpond.events.redis.keys import StreamKeys
 from millpond.events.redis.rows import Head, Listed, id_bytes, parse_segment
 from millpond.events.redis.scripts import INDEX, READ
-from millpond.events.redis.servers import script_call
-
-if TYPE_CHECKING:
-    from millpond.events.event import Event
-    from millpond.events.redis.keys import StreamKeys
-    from millpond.events.redis.servers import Servers
+from millpond.events.redis.servers import Servers, script_call
 
 __all__ = ("read_index", "read_page")
 

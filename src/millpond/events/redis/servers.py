@@ -16,25 +16,22 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import redis
 from redis.backoff import NoBackoff
 from redis.crc import key_slot
 from redis.retry import Retry
 
+from millpond.clock import Clock
 from millpond.errors import Closed, Invalid, MillpondError, Unavailable, Uncertain
 from millpond.events.protocol import Losses
 from millpond.events.redis.address import Address, Location
-from millpond.events.redis.connections import Argument, Connections
+from millpond.events.redis.connections import Argument, Connections, Line
 from millpond.events.redis.errors import is_passing, is_unmarked, translated
+from millpond.events.redis.keys import Place
+from millpond.events.redis.scripts import Script
 from millpond.kernel.steps import step
-
-if TYPE_CHECKING:
-    from millpond.clock import Clock
-    from millpond.events.redis.connections import Line
-    from millpond.events.redis.keys import Place
-    from millpond.events.redis.scripts import Script
 
 __all__ = ("Call", "Servers", "script_call", "script_command")
 

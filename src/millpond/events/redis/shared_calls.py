@@ -8,20 +8,16 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from millpond.errors import Unavailable, Uncertain
 from millpond.events.ids import format_id
-from millpond.events.redis.keys import is_hashed
+from millpond.events.protocol import StreamRules
+from millpond.events.redis.connections import Argument
+from millpond.events.redis.keys import StreamKeys, is_hashed
 from millpond.events.redis.rows import names_in_full
-from millpond.events.redis.servers import Call, script_command
-
-if TYPE_CHECKING:
-    from millpond.events.protocol import StreamRules
-    from millpond.events.redis.connections import Argument
-    from millpond.events.redis.keys import StreamKeys
-    from millpond.events.redis.scripts import Script
-    from millpond.events.redis.servers import Servers
+from millpond.events.redis.scripts import Script
+from millpond.events.redis.servers import Call, Servers, script_command
 
 __all__ = (
     "CALL_BYTES", "FLIGHT_STREAMS", "SERVER_TIME", "Form", "Share", "deliver", "delivery_numbers", "row_numbers",
@@ -61,7 +57,6 @@ class Share(Protocol):
 
 
 def _deliveries(form: Form, shares: Sequence[Share], marks: int) -> list[Argument]:
-    """The arguments of streams that have any deliveries."""
     arguments: list[Argument] = [max(form.now_ms, SERVER_TIME), form.rules.ahead_ms, len(shares), marks]
     for share in shares:
         keys = share.keys

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from millpond.errors import Uncertain
 from millpond.events.codec import size_of
 from millpond.events.days import day_of
-from millpond.events.event import Appended
+from millpond.events.event import Appended, EventBatch
+from millpond.events.protocol import StreamRules
+from millpond.events.redis.connections import Argument
+from millpond.events.redis.keys import Place, StreamKeys
+from millpond.events.redis.references import References
 from millpond.events.redis.scripts import APPEND, APPEND_SINGLES
-from millpond.events.redis.servers import script_call
+from millpond.events.redis.servers import Servers, script_call
 from millpond.events.redis.shared_calls import (
     FLIGHT_STREAMS,
     SERVER_TIME,
@@ -21,15 +25,6 @@ from millpond.events.redis.shared_calls import (
     used_up,
 )
 from millpond.events.single import is_deflated, pack_single
-
-if TYPE_CHECKING:
-    from millpond.errors import Uncertain
-    from millpond.events.event import EventBatch
-    from millpond.events.protocol import StreamRules
-    from millpond.events.redis.connections import Argument
-    from millpond.events.redis.keys import Place, StreamKeys
-    from millpond.events.redis.references import References
-    from millpond.events.redis.servers import Servers
 
 __all__ = ("append_singles", "are_singles")
 

@@ -17,21 +17,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
 
 import redis
 
+from millpond.clock import Clock
 from millpond.errors import Closed, MillpondError
+from millpond.events.names import StreamName
+from millpond.events.redis.address import Address
+from millpond.events.redis.keys import Place, StreamKeys
 from millpond.events.redis.rows import Head
-from millpond.events.redis.servers import Call
+from millpond.events.redis.servers import Call, Servers
 from millpond.kernel.worker import begin_thread
-
-if TYPE_CHECKING:
-    from millpond.clock import Clock
-    from millpond.events.names import StreamName
-    from millpond.events.redis.address import Address
-    from millpond.events.redis.keys import Place, StreamKeys
-    from millpond.events.redis.servers import Servers
 
 __all__ = ("Followers",)
 
@@ -77,7 +73,6 @@ class Followers:
     def follow(
         self, cursors: Mapping[StreamName, int], due: float | None, interrupted: Callable[[], bool]
     ) -> set[StreamName]:
-        """As `StreamStore.follow`."""
         followed = {stream: self._entered(self._place.keys_of(stream)) for stream in cursors}
         try:
             if streams := {stream for stream, after in cursors.items() if followed[stream].last_id > after}:

@@ -9,26 +9,21 @@ Other groups are as the state after the load says, which is opened when it is as
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from millpond.maps.alerts.crossings import plain_keys
+from millpond.maps.alerts.crossings import Addresses, Groups, Looked, plain_keys
 from millpond.maps.model.columns import value_arrow
+from millpond.maps.model.definition import MapDefinition
 from millpond.maps.model.tags import TAGS
+from millpond.maps.predicates.predicate import Predicate
 from millpond.maps.predicates.taken import taken_rows
 from millpond.maps.search.combining import combined, fields_of
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
-    import numpy.typing as npt
-
-    from millpond.maps.alerts.crossings import Addresses, Groups, Looked
-    from millpond.maps.model.definition import MapDefinition
-    from millpond.maps.predicates.predicate import Predicate
 
 __all__ = ("AfterLoad",)
 
@@ -44,7 +39,6 @@ class AfterLoad:
     rows: pa.RecordBatch
 
     def holds(self, condition: Predicate, addresses: Addresses) -> npt.NDArray[np.bool_]:
-        """See `Groups.holds`."""
         if addresses is not self.addresses:
             return self.after.holds(condition, addresses)
         rows = self.rows
@@ -72,7 +66,6 @@ class AfterLoad:
         return some.set_column(2, "value", combined_values)
 
     def values(self, addresses: Addresses) -> list[dict[str, Any] | None]:
-        """See `Groups.values`."""
         return self.after.values(addresses)
 
 

@@ -32,7 +32,7 @@ from millpond.errors import Corrupt
 from millpond.json_forms import FormError, JsonForm
 from millpond.kernel.scans import first_rows
 from millpond.kernel.steps import step
-from millpond.maps.alerts.judging import Crossing
+from millpond.maps.alerts.judging import Crossing, Judged
 from millpond.maps.log.apply import alert_mark, record
 from millpond.maps.model.catalogue import known_map
 from millpond.maps.model.keyspaces import ALERT_MARK, ALERTED
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     import lmdb
 
     from millpond.kernel.space import Space, Transaction
-    from millpond.maps.alerts.judging import Judged
     from millpond.maps.log.log import Entry
     from millpond.maps.shard.bucket_tables import BucketStore
     from millpond.maps.shard.shard import ShardView
@@ -105,7 +104,6 @@ def put_alerted(tx: Transaction, entry: Entry, outcomes: Iterable[Judged]) -> No
 
 
 def _pieces(outcome: Judged, position: int, stamp_ms: int, first: int) -> Iterator[Alerted]:
-    """The rows of an outcome."""
     starts = range(0, len(outcome.crossings), CROSSINGS_AT_ONCE)
     for start in starts:
         alerted = Alerted(

@@ -166,7 +166,6 @@ class GroupsOf:
             self._whole.close()
 
     def holds(self, condition: Predicate, addresses: Addresses) -> Mask:
-        """See `Groups.holds`."""
         mask = np.zeros(len(addresses), np.bool_)
         looked = self.looked(addresses)
         if looked is None:
@@ -187,7 +186,6 @@ class GroupsOf:
         return self._last[1]
 
     def values(self, addresses: Addresses) -> list[dict[str, Any] | None]:
-        """See `Groups.values`."""
         snapshot = self._snapshot(addresses)
         if snapshot is None:
             return [None] * len(addresses)

@@ -31,7 +31,7 @@ from millpond.errors import Conflict
 from millpond.maps.alerts.after_load import AfterLoad
 from millpond.maps.alerts.crossings import Addresses, Groups, GroupsOf, crossed
 from millpond.maps.alerts.limits import Limit, limits_of, within
-from millpond.maps.alerts.rules import rules_of
+from millpond.maps.alerts.rules import AlertRule, rules_of
 from millpond.maps.layered.differences import differences
 from millpond.maps.model.columns import canonical_schema
 from millpond.maps.snapshots.combined_groups import GroupRows
@@ -40,7 +40,6 @@ from millpond.times.instants import instant_text
 
 if TYPE_CHECKING:
     from millpond.kernel.space import ReadTransaction
-    from millpond.maps.alerts.rules import AlertRule
     from millpond.maps.layered.head import Layers
     from millpond.maps.model.definition import MapDefinition
     from millpond.maps.predicates.predicate import Predicate

@@ -58,11 +58,9 @@ class _Null:
     name: str
 
     def of_load(self) -> bool:
-        """See `Limit.of_load`."""
         return True
 
     def of_groups(self, values: pa.StructArray) -> Mask:
-        """See `Limit.of_groups`."""
         mask: Mask = values.field(self.name).is_null().to_numpy(zero_copy_only=False)
         return mask
 
@@ -81,11 +79,9 @@ class _Reach:
     brought: tuple[float, float]
 
     def of_load(self) -> bool:
-        """See `Limit.of_load`."""
         return bool(self._reached(*np.array(self.brought)))
 
     def of_groups(self, values: pa.StructArray) -> Mask:
-        """See `Limit.of_groups`."""
         column = values.field(self.name).cast(pa.float64(), safe=False)
         numbers = column.fill_null(0.0 if self.added else float("nan")).to_numpy()
         return self._reached(numbers, numbers)

@@ -159,14 +159,12 @@ class _ShardGroups:
         return self._last[1]
 
     def holds(self, condition: Predicate, addresses: Addresses) -> npt.NDArray[np.bool_]:
-        """See `Groups.holds`."""
         mask = np.zeros(len(addresses), np.bool_)
         places, rows = self._at(addresses)
         mask[places[taken_rows(self._definition, condition, rows)]] = True
         return mask
 
     def values(self, addresses: Addresses) -> list[dict[str, Any] | None]:
-        """See `Groups.values`."""
         places, rows = self._at(addresses)
         names = [field.name for field in value_arrow(self._definition.shown) if not pa.types.is_binary(field.type)]
         values: list[dict[str, Any] | None] = [None] * len(addresses)

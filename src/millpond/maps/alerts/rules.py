@@ -15,24 +15,20 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from millpond.error_values import shown
 from millpond.errors import Corrupt, Invalid
 from millpond.json_forms import FormError, JsonForm
+from millpond.kernel.space import ReadTransaction, Transaction
 from millpond.maps.log.apply import record
 from millpond.maps.model.catalogue import known_map
 from millpond.maps.model.columns import askable_schema
+from millpond.maps.model.definition import MapDefinition
 from millpond.maps.model.keyspaces import ALERTS
-from millpond.maps.predicates.predicate import predicate
+from millpond.maps.predicates.predicate import Predicate, predicate
 from millpond.maps.predicates.taken import filtered
-
-if TYPE_CHECKING:
-    from millpond.kernel.space import ReadTransaction, Transaction
-    from millpond.maps.model.definition import MapDefinition
-    from millpond.maps.predicates.predicate import Predicate
 
 __all__ = (
     "BUCKETS_MAX", "CONDITION_CHARS_MAX", "RULES_MAX", "AlertRule", "checked_rule", "enter_removal", "enter_rule",

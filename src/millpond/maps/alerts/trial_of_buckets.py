@@ -10,33 +10,28 @@ Invariants:
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millpond.arrays.radix import I64
 from millpond.maps.alerts.judging import CROSSINGS_MAX, Crossing, plain_values
+from millpond.maps.alerts.rules import AlertRule
 from millpond.maps.layered.rows import batches_of_spans
 from millpond.maps.model.columns import value_arrow
+from millpond.maps.model.definition import MapDefinition
 from millpond.maps.model.display import present
 from millpond.maps.model.rolled_up import shown_ends
 from millpond.maps.predicates.taken import taken_rows
+from millpond.maps.snapshots.manifest import SnapshotManifest
 from millpond.maps.snapshots.rows_of_groups import GroupSpan
+from millpond.stores.objects import Objects
 from millpond.times.buckets import bucket_ends
 from millpond.times.instants import instant_text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import numpy.typing as npt
-
-    from millpond.arrays.radix import I64
-    from millpond.maps.alerts.rules import AlertRule
-    from millpond.maps.model.definition import MapDefinition
-    from millpond.maps.snapshots.manifest import SnapshotManifest
-    from millpond.stores.objects import Objects
 
 __all__ = ("BucketTrial", "try_buckets")
 

@@ -118,11 +118,11 @@ def merge_manifests(
     Raises: `Invalid`, kind `maps_differ`, for maps of another kind or value type, `field_narrowed` for a number that a
     wider type does not tell; `NotFound`, `Corrupt`; `Unavailable`.
     """
-    before = ours
+    states, before = (base, ours, theirs), ours
     updates = tracks_updates(definition)
     renewing = updates and theirs is not None and theirs.updates
     base, ours, theirs = (
-        None if state is None else with_updates(_shown(objects, definition, state), updates, created_ms)
+        None if state is None else with_updates(state.shown_as(definition), updates, created_ms)
         for state in (base, ours, theirs)
     )
     base, ours, theirs = in_common_buckets(base, ours, theirs)
@@ -131,6 +131,9 @@ def merge_manifests(
     for other in (base, theirs):
         if ours is not None and other is not None:
             check_alike(ours, other)
+    # A state that the other side replaces as a whole is not looked at: it may have values that the outcome cannot tell.
+    for state in (states[2],) if theirs is not None and same_state(base, ours) else states:
+        _check_exact_state(objects, definition, state)
     sides = Sides(definition, base, ours, theirs)
     joined_sides = join_sides(objects, sides, version=version, created_ms=created_ms, spill=spill)
     if joined_sides is not None:
@@ -154,13 +157,11 @@ def merge_manifests(
     return merging.merged
 
 
-def _shown(objects: Objects, definition: MapDefinition, state: SnapshotManifest) -> SnapshotManifest:
-    """A state with the fields of a definition, which tells all its numbers."""
-    shown = state.shown_as(definition)
-    if shown is not state:
+def _check_exact_state(objects: Objects, definition: MapDefinition, state: SnapshotManifest | None) -> None:
+    """See that a definition tells all values of a state."""
+    if state is not None and (shown := state.shown_as(definition)) is not state:
         for layer in shown.layers:
             check_exact(objects, shown, layer)
-    return shown
 
 
 @dataclass(slots=True)

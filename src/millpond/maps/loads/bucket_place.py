@@ -20,15 +20,16 @@ Invariants:
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from millpond.clock import SystemClock
+from millpond.clock import Clock, SystemClock
 from millpond.errors import Conflict, Denied, Invalid, NotFound, Unavailable, Uncertain
 from millpond.maps.loads.pond_folder import (
     FOLDERS,
@@ -39,6 +40,7 @@ from millpond.maps.loads.pond_folder import (
     read_marker,
     read_note,
 )
+from millpond.maps.log.ownership import OwnerLock
 from millpond.ranges.files import in_form
 from millpond.ranges.verify import check_file
 from millpond.retry import Backoff, only, retry
@@ -49,17 +51,12 @@ from millpond.stores.objects import (
     Beside,
     CopiesOf,
     FolderBeforeBucket,
+    Objects,
     ObjectsBelow,
+    ObjectStore,
     StoreBelow,
     open_objects,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from millpond.clock import Clock
-    from millpond.maps.log.ownership import OwnerLock
-    from millpond.stores.objects import Objects, ObjectStore
 
 __all__ = ("UNSUPPORTED", "BucketPlace", "bucket_place", "bucket_unsupported", "cache_bound")
 
@@ -259,10 +256,7 @@ class BucketPlace:
             raise self._unfit()
 
     def _try_put(self) -> None:
-        """See that this process may put, and that a put of what is there is refused.
-
-        Raises: as `_put_new`.
-        """
+        """See that this process may put, and that a put of what is there is refused."""
         # A bucket that does not keep to conditions puts it: then it says what it said.
         if self._put_new(MARKER_NAME, marker_of(self.note)):
             raise self._unfit()

@@ -2,7 +2,7 @@
 
 | to | how |
 |---|---|
-| `layers` | what waits is merged, and the shard frozen: its snapshot is the head of the layers, see `timed_layers.py` |
+| `layers` | what waits is merged, and the shard frozen: its snapshot is the head of the layers |
 | `shard` | the rows of the layers are written as parts, and merged into a shard that nobody knows |
 
 Invariants:
@@ -13,59 +13,64 @@ Invariants:
 * folding, condensing and retaining wait for the end;
 * what a kill leaves counts for nothing: it is removed when the pond is opened next, and the conversion begins again;
 * snapshots that are open answer on: their files are those of the map in either store.
+
+The layers of a shard that keeps update times: its rows, each with the time at which it was put.
+
+A first manifest has all rows, in one layer; the next has those of the keys that were touched since on top of it.
 """
 
 from __future__ import annotations
 
-from contextlib import ExitStack
-from dataclasses import replace
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from millpond.errors import Conflict
+from millpond.errors import Conflict, Unavailable
 from millpond.kernel.steps import step
 from millpond.maps.layered.history import put_change
 from millpond.maps.layered.maintenance import ACT_SECONDS, maintaining
 from millpond.maps.layered.rows import batches_of_spans, check_fields
+from millpond.maps.loads.loading import Loading
 from millpond.maps.loads.merge import Arrived, Received, merge_loads
 from millpond.maps.loads.merge_queue import Merged, merge_map
 from millpond.maps.loads.pond_folder import writer_folder
-from millpond.maps.loads.timed_layers import timed_layers
 from millpond.maps.log.apply import record
 from millpond.maps.log.clone import raise_version
-from millpond.maps.log.log import head_of
+from millpond.maps.log.log import Entry, head_of
 from millpond.maps.log.queue import NUMBER
 from millpond.maps.model.catalogue import same_map
-from millpond.maps.model.columns import UPDATED
-from millpond.maps.model.definition import Store
+from millpond.maps.model.columns import UPDATED, canonical_schema
+from millpond.maps.model.definition import MapDefinition, Store
 from millpond.maps.model.keyspaces import HISTORY
 from millpond.maps.model.snapshot_pointer import Current, move_pointer, read_pointer
 from millpond.maps.model.store_limits import sharded_as_can_be
 from millpond.maps.parts.part import PartWriter
-from millpond.maps.shard.shard import Shard, generation_folder, read_generation
+from millpond.maps.shard.shard import Shard, ShardView, generation_folder, read_generation
 from millpond.maps.snapshots.layer_times import times_of
-from millpond.maps.snapshots.manifest import LayerMode
+from millpond.maps.snapshots.layers import on_top, write_layer
+from millpond.maps.snapshots.manifest import Layer, LayerMode, LayerTimes, SnapshotManifest, store_manifest
+from millpond.maps.snapshots.refresh import FREEZE_LOCK_SECONDS
 from millpond.maps.snapshots.rows_of_groups import GroupSpan
+from millpond.maps.snapshots.sorted_runs import SpillTo
 from millpond.stores.files import make_folder, remove_tree, sync
+from millpond.stores.locks import alone
+from millpond.stores.objects import Objects
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     import lmdb
 
     from millpond.kernel.space import Transaction
     from millpond.maps.layered.head import Layers
-    from millpond.maps.loads.loading import Loading
-    from millpond.maps.log.log import Entry
     from millpond.maps.map import Map
-    from millpond.maps.model.definition import MapDefinition
-    from millpond.maps.snapshots.manifest import Layer, SnapshotManifest
-    from millpond.stores.objects import Objects
 
-__all__ = ("convert",)
+__all__ = ("convert", "TimedLayers")
 
 
 def convert(loading: Loading, pond_map: Map, store: Store) -> None:
@@ -111,7 +116,7 @@ def _to_layers(loading: Loading, pond_map: Map, definition: MapDefinition) -> No
     with ExitStack() as held:
         frozen: Callable[[], SnapshotManifest] = pond_map.freeze
         if shard.tracking:
-            frozen = held.enter_context(timed_layers(loading, shard, pond_map.objects)).manifest
+            frozen = held.enter_context(_timed_layers(loading, shard, pond_map.objects)).manifest
         frozen()  # the long part; what comes meanwhile is frozen below, alone
         step("convert.frozen")
         held.enter_context(shard.exclusive())
@@ -219,3 +224,56 @@ def _roll_up(shard: Shard, manifest: SnapshotManifest) -> None:
 def _put_times(shard: Shard, tx: lmdb.Transaction, batches: Iterator[pa.RecordBatch]) -> None:
     for rows in batches:
         shard.tables.updates.put_times(tx, rows, rows.column(UPDATED).to_pylist())
+
+
+@contextmanager
+def _timed_layers(loading: Loading, shard: Shard, objects: Objects) -> Iterator[TimedLayers]:
+    """The layers of a shard. Nobody freezes it meanwhile: files that no manifest names yet would be collected.
+
+    Raises: `Unavailable` when somebody else freezes it for long.
+    """
+    busy = Unavailable("somebody else is freezing the map", kind="map_busy", map=shard.definition.name,
+                       hint="try again when it is done")  # fmt: skip
+    make_folder(shard.folder)
+    with alone(shard.folder / "freeze.lock", FREEZE_LOCK_SECONDS, busy):
+        yield TimedLayers(loading, shard, objects)
+
+
+@dataclass(slots=True)
+class TimedLayers:
+    """See `_timed_layers`, which makes it."""
+
+    loading: Loading
+    shard: Shard
+    objects: Objects
+    _base: SnapshotManifest | None = None
+
+    def manifest(self) -> SnapshotManifest:
+        """The manifest of the shard as it is now, stored.
+
+        Raises: `Unavailable` when the disk is full.
+        """
+        shard, objects, base = self.shard, self.objects, self._base
+        spill = SpillTo.within(shard.folder, self.loading.memory_max)
+        with shard.view() as view:
+            if base is not None and base.shard_version == view.version:
+                return base
+            touched = None if base is None else view.touched_since(base.shard_version)
+            layer = write_layer(
+                objects, shard.definition, self._rows(view, touched), LayerMode.WHOLE, touched=touched, spill=spill,
+                times=LayerTimes(updates=True),
+            )  # fmt: skip
+            self._base = on_top(
+                objects, None if touched is None else base, shard.definition, layer, version=view.version,
+                created_ms=self.loading.clock.now_ms(), spill=spill,
+            )  # fmt: skip
+        store_manifest(objects, self._base)
+        return self._base
+
+    def _rows(self, view: ShardView, keys: pa.Array | None) -> Iterator[pa.RecordBatch]:
+        schema = canonical_schema(self.shard.definition, updates=True)
+        now = self.loading.clock.now_ms()
+        for rows in view.read_rows(keys):
+            assert view.tx is not None, "there are rows"
+            times = view.generation.updates.times(view.tx, rows, now)
+            yield pa.RecordBatch.from_arrays([*rows.columns, pa.array(times)], schema=schema)

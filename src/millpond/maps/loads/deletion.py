@@ -29,24 +29,24 @@ from millpond.maps.layered.rows import batches_of_spans
 from millpond.maps.loads.merge_queue import Merged, merge_map
 from millpond.maps.loads.retention import let_go
 from millpond.maps.log.apply import record
-from millpond.maps.log.log import head_of
+from millpond.maps.log.log import Entry, head_of
 from millpond.maps.log.queue import Queued, maintenance_orders, queued_parts, settings_of
 from millpond.maps.maintenance.maintenance import compact
 from millpond.maps.model.catalogue import same_map
-from millpond.maps.model.definition import folder_name
+from millpond.maps.model.definition import MapDefinition, folder_name
 from millpond.maps.model.keyspaces import RETAINED
 from millpond.maps.model.snapshot_pointer import move_pointer
-from millpond.maps.predicates.predicate import predicate
+from millpond.maps.predicates.predicate import Predicate, Where, predicate
 from millpond.maps.predicates.taken import taken_rows
 from millpond.maps.predicates.to_text import worded
 from millpond.maps.snapshots.freeze import collect
 from millpond.maps.snapshots.leases import pinned_until
-from millpond.maps.snapshots.manifest import LayerMode, list_manifests
+from millpond.maps.snapshots.manifest import LayerMode, SnapshotManifest, list_manifests
 from millpond.maps.snapshots.rows_of_groups import GroupSpan
 from millpond.maps.snapshots.subset import collect_subsets
 from millpond.sizes import human_count, human_span
 from millpond.stores.locks import alone
-from millpond.stores.objects import FolderObjects
+from millpond.stores.objects import FolderObjects, Objects
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -54,13 +54,8 @@ if TYPE_CHECKING:
     from millpond.kernel.space import ReadTransaction, Transaction
     from millpond.maps.layered.head import Layers
     from millpond.maps.loads.loading import Loading
-    from millpond.maps.log.log import Entry
-    from millpond.maps.model.definition import MapDefinition
-    from millpond.maps.predicates.predicate import Predicate, Where
     from millpond.maps.shard.shard import Shard
     from millpond.maps.snapshots.leased import MapSnapshots
-    from millpond.maps.snapshots.manifest import SnapshotManifest
-    from millpond.stores.objects import Objects
 
 __all__ = ("DeleteReport", "condition_text", "delete_from_layers", "delete_from_shard", "need_purge",
            "purge_layers", "rows_held")  # fmt: skip

@@ -115,7 +115,6 @@ class _Source:
         self.read()
 
     def read(self) -> None:
-        """Read the next rows."""
         self.last = None
         for keys, values in self._pieces:
             if len(keys):

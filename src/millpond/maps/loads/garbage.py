@@ -93,10 +93,7 @@ def collect_garbage(loading: Loading, place: PondPlace, *, grace_ms: int, dry_ru
 
 
 def _collect_folder(loading: Loading) -> MapGarbage:
-    """Collect maps in a folder, whose locks say what is needed.
-
-    Raises: as `collect_files`.
-    """
+    """Collect maps in a folder, whose locks say what is needed."""
     garbage = MapGarbage()
     with loading.space.read() as tx:
         definitions = [definition for definition in list_maps(tx) if definition.store is Store.LAYERS]
@@ -180,7 +177,6 @@ class _Sweep:
     garbage: MapGarbage
 
     def run(self) -> None:
-        """Mark, and sweep."""
         listed = [info for info in self.bucket.list() if info.name.partition("/")[0] in _FOLDERS]
         if not self.garbage.dry_run:
             self._forget()

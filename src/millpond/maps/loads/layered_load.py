@@ -192,7 +192,6 @@ class LayeredLoad:
         ]
 
     def _contents(self, name: str) -> list[LayerContent]:
-        """The contents of the parts of a map."""
         manifests = [manifest for manifest, _ in self._parts[name]]
         if self._layers_of(name).definition.aggregation is None:
             return [LayerContent(m.id, m.map, m.incarnation, m.rows, m.data_bytes) for m in manifests]

@@ -12,6 +12,7 @@ from typing import Any
 from millpond.error_values import ShownAsTable
 from millpond.errors import Corrupt, Unavailable
 from millpond.kernel.job_reports import NO_JOB, JobReport
+from millpond.kernel.signal import Signal
 from millpond.kernel.space import ReadTransaction
 from millpond.maps.inputs.mapping import ColumnMapping, mapping_of
 from millpond.maps.inputs.missing_fields import with_fields
@@ -148,6 +149,13 @@ class AppliedWait:
         self._since = loading.loads.failures.ask(maps)
         self._failed: Failure | None = None
 
+    @property
+    def changed(self) -> Signal:
+        """Rings when it may have ended: for entries that are there, not with each load that comes behind them."""
+        with self._loads.space.read() as tx:
+            entered = self._position <= head_of(tx).position
+        return self._loads.settled if entered else self._loads.changed
+
     def ended(self) -> bool:
         """True when they are applied, or merging one of them failed. `Loads.changed` rings when that may be."""
         with self._loads.space.read() as tx:
@@ -184,7 +192,7 @@ def _merged_up_to(loading: Loading, position: int, maps: Sequence[str] | None, t
     if not loading.served:
         merge_queued(loading.loads, loading.shard_of, maps)
     wait = AppliedWait(loading, position, maps)
-    wait_for(loading.loads, wait.ended, timeout)
+    wait.changed.wait_for(wait.ended, loading.clock.monotonic() + timeout)
     return wait
 
 

@@ -37,7 +37,7 @@ from millpond.clock import Clock
 from millpond.errors import Conflict, Corrupt, Invalid, Unavailable, Uncertain
 from millpond.kernel.head import again_when_moved
 from millpond.kernel.job_reports import NO_REPORTS, JobReports
-from millpond.kernel.segments import Segment
+from millpond.kernel.series import Segment
 from millpond.kernel.signal import Signal
 from millpond.kernel.space import ReadTransaction, Space, Transaction
 from millpond.kernel.steps import step
@@ -90,7 +90,7 @@ class Loads:
         self.to_fold, self.collected_ms = set[str](), dict[str, int]()
         self._parts_sync = SharedSync(folder / "parts")
         self._uncertain: set[str] = set()
-        self.changed = Signal(clock)
+        self.changed, self.settled = Signal(clock), Signal(clock)
         self.failures = MergeFailures()
         self.memory_max, self.expired_ms = memory_max, 0
         self._open_reports, self.tell_alerts = open_reports, tell_alerts
@@ -107,8 +107,9 @@ class Loads:
         return self.keep_ms > 0
 
     def announce(self) -> None:
-        """Wake those who wait for an entry, or for one to be applied."""
+        """Wake those who wait for an entry, or for one to be applied: they alone wait for `settled`."""
         self.changed.ring()
+        self.settled.ring()
 
     @contextmanager
     def alone(self, seconds: float = LOCK_SECONDS) -> Iterator[None]:
@@ -196,7 +197,7 @@ class Loads:
         else:
             committed = again_when_moved(adopted)
         _remove_parts([places[manifest.id] for manifest in manifests if manifest.id not in maps], self.folder)
-        self.announce()
+        self.changed.ring()  # nothing was applied by it
         return committed
 
     def _validated(self, parts: Sequence[PartFile], places: Mapping[str, Path]) -> list[PartManifest]:

@@ -75,7 +75,6 @@ class Merged:
 
 
 def _always() -> bool:
-    """Go on."""
     return True
 
 

@@ -9,14 +9,11 @@ Invariant: it raises `Unavailable` when the write was not made, and `Uncertain` 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable
+from typing import TypeVar
 
 from millpond.errors import MillpondError, Unavailable, Uncertain
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from millpond.kernel.space import ReadTransaction, Space, Transaction
+from millpond.kernel.space import ReadTransaction, Space, Transaction
 
 __all__ = ("enter_load", "of_load", "write_certainly")
 

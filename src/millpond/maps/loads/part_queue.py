@@ -35,6 +35,5 @@ class PartQueue:
             return waiting_maps(tx)
 
     def quarantined(self) -> list[Quarantined]:
-        """Parts that were quarantined."""
         with self.space.read() as tx:
             return [Quarantined.from_json(value) for _, value in tx.scan(QUARANTINE.range())]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from millpond.errors import Conflict, Corrupt, Invalid, Unavailable
 from millpond.json_forms import FormError, JsonForm, OtherFormat
-from millpond.maps.loads.loading import folder_files
+from millpond.maps.loads.loading import Loading, folder_files
 from millpond.maps.model.keyspaces import ALERTED, MAINTENANCE, QUEUE
 from millpond.stores.files import disk_errors, make_folder, sweep_leftovers, write_file_atomically
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from millpond.clock import Clock
     from millpond.kernel.keyspace import Keyspace
     from millpond.kernel.space import Space
-    from millpond.maps.loads.loading import Loading
     from millpond.maps.log.ownership import OwnerLock
     from millpond.maps.pond_catalogue import PondCatalogue
     from millpond.stores.objects import Beside, FolderObjects

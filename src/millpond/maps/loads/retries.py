@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from millpond.errors import Conflict, Corrupt, Invalid, NotFound, Unavailable
-from millpond.kernel.segments import Segment
+from millpond.kernel.series import Segment
 from millpond.kernel.space import ReadTransaction, Transaction
 from millpond.kernel.steps import step
 from millpond.maps.loads.attempts import MergeAttempts

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from millpond.errors import Unavailable
 from millpond.json_forms import stable_json
-from millpond.kernel.segments import Segment
+from millpond.kernel.series import Segment
 from millpond.kernel.space import ReadTransaction, Transaction
 from millpond.maps.log.deduplication import forget_streams, remember
 from millpond.maps.log.log import Entry, accept, append, entry_at

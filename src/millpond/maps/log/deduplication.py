@@ -15,19 +15,15 @@ Invariants:
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from millpond.errors import Conflict, Corrupt, Invalid
 from millpond.json_forms import FormError, JsonForm
-from millpond.maps.log.log import entry_at
+from millpond.kernel.space import ReadTransaction, Transaction
+from millpond.maps.log.log import Entry, entry_at
 from millpond.maps.model.keyspaces import LOADS, STREAMS
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
-
-    from millpond.kernel.space import ReadTransaction, Transaction
-    from millpond.maps.log.log import Entry
 
 __all__ = (
     "EPOCHS_AHEAD_MAX",

@@ -97,7 +97,6 @@ class Entry:
 
     @classmethod
     def of(cls, record: Record[Change]) -> Self:
-        """The entry of a record of the log."""
         change = record.entry
         return cls(
             position=record.position, kind=change.kind, stamp_ms=record.stamp_ms, maps=change.maps, body=change.body,

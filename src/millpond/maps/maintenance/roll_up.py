@@ -18,7 +18,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import lmdb
 import numpy as np
@@ -30,14 +29,12 @@ from millpond.maps.maintenance.chunks import Chunk, Place, chunk_at
 from millpond.maps.maintenance.groups import group_keys, longs_of
 from millpond.maps.model.aggregation import Aggregation, RolledUp
 from millpond.maps.model.columns import canonical_schema
+from millpond.maps.model.definition import MapDefinition
 from millpond.maps.model.rolled_up import rolled_up, shown_ends, shown_starts, together
 from millpond.maps.shard.bucket_tables import BucketStore, add_rows
+from millpond.maps.shard.generation import Generation
 from millpond.maps.shard.layouts import decode_rows
-
-if TYPE_CHECKING:
-    from millpond.maps.model.definition import MapDefinition
-    from millpond.maps.shard.generation import Generation
-    from millpond.maps.shard.shard import Shard
+from millpond.maps.shard.shard import Shard
 
 __all__ = ("ROWS_PER_CHANGE", "roll_up")
 

@@ -425,10 +425,7 @@ class MapDefinition:
 
 
 def _check_aggregate(definition: MapDefinition, aggregation: Aggregation) -> None:
-    """See that an aggregate has no settings but those of its kind.
-
-    Raises: `Invalid`, kind `aggregate_unsupported`.
-    """
+    """See that an aggregate has no settings but those of its kind."""
     endless = definition.retain_ms is not None and aggregation.resolution == "none"
     for setting, there, hint in (
         ("condense", definition.condense_ms is not None, "leave it out: rows of one bucket are one row anyway"),

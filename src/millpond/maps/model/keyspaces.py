@@ -3,8 +3,6 @@
 Every row of maps belongs to one of these; `docs/reference/keyspaces.md` lists them from here.
 """
 
-from __future__ import annotations
-
 from millpond.kernel.keyspace import REGISTRY, Scope
 
 __all__ = (

@@ -22,6 +22,7 @@ from millpond.arrays.byte_columns import bytes_of
 from millpond.errors import Invalid
 from millpond.maps.model.columns import scalar_arrow, value_arrow
 from millpond.maps.model.definition import MapDefinition, ScalarType, ValueType, parse_value_type
+from millpond.maps.model.field_changes import WIDER
 from millpond.maps.model.field_ids import FormerValue
 from millpond.maps.model.one_value import SCALARS
 from millpond.maps.model.values import decode_values
@@ -46,12 +47,20 @@ class Projection:
     fields: tuple[_Field, ...]
     narrow: bool
     """True where a number may not be told exactly by the type in force."""
+    too_narrow: str = ""
+    """A field whose former type is wider than that in force, as it is where a widening was taken back."""
 
     def values(self, array: pa.Array, *, safe: bool = False) -> pa.Array:
         """The values as they are shown.
 
-        Raises: `pa.ArrowInvalid`, when it is to be `safe`, for a number that would be another.
+        Raises: `pa.ArrowInvalid`, when it is to be `safe`, for a number that would be another; `Invalid`, kind
+        `field_narrowed`.
         """
+        if self.too_narrow:
+            raise Invalid(
+                "rows have a wider type than their field", kind="field_narrowed", field=self.too_narrow,
+                value=self.value, hint="widen the field; or restore the map from before they were loaded",
+            )  # fmt: skip
         if not self.value.fields:
             return array.cast(self.fields[0].type, safe=safe)
         columns = [self._column(field, array, safe) for field in self.fields]
@@ -110,7 +119,11 @@ def projection(former: FormerValue, definition: MapDefinition) -> Projection | N
     narrow = any(
         pa.types.is_floating(field.type) and _shown_of(field, written) is ScalarType.LONG for field in fields
     )  # fmt: skip
-    return Projection(definition.value, fields, narrow)
+    too_narrow = (
+        name for id_, (name, scalar) in zip(definition.field_ids, definition.value.parts, strict=True)
+        if id_ in places and scalar not in (was := written.parts[places[id_]][1], *WIDER.get(was, ()))
+    )  # fmt: skip
+    return Projection(definition.value, fields, narrow, next(too_narrow, ""))
 
 
 def _shown_of(field: _Field, written: ValueType) -> ScalarType | None:

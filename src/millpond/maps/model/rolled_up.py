@@ -23,7 +23,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from millpond.errors import Invalid
-from millpond.maps.model.aggregation import RolledUp
+from millpond.maps.model.aggregation import Aggregation, RolledUp
 from millpond.times.buckets import bucket_ends, bucket_start, bucket_starts, bucket_width, coarser_width, is_made_up
 
 if TYPE_CHECKING:
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from millpond.maps.model.aggregation import Aggregation
     from millpond.maps.model.definition import MapDefinition
 
     I64 = npt.NDArray[np.int64]

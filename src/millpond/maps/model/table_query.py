@@ -191,10 +191,7 @@ class _Parser:
         )  # fmt: skip
 
     def _select(self) -> Node:
-        """The one SELECT of the query, of one table.
-
-        Raises: `Invalid`.
-        """
+        """The one SELECT of the query, of one table."""
         [(read,)] = self.connection.execute("select json_serialize_sql($1::varchar)", [self.text]).fetchall()
         answer = parse_object(read)
         if answer.get("error"):
@@ -213,7 +210,6 @@ class _Parser:
         return node
 
     def _alias(self, item: Node) -> str:
-        """The name of a column of the answer."""
         name = item["alias"] or (item["column_names"][-1] if item["class"] == "COLUMN_REF" else "")
         if not _PLAIN.fullmatch(name):
             raise _refused("a column of a table has a name", "write AS and a plain name behind it",
@@ -221,10 +217,7 @@ class _Parser:
         return str(name).lower() if str(name).lower() in ("key", "time") else str(name)
 
     def _check_groups(self, keys: list[Node]) -> None:
-        """See that rows are grouped by the key, and the time.
-
-        Raises: `Invalid`.
-        """
+        """See that rows are grouped by the key, and the time."""
         if self.node["aggregate_handling"] == "FORCE_AGGREGATES":
             return
         names = [self._alias(item) for item in self.node["select_list"]]

@@ -33,9 +33,9 @@ from millpond.arrays.compiled import kernel
 from millpond.errors import Corrupt, Invalid
 from millpond.maps.model.columns import MOMENT, scalar_arrow, value_arrow
 from millpond.maps.model.definition import ScalarType, ValueType
-from millpond.maps.model.one_value import CODES, NULL, SCALARS, STRUCT, TYPE_NAMES, WIDTHS, python_value
+from millpond.maps.model.one_value import CODES, SCALARS, STRUCT, TYPE_NAMES, WIDTHS, python_value
 
-__all__ = ("decode_values", "encode_mixed", "encode_values", "present_values", "python_value", "scalar_of")
+__all__ = ("decode_values", "encode_values", "present_values", "python_value", "scalar_of")
 
 # -- columns to bytes ---------------------------------------------------------------------------------
 
@@ -86,19 +86,6 @@ def _struct_pieces(array: pa.Array, value: ValueType, valid: npt.NDArray[np.bool
             pieces.append(fixed_piece(bytes_of(child).lengths.astype(">u4"), there))
         pieces.append(_scalar_piece(child, scalar, there))
     return pieces
-
-
-def encode_mixed(array: pa.Array) -> pa.Array:
-    """Any scalar column as canonical values of an undeclared map: each row `<type><value>`.
-
-    Raises: `Invalid` for an Arrow type that is no scalar of `kinds.ScalarType`.
-    """
-    if isinstance(array, pa.ChunkedArray):
-        array = array.combine_chunks()
-    scalar = scalar_of(array.type)
-    if scalar is None:
-        return pa.array([NULL] * len(array), pa.binary())
-    return encode_values(array.cast(scalar_arrow(scalar)), ValueType(scalar=scalar)).to_arrow()
 
 
 def scalar_of(arrow: pa.DataType) -> ScalarType | None:

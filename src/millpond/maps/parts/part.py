@@ -22,6 +22,8 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import lmdb
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 
@@ -32,7 +34,6 @@ from millpond.maps.model.address import long_column
 from millpond.maps.model.columns import canonical_schema, check_columns
 from millpond.maps.model.definition import Kind, MapDefinition
 from millpond.maps.model.event_digest import digest_of, digest_salt
-from millpond.maps.parts.content_id import ContentId
 from millpond.maps.parts.data_file import write_data
 from millpond.maps.parts.rows import part_rows_of
 from millpond.maps.parts.touched import write_touched
@@ -54,6 +55,7 @@ __all__ = (
     "read_manifest",
     "unknown_format",
     "verify_part",
+    "ContentId",
 )
 
 MANIFEST = "manifest.json"
@@ -318,3 +320,26 @@ def _id_of(definition: MapDefinition, tables: Sequence[TableRows], salt: str) ->
             content.add(column.offsets)
             content.add(column.data)
     return content.hexdigest()
+
+
+class ContentId:
+    """An id in the making. After `begin_table`, add key offsets, keys, value offsets and values, each in any pieces.
+
+    Offsets are int64 from 0, one more than there are rows, over the bytes of the whole table.
+    """
+
+    def __init__(self, definition: MapDefinition, salt: str) -> None:
+        self._summed = xxhash.xxh3_128()
+        self._summed.update(f"{definition.name}\n{definition.incarnation}\n{salt}\n".encode())
+
+    def begin_table(self, table: str, rows: int) -> None:
+        """Begin the next table, in the order in which the part has them."""
+        self._summed.update(f"{table}\n{rows}\n".encode())
+
+    def add(self, column: npt.NDArray[Any]) -> None:
+        """Add the next piece of a column."""
+        self._summed.update(np.ascontiguousarray(column).data)
+
+    def hexdigest(self) -> str:
+        """The id, 32 hexadecimal digits."""
+        return self._summed.hexdigest()

@@ -27,8 +27,7 @@ from millpond.errors import Corrupt, MillpondError
 from millpond.maps.model.definition import MapDefinition, Store
 from millpond.maps.model.event_digest import digest_and_salt
 from millpond.maps.parts.bucket_check import check_buckets
-from millpond.maps.parts.content_id import ContentId
-from millpond.maps.parts.part import MANIFEST, PART_FORMAT, PART_ROWS_MAX, PartManifest, open_part
+from millpond.maps.parts.part import MANIFEST, PART_FORMAT, PART_ROWS_MAX, ContentId, PartManifest, open_part
 from millpond.maps.parts.row_check import CheckedRows, RowCheck
 from millpond.maps.parts.touched import TOUCHED_FILE, read_touched
 from millpond.maps.shard.layouts import decode_rows

@@ -178,10 +178,7 @@ def typed_spans(where: pc.Expression, schema: pa.Schema) -> dict[str, Span]:
 
 
 def _check_numbers(condition: Condition, schema: pa.Schema) -> None:
-    """Refuse numbers that could be seconds in lists of times: Arrow takes them for milliseconds, as we take others.
-
-    Raises: `Invalid`.
-    """
+    """Refuse numbers that could be seconds in lists of times: Arrow takes them for milliseconds, as we take others."""
     match condition:
         case All(parts) | Any_(parts):
             for part in parts:

@@ -20,13 +20,13 @@ Invariants:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from millpond.arrays.compiled import kernel
 from millpond.arrays.memory import load_i32, load_i64, load_u64, prefetch, same_bytes
-from millpond.maps.search.groups import COUNT, Groups, rows_of
+from millpond.arrays.radix import I64, U64
+from millpond.maps.search.groups import COUNT, Directories, Groups, rows_of
 from millpond.maps.search.kernels import (
     BLOCK,
     begin_block,
@@ -41,10 +41,6 @@ from millpond.maps.search.kernels import (
 )
 from millpond.maps.search.partial import FILL, WHOLE
 from millpond.maps.search.visible import compare_keys
-
-if TYPE_CHECKING:
-    from millpond.arrays.radix import I64, U64
-    from millpond.maps.search.groups import Directories
 
 __all__ = ("JOINED_AFTER", "JoinedRows", "find_joined", "joined_bytes")
 

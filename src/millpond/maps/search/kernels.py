@@ -24,7 +24,7 @@ from millpond.arrays.memory import load_i32, load_i64, load_u8, load_u64, prefet
 
 __all__ = (
     "AHEAD", "BLOCK", "FILTER_WORDS", "as_of", "begin_block", "bucket_order", "candidates_of", "cell",
-    "directory_bits", "fill_directory", "fill_filter", "filter_blocks", "find_groups", "find_groups_in_layers",
+    "directory_bits", "fill_directory", "fill_filter", "filter_blocks", "find_groups",
     "first_of_hash", "innermost", "innermost_row", "key_spans", "last_not_after", "may_have", "only_row", "order_bits",
     "probes_of", "slots_of", "verified",
 )  # fmt: skip
@@ -287,17 +287,22 @@ def candidates_of(hashes, pending, count, table, directory, slots, candidates): 
 
 
 @kernel
-def find_groups(hashes, order, keys, table, layers, directories, filters, groups):  # type: ignore[no-untyped-def]
+def find_groups(hashes, order, keys, table, layers, hides, directories, filters, groups):  # type: ignore[no-untyped-def]
     """The position of each key's group, in the order given; -1 where there is none.
 
     `keys` are (address of offsets, their width, address of bytes, address of validity, offset of validity); a line of
-    `layers` is (first piece, end piece, begin in `directories`, bits, begin in `filters`, blocks; 0: no filter).
+    `layers` is (first piece, end piece, begin in `directories`, bits, begin in `filters`, blocks; 0: no filter). In
+    layers under one that `hides` keys are not looked for that it has. `groups` has a line for each layer, or one for
+    all, which hide: the group of the newest.
     """
     pending, slots, candidates = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
     at, lengths = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
     which, probes = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
     for block in range(0, len(hashes), BLOCK):
-        count = begin_block(block, min(block + BLOCK, len(hashes)), order, keys, groups, pending)
+        stop = min(block + BLOCK, len(hashes))
+        for line in range(1, len(groups)):
+            groups[line, block:stop] = -1
+        count = begin_block(block, stop, order, keys, groups[0], pending)
         key_spans(order, keys, pending, count, at, lengths)
         for layer in range(len(layers)):
             end, begin, bits = layers[layer, 1], layers[layer, 2], layers[layer, 3]
@@ -305,38 +310,17 @@ def find_groups(hashes, order, keys, table, layers, directories, filters, groups
             those = probes_of(hashes, pending, count, filters, layers[layer, 4], layers[layer, 5], which, probes)
             slots_of(hashes, probes, those, table, directory, bits, slots)
             candidates_of(hashes, probes, those, table, directory, slots, candidates)
-            left = j = 0
-            for k in range(count):
-                i, candidate = pending[k], np.int64(-1)
-                if j < those and which[j] == k:
-                    candidate = verified(hashes[i], candidates[j], end, table, at[k], lengths[k])
-                    j += 1
-                groups[i] = candidate
-                if candidate < 0:
-                    pending[left], at[left], lengths[left] = i, at[k], lengths[k]
-                    left += 1
-            count = left
-
-
-@kernel
-def find_groups_in_layers(hashes, order, keys, table, layers, directories, filters, groups):  # type: ignore[no-untyped-def]
-    """As `find_groups`, in each layer whatever others have: a line of `groups` for each."""
-    pending, slots, candidates = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
-    at, lengths = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
-    which, probes = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
-    groups[:] = -1
-    for block in range(0, len(hashes), BLOCK):
-        count = begin_block(block, min(block + BLOCK, len(hashes)), order, keys, groups[0], pending)
-        key_spans(order, keys, pending, count, at, lengths)
-        for layer in range(len(layers)):
-            end, begin, bits = layers[layer, 1], layers[layer, 2], layers[layer, 3]
-            directory = directories[begin : begin + (1 << bits) + 1]
-            those = probes_of(hashes, pending, count, filters, layers[layer, 4], layers[layer, 5], which, probes)
-            slots_of(hashes, probes, those, table, directory, bits, slots)
-            candidates_of(hashes, probes, those, table, directory, slots, candidates)
+            line, hiding = groups[min(layer, len(groups) - 1)], hides[layer]
             for j in range(those):
                 i, k = probes[j], which[j]
-                groups[layer, i] = verified(hashes[i], candidates[j], end, table, at[k], lengths[k])
+                line[i] = verified(hashes[i], candidates[j], end, table, at[k], lengths[k])
+            if hiding and layer + 1 < len(layers):
+                left = 0
+                for k in range(count):
+                    i = pending[k]
+                    pending[left], at[left], lengths[left] = i, at[k], lengths[k]
+                    left += int(line[i] < 0)
+                count = left
 
 
 @kernel

@@ -10,8 +10,6 @@ Invariants:
 `snapshots/joined_groups.py` states the same rule for all rows. Where all layers are whole, `find_groups` is faster.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from millpond.arrays.compiled import kernel

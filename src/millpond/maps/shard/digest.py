@@ -69,7 +69,6 @@ class Digest:
 
 @kernel
 def _mix_in(low, high, words):  # type: ignore[no-untyped-def]
-    """Mix one word more into both numbers of every row."""
     for i in range(len(words)):
         a = (low[i] ^ words[i]) * _STEP_LOW
         a = (a ^ (a >> np.uint64(33))) * _MIX_1
@@ -177,7 +176,6 @@ def _token_words(
 
 
 def _hashed_texts(files: ExitStack, view: ShardView, env: Environment, table: TokenTable) -> tuple[U64, U64]:
-    """The ids of all strings, in order, and the hashes of the strings."""
     tx = view.tx
     assert tx is not None, "there is a table of rows"
     count = 0 if table.texts is None else int(tx.stat(table.texts)["entries"])

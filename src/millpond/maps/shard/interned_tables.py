@@ -202,7 +202,6 @@ class InternedStore:
     def stream_keys(
         self, tx: lmdb.Transaction, keys: Iterable[bytes], since: int | None = None, until: int | None = None
     ) -> Iterator[tuple[str, Iterator[Pair]]]:
-        """As `PlainStore.stream_keys`."""
         if ROWS not in self.dbs:
             return
         yield ROWS, self._of_keys(tx, keys, since, until)

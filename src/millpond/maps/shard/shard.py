@@ -457,7 +457,6 @@ class ShardView:
         return self.generation.store
 
     def row_count(self) -> int:
-        """The number of rows."""
         return 0 if self.tx is None else self.store.row_count(self.tx)
 
     def touched_since(self, version: int) -> pa.Array | None:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from millpond.arrays.radix import I64
+from millpond.arrays.radix import I64, U64, radix_order
 from millpond.arrays.xxh3 import hash_keys
 from millpond.maps.inputs.key_columns import OnInvalid, check_on_invalid, keys_of, moments_of
 from millpond.maps.model.aggregation import Aggregation
@@ -24,13 +24,13 @@ from millpond.maps.model.columns import value_arrow
 from millpond.maps.model.computed import computed_column
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.model.rolled_up import shown_ends, shown_from, shown_starts
-from millpond.maps.search.bucket_rows import runs_within
+from millpond.maps.search.bucket_rows import distinct_keys, runs_within
 from millpond.maps.search.combining import Field, combined, combined_runs, fields_of
 from millpond.maps.search.gather import ANSWER_BYTES_MAX
-from millpond.maps.search.kernels import find_groups_in_layers
+from millpond.maps.search.kernels import find_groups
 from millpond.maps.search.partial import WHOLE
 from millpond.maps.search.run_values import Runs
-from millpond.maps.snapshots.finder import Finder, Found, LayerParts, key_address
+from millpond.maps.snapshots.finder import Finder, Found, KeyAddress, LayerParts, key_address
 
 __all__ = ("BucketFinder", "FoundRows", "finder_class")
 
@@ -124,7 +124,8 @@ class BucketFinder(Finder):
     def _within(self, keys: pa.Array, since: I64, until: I64, layers: I64, hides: np.ndarray) -> FoundRows:
         """The rows with `since` ≤ time < `until` of each key in some layers, newest first; one span for all or many.
 
-        The groups of a dictionary in whose order keys come are looked for once for each entry.
+        The groups of a dictionary in whose order keys come are looked for once for each entry, and so are those of more
+        keys than there are groups: many come again.
         """
         codes = self._codes(keys)
         if codes is not None:
@@ -134,21 +135,25 @@ class BucketFinder(Finder):
         hashes = hash_keys(keys, bits=self.definition.hash_bits)
         if self.share is not None:
             self._check_share(self.share, keys, hashes)
-        order, ordered = self._ordered(hashes, len(self.groups))
         if not len(layers):
             return FoundRows.nothing(len(keys if codes is None else codes))
-        directories, groups = self._directories, np.empty((len(layers), len(keys)), np.int64)
-        search = (ordered, order, key_address(keys), self.groups.address, directories.layers[layers])
-        find_groups_in_layers(*search, directories.slots, directories.filters, groups)
-        by_rows, places, step = order, order[:0], 0 if len(since) == 1 else 1
+        address, step = key_address(keys), 0 if len(since) == 1 else 1
+        if codes is None and len(keys) > len(self.groups) and not keys.null_count:
+            by_rows, order, ordered, places = _repeated(hashes, address)
+        else:
+            order, ordered = self._ordered(hashes, len(self.groups))
+            by_rows, places = order, order[:0]
+        directories, groups = self._directories, np.empty((len(layers), len(order)), np.int64)
+        search = (ordered, order, address, self.groups.address, directories.layers[layers])
+        find_groups(*search, hides, directories.slots, directories.filters, groups)
         if codes is not None:
             of_keys = np.empty(len(keys), np.int64)
             of_keys[order] = np.arange(len(keys))
             by_rows, places = np.arange(len(codes)), of_keys[codes]
         elif step:
-            since, until = since[order], until[order]  # so they are read where they lie side by side
+            since, until = since[by_rows], until[by_rows]  # so they are read where they lie side by side
         count = len(by_rows)
-        starts, positions = np.empty(count, np.int64), np.empty(count, np.int64)
+        starts, positions = np.empty(count + 1, np.int64), np.empty(count, np.int64)
         begins, counts, answers = runs_within(
             self.groups.address, self._times("time"), places, groups, hides, since, until, step, starts, positions
         )
@@ -205,6 +210,14 @@ class BucketFinder(Finder):
             for field in fields for stored in field.stored
         }  # fmt: skip
         return combined(self.definition, fields, columns, runs.row_starts, lambda _: {})
+
+
+def _repeated(hashes: U64, keys: KeyAddress) -> tuple[I64, I64, U64, I64]:
+    """The order of questions by the hashes of their keys; the first question of each key, its hash; the key of each."""
+    by_rows = radix_order([hashes])
+    ordered, firsts, places = hashes[by_rows], np.empty(len(hashes), np.int64), np.empty(len(hashes), np.int64)
+    firsts = firsts[: distinct_keys(ordered, by_rows, keys, firsts, places)]
+    return by_rows, by_rows[firsts], ordered[firsts], places
 
 
 def _bucket_of(aggregation: Aggregation, instants: I64) -> tuple[I64, I64]:

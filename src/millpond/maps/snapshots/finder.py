@@ -37,7 +37,7 @@ from millpond.maps.snapshots.manifest import LayerMode
 from millpond.maps.snapshots.partition_filter import HashShare, shares_of
 from millpond.memory_bound import memory_bound
 
-__all__ = ("Finder", "Found", "LayerParts", "key_address")
+__all__ = ("Finder", "Found", "KeyAddress", "LayerParts", "key_address")
 
 KeyAddress = tuple[int, int, int, int, int]
 """The addresses at which kernels read keys: offsets and their width, bytes, validity and its offset."""
@@ -220,10 +220,11 @@ class Finder:
     def _find_hashed(self, keys: KeyAddress, instants: I64 | None, ordered: U64, order: I64) -> Found:
         directories = self._directories
         if self._modes is None or instants is None:
-            positions = np.empty(len(order), np.int64)
-            search = (ordered, order, keys, self._address, directories.layers)
-            find_groups(*search, directories.slots, directories.filters, positions)
-            return Found(order, positions)
+            groups = np.empty((1, len(order)), np.int64)
+            lines, hides = directories.layers, np.ones(len(directories.layers), np.bool_)
+            search = (ordered, order, keys, self._address, lines, hides)
+            find_groups(*search, directories.slots, directories.filters, groups)
+            return Found(order, groups[0])
         if (joined := self._joined(len(order))) is not None:
             return self._find_joined(joined, keys, instants, ordered, order)
         everything = np.array([[0, len(order), 0, len(directories.layers)]], np.int64)

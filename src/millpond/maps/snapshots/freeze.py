@@ -19,10 +19,13 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from millpond import ranges
 from millpond.errors import Corrupt, NotFound
 from millpond.kernel.steps import step
 from millpond.maps.search.groups import Groups
+from millpond.maps.search.intervals import ALWAYS, Intervals
 from millpond.maps.search.sections import OpenSections, group_counts, pieces_of
 from millpond.maps.search.visible import tombstones
 from millpond.maps.snapshots.groups_of_rows import freeze_groups, group_schema
@@ -38,6 +41,8 @@ from millpond.maps.snapshots.manifest import (
 from millpond.maps.snapshots.pieces import open_file
 from millpond.maps.snapshots.section_list import (
     INTERVALS,
+    Section,
+    SectionList,
     interval_files,
     intervals_name,
     load_section,
@@ -47,7 +52,7 @@ from millpond.maps.snapshots.sections_of_layers import write_sections
 from millpond.maps.snapshots.shown_layers import shown_layers
 from millpond.ranges.merge import merge
 from millpond.ranges.writer import BYTES_AT_ONCE_MAX
-from millpond.stores.objects import FolderObjects, sweep_partial
+from millpond.stores.objects import FolderObjects, Objects, sweep_partial
 from millpond.stores.verified import is_verified
 
 if TYPE_CHECKING:
@@ -56,11 +61,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from millpond.maps.model.definition import MapDefinition
-    from millpond.maps.search.intervals import Intervals
     from millpond.maps.snapshots.bounds import SnapshotBounds
     from millpond.maps.snapshots.rows_of_groups import GroupSpan
     from millpond.maps.snapshots.sorted_runs import SpillTo
-    from millpond.stores.objects import Objects
 
 __all__ = (
     "KEEP_MS", "Collected", "SnapshotManifest", "collect", "freeze", "load_manifest",
@@ -250,7 +253,9 @@ def open_sections(objects: Objects, manifest: SnapshotManifest, groups: Groups) 
     """
     names = [name.removeprefix("ranges/").removesuffix(".arrow") for name in groups.names]
     sections = load_sections(objects, manifest, names)
-    assert sections is not None, "ranged maps have one"
+    if sections is None:  # of a map without rows, as an alteration or a revert leaves it
+        assert not manifest.layers, "ranged maps have one"
+        sections = SectionList((Section(int(ALWAYS), 0, 0, "", ()),), {})
     listed = intervals_name(manifest.sections or manifest.intervals or "")
     uses = pieces_of(
         groups, [[ranges.range_name(id_) for id_ in section.uses] for section in sections.sections], listed
@@ -258,6 +263,8 @@ def open_sections(objects: Objects, manifest: SnapshotManifest, groups: Groups) 
 
     def load(number: int) -> tuple[Intervals, str]:
         id_ = sections.sections[number].id
+        if not id_:
+            return Intervals.build((0, 0), *[np.zeros(0, np.int64)] * 4), listed
         return load_section(objects, id_), intervals_name(id_)
 
     breaks = min(section.first for section in sections.sections), max(section.last for section in sections.sections)

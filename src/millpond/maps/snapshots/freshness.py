@@ -11,13 +11,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from millpond.kernel.signal import last_change_of
-from millpond.kernel.space import moment_of
+from millpond.kernel.space import Space, moment_of
 from millpond.maps.model.catalogue import map_key, same_map
 from millpond.maps.model.keyspaces import SNAPSHOT
 from millpond.maps.model.snapshot_pointer import parse_pointer
 
 if TYPE_CHECKING:
-    from millpond.kernel.space import Space
     from millpond.maps.model.definition import MapDefinition
     from millpond.maps.shard.shard import Shard
     from millpond.maps.snapshots.manifest import SnapshotManifest

@@ -115,12 +115,12 @@ def on_top(
 
 
 def check_exact(objects: Objects, manifest: SnapshotManifest, layer: Layer) -> None:
-    """See that the value type in force tells every number of a layer that was written under a narrower one.
+    """See that the value type in force tells every value of a layer that was written under another one.
 
-    Raises: `Invalid`, kind `field_narrowed`, naming such a number.
+    Raises: `Invalid`, kind `field_narrowed`, naming such a number, or the field.
     """
     projection = manifest.projection(layer)
-    if projection is None or not projection.narrow:
+    if projection is None or not (projection.narrow or projection.too_narrow):
         return
     index = ranges.load_index(objects, layer.index)
     for entry in index.entries:
@@ -284,10 +284,7 @@ def substitute(
 
 
 def _place(manifest: SnapshotManifest, inputs: Sequence[Layer]) -> int:
-    """The place of layers that lie side by side.
-
-    Raises: `Conflict`.
-    """
+    """The place of layers that lie side by side."""
     count = len(inputs)
     for first in range(len(manifest.layers) - count, -1, -1):
         if manifest.layers[first : first + count] == tuple(inputs):

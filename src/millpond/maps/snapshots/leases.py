@@ -208,7 +208,6 @@ def pinned_at(objects: Objects, entry: int, now_ms: int) -> list[str]:
 
 
 def _pins(objects: Objects, id_: str) -> list[str]:
-    """The names of the pins of a snapshot."""
     return [named.name for named in list(objects.list("pins", prefix=f"pins/{id_}."))]
 
 

@@ -216,7 +216,7 @@ class SnapshotManifest:
             return ROLLED_UP_FORMAT if is_rolled_up(self.aggregation) else AGGREGATES_FORMAT
         if self.updates or any(layer.updates for layer in self.layers):
             return UPDATES_FORMAT
-        if self.fields is not None:
+        if self.fields is not None or self.formers:
             return FIELDS_FORMAT
         if not self.whole:
             return LAYERS_FORMAT

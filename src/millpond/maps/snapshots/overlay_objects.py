@@ -28,27 +28,17 @@ class Overlay(Objects):
         raise TypeError("what memory holds stays where it is")
 
     def put(self, name: str, data: bytes | memoryview | pa.Buffer) -> None:
-        """Pause an object."""
         self._held[name] = pa.py_buffer(data)
 
     def get(self, name: str) -> pa.Buffer:
-        """All bytes of an object.
-
-        Raises: `NotFound`.
-        """
         held = self._held.get(name)
         return self._base.get(name) if held is None else held
 
     def size(self, name: str) -> int:
-        """The number of bytes of an object.
-
-        Raises: `NotFound`.
-        """
         held = self._held.get(name)
         return self._base.size(name) if held is None else held.size
 
     def list(self, under: str = "", *, prefix: str = "", after: str = "") -> Iterator[ObjectInfo]:
-        """The objects below the folder `under`, ascending: those that begin with `prefix` and lie behind `after`."""
         base = self._base.list(under, prefix=prefix, after=after)
         inside = {
             name: data.size for name, data in self._held.items()
@@ -63,10 +53,6 @@ class Overlay(Objects):
             self._held.pop(name, None)
 
     def rename(self, name: str, target: str) -> None:
-        """Pause an object under another name.
-
-        Raises: `NotFound`.
-        """
         self._held[target] = self.get(name)
         self.delete(name)
 

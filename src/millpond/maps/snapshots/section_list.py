@@ -12,8 +12,9 @@ Invariants:
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,14 +22,10 @@ import pyarrow as pa
 from millpond.arrays.radix import I64
 from millpond.maps.search.intervals import ALWAYS, INTERVALS_SCHEMA, LAST_NUMBER, Intervals
 from millpond.maps.search.validate import damaged
+from millpond.maps.snapshots.manifest import SnapshotManifest
 from millpond.ranges.files import content_id, put_content, read_batch, write_batch
+from millpond.stores.objects import Objects
 from millpond.stores.verified import verify_once
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from millpond.maps.snapshots.manifest import SnapshotManifest
-    from millpond.stores.objects import Objects
 
 __all__ = (
     "INTERVALS", "Section", "SectionList", "interval_files", "intervals_name", "load_section", "load_sections",

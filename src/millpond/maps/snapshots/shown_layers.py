@@ -16,14 +16,13 @@ import pyarrow as pa
 from millpond.maps.model.columns import UPDATED
 from millpond.maps.snapshots.groups_of_rows import group_schema
 from millpond.ranges.index import Index, Shown, load_index
-from millpond.stores.objects import at_once
+from millpond.stores.objects import Objects, at_once
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from millpond.maps.model.projection import Projection
     from millpond.maps.snapshots.manifest import Layer, SnapshotManifest
-    from millpond.stores.objects import Objects
 
 __all__ = ("shown_layer", "shown_layers")
 

@@ -18,7 +18,7 @@ A miss is null, and so is a value that is null: `find(…).there()` tells them a
 from __future__ import annotations
 
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import pyarrow as pa
 
@@ -26,25 +26,21 @@ from millpond.arrays.byte_columns import to_list
 from millpond.error_values import html_facts
 from millpond.errors import Closed
 from millpond.kernel.closing import Closing
+from millpond.maps.inputs.key_columns import OnInvalid
 from millpond.maps.model.columns import INSTANT, value_arrow
-from millpond.maps.model.definition import Kind
+from millpond.maps.model.definition import Kind, MapDefinition
 from millpond.maps.model.one_value import NULL, python_value
 from millpond.maps.model.store_limits import between_unsupported
 from millpond.maps.model.values import encode_values, present_values
 from millpond.maps.search.gather import ANSWER_BYTES_MAX
+from millpond.maps.search.groups import Groups
 from millpond.maps.snapshots.bucket_finder import BucketFinder, finder_class
 from millpond.maps.snapshots.finder import Finder, Found
-from millpond.maps.snapshots.freeze import open_layers, open_sections
+from millpond.maps.snapshots.freeze import SnapshotManifest, open_layers, open_sections
 from millpond.maps.snapshots.leases import Lease
+from millpond.maps.snapshots.partition_filter import HashShare
+from millpond.stores.objects import Objects
 from millpond.times.instants import clear_instant
-
-if TYPE_CHECKING:
-    from millpond.maps.inputs.key_columns import OnInvalid
-    from millpond.maps.model.definition import MapDefinition
-    from millpond.maps.search.groups import Groups
-    from millpond.maps.snapshots.freeze import SnapshotManifest
-    from millpond.maps.snapshots.partition_filter import HashShare
-    from millpond.stores.objects import Objects
 
 __all__ = ("Snapshot", "answer_type", "answers")
 

@@ -286,10 +286,7 @@ class _Creation:
     # -- the log and its parts -------------------------------------------------------------------------
 
     def _entries(self, after: int, until: int) -> Iterator[Entry]:
-        """The entries of the pond after a position, up to another.
-
-        Raises: `NotFound`, kind `log_trimmed`.
-        """
+        """The entries of the pond after a position, up to another."""
         while after < until:
             page = self._source.log(after, limit=min(_LOG_PAGE, until - after))
             if not page.entries:
@@ -339,10 +336,7 @@ class _Creation:
                            hint="back up in full")  # fmt: skip
 
     def _chain_at(self, position: int) -> str:
-        """The chain of the entry at a position.
-
-        Raises: `NotFound`, kind `log_trimmed`.
-        """
+        """The chain of the entry at a position."""
         facts = self._source.node()
         if position in (0, int(facts["position"])):
             return str(facts["chain"]) if position else ""

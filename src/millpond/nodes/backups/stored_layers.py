@@ -22,9 +22,9 @@ from millpond.maps.model.snapshot_pointer import Current, move_pointer
 from millpond.maps.snapshots.manifest import load_manifest, manifest_name
 from millpond.maps.snapshots.published import copy_snapshot, damage_of
 from millpond.maps.snapshots.section_list import interval_files
-from millpond.ranges.index import index_name, range_name
+from millpond.ranges.index import Source, index_name, range_name
 from millpond.ranges.verify import check_file
-from millpond.stores.objects import ObjectsBelow
+from millpond.stores.objects import Objects, ObjectsBelow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -35,9 +35,7 @@ if TYPE_CHECKING:
     from millpond.maps.layered.stored_heads import StoredLayers
     from millpond.nodes.backups.layout import Backup
     from millpond.pond import Pond
-    from millpond.ranges.index import Source
     from millpond.ranges.transfer import FetchReport
-    from millpond.stores.objects import Objects
 
 __all__ = ("LAYERS_FOLDER", "check_layers", "layer_files", "layers_below", "restore_layers", "store_layers")
 

@@ -24,12 +24,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from millpond.arrays.malloc import give_memory_back
-from millpond.clock import Clock
 from millpond.errors import MillpondError, Unavailable
 from millpond.events.maintenance import EventMaintenance, MaintenanceReport, MaintenanceRules
 from millpond.events.protocol import StreamRules
@@ -43,23 +42,10 @@ from millpond.nodes.limits import intervals_ms
 from millpond.sizes import human_count
 
 if TYPE_CHECKING:
-    from millpond.events.census import Census
-    from millpond.events.events import Events
-    from millpond.maps.loads.merger import Merger, Turns
     from millpond.maps.map import Map
-    from millpond.nodes.backups.newest import NewestBackup
-    from millpond.nodes.bucket_watch import BucketWatch
-    from millpond.nodes.limits import NodeLimits
-    from millpond.nodes.ponds_at_refs import PondsAtRefs
-    from millpond.nodes.replication.compare import Comparing
-    from millpond.nodes.replication.copies import FileCopies
-    from millpond.nodes.replication.follower import Follower
-    from millpond.nodes.uploads.receiver import Receiver
-    from millpond.pond import Pond
-    from millpond.reports.client_jobs import ClientJobs
-    from millpond.settings import Settings
+    from millpond.nodes.node import Node
 
-__all__ = ("JobContext", "node_jobs")
+__all__ = ("node_jobs",)
 
 FREE_SHARE_MIN = 0.2
 """A shard is compacted when at least so much of its file is free pages: deleting also leaves pages half full."""
@@ -80,58 +66,13 @@ _SLICE_SECONDS = 0.5
 _REPLICATE_SECONDS = 10.0
 
 
-class JobContext(Protocol):
-    """The node as its jobs see it."""
-
-    @property
-    def pond(self) -> Pond: ...
-    @property
-    def settings(self) -> Settings: ...
-    @property
-    def limits(self) -> NodeLimits: ...
-    @property
-    def clock(self) -> Clock: ...
-    @property
-    def merger(self) -> Merger: ...
-    @property
-    def follower(self) -> Follower: ...
-    @property
-    def comparing(self) -> Comparing: ...
-    @property
-    def url(self) -> str: ...
-    @property
-    def receiver(self) -> Receiver: ...
-    @property
-    def copies(self) -> FileCopies: ...
-    @property
-    def at_refs(self) -> PondsAtRefs: ...
-    @property
-    def client_jobs(self) -> ClientJobs: ...
-    @property
-    def census(self) -> Census: ...
-    @property
-    def newest_backup(self) -> NewestBackup: ...
-    @property
-    def primary(self) -> str: ...
-    def leads(self) -> bool: ...
-    def need_primary(self) -> None: ...
-    @property
-    def events(self) -> Events: ...
-    @property
-    def turns(self) -> Turns: ...
-    @property
-    def bucket(self) -> BucketWatch | None: ...
-    @property
-    def appending(self) -> Callable[[], AbstractContextManager[None]]: ...
-
-
-def node_jobs(node: JobContext) -> list[Job]:
+def node_jobs(node: Node) -> list[Job]:
     """The jobs of a node, each at its usual interval, or at the one that its settings say.
 
     Raises: `Invalid` for an interval of something that is no job.
     """
     every = intervals_ms(node.settings)
-    jobs: list[tuple[str, str, Callable[[JobContext, threading.Event], Outcome]]] = [
+    jobs: list[tuple[str, str, Callable[[Node, threading.Event], Outcome]]] = [
         ("merge", "merges what was loaded", _Merging()),
         ("condense", "drops repeats, joins sessions", _maintain(node, "condense", every["condense"])),
         ("retain", "deletes what is too old", _maintain(node, "retain", every["retain"])),
@@ -160,7 +101,7 @@ def node_jobs(node: JobContext) -> list[Job]:
 
 
 def _reported(
-    name: str, work: Callable[[JobContext, threading.Event], Outcome], node: JobContext, stopping: threading.Event
+    name: str, work: Callable[[Node, threading.Event], Outcome], node: Node, stopping: threading.Event
 ) -> Outcome:
     """Work whose outcome is an event, if there was anything to do and no other event says so."""
     outcome = work(node, stopping)
@@ -184,14 +125,14 @@ class _Faults(list[str]):
                 self.append(f"{what}: {error}")
 
 
-def _maps(node: JobContext, stopping: threading.Event) -> Iterator[Map]:
+def _maps(node: Node, stopping: threading.Event) -> Iterator[Map]:
     for pond_map in node.pond.maps():
         if stopping.is_set():
             return
         yield pond_map
 
 
-def _undoubted_ms(node: JobContext) -> int:
+def _undoubted_ms(node: Node) -> int:
     """The time by which things go for their age: no later than that of the streams, the one that may be doubted."""
     return min(node.clock.now_ms(), node.events.store.now_ms())
 
@@ -209,7 +150,7 @@ class _Merging:
     def __init__(self) -> None:
         self._position, self._last = -1, ""
 
-    def __call__(self, node: JobContext, stopping: threading.Event) -> Outcome:
+    def __call__(self, node: Node, stopping: threading.Event) -> Outcome:
         position = node.pond.log.position()[0]
         if node.bucket is None:
             node.pond.tell_alerts()
@@ -223,7 +164,7 @@ class _Merging:
         return Outcome(self._last, {"parts": 0, "rows": 0, "parts_queued": 0})
 
 
-def _merge(node: JobContext, position: int, stopping: threading.Event) -> Outcome:
+def _merge(node: Node, position: int, stopping: threading.Event) -> Outcome:
     before, faults = _queued(node.merger.status()), _Faults()
     with node.merger.pause.awake(), faults.of("queued"):
         _wait_applied(node, position, stopping)
@@ -248,7 +189,7 @@ def _queued(status: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     return {what: sum(row[f"{what}_queued"] for row in status) for what in ("parts", "rows")}
 
 
-def _wait_applied(node: JobContext, position: int, stopping: threading.Event) -> None:
+def _wait_applied(node: Node, position: int, stopping: threading.Event) -> None:
     """Wait until the merger has come to a position, the node stops, or patience ends.
 
     Raises: `Corrupt` when a part was quarantined.
@@ -266,12 +207,12 @@ def _wait_applied(node: JobContext, position: int, stopping: threading.Event) ->
 # -- maintenance ---------------------------------------------------------------------------------------------
 
 
-def _maintain(node: JobContext, act: str, interval_ms: int) -> Callable[[JobContext, threading.Event], Outcome]:
+def _maintain(node: Node, act: str, interval_ms: int) -> Callable[[Node, threading.Event], Outcome]:
     orders = MaintenanceOrders(node.pond, interval_ms)
 
-    def work(node: JobContext, stopping: threading.Event) -> Outcome:
+    def work(node: Node, stopping: threading.Event) -> Outcome:
         if not node.leads():
-            return Outcome(f"follows the log of {node.primary}")
+            return Outcome(f"follows the log of {node.follower.members.primary}")
         node.need_primary()
         if (doubt := node.events.doubt()) is not None:
             return Outcome(f"kept what is old: {doubt}")
@@ -280,7 +221,7 @@ def _maintain(node: JobContext, act: str, interval_ms: int) -> Callable[[JobCont
     return work
 
 
-def _order_maintenance(node: JobContext, act: str, orders: MaintenanceOrders, stopping: threading.Event) -> Outcome:
+def _order_maintenance(node: Node, act: str, orders: MaintenanceOrders, stopping: threading.Event) -> Outcome:
     faults, ordered, seen, reports = _Faults(), list[int](), 0, list[Any]()
     now_ms = _undoubted_ms(node)
     for pond_map in _maps(node, stopping):
@@ -309,7 +250,7 @@ def _order_maintenance(node: JobContext, act: str, orders: MaintenanceOrders, st
     return Outcome(summary, {"maps": len(reports), "ordered": count, "rows_removed": removed}, tuple(faults))
 
 
-def _reports(node: JobContext, positions: list[int], stopping: threading.Event) -> list[Any]:
+def _reports(node: Node, positions: list[int], stopping: threading.Event) -> list[Any]:
     """The reports of the orders, None for those that are not carried out in time."""
     node.merger.nudge()
     until = node.clock.monotonic() + WAIT_SECONDS
@@ -320,7 +261,7 @@ def _reports(node: JobContext, positions: list[int], stopping: threading.Event) 
     return [node.merger.report(position) for position in positions]
 
 
-def _compact(node: JobContext, stopping: threading.Event) -> Outcome:
+def _compact(node: Node, stopping: threading.Event) -> Outcome:
     faults, seen, done, given_back = _Faults(), 0, 0, 0
     for pond_map in _maps(node, stopping):
         seen += 1
@@ -343,7 +284,7 @@ def _compact(node: JobContext, stopping: threading.Event) -> Outcome:
     return Outcome(summary, {"maps": done, "bytes": given_back}, tuple(faults))
 
 
-def _tidy(node: JobContext, pond_map: Map, stopping: threading.Event) -> bool:
+def _tidy(node: Node, pond_map: Map, stopping: threading.Event) -> bool:
     assert pond_map.layers is not None, "it has layers"
     if node.bucket is not None and not folds_due(node.pond.loading, pond_map.name):
         return False  # a turn costs requests
@@ -354,7 +295,7 @@ def _tidy(node: JobContext, pond_map: Map, stopping: threading.Event) -> bool:
 # -- snapshots ----------------------------------------------------------------------------------------
 
 
-def _snapshot(node: JobContext, stopping: threading.Event) -> Outcome:
+def _snapshot(node: Node, stopping: threading.Event) -> Outcome:
     faults, seen, done = _Faults(), 0, 0
     for pond_map in _maps(node, stopping):
         seen += 1
@@ -366,7 +307,7 @@ def _snapshot(node: JobContext, stopping: threading.Event) -> Outcome:
     return Outcome(summary, {"maps": done}, tuple(faults))
 
 
-def _snapshot_due(node: JobContext, pond_map: Map) -> bool:
+def _snapshot_due(node: Node, pond_map: Map) -> bool:
     """True when a map that is read by snapshots moved on, and its snapshot is old enough to be replaced."""
     # A map that was never frozen is frozen when somebody asks: a snapshot that nobody reads only takes disk.
     if pond_map.layers is not None:
@@ -381,7 +322,7 @@ def _snapshot_due(node: JobContext, pond_map: Map) -> bool:
 # -- the rest -----------------------------------------------------------------------------------------
 
 
-def _cleanup(node: JobContext, _stopping: threading.Event) -> Outcome:
+def _cleanup(node: Node, _stopping: threading.Event) -> Outcome:
     faults, numbers, doubts = _Faults(), dict.fromkeys(_CLEANED, 0), []
     with faults.of("uploads and parts"):
         if (doubt := node.events.doubt()) is not None:
@@ -402,7 +343,7 @@ def _cleanup(node: JobContext, _stopping: threading.Event) -> Outcome:
     return Outcome(", ".join((*summaries, *doubts)) or "nothing to do", numbers, tuple(faults))
 
 
-def _events(node: JobContext, stopping: threading.Event) -> Outcome:
+def _events(node: Node, stopping: threading.Event) -> Outcome:
     settings, events = node.settings, node.events
     node.pond.tell_alerts()
     rules = MaintenanceRules(settings.events.compress_after, settings.events.retention)
@@ -424,7 +365,7 @@ def _events(node: JobContext, stopping: threading.Event) -> Outcome:
     return Outcome("; ".join(done) or "nothing to do", numbers, (*compressed.faults, *expired.faults, *faults))
 
 
-def _garbage(node: JobContext, stopping: threading.Event) -> Outcome:
+def _garbage(node: Node, stopping: threading.Event) -> Outcome:
     with node.turns("garbage", stopping) as turn:
         if turn is None:
             return Outcome("another node does it")
@@ -434,12 +375,12 @@ def _garbage(node: JobContext, stopping: threading.Event) -> Outcome:
     return Outcome(removed if numbers["files"] else "nothing to do", numbers)
 
 
-def _backups(node: JobContext, _stopping: threading.Event) -> Outcome:
+def _backups(node: Node, _stopping: threading.Event) -> Outcome:
     newest = node.newest_backup.look()
     return Outcome(f"the newest is {newest}" if newest else "there is no backup of this pond")
 
 
-def _orphans(node: JobContext, _stopping: threading.Event) -> Outcome:
+def _orphans(node: Node, _stopping: threading.Event) -> Outcome:
     if (doubt := node.events.doubt()) is not None:
         return Outcome(f"kept what is old: {doubt}")
     removed = remove_orphans(node.pond, _undoubted_ms(node))
@@ -447,7 +388,7 @@ def _orphans(node: JobContext, _stopping: threading.Event) -> Outcome:
     return Outcome(summary, {"folders": len(removed)})
 
 
-def _replicate(node: JobContext, _stopping: threading.Event) -> Outcome:
+def _replicate(node: Node, _stopping: threading.Event) -> Outcome:
     status = node.follower.status()
     if status.state == "alone":
         return Outcome(f"alone at position {status.position:,}", {"position": status.position, "behind": 0})
@@ -466,7 +407,7 @@ def _replicate(node: JobContext, _stopping: threading.Event) -> Outcome:
     return Outcome(summary, {"position": status.position, "behind": status.behind}, tuple(faults))
 
 
-def _compare(node: JobContext, stopping: threading.Event) -> Outcome:
+def _compare(node: Node, stopping: threading.Event) -> Outcome:
     if node.follower.role != "replica":
         others = ": the replicas compare themselves with it" if node.follower.role == "primary" else ""
         return Outcome(f"{node.follower.role}{others}")
@@ -482,7 +423,7 @@ def _compare(node: JobContext, stopping: threading.Event) -> Outcome:
     return Outcome(summary, numbers, tuple(node.comparing.reasons()))
 
 
-def _verify(node: JobContext, stopping: threading.Event) -> Outcome:
+def _verify(node: Node, stopping: threading.Event) -> Outcome:
     report = node.pond.verify(full=True, going=lambda: not stopping.is_set())
     problems = tuple(str(problem) for problem in report.problems)
     summary = f"checked {human_count(report.checked, 'thing')}, {human_count(len(problems), 'problem')}"

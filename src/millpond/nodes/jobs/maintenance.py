@@ -26,13 +26,12 @@ import pyarrow.compute as pc
 
 from millpond.errors import NotFound
 from millpond.maps.maintenance.rules import age_column
-from millpond.maps.model.definition import Kind
+from millpond.maps.model.definition import Kind, MapDefinition
 from millpond.maps.model.rolled_up import retained_from
 
 if TYPE_CHECKING:
     from millpond.maps.log.log import Entry
     from millpond.maps.map import Map
-    from millpond.maps.model.definition import MapDefinition
     from millpond.pond import Pond
 
 __all__ = ("MaintenanceOrders", "watermark")

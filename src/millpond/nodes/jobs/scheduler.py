@@ -24,6 +24,9 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated
+
+from msgspec import Meta
 
 from millpond.clock import Clock
 from millpond.errors import Closed, Corrupt, Internal, MillpondError, NotFound, Unavailable
@@ -72,9 +75,9 @@ class JobRun:
 
     began_ms: int
     seconds: float
-    summary: str
-    numbers: Mapping[str, int]
-    error: str | None
+    summary: Annotated[str, Meta(description="what it did, in words")]
+    numbers: Annotated[Mapping[str, int], Meta(description="what it did, in numbers")]
+    error: Annotated[str | None, Meta(description="what went wrong, also where the rest was done")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,11 +86,11 @@ class JobStatus:
 
     name: str
     purpose: str
-    interval_ms: int
+    interval_ms: Annotated[int, Meta(description="how often it runs by itself; 0: only on request")]
     paused: bool
     running_since_ms: int | None
-    next_ms: int | None
-    runs: int
+    next_ms: Annotated[int | None, Meta(description="when it runs next by itself; null while it is paused")]
+    runs: Annotated[int, Meta(description="runs that have ended since the node was started")]
     failures: int
     last: JobRun | None
 

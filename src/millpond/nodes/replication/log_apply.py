@@ -109,10 +109,7 @@ class LogApplier:
         return bool(page.entries)
 
     def _need_followed(self, peer: str, nodes: NodeList) -> None:
-        """Insist that the entries of a peer may be entered; called while `working` is held.
-
-        Raises: `Unavailable`, kind `node_promised`.
-        """
+        """Insist that the entries of a peer may be entered; called while `working` is held."""
         if not self._may_follow(nodes):
             raise Unavailable(
                 "this node promised to follow another primary", kind="node_promised", peer=peer, epoch=nodes.epoch,

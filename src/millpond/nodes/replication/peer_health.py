@@ -57,7 +57,6 @@ class Soundness:
         return self._pond.log.position()[0]
 
     def pond_id(self) -> str:
-        """The id of the pond."""
         return self._pond.log.pond_id
 
     def _level(self, position: int) -> bool:

@@ -214,10 +214,7 @@ class Receiver:
         return session
 
     def _turn(self, part: str, patience: float) -> _Upload:
-        """The upload of a part, whose turn is held; who waited while it was forgotten waits for the next one.
-
-        Raises: `Unavailable`, kind `upload_busy`.
-        """
+        """The upload of a part, whose turn is held; who waited while it was forgotten waits for the next one."""
         while True:
             upload = self._of(part)
             if not upload.turn.acquire(timeout=patience):

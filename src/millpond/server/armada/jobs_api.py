@@ -184,10 +184,7 @@ def _append(
 
 
 def _stream(call: Call[Means], queue: str, job_set: str) -> StreamName:
-    """The stream of a request, to which the caller may append.
-
-    Raises: `Invalid`, `Denied`.
-    """
+    """The stream of a request, to which the caller may append."""
     if not queue or not job_set or len(job_set) > JOB_SET_CHARS_MAX:
         raise Invalid(
             "a queue and a job set are named", kind="job_set_name", queue=shown(queue), job_set=shown(job_set),

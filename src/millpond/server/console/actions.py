@@ -97,6 +97,8 @@ ACTIONS: Mapping[str, Action] = {
     "drop": Action(f"{_MAP}/drop", "admin", On.MAP, "Drop a map with all its rows", typed="name"),
     "copy": Action(f"{_MAP}/copy", "admin", On.MAP, "Copy a layered map, or rename it"),
     "restore": Action(f"{_MAP}/restore", "write", On.MAP, "Let a map be on a branch what it is at a ref"),
+    "alert": Action(f"{_MAP}/alert", "admin", On.MAP, "Add a rule of alerts to a map"),
+    "unalert": Action(f"{_MAP}/unalert", "admin", On.MAP, "Remove a rule of alerts", typed="alert"),
     "load": Action(f"{_MAP}/load", "write", On.MAP, "Load a file on a branch of its own", body_bytes_max=None),
     "publish": Action(f"{_MAP}/publish", "write", On.MAP, "Merge the branch of a load into main"),
     "discard": Action(f"{_MAP}/discard", "write", On.MAP, "Delete the branch of a load", typed="branch"),

@@ -4,6 +4,8 @@
 |---|---|
 | `weather`, `flights` | a map, a repository |
 | `weather/JFK`, `JFK` | the key of a map; a key alone is looked up in the first maps |
+| `made`, `made/JFK` | a map that `main` has not: at the first branches and tags with it, and where `main` had it last |
+| `fix/made`, `main~3/made/JFK` | a map at a ref, its key there |
 | `flights/data/a.csv` | an object on the default branch |
 | `etl/nightly`, `nightly` | a job set; alone it is looked up in the first queues |
 | `3f09ab12` | a commit, by eight digits or more |
@@ -16,7 +18,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from itertools import islice
 
@@ -29,16 +31,21 @@ from millpond.events.names import StreamName
 from millpond.events.protocol import StreamStore
 from millpond.nodes.node import Node
 from millpond.nodes.tokens import Caller
+from millpond.refs.face import MAIN, POND
+from millpond.refs.map_entries import map_path
 from millpond.server.console.pages import PAGE_ROWS, SIGNED_IN, answered, pages
 from millpond.server.console.runs import calling
 from millpond.server.dispatch import Routes
 from millpond.server.lakefs.access import may as may_repository
 from millpond.server.stream_rights import may_stream
-from millpond.versions.paging import CommonPrefix
+from millpond.versions.graph.history import Window
 
 __all__ = ("routes",)
 
 _PLACES_MAX = 20
+_REFS_MAX = 1_000
+"""The branches, and the tags, that a map is looked for at."""
+_COMMITS_MAX = 100
 _BEHIND = chr(sys.maxunicode)
 """A job set behind all others of its queue."""
 _COMMIT = re.compile(r"[0-9a-f]{8,64}")
@@ -64,7 +71,7 @@ def routes(node: Node) -> Routes:
 
 
 def _places(node: Node, request: Request, caller: Caller, text: str) -> Iterator[Place]:
-    for kind in (_maps, _keys, _repositories, _commits, _streams):
+    for kind in (_maps, _maps_at_refs, _keys, _repositories, _commits, _streams):
         yield from kind(node, caller, text)
     yield from _runs(request, caller, text)
 
@@ -79,6 +86,29 @@ def _there(look: Callable[[], object]) -> bool:
 def _maps(node: Node, caller: Caller, text: str) -> Iterator[Place]:
     if caller.may("read", text) and _there(lambda: node.pond.map(text)):
         yield f"the map {text}", f"/console/maps/{segment(text)}"
+
+
+def _maps_at_refs(node: Node, caller: Caller, text: str) -> Iterator[Place]:
+    if not may_repository(caller, "read", POND) or not _there(lambda: node.pond.repository(POND)):
+        return
+    ref, _, rest = text.partition("/")
+    name, _, key = rest.partition("/")
+    if name and caller.may("read", name) and _there(lambda: node.at_refs.at(ref).map(name)):
+        yield f"the map {name} at {ref}", link(f"/console/maps/{segment(name)}", ref=ref, key=key)
+    name, _, key = text.partition("/")
+    if not caller.may("read", name) or _there(lambda: node.pond.map(name)):
+        return
+    opened = node.pond.repository(POND)
+
+    def first_there(refs: Iterable[str], amount: int) -> Iterator[Place]:
+        there = (ref for ref in refs if _there(lambda ref=ref: opened.ref(ref).stat(map_path(name))))  # type: ignore[misc]
+        for ref in islice(there, amount):
+            yield f"the map {name} at {ref}", link(f"/console/maps/{segment(name)}", ref=ref, key=key)
+
+    for page in (opened.branches(amount=_REFS_MAX), opened.tags(amount=_REFS_MAX)):
+        yield from first_there((item.name for item in page.items), _PLACES_MAX)
+    history = opened.ref(MAIN).log(Window(first_parent=True), limit=_COMMITS_MAX)
+    yield from first_there((commit.id for commit in history), 1)
 
 
 def _keys(node: Node, caller: Caller, text: str) -> Iterator[Place]:
@@ -99,20 +129,18 @@ def _repositories(node: Node, caller: Caller, text: str) -> Iterator[Place]:
     if not slash:
         yield f"the repository {name}", page
         return
-    record = next(iter(node.pond.repositories.list(name, amount=1).results))
-    branch = "" if isinstance(record, CommonPrefix) else record.default_branch
-    if path and _there(lambda: node.pond.repository(name).ref(branch).list(path, amount=1).results or None):
+    opened = node.pond.repository(name)
+    branch = opened.record.default_branch
+    if path and _there(lambda: opened.ref(branch).list(path, amount=1).results or None):
         yield f"objects of {name}", link(f"{page}/objects", ref=branch, prefix=path)
 
 
 def _commits(node: Node, caller: Caller, text: str) -> Iterator[Place]:
     if not _COMMIT.fullmatch(text):
         return
-    for listed in node.pond.repositories.list(amount=PAGE_ROWS).results:
-        if isinstance(listed, CommonPrefix) or not may_repository(caller, "read", listed.name):
-            continue
-        if _there(lambda name=listed.name: node.pond.repository(name).ref(text).head()):  # type: ignore[misc]
-            yield f"a commit of {listed.name}", link(f"/console/versions/{segment(listed.name)}", ref=text)
+    for name in (listed.name for listed in node.pond.repositories.list(amount=PAGE_ROWS).items):
+        if may_repository(caller, "read", name) and _there(lambda: node.pond.repository(name).ref(text).head()):  # noqa: B023
+            yield f"a commit of {name}", link(f"/console/versions/{segment(name)}", ref=text)
 
 
 def _streams(node: Node, caller: Caller, text: str) -> Iterator[Place]:

@@ -7,13 +7,14 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from millpond.console import Span, bars, captioned, moment, steps, strip
+from millpond.sizes import human_count
 
 if TYPE_CHECKING:
     from markupsafe import Markup
 
 __all__ = ("TIMES", "drawn_history", "time_span")
 
-_SPANS: Final = (("start", "end"), ("key_start", "key_end"))
+_SPANS: Final = {("start", "end"): "session", ("key_start", "key_end"): "range"}
 """The columns of the beginning and the end of sessions and of ranges."""
 _TAIL, _TAIL_MS_MIN = 10, 60_000
 _TIME: Final = "effective_time"
@@ -29,12 +30,12 @@ def drawn_history(history: Mapping[str, Any] | None, now_ms: int) -> list[Markup
     if history is None or not history["rows"]:
         return []
     columns, rows = list(history["columns"]), history["rows"]
-    for names in _SPANS:
-        if set(names) <= set(columns):
+    for names, noun in _SPANS.items():
+        if set(names) <= set(columns) and _TIME not in columns:  # ranges with times are drawn by these
             spans = [_span(columns, row, *(_place(row[columns.index(name)]) for name in names)) for row in rows]
             spans = sorted(spans, key=lambda span: span.start)
-            words, first, last = f"{len(spans)} spans", spans[0].start, max(span.stop for span in spans)
-            shown = _at if names == _SPANS[0] else "{:.0f}".format
+            words, first, last = human_count(len(spans), noun), spans[0].start, max(span.stop for span in spans)
+            shown = _at if noun == "session" else "{:.0f}".format
             return [captioned(strip(spans, first, last, words), words, shown(first), shown(last))]
     if _BUCKET in columns:
         return _drawn_buckets(columns, rows)
@@ -48,7 +49,7 @@ def drawn_history(history: Mapping[str, Any] | None, now_ms: int) -> list[Markup
     spans = [
         _span(columns, row, *held) for row, held in zip(rows, zip(starts, [*starts[1:], end], strict=True), strict=True)
     ]
-    words, ends = f"{len(rows)} values, the times for which each held", (_at(starts[0]), _at(end))
+    words, ends = f"{human_count(len(rows), 'value')}, the times for which each held", (_at(starts[0]), _at(end))
     drawings = [captioned(strip(spans, starts[0], end, words), words, *ends)]
     number = next((name for name in columns if name not in _PARTS and _is_number(rows, columns.index(name))), None)
     if number is not None and len(rows) > 1:
@@ -69,7 +70,7 @@ def _drawn_buckets(columns: list[str], rows: list[list[Any]]) -> list[Markup]:
     titles = [_span(columns, row, 0, 0).words for row in rows]
     values = [row[columns.index(number)] or 0 for row in rows]
     words, ends = f"{number} by bucket, at most {max(values):,.10g}", (rows[0], rows[-1])
-    drawing = bars([max(0.0, value) for value in values], f"{number} by bucket", titles)
+    drawing = bars(values, f"{number} by bucket", titles)
     return [captioned(drawing, words, *(_at(_place(row[columns.index(_BUCKET)])) for row in ends))]
 
 

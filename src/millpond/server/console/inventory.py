@@ -48,6 +48,7 @@ def routes(node: Node) -> Routes:
     """The routes of maps and of jobs."""
     router = pages("/console")
     _add_maps(router, node)
+    _add_map(router, node)
     _add_jobs(router, node)
     return router
 
@@ -68,11 +69,12 @@ def _add_maps(router: Routes, node: Node) -> None:
         branches, more_branches = branches_of_maps(node, caller) if of_main else ({}, "")
         maps = [
             _facts(opened) | {"loaded_ms": next((load["time_ms"] for load in loads.get(name, ())), None),
+                              "hours": by_hour(loads[name], now_ms) if of_main else None,
                               "branches": branches.get(name, [])}
             for name in shown if (opened := _opened(pond, name)) is not None
         ]  # fmt: skip
         more = link("/console/maps", prefix=prefix, ref=ref, after=shown[-1]) if len(page) > PAGE_ROWS else None
-        drawn = {name: bars(by_hour(loads[name], now_ms), f"rows loaded by hour into {name}") for name in of_main}
+        drawn = {own["name"]: bars(own["hours"] or (), f"rows loaded by hour into {own['name']}") for own in maps}
         values = {
             "maps": maps, "more_branches": bool(more_branches), "prefix": prefix, "next": more,
             "actions": actions_at(caller, actions_of(caller, On.ANY_MAP), ref, branch=branch), "kinds": _KINDS,
@@ -81,16 +83,23 @@ def _add_maps(router: Routes, node: Node) -> None:
         }  # fmt: skip
         return answered(request, "maps", values, {"loads": drawn})
 
+
+def _add_map(router: Routes, node: Node) -> None:
     @router.get("/maps/{name}", read(On.MAP, memory_bytes=SCAN_BYTES, when_ready=True), summary="A map")
     def show_map(
         request: Request, caller: Caller, name: str, key: str | None = None, at: str | None = None,
         known_at: str | None = None, where: str | None = None, resolution: str | None = None, ref: str = "",
-        after_branch: str = "",
+        after_branch: str = "", when: str | None = None, buckets: str | None = None, since: str | None = None,
     ) -> Response:  # fmt: skip
-        """Its facts, loads, layers and branches; with a key its value and history; with a condition, rows."""
+        """Its facts, loads, layers and branches; with a key its value and history; with a condition, rows, or with
+        `when` the alerts of a rule that is tried.
+        """
         pond, branch = pond_at(request, ref)
         opened = pond.map(name)
-        fields = {"key": key, "at": at, "known_at": known_at, "where": where, "resolution": resolution}
+        fields = {
+            "key": key, "at": at, "known_at": known_at, "where": where, "resolution": resolution, "when": when,
+            "buckets": buckets, "since": since,
+        }  # fmt: skip
         question: dict[str, str | None] = {field: text or None for field, text in fields.items()}
         actions = actions_at(caller, actions_of(caller, On.MAP, opened.name), ref, branch=branch)
         values: dict[str, Any] = {
@@ -98,6 +107,7 @@ def _add_maps(router: Routes, node: Node) -> None:
             "rows": None, "ref": ref_shown(ref), "branched": opened.layers is not None, "loads": [],
             "settings": settings_of(opened.definition), "actions": actions,
             "layers": _layers(opened), "branches": [], "next_branches": None, "alerts": [],
+            "trial": None, "on_main": pond is node.pond or _opened(node.pond, opened.name) is not None,
         }  # fmt: skip
         if pond is node.pond:
             values["loads"] = loads_of(node, [opened.name])[opened.name][:PAGE_ROWS]
@@ -187,10 +197,13 @@ def _facts(opened: Map) -> dict[str, Any]:
 
 
 def _answer(node: Node, opened: Map, question: Mapping[str, str | None]) -> dict[str, Any]:
-    """The answer to a question, and the history of its key; or the rows that meet a condition.
+    """The answer to a question, and the history of its key; or the rows that meet a condition, or a trial of a rule.
 
     Raises: `Invalid` for a key, a time or a condition that the map cannot have.
     """
+    if question["when"] is not None:
+        trial = opened.alerts.try_(question["when"], buckets=question["buckets"] or 1, since=question["since"])
+        return {"trial": plain(trial)}
     key, at, known_at, wider = (question[name] for name in ("key", "at", "known_at", "resolution"))
     if question["where"] is not None:
         return {"rows": shown_rows(node.lookups.scan(opened, question["where"], None, known_at, wider), _HISTORY_MAX)}

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -56,6 +56,9 @@ from millpond.server.thread_limits import in_thread
 from millpond.stores.files import check_room, remove_tree
 from millpond.versions.merges import common_base
 
+if TYPE_CHECKING:
+    from millpond.maps.alerts.map_alerts import MapAlerts
+
 __all__ = ("FILE_BYTES_MAX", "routes")
 
 FILE_BYTES_MAX = 1 << 30
@@ -70,6 +73,7 @@ def routes(node: Node) -> Routes:
     router = pages("/console")
     _add_definitions(router, node)
     _add_rows(router, node)
+    _add_alerts(router, node)
     _add_loads(router, node)
     return router
 
@@ -142,6 +146,27 @@ def _add_rows(router: Routes, node: Node) -> None:
         note_change(request, key=key)
         report = plain(opened.delete(rows_of_key(opened, key)))
         return _done(request, form, f"deleted the rows of {key}", opened.name, report)
+
+
+def _add_alerts(router: Routes, node: Node) -> None:
+    def alerts_of(request: Request) -> MapAlerts:
+        node.need_primary()
+        return node.pond.map(request.path_params["name"]).alerts
+
+    def page_of(request: Request) -> str:
+        return f"{_page(request.path_params['name'])}#alerts"
+
+    @action(router, "alert")
+    def add_alert(request: Request, form: Form) -> str:
+        rule = alerts_of(request).add(form.get("when", ""), name=form.get("name", ""), buckets=form.get("buckets", "1"))
+        note_change(request, alert=rule.name, when=rule.when, buckets=rule.buckets)
+        return page_of(request)
+
+    @action(router, "unalert")
+    def remove_alert(request: Request, form: Form) -> str:
+        note_change(request, alert=form["alert"])
+        alerts_of(request).remove(form["alert"])
+        return page_of(request)
 
 
 def _done(request: Request, form: Form, what: str, name: str, report: dict[str, Any]) -> Response:

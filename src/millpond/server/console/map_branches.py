@@ -5,7 +5,6 @@ Invariant: a page of branches is compared, each by the parts of two commits that
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -14,12 +13,10 @@ from millpond.refs.face import MAIN, POND
 from millpond.refs.map_entries import MAPS
 from millpond.server.console.pages import PAGE_ROWS
 from millpond.server.lakefs.access import may as may_repository
-from millpond.versions.paging import CommonPrefix
 
 if TYPE_CHECKING:
     from millpond.nodes.node import Node
     from millpond.nodes.tokens import Caller
-    from millpond.versions.paging import Page
     from millpond.versions.repository import Named, Repository
 
 __all__ = ("branches_of_maps",)
@@ -41,8 +38,8 @@ def branches_of_maps(node: Node, caller: Caller, after: str = "") -> tuple[dict[
     except NotFound:  # no map was ever branched
         return {}, ""
     differing: dict[str, list[str]] = {}
-    main = next(branch.commit_id for branch in _named(opened.branches(MAIN, amount=1)))
-    for branch in _named(page):
+    main = opened.branches(MAIN, amount=1).items[0].commit_id
+    for branch in page.items:
         if branch.name != MAIN:
             with suppress(NotFound):  # it was deleted meanwhile
                 for name in _changed(opened, main, branch):
@@ -54,9 +51,4 @@ def _changed(opened: Repository, main: str, branch: Named) -> set[str]:
     """The maps that were changed on a branch."""
     committed = opened.diff(main, branch.commit_id, MAPS, amount=_MAPS_MAX)
     staged = opened.branch(branch.name).diff(MAPS, amount=_MAPS_MAX)
-    changes = (change for page in (committed, staged) for change in page.results)
-    return {change.path.removeprefix(MAPS) for change in changes if not isinstance(change, CommonPrefix)}
-
-
-def _named(page: Page[Named]) -> Iterator[Named]:
-    return (item for item in page.results if not isinstance(item, CommonPrefix))
+    return {change.path.removeprefix(MAPS) for page in (committed, staged) for change in page.items}

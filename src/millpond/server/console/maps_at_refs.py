@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from millpond.refs.face import MAIN, POND
 from millpond.server.lakefs.access import may as may_repository
 from millpond.server.map_refs import branch_of, pond_of
-from millpond.versions.paging import CommonPrefix
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -30,14 +29,13 @@ __all__ = ("actions_at", "branch_in", "is_branch", "pond_at", "pond_changed", "r
 
 _AT_REFS = ("restore",)
 """The actions on a map at a ref that is no branch."""
-_OF_MAIN = ("publish", "discard")
-"""The actions on what a page loaded from `main`."""
+_OF_MAIN = ("publish", "discard", "alert", "unalert")
+"""The actions on what a page loaded from `main`, and on alerts, which are about `main`."""
 
 
 def is_branch(opened: Repository, ref: str) -> bool:
     """True for the name of a branch."""
-    page = opened.branches(ref, amount=1, hidden=True)
-    return any(not isinstance(item, CommonPrefix) and item.name == ref for item in page.results)
+    return any(item.name == ref for item in opened.branches(ref, amount=1, hidden=True).items)
 
 
 def pond_at(request: Request, ref: str) -> tuple[Pond | RefPond, bool]:

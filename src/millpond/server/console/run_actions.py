@@ -14,7 +14,7 @@ from millpond.json_forms import to_json
 from millpond.nodes.node import Node
 from millpond.nodes.tokens import Caller
 from millpond.server.access import caller_in, note_change
-from millpond.server.console.actions import Form, action
+from millpond.server.console.actions import ACTIONS, Form, action
 from millpond.server.console.pages import SIGNED_IN, answered, pages
 from millpond.server.console.runs import Calls, absent, calling, calls_of, may_press, texts_of
 from millpond.server.dispatch import Routes
@@ -71,26 +71,15 @@ def _add_starts(router: Routes) -> None:
 
 
 def _add_orders(router: Routes) -> None:
-    @action(router, "stop")
-    def stop(request: Request, form: Form) -> str:
-        from littlehorse.model import StopWfRunRequest
+    for name in ("stop", "resume", "rescue"):
 
-        return _act(request, form, "StopWfRun", lambda run, thread: StopWfRunRequest(
-            wf_run_id=run, thread_run_number=thread))  # fmt: skip
+        @action(router, name)
+        def order(request: Request, form: Form, method: str = ACTIONS[name].method) -> str:
+            from littlehorse import model
 
-    @action(router, "resume")
-    def resume(request: Request, form: Form) -> str:
-        from littlehorse.model import ResumeWfRunRequest
-
-        return _act(request, form, "ResumeWfRun", lambda run, thread: ResumeWfRunRequest(
-            wf_run_id=run, thread_run_number=thread))  # fmt: skip
-
-    @action(router, "rescue")
-    def rescue(request: Request, form: Form) -> str:
-        from littlehorse.model import RescueThreadRunRequest
-
-        return _act(request, form, "RescueThreadRun", lambda run, thread: RescueThreadRunRequest(
-            wf_run_id=run, thread_run_number=thread, skip_current_node=form.get("skip") == "yes"))  # fmt: skip
+            skips = {"skip_current_node": True} if form.get("skip") == "yes" and "Rescue" in method else {}
+            return _act(request, form, method, lambda run, thread: getattr(model, f"{method}Request")(
+                wf_run_id=run, thread_run_number=thread, **skips))  # fmt: skip
 
     @action(router, "answer")
     def answer(request: Request, form: Form) -> str:

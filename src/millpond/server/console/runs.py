@@ -295,7 +295,8 @@ def _run(
     children = call("SearchWfRun", family)
     here = partial(link, "/console/runs/run", id=id, tenant=tenant)
     values = {
-        "run": run_facts(run), "threads": _threads(run), "children": [run_path(own) for own in children.results],
+        "run": run_facts(run), "specified": specified, "threads": _threads(run),
+        "children": [run_path(own) for own in children.results],
         "more_children": here(children=children.bookmark.hex()) if children.HasField("bookmark") else None,
         "questions": [_question(call, question) for question in questions],
         "variables": {_variable(own.id): plain(own.value) for own in variables.results},

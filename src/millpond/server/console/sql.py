@@ -118,7 +118,7 @@ def _charts(result: Mapping[str, Any] | None) -> dict[str, Markup]:
     numbers = ((name, cells) for name, cells in columns if all(type(cell) in (int, float) for cell in cells))
     names = [str(row[0])[:100] for row in result["rows"]]
     return {
-        name: bars([max(0.0, cell) for cell in cells], f"{name} by row",
+        name: bars(cells, f"{name} by row",
                    [f"{of}: {cell:,.10g}" for of, cell in zip(names, cells, strict=True)])
         for name, cells in islice(numbers, _CHARTS)
     }  # fmt: skip

@@ -64,10 +64,7 @@ def _add_lists(router: Routes, node: Node) -> None:
     ) -> Response:
         """Its branches and tags, and the commits back from a ref."""
         opened, base = node.pond.repository(repository), f"/console/versions/{segment(repository)}"
-        record = next(
-            item for item in node.pond.repositories.list(repository, amount=1).results
-            if not isinstance(item, CommonPrefix)
-        )  # fmt: skip
+        record = opened.record
         ref = ref or record.default_branch
         commits = list(islice(opened.ref(ref).log(), PAGE_ROWS))
         lists = {
@@ -111,8 +108,12 @@ def _add_contents(router: Routes, node: Node) -> None:
     ) -> Response:  # fmt: skip
         """The changes from `left` to `right`: in the pond's own repository keys of maps, and in all of them paths.
 
-        Without `right`, what is staged on the branch `left`; with `three_dots`, what `right` changed since both parted.
+        Without `right`, what is staged on the branch `left`, and of another ref what differs on the default branch;
+        with `three_dots`, what `right` changed since both parted.
         """
+        opened = node.pond.repository(repository)
+        if not right and not is_branch(opened, left):
+            right = opened.record.default_branch
         values: dict[str, Any] = {
             "repository": repository, "left": left, "right": right or None, "map": map or None,
             "three_dots": three_dots, "keys": None, "paths": None, "next": None, "next_paths": None,
@@ -126,11 +127,10 @@ def _add_contents(router: Routes, node: Node) -> None:
             )
             values["next"] = here(**following) if following else None
         if not map and not after:
-            opened = node.pond.repository(repository)
             page = opened.branch(left).diff(after=after_path, amount=PAGE_ROWS) if not right else opened.diff(
                 left, right, three_dots=three_dots, after=after_path, amount=PAGE_ROWS
             )  # fmt: skip
-            values["paths"] = [_path(item) for item in page.results if not isinstance(item, CommonPrefix)]
+            values["paths"] = [_path(item) for item in page.items]
             if repository == POND:
                 values["paths"] = [changed for changed in values["paths"] if not changed["path"].startswith(MAPS)]
             if page.has_more:
@@ -157,7 +157,7 @@ def _uncommitted(opened: Repository, branch: str) -> list[dict[str, str]]:
 def _named(page: Page[Named], base: str, field: str, ref: str) -> dict[str, Any]:
     named = [
         {"name": item.name, "commit_id": item.commit_id}
-        for item in page.results if not isinstance(item, CommonPrefix)
+        for item in page.items
     ]  # fmt: skip
     more = link(base, ref=ref, **{field: page.next_offset}) if page.has_more else None
     return {"results": named, "next": more}

@@ -114,10 +114,7 @@ def _caller(request: Request, node: Node) -> Caller:
 
 
 def _bearer(node: Node, token: str) -> Caller:
-    """The caller of a login, or a token that names repositories, or has `admin` on everything.
-
-    Raises: `Denied`.
-    """
+    """The caller of a login, or a token that names repositories, or has `admin` on everything."""
     access_key = _logged_in(node.pond.repositories.signer, token)
     if access_key is not None:
         return node.tokens.caller_of_key(access_key)

@@ -10,7 +10,6 @@ from msgspec import UNSET, Meta, UnsetType
 from starlette.responses import Response
 
 from millpond.server.lakefs.errors import json_answer
-from millpond.versions.paging import CommonPrefix
 
 if TYPE_CHECKING:
     from millpond.server.lakefs.call import Call
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = (
     "AMOUNT", "Amount", "Commit", "Listing", "Long", "Pagination", "Ref", "Repository", "Started", "Text",
-    "commit_answer", "commit_model", "items", "listed", "listing", "page_size", "ref_model", "repository_model",
+    "commit_answer", "commit_model", "listed", "listing", "page_size", "ref_model", "repository_model",
 )  # fmt: skip
 
 T = TypeVar("T")
@@ -96,11 +95,6 @@ def page_size(amount: int) -> int:
 def listing(results: Sequence[T], *, has_more: bool = False, next_offset: str = "") -> Listing[T]:
     """A page of results that are written already."""
     return Listing(Pagination(has_more, next_offset, len(results)), results)
-
-
-def items(page: Page[T]) -> list[T]:
-    """The results of a page without a delimiter."""
-    return [result for result in page.results if not isinstance(result, CommonPrefix)]
 
 
 def listed(page: Page[Any], write: Callable[[Any], T]) -> Listing[T]:

@@ -12,13 +12,12 @@ from msgspec import UNSET, UnsetType
 
 from millpond.json_forms import to_json
 from millpond.times.instants import INSTANT_MAX
-from millpond.versions.objects.entries import DEFAULT_CONTENT_TYPE, read_metadata
+from millpond.versions.objects.entries import DEFAULT_CONTENT_TYPE, Entry, read_metadata
 from millpond.versions.objects.uploads import physical_address, physical_addresses
 from millpond.versions.paging import CommonPrefix
 
 if TYPE_CHECKING:
     from millpond.server.lakefs.urls import Urls
-    from millpond.versions.objects.entries import Entry
     from millpond.versions.repository_context import Site
 
 __all__ = ("ObjectStats", "byte_headers", "listed_model", "listed_rows", "media_type", "stats_model")

@@ -62,10 +62,7 @@ class BodyStream:
         return self._ahead if self._ended else None
 
     async def _piece(self) -> bytes:
-        """The bytes that come next, many of them at once; empty at the end.
-
-        Raises: `ClientDisconnect`.
-        """
+        """The bytes that come next, many of them at once; empty at the end."""
         pieces, size = [], 0
         while size < SMALL_BYTES and not self._ended:
             try:

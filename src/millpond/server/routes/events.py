@@ -37,6 +37,7 @@ from millpond.events.event import Appended
 from millpond.events.filters import ALL, filter_of, filter_of_pairs, is_filter
 from millpond.events.ids import format_id, id_time_ms
 from millpond.events.index_ndjson import shown_index
+from millpond.events.maintenance import MaintenanceReport
 from millpond.events.many_watch import STREAMS_MAX as WATCHED_MAX
 from millpond.events.many_watch import ManyWatch, places_of
 from millpond.events.names import OWN_QUEUE, StreamName
@@ -44,7 +45,7 @@ from millpond.events.ndjson import batch_of_lines, line_of_event, line_of_stream
 from millpond.events.selection import no_such_stream
 from millpond.events.starts import start_place
 from millpond.events.watchers import InThread, Watch
-from millpond.json_forms import plain, to_json
+from millpond.json_forms import to_json
 from millpond.nodes.node import Node
 from millpond.nodes.tokens import Caller
 from millpond.server.access import note_change, share_in, while_admitted
@@ -58,7 +59,7 @@ from millpond.server.wire import RequestBody, shown_to
 
 __all__ = (
     "AppendedResponse", "CompressRequest", "DayResponse", "DeletedResponse", "ExpireRequest", "IndexResponse",
-    "MaintenanceOfEvents", "PlaceResponse", "SegmentResponse", "StreamResponse", "StreamsResponse", "WatchRequest",
+    "PlaceResponse", "SegmentResponse", "StreamResponse", "StreamsResponse", "WatchRequest",
     "Watched", "WatchedStream", "entered", "place_after", "reading_of", "routes",
 )  # fmt: skip
 
@@ -177,19 +178,6 @@ class CompressRequest(ExpireRequest):
     bytes_per_second: Annotated[
         int, Meta(ge=0, description="compressed bytes that are written a second; 0: any number")
     ] = 0
-
-
-class MaintenanceOfEvents(msgspec.Struct):
-    """The work that was done."""
-
-    streams: int
-    days: int
-    events: Annotated[int, Meta(description="those that were dropped")]
-    bytes_before: int
-    bytes_after: int
-    left: Annotated[int, Meta(description="due streams that somebody else worked on meanwhile")]
-    failed: int
-    faults: list[str]
 
 
 class DeletedResponse(msgspec.Struct):
@@ -421,20 +409,20 @@ def _add_maintenance(router: Routes, node: Node) -> None:
         note_change(request, queue=queue, job_set=job_set, job=job, events=events)
         return {"events": events}
 
-    def compress(rules: CompressRequest) -> dict[str, Any]:
+    def compress(rules: CompressRequest) -> MaintenanceReport:
         node.need_primary()
-        return dict(plain(node.events.compress(rules.after_ms, bytes_per_second=rules.bytes_per_second)))
+        return node.events.compress(rules.after_ms, bytes_per_second=rules.bytes_per_second)
 
-    def expire(rules: ExpireRequest) -> dict[str, Any]:
+    def expire(rules: ExpireRequest) -> MaintenanceReport:
         node.need_primary()
-        return dict(plain(node.events.expire(rules.after_ms)))
+        return node.events.expire(rules.after_ms)
 
-    @router.post("/compress", order(), summary="Compress old days now", answer=MaintenanceOfEvents)
-    async def compress_events(request: Request, rules: CompressRequest) -> dict[str, Any]:
+    @router.post("/compress", order(), summary="Compress old days now", answer=MaintenanceReport)
+    async def compress_events(request: Request, rules: CompressRequest) -> MaintenanceReport:
         """The faults of single streams are in the response; the others are compressed."""
         return await in_thread(request, compress, rules)
 
-    @router.post("/expire", order(), summary="Drop old days now", answer=MaintenanceOfEvents)
-    async def expire_events(request: Request, rules: ExpireRequest) -> dict[str, Any]:
+    @router.post("/expire", order(), summary="Drop old days now", answer=MaintenanceReport)
+    async def expire_events(request: Request, rules: ExpireRequest) -> MaintenanceReport:
         """Days are dropped whole, with their events."""
         return await in_thread(request, expire, rules)

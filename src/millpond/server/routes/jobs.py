@@ -14,6 +14,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from typing import Annotated, Any
@@ -44,11 +45,9 @@ __all__ = (
     "Maintenance",
     "MaintenanceRequest",
     "MaintenanceResponse",
-    "JobResponse",
     "Jobs",
     "Parts",
     "Retry",
-    "Run",
     "routes",
     "tend",
 )
@@ -57,40 +56,17 @@ WAIT_SECONDS_MAX = 30.0
 Wait = Annotated[float, Meta(ge=0, le=WAIT_SECONDS_MAX)]
 
 
-class Run(msgspec.Struct):
-    """A run that has ended."""
-
-    began_ms: int
-    seconds: float
-    summary: Annotated[str, Meta(description="what it did, in words")]
-    numbers: Annotated[dict[str, int], Meta(description="what it did, in numbers")]
-    error: Annotated[str | None, Meta(description="what went wrong, also where the rest was done")]
-
-
-class JobResponse(msgspec.Struct):
-    """A job as it stands."""
-
-    name: str
-    purpose: str
-    interval_ms: Annotated[int, Meta(description="how often it runs by itself; 0: only on request")]
-    paused: bool
-    running_since_ms: int | None
-    next_ms: Annotated[int | None, Meta(description="when it runs next by itself; null while it is paused")]
-    runs: Annotated[int, Meta(description="runs that have ended since the node was started")]
-    failures: int
-    last: Run | None
-
-
 class Jobs(msgspec.Struct):
     """All jobs of one node."""
 
     node: str
     clock_ms: Annotated[int, Meta(description="the node's time")]
-    jobs: list[JobResponse]
+    jobs: list[JobStatus]
     workers: Annotated[list[WorkerStatus], Meta(description="the threads of the process that work by themselves")]
 
 
-class Called(JobResponse):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Called(JobStatus):
     """A requested run of a job."""
 
     run: Annotated[int, Meta(description="the number of this run: it has ended when `runs` has come to it")]
@@ -157,7 +133,7 @@ def _add_jobs(router: Routes, node: Node) -> None:
         return {"node": node.url, "clock_ms": node.clock.now_ms(), "jobs": jobs, "workers": threads}
 
     @router.get(
-        "/jobs/{name}", MONITOR, summary="One job, or the end of one of its runs", answer=JobResponse, tag="jobs"
+        "/jobs/{name}", MONITOR, summary="One job, or the end of one of its runs", answer=JobStatus, tag="jobs"
     )  # fmt: skip
     async def get_job(
         request: Request, name: str, run: Annotated[int, Meta(ge=0)] = 0, wait: Wait = 0.0,
@@ -169,11 +145,11 @@ def _add_jobs(router: Routes, node: Node) -> None:
         number = node.scheduler.call(name)
         return await _waited(request, node, name, number, wait) | {"run": number}
 
-    @router.post("/jobs/{name}/pause", order(), summary="Do not run it by itself", answer=JobResponse, tag="jobs")
+    @router.post("/jobs/{name}/pause", order(), summary="Do not run it by itself", answer=JobStatus, tag="jobs")
     def pause_job(name: str) -> dict[str, Any]:
         return _job(node, node.scheduler.pause(name))
 
-    @router.post("/jobs/{name}/resume", order(), summary="Run it by itself again", answer=JobResponse, tag="jobs")
+    @router.post("/jobs/{name}/resume", order(), summary="Run it by itself again", answer=JobStatus, tag="jobs")
     def resume_job(name: str) -> dict[str, Any]:
         return _job(node, node.scheduler.resume(name))
 

@@ -19,6 +19,7 @@ from starlette.requests import Request
 
 from millpond.errors import Invalid
 from millpond.nodes.acknowledgement import confirm
+from millpond.nodes.changes import ListChange
 from millpond.nodes.membership.fence import Promise
 from millpond.nodes.node import Node
 from millpond.nodes.promotion import give_promise, promote_without_primary
@@ -29,7 +30,7 @@ from millpond.server.routes.table import ORDER_BYTES_MAX, On, RouteNeeds, Work, 
 from millpond.server.thread_limits import in_thread
 from millpond.server.wire import POSITION_MAX, RequestBody
 
-__all__ = ("Changed", "Confirmation", "NodeOrder", "Promised", "PromiseOrder", "PromoteOrder", "RemoveOrder", "routes")
+__all__ = ("Confirmation", "NodeOrder", "Promised", "PromiseOrder", "PromoteOrder", "RemoveOrder", "routes")
 
 Url = Annotated[str, Meta(max_length=1024, pattern=r"^https?://[^\s,]+$")]
 
@@ -72,15 +73,6 @@ class Confirmation(RequestBody, kw_only=True):
     timeout: Annotated[float, Meta(ge=0, le=600, description="seconds")] = 20.0
 
 
-class Changed(msgspec.Struct):
-    """The list of nodes after an order."""
-
-    epoch: int
-    nodes: Annotated[list[str], Meta(description="all nodes, the primary first")]
-    changed: Annotated[bool, Meta(description="false: it was so already")]
-    pending: Annotated[list[str], Meta(description="nodes that have not adopted the list yet")]
-
-
 class Promised(msgspec.Struct):
     """The answer to a candidate."""
 
@@ -96,28 +88,28 @@ def routes(node: Node) -> Routes:
     """The routes of one node."""
     router = Routes(prefix="/v1/nodes", tag="nodes")
 
-    @router.post("/promote", order(), summary="Make another node the primary", answer=Changed)
-    async def promote(request: Request, order: PromoteOrder) -> dict[str, Any]:
+    @router.post("/promote", order(), summary="Make another node the primary", answer=ListChange)
+    async def promote(request: Request, order: PromoteOrder) -> ListChange:
         """The primary hands over when the node has every entry. Loads wait meanwhile, and go on at the new primary."""
         url = _noted(request, order.url)
         if not order.without_primary:
-            return (await in_thread(request, node.changes.promote, url)).to_dict()
+            return await in_thread(request, node.changes.promote, url)
         if url != node.url:
             raise Invalid(
                 "a promotion without the primary is ordered at the node that is to be it", kind="node_other",
                 node=url, here=node.url, hint="send the order there",
             )  # fmt: skip
-        return (await in_thread(request, promote_without_primary, node)).to_dict()
+        return await in_thread(request, promote_without_primary, node)
 
-    @router.post("/add", order(), summary="Make a node that is level a member", answer=Changed)
-    async def add(request: Request, order: NodeOrder) -> dict[str, Any]:
+    @router.post("/add", order(), summary="Make a node that is level a member", answer=ListChange)
+    async def add(request: Request, order: NodeOrder) -> ListChange:
         """503 `node_not_level` until it has everything: ask again."""
-        return (await in_thread(request, node.changes.add, _noted(request, order.url))).to_dict()
+        return await in_thread(request, node.changes.add, _noted(request, order.url))
 
-    @router.post("/remove", order(), summary="Take a node out of the pond", answer=Changed)
-    async def remove(request: Request, order: RemoveOrder) -> dict[str, Any]:
+    @router.post("/remove", order(), summary="Take a node out of the pond", answer=ListChange)
+    async def remove(request: Request, order: RemoveOrder) -> ListChange:
         """Its copy is no longer waited for, and it answers nothing any more."""
-        return (await in_thread(request, _remove, node, _noted(request, order.url), order.lost)).to_dict()
+        return await in_thread(request, _remove, node, _noted(request, order.url), order.lost)
 
     @router.post("/promise", order(), summary="Promise to follow a candidate", answer=Promised)
     async def promise(request: Request, order: PromiseOrder) -> dict[str, Any]:
@@ -143,5 +135,5 @@ def _noted(request: Request, url: str) -> str:
     return url.rstrip("/")
 
 
-def _remove(node: Node, url: str, lost: bool) -> Any:
+def _remove(node: Node, url: str, lost: bool) -> ListChange:
     return node.changes.remove(url, lost=lost)

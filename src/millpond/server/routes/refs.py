@@ -13,14 +13,16 @@ Invariant: nothing is told of maps that the caller may not read, and none is cha
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
+import pyarrow as pa
 from msgspec import Meta, field
 from starlette.requests import Request
 from starlette.responses import Response
 
 from millpond.arrays.arrow_streams import stream_pieces
 from millpond.client.lookup import ARROW_STREAM
+from millpond.nodes.node import Node
 from millpond.refs.diffs import Place, compared, difference_page, map_differences
 from millpond.refs.face import MAIN, POND
 from millpond.refs.refs import Refs
@@ -30,11 +32,6 @@ from millpond.server.lakefs.access import need as need_repository
 from millpond.server.lakefs.models import Commit, commit_model
 from millpond.server.routes.table import ORDER_BYTES_MAX, On, RouteNeeds, Work, read
 from millpond.server.wire import RequestBody
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from millpond.nodes.node import Node
 
 __all__ = ("DIFF_BYTES_MAX", "Restore", "routes")
 

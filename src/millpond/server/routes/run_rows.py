@@ -18,7 +18,7 @@ from starlette.requests import Request
 
 from millpond.errors import Invalid
 from millpond.nodes.tokens import Caller
-from millpond.server.console.runs import TENANT, absent, bookmark_in, calling, tenants_of
+from millpond.server.console.runs import TENANT, Calls, absent, bookmark_in, calling, tenants_of
 from millpond.server.dispatch import Routes
 from millpond.server.routes.table import On, read
 from millpond.tables.runs import IDS_MAX, RUNS, RunRows, RunSearch
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from millpond.nodes.node import Node
-    from millpond.server.console.runs import Calls
     from millpond.workflows.processor import ReadRows
 
 __all__ = ("RunResponse", "RunsOf", "RunsResponse", "TenantsResponse", "routes")

@@ -309,10 +309,7 @@ class Front:
                 await self._send(context, group)
 
     def _need_caller(self, call: Call[Any]) -> None:
-        """Insist that the token of a call that lasts was not revoked, and has not expired.
-
-        Raises: `Denied`.
-        """
+        """Insist that the token of a call that lasts was not revoked, and has not expired."""
         _caller_in(self.node, call.metadata.get("authorization", ""))
 
     async def _send(self, context: _Context, responses: Sequence[bytes]) -> None:

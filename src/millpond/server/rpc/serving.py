@@ -33,7 +33,7 @@ from millpond.errors import MillpondError, Unavailable
 from millpond.extras import extra_missing
 from millpond.server.armada.events_api import EVENT_ROWS
 from millpond.server.armada.jobs_api import JOB_ROWS
-from millpond.server.armada.means import SURFACE
+from millpond.server.armada.means import SURFACE, Means
 from millpond.server.armada.queries_api import QUERY_ROWS
 from millpond.server.armada.queues_api import QUEUE_ROWS
 from millpond.server.certificates import Certificates
@@ -41,7 +41,6 @@ from millpond.server.rpc.dispatch import MESSAGE_BYTES_MAX, POLLS_MAX, Front, Se
 from millpond.server.rpc.health import WATCHES_MAX, Health
 
 if TYPE_CHECKING:
-    from millpond.server.armada.means import Means
     from millpond.server.workflows.service import WorkflowService
     from millpond.server.workflows.shared.service import SharedWorkflows
     from millpond.settings import Settings

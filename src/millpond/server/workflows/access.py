@@ -42,7 +42,7 @@ from littlehorse.model import (
 )
 
 from millpond.errors import Denied, Unavailable
-from millpond.nodes.tokens import ANYBODY
+from millpond.nodes.tokens import ANYBODY, Caller
 from millpond.server.workflows.quota_usage import QuotaUsage
 from millpond.workflows.engine.metadata.tenancy import (
     ANONYMOUS,
@@ -57,7 +57,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from millpond.clock import Clock
-    from millpond.nodes.tokens import Caller
     from millpond.server.rpc.dispatch import Call
     from millpond.server.workflows.service import WorkflowService
     from millpond.workflows.processor import ReadRows

@@ -6,7 +6,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from heapq import merge
 from typing import TYPE_CHECKING, Any, Final
 
@@ -34,8 +34,6 @@ from millpond.workflows.engine import Key, key_of
 from millpond.workflows.engine.metadata.tenancy import ANONYMOUS, DEFAULT_TENANT, anonymous, is_admin
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from millpond.workflows.processor import ReadRows
 
 __all__ = ("CLUSTER_READS",)
@@ -111,7 +109,6 @@ def _search_principals(rows: ReadRows, request: SearchPrincipalRequest) -> Messa
 
 
 def _search_quotas(rows: ReadRows, request: SearchQuotaRequest) -> Message:
-    """Quotas: of a tenant, of a principal, or all."""
     prefix: Key = (request.tenant_id,) if request.HasField("tenant_id") else ()
     principal = request.principal.id if request.HasField("principal") else None
     quotas = (

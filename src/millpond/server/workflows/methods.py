@@ -88,7 +88,6 @@ def workflow_methods(service: WorkflowService) -> Service[WorkflowService]:
 
 
 def _right_of(method: str) -> str:
-    """The right that a method needs of a token."""
     if method.startswith(("Get", "List", "Search", "Count", "Await", "Validate")):
         return "read"
     return "admin" if method.startswith(_DEFINING) and method not in _OF_RUNS else "write"
@@ -236,7 +235,6 @@ def _as_migrated(rows: ReadRows, now_ms: int, request: ApplyWorkflowMigrationPla
 
 
 async def _quota_usage(call: _Call, request: ListQuotaUsageMetricsRequest) -> MetricsList:
-    """The usage of a quota, as this process has seen it."""
     return call.service.access.usage.listed(request)
 
 

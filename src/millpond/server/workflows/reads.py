@@ -149,10 +149,7 @@ LISTS: Final[dict[type[Message], tuple[type[Message], type[Message]]]] = {
 
 
 def _get(rows: ReadRows, name: Message) -> Message:
-    """The object with an id.
-
-    Raises: `NotFound`.
-    """
+    """The object with an id."""
     kind = GETS[type(name)]
     key = key_of(name)
     row = rows.get(kind, key)
@@ -167,10 +164,7 @@ def _get(rows: ReadRows, name: Message) -> Message:
 
 
 def _latest_spec(rows: ReadRows, request: GetLatestWfSpecRequest) -> WfSpec:
-    """The newest specification of a name, and of a major version if one is given.
-
-    Raises: `NotFound`.
-    """
+    """The newest specification of a name, and of a major version if one is given."""
     prefix = (request.name, request.major_version) if request.HasField("major_version") else (request.name,)
     newest = newest_spec(spec for _, spec in rows.list(WfSpec, prefix) if not is_retired(spec))
     if newest is None:
@@ -179,10 +173,7 @@ def _latest_spec(rows: ReadRows, request: GetLatestWfSpecRequest) -> WfSpec:
 
 
 def _latest_user_task(rows: ReadRows, request: GetLatestUserTaskDefRequest) -> UserTaskDef:
-    """The newest definition of a user task.
-
-    Raises: `NotFound`.
-    """
+    """The newest definition of a user task."""
     newest = max(rows.list(UserTaskDef, (request.name,)), key=lambda row: row[0], default=None)
     if newest is None:
         raise NotFound("no user task is defined by this name", kind="user_task_def", name=request.name)
@@ -331,7 +322,6 @@ def _search_thrown(rows: ReadRows, request: SearchWorkflowEventRequest) -> Messa
 
 
 def _search_user_tasks(rows: ReadRows, request: SearchUserTaskRunRequest) -> Message:
-    """User tasks by status, definition, user and group."""
     query = Wanted.user_tasks(
         status=_given(request, "status"), definition=_given(request, "user_task_def_name"),
         user=_given(request, "user_id"), group=_given(request, "user_group"),
@@ -392,10 +382,6 @@ def _definitions(kind: type[Message], page_type: type[Message]) -> Read:
 
 
 def _get_job(rows: ReadRows, request: GetBulkJobRequest) -> BulkJob:
-    """A bulk job.
-
-    Raises: `NotFound`.
-    """
     job = rows.get(BulkJob, key_of(request.id))
     if job is None:
         raise NotFound("Couldn't find specified BulkJob", kind="workflow_object", type="BulkJob", id=request.id.id)
@@ -410,7 +396,6 @@ def _search_jobs(rows: ReadRows, request: SearchBulkJobRequest) -> Message:
 
 
 def _search_plans(rows: ReadRows, request: SearchWorkflowMigrationPlanRequest) -> Message:
-    """Migration plans: of a specification, those whose name begins so, or all."""
     return page_behind(WorkflowMigrationPlanIdList, lambda after: (
         (key, row.workflow_migration_plan_id) for key, row in rows.list(WorkflowMigrationPlan, (), after)
         if str(key[0]).startswith(request.prefix) and request.wf_spec_name in ("", row.old_wfSpec.name)

@@ -24,14 +24,13 @@ from millpond.errors import Invalid
 from millpond.kernel.patience import patiently
 from millpond.workflows.engine.values.conversions import type_of_def
 from millpond.workflows.store import Wanted
-from millpond.workflows.store.addresses import Kind, path_of
+from millpond.workflows.store.addresses import Address, Kind, path_of
 from millpond.workflows.store.joins import Index
 from millpond.workflows.store.tags import TEXT_CHARACTERS_MAX, value_part
 
 if TYPE_CHECKING:
     from millpond.kernel.keys import Part
     from millpond.workflows.processor import ReadRows
-    from millpond.workflows.store.addresses import Address
 
 __all__ = ("CANDIDATES_MAX", "filtered_runs", "instant_of")
 

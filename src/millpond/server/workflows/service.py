@@ -10,9 +10,9 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
 
 from anyio.to_thread import run_sync
@@ -35,22 +35,19 @@ from millpond.server.workflows.event_publisher import Tally, Teller
 from millpond.server.workflows.lost_workers import LostWorkers
 from millpond.server.workflows.output_relay import OutputRelay, relay_of
 from millpond.server.workflows.registrations import Registrations
-from millpond.workflows.engine import EventThrown, run_path
+from millpond.workflows.engine import EventThrown, Request, run_path
 from millpond.workflows.processor import Applied, Measures, Processor, ReadRows, read_rows
 from millpond.workflows.store.initialization import LEGACY_LOG, initialization
 from millpond.workflows.tasks.progress import Progresses
 from millpond.workflows.tasks.queues import Worker, Workers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
-    from typing import TypeVar
 
     from google.protobuf.message import Message
 
     from millpond.nodes.node import Node
     from millpond.server.rpc.threads import CallThreads
-    from millpond.workflows.engine import Request
 
     T = TypeVar("T")
 

@@ -9,8 +9,6 @@ runs.py sinks.py            writing: tasks sort, the driver appends
 maintenance.py              compression and expiry on executors
 """
 
-from __future__ import annotations
-
 from millpond.spark.events.maintenance import compress_events, expire_events
 from millpond.spark.events.source import EventsSource
 

@@ -108,7 +108,6 @@ def _as(column: pa.Array, count: int) -> pa.Array:
 
 
 def _whole(rows: pa.RecordBatch, name: str) -> pa.Array:
-    """A column without nulls."""
     column = rows.column(name)
     if column.null_count:
         raise Invalid(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
@@ -22,8 +22,6 @@ from millpond.spark.options import pond_option
 from millpond.spark.places import FolderPlace, NodesPlace, Place, Rights
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
     from millpond.client.events import RemoteEvents, RemoteWatch
     from millpond.client.transport import Nodes
     from millpond.events.volumes import Append
@@ -72,7 +70,6 @@ class PondEvents:
 
     @contextmanager
     def open(self) -> Iterator[StreamStore]:
-        """Open the pond."""
         with self.place.open() as pond:
             yield pond.events.store
 

@@ -9,22 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from millpond.events.index import Day, State
+from millpond.events.event import Page
+from millpond.events.filters import EventFilter
+from millpond.events.index import Day, State, StreamIndex
 from millpond.events.names import StreamName
 from millpond.events.rows import event_rows
-from millpond.spark.events.places import read_matching
-
-if TYPE_CHECKING:
-    from millpond.events.event import Page
-    from millpond.events.filters import EventFilter
-    from millpond.events.index import StreamIndex
-    from millpond.spark.events.places import Streams
-    from millpond.spark.events.selection import Selection
+from millpond.spark.events.places import Streams, read_matching
+from millpond.spark.events.selection import Selection
 
 __all__ = ("TASK_BYTES", "EventSlices", "Slice", "planned", "read_pages", "rows_of", "slices_of", "stream_slices")
 

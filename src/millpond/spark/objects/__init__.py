@@ -4,8 +4,6 @@ The driver opens the pond. Executors need no pond: they read ranges, write range
 namespace, which they must reach: a bucket, or a folder under one path.
 """
 
-from __future__ import annotations
-
 from millpond.spark.objects.compaction import compact_branch
 from millpond.spark.objects.garbage import collect_garbage
 from millpond.spark.objects.source import ObjectsSource

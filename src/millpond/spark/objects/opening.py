@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 
 from millpond.errors import Invalid
 from millpond.pond import Pond
-from millpond.spark.places import FolderPlace, opened
+from millpond.spark.places import FolderPlace, Place, PondLike, opened
 
 if TYPE_CHECKING:
-    from millpond.spark.places import Place, PondLike
     from millpond.versions.repository import Repository
 
 __all__ = ("open_repository",)

@@ -14,7 +14,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
-from millpond.errors import Conflict, Denied, MillpondError, NotFound, Unavailable, Uncertain
+from millpond.errors import Conflict, Corrupt, Denied, MillpondError, NotFound, Unavailable, Uncertain
 from millpond.retry import Backoff
 from millpond.stores.bucket_space.forms import CHAIN_BYTES, Batch, Trimmed, damaged, decode_batch
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from millpond.clock import Clock
-    from millpond.errors import Corrupt
     from millpond.stores.objects import ObjectInfo
     from millpond.stores.objects.protocol import TaggedObject
 

@@ -359,10 +359,7 @@ class BucketSpace:
                 return outcome, copy
 
     def _commit(self, copy: _Copy, outcome: _Outcome) -> bool:
-        """Put a batch; False when another has its number.
-
-        Raises: `Uncertain`, `Unavailable`, `Denied`.
-        """
+        """Put a batch; False when another has its number."""
         if self._before_writing is not None:
             self._before_writing()
             self._before_writing = None

@@ -1,7 +1,5 @@
 """The numbers of LMDB's file format: `bulk_write.py` draws its pages, `bulk_read.py` and `page_walk.py` read them."""
 
-from __future__ import annotations
-
 import struct
 
 import numpy as np

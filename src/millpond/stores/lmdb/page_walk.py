@@ -6,8 +6,6 @@
 Nothing is read before it is known to lie within the file. A walk ends at the first fault with its number, `REASONS`.
 """
 
-from __future__ import annotations
-
 from enum import IntEnum
 
 import numpy as np

@@ -52,7 +52,6 @@ class LmdbSpace:
         return _Moment(self._opened().read(wait=wait), self.path)
 
     def last_change(self) -> int:
-        """See `kernel.space.CountedSpace`."""
         return self._opened().last_change()
 
     def write(self, change: Callable[[Transaction], T]) -> T:

@@ -7,8 +7,6 @@
 `protocol.py` states what every place keeps; a driver is a module: `folder.py`, `memory.py`, `bucket.py`.
 """
 
-from __future__ import annotations
-
 from millpond.stores.objects.at_once import at_once
 from millpond.stores.objects.before_bucket import (
     FolderBeforeBucket,

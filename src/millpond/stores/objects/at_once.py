@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from millpond.stores.objects.protocol import Objects
+from millpond.stores.objects.protocol import Objects
 
 __all__ = ("AT_ONCE_MAX", "at_once")
 

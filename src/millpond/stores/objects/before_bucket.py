@@ -21,11 +21,12 @@ Invariants:
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -33,17 +34,11 @@ from millpond.errors import NotFound, Unavailable
 from millpond.kernel.cache import Cache
 from millpond.stores.files import disk_errors, unfinished_file
 from millpond.stores.objects.at_once import at_once
+from millpond.stores.objects.copies import CopiesOf
 from millpond.stores.objects.folder import FolderObjects, partial_folder, ready_to_write
-from millpond.stores.objects.part_copies import PartCopies, sound_parts
-from millpond.stores.objects.protocol import check_name
+from millpond.stores.objects.part_copies import Part, PartCopies, sound_parts
+from millpond.stores.objects.protocol import ObjectInfo, Objects, check_name
 from millpond.stores.verified import verify_once
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from millpond.stores.objects.copies import CopiesOf
-    from millpond.stores.objects.part_copies import Part
-    from millpond.stores.objects.protocol import ObjectInfo, Objects
 
 __all__ = (
     "FolderBeforeBucket", "KnownObjects", "forget_copies", "hold_read", "is_whole", "read_once", "read_parts",

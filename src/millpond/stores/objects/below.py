@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-from millpond.stores.objects.protocol import Level, ObjectInfo, Objects, ObjectStore
+import pyarrow as pa
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from pathlib import Path
-
-    import pyarrow as pa
-
-    from millpond.stores.objects.protocol import TaggedObject
+from millpond.stores.objects.protocol import Level, ObjectInfo, Objects, ObjectStore, TaggedObject
 
 __all__ = ("ObjectsBelow", "StoreBelow")
 

@@ -211,10 +211,6 @@ class BucketObjects(ObjectStore):
         return self.get_tagged(name).data
 
     def get_tagged(self, name: str) -> TaggedObject:
-        """All bytes of an object and the tag to `swap` it by, from one request.
-
-        Raises: as `get`.
-        """
         with self._errors(self._checked(name)):
             result, data = _again(lambda: _fetched(self._store.get(name)))
             return TaggedObject(pa.py_buffer(data), result.meta["e_tag"] or "")
@@ -236,15 +232,10 @@ class BucketObjects(ObjectStore):
             return memoryview(b"")
 
     def size(self, name: str) -> int:
-        """The number of bytes of an object.
-
-        Raises: as `get`.
-        """
         with self._errors(self._checked(name)):
             return int(_again(lambda: self._store.head(name))["size"])
 
     def list(self, under: str = "", *, prefix: str = "", after: str = "") -> Iterator[ObjectInfo]:
-        """The objects below the folder `under`, ascending: those that begin with `prefix` and lie behind `after`."""
         beginning = beginning_of(under, prefix)
         if beginning is None:
             return

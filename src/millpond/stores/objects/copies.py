@@ -13,20 +13,17 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
+
+from millpond.clock import Clock
 from millpond.errors import MillpondError, Unavailable
 from millpond.stores.locks import alone
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    import pyarrow as pa
-
-    from millpond.clock import Clock
 
 __all__ = ("CACHE_MAX", "CopiesOf", "Copy")
 

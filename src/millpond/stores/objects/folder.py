@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -43,9 +43,6 @@ from millpond.stores.objects.protocol import (
     not_found,
     watched,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
 
 __all__ = ("FolderObjects", "partial_folder", "put_all", "read_at_once", "ready_to_write", "settle", "sweep_partial")
 
@@ -97,10 +94,6 @@ class FolderObjects(ObjectStore):
             sync(target.parent)
 
     def swap(self, name: str, data: bytes | memoryview | pa.Buffer, expected: str | None) -> str:
-        """Store an object if the one there has the tag `expected`, or, with None, if there is none; the new tag.
-
-        Raises: `Conflict`; `Unavailable` when another process swaps here for a minute.
-        """
         busy = Unavailable(
             "another process swaps objects here", kind="objects_busy", object=check_name(name), where=self.where,
             hint="try again when it is done",
@@ -113,7 +106,6 @@ class FolderObjects(ObjectStore):
         return content_tag(data)
 
     def delete(self, *names: str) -> None:
-        """Remove objects; a missing one is not an error."""
         for name in [check_name(name) for name in names]:
             with _errors(self.where, name):
                 path = self.root / name
@@ -150,10 +142,6 @@ class FolderObjects(ObjectStore):
                 return file.read_buffer()
 
     def get_tagged(self, name: str) -> TaggedObject:
-        """All bytes of an object and the tag to `swap` it by.
-
-        Raises: `NotFound`.
-        """
         data = self.get(name)
         return TaggedObject(data, content_tag(data))
 
@@ -169,7 +157,6 @@ class FolderObjects(ObjectStore):
             return path.stat().st_size
 
     def list(self, under: str = "", *, prefix: str = "", after: str = "") -> Iterator[ObjectInfo]:
-        """The objects below the folder `under`, ascending: those that begin with `prefix` and lie behind `after`."""
         beginning = beginning_of(under, prefix)
         if beginning is not None:
             for info in self._walk(folder_of(beginning), after):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
@@ -18,9 +18,6 @@ from millpond.stores.objects.protocol import (
     check_name,
     not_found,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 __all__ = ("MemoryObjects", "content_tag", "level_of")
 
@@ -37,7 +34,6 @@ class MemoryObjects(ObjectStore):
         return (type(self), ())
 
     def put(self, name: str, data: bytes | memoryview | pa.Buffer) -> None:
-        """Store a whole object under its name, over what is there."""
         self._held[check_name(name)] = pa.py_buffer(bytes(data))
 
     def put_stream(self, name: str, chunks: Iterable[bytes | memoryview]) -> None:
@@ -46,10 +42,6 @@ class MemoryObjects(ObjectStore):
         self.put(name, b"".join(chunks))
 
     def swap(self, name: str, data: bytes | memoryview | pa.Buffer, expected: str | None) -> str:
-        """Store an object if the one there has the tag `expected`, or, with None, if there is none; the new tag.
-
-        Raises: `Conflict`.
-        """
         new = pa.py_buffer(bytes(data))
         with self._lock:
             held = self._held.get(check_name(name))
@@ -59,10 +51,6 @@ class MemoryObjects(ObjectStore):
         return content_tag(new)
 
     def get(self, name: str) -> pa.Buffer:
-        """All bytes of an object.
-
-        Raises: `NotFound`.
-        """
         return self._find(name)
 
     def _find(self, name: str) -> pa.Buffer:
@@ -72,10 +60,6 @@ class MemoryObjects(ObjectStore):
         return held
 
     def get_tagged(self, name: str) -> TaggedObject:
-        """All bytes of an object and the tag to `swap` it by.
-
-        Raises: `NotFound`.
-        """
         data = self._find(name)
         return TaggedObject(data, content_tag(data))
 
@@ -87,7 +71,6 @@ class MemoryObjects(ObjectStore):
         return self._find(name).size
 
     def list(self, under: str = "", *, prefix: str = "", after: str = "") -> Iterator[ObjectInfo]:
-        """The objects below the folder `under`, ascending: those that begin with `prefix` and lie behind `after`."""
         beginning = beginning_of(under, prefix)
         for name, data in sorted(self._held.items()):
             if beginning is not None and name > after and name.startswith(beginning):
@@ -98,7 +81,6 @@ class MemoryObjects(ObjectStore):
         return level_of(self.list(folder), folder)
 
     def delete(self, *names: str) -> None:
-        """Remove objects; a missing one is not an error."""
         for name in [check_name(name) for name in names]:
             self._held.pop(name, None)
 

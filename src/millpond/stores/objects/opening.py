@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from millpond.errors import Invalid
 from millpond.stores.objects.folder import FolderObjects
 from millpond.stores.objects.memory import MemoryObjects
-
-if TYPE_CHECKING:
-    from millpond.stores.objects.protocol import Objects, ObjectStore
+from millpond.stores.objects.protocol import Objects, ObjectStore
 
 __all__ = ("can_presign", "open_objects", "presign")
 

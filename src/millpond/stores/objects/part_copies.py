@@ -20,21 +20,18 @@ from __future__ import annotations
 import os
 import struct
 import threading
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import pyarrow as pa
 import xxhash
 
 from millpond.errors import Unavailable
 from millpond.stores.files import disk_errors
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
-
-    from millpond.stores.objects.copies import CopiesOf
-    from millpond.stores.objects.protocol import Objects
+from millpond.stores.objects.copies import CopiesOf
+from millpond.stores.objects.protocol import Objects
 
 __all__ = ("Part", "PartCopies", "sound_parts")
 

@@ -15,16 +15,14 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
 
 from millpond.errors import Conflict, Invalid, NotFound
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-    from pathlib import Path
-
-    import pyarrow as pa
 
 __all__ = (
     "Beside", "Level", "ObjectInfo", "ObjectStore", "Objects", "TaggedObject", "beginning_of", "changed", "check_name",

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
+from millpond.clock import Clock
 from millpond.errors import Conflict, NotFound, Uncertain
 from millpond.retry import Backoff, only, retry
-
-if TYPE_CHECKING:
-    from millpond.clock import Clock
-    from millpond.stores.objects.protocol import ObjectStore
+from millpond.stores.objects.protocol import ObjectStore
 
 __all__ = ("settled_swap",)
 

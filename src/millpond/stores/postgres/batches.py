@@ -66,7 +66,6 @@ class DatabaseObjects:
         ]
 
     def get_tagged(self, name: str) -> TaggedObject:
-        """The same, with its tag."""
         data = self.get(name)
         return TaggedObject(data, content_tag(data))
 
@@ -105,8 +104,6 @@ class DatabaseObjects:
             yield from [ObjectInfo(key.decode(), 0) for key in tx.keys(KeyRange(start, f"{under}0".encode()))]
 
     def delete(self, *names: str) -> None:
-        """Remove objects."""
-
         def act(tx: Transaction) -> None:
             for name in names:
                 tx.delete(name.encode())

@@ -156,10 +156,7 @@ class Imports:
 
 
 def _check_written(site: Site, index: Index, count: int) -> None:
-    """Refuse an index whose files were collected since they were written: its sources were read already.
-
-    Raises: `Unavailable`, kind `ranges_collected`.
-    """
+    """Refuse an index whose files were collected since they were written: its sources were read already."""
     if count == collections(site) != DELETING:
         return
     try:

@@ -66,7 +66,6 @@ class SignedAccess:
     modified: int = 0
 
     def text(self) -> str:
-        """The text that is signed."""
         times = str(self.expires), str(self.modified)
         about = (self.content_type, self.checksum, self.address)
         return "\n".join(("access", self.method, self.repository, *times, *about))

@@ -18,12 +18,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from millpond.errors import Invalid, MillpondError
+from millpond.kernel.space import Space, Transaction
 from millpond.kernel.steps import step
 from millpond.versions.graph.commits import Commit, get_commit, put_commit
 from millpond.versions.keyspaces import CLEARED, DROPPED, STAGED
+from millpond.versions.repository_context import Site
 from millpond.versions.staging.branches import BranchRecord, Layer, drop_tokens, get_branch, put_branch, sealed, without
 from millpond.versions.staging.publishing import (
     Collected,
@@ -34,10 +36,6 @@ from millpond.versions.staging.publishing import (
     wait_collected,
 )
 from millpond.versions.staging.reads import View, is_dirty
-
-if TYPE_CHECKING:
-    from millpond.kernel.space import Space, Transaction
-    from millpond.versions.repository_context import Site
 
 __all__ = ("Built", "Moving", "branch_dirty", "check_clean", "move_head", "collect_tokens")
 

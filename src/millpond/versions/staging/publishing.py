@@ -18,18 +18,15 @@ Invariants:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
 from millpond.errors import Conflict, NotFound, Unavailable
 from millpond.kernel.lease import Lease, LeaseRow
+from millpond.kernel.space import ReadTransaction, Transaction
 from millpond.ranges import index_name, range_name
 from millpond.versions.keyspaces import COLLECTION
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from millpond.kernel.space import ReadTransaction, Transaction
-    from millpond.versions.repository_context import Site
+from millpond.versions.repository_context import Site
 
 __all__ = (
     "COLLECTING_SECONDS",

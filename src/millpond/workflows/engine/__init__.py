@@ -1,7 +1,5 @@
 """Engine: `apply(rows, command, now) -> Outcome`, the pure function that every workflow follows."""
 
-from __future__ import annotations
-
 from millpond.extras import need
 
 need("littlehorse")

@@ -270,4 +270,5 @@ def failure_of(task: TaskRun) -> NodeFailed:
         case TaskStatus.TASK_INPUT_VAR_SUB_ERROR:
             return NodeFailed("VAR_SUB_ERROR", attempt.error.message)
         case _:
-            return NodeFailed("TASK_FAILURE", attempt.error.message or "the task failed")
+            name = "TIMEOUT" if attempt.error.type == LHErrorType.TIMEOUT else "TASK_FAILURE"
+            return NodeFailed(name, attempt.error.message or "the task failed")

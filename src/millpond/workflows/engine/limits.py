@@ -10,6 +10,7 @@ __all__ = (
     "THREADS_MAX",
     "THREADS_LISTED_MAX",
     "VALUE_BYTES_MAX",
+    "FAILURE_CHARACTERS_MAX",
     "CHILD_RUNS_MAX",
     "BULK_RUNS_MAX",
     "RUN_DEPTH_MAX",
@@ -34,6 +35,9 @@ THREADS_LISTED_MAX: Final = 2_000
 
 VALUE_BYTES_MAX: Final = 1_047_000
 """Serialized bytes of one value: an input, an output, a variable or the content of an event."""
+
+FAILURE_CHARACTERS_MAX: Final = 10_000
+"""Characters of a failure's message that the handler of it is given."""
 
 CHILD_RUNS_MAX: Final = 100
 """Child runs that one command starts."""

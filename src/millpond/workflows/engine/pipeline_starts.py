@@ -19,9 +19,9 @@ from littlehorse.model import VariableValue, WfSpec
 from millpond.errors import Invalid
 from millpond.json_forms import parse_list, parse_object
 
-__all__ = ("BRANCH", "HERE", "NAME_OF_SECRET", "PARAMETERS", "PROGRAM", "STEP", "TASK", "VALUES", "check_start",
-           "checked_parameters", "hides_within", "is_here", "is_step", "is_tag", "parameters_in", "pipeline_name",
-           "spec_name", "task_of_run")  # fmt: skip
+__all__ = ("BRANCH", "FAILURE", "HERE", "NAME_OF_SECRET", "PARAMETERS", "PROGRAM", "STEP", "TASK", "VALUES",
+           "check_start", "checked_parameters", "hides_within", "is_here", "is_step", "is_tag", "parameters_in",
+           "pipeline_name", "spec_name", "task_of_run")  # fmt: skip
 
 PARAMETERS = "parameters"
 """The kind of the first step of each run: it finds the values of parameters. And the variable that gives them."""
@@ -35,6 +35,8 @@ HERE = "__here"
 """The end of the name of a pipeline as one process runs it on a node: its text is not that which was deployed."""
 TASK = "@task"
 """The variable of a run that one process carries out with the name of its task."""
+FAILURE = "@failure"
+"""The variable of a handler of failures with the kind and the reason of its failure."""
 BRANCH = "@branch"
 """The parameter that each pipeline has: the branch that a run has instead of `main`."""
 NAME_OF_SECRET = re.compile(r"SECRET|TOKEN|PASSW|CREDENTIAL|PRIVATE_KEY|ACCESS_KEY|API_?KEY", re.IGNORECASE)

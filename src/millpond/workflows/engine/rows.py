@@ -126,7 +126,6 @@ class Overlay:
         self._changed.add((kind, key))
 
     def delete_run(self, path: str) -> None:
-        """Delete all rows of one run."""
         self._deleted_runs[path] = None
         for place in [place for place in self._seen if place[1][:1] == (path,)]:
             self._seen[place] = None

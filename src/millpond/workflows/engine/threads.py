@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from littlehorse.model import (
     EntrypointRun,
+    Failure,
     FailureBeingHandled,
     LHStatus,
     NodeRun,
@@ -22,10 +23,12 @@ from millpond.workflows.engine import attempts
 from millpond.workflows.engine.events import waits
 from millpond.workflows.engine.failures import NodeFailed, catches, status_of
 from millpond.workflows.engine.halting import halt, task_of, timer_name
-from millpond.workflows.engine.limits import THREADS_MAX
+from millpond.workflows.engine.limits import FAILURE_CHARACTERS_MAX, THREADS_MAX
+from millpond.workflows.engine.pipeline_starts import FAILURE
 from millpond.workflows.engine.runs import FAILED, TERMINAL, Run
 from millpond.workflows.engine.thread_queue import enqueue, queued_children, room, take
 from millpond.workflows.engine.user_tasks.endings import cancel
+from millpond.workflows.engine.values.conversions import value_of
 from millpond.workflows.engine.variable_scopes import check_inputs, declare
 
 __all__ = (
@@ -153,10 +156,16 @@ def new_node_run(run: Run, thread: ThreadRun, name: str, status: LHStatus, *, en
     )
 
 
-def handler_inputs(run: Run, spec_name: str, content: VariableValue | None) -> dict[str, VariableValue]:
-    """The inputs of a handler: the content of what it handles, where it declares a variable for it."""
+def handler_inputs(
+    run: Run, spec_name: str, content: VariableValue | None, failure: Failure | None = None
+) -> dict[str, VariableValue]:  # fmt: skip
+    """The inputs of a handler that declares variables for them: the content of what it handles, and the failure."""
     declared = {variable.var_def.name for variable in run.spec.thread_specs[spec_name].variable_defs}
-    return {INPUT: content or VariableValue()} if INPUT in declared else {}
+    inputs = {INPUT: content or VariableValue()}
+    if failure is not None:
+        kind = failure.failure_name.lower().replace("_", "-")
+        inputs[FAILURE] = value_of({"kind": kind, "reason": failure.message[:FAILURE_CHARACTERS_MAX]})
+    return {name: value for name, value in inputs.items() if name in declared}
 
 
 def complete(run: Run, thread: ThreadRun, output: VariableValue | None) -> None:
@@ -246,7 +255,7 @@ def start_handler(run: Run, failed: ThreadRun, spec_name: str) -> ThreadRun:
     node_run = run.node_run(failed)
     failure = node_run.failures[-1]
     content = failure.content if failure.HasField("content") else None
-    inputs = handler_inputs(run, spec_name, content)
+    inputs = handler_inputs(run, spec_name, content, failure)
     handler = start(run, spec_name, inputs, ThreadType.FAILURE_HANDLER, failed)
     handler.failure_being_handled.CopyFrom(
         FailureBeingHandled(

@@ -66,7 +66,6 @@ class Work:
         self.cause(TimerSet(name, min(max(at, 0), INSTANT_MS_MAX), request))
 
     def cancel_timer(self, name: Key) -> None:
-        """Cancel a timer."""
         self.cause(TimerCancelled(name))
 
     def outcome(self, reply: Message | None) -> Outcome:

@@ -48,7 +48,6 @@ class BucketLog:
 
     @property
     def partitions(self) -> int:
-        """The number of partitions."""
         return len(self._parts)
 
     def append(self, partition: int, data: bytes) -> Future[int]:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from millpond.errors import Conflict, NotFound
 from millpond.kernel.steps import step
-from millpond.stores.bucket_space.batch_log import BatchLog, batch_name
+from millpond.stores.bucket_space.batch_log import BatchLog, Found, batch_name
 from millpond.stores.bucket_space.forms import CHAIN_BYTES, NO_CHAIN, Batch, Trimmed, damaged, framed, unframed
 from millpond.workflows.logs.protocol import Entry, trimmed
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from millpond.clock import Clock
-    from millpond.stores.bucket_space.batch_log import Found
     from millpond.stores.objects import ObjectStore
 
 __all__ = ("PartitionBatches",)

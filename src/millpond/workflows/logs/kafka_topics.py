@@ -46,7 +46,6 @@ class KafkaTopics:
 
     @property
     def is_open(self) -> bool:
-        """True between `open` and an error."""
         return self._open is not None
 
     def open(self) -> tuple[int, int]:

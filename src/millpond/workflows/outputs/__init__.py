@@ -13,8 +13,6 @@ Invariant: a record is in its topic once, for those who read what was committed.
 rows of its command, and deleted after its record is committed, in one transaction with its place.
 """
 
-from __future__ import annotations
-
 from millpond.extras import need
 
 need("littlehorse")

@@ -8,8 +8,6 @@ know it yet can do no harm: what it appends is one more command, which all apply
 against the end of the log.
 """
 
-from __future__ import annotations
-
 from millpond.extras import need
 
 need("littlehorse")

@@ -1,14 +1,12 @@
 """The store of runs: grouped rows, their tags, and the legacy layout that is still read."""
 
-from __future__ import annotations
-
 from millpond.extras import need
 
 need("littlehorse")
 
 from millpond.workflows.store.addresses import Address, Kind
 from millpond.workflows.store.initialization import Initialization, initialize
-from millpond.workflows.store.run_slices import delete_run, migrate_store
+from millpond.workflows.store.run_slices import delete_run
 from millpond.workflows.store.run_store import RunReads, RunStore
 from millpond.workflows.store.search import Wanted
 
@@ -21,5 +19,4 @@ __all__ = (
     "Wanted",
     "delete_run",
     "initialize",
-    "migrate_store",
 )

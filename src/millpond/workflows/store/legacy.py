@@ -9,25 +9,18 @@ message, 3 its kind.
 
 Invariants:
 * A key of this layout is no key of a keyspace: it begins with a letter or a digit.
-* Nothing but `write_legacy` writes a row of it: stores of this layout come from elsewhere.
+* Nothing here writes a row of it: stores of this layout come from elsewhere.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from millpond.errors import Corrupt, Invalid
+from millpond.errors import Corrupt
 from millpond.kernel.keys import KeyRange, starting
-from millpond.workflows.store.addresses import Address, Kind, address_of
-from millpond.workflows.store.initialization import LEGACY_LOG
-from millpond.workflows.store.messages import parse
-
-if TYPE_CHECKING:
-    from millpond.kernel.space import Transaction
-    from millpond.workflows.store.addresses import RunPath
-    from millpond.workflows.store.messages import Stored
+from millpond.workflows.store.addresses import Address, Kind, RunPath
+from millpond.workflows.store.messages import Stored, parse
 
 __all__ = (
     "ROWS",
@@ -38,7 +31,6 @@ __all__ = (
     "legacy_address",
     "legacy_range",
     "unwrap",
-    "write_legacy",
 )
 
 ROWS = KeyRange(b"0", None)
@@ -128,36 +120,6 @@ def unwrap(tenant: str, address: Address, value: bytes) -> LegacyRow:
         if field_number == 1 and isinstance(name, bytes)
     ]
     return LegacyRow(address, parse(address, message), tuple(f"{tenant}/5/".encode() + key for key in keys))
-
-
-def write_legacy(tx: Transaction, tenant: str, message: Stored, tags: tuple[str, ...] = ()) -> bytes:
-    """Write an object as the legacy layout has it, and the log of such a store; the key of its row.
-
-    `tags` are the keys of its tags behind `tenant/5/`.
-
-    Raises:
-        Invalid: a name has a character that separates the parts of legacy keys.
-    """
-    address = address_of(message.id)
-    names = (tenant, *address.run, *address.rest)
-    if any("/" in str(name) for name in names) or any("_" in name for name in address.run):
-        raise Invalid("the legacy layout has no such names", kind="legacy_name", names=names, hint="use no / and no _")
-    cache = b"".join(_field(1, _field(1, tag.encode())) for tag in tags)
-    wrapper = _field(1, cache) + _field(2, message.SerializeToString()) + b"\x18" + bytes([int(address.kind)])
-    key = key_of(tenant, address)
-    tx.put(key, wrapper)
-    tx.put(LEGACY_LOG, b"")
-    for tag in tags:
-        tx.put(f"{tenant}/5/{tag}".encode(), b"")
-    return key
-
-
-def _field(number: int, value: bytes) -> bytes:
-    length, size = len(value), bytearray()
-    while length > 127:
-        size.append(length & 127 | 128)
-        length >>= 7
-    return bytes([number << 3 | _BYTES, *size, length]) + value
 
 
 def _fields(address: Address, value: bytes) -> Iterator[tuple[int, bytes | int]]:

@@ -6,23 +6,18 @@ anew: what is done already is not met again.
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from millpond.kernel.keys import KeyRange
+from millpond.kernel.space import Space, Transaction
 from millpond.kernel.steps import step
+from millpond.workflows.store.addresses import RunPath
 from millpond.workflows.store.initialization import end_migration, initialization
-from millpond.workflows.store.legacy import ROWS, legacy_address
+from millpond.workflows.store.legacy import legacy_address
+from millpond.workflows.store.run_store import RunStore
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from millpond.kernel.space import Space, Transaction
-    from millpond.workflows.store.addresses import RunPath
-    from millpond.workflows.store.run_store import RunStore
-
-__all__ = ("SLICE_ROWS_MAX", "delete_run", "migrate_store", "move_slice")
+__all__ = ("SLICE_ROWS_MAX", "delete_run", "move_slice")
 
 SLICE_ROWS_MAX = 1_000
 """The rows that one write deletes or moves: larger, and other commands wait longer."""
@@ -36,23 +31,6 @@ def delete_run(space: Space, store: RunStore, run: RunPath, *, rows_max: int = S
 
     while not space.write(delete):
         step("workflows.deleted_slice")
-
-
-def migrate_store(space: Space, store_of: Callable[[str], RunStore], *, rows_max: int = SLICE_ROWS_MAX) -> int:
-    """Move all legacy rows of runs, then note in the initialization log that none is left; how many there were.
-
-    `store_of` gives the store of a tenant. From then on no row is read twice, and searches find every run.
-
-    Raises:
-        Corrupt: a row is damaged; those before it have moved.
-    """
-    place: bytes | None = ROWS.start
-    moved = 0
-    while place is not None:
-        place, count = space.write(partial(move_slice, store_of=store_of, place=place, rows_max=rows_max))
-        moved += count
-        step("workflows.migrated_slice")
-    return moved
 
 
 def move_slice(

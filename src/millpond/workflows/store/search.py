@@ -74,12 +74,10 @@ class Wanted:
 
     @classmethod
     def external_events(cls, definition: str, *, claimed: bool | None = None) -> Wanted:
-        """External events of a definition."""
         return cls(Kind.EXTERNAL_EVENT, (shortened(definition), claimed))
 
     @classmethod
     def workflow_events(cls, definition: str) -> Wanted:
-        """Workflow events of a definition."""
         return cls(Kind.WORKFLOW_EVENT, (shortened(definition),))
 
     @classmethod

@@ -29,7 +29,7 @@ from millpond.workflows.engine.failures import NodeFailed
 from millpond.workflows.engine.values.conversions import plain, value_of
 from millpond.workflows.engine.values.json_paths import at_json_path
 from millpond.workflows.keyspaces import TAG
-from millpond.workflows.store.addresses import path_of
+from millpond.workflows.store.addresses import Address, RunPath, path_of
 
 if TYPE_CHECKING:
     from enum import IntEnum
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from google.protobuf.timestamp_pb2 import Timestamp
     from littlehorse.model import VariableValue
 
-    from millpond.workflows.store.addresses import Address, RunPath
     from millpond.workflows.store.messages import Stored
 
 __all__ = (

@@ -28,7 +28,7 @@ import pyarrow as pa
 
 from millpond.errors import Invalid, NotFound, Unavailable
 
-__all__ = ("Format", "InputFile", "Piece", "find_files", "format_named", "open_stream", "read_chunks")
+__all__ = ("Format", "InputFile", "Piece", "find_files", "format_named", "open_stream", "paths_of", "read_chunks")
 
 
 class Format(StrEnum):
@@ -77,7 +77,7 @@ def find_files(targets: Sequence[str | Path], written: str | None = None) -> lis
     Raises: `NotFound` for what does not exist; `Invalid` for a file whose format is unknown.
     """
     format_ = None if written is None else format_named(written)
-    files = [_input_file(path, format_) for target in targets for path in _expand(target)]
+    files = [_input_file(path, format_) for target in targets for path in paths_of(target)]
     if not files:
         raise Invalid("no file to load", kind="no_input", hint="name a file, a folder or a pattern")
     return files
@@ -96,7 +96,11 @@ def format_named(written: str) -> Format:
         ) from None
 
 
-def _expand(target: str | Path) -> list[Path]:
+def paths_of(target: str | Path) -> list[Path]:
+    """The paths of a file, of all that is in a folder, or of what a pattern names.
+
+    Raises: `NotFound`; `Invalid` for a place on another machine.
+    """
     if "://" in str(target):
         raise Invalid(
             "only files of this machine are read", kind="input_remote", path=target,

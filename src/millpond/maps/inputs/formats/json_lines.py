@@ -406,7 +406,6 @@ def _sampled_types(block: bytes) -> dict[str, pa.DataType]:
 
 
 def _types(records: Iterable[Any]) -> dict[str, pa.DataType]:
-    """The Arrow types of the columns of records."""
     kinds_of: dict[str, set[type]] = {}
     for record in records:
         if isinstance(record, dict):

@@ -98,7 +98,6 @@ class _Rows:
         self.clear()
 
     def clear(self) -> None:
-        """Begin anew."""
         self.lines: list[int] = []
         self._columns: dict[str, list[Any]] = {name: [] for name, *_ in self._sources}
         if self.definition.kind.valued:

@@ -269,7 +269,6 @@ class _Fragment:
         return self._written.tell() + self._inner.tell()
 
     def start(self, name: str, attributes: Mapping[str, str], before: str) -> None:
-        """An element begins, after some text."""
         (self._inner if self._depth else self._written).write(escape(before))
         self._depth += 1
         # What an inner element declares counts for it alone; that the outermost then declares it too is harmless.
@@ -288,7 +287,6 @@ class _Fragment:
             self._inner.write(f"{tag}>")
 
     def end(self, name: str, before: str) -> None:
-        """An element ends, after some text."""
         self._depth -= 1
         self._inner.write(f"{escape(before)}</{name}>")
         if self._depth == 0:

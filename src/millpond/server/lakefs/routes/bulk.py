@@ -87,8 +87,6 @@ _Time = Annotated[int, msgspec.Meta(ge=-(1 << 62), le=1 << 62)]
 
 
 class _Line(msgspec.Struct, forbid_unknown_fields=True):
-    """A row."""
-
     path: str
     address: str = ""
     size: _Size = 0

@@ -23,7 +23,6 @@ from millpond.server.lakefs.models import (
     Amount,
     Listing,
     Repository,
-    items,
     listing,
     page_size,
     repository_model,
@@ -93,7 +92,7 @@ def readable_repositories(
     while more and len(records) <= size:
         page = node.pond.repositories.list(prefix, after=after, amount=size)
         more, after = page.has_more, page.next_offset
-        records += [record for record in items(page) if search in record.name and may(caller, "read", record.name)]
+        records += [record for record in page.items if search in record.name and may(caller, "read", record.name)]
     return records[:size], len(records) > size
 
 

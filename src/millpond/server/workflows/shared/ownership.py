@@ -21,7 +21,7 @@ from millpond.errors import MillpondError
 from millpond.kernel.worker import WorkerThread
 from millpond.server.workflows.event_publisher import Teller
 from millpond.server.workflows.output_relay import OutputRelay
-from millpond.workflows.partitions import METADATA, Follower, open_store
+from millpond.workflows.partitions import METADATA, Checkpoints, Follower, open_store
 from millpond.workflows.partitions.entries import StoryEntry
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from millpond.events.event import EventBatch
     from millpond.stores.rocksdb.space import RocksSpace
     from millpond.workflows.logs import CommandLog
-    from millpond.workflows.partitions import Checkpoints
     from millpond.workflows.processor import Applied, Measures
     from millpond.workflows.stories import StoryPlace
     from millpond.workflows.tasks.queues import Workers

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from millpond.kernel.keys import decode, encode
+from millpond.kernel.keys import Part, decode, encode
 from millpond.server.workflows.shared.wire import KINDS, key_from, key_to, wanted_from, wanted_to
 from millpond.workflows.partitions import METADATA
 from millpond.workflows.partitions.routing import partition_of_row
@@ -23,7 +23,6 @@ from millpond.workflows.store.search import address_page, tag_page
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
-    from millpond.kernel.keys import Part
     from millpond.kernel.page import Page
     from millpond.workflows.engine import Key
     from millpond.workflows.store import Wanted
@@ -50,7 +49,6 @@ class SharedRows:
         self._here, self._local, self._remote = here, local, remote
 
     def get(self, kind: type[M], key: Key) -> M | None:
-        """The row with a key, or None."""
         number = partition_of_row(self.tenant, kind, key, self._partitions)
         if self._here(number):
             return cast("M | None", self._local(number, self.tenant, lambda rows: rows.get(kind, key)))

@@ -23,16 +23,16 @@ from millpond.errors import Unavailable, Uncertain
 from millpond.kernel.keys import encode
 from millpond.server.rpc.dispatch import Call, Row, Service
 from millpond.server.workflows.access import need_tenant
-from millpond.server.workflows.output_relay import relay_of
+from millpond.server.workflows.output_relay import OutputRelay, relay_of
 from millpond.server.workflows.registrations import Registrations
 from millpond.server.workflows.service import WorkflowService
 from millpond.server.workflows.shared.ownership import Ownership
 from millpond.server.workflows.shared.peers import METHODS, SERVICE, Elsewhere, Peers
 from millpond.server.workflows.shared.rows import SharedRows, answer
 from millpond.server.workflows.shared.wire import parts_of, reply_from, reply_to
-from millpond.workflows.partitions import METADATA, completed, partition_of_request
+from millpond.workflows.partitions import METADATA, Checkpoints, Follower, completed, partition_of_request
 from millpond.workflows.partitions.entries import OutputEntry
-from millpond.workflows.processor import read_rows
+from millpond.workflows.processor import Processor, ReadRows, read_rows
 from millpond.workflows.processor.codec import decode_request, encode_request
 
 if TYPE_CHECKING:
@@ -43,11 +43,8 @@ if TYPE_CHECKING:
 
     from millpond.nodes.node import Node
     from millpond.server.rpc.threads import CallThreads
-    from millpond.server.workflows.output_relay import OutputRelay
     from millpond.workflows.engine import Request
     from millpond.workflows.logs import CommandLog
-    from millpond.workflows.partitions import Checkpoints, Follower
-    from millpond.workflows.processor import Processor, ReadRows
 
 __all__ = ("Group", "SharedParts", "SharedWorkflows", "peer_methods")
 
@@ -116,10 +113,7 @@ class SharedWorkflows(WorkflowService):
 
     @abstractmethod
     def _open_parts(self) -> SharedParts:
-        """The log, and what belongs to it.
-
-        Raises: as `join`.
-        """
+        """The log, and what belongs to it."""
 
     def _open_log(self) -> None:
         node, settings = self._node, self._node.settings

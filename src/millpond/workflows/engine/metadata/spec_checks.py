@@ -27,6 +27,7 @@ from millpond.workflows.engine.metadata.spec_faults import Check
 from millpond.workflows.engine.metadata.spec_types import check_returns, check_types
 from millpond.workflows.engine.metadata.struct_values import settled
 from millpond.workflows.engine.nodes import KINDS
+from millpond.workflows.engine.pipeline_starts import FAILURE
 from millpond.workflows.engine.threads import INPUT
 from millpond.workflows.engine.user_tasks.nodes import find_definition
 from millpond.workflows.engine.values.conversions import assignable, fits, type_name, type_of_def, value_type_name
@@ -62,13 +63,13 @@ def _parent(check: Check) -> WfSpec | None:
 
 
 def _check_variables(check: Check, parent: WfSpec | None) -> None:
-    """Names are unique over all threads but for INPUT; inherited ones exist in the parent's specification."""
+    """Names are unique over all threads but for handlers'; inherited ones exist in the parent's specification."""
     names: Counter[str] = Counter()
     for thread in sorted(check.spec.thread_specs):
         own: set[str] = set()
         for variable in check.spec.thread_specs[thread].variable_defs:
             name = variable.var_def.name
-            names[name] += name != "INPUT"
+            names[name] += name not in (INPUT, FAILURE)
             if names[name] > 1 or name in own:
                 check.fail("the variable is declared twice", thread, variable=name)
             own.add(name)

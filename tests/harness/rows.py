@@ -7,12 +7,13 @@ from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 
-from millpond.maps.model.columns import INSTANT, MOMENT, canonical_schema, value_arrow
-from millpond.maps.model.definition import MapDefinition
-from millpond.maps.model.values import encode_mixed
-from millpond.testing.models import Row, bits_of
+from millpond.maps.model.columns import INSTANT, MOMENT, canonical_schema, scalar_arrow, value_arrow
+from millpond.maps.model.definition import MapDefinition, ValueType
+from millpond.maps.model.one_value import NULL
+from millpond.maps.model.values import encode_values, scalar_of
+from tests.harness.models import Row, bits_of
 
-__all__ = ("canonical_of", "presented", "presented_rows", "shown_value", "table_of")
+__all__ = ("canonical_of", "encode_mixed", "presented", "presented_rows", "shown_value", "table_of")
 
 _TYPE_NAMES = (
     (pa.types.is_null, "null"), (pa.types.is_boolean, "boolean"), (pa.types.is_integer, "long"),
@@ -116,3 +117,16 @@ def presented_rows(definition: MapDefinition, table: pa.Table) -> list[object]:
 
 def _longs(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return column.cast(INSTANT).cast(pa.int64()) if pa.types.is_timestamp(column.type) else column
+
+
+def encode_mixed(array: pa.Array) -> pa.Array:
+    """Any scalar column as canonical values of an undeclared map: each row `<type><value>`.
+
+    Raises: `Invalid` for an Arrow type that is no scalar of `kinds.ScalarType`.
+    """
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks()
+    scalar = scalar_of(array.type)
+    if scalar is None:
+        return pa.array([NULL] * len(array), pa.binary())
+    return encode_values(array.cast(scalar_arrow(scalar)), ValueType(scalar=scalar)).to_arrow()

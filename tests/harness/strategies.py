@@ -16,7 +16,7 @@ from typing import TypeAlias, TypeVar
 from hypothesis import strategies as st
 
 from millpond.maps.model.definition import PLAIN_KINDS, Kind, MapDefinition, ScalarType, Scheme, ValueType
-from millpond.testing.models import Row
+from tests.harness.models import Row
 
 __all__ = (
     "TIME_MAX", "TIME_MIN", "Pools", "Question", "definitions", "keys", "numbers", "pools", "questions", "rows",
