@@ -23,7 +23,7 @@ reads the file whole gets one batch, which is a copy; on this machine it lies as
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from itertools import accumulate, pairwise
 from pathlib import Path, PurePosixPath
@@ -40,7 +40,7 @@ from millpond.ranges.ids import BLOCKS_FORMAT, FILTERS_FORMAT, FORMAT, FORMATS, 
 from millpond.ranges.messages import message_in, message_of
 from millpond.ranges.packing import packed, unpacked
 from millpond.ranges.scratch_batch import scratch_buffer
-from millpond.stores.objects import Objects, is_whole
+from millpond.stores.objects import Objects, is_whole, put_with_copy
 
 __all__ = (
     "FarFile", "content_id", "far_file", "far_form", "format_said", "in_form", "put_content", "read_batch",
@@ -68,11 +68,16 @@ def content_id(data: bytes | memoryview | pa.Buffer) -> str:
     return blake2b(memoryview(data), digest_size=_CONTENT_BYTES).hexdigest()
 
 
-def put_content(objects: Objects, name: str, data: pa.Buffer) -> bool:
-    """Store bytes under a name that stands for their content, unless they are there; True when they were stored."""
+def put_content(
+    objects: Objects, name: str, data: pa.Buffer, here: Callable[[], pa.Buffer] | None = None
+) -> bool:  # fmt: skip
+    """Store bytes under a name that stands for their content, unless they are there; True when they were stored.
+
+    `here` makes their copy on this machine, where that has another form.
+    """
     if is_whole(objects, name, data.size):
         return False
-    objects.put(name, data)
+    put_with_copy(objects, name, data, here or (lambda: data))
     return True
 
 
