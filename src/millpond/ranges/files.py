@@ -219,8 +219,9 @@ def _filled(data: pa.Buffer, empty: bytes) -> pa.Buffer:
     return data
 
 
-def in_form(data: pa.Buffer, name: str, *, blocks: bool) -> pa.Buffer:
+def in_form(data: pa.Buffer, name: str, *, blocks: bool, rows: pa.RecordBatch | None = None) -> pa.Buffer:
     """A sound file as it lies where files are far away, in `blocks`, or on this machine; one of other content as it is.
+    `rows` are those of a range that was read already.
 
     Compressed ranges, and those too small or too large for blocks, have one form.
     """
@@ -229,7 +230,8 @@ def in_form(data: pa.Buffer, name: str, *, blocks: bool) -> pa.Buffer:
     path = PurePosixPath(name)
     if path.parent.name != "ranges" or _format_of(data) not in _IN_BLOCKS:
         return data
-    return sealed_bytes("range", path.stem, canonical(_rows_of(data, name)))
+    batch = _rows_of(data, name) if rows is None else rows.replace_schema_metadata(None)
+    return sealed_bytes("range", path.stem, canonical(batch))
 
 
 def far_form(data: pa.Buffer, name: str) -> FarFile:

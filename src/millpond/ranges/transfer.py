@@ -146,12 +146,11 @@ def _fetch_ranges(
 def _fetch_range(source: Source, target: Objects, entry: RangeEntry, verify: bool) -> RangeEntry:
     """Bring a range; its entry as it travels."""
     name, data = range_name(entry.id), range_bytes(source, entry)
-    if verify:
-        check_file(data, name, source.where)
+    rows = check_file(data, name, source.where) if verify else None
     if target.in_blocks:
         entry, data = far_entry(entry, data)
     else:
-        data = in_form(data, name, blocks=False)
+        data = in_form(data, name, blocks=False, rows=rows)
     target.put(name, data)
     step("ranges.one_fetched")
     return entry

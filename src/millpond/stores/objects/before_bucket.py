@@ -203,8 +203,8 @@ class FolderBeforeBucket(FolderObjects):
     def put(
         self, name: str, data: bytes | memoryview | pa.Buffer, here: Callable[[], pa.Buffer] | None = None
     ) -> None:  # fmt: skip
-        """Store an object in the bucket, and its copy, where there is to be one and there is room. `here` makes that of
-        what is at hand, in the form of this machine.
+        """Store an object in the bucket, and its copy, where there is to be one and there is room. `here` makes that in
+        the form of this machine.
 
         Raises: `Unavailable`, `Denied`.
         """
@@ -213,14 +213,9 @@ class FolderBeforeBucket(FolderObjects):
             return
         with self.known.putting(name):
             self.bucket.put(name, data)
-        if self.copied and here is not None:
-            self._keep(name, memoryview(here()))
-        elif self.copied:
-            self._keep_in_form(name, pa.py_buffer(data))
-
-    def _keep_in_form(self, name: str, data: pa.Buffer) -> None:
-        """Have a copy of sound bytes of an object, in the form of this machine."""
-        self._keep(name, memoryview(self.copies.in_form(data, name, blocks=False)))
+        if self.copied:
+            held = self.copies.in_form(pa.py_buffer(data), name, blocks=False) if here is None else here()
+            self._keep(name, memoryview(held))
 
     def _to_put(self, name: str) -> pa.Buffer | None:
         copy = self._copy(name)
@@ -257,8 +252,9 @@ class FolderBeforeBucket(FolderObjects):
         if copy is not None:
             return copy
         data = self.bucket.get(name)
-        if self.copies.is_sound(data, name, arriving=True):
-            self._keep_in_form(name, data)
+        here = self.copies.arrived(data, name)
+        if here is not None:
+            self._keep(name, memoryview(here))
             with suppress(NotFound):  # there was no room, or another process has made some
                 return super().get(name)
         return data
