@@ -24,6 +24,7 @@ import pyarrow as pa
 from millpond.clock import Clock
 from millpond.errors import MillpondError, Unavailable
 from millpond.stores.locks import alone
+from millpond.stores.objects.at_once import UNPACKING
 
 __all__ = ("CACHE_MAX", "CopiesOf", "Copy")
 
@@ -84,11 +85,12 @@ class CopiesOf:
 
     def arrived(self, data: pa.Buffer, name: str) -> pa.Buffer | None:
         """Bytes from the bucket in the form of this machine; None when they are not what their name says."""
-        try:
-            rows = self.check(data, name, str(self.folder), arriving=True)
-        except MillpondError:
-            return None
-        return cast(pa.Buffer, self.in_form(data, name, blocks=False, rows=rows))
+        with UNPACKING:
+            try:
+                rows = self.check(data, name, str(self.folder), arriving=True)
+            except MillpondError:
+                return None
+            return cast(pa.Buffer, self.in_form(data, name, blocks=False, rows=rows))
 
     def use(self, file: Path) -> None:
         """Note that a copy is used now."""
