@@ -29,7 +29,7 @@ import xxhash
 
 from millpond.arrays.compiled import kernel
 from millpond.arrays.xxh3 import hash_keys
-from millpond.ranges.canonical import canonical, row_sizes
+from millpond.ranges.canonical import row_sizes
 from millpond.ranges.messages import message_in
 
 __all__ = (
@@ -104,7 +104,7 @@ def checksum_of(data: bytes | memoryview | pa.Buffer) -> bytes:
 
 
 def blocks_of(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
-    """The blocks of a canonical batch, which are canonical; none where it has no use of any."""
+    """The blocks of a canonical batch, as slices of it; none where it has no use of any."""
     if not PACKED_BYTES_MIN <= batch.nbytes <= _BLOCKED_BYTES_MAX:
         return []
     ends = np.cumsum(row_sizes(batch))
@@ -113,8 +113,7 @@ def blocks_of(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
         at = max(at, begins[-1] + 1)
         begins.append(at)
     stops = [*begins[1:], batch.num_rows]
-    pieces = (batch.slice(start, stop - start) for start, stop in zip(begins, stops, strict=True))
-    return [canonical(piece) for piece in pieces if piece.num_rows]
+    return [batch.slice(start, stop - start) for start, stop in zip(begins, stops, strict=True) if stop > start]
 
 
 def block_in(data: pa.Buffer, schema: pa.Schema, first: bytes, rows: int) -> pa.RecordBatch | None:

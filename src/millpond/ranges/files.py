@@ -23,7 +23,7 @@ reads the file whole gets one batch, which is a copy; on this machine it lies as
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from itertools import accumulate, pairwise
 from pathlib import Path, PurePosixPath
@@ -40,7 +40,7 @@ from millpond.ranges.ids import BLOCKS_FORMAT, FILTERS_FORMAT, FORMAT, FORMATS, 
 from millpond.ranges.messages import message_in, message_of
 from millpond.ranges.packing import packed, unpacked
 from millpond.ranges.scratch_batch import scratch_buffer
-from millpond.stores.objects import Objects, is_whole
+from millpond.stores.objects import Objects, is_whole, put_with_copy
 
 __all__ = (
     "FarFile", "content_id", "far_file", "far_form", "format_said", "in_form", "put_content", "read_batch",
@@ -68,11 +68,16 @@ def content_id(data: bytes | memoryview | pa.Buffer) -> str:
     return blake2b(memoryview(data), digest_size=_CONTENT_BYTES).hexdigest()
 
 
-def put_content(objects: Objects, name: str, data: pa.Buffer) -> bool:
-    """Store bytes under a name that stands for their content, unless they are there; True when they were stored."""
+def put_content(
+    objects: Objects, name: str, data: pa.Buffer, here: Callable[[], pa.Buffer] | None = None
+) -> bool:  # fmt: skip
+    """Store bytes under a name that stands for their content, unless they are there; True when they were stored.
+
+    `here` makes their copy on this machine, where that has another form.
+    """
     if is_whole(objects, name, data.size):
         return False
-    objects.put(name, data)
+    put_with_copy(objects, name, data, here or (lambda: data))
     return True
 
 
@@ -214,8 +219,9 @@ def _filled(data: pa.Buffer, empty: bytes) -> pa.Buffer:
     return data
 
 
-def in_form(data: pa.Buffer, name: str, *, blocks: bool) -> pa.Buffer:
+def in_form(data: pa.Buffer, name: str, *, blocks: bool, rows: pa.RecordBatch | None = None) -> pa.Buffer:
     """A sound file as it lies where files are far away, in `blocks`, or on this machine; one of other content as it is.
+    `rows` are those of a range that was read already.
 
     Compressed ranges, and those too small or too large for blocks, have one form.
     """
@@ -224,7 +230,8 @@ def in_form(data: pa.Buffer, name: str, *, blocks: bool) -> pa.Buffer:
     path = PurePosixPath(name)
     if path.parent.name != "ranges" or _format_of(data) not in _IN_BLOCKS:
         return data
-    return sealed_bytes("range", path.stem, canonical(_rows_of(data, name)))
+    batch = _rows_of(data, name) if rows is None else rows.replace_schema_metadata(None)
+    return sealed_bytes("range", path.stem, canonical(batch))
 
 
 def far_form(data: pa.Buffer, name: str) -> FarFile:

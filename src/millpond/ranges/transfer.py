@@ -41,8 +41,8 @@ _FETCHING_MAX = 4  # ranges on their way at once
 
 @dataclass(frozen=True, slots=True)
 class FetchReport:
-    """Counts of what was transferred, and of what lay in the target already. The index counts in bytes, not in
-    ranges.
+    """Counts of what was transferred, and of what lay in the target already, in bytes as they lie far away. The index
+    counts in bytes, not in ranges.
     """
 
     ranges: int
@@ -84,11 +84,11 @@ def fetch(source: Source, target: Objects, index_id: str, *, verify: bool = True
     step("ranges.fetched")
     # Durable before the index that names them, or a power cut leaves an index without its ranges.
     settle(target, "ranges")
-    size = sum(entry.size for entry in entries)
+    size = sum(entry.size for entry in fetched)
     if held is None:
-        data = _index_there(target, index, data, {entry.id: entry for entry in fetched})
-        target.put(index_name(index_id), data)
-        size += data.size
+        there = _index_there(target, index, data, {entry.id: entry for entry in fetched})
+        target.put(index_name(index_id), there)
+        size += (there if target.in_blocks else data).size
     step("ranges.index_fetched")
     return FetchReport(
         ranges=len(entries), bytes=size,
@@ -144,14 +144,13 @@ def _fetch_ranges(
 
 
 def _fetch_range(source: Source, target: Objects, entry: RangeEntry, verify: bool) -> RangeEntry:
-    """Bring a range; its entry as it lies in the target."""
+    """Bring a range; its entry as it travels."""
     name, data = range_name(entry.id), range_bytes(source, entry)
-    if verify:
-        check_file(data, name, source.where)
+    rows = check_file(data, name, source.where) if verify else None
     if target.in_blocks:
         entry, data = far_entry(entry, data)
     else:
-        data = in_form(data, name, blocks=False)
+        data = in_form(data, name, blocks=False, rows=rows)
     target.put(name, data)
     step("ranges.one_fetched")
     return entry

@@ -42,9 +42,10 @@ def verify(objects: Objects, index_id: str) -> Report:
     return Verifier(objects).index(index_id)
 
 
-def check_file(data: pa.Buffer, name: str, where: str, *, arriving: bool = True) -> None:
+def check_file(data: pa.Buffer, name: str, where: str, *, arriving: bool = True) -> pa.RecordBatch | None:
     """Check the bytes of a file against its name: of ranges and indexes their checksum and then the id of their
     columns, of all others the id of their bytes. Without `arriving`, a range was checked so once: its checksum will do.
+    Answers the rows of a range, so that they need not be unpacked again.
 
     Raises: `Corrupt`; `Invalid` for a file of another format. Both name the file.
     """
@@ -55,8 +56,10 @@ def check_file(data: pa.Buffer, name: str, where: str, *, arriving: bool = True)
         batch = read_sealed("range", path.stem, data, name=name, where=where)
         if arriving and not _has_id(batch, path.stem):
             raise Corrupt("the columns are not those of the id", kind="range_damaged", object=name, where=where)
+        return batch
     elif content_id(data) != path.stem:
         raise Corrupt("the file is not what was written", kind="file_damaged", object=name, where=where)
+    return None
 
 
 def _has_id(batch: pa.RecordBatch, id_: str) -> bool:

@@ -12,6 +12,7 @@ import itertools
 from collections import deque
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -184,7 +185,9 @@ class RangeWriter(Closing):
             far = far_file(id_, batch)
         else:
             far = FarFile(sealed_bytes("range", id_, batch, options=self._options, folder=folder))
-        put_content(self._objects, range_name(id_), far.data)
+        # To unpack what was just packed would take longer than all else.
+        here = None if far.table is None else partial(sealed_bytes, "range", id_, batch)
+        put_content(self._objects, range_name(id_), far.data, here)
         keys = key_column(batch.column(self._key))
         first, last = keys[0], keys[len(keys) - 1]
         return RangeEntry(id_, first, last, batch.num_rows, far.data.size, far.table, self._indexed(far.filter))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from millpond.stores.objects.protocol import Objects
 
-__all__ = ("AT_ONCE_MAX", "at_once")
+__all__ = ("AT_ONCE_MAX", "UNPACKING", "at_once")
 
 T = TypeVar("T")
 
@@ -16,6 +17,8 @@ AT_ONCE_MAX = 32
 """The requests that are on their way at once. More are no faster for a lookup of a thousand keys: this process is what
 is waited for then.
 """
+UNPACKING = threading.Lock()
+"""Held while bytes that came are unpacked: threads that do so side by side wait longer for the interpreter."""
 
 
 def at_once(objects: Objects, acts: Sequence[Callable[[], T]], threads_max: int = AT_ONCE_MAX) -> list[T]:

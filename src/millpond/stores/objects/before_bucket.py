@@ -41,8 +41,8 @@ from millpond.stores.objects.protocol import ObjectInfo, Objects, check_name
 from millpond.stores.verified import verify_once
 
 __all__ = (
-    "FolderBeforeBucket", "KnownObjects", "forget_copies", "hold_read", "is_whole", "read_once", "read_parts",
-    "uncopied",
+    "FolderBeforeBucket", "KnownObjects", "forget_copies", "hold_read", "is_whole", "put_with_copy", "read_once",
+    "read_parts", "uncopied",
 )  # fmt: skip
 
 T = TypeVar("T")
@@ -92,6 +92,17 @@ def is_whole(objects: Objects, name: str, size: int) -> bool:
         return objects.size(name) == size
     except NotFound:
         return False
+
+
+def put_with_copy(objects: Objects, name: str, data: pa.Buffer, here: Callable[[], pa.Buffer]) -> None:
+    """Store an object whose copy on this machine, where it has one, is what `here` makes.
+
+    Raises: `Unavailable`, `Denied`.
+    """
+    if isinstance(objects, FolderBeforeBucket):
+        objects.put(name, data, here)
+    else:
+        objects.put(name, data)
 
 
 def read_parts(objects: Objects, name: str, parts: Sequence[Part]) -> list[bytes | pa.Buffer | None]:
@@ -189,8 +200,11 @@ class FolderBeforeBucket(FolderObjects):
     def _is_own(self, name: str) -> bool:
         return check_name(name).partition("/")[0] in self.copies.own
 
-    def put(self, name: str, data: bytes | memoryview | pa.Buffer) -> None:
-        """Store an object in the bucket, and its copy, where there is to be one and there is room.
+    def put(
+        self, name: str, data: bytes | memoryview | pa.Buffer, here: Callable[[], pa.Buffer] | None = None
+    ) -> None:  # fmt: skip
+        """Store an object in the bucket, and its copy, where there is to be one and there is room. `here` makes that in
+        the form of this machine.
 
         Raises: `Unavailable`, `Denied`.
         """
@@ -200,11 +214,8 @@ class FolderBeforeBucket(FolderObjects):
         with self.known.putting(name):
             self.bucket.put(name, data)
         if self.copied:
-            self._keep_in_form(name, pa.py_buffer(data))
-
-    def _keep_in_form(self, name: str, data: pa.Buffer) -> None:
-        """Have a copy of sound bytes of an object, in the form of this machine."""
-        self._keep(name, memoryview(self.copies.in_form(data, name, blocks=False)))
+            held = self.copies.in_form(pa.py_buffer(data), name, blocks=False) if here is None else here()
+            self._keep(name, memoryview(held))
 
     def _to_put(self, name: str) -> pa.Buffer | None:
         copy = self._copy(name)
@@ -241,8 +252,9 @@ class FolderBeforeBucket(FolderObjects):
         if copy is not None:
             return copy
         data = self.bucket.get(name)
-        if self.copies.is_sound(data, name, arriving=True):
-            self._keep_in_form(name, data)
+        here = self.copies.arrived(data, name)
+        if here is not None:
+            self._keep(name, memoryview(here))
             with suppress(NotFound):  # there was no room, or another process has made some
                 return super().get(name)
         return data

@@ -17,13 +17,14 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 
 from millpond.clock import Clock
 from millpond.errors import MillpondError, Unavailable
 from millpond.stores.locks import alone
+from millpond.stores.objects.at_once import UNPACKING
 
 __all__ = ("CACHE_MAX", "CopiesOf", "Copy")
 
@@ -45,8 +46,8 @@ class Copy:
     file: Path
 
 
-def _as_it_is(data: Any, name: str, *, blocks: bool) -> Any:
-    del name, blocks
+def _as_it_is(data: Any, name: str, *, blocks: bool, rows: object = None) -> Any:
+    del name, blocks, rows
     return data
 
 
@@ -55,14 +56,15 @@ class CopiesOf:
     """The copies below `folder`, in the places that a `pattern` names; what lies in `own` folders there is none.
 
     `check` compares bytes with a name, and raises: all that they say, or, without `arriving`, their checksum. `in_form`
-    gives the bytes of an object another form, with the same content: that of a bucket, in `blocks`, or of this machine.
+    gives the bytes of an object another form, with the same content: that of a bucket, in `blocks`, or of this machine;
+    it is told what `check` read of them.
     """
 
     folder: Path
     pattern: str
     own: tuple[str, ...]
     clock: Clock
-    check: Callable[..., None]
+    check: Callable[..., Any]
     bytes_max: int = CACHE_MAX
     in_form: Callable[..., Any] = field(default=_as_it_is, repr=False)
     _added: int | None = field(default=None, repr=False)
@@ -73,13 +75,22 @@ class CopiesOf:
             type(self), (self.folder, self.pattern, self.own, self.clock, self.check, self.bytes_max, self.in_form)
         )  # fmt: skip
 
-    def is_sound(self, data: pa.Buffer, name: str, *, arriving: bool = False) -> bool:
-        """True when bytes are what their name says."""
+    def is_sound(self, data: pa.Buffer, name: str) -> bool:
+        """True when a copy is what its name says."""
         try:
-            self.check(data, name, str(self.folder), arriving=arriving)
+            self.check(data, name, str(self.folder), arriving=False)
         except MillpondError:
             return False
         return True
+
+    def arrived(self, data: pa.Buffer, name: str) -> pa.Buffer | None:
+        """Bytes from the bucket in the form of this machine; None when they are not what their name says."""
+        with UNPACKING:
+            try:
+                rows = self.check(data, name, str(self.folder), arriving=True)
+            except MillpondError:
+                return None
+            return cast(pa.Buffer, self.in_form(data, name, blocks=False, rows=rows))
 
     def use(self, file: Path) -> None:
         """Note that a copy is used now."""

@@ -30,6 +30,7 @@ import xxhash
 
 from millpond.errors import Unavailable
 from millpond.stores.files import disk_errors
+from millpond.stores.objects.at_once import UNPACKING
 from millpond.stores.objects.copies import CopiesOf
 from millpond.stores.objects.protocol import Objects
 
@@ -214,7 +215,10 @@ class PartCopies:
 
     def _keep(self, part: Part, fetched: pa.Buffer) -> None:
         """Have a copy, if the disk has room. It need not survive a crash of the machine: then it is fetched again."""
-        data = memoryview(part.form(fetched) if part.wanted and part.form is not None else fetched)
+        if part.wanted and part.form is not None:
+            with UNPACKING:
+                fetched = part.form(fetched)
+        data = memoryview(fetched)
         size, checksum = _ALIGNED + _filled_up(data.nbytes), _checksum(data)
         with suppress(Unavailable), disk_errors(self._folder):
             if not self._copies.make_room(size):
