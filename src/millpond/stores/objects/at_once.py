@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,8 +18,8 @@ AT_ONCE_MAX = 32
 """The requests that are on their way at once. More are no faster for a lookup of a thousand keys: this process is what
 is waited for then.
 """
-UNPACKING = threading.Lock()
-"""Held while bytes that came are unpacked: threads that do so side by side wait longer for the interpreter."""
+UNPACKING = threading.BoundedSemaphore(max(1, (os.cpu_count() or 1) // 2))
+"""Held while bytes that came are unpacked: more threads that do so side by side wait longer for the interpreter."""
 
 
 def at_once(objects: Objects, acts: Sequence[Callable[[], T]], threads_max: int = AT_ONCE_MAX) -> list[T]:
