@@ -224,7 +224,7 @@ def bounds_of(where: pc.Expression, schema: pa.Schema) -> dict[str, Bound]:
 
 def _bound(span: Span, kind: pa.DataType) -> Bound:
     value = partial(_value, kind)
-    points = None if span.points is None else [value(point) for point in span.points]
+    points = None if span.points is None else [value(point) for point in sorted(span.points)]
     return Bound(value(span.lower), value(span.upper), None if points is not None and None in points else points)
 
 
