@@ -226,21 +226,22 @@ def in_form(data: pa.Buffer, name: str, *, blocks: bool, rows: pa.RecordBatch | 
     Compressed ranges, and those too small or too large for blocks, have one form.
     """
     if blocks:
-        return far_form(data, name).data
+        return far_form(data, name, rows).data
     path = PurePosixPath(name)
     if path.parent.name != "ranges" or _format_of(data) not in _IN_BLOCKS:
         return data
-    batch = _rows_of(data, name) if rows is None else rows.replace_schema_metadata(None)
-    return sealed_bytes("range", path.stem, canonical(batch))
+    return sealed_bytes("range", path.stem, canonical(_rows_of(data, name, rows)))
 
 
-def far_form(data: pa.Buffer, name: str) -> FarFile:
-    """A sound file as it lies where files are far away, with what an index says of it; without that, as it is."""
+def far_form(data: pa.Buffer, name: str, rows: pa.RecordBatch | None = None) -> FarFile:
+    """A sound file as it lies where files are far away, with what an index says of it; without that, as it is. `rows`
+    are those of a range that was read already.
+    """
     path = PurePosixPath(name)
     number = _format_of(data) if path.parent.name == "ranges" else 0
     if number not in (FORMAT, PACKED_FORMAT):
         return FarFile(data)
-    batch = canonical(_rows_of(data, name))
+    batch = canonical(_rows_of(data, name, rows))
     if number == FORMAT:
         # A file that is compressed is no larger than its batch by more than its frame.
         return FarFile(data) if data.size < batch.nbytes else far_file(path.stem, batch, data)
@@ -248,9 +249,10 @@ def far_form(data: pa.Buffer, name: str) -> FarFile:
     return _far_file(path.stem, data, batch, blocks, ends, filter_of(batch.column("key")))
 
 
-def _rows_of(data: pa.Buffer, name: str) -> pa.RecordBatch:
-    id_ = PurePosixPath(name).stem
-    return read_sealed("range", id_, data, name=name, where="", verify=False).replace_schema_metadata(None)
+def _rows_of(data: pa.Buffer, name: str, rows: pa.RecordBatch | None) -> pa.RecordBatch:
+    if rows is None:
+        rows = read_sealed("range", PurePosixPath(name).stem, data, name=name, where="", verify=False)
+    return rows.replace_schema_metadata(None)
 
 
 def format_said(schema: pa.Schema) -> int:

@@ -260,9 +260,13 @@ def index_file(index: Index) -> pa.Buffer:
     return _file_of(_with_few_filters(index).entries, index.schema, index.boundaries)[1]
 
 
-def far_entry(entry: RangeEntry, data: pa.Buffer) -> tuple[RangeEntry, pa.Buffer]:
-    """The entry of a range, and its file, as it lies far away; `data` is its file in any form."""
-    far = far_form(data, range_name(entry.id))
+def far_entry(
+    entry: RangeEntry, data: pa.Buffer, rows: pa.RecordBatch | None = None
+) -> tuple[RangeEntry, pa.Buffer]:  # fmt: skip
+    """The entry of a range, and its file, as it lies far away; `data` is its file in any form, `rows` what was read of
+    it already.
+    """
+    far = far_form(data, range_name(entry.id), rows)
     blocks, filter_ = far.table or entry.blocks, far.filter or entry.filter
     return replace(entry, size=far.data.size, blocks=blocks, filter=filter_), far.data
 

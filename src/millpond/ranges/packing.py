@@ -158,8 +158,8 @@ def _unpack(array: pa.Array, place: str, forms: dict[str, str]) -> pa.Array:
     if form.startswith(_INTEGERS):
         return _unpack_integers(array, int(form[1:]))
     whole = kind.field(1).type if is_type.is_struct(kind) and kind.num_fields == 2 else None
-    # The types are checked: the file says them, and buffers are read by them.
-    if whole is None or kind.field(0).type != pa.from_numpy_dtype(_offset_type(whole)):
+    # The type is checked whole: the file says it, and buffers are read by it.
+    if whole is None or kind != _packed_type(pa.from_numpy_dtype(_offset_type(whole)), whole):
         raise ValueError(f"no packed column: {kind}")
     if is_type.is_list(whole) or is_type.is_large_list(whole):
         return _unpack_list(array, place, forms)

@@ -148,7 +148,7 @@ def _fetch_range(source: Source, target: Objects, entry: RangeEntry, verify: boo
     name, data = range_name(entry.id), range_bytes(source, entry)
     rows = check_file(data, name, source.where) if verify else None
     if target.in_blocks:
-        entry, data = far_entry(entry, data)
+        entry, data = far_entry(entry, data, rows)
     else:
         data = in_form(data, name, blocks=False, rows=rows)
     target.put(name, data)
