@@ -17,7 +17,6 @@
 | `tasks` | the tasks of workers |
 | `attempt_logs`, `attempt_threads` | what it prints; where it blocks, and how that ends |
 | `step`, `tickets`, `targets` | one attempt: key, checkpoints, failures; the load that it enters, and its map |
-| `attempt_logs`, `attempt_threads` | what it prints; where it blocks, and how that ends |
 | `driver`, `driver_process`, `spark_progress` | Spark, in a process of its own: its worker's side, and its own |
 | `wanted` | the server's word on an attempt whose worker is gone |
 | `jobs` | its jobs |

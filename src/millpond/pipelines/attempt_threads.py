@@ -24,7 +24,12 @@ from millpond.kernel.worker import begin_thread
 if TYPE_CHECKING:
     from threading import Thread
 
-__all__ = ("AttemptOver", "ended_by", "in_own_thread", "in_thread")
+__all__ = ("THREADS_MAX", "AttemptOver", "ended_by", "in_own_thread", "in_thread")
+
+THREADS_MAX = 1_000
+"""Threads of an event loop for attempts. Many wait, and those of attempts that are over may go on a while: also then
+one is left to end an attempt that nobody wants.
+"""
 
 T = TypeVar("T")
 

@@ -41,6 +41,7 @@ from millpond.clock import SystemClock
 from millpond.errors import AlreadyExists, Invalid
 from millpond.nodes.data_starts import DataStarts
 from millpond.pipelines import tasks
+from millpond.pipelines.attempt_threads import THREADS_MAX
 from millpond.pipelines.compiled import compiled
 from millpond.pipelines.engine import open_engine
 from millpond.pipelines.plan import cron_words
@@ -66,8 +67,6 @@ if TYPE_CHECKING:
 __all__ = ("LOOK_AGAIN_SECONDS", "EmbeddedRuns", "embedded")
 
 TENANT = "default"
-THREADS_MAX = 1_000
-"""Threads for attempts: those of attempts that are over may go on a while, and others need some meanwhile."""
 SLOTS = 4
 """The steps of different runs that are carried out at a time."""
 LOOK_AGAIN_SECONDS = 0.2

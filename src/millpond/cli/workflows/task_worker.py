@@ -47,6 +47,7 @@ from littlehorse.worker import LHTask, LHTaskWorker, WorkerContext
 from millpond.cli.workflows.server import understood
 from millpond.clock import SystemClock
 from millpond.json_forms import parse_object
+from millpond.pipelines.attempt_threads import THREADS_MAX
 from millpond.workflows.engine import run_path
 from millpond.workflows.engine.halting import is_halted_by_hand
 from millpond.workflows.engine.pipeline_starts import is_step
@@ -64,8 +65,6 @@ END_SECONDS = 30.0
 _CALL_SECONDS = 30.0
 _REPORTS_MAX = 15
 _REPORT_RETRY_SECONDS = 2.0
-_THREADS_MAX = 1_000
-"""Threads for attempts, of which many wait: also when they do, one is left to end an attempt that nobody wants."""
 _STOPPED = "the worker was told to stop"
 _RUN_STOPPED = "its run was stopped"
 
@@ -122,7 +121,7 @@ class TaskWorker:
     async def run(self, ready: Callable[[], object]) -> None:
         """Work on the tasks until it is told to stop; `ready` is called once it can be told."""
         loop = self._loop = asyncio.get_running_loop()
-        loop.set_default_executor(ThreadPoolExecutor(_THREADS_MAX))
+        loop.set_default_executor(ThreadPoolExecutor(THREADS_MAX))
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._note_signal)
         ready()
