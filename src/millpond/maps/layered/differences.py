@@ -6,6 +6,7 @@ others that both have where nothing else lies. So the cost follows what changed.
 Invariants:
 * an address differs where one state has no row of it, or where the stored bytes of both values differ;
 * each address comes out once, and all addresses of a key come out together;
+* a row that is left out is the same in both states (`snapshots/joined_groups.py`);
 * a key that is skipped has the same rows in both states: its range is the only one over the shared layers that can
   hold it, on either side, and says the same there.
 """
@@ -26,7 +27,7 @@ from millpond.errors import Invalid
 from millpond.maps.model.address import address_bytes
 from millpond.maps.model.columns import canonical_schema
 from millpond.maps.model.values import encode_values
-from millpond.maps.snapshots.joined_groups import join_groups
+from millpond.maps.snapshots.joined_groups import join_groups, join_two_states
 from millpond.maps.snapshots.rows_of_groups import groups_of_keys, rows_of_groups
 from millpond.maps.snapshots.shown_layers import shown_layer
 from millpond.ranges.walk import Cursor, shared_bound, take_all, unfinished
@@ -106,7 +107,7 @@ def same_rows(left: AddressRows, left_places: I64, right: AddressRows, right_pla
 
 @dataclass(frozen=True, slots=True)
 class ChangedKeys:
-    """Keys whose rows may differ, as order keys, ascending; and all rows of them in both states."""
+    """Keys whose rows may differ, as order keys, ascending; and of both states all rows of them that may differ."""
 
     keys: pa.Array
     old: AddressRows
@@ -281,15 +282,17 @@ class _Walk:
         below = [pa.concat_batches(groups) if groups else None
                  for groups in (list(groups_of_keys(reader, keys)) for reader in readers)]  # fmt: skip
         above = [pa.concat_batches(batches) if batches else None for batches in pieces]
-        count = len(self.old)
+        groups = [(number, batch) for number, batch in enumerate([*above, *below]) if batch is not None]
+        modes, count = [layer.mode for layer in [*self.old, *self.new, *self.shared]], len(self.old)
         before, after = self.definitions
-        old = self._rows(before, [*self.old, *self.shared], [*above[:count], *below])
-        return ChangedKeys(keys, old, self._rows(after, [*self.new, *self.shared], [*above[count:], *below]))
+        if self.either.aggregation is None:
+            old, new = ([joined] for joined in join_two_states(after, modes, groups, count, len(self.new)))
+        else:
+            of_old = [piece for piece in groups if piece[0] < count or piece[0] >= len(above)]
+            of_new = [piece for piece in groups if piece[0] >= count]
+            old, new = list(join_groups(before, modes, of_old)), list(join_groups(after, modes, of_new))
+        return ChangedKeys(keys, self._rows(before, old), self._rows(after, new))
 
-    def _rows(
-        self, definition: MapDefinition, layers: Sequence[Layer], groups: Sequence[pa.RecordBatch | None]
-    ) -> AddressRows:
-        pieces = [(number, batch) for number, batch in enumerate(groups) if batch is not None]
-        joined = join_groups(definition, [layer.mode for layer in layers], pieces)
-        rows = [rows_of_groups(definition, batch) for batch in joined]
+    def _rows(self, definition: MapDefinition, groups: Sequence[pa.RecordBatch]) -> AddressRows:
+        rows = [rows_of_groups(definition, batch) for batch in groups]
         return AddressRows.of(definition, rows, updates=self.updates)

@@ -14,14 +14,18 @@ Invariants:
 * Of several rows of one address the newest counts, but a row of a `fill` layer only where there is no older one.
 * Rows stay in order of time within their group.
 * Rows of one bucket of an aggregate combine.
+* Of two states that share layers, a row can only differ where one of the other layers has a row of its address, or
+  replaces its group: all other rows may be left out of both.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from millpond.arrays.compiled import kernel
@@ -39,7 +43,9 @@ from millpond.maps.snapshots.manifest import LayerMode
 from millpond.ranges.gather import gathered
 from millpond.ranges.merge import match_keys
 
-__all__ = ("join_groups",)
+__all__ = ("join_groups", "join_two_states")
+
+Mask: TypeAlias = npt.NDArray[np.bool_]
 
 
 def join_groups(
@@ -56,22 +62,24 @@ def join_groups(
     if len(pieces) < 2:
         yield from (combined_groups(definition, batch) if rolled_up else batch for _, batch in pieces)
         return
-    keys, members = _union([batch for _, batch in pieces])
-    rows = _Rows.of(definition, [batch for _, batch in pieces])
+    stack = _Stack.of(definition, modes, pieces)
     if definition.aggregation is not None:
-        hiding = [modes[number] is LayerMode.WHOLE for number, _ in pieces]
-        order, ends = in_order_of_time(members, hiding, rows.low, rows.high, rows.first)
-        yield groups_of_buckets(definition, keys, gathered(rows.batches, order), ends, pieces[0][1].schema)
+        yield stack.buckets(definition)
         return
-    places, offsets = np.empty(len(rows.first), np.int64), np.zeros(keys.num_rows + 1, np.int64)
-    whole, fill = (
-        np.array([modes[number] is mode for number, _ in pieces]) for mode in (LayerMode.WHOLE, LayerMode.FILL)
-    )
-    used = _join(members, whole, fill, rows.low, rows.high, rows.first, rows.second, places, offsets)
-    fields = gathered(rows.batches, places[:used])
-    structs = pa.StructArray.from_arrays(fields.columns, fields=list(fields.schema))
-    schema = pieces[0][1].schema
-    yield pa.RecordBatch.from_arrays([*keys.columns, *list_of_rows(schema, offsets, structs)], schema=schema)
+    yield stack.joined(np.ones(len(pieces), np.bool_), np.zeros(0, np.bool_))
+
+
+def join_two_states(
+    definition: MapDefinition, modes: Sequence[LayerMode], pieces: Sequence[tuple[int, pa.RecordBatch]], old: int,
+    new: int,
+) -> tuple[pa.RecordBatch, pa.RecordBatch]:  # fmt: skip
+    """The groups of two states without the rows that cannot differ: first come the `old` layers that only the one has,
+    then the `new` ones of the other, then those that both share. Not for aggregates.
+    """
+    stack = _Stack.of(definition, modes, pieces)
+    numbers = np.array([number for number, _ in pieces])
+    apart = numbers < old + new
+    return stack.joined((numbers < old) | ~apart, apart), stack.joined(numbers >= old, apart)
 
 
 def _union(batches: list[pa.RecordBatch]) -> tuple[pa.RecordBatch, I64]:
@@ -116,49 +124,96 @@ class _Rows:
         return cls(batches, np.concatenate(lows), np.concatenate(highs), times[0], times[-1])
 
 
+@dataclass(frozen=True, slots=True)
+class _Stack:
+    """Groups of several layers, newest first: their keys, and of each key the group of every layer."""
+
+    schema: pa.Schema
+    keys: pa.RecordBatch
+    members: I64
+    rows: _Rows
+    whole: Mask
+    fill: Mask
+
+    @classmethod
+    def of(
+        cls, definition: MapDefinition, modes: Sequence[LayerMode], pieces: Sequence[tuple[int, pa.RecordBatch]]
+    ) -> _Stack:
+        batches = [batch for _, batch in pieces]
+        whole, fill = (
+            np.array([modes[number] is mode for number, _ in pieces]) for mode in (LayerMode.WHOLE, LayerMode.FILL)
+        )
+        return cls(batches[0].schema, *_union(batches), _Rows.of(definition, batches), whole, fill)
+
+    def buckets(self, definition: MapDefinition) -> pa.RecordBatch:
+        """The groups of an aggregate."""
+        rows = self.rows
+        order, ends = in_order_of_time(self.members, self.whole.tolist(), rows.low, rows.high, rows.first)
+        return groups_of_buckets(definition, self.keys, gathered(rows.batches, order), ends, self.schema)
+
+    def joined(self, counts: Mask, marks: Mask) -> pa.RecordBatch:
+        """The groups of the layers that count; with `marks`, only rows of addresses that layers so marked have, and of
+        groups that one of them replaces."""
+        rows = self.rows
+        places, offsets = np.empty(len(rows.first), np.int64), np.zeros(self.keys.num_rows + 1, np.int64)
+        used = _join(
+            self.members, self.whole, self.fill, counts, marks, rows.low, rows.high, rows.first, rows.second, places,
+            offsets,
+        )  # fmt: skip
+        fields = gathered(rows.batches, places[:used])
+        structs = pa.StructArray.from_arrays(fields.columns, fields=list(fields.schema))
+        columns = [*self.keys.columns, *list_of_rows(self.schema, offsets, structs)]
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+
 @kernel
 def _is_before(first, second, row, other):  # type: ignore[no-untyped-def]
     return first[row] < first[other] or (first[row] == first[other] and second[row] < second[other])
 
 
 @kernel
-def _join(members, whole, fill, low, high, first, second, places, offsets):  # type: ignore[no-untyped-def]
+def _join(members, whole, fill, counts, marks, low, high, first, second, places, offsets):  # type: ignore[no-untyped-def]
     """Fill in the rows of each key in order, and the offsets of the keys over them; how many there are."""
     used = 0
     layers = len(members)
     layer, at, stop = np.empty(layers, np.int64), np.empty(layers, np.int64), np.empty(layers, np.int64)
+    speaks = np.empty(layers, np.bool_)
     for key in range(len(offsets) - 1):
-        count = 0
+        count, hidden, every = 0, False, len(marks) == 0
         for number in range(layers):
             group = members[number, key]
-            if group >= 0:
-                layer[count], at[count], stop[count] = number, low[group], high[group]
+            if group < 0:
+                continue
+            marking = len(marks) > 0 and marks[number]
+            speaking = counts[number] and not hidden
+            if speaking or marking:
+                layer[count], at[count], stop[count], speaks[count] = number, low[group], high[group], speaking
                 count += 1
-                if whole[number]:
-                    break
-        if count == 1:
-            for row in range(at[0], stop[0]):
-                places[used] = row
-                used += 1
+            if whole[number]:
+                hidden, every = hidden or counts[number], every or marking
+        if count == 1 and every:
+            if speaks[0]:
+                for row in range(at[0], stop[0]):
+                    places[used] = row
+                    used += 1
             count = 0
         while True:
-            best = -1
+            lowest = -1
             for i in range(count):
-                if at[i] == stop[i]:
-                    continue
-                if (
-                    best < 0
-                    or _is_before(first, second, at[i], at[best])
-                    or (fill[layer[best]] and not _is_before(first, second, at[best], at[i]))
-                ):
-                    best = i
-            if best < 0:
+                if at[i] < stop[i] and (lowest < 0 or _is_before(first, second, at[i], lowest)):
+                    lowest = at[i]
+            if lowest < 0:
                 break
-            chosen = at[best]
+            best, row, wanted = -1, -1, every
             for i in range(count):
-                if at[i] < stop[i] and not _is_before(first, second, chosen, at[i]):
-                    at[i] += 1
-            places[used] = chosen
-            used += 1
+                if at[i] == stop[i] or _is_before(first, second, lowest, at[i]):
+                    continue
+                if speaks[i] and (best < 0 or fill[layer[best]]):
+                    best, row = i, at[i]
+                wanted = wanted or (len(marks) > 0 and marks[layer[i]])
+                at[i] += 1
+            if wanted and row >= 0:
+                places[used] = row
+                used += 1
         offsets[key + 1] = used
     return used
