@@ -5,7 +5,7 @@ Invariant: a page of branches is compared, each by the parts of two commits that
 
 from __future__ import annotations
 
-from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from millpond.errors import NotFound
@@ -13,6 +13,7 @@ from millpond.refs.face import MAIN, POND
 from millpond.refs.map_entries import MAPS
 from millpond.server.console.pages import PAGE_ROWS
 from millpond.server.lakefs.access import may as may_repository
+from millpond.stores.objects import at_once
 
 if TYPE_CHECKING:
     from millpond.nodes.node import Node
@@ -39,16 +40,20 @@ def branches_of_maps(node: Node, caller: Caller, after: str = "") -> tuple[dict[
         return {}, ""
     differing: dict[str, list[str]] = {}
     main = opened.branches(MAIN, amount=1).items[0].commit_id
-    for branch in page.items:
-        if branch.name != MAIN:
-            with suppress(NotFound):  # it was deleted meanwhile
-                for name in _changed(opened, main, branch):
-                    differing.setdefault(name, []).append(branch.name)
+    branches = [branch for branch in page.items if branch.name != MAIN]
+    # In a bucket each comparison waits for objects that no other one needs.
+    compared = at_once(opened.site.ranges.inner, [partial(_changed, opened, main, branch) for branch in branches])
+    for branch, names in zip(branches, compared, strict=True):
+        for name in names:
+            differing.setdefault(name, []).append(branch.name)
     return differing, page.next_offset if page.has_more else ""
 
 
 def _changed(opened: Repository, main: str, branch: Named) -> set[str]:
-    """The maps that were changed on a branch."""
-    committed = opened.diff(main, branch.commit_id, MAPS, amount=_MAPS_MAX)
-    staged = opened.branch(branch.name).diff(MAPS, amount=_MAPS_MAX)
+    """The maps that were changed on a branch; none on one that was deleted meanwhile."""
+    try:
+        committed = opened.diff(main, branch.commit_id, MAPS, amount=_MAPS_MAX)
+        staged = opened.branch(branch.name).diff(MAPS, amount=_MAPS_MAX)
+    except NotFound:
+        return set()
     return {change.path.removeprefix(MAPS) for page in (committed, staged) for change in page.items}
