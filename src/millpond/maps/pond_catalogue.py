@@ -209,8 +209,8 @@ class PondCatalogue:
         if place.parent.name == "snapshots":
             if place.is_dir():
                 # Imported here: opening a pond needs no compiled kernels.
-                from millpond.maps.layered.named import named_in
                 from millpond.maps.snapshots.leases import collecting
+                from millpond.maps.snapshots.named import named_in
                 from millpond.maps.snapshots.subset import discard_snapshots
                 from millpond.stores.objects import FolderObjects
 
