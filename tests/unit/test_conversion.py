@@ -104,6 +104,27 @@ def test_an_open_snapshot_keeps_its_answers(pond: Pond, store: str) -> None:
     assert made.lookup(["a"]).to_pylist() == [2]
 
 
+def test_branches_and_tags_keep_their_rows_of_a_map_that_went_into_a_shard(pond: Pond) -> None:
+    assert isinstance(pond.clock, ManualClock)
+    made = pond.create_map("m", kind="state", value="long", store="layers")
+    made.load([{"key": "a", "value": 1}, {"key": "b", "value": 1}])
+    pond.repository("pond").create_tag("first", "main")
+    pond.branch("fix", source="main").map("m").load([{"key": "b", "value": 2}])
+    pond.alter_map("m", store="shard")
+    for value in (3, 4):
+        pond.map("m").load([{"key": "c", "value": value}])
+        pond.map("m").freeze()
+        pond.clock.advance(DAY)
+    report = pond.map("m").delete("key = 'a'", now=True)
+    assert not report.purged
+    assert sorted(line.partition("; ")[2][:5] for line in report.left) == ["a tag", "branc"]
+    assert pond.at("first").map("m").lookup(["a", "b"]).to_pylist() == [1, 1]
+    assert pond.branch("fix").map("m").lookup(["a", "b"]).to_pylist() == [1, 2]
+    pond.alter_map("m", store="layers")
+    pond.branch("fix").merge()
+    assert pond.map("m").lookup(["a", "b", "c"]).to_pylist() == [None, 2, 4]
+
+
 def test_nothing_is_done_where_the_map_is_there_already(pond: Pond) -> None:
     made, position = pond.create_map("m", kind="state"), pond.log.position()
     assert pond.alter_map("m", store="shard") is made

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from millpond.clock import ManualClock
-from millpond.nodes.jobs.orphans import remove_orphans
+from millpond.clock import ManualClock, SystemClock
+from millpond.nodes.jobs.orphans import AGE_MS_MIN, remove_orphans
 from millpond.pond import open_pond
 from millpond.stores import files
 from millpond.stores.files import remove_tree, sweep_leftovers, unfinished_file, write_file_atomically
@@ -109,6 +109,19 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path: Path)
         write_file_atomically(target, "no bytes")  # type: ignore[arg-type]
     assert target.read_bytes() == b"old"
     assert [left.name for left in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_map_that_only_branches_and_tags_have_is_no_orphan(tmp_path: Path) -> None:
+    with open_pond(tmp_path / "pond", clock=ManualClock(1)) as pond:
+        for name in ("there", "dropped"):
+            pond.create_map(name, kind="state", value="long", store="layers").load({"key": ["a"], "value": [1]})
+        pond.repository("pond").create_tag("before", "main")
+        pond.branch("fix", source="main").create_map("new", kind="state").load({"key": ["a"], "value": [2]})
+        pond.drop_map("dropped")
+    with open_pond(tmp_path / "pond", clock=ManualClock(1)) as pond:
+        assert remove_orphans(pond, SystemClock().now_ms() + 2 * AGE_MS_MIN) == []
+        assert pond.at("before").map("dropped").get("a") == 1
+        assert pond.branch("fix").map("new").get("a") == 2
 
 
 @pytest.mark.parametrize("by_opening", [True, False], ids=["at the next open", "by the maintenance of a node"])

@@ -10,7 +10,7 @@ import millpond
 from millpond.clock import ManualClock
 from millpond.errors import AlreadyExists, Corrupt, Denied, Invalid, NotFound
 from millpond.maps.layered.maintenance import collect_files, fold_due
-from millpond.maps.layered.named import named_in
+from millpond.maps.snapshots.named import named_in
 from millpond.refs.merges import KeyResolution, MapMergeConflict
 from millpond.refs.named import HISTORY_DAYS, release
 from millpond.versions.merges import Resolution, Take

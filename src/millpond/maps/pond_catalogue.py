@@ -180,7 +180,7 @@ class PondCatalogue:
         loads = self._loading.loads
         self._open_maps.forget([name])
         for parent in ("shards", "snapshots"):
-            self._remove_dropped(self._loading.folder / parent / f"{name}.{incarnation}")
+            self.remove_dropped(self._loading.folder / parent / f"{name}.{incarnation}")
         with suppress(Unavailable), loads.alone(seconds=0):
             loads.clear()
 
@@ -194,7 +194,7 @@ class PondCatalogue:
         stores = {folder_name(definition): definition.store for definition in self.list()}
         for place in there:
             if place.name not in stores:
-                self._remove_dropped(place)
+                self.remove_dropped(place)
             elif place.parent.name == "shards" and stores[place.name] is Store.LAYERS:
                 self._remove_converted(place)
 
@@ -202,15 +202,17 @@ class PondCatalogue:
         """Remove a shard whose map is in layers, unless somebody is about to switch to it."""
         with suppress(Unavailable), self._loading.loads.alone(seconds=0):
             if any(folder_name(map_) == place.name and map_.store is Store.LAYERS for map_ in self.list()):
-                self._remove_dropped(place)
+                self.remove_dropped(place)
 
-    def _remove_dropped(self, place: Path) -> None:
-        """Remove a folder of a map that was dropped; of its snapshots those that somebody reads stay for now."""
+    def remove_dropped(self, place: Path) -> bool:
+        """Remove a folder of a map that was dropped, or that only branches have; of its snapshots those that commits
+        and branches name stay, and for now those that somebody reads. True when all is gone.
+        """
         if place.parent.name == "snapshots":
             if place.is_dir():
                 # Imported here: opening a pond needs no compiled kernels.
-                from millpond.maps.layered.named import named_in
                 from millpond.maps.snapshots.leases import collecting
+                from millpond.maps.snapshots.named import named_in
                 from millpond.maps.snapshots.subset import discard_snapshots
                 from millpond.stores.objects import FolderObjects
 
@@ -220,12 +222,14 @@ class PondCatalogue:
                         # This map alone is looked up: a drop costs the same, however many maps there are.
                         there = known_map(tx, place.name.partition(".")[0])
                         named = named_in(tx, place.name)
-                    if free and (there is None or folder_name(there) != place.name):
-                        discard_snapshots(objects, self._loading.clock.now_ms(), named)
-            return
+                    if not free or (there is not None and folder_name(there) == place.name):
+                        return False
+                    return discard_snapshots(objects, self._loading.clock.now_ms(), named)
+            return True
         # Handles, of other processes too, look at this file: they learn of it before the rest is taken away.
         (place / "current").unlink(missing_ok=True)
         remove_tree(place)
+        return True
 
     def list(self) -> Sequence[MapDefinition]:
         """All maps, by name."""

@@ -24,13 +24,13 @@ import pyarrow as pa
 from millpond.errors import MillpondError
 from millpond.kernel.space import ReadTransaction
 from millpond.maps.layered.history import manifests_named
-from millpond.maps.layered.named import named_in
 from millpond.maps.model.beginning import Retention
 from millpond.maps.model.catalogue import list_maps
 from millpond.maps.model.definition import folder_name
 from millpond.maps.model.keyspaces import NAMED
 from millpond.maps.snapshots.freeze import files_of
 from millpond.maps.snapshots.manifest import load_manifest
+from millpond.maps.snapshots.named import named_in
 from millpond.stores.bucket_space.space import BucketSpace
 from millpond.stores.objects import (
     Level,

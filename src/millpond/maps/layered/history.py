@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any
 
 from millpond.errors import Corrupt
 from millpond.json_forms import FormError, JsonForm
-from millpond.maps.layered.named import named_in
 from millpond.maps.model.definition import folder_name
 from millpond.maps.model.keyspaces import HISTORY
 from millpond.maps.model.snapshot_pointer import read_pointer
+from millpond.maps.snapshots.named import named_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

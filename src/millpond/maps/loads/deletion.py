@@ -24,7 +24,6 @@ from millpond.kernel.steps import step
 from millpond.maps.layered.history import manifests_named
 from millpond.maps.layered.maintenance import collect_files, fold_due
 from millpond.maps.layered.maintenance import delete as delete_layers
-from millpond.maps.layered.named import named_in
 from millpond.maps.layered.rows import batches_of_spans
 from millpond.maps.loads.merge_queue import Merged, merge_map
 from millpond.maps.loads.retention import let_go
@@ -40,8 +39,9 @@ from millpond.maps.predicates.predicate import Predicate, Where, predicate
 from millpond.maps.predicates.taken import taken_rows
 from millpond.maps.predicates.to_text import worded
 from millpond.maps.snapshots.freeze import collect
-from millpond.maps.snapshots.leases import pinned_until
+from millpond.maps.snapshots.leases import collecting, pinned_until
 from millpond.maps.snapshots.manifest import LayerMode, SnapshotManifest, list_manifests
+from millpond.maps.snapshots.named import named_in
 from millpond.maps.snapshots.rows_of_groups import GroupSpan
 from millpond.maps.snapshots.subset import collect_subsets
 from millpond.sizes import human_count, human_span
@@ -198,23 +198,34 @@ def purge_layers(loading: Loading, layers: Layers, where: str) -> tuple[str, ...
 
     def held() -> dict[str, int]:
         if collect_files(layers, purge=True) is None:
-            raise Unavailable(
-                "somebody writes into the map: its old files cannot be removed now", kind="map_busy",
-                map=layers.definition.name, hint="delete again when the loads are done",
-            )  # fmt: skip
+            raise _written(layers.definition)
         return rows_held(objects, layers.definition, condition)
 
     with loading.writing():
         fold_due(layers, everything=True)
-        left, holders = held(), dict[str, str]()
-        with loading.space.read() as tx:
-            named = named_in(tx, folder_name(layers.definition))
-        if named & left.keys():
-            holders = dict(loading.let_go(layers.definition, named & left.keys()))
-            left = held()
-    with loading.space.read() as tx:
-        holders = manifests_named(tx, layers.definition) | holders
+        left, holders = _let_go_of_commits(loading, layers.definition, held)
     return tuple(_lines(objects, left, holders, loading.clock.now_ms()))
+
+
+def _written(definition: MapDefinition) -> Unavailable:
+    return Unavailable(
+        "somebody writes into the map: its old files cannot be removed now", kind="map_busy", map=definition.name,
+        hint="delete again when the loads are done",
+    )  # fmt: skip
+
+
+def _let_go_of_commits(
+    loading: Loading, definition: MapDefinition, held: Callable[[], dict[str, int]]
+) -> tuple[dict[str, int], dict[str, str]]:
+    """The snapshots that are `held`, with their rows, when only what is in use keeps some; and who keeps each."""
+    left, holders = held(), dict[str, str]()
+    with loading.space.read() as tx:
+        named = named_in(tx, folder_name(definition))
+    if named & left.keys():
+        holders = dict(loading.let_go(definition, named & left.keys()))
+        left = held()
+    with loading.space.read() as tx:
+        return left, manifests_named(tx, definition) | holders
 
 
 def _purge_shard(loading: Loading, shard: Shard, snapshots: MapSnapshots, condition: Predicate) -> Iterator[str]:
@@ -226,12 +237,21 @@ def _purge_shard(loading: Loading, shard: Shard, snapshots: MapSnapshots, condit
     loading.space.write(lambda tx: move_pointer(tx, name, None))  # or its layers would hide such rows, and have them
     manifest, now = snapshots.freeze(), loading.clock.now_ms()
     busy = Unavailable("somebody else is freezing the map", kind="map_busy", map=name, hint="delete again")
-    with alone(shard.folder / "freeze.lock", LOCK_SECONDS, busy):
-        collect(objects, manifest, now_ms=now, keep_ms=0)
-        if isinstance(objects, FolderObjects):
-            collect_subsets(objects, manifest, now_ms=now, keep_ms=0)
+
+    def held() -> dict[str, int]:
+        with loading.space.read() as tx:
+            named = manifests_named(tx, shard.definition)
+        with alone(shard.folder / "freeze.lock", LOCK_SECONDS, busy), collecting(objects) as free:
+            if not free:  # of a map that was layered, branches may still load into this folder
+                raise _written(shard.definition)
+            collect(objects, manifest, now_ms=now, keep_ms=0, reachable=named)
+            if isinstance(objects, FolderObjects):
+                collect_subsets(objects, manifest, now_ms=now, keep_ms=0)
+        return rows_held(objects, shard.definition, condition)
+
+    left, holders = _let_go_of_commits(loading, shard.definition, held)
     step("delete.purged")
-    yield from _lines(objects, rows_held(objects, shard.definition, condition), {}, loading.clock.now_ms())
+    yield from _lines(objects, left, holders, loading.clock.now_ms())
     with shard.view() as view:
         rows = _count(shard.definition, condition, view.read_rows())
     if rows:

@@ -27,13 +27,13 @@ from millpond.errors import Corrupt, Invalid, MillpondError, NotFound
 from millpond.kernel.steps import step
 from millpond.maps.layered.history import forget_aged, manifests_named
 from millpond.maps.layered.maintenance import collect_files
-from millpond.maps.layered.named import named_in
 from millpond.maps.layered.secured import LEASE_SECONDS, collecting_lease
 from millpond.maps.model.catalogue import known_map, list_maps
 from millpond.maps.model.definition import Store, folder_name
 from millpond.maps.model.keyspaces import UNNAMED
 from millpond.maps.snapshots.freeze import files_of
 from millpond.maps.snapshots.manifest import load_manifest
+from millpond.maps.snapshots.named import named_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -20,6 +20,8 @@ from millpond.maps.model.definition import MapDefinition
 from millpond.maps.model.snapshot_pointer import Current, move_pointer, read_current
 from millpond.maps.shard.shard import Shard
 from millpond.maps.snapshots.freeze import SnapshotManifest, collect, freeze, load_manifest
+from millpond.maps.snapshots.leases import collecting
+from millpond.maps.snapshots.named import named_in
 from millpond.maps.snapshots.sorted_runs import SpillTo
 from millpond.maps.snapshots.subset import collect_subsets
 from millpond.stores.files import make_folder
@@ -133,10 +135,18 @@ def _refreeze(
     step("freeze.switched")
     shard.frozen_version = manifest.shard_version
     try:
-        collect(objects, manifest, now_ms=clock.now_ms())
-        if isinstance(objects, FolderObjects):
-            collect_subsets(objects, manifest, now_ms=clock.now_ms())
+        with collecting(objects) as free:  # of a map that was layered, branches may still load into this folder
+            if free:
+                _collect(space, objects, manifest, clock.now_ms())
     except (Corrupt, NotFound) as error:
         # An older snapshot is damaged. The new one counts already; what only the old one holds stays on the disk.
         _LOG.warning("%s; millpond verify quarantines it", error)
     return manifest
+
+
+def _collect(space: Space, objects: Objects, manifest: SnapshotManifest, now_ms: int) -> None:
+    with space.read() as tx:
+        named = named_in(tx, f"{manifest.map}.{manifest.incarnation}")
+    collect(objects, manifest, now_ms=now_ms, reachable=named)
+    if isinstance(objects, FolderObjects):
+        collect_subsets(objects, manifest, now_ms=now_ms)

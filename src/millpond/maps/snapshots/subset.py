@@ -159,7 +159,7 @@ def collect_subsets(
         )
 
 
-def discard_snapshots(objects: FolderObjects, now_ms: int, named: Collection[str] = ()) -> bool:
+def discard_snapshots(objects: FolderObjects, now_ms: int, named: Collection[str]) -> bool:
     """Remove the snapshots of a dropped map, but for those that are `named`, or that somebody has open or pinned; True
     when all are gone.
 

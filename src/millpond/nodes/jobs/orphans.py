@@ -2,7 +2,7 @@
 
 | folder | belongs to |
 |---|---|
-| `shards/<map>.<incarnation>`, `snapshots/…` | a map of the catalogue |
+| `shards/<map>.<incarnation>`, `snapshots/…` | a map of the catalogue; snapshots also commits and branches |
 | `parts/<part id>` | a part that is retained, or waits |
 | `.<name>….gone`, `.<name>….unfinished` | a removal that could not end, a writer that died |
 
@@ -22,9 +22,7 @@ from typing import TYPE_CHECKING
 
 from millpond.maps.loads.pond_folder import sweep_pond
 from millpond.maps.model.definition import folder_name
-from millpond.maps.snapshots.subset import discard_snapshots
 from millpond.stores.files import remove_tree
-from millpond.stores.objects import FolderObjects
 
 if TYPE_CHECKING:
     from millpond.pond import Pond
@@ -56,10 +54,11 @@ def remove_orphans(pond: Pond, now_ms: int) -> list[str]:
     for place in old:
         name = f"{place.parent.name}/{place.name}"
         if name not in folders:
-            if place.parent.name == "snapshots" and not discard_snapshots(FolderObjects(place), now_ms):
-                continue  # of a map that was dropped, and somebody reads them still
-            _log.warning("removing a folder that belongs to nothing: %s", place)
-            remove_tree(place)
+            if place.parent.name not in _MAPS:
+                remove_tree(place)
+            elif not pond.catalogue.remove_dropped(place):
+                continue  # of a map that was dropped, and somebody names or reads what is in it
+            _log.warning("removed a folder that belonged to nothing: %s", place)
             gone.append(name)
     return gone
 

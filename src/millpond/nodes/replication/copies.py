@@ -24,13 +24,13 @@ from millpond.errors import NotFound
 from millpond.kernel.space import ReadTransaction
 from millpond.kernel.steps import step
 from millpond.maps.layered.history import changes_of, manifests_named
-from millpond.maps.layered.named import named_in
 from millpond.maps.layered.stored_heads import StoredLayers, write_heads
 from millpond.maps.log.clone import write_own, write_quarantine, write_state
 from millpond.maps.log.log import head_of
 from millpond.maps.model.definition import MapDefinition, Store, folder_name
 from millpond.maps.model.snapshot_pointer import Current, current_snapshots
 from millpond.maps.snapshots.leases import pin, unpin
+from millpond.maps.snapshots.named import named_in
 from millpond.nodes.replication.source import SpaceFile
 from millpond.pond import Pond
 from millpond.stores.files import checksum_file, disk_errors, remove_tree
