@@ -69,7 +69,9 @@ def test_lines_are_staged(server: Server, repository: str) -> None:
     [
         (ARROW, b""), (ARROW, b"no arrow"), (ARROW, stream(rows("a"))[:-40]), (ARROW, stream(rows("a", ""))),
         (ARROW, stream(rows("a", colour=["red"]))), (ARROW, stream(rows("a", metadata=["[1]"]))),
-        (ARROW, stream(rows("a", metadata=['{"a": 1}']))), (ARROW, stream(pa.record_batch({"path": ["a"]}))),
+        (ARROW, stream(rows("a", metadata=['{"a": 1}']))), (ARROW, stream(rows("a", size=[-1]))),
+        (ARROW, stream(rows("a", deleted=["x"]))), (ARROW, stream(rows("a", metadata=[b"\xff"]))),
+        (ARROW, stream(pa.record_batch({"path": ["a"]}))),
         (ARROW, stream(pa.record_batch({"path": ["a"], "address": ["_millpond/repository"]}))),
         (ARROW, stream(pa.record_batch({"path": ["a"], "address": ["data/../x"]}))),
         (ARROW, stream(pa.record_batch({"path": ["a"], "address": ["local:///etc/passwd"]}))),

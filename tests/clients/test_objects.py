@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -178,6 +179,13 @@ def test_what_is_cached_is_not_sent_again(put: Callable[..., Answer], get: Calla
     put("cached")
     assert (get("cached", If_None_Match=f'"{HELLO}"').status, get("cached", If_None_Match='"00"').status) == (304, 200)
     assert get("cached", If_None_Match=f'"00", W/"{HELLO}"').status == 304
+    for method in ("GET", "HEAD"):
+        asked = partial(get, "cached", method=method)
+        assert asked(If_None_Match=f'"{HELLO}"').status == 304
+        assert (asked(If_Match='"00"').status, asked(If_Match=f'"{HELLO}"').status) == (412, 200)
+        assert asked(If_Range=f'"{HELLO}"', Range="bytes=3-").status == 206
+        whole = asked(If_Range='"00"', Range="bytes=3-")
+        assert (whole.status, whole.headers["content-length"]) == (200, "5"), "the rest of another object is no rest"
 
 
 def test_only_safe_types_are_shown_where_they_are(put: Callable[..., Answer], get: Callable[..., Answer]) -> None:

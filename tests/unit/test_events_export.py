@@ -83,6 +83,8 @@ def test_streams_places_and_filters_choose_events(pond: millpond.Pond) -> None:
         ("nightly-a", "failed", "y"), ("nightly-b", "failed", "y"),
     ]  # fmt: skip
     assert len(exported(pond, filters={"kind": "running"}, until="2024-10-06T00:00Z")) == 4
+    pond.events.append("ops", "load[3]-x", [b"row"])
+    assert [row["job_set"] for row in exported(pond, "ops", "load[3]-*")] == ["load[3]-x"], "signs are * and ? only"
     pond.events.compress("1d")
     pond.events.expire("1d")
     assert [row["kind"] for row in exported(pond, "etl", "nightly-a")] == ["failed"] * 2
@@ -98,6 +100,13 @@ def test_wrong_input_is_refused_before_any_file_is_made(pond: millpond.Pond, tmp
         with pytest.raises(Invalid) as refused:
             pond.events.export(**({"out": out} | wrong))  # type: ignore[arg-type]
         assert refused.value.kind == kind
+    odd: Any = [b"etl", None, ["nightly-a"], "ab"]
+    for act in (
+        lambda: pond.events.streams(odd[0]), lambda: pond.events.settings.set("etl", odd[2][:0], retention="9d"),
+        lambda: next(pond.events.read("etl", "nightly-a", odd[1])), lambda: pond.events.watch_many(odd[3:]),
+    ):  # fmt: skip
+        with pytest.raises(Invalid):
+            act()
     for names in (("none",), ("etl", "none"), ("etl", "none-*")):
         with pytest.raises(NotFound) as missing:
             pond.events.export(out, *names)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -17,7 +18,7 @@ from millpond.stores.objects import MemoryObjects, ObjectStore
 from millpond.versions.merges import MergeConflict, Resolution, Take
 from millpond.versions.repositories import Repositories
 from millpond.versions.repository import Repository
-from millpond.versions.repository_context import CompactionRules, ProtectedBranches
+from millpond.versions.repository_context import CompactionRules, ProtectedBranches, Retention
 from millpond.versions.staging.branches import LayerCount, count_layers
 from tests.version_spaces import SPACES, open_space
 
@@ -268,3 +269,32 @@ def test_reads_at_once_never_wait(tmp_path: Path) -> None:
     with pytest.raises(WouldBlock):
         Repositories(MemorySpace(), repositories.clock, repositories._open_store).get_at_once("flights")
     space.close()
+
+
+def test_what_could_not_be_read_again_is_not_stored(repository: Repository) -> None:
+    main = repository.branch("main")
+    main.put("a", b"1")
+    main.put("b", b"2")
+    acts: list[Callable[[], object]] = [
+        lambda: repository.alter(read_only=odd(5)), lambda: repository.alter(metadata=odd({"a": 1})),
+        lambda: repository.set(ProtectedBranches(odd("main"))), lambda: repository.set(Retention(odd("7"))),
+        lambda: repository.set(CompactionRules(odd(1.5))), lambda: repository.set("main"),
+        lambda: main.put("a", b"", metadata=odd({"a": 1})), lambda: main.put("a", b"", metadata={"a": "\ud800"}),
+        lambda: main.put("a", b"", content_type=odd(None)), lambda: main.uploads.create("a", metadata=odd({"a": 1})),
+        lambda: main.commit(odd(None)), lambda: main.commit("\ud800"), lambda: main.commit(metadata=odd({"a": 1})),
+        lambda: main.commit(created=True), lambda: main.commit(created=1 << 63), lambda: main.commit(created=odd("1")),
+        lambda: main.staging.delete_many("ab"), lambda: main.commit(prefixes="ab"), lambda: main.log(paths="a"),
+        lambda: list(main.read("a", -1)), lambda: main.list("\ud800"), lambda: main.list(after="\ud800"),
+    ]  # fmt: skip
+    for number, act in enumerate(acts):
+        with pytest.raises(Invalid):
+            act()
+            pytest.fail(f"act {number}")
+    assert repository.setting(ProtectedBranches)[0] is None
+    assert paths(repository, "main") == ["a", "b"] and main.uploads.pending() == []
+    assert main.commit("one").generation == 2
+
+
+def odd(value: object) -> Any:
+    """A value of another type than is asked for."""
+    return value

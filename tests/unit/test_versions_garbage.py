@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pytest
@@ -313,3 +313,38 @@ def test_a_collection_marks_anew_when_another_took_files_that_it_was_to_mark(rep
     work = OvertakenWork(repository.site)
     collect(repository.site, work=work, readers_ms=0)
     assert work.overtaken
+
+
+class MovedBranches(dict[str, BranchRecord]):
+    """Branches of which the last loses what is staged to the first, between the reading of the two."""
+
+    repository: Repository
+
+    def values(self) -> Any:
+        first, last = (self.repository.branch(name) for name in ("first", "last"))
+        for name, record in self.items():
+            if name == "last":
+                first.copy("old", "new", ref="last")
+                last.delete("old")
+            yield record
+
+
+class MovedWork(LocalWork):
+    """Marks while what is staged moves from one branch to another."""
+
+    def __init__(self, repository: Repository) -> None:
+        super().__init__(repository.site)
+        self._repository = repository
+
+    def mark(self, trees: set[str], branches: dict[str, BranchRecord]) -> None:
+        moved = MovedBranches(sorted(branches.items()))
+        moved.repository = self._repository
+        super().mark(trees, moved)
+
+
+def test_what_moves_between_branches_while_it_is_marked_stays(repository: Repository, clock: ManualClock) -> None:
+    first, last = (repository.create_branch(name, "main") for name in ("first", "last"))
+    last.put("old", b"bytes")
+    clock.advance(2 * GRACE_MS)
+    assert collect(repository.site, work=MovedWork(repository)).objects == 0
+    assert first.get("new") == b"bytes"

@@ -39,7 +39,7 @@ class AgeSettings(ABC):
         Raises:
             Invalid: a name or an age is not acceptable, or a name is a pattern. Unavailable: there are too many rules.
         """
-        StreamName(queue, job_set or "").check()
+        StreamName(queue, "" if job_set is None else job_set).check()
         rule = AgeRule(queue, job_set, age_of(compress_after), age_of(retention)).check()
         self._put(rule)
         return rule

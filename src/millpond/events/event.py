@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import pairwise
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from millpond.error_values import ShownAsTable, shown
 from millpond.errors import Invalid
@@ -36,6 +36,7 @@ POSITION_MAX = (1 << 128) - 1
 TIME_MS_MAX = (1 << 53) - 1
 """Times beyond every calendar are mistakes of their producer; within this bound they are stored as they are."""
 
+_NO_EVENT = "it is neither bytes nor a NewEvent"
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
@@ -144,7 +145,7 @@ class EventBatch:
             )  # fmt: skip
         if self.source and self.expected_id is not None:
             raise Invalid("a batch with a source expects no id", kind="event_source", source=shown(self.source))
-        if self.source and (not self.source.isprintable() or len(self.source.encode()) > SOURCE_BYTES_MAX):
+        if self.source and not _is_source(self.source):
             raise Invalid(
                 "the name of a source is not understood", kind="event_source", source=shown(self.source),
                 bytes_max=SOURCE_BYTES_MAX,
@@ -154,6 +155,10 @@ class EventBatch:
                 "the positions of a batch are whole numbers that never fall", kind="event_source",
                 source=shown(self.source), hint="sort the events by the order of their source",
             )  # fmt: skip
+
+
+def _is_source(name: object) -> bool:
+    return isinstance(name, str) and name.isprintable() and len(name.encode()) <= SOURCE_BYTES_MAX
 
 
 def _never_fall(positions: Sequence[int]) -> bool:
@@ -176,11 +181,15 @@ def _columns_of(events: Sequence[NewEvent]) -> Columns:
     columns = Columns([], [], [], [])
     add_time, add_payload = columns.times.append, columns.payloads.append
     add_kind, add_headers = columns.kinds.append, columns.headers.append
-    for time_ms, payload, kind, headers in events:
-        add_time(time_ms)
-        add_payload(payload)
-        add_kind(kind)
-        add_headers(headers)
+    try:
+        for time_ms, payload, kind, headers in events:
+            add_time(time_ms)
+            add_payload(payload)
+            add_kind(kind)
+            add_headers(headers)
+    except (TypeError, ValueError):
+        place = len(columns.headers)
+        raise _bad_event(_NO_EVENT, place, events[place]) from None
     return columns
 
 
@@ -191,7 +200,8 @@ def _check_events(events: Sequence[NewEvent], columns: Columns) -> None:
     sound = (
         set(map(type, times)) == {int} and min(times) >= -TIME_MS_MAX and max(times) <= TIME_MS_MAX
         and set(map(type, payloads)) == {bytes} and not have_headers(headers)
-        and all(type(kind) is str and kind.isascii() and len(kind) <= KIND_BYTES_MAX for kind in set(kinds))
+        and set(map(type, kinds)) == {str}
+        and all(kind.isascii() and len(kind) <= KIND_BYTES_MAX for kind in set(kinds))
         and max(sizes := list(map(len, payloads))) <= EVENT_BYTES_MAX
     )  # fmt: skip
     total = sum(sizes) if sound else sum(_checked_bytes(event, place) for place, event in enumerate(events))
@@ -202,7 +212,9 @@ def _check_events(events: Sequence[NewEvent], columns: Columns) -> None:
         )  # fmt: skip
 
 
-def _checked_bytes(event: NewEvent, place: int) -> int:
+def _checked_bytes(event: object, place: int) -> int:
+    if not isinstance(event, tuple) or len(event) != len(NewEvent._fields):
+        raise _bad_event(_NO_EVENT, place, event)
     time_ms, payload, kind, headers = event
     if type(time_ms) is not int or not -TIME_MS_MAX <= time_ms <= TIME_MS_MAX:
         raise _bad_event("its time is no count of milliseconds", place, time_ms)
@@ -216,9 +228,9 @@ def _checked_bytes(event: NewEvent, place: int) -> int:
     return size
 
 
-def _headers_bytes(headers: Mapping[str, str], place: int) -> int:
+def _headers_bytes(headers: Any, place: int) -> int:
     size = 0
-    for name, text in headers.items():
+    for name, text in headers.items() if isinstance(headers, Mapping) else [(headers, None)]:
         if type(name) is not str or type(text) is not str or not (is_unicode(name) and is_unicode(text)):
             raise _bad_event("its headers are not texts by name", place, headers)
         size += len(name.encode()) + len(text.encode())

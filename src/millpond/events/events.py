@@ -140,7 +140,10 @@ class Events(Exporting):
         return self.store.index(StreamName(queue, job_set).check())
 
     def indexes(self, queue: str | None = None) -> Iterator[StreamIndex]:
-        """The indexes of the streams of a queue, or of all."""
+        """The indexes of the streams of a queue, or of all.
+
+        Raises: as `streams`.
+        """
         for stream in self.streams(queue):
             index = self.store.index(stream)
             if index is not None:  # it is forgotten meanwhile
@@ -194,7 +197,13 @@ class Events(Exporting):
         self.store.close()
 
     def streams(self, queue: str | None = None) -> Iterator[StreamName]:
-        """The streams of a queue, or all."""
+        """The streams of a queue, or all.
+
+        Raises:
+            Invalid: the name of the queue is not understood.
+        """
+        if queue is not None:
+            StreamName(queue, "").check()
         return all_behind(lambda after: self.store.streams(queue, after, limit=_PAGE_STREAMS))
 
 

@@ -15,8 +15,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
+from millpond.error_values import shown
 from millpond.errors import Invalid
 from millpond.events.codec import size_of
 from millpond.events.event import Event
@@ -57,13 +58,19 @@ def places_of(streams: Streams, place_of: Callable[[StreamName, str], int] = _id
         Invalid: a name or an id is not understood, or there are none or too many.
     """
     pairs = streams.items() if isinstance(streams, Mapping) else ((stream, "") for stream in streams)
-    places = {(name := StreamName(*stream).check()): place_of(name, after) for stream, after in pairs}
+    places = {(name := _name_of(stream)): place_of(name, after) for stream, after in pairs}
     if not 0 < len(places) <= STREAMS_MAX:
         raise Invalid(
             "so many streams are not watched as one", kind="event_watch", streams=len(places), streams_max=STREAMS_MAX,
             hint="name one stream at least; for more of them, begin several watches",
         )  # fmt: skip
     return places
+
+
+def _name_of(stream: Any) -> StreamName:
+    if isinstance(stream, str) or len(stream) != len(StreamName._fields):
+        raise Invalid("a stream is a queue and a job set", kind="stream_name", stream=shown(stream))
+    return StreamName(*stream).check()
 
 
 class ManyWatch(WaitingBatches[StreamEvent]):

@@ -26,7 +26,7 @@ def named_streams(events: EventsLike, queue: str, job_sets: Sequence[str]) -> li
     there = [stream.job_set for stream in events.streams(queue)] if patterns else []
     names: dict[str, None] = {}
     for job_set in job_sets:
-        matching = fnmatch.filter(there, job_set) if job_set in patterns else [job_set]
+        matching = fnmatch.filter(there, job_set.replace("[", "[[]")) if job_set in patterns else [job_set]
         if not matching:
             raise NotFound(
                 "no job set is named so", kind="stream_not_found", queue=queue, job_set=job_set,

@@ -24,11 +24,11 @@ def start_place(text: str, index: Callable[[], StreamIndex | None]) -> int:
     Raises:
         Invalid: the text is none of them.
     """
-    if text == "" or is_id(text):
-        return parse_id(text)
     try:
+        if text == "" or is_id(text):
+            return parse_id(text)
         place = None if text == NEWEST else place_before(parse_instant(text))
-    except Invalid as error:
+    except (Invalid, TypeError) as error:
         raise Invalid(
             "this is no place in a stream of events", kind="event_id", id=shown(text),
             hint="take the id of an event that you read, a time such as 2026-11-24T10:00:00Z, or 'newest'; "

@@ -65,8 +65,11 @@ def starting(prefix: bytes | str) -> KeyRange:
 
     >>> starting("a/"), starting(b"\\xff")
     (KeyRange(start=b'a/', stop=b'a0'), KeyRange(start=b'\\xff', stop=None))
+
+    Raises:
+        Invalid: the text is no Unicode.
     """
-    start = prefix.encode() if isinstance(prefix, str) else prefix
+    start = _utf8(prefix) if isinstance(prefix, str) else prefix
     # What begins so ends before the same bytes with the last one raised by one. FF cannot be raised, so the byte before
     # it is; nothing ends what begins with FF alone.
     shorter = start.rstrip(b"\xff")

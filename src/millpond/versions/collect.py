@@ -47,6 +47,7 @@ from millpond.versions.staging.branches import BranchRecord, parse_branch
 from millpond.versions.staging.commit_ranges import SCRATCH, scratch_time
 from millpond.versions.staging.layers import Bounds, token_stream
 from millpond.versions.staging.publishing import begin_collecting, end_collecting, renew_collecting, steadily
+from millpond.versions.staging.reads import at
 from millpond.versions.unreferenced import Unneeded
 
 __all__ = (
@@ -324,12 +325,13 @@ def address_hashes(namespace: str, addresses: pa.Array) -> npt.NDArray[np.uint64
 
 
 def staged_addresses(site: Site, branches: dict[str, BranchRecord]) -> Iterator[pa.Array]:
-    """The addresses in the tokens of branches."""
-    for record in branches.values():
-        for layer in record.layers:
-            if layer.index is None:
-                for block in token_stream(site.space.read, layer.id, Bounds(rows=NAMES_A_BLOCK)).blocks:
-                    yield block.column("address")
+    """The addresses in the tokens of branches, of one moment: else what moves from one to another is in neither."""
+    with site.space.read() as tx:
+        for record in branches.values():
+            for layer in record.layers:
+                if layer.index is None:
+                    for block in token_stream(at(tx), layer.id, Bounds(rows=NAMES_A_BLOCK)).blocks:
+                        yield block.column("address")
 
 
 def _blocks(infos: Iterator[ObjectInfo]) -> Iterator[list[ObjectInfo]]:

@@ -11,13 +11,14 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from millpond.error_values import shown
 from millpond.errors import Invalid
 from millpond.kernel.keys import KeyRange, starting
 from millpond.ranges import Index, diff, fold
 from millpond.ranges.fold import Folded
 from millpond.ranges.spans import Spans
 from millpond.versions.graph.commits import Commit
-from millpond.versions.objects.entries import IDENTITY
+from millpond.versions.objects.entries import IDENTITY, path_list
 from millpond.versions.repository_context import COMPRESSION, Site
 from millpond.versions.staging.branch_head import Built, Moving, branch_dirty, move_head
 from millpond.versions.staging.branches import Layer
@@ -30,12 +31,27 @@ __all__ = ("Message", "commit_staged", "fold_view", "no_changes", "same_state")
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """The words of a commit. `created` counts seconds; None is now."""
+    """The words of a commit. `created` counts seconds; None is now.
+
+    Raises: `Invalid` for what is no text.
+    """
 
     text: str = ""
     committer: str = ""
     metadata: Mapping[str, str] = field(default_factory=dict)
     created: int | None = None
+
+    def __post_init__(self) -> None:
+        try:
+            "".join((self.text, self.committer, *self.metadata, *self.metadata.values())).encode()
+            sound = self.created is None or (type(self.created) is int and abs(self.created) < 1 << 63)
+        except (TypeError, AttributeError, UnicodeEncodeError):
+            sound = False
+        if not sound:
+            raise Invalid(
+                "the words of a commit are texts, and its date counts seconds", kind="commit_words",
+                words=shown((self.text, self.committer, self.metadata, self.created)),
+            )  # fmt: skip
 
     def commit(self, site: Site, tree: str, parents: Sequence[Commit]) -> Commit:
         """The commit with these words."""
@@ -68,7 +84,7 @@ def commit_staged(
             site.index(source_tree)
             return Built(message.commit(site, source_tree, [moving.head]))
         if prefixes is not None:
-            return _build_some(site, branch, moving, message, prefixes, allow_empty=allow_empty)
+            return _build_some(site, branch, moving, message, path_list(prefixes), allow_empty=allow_empty)
         tree = fold_view(site, moving.view).index.id
         if not allow_empty and same_state(site, moving.head.tree, tree):
             raise no_changes(branch, moving.head.id)

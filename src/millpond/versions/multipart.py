@@ -28,7 +28,7 @@ from millpond.kernel.steps import step
 from millpond.versions.keyspaces import UPLOAD
 from millpond.versions.objects.entries import DEFAULT_CONTENT_TYPE, Entry, check_path
 from millpond.versions.objects.uploads import data_name, read_bytes, upload
-from millpond.versions.repository_context import Site
+from millpond.versions.repository_context import Site, stated
 from millpond.versions.staging.branches import get_branch
 from millpond.versions.staging.writes import Condition, put_entry
 
@@ -115,10 +115,12 @@ class Uploads:
             id_, self._branch, path, data_name(now, id_), now, content_type, dict(metadata or {})
         )  # fmt: skip
 
+        row = stated(_FORM, made)
+
         def create(tx: Transaction) -> None:
             site.check_writable(tx, self._branch, "write to", force=force)
             get_branch(tx, site.uid, self._branch)
-            tx.put(UPLOAD[site.uid].pack(id_), _FORM.encode(made))
+            tx.put(UPLOAD[site.uid].pack(id_), row)
 
         site.space.write(create)
         step("versions.upload_created")

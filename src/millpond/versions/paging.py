@@ -76,6 +76,8 @@ class Listing:
     def __post_init__(self) -> None:
         if not 0 < self.amount <= AMOUNT_MAX:
             raise Invalid("not an amount of items", kind="amount", amount=self.amount, hint=f"1 to {AMOUNT_MAX:,}")
+        for text in (self.prefix, self.delimiter, self.after):
+            starting(text)  # one that is no Unicode is refused
 
     def keys(self) -> KeyRange:
         """The keys that it can show."""

@@ -10,6 +10,7 @@ from typing import TypeAlias, TypeVar
 
 import pyarrow as pa
 
+from millpond.errors import Invalid
 from millpond.kernel.keys import KeyRange, starting
 from millpond.kernel.page import behind
 from millpond.kernel.space import ReadTransaction
@@ -17,7 +18,7 @@ from millpond.ranges import diff
 from millpond.ranges.key_columns import key_column
 from millpond.versions.graph.commits import Commit, commit_not_found, find_commit, get_commit
 from millpond.versions.graph.history import Window, log
-from millpond.versions.objects.entries import IDENTITY, Entry, entries_of
+from millpond.versions.objects.entries import IDENTITY, Entry, entries_of, path_list
 from millpond.versions.objects.uploads import read_bytes
 from millpond.versions.paging import Block, Listing, Page, page
 from millpond.versions.repository_context import Site
@@ -94,6 +95,8 @@ class Reference:
 
         Raises: as `get`.
         """
+        if start < 0:
+            raise Invalid("bytes are counted from the first", kind="byte_range", start=start)
         entry = self.stat(path)
         place, name = self.site.place(entry.address)
         return read_bytes(place, name, start, entry.size if stop is None else min(stop, entry.size))
@@ -127,7 +130,7 @@ class Reference:
         limit: int | None = None,
     ) -> Iterator[Commit]:  # fmt: skip
         """The commits from here back; with paths or prefixes only those that changed one of them, no merges."""
-        return filtered_log(self.site, self.head().id, window, tuple(paths), tuple(prefixes), limit)
+        return filtered_log(self.site, self.head().id, window, path_list(paths), path_list(prefixes), limit)
 
     @contextmanager
     def _reading(self) -> Iterator[tuple[ReadTransaction, View]]:

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from millpond.error_values import ShownAsTable
-from millpond.errors import Conflict, Corrupt, Denied, NotFound
+from millpond.error_values import ShownAsTable, shown
+from millpond.errors import Conflict, Corrupt, Denied, Invalid, NotFound
 from millpond.json_forms import FormError, JsonForm
 from millpond.kernel.job_reports import NO_REPORTS, JobReports
 from millpond.kernel.moments import Moments
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 __all__ = (
     "COMPRESSION", "CompactionRules", "ProtectedBranches", "RepositoryRecord", "Retention", "Site", "check_setting_row",
     "clear_setting", "get_repository", "graph_of", "parse_repository", "put_repository", "put_setting_row",
-    "read_setting", "setting_rows", "write_setting",
+    "read_setting", "setting_rows", "stated", "write_setting",
 )  # fmt: skip
 
 COMPRESSION = "zstd"
@@ -115,8 +115,22 @@ def parse_repository(row: bytes, name: str) -> RepositoryRecord:
 
 
 def put_repository(tx: Transaction, record: RepositoryRecord) -> None:
-    """Store the record of a repository."""
-    tx.put(REPOSITORY.pack(record.name), _FORM.encode(record))
+    """Store the record of a repository.
+
+    Raises: as `stated`.
+    """
+    tx.put(REPOSITORY.pack(record.name), stated(_FORM, record))
+
+
+def stated(form: JsonForm[T], value: T) -> bytes:
+    """The row of a value with texts and numbers as a caller gave them.
+
+    Raises: `Invalid` for those of another type: the row could not be read.
+    """
+    try:
+        return form.checked(value)
+    except FormError as error:
+        raise Invalid("a value is not of its type", kind="value_form", value=shown(value), reason=error) from error
 
 
 _SETTINGS: Mapping[type, tuple[str, JsonForm[object]]] = {
@@ -125,12 +139,21 @@ _SETTINGS: Mapping[type, tuple[str, JsonForm[object]]] = {
 }
 
 
+def _setting(kind: type) -> tuple[str, JsonForm[object]]:
+    if kind not in _SETTINGS:
+        raise Invalid(
+            "this is no setting of a repository", kind="value_form", value=shown(kind),
+            hint=", ".join(setting.__name__ for setting in _SETTINGS),
+        )  # fmt: skip
+    return _SETTINGS[kind]
+
+
 def read_setting(tx: ReadTransaction, uid: str, kind: type[T]) -> tuple[T | None, str]:
     """A setting and its tag; None and an empty tag when it was never set.
 
-    Raises: `Corrupt`.
+    Raises: `Corrupt`; `Invalid` for a class that is no setting.
     """
-    name, form = _SETTINGS[kind]
+    name, form = _setting(kind)
     row = tx.get(SETTING[uid].pack(name))
     if row is None:
         return None, ""
@@ -143,23 +166,23 @@ def read_setting(tx: ReadTransaction, uid: str, kind: type[T]) -> tuple[T | None
 def write_setting(tx: Transaction, uid: str, value: object, *, expected: str | None = None) -> str:
     """Store a setting, if the one there has the tag `expected`, where one is given; the new tag. None clears nothing.
 
-    Raises: `Conflict`.
+    Raises: `Conflict`; as `stated`.
     """
-    name, form = _SETTINGS[type(value)]
+    name, form = _setting(type(value))
     current = read_setting(tx, uid, type(value))[1]
     if expected is not None and expected != current:
         raise Conflict(
             "the setting was changed", kind="setting_changed", setting=name, expected=expected, found=current,
             hint="read it again, then try again",
         )  # fmt: skip
-    row = form.encode(value)
+    row = stated(form, value)
     tx.put(SETTING[uid].pack(name), row)
     return hashlib.sha256(row).hexdigest()
 
 
 def clear_setting(tx: Transaction, uid: str, kind: type) -> None:
     """Delete a setting."""
-    tx.delete(SETTING[uid].pack(_SETTINGS[kind][0]))
+    tx.delete(SETTING[uid].pack(_setting(kind)[0]))
 
 
 def setting_rows(tx: ReadTransaction, uid: str) -> Iterator[tuple[str, Any]]:

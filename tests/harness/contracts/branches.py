@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from array import array
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 import pytest
@@ -16,7 +19,6 @@ from millpond.versions.paging import CommonPrefix
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from millpond.maps.protocols import PondLike
     from millpond.versions.protocols import BranchLike, RepositoryLike
@@ -68,6 +70,26 @@ class BranchesContract:
         assert raised(NotFound, lambda: main.read("nope")).kind == "entry_not_found"
         assert raised(Invalid, lambda: main.put("", b"")).kind == "path_invalid"
         assert raised(Invalid, lambda: main.put("\udce4", b"")).kind == "path_invalid"
+
+    def test_bodies_are_bytes_of_any_form(self, main: BranchLike) -> None:
+        numbers: Any = array("i", [1, 2, 3])
+        whole, some = bytes(numbers), memoryview(numbers)[::2]
+        wholes: list[Any] = [memoryview(numbers), bytearray(whole), [numbers], [bytearray(whole[:5]), b"", whole[5:]]]
+        bodies = [(body, whole) for body in wholes] + [(body, bytes(some)) for body in (some, [some], [b"", some])]
+        for body, stored in bodies:
+            assert (main.put("a", body).size, main.get("a")) == (len(stored), stored)
+        wrongs: list[Any] = ["text", ["text"], 5, [5], None, Path("text")]
+        for wrong in wrongs:
+            assert raised(Invalid, partial(main.put, "a", wrong)).kind == "object_body"
+        assert main.get("a") == bytes(some), "what was refused changed nothing"
+
+    @pytest.mark.parametrize("after", [b"longer than before", b"0", b""])
+    def test_what_is_read_is_of_one_object(self, main: BranchLike, after: bytes) -> None:
+        main.put("a", b"before")
+        chunks, tail = main.read("a"), main.read("a", 3)
+        main.put("a", after)
+        assert b"".join(chunks) in (b"before", after)
+        assert b"".join(tail) in (b"ore", after[3:])
 
     def test_paths_are_any_text(self, main: BranchLike) -> None:
         for path in ODD:
@@ -122,6 +144,15 @@ class BranchesContract:
         assert table.schema == DIFFERENCES
         assert table.column("path").to_pylist() == paths[1_501:]
         assert raised(Invalid, lambda: main.staging.stage(pa.table({"path": ["a"], "no": [1]}))).kind == "stage_columns"
+        a_row = pa.table({"path": ["a"], "address": ["data/x"]})
+        for name, values in {
+            "metadata": pa.array(["hello"]), "size": pa.array([-1]), "deleted": pa.array(["x"]),
+            "checksum": pa.array([b"\xff"]), "path": pa.array(["a"]),
+        }.items():  # fmt: skip
+            with pytest.raises(Invalid):
+                main.staging.stage(a_row.append_column(name, values))
+        assert main.staging.stage(a_row.append_column("deleted", pa.nulls(1))) == 1
+        assert main.delete("a")
         assert main.staging.copy_prefix("p/", "q/r/") == 1_499
         assert main.stat("q/r/02999").size == 2_999
         main.staging.delete_prefix("p/")

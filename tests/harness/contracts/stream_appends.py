@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -26,6 +27,9 @@ from tests.harness.contracts.stream_site import (
 )
 
 __all__ = ("AppendContract",)
+
+ODD: Any = [b"etl", ["nightly"]]
+"""Values of other types than are asked for."""
 
 
 class AppendContract:
@@ -135,9 +139,18 @@ class AppendContract:
             EventBatch(STREAM, events_of("a"), "", (1,)),
             EventBatch(STREAM, events_of("a", "b"), "kafka", (2, 1)),
             EventBatch(STREAM, events_of("a"), "kafka", (-1,)),
+            EventBatch(StreamName(*ODD), events_of("a")),
+            EventBatch(STREAM, [*events_of("a"), *ODD]),
+            EventBatch(STREAM, ODD),
+            EventBatch(STREAM, [NewEvent(NOON, b"", kind) for kind in ODD]),
+            EventBatch(STREAM, [NewEvent(NOON, b"", "", headers) for headers in ODD]),
+            EventBatch(STREAM, events_of("a"), ODD[0], (1,)),
         ],
-        ids=["queue", "job set", "surrogate", "kind", "time", "no position", "no source", "falling", "negative"],
-    )
+        ids=[
+            "queue", "job set", "surrogate", "kind", "time", "no position", "no source", "falling", "negative",
+            "bytes as a queue", "a text among events", "bytes", "kinds", "headers", "source",
+        ],
+    )  # fmt: skip
     def test_what_is_not_acceptable_is_refused_whole(self, store: StreamStore, batch: EventBatch) -> None:
         with pytest.raises(Invalid):
             store.append([EventBatch(STREAM, events_of("good")), batch])

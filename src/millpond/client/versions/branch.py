@@ -23,7 +23,7 @@ from millpond.versions.graph.commits import Commit
 from millpond.versions.imports.importing import Imported
 from millpond.versions.imports.locations import Location, ObjectLocation, PrefixLocation, TableLocation
 from millpond.versions.objects.entries import DEFAULT_CONTENT_TYPE, Entry, check_path
-from millpond.versions.objects.uploads import physical_address
+from millpond.versions.objects.uploads import chunks_of, physical_address
 from millpond.versions.protocols import BranchOperations, StagingOperations
 from millpond.versions.repository_context import RepositoryRecord
 from millpond.versions.staging.bulk import Rows
@@ -64,12 +64,12 @@ class RemoteBranch(RemoteReference, BranchOperations):
             "Content-Type": DEFAULT_CONTENT_TYPE,
             "X-Millpond-Entry": stable_json({"content_type": content_type, "metadata": dict(metadata or {})}).decode(),
         }
-        whole = isinstance(body, bytes | memoryview)
+        chunks, whole = chunks_of(body), isinstance(body, bytes | bytearray | memoryview)
         if not whole:  # before anything is uploaded in vain
             self._api.get(self._branch("objects", "stage_allowed"), {"path": path, "force": force})
         answer = self._api.change(
             "POST", self._branch("objects"), query={"path": path, "force": force}, headers=headers,
-            body=bytes(body) if isinstance(body, bytes | memoryview) else map(bytes, body),
+            body=b"".join(chunks) if whole else map(bytes, chunks),
             repeatable=whole and not if_absent and if_match is None,
         )  # fmt: skip
         return entry_of(self._record.namespace, answer.json())

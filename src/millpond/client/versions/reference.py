@@ -20,11 +20,11 @@ from millpond.client.transport import Body
 from millpond.client.versions.api import VersionsApi
 from millpond.client.versions.models import commit_of
 from millpond.client.versions.operations import perform
-from millpond.errors import Conflict, Unavailable
+from millpond.errors import Conflict, Invalid, Unavailable
 from millpond.kernel.operations import Operation
 from millpond.versions.graph.commits import Commit
 from millpond.versions.graph.history import Window
-from millpond.versions.objects.entries import ENTRIES, Entry
+from millpond.versions.objects.entries import ENTRIES, Entry, path_list
 from millpond.versions.objects.uploads import CHUNK_BYTES
 from millpond.versions.protocols import ReferenceOperations
 from millpond.versions.repository_context import RepositoryRecord
@@ -34,6 +34,7 @@ __all__ = ("RemoteReference",)
 ATTEMPTS = 4
 """The times that a connection may be lost without anything that came since."""
 _ARROW = "application/vnd.apache.arrow.stream"
+_SHORTER = 416
 _LOST = ("node_unreachable", "answer_cut")
 
 
@@ -69,14 +70,13 @@ class RemoteReference(ReferenceOperations):
 
         Raises: as `get`; `Conflict`, kind `object_changed`, when another object takes its place meanwhile.
         """
-        entry = self.stat(path)
-        return self._chunks(entry, start, entry.size if stop is None else min(stop, entry.size))
+        return self._chunks(self.stat(path), start, stop)
 
-    def _chunks(self, entry: Entry, start: int, stop: int) -> Iterator[bytes]:
+    def _chunks(self, entry: Entry, start: int, end: int | None) -> Iterator[bytes]:
         at, failures, tag = start, 0, ""
-        while at < stop:
+        while at < (stop := entry.size if end is None else min(end, entry.size)):
             try:
-                with self._bytes(entry.path, at, stop) as body:
+                with self._bytes(entry, at, stop) as body:
                     version = body.headers.get("ETag", "")
                     if tag and version != tag:
                         raise _changed(entry.path)
@@ -88,12 +88,30 @@ class RemoteReference(ReferenceOperations):
                 failures += 1
                 if error.kind not in _LOST or failures == ATTEMPTS:
                     raise
+            except Conflict:
+                failures += 1
+                if tag or failures == ATTEMPTS:
+                    raise
+                entry = self.stat(entry.path)  # none of the other one was given
             else:
                 if at != stop:
                     raise _changed(entry.path)
 
-    def _bytes(self, path: str, start: int, stop: int) -> Body:
-        return self._api.stream(self._at("objects"), {"path": path}, {"Range": f"bytes={start}-{stop - 1}"})
+    def _bytes(self, entry: Entry, start: int, stop: int) -> Body:
+        """Bytes of an object, if the one at the path is as long.
+
+        Raises: `Conflict`.
+        """
+        try:
+            body = self._api.stream(self._at("objects"), {"path": entry.path}, {"Range": f"bytes={start}-{stop - 1}"})
+        except Invalid as error:
+            if error.values.get("status") != _SHORTER:
+                raise
+            raise _changed(entry.path) from error
+        if not body.headers.get("Content-Range", "").endswith(f"/{entry.size}"):
+            body.close()
+            raise _changed(entry.path)
+        return body
 
     def entries(self, prefix: str = "", *, after: str = "") -> Iterator[pa.RecordBatch]:
         """All entries as batches with the columns of `versions/objects/entries.py`, in order.
@@ -126,7 +144,8 @@ class RemoteReference(ReferenceOperations):
         since = None if window is None or window.since is None else window.since
         commits = self._api.pages(
             self._api.at("repositories", self._record.name, "refs", head, "commits"), commit_of,
-            objects=tuple(paths), prefixes=tuple(prefixes), first_parent=window is not None and window.first_parent,
+            objects=path_list(paths), prefixes=path_list(prefixes),
+            first_parent=window is not None and window.first_parent,
             since=None if since is None else datetime.fromtimestamp(since, UTC).isoformat(),
             stop_at=None if window is None else window.stop_at,
         )  # fmt: skip

@@ -20,19 +20,20 @@ Invariants:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 import pyarrow as pa
 
-from millpond.error_values import ShownAsTable
+from millpond.error_values import ShownAsTable, shown
 from millpond.errors import Invalid
-from millpond.json_forms import parse_object, stable_json
+from millpond.json_forms import FormError, parse_object, stable_json
 
 __all__ = (
-    "CHANGES", "DEFAULT_CONTENT_TYPE", "ENTRIES", "IDENTITY", "PATH_BYTES_MAX", "Entry", "batch_of", "check_path",
-    "entries_of", "entry_at", "frozen_rows", "metadata_text", "read_metadata",
+    "CHANGES", "DEFAULT_CONTENT_TYPE", "ENTRIES", "IDENTITY", "PATH_BYTES_MAX", "Entry", "batch_of",
+    "canonical_metadata", "check_path", "entries_of", "entry_at", "frozen_rows", "metadata_text", "path_list",
+    "read_metadata",
 )  # fmt: skip
 
 T = TypeVar("T")
@@ -90,14 +91,28 @@ def check_path(path: str) -> bytes:
     return raw
 
 
+def path_list(paths: Iterable[str]) -> tuple[str, ...]:
+    """Paths, or prefixes, as they are named; one text would be as many as it has letters.
+
+    Raises: `Invalid`.
+    """
+    if isinstance(paths, str):
+        raise Invalid("paths stand in a list", kind="path_invalid", path=shown(paths), hint="[path]")
+    return tuple(paths)
+
+
 def metadata_text(metadata: Mapping[str, str]) -> str:
     """User metadata as the column holds it.
 
-    Raises: `Invalid` when it is too long.
+    Raises: `Invalid` when it is too long, or no texts by name.
     """
     if not metadata:
         return ""
-    text = stable_json(dict(metadata), compact=True).decode()
+    try:
+        "".join((*metadata, *metadata.values())).encode()
+        text = stable_json(dict(metadata), compact=True).decode()
+    except (TypeError, AttributeError, UnicodeEncodeError) as error:
+        raise Invalid("user metadata are texts by name", kind="metadata_form", given=shown(metadata)) from error
     if len(text) > METADATA_BYTES_MAX:
         raise Invalid(
             "user metadata is too long", kind="metadata_length", bytes=len(text), bytes_max=METADATA_BYTES_MAX
@@ -108,6 +123,22 @@ def metadata_text(metadata: Mapping[str, str]) -> str:
 def read_metadata(text: str) -> dict[str, str]:
     """User metadata that `metadata_text` wrote."""
     return parse_object(text) if text else {}
+
+
+def canonical_metadata(texts: pa.Array) -> pa.Array:
+    """A column of user metadata, each a JSON object of texts or empty, as `metadata_text` writes them.
+
+    Raises: `Invalid`.
+    """
+    coded = texts.dictionary_encode()
+    return pa.array([_canonical_text(text) for text in coded.dictionary.to_pylist()], pa.string()).take(coded.indices)
+
+
+def _canonical_text(text: str) -> str:
+    try:
+        return metadata_text(read_metadata(text))
+    except FormError as error:
+        raise Invalid("user metadata are texts by name", kind="metadata_form", given=shown(text)) from error
 
 
 def entry_at(batch: pa.RecordBatch, row: int) -> Entry:

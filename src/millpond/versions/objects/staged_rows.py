@@ -40,12 +40,12 @@ def encode_entry(entry: Entry) -> bytes:
 
 
 def _encode(size: int, mtime: int, address: str, checksum: str, content_type: str, metadata: str) -> bytes:
-    a, c, t = address.encode(), checksum.encode(), content_type.encode()
     try:
+        a, c, t, about = (text.encode() for text in (address, checksum, content_type, metadata))
         header = _HEADER.pack(1, size, mtime, len(a), len(c), len(t))
-    except struct.error as error:
+    except (struct.error, UnicodeEncodeError, AttributeError) as error:
         raise Invalid("an entry cannot be stored", kind="entry_invalid", reason=str(error)) from error
-    return header + a + c + t + metadata.encode()
+    return header + a + c + t + about
 
 
 def encode_rows(batch: pa.RecordBatch) -> list[bytes]:

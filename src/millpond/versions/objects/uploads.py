@@ -13,12 +13,13 @@ import hashlib
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millpond.errors import Corrupt, NotFound
+from millpond.error_values import shown
+from millpond.errors import Corrupt, Invalid, NotFound
 from millpond.kernel.steps import step
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from millpond.stores.objects.sources import Source
 
 __all__ = (
-    "CHUNK_BYTES", "DATA", "Upload", "data_name", "is_full_address", "physical_address",
+    "CHUNK_BYTES", "DATA", "Upload", "chunks_of", "data_name", "is_full_address", "physical_address",
     "physical_addresses", "read_bytes", "relative_address", "stem_of", "time_of", "upload",
 )  # fmt: skip
 
@@ -82,16 +83,45 @@ def relative_address(namespace: str, address: str) -> str:
     return address.removeprefix(namespace.rstrip("/") + "/")
 
 
+def chunks_of(body: Any) -> Iterator[bytes | memoryview]:
+    """The chunks of a body, which may be anything, each as single bytes: a view of numbers counts numbers.
+
+    >>> [len(chunk) for chunk in chunks_of([b"ab", memoryview(b"cdefghij").cast("i")])]
+    [2, 8]
+
+    Raises: `Invalid`; what the chunks raise.
+    """
+    whole = isinstance(body, bytes | bytearray | memoryview)
+    if isinstance(body, str) or not (whole or isinstance(body, Iterable)):
+        raise _no_bytes(body)
+    for chunk in [body] if whole else body:
+        if isinstance(chunk, bytes):
+            yield chunk
+            continue
+        try:
+            view = memoryview(chunk)
+        except TypeError:
+            raise _no_bytes(chunk) from None
+        yield view.cast("B") if view.c_contiguous and view.nbytes else view.tobytes()
+
+
+def _no_bytes(value: object) -> Invalid:
+    return Invalid(
+        "the body of an object is bytes, or chunks of bytes", kind="object_body", value=shown(value),
+        hint='encode a text, open a file as "rb"',
+    )  # fmt: skip
+
+
 def upload(store: ObjectStore, name: str, body: bytes | memoryview | Iterable[bytes | memoryview]) -> Upload:
     """Store bytes under a new name, a chunk at a time.
 
-    Raises: `Unavailable` when the place is full; what the chunks raise. Nothing is stored then.
+    Raises: `Unavailable` when the place is full; as `chunks_of`. Nothing is stored then.
     """
     digest, size = hashlib.md5(usedforsecurity=False), 0
 
     def counted() -> Iterator[bytes | memoryview]:
         nonlocal size
-        for chunk in [body] if isinstance(body, bytes | memoryview) else body:
+        for chunk in chunks_of(body):
             digest.update(chunk)
             size += len(chunk)
             yield chunk

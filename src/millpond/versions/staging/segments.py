@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -29,14 +30,18 @@ from millpond.versions.objects.entries import (
     ENTRIES,
     PATH_BYTES_MAX,
     Entry,
+    canonical_metadata,
     entry_at,
 )
 from millpond.versions.repository_context import COMPRESSION, Site
 from millpond.versions.staging.branches import Layer, get_branch, put_branch, sealed
 from millpond.versions.staging.publishing import publish
 
-__all__ = ("find_presence", "find_rows", "normal_batch", "push_segment", "sorted_changes", "write_segment")
+__all__ = (
+    "find_presence", "find_rows", "normal_batch", "push_segment", "sorted_changes", "typed_column", "write_segment",
+)  # fmt: skip
 
+_METADATA = CHANGES.names.index("metadata")
 _FILLS = {"address": "", "size": 0, "mtime": 0, "checksum": "", "content_type": DEFAULT_CONTENT_TYPE, "metadata": ""}
 
 
@@ -45,7 +50,8 @@ def normal_batch(table: pa.Table | pa.RecordBatch, *, mtime: int) -> pa.RecordBa
 
     Columns that are missing get their defaults; `mtime` is the time of rows without one.
 
-    Raises: `Invalid` for a column that is unknown or of another type, for a path that is empty or too long.
+    Raises: `Invalid` for a column that is unknown or of another type; for a path that is empty or too long, a size
+    below zero, metadata that are no object of texts.
     """
     if isinstance(table, pa.RecordBatch):
         table = pa.Table.from_batches([table])
@@ -59,34 +65,45 @@ def normal_batch(table: pa.Table | pa.RecordBatch, *, mtime: int) -> pa.RecordBa
     table = table.rename_columns(names)
     fills = {**_FILLS, "mtime": mtime, "deleted": False}
     columns = [_column(table, field, fills) for field in CHANGES]
+    columns[_METADATA] = canonical_metadata(columns[_METADATA])
     batch = pa.RecordBatch.from_arrays(columns, schema=CHANGES)
     lengths = pc.binary_length(batch.column("key"))
     if batch.num_rows and not (pc.min(lengths).as_py() > 0 and pc.max(lengths).as_py() <= PATH_BYTES_MAX):
         raise Invalid("a path has 1 to 1,024 bytes", kind="path_invalid", hint="shorten the paths of the table")
     if pc.any(batch.column("deleted")).as_py():
-        return _bare_tombstones(batch)
+        batch = _bare_tombstones(batch)
+    if batch.num_rows and (size := pc.min(batch.column("size")).as_py()) < 0:
+        raise Invalid("a size is not negative", kind="entry_invalid", size=size)
     return batch
 
 
 def _column(table: pa.Table, field: pa.Field, fills: dict[str, object]) -> pa.Array:
     if field.name not in table.column_names:
         return pa.repeat(pa.scalar(fills[field.name], field.type), table.num_rows)
-    column = table.column(field.name)
-    try:
-        if field.name == "key" and pa.types.is_binary(column.type):
-            column = column.cast(pa.string())  # a path is Unicode
-        column = column.cast(field.type).combine_chunks()
-    except (pa.ArrowException, ValueError) as error:
-        raise Invalid(
-            "a column is not of its type", kind="stage_columns", column=field.name, expected=field.type,
-            found=column.type, reason=str(error),
-        ) from error  # fmt: skip
+    column = typed_column(table.column(field.name), field.name).combine_chunks()
     array = column if isinstance(column, pa.Array) else pa.array([], field.type)
     if array.null_count == 0:
         return array
     if field.name == "key":
         raise Invalid("a path is null", kind="stage_columns", column="path")
     return array.fill_null(pa.scalar(fills[field.name], field.type))
+
+
+def typed_column(column: Any, name: str) -> Any:
+    """A column of changes with the type that it must have.
+
+    Raises: `Invalid`.
+    """
+    field = CHANGES.field(name)
+    try:
+        if name == "key" and pa.types.is_binary(column.type):
+            column = column.cast(pa.string())  # a path is Unicode
+        return column.cast(field.type)
+    except (pa.ArrowException, ValueError) as error:
+        raise Invalid(
+            "a column is not of its type", kind="stage_columns", column=name, expected=field.type, found=column.type,
+            reason=str(error),
+        ) from error  # fmt: skip
 
 
 def _bare_tombstones(batch: pa.RecordBatch) -> pa.RecordBatch:

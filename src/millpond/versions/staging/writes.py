@@ -26,7 +26,7 @@ from millpond.kernel.space import ReadTransaction, Transaction
 from millpond.kernel.steps import step
 from millpond.versions.graph.commits import get_commit
 from millpond.versions.keyspaces import CLEARED, STAGED
-from millpond.versions.objects.entries import Entry, check_path
+from millpond.versions.objects.entries import Entry, check_path, path_list
 from millpond.versions.objects.staged_rows import TOMBSTONE, decode_entry, encode_entry, encode_rows
 from millpond.versions.repository_context import CompactionRules, Site, read_setting
 from millpond.versions.staging.branches import BranchRecord, Layer, get_branch, put_branch
@@ -190,6 +190,7 @@ def delete_paths(site: Site, branch: str, paths: Sequence[str], *, force: bool =
 
     Raises: as `put_entry`, without conditions.
     """
+    paths = path_list(paths)
     site.check_paths(paths)
     below = Below(site, paths)
     with site.space.read() as tx:  # the files, before the write, which would begin anew for each

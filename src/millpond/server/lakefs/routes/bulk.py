@@ -17,7 +17,6 @@ import pyarrow.compute as pc
 
 from millpond.arrays.arrow_sizes import bounded_stream
 from millpond.errors import Invalid
-from millpond.json_forms import FormError, parse_object
 from millpond.server.lakefs.addresses import checked_column
 from millpond.server.lakefs.call import Call
 from millpond.server.lakefs.dialect import operations
@@ -28,6 +27,7 @@ from millpond.server.lakefs.streaming import BodyFile, BodyStream, read_to_its_e
 from millpond.server.routes.table import On
 from millpond.versions.objects.entries import DEFAULT_CONTENT_TYPE, metadata_text
 from millpond.versions.repository_context import Site
+from millpond.versions.staging.segments import typed_column
 
 __all__ = ("Staged", "routes")
 
@@ -138,41 +138,19 @@ def _decoded(line: bytes, number: int) -> _Line:
 
 
 def _checked(site: Site, sources: tuple[str, ...], batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch with addresses that entries may have, and metadata as entries have them.
+    """The batch with addresses that entries may have.
 
     Raises: `Invalid`, `Denied`.
     """
-    columns = {name: batch.column(name) for name in batch.schema.names}
-    deleted = pc.fill_null(columns["deleted"], False) if "deleted" in columns else None
+    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+    if len(columns) < batch.num_columns:
+        return batch  # two of one name, which nobody stages
+    deleted = pc.fill_null(typed_column(columns["deleted"], "deleted"), False) if "deleted" in columns else None
     if "address" in columns:
-        address = pc.fill_null(columns["address"].cast(pa.string()), "")
+        address = pc.fill_null(typed_column(columns["address"], "address"), "")
         if deleted is not None:
             address = pc.if_else(deleted, _NOWHERE, address)  # of a deletion it is not looked at
         columns["address"] = checked_column(site, sources, address)
     elif deleted is None or not pc.all(deleted).as_py():
         raise Invalid("entries need addresses", kind="stage_columns", column="address", columns=list(columns))
-    if "metadata" in columns:
-        columns["metadata"] = _canonical(columns["metadata"])
     return pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
-
-
-def _canonical(metadata: pa.Array) -> pa.Array:
-    """User metadata as entries have them: their names in order."""
-    coded = pc.fill_null(metadata.cast(pa.string()), "").dictionary_encode()
-    texts = [_canonical_text(text) for text in coded.dictionary.to_pylist()]
-    return pa.array(texts, pa.string()).take(coded.indices)
-
-
-def _canonical_text(text: str) -> str:
-    if not text:
-        return ""
-    try:
-        parsed = parse_object(text)
-    except FormError:
-        parsed = {"": None}
-    if not all(isinstance(value, str) for value in parsed.values()):
-        raise Invalid(
-            "metadata are no object of texts", kind="stage_columns", column="metadata", metadata=text[:100],
-            hint='such as {"colour": "blue"}',
-        )  # fmt: skip
-    return metadata_text(parsed)

@@ -43,13 +43,14 @@ routes = operations("objects")
 def bytes_answer(call: Call, site: Site, entry: Entry, *, at_once: bool = False) -> Response:
     """The bytes of an entry, or the range of them that the request asks for.
 
-    Raises: `ApiError` 416 for the range; 410 when the bytes are gone. `WouldBlock`, if they are to be read at once.
+    Raises: `ApiError` 416 for the range; 412 for another object; 410 when the bytes are gone. `WouldBlock`, if they are
+        to be read at once.
     """
     request, headers = call.request, byte_headers(entry)
-    if _has(request.headers.get("if-none-match", ""), headers["ETag"]):
+    if _is_known(call, headers["ETag"]):
         return Response(status_code=304, headers={"ETag": headers["ETag"]})
     try:
-        span = parse_range(request.headers.get("range"), entry.size)
+        span = _span(call, entry, headers["ETag"])
         start, stop = span or (0, entry.size)
         place, name = site.place(entry.address)
         if at_once:
@@ -68,6 +69,26 @@ def bytes_answer(call: Call, site: Site, entry: Entry, *, at_once: bool = False)
     if stop - start <= len(first):
         return Response(first, status, headers)
     return download(request, chunks, status, headers, first=first)
+
+
+def _is_known(call: Call, tag: str) -> bool:
+    """True when the caller has the bytes.
+
+    Raises: `ApiError` when he wants those of another object.
+    """
+    headers = call.request.headers
+    if not _has(headers.get("if-match", "*"), tag):
+        raise ApiError(412, "Precondition failed")
+    return _has(headers.get("if-none-match", ""), tag)
+
+
+def _span(call: Call, entry: Entry, tag: str) -> tuple[int, int] | None:
+    """The range that is asked for; all, where it is the rest of another object.
+
+    Raises: as `parse_range`.
+    """
+    headers = call.request.headers
+    return parse_range(headers.get("range") if _has(headers.get("if-range", tag), tag) else None, entry.size)
 
 
 def _has(header: str, tag: str) -> bool:
@@ -104,11 +125,13 @@ async def _head(call: Call, path: Text) -> Response:
     """The headers of an object. An error has no body."""
     _, entry = await call.entry(path)
     byte_fields = byte_headers(entry)
+    if _is_known(call, byte_fields["ETag"]):
+        return Response(status_code=304, headers={"ETag": byte_fields["ETag"]})
     headers = {
         **{name: byte_fields[name] for name in ("ETag", "Last-Modified", "Cache-Control")},
         "Accept-Ranges": "bytes", "Content-Type": media_type(entry),
     }  # fmt: skip
-    span = parse_range(call.request.headers.get("range"), entry.size)
+    span = _span(call, entry, byte_fields["ETag"])
     if span is not None:
         headers["Content-Range"] = f"bytes {span[0]}-{span[1] - 1}/{entry.size}"
     start, stop = span or (0, entry.size)
