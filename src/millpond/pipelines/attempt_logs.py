@@ -23,6 +23,7 @@ from contextvars import ContextVar
 from functools import cache
 from typing import Any, Final
 
+from millpond.lineage import MASK
 from millpond.workflows.engine.pipeline_starts import hides_within
 
 __all__ = ("ATTEMPT_LOG_BYTES_MAX", "RUN_LOG_BYTES_MAX", "AttemptLog", "attempt_bytes", "collecting", "current_log")
@@ -113,6 +114,17 @@ class AttemptLog:
             text = like.sub(mask, text)
         return text
 
+    def masked_in(self, value: Any) -> Any:
+        """A value of JSON without secrets in its texts."""
+        match value:
+            case str():
+                return self.masked(value)
+            case Mapping():
+                return {name: self.masked_in(inner) for name, inner in value.items()}
+            case list():
+                return [self.masked_in(inner) for inner in value]
+        return value
+
 
 @cache
 def _secrets() -> tuple[str, ...]:
@@ -149,7 +161,7 @@ def current_log() -> AttemptLog | None:
 
 @contextmanager
 def collecting(log: AttemptLog) -> Iterator[None]:
-    """Let a log have what the caller writes to standard output and error, while this lasts.
+    """Let a log have what the caller writes to standard output and error, and mask its lineage, while this lasts.
 
     Standard error gets it, too; standard output has what the command answers alone.
     """
@@ -157,11 +169,12 @@ def collecting(log: AttemptLog) -> Iterator[None]:
     for name in ("stdout", "stderr"):  # each once: who redirects one of them puts back what was there
         if not isinstance(stream := getattr(sys, name), _Tee):
             setattr(sys, name, _Tee(stream, errors))
-    token = _CURRENT.set(log)
+    token, mask = _CURRENT.set(log), MASK.set(log.masked_in)
     try:
         yield
     finally:
         _CURRENT.reset(token)
+        MASK.reset(mask)
 
 
 class _Tee:

@@ -154,7 +154,7 @@ async def _attempt(
     except Failed as failed:
         refused = Internal(failed.message, kind=failed.name.replace("-", "_"))
         await _report_failure(pond, story, refused, retryable=False)
-        report = VariableValue(json_obj=to_json(_masked(log, failed.report)).decode())
+        report = VariableValue(json_obj=to_json(log.masked_in(failed.report)).decode())
         raise LHTaskException(failed.name, log.masked(failed.message), report) from None
     except Exception as raised:
         error = understood(raised)
@@ -179,18 +179,6 @@ async def _carried_out(work: Coroutine[Any, Any, dict[str, Any]], pond: str, sto
     finally:
         if task.cancel():  # the attempt was stopped
             await asyncio.wait({task})
-
-
-def _masked(log: AttemptLog, value: Any) -> Any:
-    """A report without secrets in its texts."""
-    match value:
-        case str():
-            return log.masked(value)
-        case Mapping():
-            return {name: _masked(log, inner) for name, inner in value.items()}
-        case list():
-            return [_masked(log, inner) for inner in value]
-    return value
 
 
 def _traced(error: Exception) -> str:
