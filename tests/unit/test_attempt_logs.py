@@ -79,6 +79,14 @@ def test_parameters_whose_names_say_that_they_are_secrets_are_masked() -> None:
     assert log.masked("hunter22 on 2026-01-01: abc 12") == "*** on 2026-01-01: abc 12"
 
 
+def test_what_an_attempt_prints_is_shown_without_secrets(capsys: pytest.CaptureFixture[str]) -> None:
+    with collecting(AttemptLog(values={"api_token": "hunter22"})):
+        print("with hunter22")
+        sys.stderr.write("and hunter22")
+    shown, errors = capsys.readouterr()
+    assert (shown, errors) == ("", "with ***\nand ***")
+
+
 def test_secrets_of_many_lines_within_values_and_at_a_cut_are_masked() -> None:
     key = "-----BEGIN KEY-----\nMIIEvQIBADANBg\nabc\n-----END KEY-----"
     log = AttemptLog(values={

@@ -118,6 +118,8 @@ def test_two_pipelines_of_a_file_have_two_names(tmp_path: Path) -> None:
          '{"load":{"rows":3,"password":"*****","secrets":{"token":"*****"}},"a":[{"TOKEN":"*****"}]}'),
         ('{"tokens":["a",1],"secrets":{"db":"b"},"count_tokens":{"path":"c","rows":1}}',
          '{"tokens":["*****","*****"],"secrets":{"db":"*****"},"count_tokens":{"path":"c","rows":1}}'),
+        ('{"api_token":"hunter22","call":{"said":"with hunter22","hunter22":[1]},"pin_token":"123"}',
+         '{"api_token":"*****","call":{"said":"with *****","*****":[1]},"pin_token":"*****"}'),
         ('{"text":"the token is lost"}', '{"text":"the token is lost"}'),
         ('["token"]', '["token"]'),
     ],
@@ -131,6 +133,18 @@ def test_secrets_among_parameters_are_not_shown_with_a_run(stored: str, seen: st
     for task, there in (("step", seen), ("other", stored)):
         row = shown(TaskRun(task_def_id=TaskDefId(name=task), input_variables=inputs, attempts=attempts))
         assert row.input_variables[0].value.json_obj == row.attempts[0].output.json_obj == there
+
+
+def test_the_output_of_a_step_tells_no_secret_of_its_inputs() -> None:
+    values = VariableValue(json_obj='{"api_token":"hunter22"}')
+    program, output = VariableValue(json_obj='{"source":"hunter"}'), VariableValue(json_obj='{"output":"TOK=hunter22"}')
+    task = TaskRun(
+        task_def_id=TaskDefId(name="step"), attempts=[TaskAttempt(output=output)],
+        input_variables=[VarNameAndVal(value=program), VarNameAndVal(value=values)],
+    )  # fmt: skip
+    row = shown(task)
+    assert row.attempts[0].output.json_obj == '{"output":"TOK=*****"}'
+    assert row.input_variables[0].value == program
 
 
 TAGGED = """

@@ -30,15 +30,17 @@ from millpond.kernel.steps import listening
 from millpond.maps.map import Map
 from millpond.pipelines import tasks
 from millpond.pipelines.attempt_logs import AttemptLog
+from millpond.pipelines.attempt_threads import in_thread, while_it_lasts
 from millpond.pipelines.driver import SparkDriver, _Line, _Process, began_of
 from millpond.pipelines.embedded import embedded
 from millpond.pipelines.kinds import _program_run
 from millpond.pipelines.programs import Program, pipelines_of
 from millpond.pipelines.queries import write_rows
 from millpond.pipelines.requests import Target
-from millpond.pipelines.step import held
+from millpond.pipelines.step import Step, held
 from millpond.pipelines.step_lineage import StepLineage
 from millpond.pipelines.targets import map_for_load
+from millpond.pipelines.tickets import void
 from millpond.pond import Pond
 from millpond.reports.steps import StepReports
 from tests.unit.test_step_keys import Attempts
@@ -103,6 +105,50 @@ def test_a_load_whose_attempt_is_stopped_does_not_enter_afterwards(
     assert loads(pond) == 0
     assert asyncio.run(done(attempts, "load", load(file, **branch)))["rows"] == 1
     assert loads(pond) == 1
+
+
+def test_a_ticket_is_voided_however_often_the_attempt_is_cancelled(pond: Pond, file: Path) -> None:
+    pond.create_map("weather", kind="state", value="temp double")
+    free = threading.Event()
+
+    async def cancelled() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_default_executor(ThreadPoolExecutor(1))
+        loop.run_in_executor(None, free.wait)  # no thread has begun to void it
+        task = asyncio.create_task(Step(Attempts().next(), "here", "key").outside(lambda own: void(own, "ticket")))
+        for _ in range(3):  # the timeout is over, by the clock of the worker and of the engine
+            await asyncio.sleep(0)
+            task.cancel()
+        free.set()
+        await asyncio.wait({task}, timeout=20)
+
+    asyncio.run(cancelled())
+    pond.load_files([file], "weather", load_id="ticket")
+    assert loads(pond) == 0
+
+
+def test_work_hears_that_its_attempt_is_over() -> None:
+    begun, go = threading.Event(), threading.Event()
+
+    def work() -> None:
+        with while_it_lasts() as look:
+            look(1, 2)
+            begun.set()
+            go.wait(20)
+            with pytest.raises(Closed, match="the step was stopped"):
+                look(3, 4)
+            go.clear()
+
+    async def stopped() -> None:
+        task = asyncio.create_task(in_thread(work))
+        await asyncio.to_thread(begun.wait, 20)
+        task.cancel()
+        await asyncio.wait({task}, timeout=20)
+        go.set()
+        await asyncio.get_running_loop().shutdown_default_executor()
+
+    asyncio.run(stopped())
+    assert not go.is_set()
 
 
 def test_a_load_that_was_entered_before_its_worker_was_lost_is_the_result_of_the_next_attempt(

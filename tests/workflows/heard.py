@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 
 __all__ = ("Heard",)
 
 
 class Heard:
-    """A server that answers each POST with the status that its path says, and keeps what it was sent."""
+    """A server that answers each POST with the status that its path says, when it is not `held`, and keeps what it
+    was sent.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, held: Event | None = None) -> None:
         self.posts: list[tuple[str, str, Any]] = []
         posts = self.posts
 
@@ -21,6 +23,8 @@ class Heard:
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 posts.append((self.path, self.headers["Idempotency-Key"], body))
+                if held is not None:
+                    held.wait()
                 self.send_response(int(self.path[1:4]))
                 self.end_headers()
 

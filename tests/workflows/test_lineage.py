@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
+from threading import Event
 
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
 import millpond
+from millpond.clock import SystemClock
 from millpond.errors import Invalid
 from millpond.lineage.columns import columns_of
+from millpond.lineage.targets import Lineage, wait_sent
+from millpond.pipelines.attempt_logs import AttemptLog, collecting
 from millpond.pipelines.step_lineage import StepLineage
 from millpond.settings.load import in_words
 from tests.workflows.conftest import SECONDS
@@ -75,11 +81,42 @@ def test_an_address_gets_events_and_one_that_is_gone_costs_a_warning(
         with caplog.at_level(logging.WARNING), millpond.open(pond_folder / "pond") as pond:
             loaded(pond, 1.0)
             assert pond.map("weather").get("JFK") == {"temp": 1.0}
+        wait_sent()
         assert len(heard.posts) == posts
     assert [body["eventType"] for _, _, body in heard.posts] == ["START", "COMPLETE", "START"]
     assert sum("run events are dropped" in record.message for record in caplog.records) == 2
     assert "ann" not in caplog.text and "s3cret" not in caplog.text
     assert in_words("lineage.target", "http://ann:s3cret@h/a") == "http://***@h/a"
+
+
+def test_a_load_waits_for_no_address_and_all_events_come(
+    pond_folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    heard = Heard(held := Event())
+    with closing(heard), caplog.at_level(logging.WARNING):
+        monkeypatch.setenv("MILLPOND_LINEAGE_TARGET", f"{heard.url}/201")
+        with millpond.open(pond_folder / "pond") as pond:
+            loaded(pond, 1.0)
+            loaded(pond, 2.0)
+        assert len(heard.posts) <= 1  # the first one is not answered yet
+        held.set()
+        wait_sent(SECONDS)
+    assert [body["eventType"] for _, _, body in heard.posts] == 2 * ["START", "COMPLETE"] and not caplog.records
+
+
+def test_more_events_than_may_wait_are_dropped_with_a_warning(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, process: None
+) -> None:
+    monkeypatch.setattr("millpond.lineage.targets.WAITING_MAX", 10)
+    heard = Heard(held := Event())
+    with closing(heard), caplog.at_level(logging.WARNING):
+        lineage = Lineage(f"{heard.url}/200", "", "millpond://pond", SystemClock())
+        for _ in range(100):
+            lineage.send({"run": {"runId": "a"}})
+        held.set()
+        wait_sent(SECONDS)
+    [record] = caplog.records
+    assert "10 events wait" in record.message and len(heard.posts) in (10, 11)
 
 
 def test_steps_of_a_pipeline_are_runs_with_columns_refs_and_commits(pond_folder: Path) -> None:
@@ -129,6 +166,76 @@ def test_an_enrichment_of_files_has_columns_of_each_and_of_the_map(
     assert [(own["namespace"], Path(own["name"]).name) for own in origins] == [
         ("file", "flights-1.csv"), ("s3://raw", "flights-2.csv")
     ]  # fmt: skip
+
+
+def test_events_of_a_topic_come_in_the_order_of_their_run(
+    pond_folder: Path, kafka_server: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    confluent_kafka = pytest.importorskip("confluent_kafka")
+    topic = f"lineage-{SystemClock().random_id()}"
+    monkeypatch.setenv("MILLPOND_LINEAGE_TARGET", f"kafka://{kafka_server}/{topic}")
+    with caplog.at_level(logging.WARNING), millpond.open(pond_folder / "pond") as pond:
+        loaded(pond, 1.0)
+        with pytest.raises(Invalid):
+            loaded(pond, "warm")
+        wait_sent(SECONDS)
+    assert not caplog.records
+    consumer = confluent_kafka.Consumer(
+        {"bootstrap.servers": kafka_server, "group.id": topic, "auto.offset.reset": "earliest"}
+    )
+    with closing(consumer):
+        consumer.subscribe([topic])
+        events = [json.loads(message.value()) for message in consumer.consume(4, SECONDS)]
+    kinds: dict[str, list[str]] = {}
+    for event in events:
+        kinds.setdefault(event["run"]["runId"], []).append(event["eventType"])
+    assert sorted(kinds.values()) == [["START", "COMPLETE"], ["START", "FAIL"]]
+
+
+def test_brokers_that_are_gone_hold_up_no_load(
+    pond_folder: Path, process: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    pytest.importorskip("confluent_kafka")
+    monkeypatch.setenv("MILLPOND_LINEAGE_TARGET", "kafka://127.0.0.1:1/lineage")
+    with caplog.at_level(logging.WARNING), millpond.open(pond_folder / "pond") as pond:
+        loaded(pond, 1.0)
+        wait_sent(0.1)
+    [record] = caplog.records
+    assert "2 events wait" in record.message and "kafka://127.0.0.1:1/lineage" in record.message
+
+
+@pytest.mark.parametrize("target", ["ftp://a/b", "kafka://a:9092", "kafka://ann:s3cret@a:9092/b", "http://"])
+def test_a_target_that_is_none_is_refused(target: str, monkeypatch: pytest.MonkeyPatch, pond_folder: Path) -> None:
+    monkeypatch.setenv("MILLPOND_LINEAGE_TARGET", target)
+    with (
+        millpond.open(pond_folder / "pond") as pond,
+        pytest.raises(Invalid, match="kafka://host:9092/topic") as refused,
+    ):
+        loaded(pond, 1.0)
+    assert "s3cret" not in str(refused.value)
+
+
+def test_items_of_a_loop_have_inputs_columns_and_no_secrets(
+    pond_folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    target = pond_folder / "lineage.jsonl"
+    monkeypatch.setenv("MILLPOND_LINEAGE_TARGET", str(target))
+    parquet.write_table(pa.table({"key": ["JFK"], "twice": [1.0]}), pond_folder / "a.parquet")
+    query = {"query": "select key, temp * 2 as twice from {w} where key = {i}", "engine": "local",
+             "inputs": {"w": {"map": "weather"}, "i": {"$value": ["item"]}}}  # fmt: skip
+    loop = {"pipeline": "nightly", "name": "loop", "kind": "sql", "inputs": query, "over": {"$value": ["all"]}}
+    files = {"files": {"$text": ["raw/", {"$value": ["api_token"]}, ".csv"]}, "map": "weather"}
+    values = {"all": ["JFK", "LGA"], "api_token": "hunter2222", "off": {"$skipped": True}}
+    load = {"pipeline": "nightly", "name": "load", "kind": "load", "inputs": files, "when": {"$value": ["off", "rows"]}}
+    with millpond.open(pond_folder / "pond") as pond, collecting(AttemptLog(values=values)):
+        items = [{"path": str(pond_folder / "a.parquet"), "rows": 1}, {"path": str(pond_folder / "b"), "rows": 2}]
+        StepLineage(loop, values).send(pond, "loop", "run", "COMPLETE", {"items": items, "count": 2})
+        StepLineage(load, values).send(pond, "load", "run", "FAIL", error="the step was skipped")
+    [end, refused] = [json.loads(line) for line in target.read_text().splitlines()]
+    assert [own["name"] for own in end["inputs"]] == ["weather"]
+    assert columns_in(end["outputs"][:1]) == {"key": {"key"}, "twice": {"temp"}}
+    assert [own["outputFacets"]["outputStatistics"]["rowCount"] for own in end["outputs"]] == [1, 2]
+    assert refused["inputs"][0]["name"].endswith("raw/***.csv") and not caplog.records
 
 
 TABLES = {"weather": ["key", "temp", "moment"], "hot": ["key", "temp", "w"]}

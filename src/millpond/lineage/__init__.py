@@ -6,7 +6,7 @@
 |---|---|
 | `place` | the setting, and what a pond is called in events |
 | `run_events` | the events, as values |
-| `targets` | the file or address that they are sent to |
+| `targets` | the file, address or topic that they are sent to |
 | `job_lineage` | jobs that are reported, as runs |
 | `columns` | the columns of which those of a query are made |
 
@@ -15,6 +15,6 @@ Invariants:
 * work never fails for its lineage: what cannot be sent is dropped, with a warning.
 """
 
-from millpond.lineage.place import PARENT, fields_of, lineage_of, with_lineage
+from millpond.lineage.place import MASK, PARENT, fields_of, lineage_of, wait_sent, with_lineage
 
-__all__ = ("PARENT", "fields_of", "lineage_of", "with_lineage")
+__all__ = ("MASK", "PARENT", "fields_of", "lineage_of", "wait_sent", "with_lineage")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from contextvars import ContextVar
@@ -15,10 +16,12 @@ if TYPE_CHECKING:
     from millpond.kernel.job_reports import JobReports
     from millpond.lineage.targets import Lineage
 
-__all__ = ("PARENT", "fields_of", "lineage_of", "with_lineage")
+__all__ = ("MASK", "PARENT", "fields_of", "lineage_of", "wait_sent", "with_lineage")
 
 PARENT: ContextVar[tuple[str, str] | None] = ContextVar("parent", default=None)
 """The key and the job of the run that work of this context is a part of."""
+MASK: ContextVar[Callable[[Any], Any]] = ContextVar("mask", default=lambda event: event)
+"""Takes the secrets out of the events of this context."""
 _SETTINGS = ("MILLPOND_CONFIG", "MILLPOND_LINEAGE_TARGET")
 
 
@@ -32,13 +35,19 @@ def lineage_of(pond: Any) -> Lineage | None:
         return None
     from millpond.settings import load_settings
 
-    target = (pond.settings if hasattr(pond, "settings") else load_settings()).lineage.target
-    if not target:
+    settings = (pond.settings if hasattr(pond, "settings") else load_settings()).lineage
+    if not settings.target:
         return None
     from millpond.lineage.targets import Lineage
 
     where = (pond.place.address if hasattr(pond, "place") else pond.nodes.where).partition("://")[2]
-    return Lineage(target, f"millpond://{where}", pond.clock)
+    return Lineage(settings.target, settings.target_config, f"millpond://{where}", pond.clock)
+
+
+def wait_sent() -> None:
+    """Wait for the events that this process still sends, a short while: before it ends without its usual end."""
+    if (targets := sys.modules.get(f"{__package__}.targets")) is not None:
+        targets.wait_sent()
 
 
 def with_lineage(reports: JobReports, pond: Any) -> JobReports:

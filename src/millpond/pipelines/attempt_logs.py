@@ -23,7 +23,8 @@ from contextvars import ContextVar
 from functools import cache
 from typing import Any, Final
 
-from millpond.workflows.engine.pipeline_starts import hides_within
+from millpond.lineage import MASK
+from millpond.workflows.engine.pipeline_starts import secret_texts
 
 __all__ = ("ATTEMPT_LOG_BYTES_MAX", "RUN_LOG_BYTES_MAX", "AttemptLog", "attempt_bytes", "collecting", "current_log")
 
@@ -33,7 +34,6 @@ RUN_LOG_BYTES_MAX: Final = 4_194_304
 """Bytes of the logs of all attempts at the steps of one run; of many steps, each attempt may keep less."""
 _NOTE_BYTES = 80
 _LINE_CHARACTERS = 65_536
-_SECRET_CHARACTERS_MIN = 6
 _MASK = "***"
 _LIKE_SECRETS = (
     (re.compile(r"(://[^\s/:@]*:)[^\s/@]+(@)"), rf"\1{_MASK}\2"),
@@ -57,7 +57,7 @@ class AttemptLog:
 
     def __init__(self, limit: int = ATTEMPT_LOG_BYTES_MAX, values: Mapping[str, Any] | None = None) -> None:
         """A log; of `values`, those whose names say that they are secrets are masked."""
-        self._secrets = (*_secrets_of(values or {}), *_secrets())
+        self._secrets = (*secret_texts(values or {}), *_secrets())
         self._longest = max(map(len, self._secrets), default=0)
         self._half = max(0, limit - _NOTE_BYTES) // 2
         self._first = bytearray()
@@ -113,30 +113,22 @@ class AttemptLog:
             text = like.sub(mask, text)
         return text
 
+    def masked_in(self, value: Any) -> Any:
+        """A value of JSON without secrets in its texts."""
+        match value:
+            case str():
+                return self.masked(value)
+            case Mapping():
+                return {name: self.masked_in(inner) for name, inner in value.items()}
+            case list():
+                return [self.masked_in(inner) for inner in value]
+        return value
+
 
 @cache
 def _secrets() -> tuple[str, ...]:
-    """The secrets of the environment, the longest first: one may hold another."""
-    return _secrets_of(os.environ)
-
-
-def _secrets_of(values: Mapping[str, Any]) -> tuple[str, ...]:
-    texts = set(_secret_texts(values, hides=False))
-    own = {part for text in texts for part in (text, *text.splitlines())}  # a log has lines
-    return tuple(sorted((part for part in own if len(part) >= _SECRET_CHARACTERS_MIN), key=len, reverse=True))
-
-
-def _secret_texts(value: Any, *, hides: bool) -> Iterator[str]:
-    """The texts and numbers of a value that are secrets, by their names, or those of what they are in."""
-    match value:
-        case Mapping():
-            for name, own in value.items():
-                yield from _secret_texts(own, hides=hides_within(str(name), value, hides=hides))
-        case list():
-            for own in value:
-                yield from _secret_texts(own, hides=hides)
-        case str() | int() | float() if hides:
-            yield str(value)
+    """The secrets of the environment."""
+    return secret_texts(os.environ)
 
 
 _CURRENT: ContextVar[AttemptLog | None] = ContextVar("attempt_log", default=None)
@@ -149,19 +141,20 @@ def current_log() -> AttemptLog | None:
 
 @contextmanager
 def collecting(log: AttemptLog) -> Iterator[None]:
-    """Let a log have what the caller writes to standard output and error, while this lasts.
+    """Let a log have what the caller writes to standard output and error, and mask its lineage, while this lasts.
 
-    Standard error gets it, too; standard output has what the command answers alone.
+    Standard error gets it, too, without secrets; standard output has what the command answers alone.
     """
     errors = sys.stderr.shown if isinstance(sys.stderr, _Tee) else sys.stderr
     for name in ("stdout", "stderr"):  # each once: who redirects one of them puts back what was there
         if not isinstance(stream := getattr(sys, name), _Tee):
             setattr(sys, name, _Tee(stream, errors))
-    token = _CURRENT.set(log)
+    token, mask = _CURRENT.set(log), MASK.set(log.masked_in)
     try:
         yield
     finally:
         _CURRENT.reset(token)
+        MASK.reset(mask)
 
 
 class _Tee:
@@ -173,10 +166,12 @@ class _Tee:
     def write(self, text: str) -> int:
         """As the stream; of an attempt, to what shows it."""
         log = _CURRENT.get()
-        if log is not None:
-            log.write(text)
-        written: int = (self._stream if log is None else self.shown).write(text)
-        return written
+        if log is None:
+            written: int = self._stream.write(text)
+            return written
+        log.write(text)
+        self.shown.write(log.masked(text))
+        return len(text)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field
 from functools import partial
-from threading import Lock
+from threading import Event, Lock
 from typing import TYPE_CHECKING, TypeVar
 
 from millpond.errors import Closed
@@ -24,7 +24,9 @@ from millpond.kernel.worker import begin_thread
 if TYPE_CHECKING:
     from threading import Thread
 
-__all__ = ("THREADS_MAX", "AttemptOver", "ended_by", "in_own_thread", "in_thread")
+__all__ = (
+    "THREADS_MAX", "AttemptOver", "ended_by", "in_own_thread", "in_thread", "to_its_end", "while_it_lasts",
+)  # fmt: skip
 
 THREADS_MAX = 1_000
 """Threads of an event loop for attempts. Many wait, and those of attempts that are over may go on a while: also then
@@ -91,6 +93,32 @@ def ended_by(act: Callable[[], object]) -> Iterator[None]:
     finally:
         with ends.changed:
             ends.acts.remove(act)
+
+
+@contextmanager
+def while_it_lasts() -> Iterator[Callable[..., None]]:
+    """A function that work calls now and then, which raises `Closed` when the attempt is over."""
+    over = Event()
+
+    def look(*_: object) -> None:
+        if over.is_set():
+            raise Closed("the step was stopped", kind="step_stopped")
+
+    with ended_by(over.set):
+        yield look
+
+
+async def to_its_end(work: Awaitable[T]) -> T:
+    """The result of work that ends an attempt. An attempt is cancelled twice when its timeout, which engine and worker
+    measure, is over: the second time, this goes on.
+
+    Raises: what the work raises.
+    """
+    task = asyncio.ensure_future(work)
+    while not task.done():
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait({task})
+    return task.result()
 
 
 async def in_own_thread(work: Callable[[], T]) -> T:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from millpond.errors import AlreadyExists, Invalid, NotFound
 from millpond.maps.model.definition import Store
+from millpond.pipelines.attempt_threads import while_it_lasts
 from millpond.pipelines.reads import head_of, map_of
 from millpond.pipelines.requests import Target
 from millpond.pipelines.step import Failed
@@ -93,10 +94,11 @@ def load_on(pond: Pond | RemotePond, branch: str, key: str, inputs: Mapping[str,
     Raises: as `branch_to_load` and `BranchPond.load_files`.
     """
     branch_to_load(pond, branch, inputs["map"])
-    with map_for_load(pond, inputs["map"], Target(kind=inputs["kind"], value=inputs["value"]), branch):
+    target = Target(kind=inputs["kind"], value=inputs["value"])
+    with while_it_lasts() as look, map_for_load(pond, inputs["map"], target, branch):
         result = pond.branch(branch).load_files(
             inputs["files"], inputs["map"], columns=inputs.get("columns"), written=inputs.get("format"),
-            max_rejects=inputs["max_rejects"], source=key, load_id=key,
+            max_rejects=inputs["max_rejects"], source=key, load_id=key, advance=look,
         )  # fmt: skip
     return {
         "map": inputs["map"], "load": key, "rows": result.rows, "rejected": result.rejected,

@@ -25,7 +25,7 @@ from millpond.errors import Invalid, Unavailable
 from millpond.events.event import NewEvent
 from millpond.json_forms import plain, stable_json
 from millpond.pipelines.attempt_logs import current_log
-from millpond.pipelines.attempt_threads import in_own_thread
+from millpond.pipelines.attempt_threads import in_own_thread, while_it_lasts
 from millpond.pipelines.branches import begin_branch, checked_head, exceeded, load_on, merge_branch, on_branch, stays
 from millpond.pipelines.declare import COMPUTED, notified
 from millpond.pipelines.programs import call_function
@@ -171,10 +171,12 @@ async def _load(step: Step, planned: dict[str, Any], inputs: dict[str, Any]) -> 
             return {"map": name, **entered}
         if "branch" in inputs:
             return load_on(pond, _branch_of(inputs["branch"]), ticket, inputs)
-        with map_for_load(pond, name, Target(kind=inputs["kind"], value=inputs["value"])):
+        target = Target(kind=inputs["kind"], value=inputs["value"])
+        with while_it_lasts() as look, map_for_load(pond, name, target):
             result = pond.load_files(
                 files if isinstance(files, list) else [files], name, columns=inputs.get("columns"),
                 written=inputs.get("format"), max_rejects=inputs["max_rejects"], source=step.key, load_id=ticket,
+                advance=look,
             )  # fmt: skip
             refuse_void(pond, ticket, result)
         return {"map": name, "load": result.load, "rows": result.rows, "rejected": result.rejected,

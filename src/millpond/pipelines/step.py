@@ -33,7 +33,7 @@ from millpond.errors import Closed, Conflict, Fenced, Internal, Invalid, Millpon
 from millpond.json_forms import to_json
 from millpond.lineage import PARENT
 from millpond.pipelines.attempt_logs import ATTEMPT_LOG_BYTES_MAX, AttemptLog, collecting
-from millpond.pipelines.attempt_threads import in_thread
+from millpond.pipelines.attempt_threads import in_thread, to_its_end
 from millpond.pipelines.step_lineage import StepLineage
 from millpond.reports.steps import StepReports
 from millpond.workflows.engine.keys import run_path
@@ -111,7 +111,7 @@ class Step:
 
         Raises: what the work raises.
         """
-        return await asyncio.to_thread(_with_pond, self.pond, work)
+        return await to_its_end(asyncio.to_thread(_with_pond, self.pond, work))
 
 
 async def attempt(
@@ -154,7 +154,7 @@ async def _attempt(
     except Failed as failed:
         refused = Internal(failed.message, kind=failed.name.replace("-", "_"))
         await _report_failure(pond, story, refused, retryable=False)
-        report = VariableValue(json_obj=to_json(_masked(log, failed.report)).decode())
+        report = VariableValue(json_obj=to_json(log.masked_in(failed.report)).decode())
         raise LHTaskException(failed.name, log.masked(failed.message), report) from None
     except Exception as raised:
         error = understood(raised)
@@ -178,19 +178,7 @@ async def _carried_out(work: Coroutine[Any, Any, dict[str, Any]], pond: str, sto
         return await task
     finally:
         if task.cancel():  # the attempt was stopped
-            await asyncio.wait({task})
-
-
-def _masked(log: AttemptLog, value: Any) -> Any:
-    """A report without secrets in its texts."""
-    match value:
-        case str():
-            return log.masked(value)
-        case Mapping():
-            return {name: _masked(log, inner) for name, inner in value.items()}
-        case list():
-            return [_masked(log, inner) for inner in value]
-    return value
+            await to_its_end(asyncio.wait({task}))
 
 
 def _traced(error: Exception) -> str:
@@ -302,9 +290,8 @@ async def _report_failure(pond: str, story: StepReports | None, error: MillpondE
     if story is None:
         return
     with suppress(MillpondError):
-        await asyncio.to_thread(
-            _with_pond, pond, lambda opened: story.failed(opened, error, retryable=retryable)
-        )  # fmt: skip
+        told = asyncio.to_thread(_with_pond, pond, lambda opened: story.failed(opened, error, retryable=retryable))
+        await to_its_end(told)
 
 
 async def _once(context: WorkerContext, work: Callable[[], Any], runs: Runs) -> Any:

@@ -6,9 +6,10 @@ Each attempt is a run, named PIPELINE.STEP, whose parent is the run of the pipel
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,8 @@ from millpond.pipelines.values import filled
 __all__ = ("StepLineage",)
 
 _LOG = logging.getLogger(__name__)
-_ITEMS = 100
-"""The outputs of a loop that are in an event."""
+_ITEMS = 20
+"""The items of a loop that are in an event."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,32 +44,57 @@ class StepLineage:
         """Send an event, where the pond has a target of lineage; nothing is raised."""
         try:
             lineage = lineage_of(pond)
-            when = self.planned.get("when")
-            if lineage is None or self.planned["kind"] == "parameters":
-                return
-            if when is not None and not filled(when, self.values):
+            if lineage is None or self.planned["kind"] == "parameters" or self._is_skipped():
                 return
             from millpond.lineage.run_events import Run, run_event
 
-            inputs, query = self._inputs(), ""
-            sources = _sources(pond, lineage.namespace, self.planned["kind"], inputs)
-            outputs = list(_outputs(pond, lineage.namespace, _begun(inputs) if result is None else result))
-            if inputs.get("query"):
-                query = bound(inputs["query"], inputs["inputs"], "${}".format)
-            columns = _of_query(query, sources) if query else _of_enriched(pond, inputs, sources)
-            outputs = [replace(own, columns=columns(list(own.fields))) if own.fields else own for own in outputs]
-            parent = (f"run/{lineage.namespace}/{run}", str(self.planned["pipeline"]))
-            about = Run(key=key, namespace=lineage.namespace, job=self.job, parent=parent, query=query)
-            unique = {(own.namespace, own.name, own.ref): own for own in sources.values()}
-            lineage.send(run_event(kind, lineage.clock.now_ms(), about, unique.values(), outputs, error))
+            namespace, query = lineage.namespace, ""
+            sources: list[Any] = []
+            outputs: list[Any] = []
+            for inputs, output in zip(self._inputs(), self._results(result), strict=False):
+                named = _sources(pond, namespace, self.planned["kind"], inputs)
+                if inputs.get("query"):
+                    query = bound(inputs["query"], inputs["inputs"], "${}".format)
+                columns = _of_query(query, named) if query else _of_enriched(pond, inputs, named)
+                there = _outputs(pond, namespace, _begun(inputs) if output is None else output)
+                outputs += [replace(own, columns=columns(list(own.fields))) if own.fields else own for own in there]
+                sources += named.values()
+            parent = (f"run/{namespace}/{run}", str(self.planned["pipeline"]))
+            about = Run(key=key, namespace=namespace, job=self.job, parent=parent, query=query)
+            lineage.send(run_event(kind, lineage.clock.now_ms(), about, _merged(sources), _merged(outputs), error))
         except Exception:  # the step goes on, whatever its lineage is
             _LOG.warning("a run event was not made. step=%s", self.job, exc_info=True)
 
-    def _inputs(self) -> dict[str, Any]:
-        with suppress(MillpondError):  # an item of a loop is none of an attempt
-            inputs: dict[str, Any] = filled(self.planned["inputs"], self.values)
-            return inputs
-        return {}
+    def _is_skipped(self) -> bool:
+        with suppress(MillpondError):  # a condition that cannot be looked at fails the step
+            return self.planned.get("when") is not None and not filled(self.planned["when"], self.values)
+        return False
+
+    def _inputs(self) -> Iterator[dict[str, Any]]:
+        """The inputs of the step, of a loop for each item; none for an item whose values are not there."""
+        over: Any = [None]
+        with suppress(MillpondError):
+            over = over if self.planned.get("over") is None else filled(self.planned["over"], self.values)
+        for item in over[:_ITEMS] if isinstance(over, list) else [None]:
+            inputs: dict[str, Any] = {}
+            with suppress(MillpondError):
+                inputs = filled(self.planned["inputs"], {**self.values, "item": item})
+            yield inputs
+
+    def _results(self, result: Mapping[str, Any] | None) -> Iterator[Mapping[str, Any] | None]:
+        """The output of the step, of a loop for each item; None while there is none."""
+        items = [result] if result is None or self.planned.get("over") is None else result.get("items", [])
+        return chain(items, repeat(None if result is None else {}))
+
+
+def _merged(datasets: Iterable[Any]) -> list[Any]:
+    """Datasets that several items of a loop have: once, with all their rows."""
+    unique: dict[tuple[str, str, str], Any] = {}
+    for own in datasets:
+        before = unique.get((own.namespace, own.name, own.ref))
+        rows = own.rows if before is None or None in (own.rows, before.rows) else own.rows + before.rows
+        unique[own.namespace, own.name, own.ref] = replace(own, rows=rows)
+    return list(unique.values())
 
 
 def _sources(pond: Any, namespace: str, kind: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -105,9 +131,8 @@ def _begun(inputs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _outputs(pond: Any, namespace: str, result: Mapping[str, Any]) -> Iterator[Any]:
-    for output in result.get("items", [result])[:_ITEMS]:
-        if isinstance(output, Mapping) and is_table(output) and "rows" in output:
-            yield _dataset(pond, namespace, output)
+    if is_table(result) and "rows" in result:
+        yield _dataset(pond, namespace, result)
 
 
 def _dataset(pond: Any, namespace: str, value: Mapping[str, Any]) -> Any:

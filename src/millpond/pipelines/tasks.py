@@ -18,6 +18,7 @@ from millpond.errors import NotFound
 from millpond.events.event import NewEvent
 from millpond.json_forms import plain, stable_json
 from millpond.pipelines.attempt_logs import ATTEMPT_LOG_BYTES_MAX
+from millpond.pipelines.attempt_threads import to_its_end
 from millpond.pipelines.driver import Drivers, SparkDriver
 from millpond.pipelines.kinds import CHECK_FAILED, carried_out
 from millpond.pipelines.rules import Finding, summary
@@ -147,7 +148,7 @@ async def _done_by(
             result = await asyncio.to_thread(run)
     except asyncio.CancelledError:
         # The run was stopped or deleted, or the timeout is over: nothing of it enters a map afterwards.
-        if await asyncio.to_thread(driver.cancel, ticket) and name == "load":
+        if await to_its_end(asyncio.to_thread(driver.cancel, ticket)) and name == "load":
             await step.outside(lambda pond: void(pond, ticket))
         raise
     else:

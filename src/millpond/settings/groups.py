@@ -17,6 +17,7 @@ from millpond.settings.types import (
     Address,
     Addresses,
     Duration,
+    EventTarget,
     FolderName,
     Intervals,
     Names,
@@ -303,10 +304,11 @@ class Workflows(_Group):
 class Lineage(_Group):
     """Run events of OpenLineage."""
 
-    target: str = Field(
-        "", description="the file, or http(s) address, to which loads and steps of pipelines send run events; "
-        "none by default"
+    target: EventTarget = Field(
+        "", description="the file, http(s) address, or topic kafka://host:9092,host:9092/topic, to which loads and "
+        "steps of pipelines send run events; none by default"
     )  # fmt: skip
+    target_config: str = Field("", description="file with more settings for these brokers, as workflows.log_config")
 
 
 class Settings(_Group):

@@ -15,12 +15,13 @@ from millpond.sizes import parse_size
 from millpond.times.durations import UNITS_MS, format_duration, is_off, parse_duration
 
 __all__ = (
-    "Address", "Addresses", "Duration", "FolderName", "Intervals", "Names", "Networks", "Place", "Size", "TokenSetting",
-    "Tokens", "Unit",
+    "Address", "Addresses", "Duration", "EventTarget", "FolderName", "Intervals", "Names", "Networks", "Place", "Size",
+    "TokenSetting", "Tokens", "Unit",
     "duration_in_words",
 )  # fmt: skip
 
 _BUCKET = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/.*)?")
+_TARGET = re.compile(r"https?://[^/\s].*|kafka://[^/\s@]+/[A-Za-z0-9._-]{1,249}")
 
 
 def _duration(value: object) -> object:
@@ -89,6 +90,13 @@ def _place(place: str) -> str:
     return place
 
 
+def _event_target(target: str) -> str:
+    """A file, an address, or a topic."""
+    if "://" in target and not _TARGET.fullmatch(target):
+        raise ValueError("write a file, an http(s) address, or kafka://host:9092/topic")
+    return target
+
+
 def _open_address(address: str) -> str:
     """An address of a node, which is shown wherever the node is spoken of."""
     if "://" in address and "@" in address:
@@ -115,6 +123,7 @@ Duration = Annotated[int, BeforeValidator(_duration), Unit("ms"), Field(ge=0, le
 Size = Annotated[int, BeforeValidator(_size), Unit("bytes"), Field(ge=0)]
 Place = Annotated[str, AfterValidator(_place)]
 Address = Annotated[str, AfterValidator(_open_address)]
+EventTarget = Annotated[str, AfterValidator(_event_target)]
 Addresses = Annotated[tuple[Address, ...], BeforeValidator(_several)]
 FolderName = Annotated[str, AfterValidator(_folder)]
 Names = Annotated[tuple[str, ...], BeforeValidator(_several)]

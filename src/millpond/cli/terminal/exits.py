@@ -42,7 +42,10 @@ EXITS: dict[type[MillpondError], int] = {
 
 
 def leave(code: int) -> NoReturn:
-    """End the process at once: no thread that still works holds it up."""
+    """End the process at once: no thread that still works holds it up, but for run events a short while."""
+    from millpond.lineage import wait_sent  # most commands do without it
+
+    wait_sent()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import date, datetime
 from typing import Any
 
@@ -21,7 +21,7 @@ from millpond.json_forms import parse_list, parse_object
 
 __all__ = ("BRANCH", "FAILURE", "HERE", "NAME_OF_SECRET", "PARAMETERS", "PROGRAM", "STEP", "TASK", "VALUES",
            "check_start", "checked_parameters", "hides_within", "is_here", "is_step", "is_tag", "parameters_in",
-           "pipeline_name", "spec_name", "task_of_run")  # fmt: skip
+           "pipeline_name", "secret_texts", "spec_name", "task_of_run")  # fmt: skip
 
 PARAMETERS = "parameters"
 """The kind of the first step of each run: it finds the values of parameters. And the variable that gives them."""
@@ -41,6 +41,8 @@ BRANCH = "@branch"
 """The parameter that each pipeline has: the branch that a run has instead of `main`."""
 NAME_OF_SECRET = re.compile(r"SECRET|TOKEN|PASSW|CREDENTIAL|PRIVATE_KEY|ACCESS_KEY|API_?KEY", re.IGNORECASE)
 """Parameters and variables whose values nobody is shown."""
+SECRET_CHARACTERS_MIN = 6
+"""Characters of a secret that is masked wherever it stands: shorter ones are in many words."""
 
 
 _OWN = {PARAMETERS, PROGRAM, VALUES}
@@ -75,6 +77,30 @@ def hides_within(name: str, values: Mapping[str, Any], *, hides: bool) -> bool:
     """
     is_table = "path" in values or "map" in values  # of a step that is called so
     return NAME_OF_SECRET.search(name) is not None or (hides and not is_table)
+
+
+def secret_texts(values: Mapping[str, Any]) -> tuple[str, ...]:
+    """The texts and numbers among values that are secrets, by their names, and the lines of each; of six characters or
+    more, the longest first: one may hold another.
+
+    >>> secret_texts({"api_token": "hunter22", "rows": 7, "secrets": {"pin": 1234567}})
+    ('hunter22', '1234567')
+    """
+    texts = set(_secrets_in(values, hides=False))
+    parts = {part for text in texts for part in (text, *text.splitlines())}
+    return tuple(sorted((part for part in parts if len(part) >= SECRET_CHARACTERS_MIN), key=len, reverse=True))
+
+
+def _secrets_in(value: Any, *, hides: bool) -> Iterator[str]:
+    match value:
+        case Mapping():
+            for name, own in value.items():
+                yield from _secrets_in(own, hides=hides_within(str(name), value, hides=hides))
+        case list():
+            for own in value:
+                yield from _secrets_in(own, hides=hides)
+        case str() | int() | float() if hides:
+            yield str(value)
 
 
 def spec_name(pipeline: str) -> str:
