@@ -20,18 +20,19 @@ Invariants checked, on top of what each file says of itself:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from millpond.errors import Conflict, Corrupt, MillpondError
 from millpond.kernel.keyspace import REGISTRY
-from millpond.kernel.space import ReadTransaction
+from millpond.kernel.space import ReadTransaction, Space
 from millpond.kernel.verify import Report, attempt, checked, problem
 from millpond.maps.loads.loads import NUMBER, Loads, series_of
 from millpond.maps.log.log import ENTRIES
 from millpond.maps.log.queue import Queued, queued_parts
+from millpond.maps.map import Map
 from millpond.maps.model.catalogue import list_maps
 from millpond.maps.model.definition import MapDefinition, folder_name
 from millpond.maps.model.keyspaces import ABSORBED, CATALOGUE, HISTORY, QUEUE, RETAINED, SNAPSHOT
@@ -43,13 +44,6 @@ from millpond.maps.snapshots.section_list import interval_files, intervals_name
 from millpond.ranges import Verifier
 from millpond.stores.lmdb.probe import read_through
 from millpond.stores.objects import forget_copies
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-    from pathlib import Path
-
-    from millpond.kernel.space import Space
-    from millpond.maps.map import Map
 
 __all__ = ("check_snapshot", "verify_maps")
 
