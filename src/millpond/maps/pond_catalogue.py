@@ -11,13 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from millpond.errors import Conflict, Unavailable
-from millpond.kernel.space import ReadTransaction, Transaction
 from millpond.kernel.steps import step
-from millpond.maps.loads.loading import Loading
-from millpond.maps.log.log import Entry
 from millpond.maps.model.catalogue import altered_map, created_map, find_map, known_map, list_maps
 from millpond.maps.model.definition import MapDefinition, Store, folder_name, store_of
 from millpond.maps.model.field_changes import CHANGES
@@ -25,6 +22,11 @@ from millpond.maps.model.keyspaces import COPIED, COPY_BEGUN
 from millpond.maps.model.store_limits import tracks_updates
 from millpond.maps.open_maps import OpenMaps
 from millpond.stores.files import remove_tree
+
+if TYPE_CHECKING:
+    from millpond.kernel.space import ReadTransaction, Transaction
+    from millpond.maps.loads.loading import Loading
+    from millpond.maps.log.log import Entry
 
 __all__ = ("PondCatalogue", "copy_begun")
 

@@ -15,25 +15,31 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from millpond.clock import Clock
 from millpond.errors import Conflict, Corrupt, Denied, NotFound
-from millpond.kernel.space import Space, Transaction
 from millpond.maps.layered.history import put_change, put_fold
-from millpond.maps.log.log import Entry
 from millpond.maps.model.catalogue import same_map
-from millpond.maps.model.definition import MapDefinition, folder_name
+from millpond.maps.model.definition import folder_name
 from millpond.maps.model.snapshot_pointer import Current, Pointer, move_pointer, read_pointer
 from millpond.maps.snapshots.freeze import freeze
 from millpond.maps.snapshots.leases import Lease, Leased, writing
 from millpond.maps.snapshots.manifest import SnapshotManifest, load_manifest, store_manifest
 from millpond.maps.snapshots.sorted_runs import SpillTo
-from millpond.stores.objects import FolderObjects, Objects, at_once
+from millpond.stores.objects import FolderObjects, at_once
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from millpond.clock import Clock
+    from millpond.kernel.space import Space, Transaction
+    from millpond.maps.log.log import Entry
+    from millpond.maps.model.definition import MapDefinition
+    from millpond.stores.objects import Objects
 
 __all__ = ("Head", "Layers")
 
