@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from millpond.client.operations import LARGE_SECONDS_MAX, perform
+from millpond.client.operations import LARGE_SECONDS_MAX, ask_primary, perform
 from millpond.client.watched_lines import WatchedLines
 from millpond.errors import Invalid, NotFound
 from millpond.events.age_settings import AgeSettings
@@ -71,12 +71,8 @@ class RemoteEvents(Exporting, EventsOperations):
             self._append(batch)
 
     def _append(self, batch: EventBatch) -> Appended:
-        source, query = batch.source, {**batch.stream._asdict(), "source": batch.source}
-        body = lines_of_batch(batch)
-        done = self._nodes.on_primary(
-            lambda node: node.request("POST", _PATH, query=query, body=body, repeatable=bool(source)),
-            repeatable=bool(source),
-        ).json()
+        query, again = {**batch.stream._asdict(), "source": batch.source}, bool(batch.source)
+        done = ask_primary(self._nodes, "POST", _PATH, query=query, body=lines_of_batch(batch), repeatable=again).json()
         return Appended(
             done["count"], done["repeated"], parse_id(done["first_id"]), parse_id(done["last_id"]),
             done.get("past_retention", 0),
@@ -106,9 +102,7 @@ class RemoteEvents(Exporting, EventsOperations):
         """As `Events.index`."""
         query = StreamName(queue, job_set).check()._asdict()
         try:
-            response = self._nodes.on_primary(
-                lambda node: node.request("GET", f"{_PATH}/index", query=query), repeatable=True
-            )
+            response = ask_primary(self._nodes, "GET", f"{_PATH}/index", query=query)
         except NotFound as error:
             if error.kind == "stream_not_found":
                 return None
@@ -128,9 +122,7 @@ class RemoteEvents(Exporting, EventsOperations):
 
         def page(place: dict[str, str]) -> dict[str, Any]:
             query = begin | {f"after_{name}": text for name, text in place.items()}
-            streams: dict[str, Any] = self._nodes.on_primary(
-                lambda node: node.request("GET", f"{_PATH}/streams", query=query), repeatable=True
-            ).json()
+            streams: dict[str, Any] = ask_primary(self._nodes, "GET", f"{_PATH}/streams", query=query).json()
             return streams
 
         return (stream for page_ in pages(page, {}, itemgetter("next")) for stream in page_["streams"])
@@ -144,11 +136,8 @@ class RemoteEvents(Exporting, EventsOperations):
         return self._maintain("expire", {"after_ms": parse_duration(after)})
 
     def _maintain(self, work: str, rules: dict[str, int]) -> MaintenanceReport:
-        return self._nodes.on_primary(
-            lambda node: node.request(
-                "POST", f"{_PATH}/{work}", json=rules, timeout=LARGE_SECONDS_MAX, repeatable=True
-            ),
-            repeatable=True,
+        return ask_primary(
+            self._nodes, "POST", f"{_PATH}/{work}", json=rules, timeout=LARGE_SECONDS_MAX, repeatable=True
         ).read(_REPORT)
 
 
@@ -190,9 +179,7 @@ class RemoteAges(AgeSettings):
     def rules(self, queue: str | None = None) -> list[AgeRule]:
         """As `AgeSettings.rules`: those that the token may see."""
         query = {} if queue is None else {"queue": queue}
-        rules = self._nodes.on_primary(
-            lambda node: node.request("GET", f"{_PATH}/settings", query=query), repeatable=True
-        ).json()
+        rules = ask_primary(self._nodes, "GET", f"{_PATH}/settings", query=query).json()
         try:
             return [
                 AgeRule(rule["queue"], rule["job_set"], age_of(rule["compress_after"]), age_of(rule["retention"]))
@@ -209,9 +196,7 @@ class RemoteAges(AgeSettings):
 
     def _change(self, method: str, **about: Any) -> None:
         again = method == "PUT"  # what was removed is not there to be removed again
-        self._nodes.on_primary(
-            lambda node: node.request(method, f"{_PATH}/settings", repeatable=again, **about), repeatable=again
-        )
+        ask_primary(self._nodes, method, f"{_PATH}/settings", repeatable=again, **about)
 
 
 class RemoteManyWatch(WatchedLines[StreamEvent]):
