@@ -138,9 +138,12 @@ def _take(call: ast.Call, found: dict[str, dict[str, Explanation]]) -> None:
         case _:
             return
     words = {word.arg: word.value for word in call.keywords}
+    texts = call.args
+    if name == "stored":  # `JsonForm.stored`: its data, then what its error says
+        name, texts = "Corrupt", call.args[1:]
     if name not in found or "kind" not in words:
         return
-    message = _text(call.args[0]) if call.args else None
+    message = _text(texts[0]) if texts else None
     for kind in _constants(words["kind"]):
         found[name].setdefault(kind, Explanation()).add(message, _text(words.get("hint")))
 

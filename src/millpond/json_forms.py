@@ -13,7 +13,7 @@ Invariants:
 * The number of a format is compared first: of a newer format the error says so, whatever else is in it.
 
 msgspec ignores unknown fields of dataclasses. A form is therefore decoded as a struct of the same fields, which refuses
-them, and that becomes the dataclass. The caller names the file or the key in its own error.
+them, and that becomes the dataclass. The caller names the file or the key, in `stored` or in its own error.
 
 Bytes that are hashed are written by `stable_json`, whose output never changes. `docs/decisions/0013-one-json-codec.md`
 says which modules read and write JSON by other means, and why.
@@ -29,6 +29,8 @@ from functools import cached_property
 from typing import Any, Generic, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
+
+from millpond.errors import Corrupt
 
 __all__ = (
     "ABSENT",
@@ -138,6 +140,16 @@ class JsonForm(Generic[T]):
             return self._typed(msgspec.convert(parsed, self._strict, from_attributes=True))
         except (msgspec.MsgspecError, RecursionError) as error:
             raise FormError(str(error)) from None
+
+    def stored(self, data: bytes | memoryview, message: str, *, kind: str, hint: str | None = None, **values: Any) -> T:
+        """The value of a row or a file of our own.
+
+        Raises: `Corrupt` of the message, kind and values, with the `reason`, when it is not of the form.
+        """
+        try:
+            return self.decode(data)
+        except FormError as error:
+            raise Corrupt(message, kind=kind, hint=hint, **values, reason=error) from error
 
     def _typed(self, strict: Any) -> T:
         return msgspec.convert(strict, self.type, from_attributes=True)

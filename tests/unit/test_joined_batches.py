@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from millpond.clock import ManualClock
 from millpond.events.embedded.store import EmbeddedStore
 from millpond.events.event import Appended, EventBatch, NewEvent
-from millpond.events.redis import merged_read as module
-from millpond.events.redis.merged_read import joined
+from millpond.events.redis import append as module
+from millpond.events.redis.append import joined
 from millpond.stores.memory import MemorySpace
 from tests.harness.contracts.stream_site import NOON, RULES, STREAM, payloads_of
 

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from millpond.errors import Corrupt
 from millpond.json_forms import ABSENT, FormError, JsonForm, OtherFormat, format_of, parse_object, stable_json
 from millpond.maps.log.log import Change
 from millpond.maps.model.definition import Kind
@@ -63,7 +64,7 @@ FORMS = st.builds(
 @given(FORMS)
 def test_what_is_encoded_is_decoded_and_is_plain_json(form: Form) -> None:
     data = FORM.encode(form)
-    assert FORM.decode(data) == form
+    assert FORM.decode(data) == FORM.stored(data, "", kind="") == form
     assert json.loads(data) == json.loads(json.dumps(asdict(form)))
     assert FORM.decode(json.dumps(asdict(form))) == FORM.build(json.loads(data)) == form
 
@@ -92,6 +93,10 @@ def test_anything_else_is_refused_and_the_field_is_named(change: dict[str, Any],
 def test_what_is_no_object_of_the_form_is_refused(data: bytes) -> None:
     with pytest.raises(FormError):
         FORM.decode(data)
+    with pytest.raises(Corrupt) as caught:
+        FORM.stored(data, "a row cannot be read", kind="row_damaged", hint="restore it", row="r")
+    assert (caught.value.kind, caught.value.hint, caught.value.values["row"]) == ("row_damaged", "restore it", "r")
+    assert isinstance(caught.value.values["reason"], FormError)
 
 
 # --- numbers of formats

@@ -20,12 +20,11 @@ from millpond.errors import Corrupt, NotFound
 from millpond.maps.map import KEYS_HERE_MAX
 from millpond.maps.model.definition import Kind, MapDefinition, parse_value_type
 from millpond.maps.snapshots import pieces
-from millpond.maps.snapshots.check import check_snapshot
 from millpond.maps.snapshots.condition_span import order_key
-from millpond.maps.snapshots.covered_keys import BlockStarts, CoveredKeys
 from millpond.maps.snapshots.layers import on_top, write_layer
 from millpond.maps.snapshots.manifest import LayerMode
-from millpond.maps.snapshots.needed_ranges import NeededRanges
+from millpond.maps.snapshots.needed_ranges import BlockStarts, CoveredKeys, NeededRanges
+from millpond.maps.verify import check_snapshot
 from millpond.ranges import DEFAULT_BOUNDARIES, Index, RangeEntry, blocks, index, range_name, writer
 from millpond.stores.objects import MemoryObjects
 from tests.harness.rows import canonical_of

@@ -18,8 +18,8 @@ from millpond.stores.memory import MemorySpace
 from millpond.stores.objects import MemoryObjects, ObjectStore
 from millpond.versions.branch import Branch
 from millpond.versions.graph.commits import Commit, put_commit
-from millpond.versions.graph.expressions import parse
 from millpond.versions.graph.history import Window, log, merge_base
+from millpond.versions.graph.resolve import parse
 from millpond.versions.keyspaces import STAGED
 from millpond.versions.merges import MergeConflict
 from millpond.versions.objects.entries import Entry

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import millpond
 from millpond.cli.workflows.server import connected
-from millpond.settings import load_settings
-
-if TYPE_CHECKING:
-    from millpond.settings import Settings
+from millpond.settings import Settings, load_settings
 
 __all__ = ("Place",)
 

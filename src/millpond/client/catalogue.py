@@ -7,6 +7,7 @@ from typing import Any
 
 from millpond.client.catching_up import come_up_to
 from millpond.client.map import definition_of
+from millpond.client.operations import ask_primary
 from millpond.client.transport import Nodes
 from millpond.client.upload import ON_MAIN
 from millpond.clock import Clock
@@ -72,10 +73,7 @@ class RemoteCatalogue:
 
     def _change(self, method: str, path: str, body: Any, *, repeatable: bool, commit: bool = True) -> dict[str, Any]:
         nodes, query = self._nodes, {**self._at, **({} if commit else {"commit": "false"})}
-        answer = nodes.on_primary(
-            lambda node: node.request(method, path, query=query, json=body, repeatable=repeatable),
-            repeatable=repeatable,
-        )
+        answer = ask_primary(nodes, method, path, query=query, json=body, repeatable=repeatable)
         response: dict[str, Any] = answer.json()
         # The next question may go to any node. One that is down learns of it later.
         applied_at = come_up_to(

@@ -6,13 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from millpond.client.operations import LARGE_SECONDS_MAX, perform
+from millpond.client.operations import LARGE_SECONDS_MAX, ask_primary, perform
 from millpond.client.watched_lines import WatchedLines
 from millpond.errors import Invalid, NotFound
 from millpond.events.age_settings import AgeSettings
 from millpond.events.ages import AgeRule, age_of
 from millpond.events.appender import LINGER, Appender
-from millpond.events.batches import Batches
 from millpond.events.event import Appended, Event, EventBatch, NewEvent
 from millpond.events.export import Exporting
 from millpond.events.filters import ALL, EventFilter, Filters, filter_of
@@ -21,7 +20,7 @@ from millpond.events.index_ndjson import parse_index
 from millpond.events.maintenance import MaintenanceReport
 from millpond.events.many_watch import StreamEvent, Streams, places_of
 from millpond.events.names import StreamName
-from millpond.events.ndjson import event_of_line, event_of_stream_line, lines_of_batch
+from millpond.events.ndjson import lines_of_batch
 from millpond.events.operations import EventsOperations
 from millpond.events.starts import start_place
 from millpond.json_forms import JsonForm
@@ -72,12 +71,8 @@ class RemoteEvents(Exporting, EventsOperations):
             self._append(batch)
 
     def _append(self, batch: EventBatch) -> Appended:
-        source, query = batch.source, {**batch.stream._asdict(), "source": batch.source}
-        body = lines_of_batch(batch)
-        done = self._nodes.on_primary(
-            lambda node: node.request("POST", _PATH, query=query, body=body, repeatable=bool(source)),
-            repeatable=bool(source),
-        ).json()
+        query, again = {**batch.stream._asdict(), "source": batch.source}, bool(batch.source)
+        done = ask_primary(self._nodes, "POST", _PATH, query=query, body=lines_of_batch(batch), repeatable=again).json()
         return Appended(
             done["count"], done["repeated"], parse_id(done["first_id"]), parse_id(done["last_id"]),
             done.get("past_retention", 0),
@@ -107,9 +102,7 @@ class RemoteEvents(Exporting, EventsOperations):
         """As `Events.index`."""
         query = StreamName(queue, job_set).check()._asdict()
         try:
-            response = self._nodes.on_primary(
-                lambda node: node.request("GET", f"{_PATH}/index", query=query), repeatable=True
-            )
+            response = ask_primary(self._nodes, "GET", f"{_PATH}/index", query=query)
         except NotFound as error:
             if error.kind == "stream_not_found":
                 return None
@@ -129,9 +122,7 @@ class RemoteEvents(Exporting, EventsOperations):
 
         def page(place: dict[str, str]) -> dict[str, Any]:
             query = begin | {f"after_{name}": text for name, text in place.items()}
-            streams: dict[str, Any] = self._nodes.on_primary(
-                lambda node: node.request("GET", f"{_PATH}/streams", query=query), repeatable=True
-            ).json()
+            streams: dict[str, Any] = ask_primary(self._nodes, "GET", f"{_PATH}/streams", query=query).json()
             return streams
 
         return (stream for page_ in pages(page, {}, itemgetter("next")) for stream in page_["streams"])
@@ -145,26 +136,23 @@ class RemoteEvents(Exporting, EventsOperations):
         return self._maintain("expire", {"after_ms": parse_duration(after)})
 
     def _maintain(self, work: str, rules: dict[str, int]) -> MaintenanceReport:
-        return self._nodes.on_primary(
-            lambda node: node.request(
-                "POST", f"{_PATH}/{work}", json=rules, timeout=LARGE_SECONDS_MAX, repeatable=True
-            ),
-            repeatable=True,
+        return ask_primary(
+            self._nodes, "POST", f"{_PATH}/{work}", json=rules, timeout=LARGE_SECONDS_MAX, repeatable=True
         ).read(_REPORT)
 
 
-class RemoteWatch(Batches[Event]):
-    """A reader of a stream on a node: iterate over its events; close it after use."""
+class RemoteWatch(WatchedLines[Event]):
+    """A reader of a stream on a node."""
 
     def __init__(
         self, nodes: Nodes, stream: StreamName, after: int, matching: EventFilter = ALL, *, follow: bool = True
     ) -> None:
+        super().__init__(follow=follow)
         self._nodes, self.stream, self._place, self.matching = nodes, stream, after, matching
-        self._lines = WatchedLines(self._begin, follow=follow)
         self.gap = False
 
     def _begin(self) -> Body:
-        query = self.stream._asdict() | {"after": self.after, "follow": str(self._lines.follow).lower()}
+        query = self.stream._asdict() | {"after": self.after, "follow": str(self._follow).lower()}
         query |= self.matching.query
         return self._nodes.on_primary(lambda node: node.stream("GET", _PATH, query=query), repeatable=True)
 
@@ -173,37 +161,13 @@ class RemoteWatch(Batches[Event]):
         """The id from which another watch goes on."""
         return format_id(self._place)
 
-    @property
-    def caught_up(self) -> bool:
-        """True once everything that was there was read: what comes now is new."""
-        return self._lines.caught_up
+    def _passed(self, number: int, event: Event) -> Event:
+        self._place = event.number
+        return event
 
-    def next_batch(self, due: float | None) -> list[Event]:
-        """The next events; none when the node says that all was read, or that nothing came for a while.
-
-        `due` is not looked at: a node says soon after new events that there are no more for now.
-
-        Raises:
-            Unavailable: the node cannot be reached. Denied: the token may not watch the stream.
-        """
-        del due
-        events: list[Event] = []
-        for line in self._lines.take():
-            event = event_of_line(line)
-            if isinstance(event, Event):
-                events.append(event)
-                self._place = event.number
-            elif "error" in event and events:
-                self._lines.take_again(line)
-            else:
-                place = self._lines.note(event)
-                self._place = self._place if place is None else parse_id(place)
-                self.gap = self.gap or "gap" in event
-        return events
-
-    def close(self) -> None:
-        """End the watch; closing twice is harmless."""
-        self._lines.close()
+    def _note(self, number: int, sent: str | None, *, gap: bool) -> None:
+        self._place = self._place if sent is None else parse_id(sent)
+        self.gap = self.gap or gap
 
 
 class RemoteAges(AgeSettings):
@@ -215,9 +179,7 @@ class RemoteAges(AgeSettings):
     def rules(self, queue: str | None = None) -> list[AgeRule]:
         """As `AgeSettings.rules`: those that the token may see."""
         query = {} if queue is None else {"queue": queue}
-        rules = self._nodes.on_primary(
-            lambda node: node.request("GET", f"{_PATH}/settings", query=query), repeatable=True
-        ).json()
+        rules = ask_primary(self._nodes, "GET", f"{_PATH}/settings", query=query).json()
         try:
             return [
                 AgeRule(rule["queue"], rule["job_set"], age_of(rule["compress_after"]), age_of(rule["retention"]))
@@ -234,18 +196,16 @@ class RemoteAges(AgeSettings):
 
     def _change(self, method: str, **about: Any) -> None:
         again = method == "PUT"  # what was removed is not there to be removed again
-        self._nodes.on_primary(
-            lambda node: node.request(method, f"{_PATH}/settings", repeatable=again, **about), repeatable=again
-        )
+        ask_primary(self._nodes, method, f"{_PATH}/settings", repeatable=again, **about)
 
 
-class RemoteManyWatch(Batches[StreamEvent]):
-    """A reader of several streams on a node, as `ManyWatch`: iterate over its events; close it after use."""
+class RemoteManyWatch(WatchedLines[StreamEvent]):
+    """A reader of several streams on a node, as `ManyWatch`."""
 
     def __init__(self, nodes: Nodes, places: Mapping[StreamName, int], matching: EventFilter = ALL) -> None:
+        super().__init__(follow=True)
         self._nodes, self._places, self._matching = nodes, dict(places), matching
         self._streams = list(places)
-        self._lines = WatchedLines(self._begin, follow=True)
         self.gaps: frozenset[StreamName] = frozenset()
 
     def _begin(self) -> Body:
@@ -261,36 +221,12 @@ class RemoteManyWatch(Batches[StreamEvent]):
         """The ids from which another watch goes on."""
         return {stream: format_id(place) for stream, place in self._places.items()}
 
-    @property
-    def caught_up(self) -> bool:
-        """True once everything that was there was read, of all streams."""
-        return self._lines.caught_up
+    def _passed(self, number: int, event: Event) -> StreamEvent:
+        stream = self._streams[number]
+        self._places[stream] = event.number
+        return StreamEvent(stream, event)
 
-    def next_batch(self, due: float | None) -> list[StreamEvent]:
-        """The next events; none when the node says that all was read, or that nothing came for a while.
-
-        `due` is not looked at: a node says soon after new events that there are no more for now.
-
-        Raises:
-            Unavailable: the node cannot be reached. Denied: the token may not watch one of the streams.
-        """
-        del due
-        events: list[StreamEvent] = []
-        for line in self._lines.take():
-            number, event, rest = event_of_stream_line(line)
-            if event is not None:
-                stream = self._streams[number]
-                events.append(StreamEvent(stream, event))
-                self._places[stream] = event.number
-            elif "error" in rest and events:
-                self._lines.take_again(line)
-            else:
-                places = self._lines.note(rest)
-                self._places |= zip(self._streams, map(parse_id, places or ()), strict=False)
-                if "gap" in rest:
-                    self.gaps |= {self._streams[number]}
-        return events
-
-    def close(self) -> None:
-        """End the watch; closing twice is harmless."""
-        self._lines.close()
+    def _note(self, number: int, sent: Sequence[str] | None, *, gap: bool) -> None:
+        self._places |= zip(self._streams, map(parse_id, sent or ()), strict=False)
+        if gap:
+            self.gaps |= {self._streams[number]}

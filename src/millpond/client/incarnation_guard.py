@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import quote
 
+from millpond.client.operations import ask_primary
 from millpond.errors import Conflict, NotFound, Unavailable
 from millpond.maps.model.catalogue import dropped_map
 
@@ -51,7 +52,7 @@ def of_same_map(nodes: Nodes, definition: MapDefinition, act: Callable[[], T]) -
 def _is_there(nodes: Nodes, definition: MapDefinition) -> bool:
     path, headers = f"/v1/maps/{quote(definition.name)}", incarnation_headers(definition)
     try:
-        nodes.on_primary(lambda node: node.request("GET", path, headers=headers))
+        ask_primary(nodes, "GET", path, headers=headers)
     except NotFound:
         return False
     except Unavailable:

@@ -16,7 +16,7 @@ import pyarrow as pa
 from millpond.client.incarnation_guard import incarnation_headers, of_same_map
 from millpond.client.loads import RemoteLoading
 from millpond.client.lookup import Questions
-from millpond.client.operations import LARGE_SECONDS_MAX, perform
+from millpond.client.operations import LARGE_SECONDS_MAX, ask_primary, perform
 from millpond.errors import Invalid
 from millpond.json_forms import JsonForm
 from millpond.maps.faces import MapFace
@@ -219,12 +219,9 @@ class RemoteMap(MapFace, MapOperations):
         """
         body = {"where": condition_text(self.definition, where), "now": now}
         headers, path = incarnation_headers(self.definition), f"/v1/maps/{self.name}/rows/delete"
+        nodes, at = self.loading.nodes, self.loading.at
         response = self._of_same_map(
-            lambda: self.loading.nodes.on_primary(
-                lambda node: node.request(
-                    "POST", path, query=self.loading.at, json=body, headers=headers, timeout=LARGE_SECONDS_MAX
-                )
-            )
+            lambda: ask_primary(nodes, "POST", path, query=at, json=body, headers=headers, timeout=LARGE_SECONDS_MAX)
         )
         self.loading.changed(self.name)
         return response.read(_DELETED)

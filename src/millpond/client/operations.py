@@ -1,4 +1,4 @@
-"""Declared operations of a pond on nodes, performed by requests: to the first node that is ready, or to the primary."""
+"""Requests to the primary of a pond on nodes; declared operations, performed by it or by the first node that is up."""
 
 from __future__ import annotations
 
@@ -13,10 +13,21 @@ if TYPE_CHECKING:
     from millpond.client.transport import Connection, Nodes
     from millpond.kernel.operations import Operation
 
-__all__ = ("LARGE_SECONDS_MAX", "perform")
+__all__ = ("LARGE_SECONDS_MAX", "ask_primary", "perform")
 
 LARGE_SECONDS_MAX = 3600.0
 """The time limit for waiting on what takes as long as the data is large; what takes longer is done all the same."""
+
+
+def ask_primary(nodes: Nodes, method: str, path: str, *, repeatable: bool = False, **options: Any) -> Response:
+    """The response of the primary; what is `repeatable`, or a GET, goes to a new primary when that one is gone.
+
+    Raises: as `Nodes.on_primary`; the options are those of `Connection.request`.
+    """
+    return nodes.on_primary(
+        lambda node: node.request(method, path, repeatable=repeatable, **options),
+        repeatable=repeatable or method == "GET",
+    )
 
 
 def perform(

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from millpond.client.operations import ask_primary
 from millpond.client.transfer import fetch_part
 from millpond.client.transport import Connection, Nodes
 from millpond.errors import NotFound, Unavailable
@@ -81,4 +82,4 @@ class RemoteParts:
 
     def list(self) -> Sequence[PartStatus]:
         """The parts that wait, are merged, kept or quarantined, as the primary has them."""
-        return self._nodes.on_primary(lambda node: node.request("GET", "/v1/parts")).read(_LIST).parts
+        return ask_primary(self._nodes, "GET", "/v1/parts").read(_LIST).parts

@@ -21,6 +21,7 @@ from millpond.client.events import RemoteEvents
 from millpond.client.loads import RemoteLoading
 from millpond.client.lookup import Questions
 from millpond.client.map import RemoteMap
+from millpond.client.operations import ask_primary
 from millpond.client.parts import RemoteParts
 from millpond.client.refs import RemoteRefsFace
 from millpond.client.transport import Nodes
@@ -288,7 +289,7 @@ class RemoteLog:
 
     def position(self) -> tuple[int, str]:
         """The primary's last position, and the chain up to it; (0, "") for a new pond."""
-        status = self._nodes.on_primary(lambda node: node.request("GET", "/v1/node"), repeatable=True).json()
+        status = ask_primary(self._nodes, "GET", "/v1/node").json()
         return status["position"], status["chain"]
 
     def entries(self, after: int, limit: int = 1000) -> list[Entry]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from millpond.client.differences import about_sides, difference_pages, table_of
-from millpond.client.operations import LARGE_SECONDS_MAX
+from millpond.client.operations import LARGE_SECONDS_MAX, ask_primary
 from millpond.deferred import opened_once
 from millpond.errors import Invalid
 from millpond.refs.face import MAIN, POND, check_no_main, is_instant
@@ -76,11 +76,8 @@ class _AnyNode:
     def __init__(self, nodes: Nodes) -> None:
         self._nodes, self.settings, self.clock, self.url = nodes, nodes.settings, nodes.clock, nodes.where
 
-    def request(self, method: str, path: str, *, repeatable: bool = False, **options: Any) -> Response:
-        again = repeatable or method == "GET"
-        return self._nodes.on_primary(
-            lambda node: node.request(method, path, repeatable=repeatable, **options), repeatable=again
-        )
+    def request(self, method: str, path: str, **options: Any) -> Response:
+        return ask_primary(self._nodes, method, path, **options)
 
     def stream(self, method: str, path: str, **options: Any) -> Body:
         return self._nodes.on_primary(lambda node: node.stream(method, path, **options), repeatable=True)
@@ -203,9 +200,7 @@ class RemoteRefs:
         from millpond.client.versions.models import commit_of
 
         body = {"ref": ref, "branch": branch, "maps": list(maps), "message": message}
-        answer = self._nodes.on_primary(
-            lambda node: node.request("POST", "/v1/refs/restore", json=body, timeout=LARGE_SECONDS_MAX)
-        )
+        answer = ask_primary(self._nodes, "POST", "/v1/refs/restore", json=body, timeout=LARGE_SECONDS_MAX)
         self._changed()
         return commit_of(answer.json())
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from millpond.client.operations import ask_primary
 from millpond.errors import Unavailable
 from millpond.tables.runs import IDS_MAX, RUNS, RunSearch
 
@@ -46,9 +47,7 @@ class RemoteRuns:
         return list(_rows(page)), None if page["next"] is None else bytes.fromhex(page["next"])
 
     def _ask(self, path: str, query: dict[str, Any]) -> dict[str, Any]:
-        answer: dict[str, Any] = self._nodes.on_primary(
-            lambda node: node.request("GET", path, query=query), repeatable=True
-        ).json()
+        answer: dict[str, Any] = ask_primary(self._nodes, "GET", path, query=query).json()
         return answer
 
 

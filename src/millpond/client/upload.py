@@ -23,6 +23,7 @@ from urllib.parse import quote
 
 from millpond.client.catching_up import ANSWER_SECONDS, come_up_to
 from millpond.client.connections import Broken, answers_nothing
+from millpond.client.operations import ask_primary
 from millpond.client.transfer import SMALL_BYTES, Sending, SentPart, Stopped
 from millpond.client.transport import Connection, Nodes, Outcome, Response
 from millpond.clock import Clock
@@ -229,7 +230,7 @@ def discard_parts(nodes: Nodes, part_ids: Sequence[str]) -> None:
 
 def _bring_up(nodes: Nodes, node: Connection) -> None:
     """Let a node hear of maps that the primary knows."""
-    position = nodes.on_primary(lambda primary: primary.request("GET", "/v1/node")).json()["position"]
+    position = ask_primary(nodes, "GET", "/v1/node").json()["position"]
     body = {"position": position, "applied": False, "timeout": ANSWER_SECONDS}
     node.request("POST", "/v1/log/replication", json=body, timeout=3 * ANSWER_SECONDS, question=True)
 
@@ -364,11 +365,7 @@ def _everywhere(
             raise outcome.error
     if failed and _enough(nodes, outcomes):
         lagging = {"position": response["position"], "without": [outcome.node for outcome in failed]}
-        nodes.on_primary(
-            lambda node: node.request(
-                "POST", "/v1/log/acknowledgement", json=lagging, timeout=ACKNOWLEDGED_SECONDS, question=True
-            )
-        )
+        ask_primary(nodes, "POST", "/v1/log/acknowledgement", json=lagging, timeout=ACKNOWLEDGED_SECONDS, question=True)
     elif failed:
         entered = ", ".join(outcome.node for outcome in outcomes if outcome.error is None)
         raise Unavailable(

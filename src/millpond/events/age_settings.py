@@ -9,12 +9,12 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 from millpond.error_values import shown
-from millpond.errors import Corrupt, Invalid, NotFound, Unavailable
+from millpond.errors import Invalid, NotFound, Unavailable
 from millpond.events.ages import Age, AgeRule, Ages, age_of
 from millpond.events.deletion import note_name
 from millpond.events.names import StreamName
 from millpond.events.protocol import NoteKind, StreamStore
-from millpond.json_forms import FormError, JsonForm
+from millpond.json_forms import JsonForm
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -91,11 +91,11 @@ class StoredAges(AgeSettings):
         Raises:
             Corrupt: a rule cannot be read.
         """
-        try:
-            rules = map(_FORM.decode, self._store.notes.read(NoteKind.AGES).values())
-            matching = [rule for rule in rules if queue in (None, rule.queue)]
-        except FormError as error:
-            raise Corrupt("a rule about the ages of events cannot be read", kind="events_damaged") from error
+        rules = [
+            _FORM.stored(row, "a rule about the ages of events cannot be read", kind="events_damaged")
+            for row in self._store.notes.read(NoteKind.AGES).values()
+        ]
+        matching = [rule for rule in rules if queue in (None, rule.queue)]
         return sorted(matching, key=lambda rule: (rule.queue, rule.job_set is not None, rule.job_set or ""))
 
     def _put(self, rule: AgeRule) -> None:

@@ -9,20 +9,16 @@ far as the shortest age may matter: mostly with one read. It also tells of a job
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from millpond.events.ages import Ages
 from millpond.events.days import DAY_MAX, DAY_MS
 from millpond.events.index import State
+from millpond.events.names import StreamName
 from millpond.events.protocol import StreamStore, Work
-
-if TYPE_CHECKING:
-    import threading
-    from collections.abc import Mapping
-
-    from millpond.events.ages import Ages
-    from millpond.events.names import StreamName
 
 __all__ = ("TURN_STREAMS", "Census", "Count", "first_due_ms", "lag_ms")
 

@@ -16,24 +16,21 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Self
+from types import TracebackType
+from typing import BinaryIO, Self
 
 import pyarrow as pa
 
 from millpond.error_values import ShownAsTable, html_table
 from millpond.errors import Invalid, MillpondError, NotFound
 from millpond.events.filters import Filters, filter_of
+from millpond.events.index import StreamIndex
+from millpond.events.interface import EventsLike
 from millpond.events.rows import TABLE, read_rows
 from millpond.events.selection import named_indexes
 from millpond.events.starts import start_place
 from millpond.kernel.steps import step
 from millpond.stores.files import sweep_unfinished, whole_file
-
-if TYPE_CHECKING:
-    from types import TracebackType
-
-    from millpond.events.index import StreamIndex
-    from millpond.events.interface import EventsLike
 
 __all__ = ("ROW_GROUP_BYTES", "ROW_GROUP_EVENTS", "Exported", "Exporting")
 

@@ -27,7 +27,6 @@ from millpond.times.instants import clear_instant, parse_instant
 __all__ = (
     "batch_of_lines",
     "event_of_line",
-    "event_of_stream_line",
     "line_of_event",
     "line_of_stream_event",
     "lines_of_batch",
@@ -135,24 +134,14 @@ def line_of_stream_event(number: int, event: Event) -> bytes:
     return to_json(shown_event(event) | {"stream": number}) + b"\n"
 
 
-def event_of_stream_line(line: bytes) -> tuple[int, Event | None, dict[str, Any]]:
-    """The number of the stream and the event of a line, or None and what the line says about the reading.
+def event_of_line(line: bytes) -> tuple[int, Event | None, dict[str, Any]]:
+    """The number of the stream, 0 of one alone, and the event of a line; or None, and what it says of the reading.
 
     Raises:
         Invalid: the line is not what a node sends.
     """
     parsed = _parse(line)
     return int(parsed.get("stream", 0)), _event_of(parsed) if "id" in parsed else None, parsed
-
-
-def event_of_line(line: bytes) -> Event | dict[str, Any]:
-    """The event of a line, or what the line says about the reading.
-
-    Raises:
-        Invalid: the line is not what a node sends.
-    """
-    parsed = _parse(line)
-    return _event_of(parsed) if "id" in parsed else parsed
 
 
 def _parse(line: bytes) -> dict[str, Any]:

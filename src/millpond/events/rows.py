@@ -13,7 +13,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -23,10 +23,8 @@ from millpond.events.event import Event, have_headers
 from millpond.events.filters import ALL, JOB_HEADER, EventFilter
 from millpond.events.ids import format_id, id_time_ms
 from millpond.events.index import Day, StreamIndex
+from millpond.events.interface import EventsLike
 from millpond.events.names import StreamName
-
-if TYPE_CHECKING:
-    from millpond.events.interface import EventsLike
 
 __all__ = ("EVENTS", "TABLE", "event_rows", "read_rows")
 

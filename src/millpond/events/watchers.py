@@ -23,20 +23,18 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import accumulate
 from operator import attrgetter
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
+from millpond.clock import Clock
 from millpond.errors import Closed, MillpondError, Unavailable
 from millpond.events.codec import size_of
 from millpond.events.event import Event, Page
 from millpond.events.filters import ALL, EventFilter
 from millpond.events.ids import format_id
+from millpond.events.names import StreamName
+from millpond.events.protocol import StreamStore
 from millpond.events.waiting import WaitingBatches
 from millpond.kernel.worker import begin_thread
-
-if TYPE_CHECKING:
-    from millpond.clock import Clock
-    from millpond.events.names import StreamName
-    from millpond.events.protocol import StreamStore
 
 __all__ = ("EVENT_BYTES", "FETCH_BYTES", "WATCHERS_MAX", "InThread", "Watch", "Watchers")
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -21,10 +21,8 @@ from millpond.errors import Invalid
 from millpond.maps.inputs.key_columns import OnInvalid
 from millpond.maps.inputs.mapping import find_column
 from millpond.maps.inputs.tables import batches_of, column_of
+from millpond.maps.protocols import MapLike
 from millpond.times.instants import parse_instant
-
-if TYPE_CHECKING:
-    from millpond.maps.protocols import MapLike
 
 __all__ = ("Lookup", "check_new", "enriched", "features_of", "lookups_of")
 

@@ -2,47 +2,54 @@
 
 Reads beside loads, lookups and freezes. What is damaged and can be had again is quarantined: a part into
 `quarantine/` with its reason, the files of a snapshot into its own `quarantine/`, after which the next lookup
-freezes the map in full. A damaged shard or space is left as it is and named.
+freezes the map in full. Readers that have it open keep it. Of a layered map the snapshot is all there is: it goes on to
+count, so readers refuse to answer until its files are there again. A damaged shard or space is left as it is and named.
 
 Invariants checked, on top of what each file says of itself:
-* the log is dense, chained and ends at its head, and the parts that are kept are there (`check_log.py`);
+* positions of the log are dense up to the head, times never fall, and every chain follows from the one before
+  (`kernel/log.py`);
+* every part that is kept for those who follow lies where it should, and is whole: `full` reads its files;
 * every part in the queue belongs to a map that exists, is numbered below the counter, is known as absorbed,
   and lies where the queue says;
 * a shard absorbed no load that was never entered, and holds the tables of its map's scheme and no others;
-* a snapshot is of this incarnation of its map, and of no later version than the shard has;
+* a snapshot is of this incarnation of its map, and of no later version than the shard has; every file of it is named
+  by its content, so each is read and compared with its name;
 * folders of shards and snapshots belong to maps;
 * every row of the space belongs to a registered keyspace.
 """
 
 from __future__ import annotations
 
-import itertools
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
 
-from millpond.errors import Corrupt
+from millpond.errors import Conflict, Corrupt, MillpondError
 from millpond.kernel.keyspace import REGISTRY
+from millpond.kernel.space import ReadTransaction, Space
 from millpond.kernel.verify import Report, attempt, checked, problem
-from millpond.maps.loads.loads import NUMBER, Loads, Queued, series_of
-from millpond.maps.log.check import check_log, check_retained
+from millpond.maps.loads.loads import NUMBER, Loads, series_of
+from millpond.maps.log.log import ENTRIES
+from millpond.maps.log.queue import Queued, queued_parts
+from millpond.maps.map import Map
 from millpond.maps.model.catalogue import list_maps
 from millpond.maps.model.definition import MapDefinition, folder_name
-from millpond.maps.model.keyspaces import ABSORBED, CATALOGUE, HISTORY, QUEUE, SNAPSHOT
-from millpond.maps.model.snapshot_pointer import read_pointer
+from millpond.maps.model.keyspaces import ABSORBED, CATALOGUE, HISTORY, QUEUE, RETAINED, SNAPSHOT
+from millpond.maps.model.snapshot_pointer import move_pointer, read_pointer
 from millpond.maps.parts.part import read_manifest, verify_part
 from millpond.maps.shard.check import check_shard
-from millpond.maps.snapshots.check import check_snapshot
+from millpond.maps.snapshots.manifest import SnapshotManifest, load_manifest, manifest_name
+from millpond.maps.snapshots.section_list import interval_files, intervals_name
+from millpond.ranges import Verifier
 from millpond.stores.lmdb.probe import read_through
 from millpond.stores.objects import forget_copies
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-    from pathlib import Path
+__all__ = ("check_snapshot", "verify_maps")
 
-    from millpond.kernel.space import ReadTransaction
-    from millpond.maps.map import Map
-
-__all__ = ("verify_maps",)
-
+_COPY = "make the node a copy of another: millpond repair --from URL"
+_LAYERS_REMEDY = "put it back from a copy, or from `maps` of a backup, or drop the map and load it again"
+_REMEDY = "the next lookup freezes the map in full"
 _OURS = "report this; it should not be possible"
 _STRAY_ROWS_MAX = 10
 
@@ -57,7 +64,7 @@ def verify_maps(
     report = attempt("space", folder / "space", lambda: _check_space(loads, folder), "restore the folder from a copy")
     # Earlier quarantine is reported before anything is quarantined now.
     report += (
-        _sum(check_retained(loads, full=full)) + _sum(_check_quarantine(loads)) + _sum(_check_folders(maps, folder))
+        _sum(_check_retained(loads, full=full)) + _sum(_check_quarantine(loads)) + _sum(_check_folders(maps, folder))
     )
     for pond_map in maps:
         if not going():
@@ -100,11 +107,11 @@ def _check_space(loads: Loads, folder: Path) -> Iterator[Report]:
         yield from _check_keyspaces(tx)
         yield from _check_catalogue(tx)
         yield from _check_queue(tx)
-        yield from check_log(tx)
+        yield from _check_log(tx)
 
 
 def _check_keyspaces(tx: ReadTransaction) -> Iterator[Report]:
-    for key in itertools.islice(REGISTRY.unregistered(tx), _STRAY_ROWS_MAX):
+    for key in islice(REGISTRY.unregistered(tx), _STRAY_ROWS_MAX):
         remedy = "open the pond with the version of Millpond that wrote it; without it no node can be a copy"
         yield problem("row of the space", key.hex(), "it belongs to no known keyspace", remedy, counted=False)
 
@@ -216,3 +223,93 @@ def _check_folders(maps: Sequence[Map], folder: Path) -> Iterator[Report]:
     for entry in sorted((folder / "shards").glob("[!.]*")):
         if entry.is_dir() and entry.name not in folders:
             yield problem("folder", entry, "it belongs to no map", "delete it: it is left of a map that was dropped")
+
+
+def _check_log(tx: ReadTransaction) -> Iterator[Report]:
+    """The log from its oldest entry to its head."""
+    try:
+        yield from ENTRIES.check(tx, _COPY)
+    except MillpondError as error:
+        yield problem("log", ENTRIES.prefix, error, _COPY)
+
+
+def _check_retained(loads: Loads, *, full: bool) -> Iterator[Report]:
+    """The parts that are kept."""
+    with loads.space.read() as tx:
+        retained = [Queued.from_json(row) for _, row in tx.scan(RETAINED.range())]
+    for part in retained:
+        damage = _damage(loads, part, full=full)
+        if damage is None:
+            yield checked("kept part")
+        elif _still_retained(loads, part):
+            remedy = "its rows are in the map; those who follow take it from another node, and it goes when it expires"
+            yield problem("kept part", loads.places.part(part.part), damage, remedy)
+
+
+def _damage(loads: Loads, retained: Queued, *, full: bool) -> Corrupt | None:
+    place = next(
+        (place for place in loads.places.of(retained) if (place / "manifest.json").exists()),
+        loads.places.part(retained.part),
+    )
+    try:
+        manifest = verify_part(place) if full else read_manifest(place)
+    except Corrupt as error:
+        return error
+    return None if manifest.id == retained.part else Corrupt("it is another part", kind="part_other", found=manifest.id)
+
+
+def _still_retained(loads: Loads, retained: Queued) -> bool:
+    """Looked at again: it may have expired, or been quarantined, while it was read."""
+    with loads.space.read() as tx:
+        return tx.get(RETAINED.pack(retained.part)) is not None and retained.part not in {
+            part.part for part in queued_parts(tx, retained.map)
+        }
+
+
+def check_snapshot(space: Space, pond_map: Map, version: int | None) -> Report:
+    """Check the snapshot that counts, if the map was ever frozen; `version` is the shard's, if it is known."""
+    with space.read() as tx:
+        pointer = read_pointer(tx, pond_map.name)
+    if pointer.current is None:
+        return Report()
+    report = Report()
+    for fault in _check_files(pond_map, pointer.current.manifest, version):
+        report += fault
+    if not report.ok and pond_map.layers is None:
+        with suppress(Conflict):  # another freeze may have put a whole snapshot in its place meanwhile
+            space.write(lambda tx: move_pointer(tx, pond_map.name, None, seen=pointer))
+    return report
+
+
+def _check_files(pond_map: Map, id_: str, version: int | None) -> Iterator[Report]:
+    objects = pond_map.objects
+    remedy = _REMEDY if pond_map.layers is None else _LAYERS_REMEDY
+    verifier = Verifier(objects, "snapshot file", remedy, quarantine_folder=True)
+    report = verifier.file(manifest_name(id_))
+    yield report
+    if not report.ok:
+        return
+    manifest = load_manifest(objects, id_)
+    yield checked("snapshot")
+    yield from _check_manifest(pond_map, manifest, version)
+    for layer in manifest.layers:
+        yield verifier.index(layer.index)
+    yield from _check_intervals(pond_map, manifest, verifier)
+
+
+def _check_intervals(pond_map: Map, manifest: SnapshotManifest, verifier: Verifier) -> Iterator[Report]:
+    top = manifest.sections or manifest.intervals
+    if top is None:
+        return
+    report = verifier.file(intervals_name(top))
+    yield report
+    if report.ok:
+        yield from (verifier.file(name) for name in islice(interval_files(pond_map.objects, manifest), 1, None))
+
+
+def _check_manifest(pond_map: Map, manifest: SnapshotManifest, version: int | None) -> Iterator[Report]:
+    place = f"{pond_map.objects.where}/{manifest_name(manifest.id)}"
+    if (manifest.map, manifest.incarnation) != (pond_map.name, pond_map.definition.incarnation):
+        yield problem("snapshot", place, f"it is of another map: {manifest.map}.{manifest.incarnation}", _REMEDY)
+    elif version is not None and manifest.shard_version > version:
+        yield problem("snapshot", place, f"it is of version {manifest.shard_version}, the shard of {version}", _REMEDY)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from millpond.errors import Corrupt
-from millpond.json_forms import FormError, to_json
+from millpond.json_forms import to_json
 from millpond.maps.model.keyspaces import TOKENS
 from millpond.nodes.tokens import LISTED, TokenList
 
@@ -43,10 +42,7 @@ class TokenRow(TokenList):
         self._space.write(change)
 
     def _tokens(self, row: bytes | None) -> list[TokenSetting]:
-        try:
-            return [] if row is None else LISTED.decode(row)
-        except FormError as error:
-            raise Corrupt(
-                "the row of tokens cannot be read", kind="tokens_damaged", where=self.where, reason=error,
-                hint="stop the nodes, look for what else is damaged: millpond verify",
-            ) from error  # fmt: skip
+        return [] if row is None else LISTED.stored(
+            row, "the row of tokens cannot be read", kind="tokens_damaged", where=self.where,
+            hint="stop the nodes, look for what else is damaged: millpond verify",
+        )  # fmt: skip

@@ -34,8 +34,8 @@ from pathlib import Path
 
 from millpond.clock import Clock
 from millpond.error_values import shown
-from millpond.errors import AlreadyExists, Corrupt, Denied, Invalid, NotFound, Unavailable
-from millpond.json_forms import FormError, JsonForm, to_json
+from millpond.errors import AlreadyExists, Denied, Invalid, NotFound, Unavailable
+from millpond.json_forms import JsonForm, to_json
 from millpond.settings import TokenSetting
 from millpond.stores.files import write_file_atomically
 from millpond.stores.locks import alone
@@ -305,15 +305,12 @@ class TokenFile(TokenList):
         if not self.exists():
             return []
         try:
-            return LISTED.decode(self.path.read_bytes())
+            return LISTED.stored(
+                self.path.read_bytes(), "the file of tokens cannot be read", kind="tokens_damaged", file=self.path,
+                hint="stop the node, mend the file or write [] into it, and add the tokens anew",
+            )  # fmt: skip
         except OSError as error:
             raise self._unreadable(error) from error
-        except FormError as error:
-            raise Corrupt(
-                "the file of tokens cannot be read", kind="tokens_damaged", file=self.path,
-                reason=error,
-                hint="stop the node, mend the file or write [] into it, and add the tokens anew",
-            ) from error  # fmt: skip
 
     def _unreadable(self, error: OSError) -> Unavailable:
         return Unavailable(

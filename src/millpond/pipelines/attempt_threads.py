@@ -15,14 +15,11 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field
 from functools import partial
-from threading import Event, Lock
-from typing import TYPE_CHECKING, TypeVar
+from threading import Event, Lock, Thread
+from typing import TypeVar
 
 from millpond.errors import Closed
 from millpond.kernel.worker import begin_thread
-
-if TYPE_CHECKING:
-    from threading import Thread
 
 __all__ = (
     "THREADS_MAX", "AttemptOver", "ended_by", "in_own_thread", "in_thread", "to_its_end", "while_it_lasts",

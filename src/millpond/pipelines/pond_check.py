@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
@@ -20,19 +20,16 @@ from millpond.maps.model.columns import askable_schema
 from millpond.maps.model.definition import Kind, MapDefinition
 from millpond.maps.model.new_map import new_map
 from millpond.maps.model.store_limits import aggregate_unsupported
+from millpond.maps.protocols import PondLike
 from millpond.maps.snapshots.snapshot import answer_type
 from millpond.pipelines.branches import has_branches, refuse_sharded
-from millpond.pipelines.plan import OUTPUTS
+from millpond.pipelines.plan import OUTPUTS, Plan, PlannedStep
 from millpond.pipelines.query_columns import columns_of_query
 from millpond.pipelines.reads import head_of
 from millpond.pipelines.requests import Target
 from millpond.pipelines.targets import refuse_other
 from millpond.pipelines.values import filled, names_in
 from millpond.refs.face import MAIN
-
-if TYPE_CHECKING:
-    from millpond.maps.protocols import PondLike
-    from millpond.pipelines.plan import Plan, PlannedStep
 
 __all__ = ("check_pond",)
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
 
 from millpond.errors import Invalid
 from millpond.maps.model.table_query import connected
 from millpond.pipelines.queries import bound
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 __all__ = ("columns_of_query",)
 

@@ -10,8 +10,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from google.protobuf.message import Message
 from littlehorse.model import (
     LHStatus,
     RescueThreadRunRequest,
@@ -28,16 +29,12 @@ from littlehorse.utils import extract_value
 from millpond.error_values import ShownAsTable
 from millpond.errors import Denied, Invalid
 from millpond.json_forms import plain
+from millpond.maps.protocols import PondLike
+from millpond.pipelines.declare import Declared
 from millpond.pipelines.pond_check import check_pond
+from millpond.pipelines.programs import Program
 from millpond.workflows.engine.pipeline_starts import BRANCH, PARAMETERS, PROGRAM, VALUES, checked_parameters
 from millpond.workflows.engine.values.masks import shown
-
-if TYPE_CHECKING:
-    from google.protobuf.message import Message
-
-    from millpond.maps.protocols import PondLike
-    from millpond.pipelines.declare import Declared
-    from millpond.pipelines.programs import Program
 
 __all__ = ("Calls", "Ended", "RunsHere", "carried_out_here")
 

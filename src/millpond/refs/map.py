@@ -5,39 +5,36 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from millpond.deferred import opened_once
+from millpond.maps.alerts.map_alerts import MapAlerts
 from millpond.maps.inputs.mapping import ColumnMapping, mapping_of
 from millpond.maps.inputs.missing_fields import with_fields
 from millpond.maps.inputs.zones import time_form
 from millpond.maps.layered.maintenance import maintain
+from millpond.maps.layered.past import Past
 from millpond.maps.layered.writer import LayerWriter, WrittenLayer
 from millpond.maps.loads.deletion import DeleteReport, need_purge, purge_layers
 from millpond.maps.loads.load import LoadResult, write_data
+from millpond.maps.loads.loading import Loading
 from millpond.maps.log.log import head_of
+from millpond.maps.maintenance.maintenance import MaintenanceReport
 from millpond.maps.map import Map
 from millpond.maps.map_rows import LayeredRows
+from millpond.maps.model.definition import MapDefinition
+from millpond.maps.shard.shard import ShardStats
+from millpond.maps.snapshots.manifest import SnapshotManifest
+from millpond.maps.snapshots.snapshot import Snapshot
 from millpond.refs.alters import alter_map
 from millpond.refs.layers import RefLayers, ref_read_only, ref_unsupported
 from millpond.refs.loads import BranchLoad
+from millpond.refs.map_entries import MapEntry
 from millpond.refs.past import RefPast
 from millpond.refs.rewrites import delete_rows, maintain_rows
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from millpond.maps.alerts.map_alerts import MapAlerts
-    from millpond.maps.layered.past import Past
-    from millpond.maps.loads.loading import Loading
-    from millpond.maps.maintenance.maintenance import MaintenanceReport
-    from millpond.maps.model.definition import MapDefinition
-    from millpond.maps.shard.shard import ShardStats
-    from millpond.maps.snapshots.manifest import SnapshotManifest
-    from millpond.maps.snapshots.snapshot import Snapshot
-    from millpond.refs.map_entries import MapEntry
-    from millpond.refs.states import RefStates
-    from millpond.stores.objects import Objects
+from millpond.refs.states import RefStates
+from millpond.stores.objects import Objects
 
 __all__ = ("MapAtRef", "RefMap")
 

@@ -6,36 +6,40 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from types import TracebackType
+from typing import Any, Self
+
+import pyarrow as pa
 
 from millpond.deferred import opened_once
+from millpond.kernel.job_reports import JobReports
 from millpond.maps.faces import PondFace
 from millpond.maps.inputs.formats.files import find_files
 from millpond.maps.inputs.formats.readers import read_piece
 from millpond.maps.layered.writer import WrittenLayer
 from millpond.maps.loads.load import LoadResult
-from millpond.maps.loads.load_files import Intake, file_reading, name_of, seal_files, with_file_fields
+from millpond.maps.loads.load_files import (
+    Advance,
+    Intake,
+    ReadPiece,
+    file_reading,
+    name_of,
+    seal_files,
+    with_file_fields,
+)
 from millpond.maps.loads.pond_folder import writer_folder
 from millpond.maps.model.definition import Kind, Store, ValueType, check_name
 from millpond.maps.model.new_map import new_map
 from millpond.refs.alters import alter_map
+from millpond.refs.catalogue import BranchCatalogue
 from millpond.refs.face import MAIN
 from millpond.refs.loads import BranchLoad
 from millpond.refs.map import MapAtRef, RefMap
 from millpond.refs.map_entries import MapEntry
 from millpond.refs.refs import Refs
 from millpond.stores.files import remove_tree
-
-if TYPE_CHECKING:
-    from types import TracebackType
-
-    import pyarrow as pa
-
-    from millpond.kernel.job_reports import JobReports
-    from millpond.maps.loads.load_files import Advance, ReadPiece
-    from millpond.refs.catalogue import BranchCatalogue
-    from millpond.versions.graph.commits import Commit
-    from millpond.versions.merges import Resolution, Strategy
+from millpond.versions.graph.commits import Commit
+from millpond.versions.merges import Resolution, Strategy
 
 __all__ = ("BranchPond", "RefPond")
 

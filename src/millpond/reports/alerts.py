@@ -14,22 +14,19 @@ Invariants:
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from millpond.errors import Denied, MillpondError, NotFound
 from millpond.events.event import EventBatch, NewEvent
 from millpond.events.ids import format_id, parse_id
+from millpond.events.interface import EventsLike
 from millpond.events.names import OWN_QUEUE, StreamName
 from millpond.json_forms import parse_object, to_json
+from millpond.kernel.space import Space
 from millpond.kernel.steps import step
 from millpond.maps.alerts.alerted import Alerted, next_alerted, remove_alerted
 from millpond.reports.reporter import Appends, reason_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from millpond.events.interface import EventsLike
-    from millpond.kernel.space import Space
 
 __all__ = ("alert_stream", "read_alert", "tell_alerts")
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -31,6 +30,7 @@ from millpond.maps.model.definition import MapDefinition
 from millpond.maps.model.display import check_columns, present
 from millpond.maps.snapshots.freeze import SnapshotManifest
 from millpond.maps.snapshots.rows_of_groups import GroupSpan
+from millpond.spark.changes import ChangesReader
 from millpond.spark.epochs import EpochWriter
 from millpond.spark.filters import Pushed, push_condition, push_filters
 from millpond.spark.options import (
@@ -50,9 +50,6 @@ from millpond.spark.short_errors import short_errors
 from millpond.spark.sinks import MapWriter
 from millpond.spark.write_jobs import LoadSettings, check_rows
 from millpond.times.instants import parse_instant
-
-if TYPE_CHECKING:
-    from millpond.spark.changes import ChangesReader
 
 __all__ = ("MapReader", "MapSource", "PushingReader", "RangeGroup", "StreamedReader", "TableView", "as_spark_holds")
 

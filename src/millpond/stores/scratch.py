@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import os
 import tempfile
-from typing import TYPE_CHECKING, Any
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from millpond.stores.files import disk_errors
-
-if TYPE_CHECKING:
-    from contextlib import ExitStack
-    from pathlib import Path
-
-    import numpy.typing as npt
 
 __all__ = ("scratch_array",)
 

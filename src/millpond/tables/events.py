@@ -16,24 +16,20 @@ from __future__ import annotations
 import datetime
 from collections.abc import Callable, Iterator, Sequence
 from itertools import product
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from millpond.arrays.matching import matching
 from millpond.errors import Invalid
 from millpond.events.filters import ALL, EventFilter, filter_of
 from millpond.events.ids import ID_MAX, is_id, parse_id, place_before
+from millpond.events.index import Day, StreamIndex
+from millpond.events.interface import EventsLike
+from millpond.events.names import StreamName
 from millpond.events.rows import TABLE, read_rows
 from millpond.maps.predicates.predicate import columns_tested, typed_spans
 from millpond.tables.rows import Left
-
-if TYPE_CHECKING:
-    import pyarrow.compute as pc
-
-    from millpond.events.index import Day, StreamIndex
-    from millpond.events.interface import EventsLike
-    from millpond.events.names import StreamName
 
 __all__ = ("EventTable",)
 

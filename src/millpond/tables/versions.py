@@ -12,16 +12,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
 from millpond.errors import NotFound
 from millpond.tables.rows import TIME, Left, Row, RowTable
 from millpond.times.instants import INSTANT_MAX
-
-if TYPE_CHECKING:
-    from millpond.versions.graph.commits import Commit
+from millpond.versions.graph.commits import Commit
 
 __all__ = ("version_tables",)
 

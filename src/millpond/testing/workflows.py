@@ -24,13 +24,14 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from millpond.extras import need
 
 need("littlehorse")
 
 import littlehorse
+from google.protobuf.message import Message
 from littlehorse.config import LHConfig
 from littlehorse.exceptions import LHTaskException as TaskException
 from littlehorse.lh_struct import deserialize_struct, is_lh_struct
@@ -40,6 +41,7 @@ from littlehorse.model import (
     LHStatus,
     LHTaskError,
     LHTaskException,
+    LittleHorseStub,
     ReportTaskRun,
     RunWfRequest,
     ScheduledTask,
@@ -51,6 +53,7 @@ from littlehorse.model import (
 )
 from littlehorse.utils import extract_value, to_variable_value
 from littlehorse.worker import WorkerContext
+from littlehorse.workflow import Workflow
 
 from millpond.clock import ManualClock
 from millpond.errors import NotFound
@@ -60,12 +63,6 @@ from millpond.workflows.engine import Request, key_of
 from millpond.workflows.processor import Applied, Processor
 from millpond.workflows.processor.timers import next_due
 from millpond.workflows.tasks.queues import Worker
-
-if TYPE_CHECKING:
-    from google.protobuf.message import Message
-    from littlehorse.model import LittleHorseStub
-    from littlehorse.workflow import Workflow
-
 
 __all__ = ("TaskCall", "WorkerLost", "WorkflowRuns")
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -24,13 +24,9 @@ from millpond.ranges.equality import equal_at
 from millpond.ranges.key_columns import key_column
 from millpond.versions.objects.entries import ENTRIES, IDENTITY, Entry, entries_of, frozen_rows
 from millpond.versions.paging import Block, Listing, Page, page
+from millpond.versions.repository_context import Site
 from millpond.versions.staging.layers import EVERY_KEY, Reading
 from millpond.versions.staging.reads import View, uncommitted
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    from millpond.versions.repository_context import Site
 
 __all__ = ("DIFFERENCES", "Change", "change_page", "change_rows", "three_dot", "two_dot")
 

@@ -21,8 +21,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from millpond.errors import Corrupt, Invalid, NotFound
-from millpond.json_forms import FormError, JsonForm
+from millpond.errors import Invalid, NotFound
+from millpond.json_forms import JsonForm
 from millpond.kernel.space import ReadTransaction, Transaction
 from millpond.kernel.steps import step
 from millpond.versions.keyspaces import UPLOAD
@@ -84,10 +84,7 @@ def open_uploads(tx: ReadTransaction, uid: str) -> Iterator[OpenUpload]:
 
 
 def _parse(row: bytes, id_: str) -> OpenUpload:
-    try:
-        return _FORM.decode(row)
-    except FormError as error:
-        raise Corrupt("an upload cannot be read", kind="upload_damaged", upload=id_) from error
+    return _FORM.stored(row, "an upload cannot be read", kind="upload_damaged", upload=id_)
 
 
 class Uploads:

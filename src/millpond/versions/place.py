@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from millpond.error_values import without_password
-from millpond.errors import Closed, Corrupt, Invalid
-from millpond.json_forms import FormError, JsonForm
+from millpond.errors import Closed, Invalid
+from millpond.json_forms import JsonForm
 from millpond.kernel.keys import KeyRange
 from millpond.kernel.space import ReadTransaction, RemoteSpace, Space, Transaction
 from millpond.stores.objects import ObjectStore, open_objects
@@ -239,10 +239,7 @@ def _noted(tx: ReadTransaction) -> _Noted | None:
 
 
 def _decoded(form: JsonForm[T], row: bytes) -> T:
-    try:
-        return form.decode(row)
-    except FormError as error:
-        raise Corrupt("the place of repositories cannot be read", kind="versions_place_damaged") from error
+    return form.stored(row, "the place of repositories cannot be read", kind="versions_place_damaged")
 
 
 def _open_space(url: str) -> RemoteSpace:

@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from millpond.error_values import ShownAsTable, shown
-from millpond.errors import Conflict, Corrupt, Denied, Invalid, NotFound
+from millpond.errors import Conflict, Denied, Invalid, NotFound
 from millpond.json_forms import FormError, JsonForm
 from millpond.kernel.job_reports import NO_REPORTS, JobReports
 from millpond.kernel.moments import Moments
@@ -108,10 +108,7 @@ def parse_repository(row: bytes, name: str) -> RepositoryRecord:
 
     Raises: `Corrupt`.
     """
-    try:
-        return _FORM.decode(row)
-    except FormError as error:
-        raise Corrupt("a repository cannot be read", kind="repository_damaged", repository=name) from error
+    return _FORM.stored(row, "a repository cannot be read", kind="repository_damaged", repository=name)
 
 
 def put_repository(tx: Transaction, record: RepositoryRecord) -> None:
@@ -157,10 +154,8 @@ def read_setting(tx: ReadTransaction, uid: str, kind: type[T]) -> tuple[T | None
     row = tx.get(SETTING[uid].pack(name))
     if row is None:
         return None, ""
-    try:
-        return form.decode(row), hashlib.sha256(row).hexdigest()  # type: ignore[return-value]
-    except FormError as error:
-        raise Corrupt("a setting cannot be read", kind="setting_damaged", setting=name) from error
+    value = form.stored(row, "a setting cannot be read", kind="setting_damaged", setting=name)
+    return value, hashlib.sha256(row).hexdigest()  # type: ignore[return-value]
 
 
 def write_setting(tx: Transaction, uid: str, value: object, *, expected: str | None = None) -> str:

@@ -3,13 +3,20 @@
 A script cannot cut packed rows, so rows are cut where it could have to: a row holds events of one day, whatever day the
 stream has reached. Events that were stored before are left out by the script when they are all of a batch; where they
 are the begin of one, it says up to where, and the rest is sent anew.
+
+Batches of one stream travel as one: single events cost as little as batches, where many are given at once.
+
+Invariants:
+* a joined batch is stored as its members would be, one after another: with one source, each begins behind the last
+  position of the one before;
+* its outcome gives each member its own.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
 
@@ -21,7 +28,6 @@ from millpond.events.names import StreamName
 from millpond.events.protocol import StreamRules
 from millpond.events.redis.connections import Argument
 from millpond.events.redis.keys import Place, StreamKeys
-from millpond.events.redis.merged_read import Joined, joined
 from millpond.events.redis.references import References
 from millpond.events.redis.scripts import APPEND
 from millpond.events.redis.servers import Servers
@@ -37,9 +43,11 @@ from millpond.events.redis.shared_calls import (
 from millpond.events.redis.singles import append_singles, are_singles
 from millpond.events.single import pack_single
 
-__all__ = ("append_batches",)
+__all__ = ("JOINED_BYTES", "append_batches", "joined")
 
 FLIGHT_BYTES = 8 << 20
+JOINED_BYTES = 256 << 10
+JOINED_EVENTS = 10_000
 PACKED_BYTES_MIN = 192
 """Smaller rows are not compressed: that costs more than the append."""
 _EXPECTS = 1
@@ -50,7 +58,7 @@ _EXPECTS = 1
 class _Delivery:
     """A batch on its way: what it is made of, the events that were stored before, and its arguments of the script."""
 
-    joined: Joined
+    joined: _Joined
     stored_before: int = 0
     arguments: list[Argument] = field(default_factory=list)
     size: int = 0
@@ -135,7 +143,7 @@ def _append(servers: Servers, place: Place, batches: Sequence[EventBatch], form:
     return [outcomes[number] for number in range(len(batches))]
 
 
-def _checked(batches: Sequence[EventBatch]) -> dict[StreamName, list[Joined]]:
+def _checked(batches: Sequence[EventBatch]) -> dict[StreamName, list[_Joined]]:
     """The batches of each stream, joined and checked; one by one only where one is wrong, to name its event."""
     members_of: dict[StreamName, list[tuple[int, EventBatch]]] = {}
     try:
@@ -210,3 +218,66 @@ def _packed_rows(columns: Columns) -> Iterator[tuple[bytes, bytes]]:
                 codec = Codec.ZSTD if size >= PACKED_BYTES_MIN else Codec.NONE
                 row = pack(range(1, count + 1), times[part], payloads[part], kinds[part], headers[part], codec)
             yield row_numbers(run.day, count, size), row
+
+
+@dataclass(frozen=True, slots=True)
+class _Joined:
+    """A batch, and the places and numbers of events of those that it is made of."""
+
+    batch: EventBatch
+    members: Sequence[tuple[int, int]]
+
+    def outcomes(self, whole: Appended) -> Iterable[tuple[int, Appended]]:
+        """The outcome of each member, from that of the batch: what was stored before is at its begin."""
+        if len(self.members) == 1:
+            yield self.members[0][0], whole
+            return
+        start = 0
+        for place, count in self.members:
+            repeated = min(max(whole.repeated - start, 0), count)
+            new = count - repeated
+            first = whole.first_id + max(start - whole.repeated, 0) if new else 0
+            yield place, Appended(new, repeated, first, first + new - 1 if new else whole.last_id)
+            start += count
+
+
+def joined(batches: Iterable[tuple[int, EventBatch]]) -> list[_Joined]:
+    """Neighbouring batches of one stream, with their places among all, as few batches of bounded size."""
+    runs: list[list[tuple[int, EventBatch]]] = []
+    size = events = 0
+    before: EventBatch | None = None
+    for place, batch in batches:
+        few, more = len(batch.events), _bytes_of(batch)
+        size, events = size + more, events + few
+        if before is not None and size <= JOINED_BYTES and events <= JOINED_EVENTS and _follows(before, batch):
+            runs[-1].append((place, batch))
+        else:
+            runs.append([(place, batch)])
+            size, events = more, few
+        before = batch
+    return [_join(run) for run in runs]
+
+
+def _bytes_of(batch: EventBatch) -> int:
+    return len(batch.events[0][1]) if len(batch.events) == 1 else sum(len(event[1]) for event in batch.events)
+
+
+def _follows(before: EventBatch, batch: EventBatch) -> bool:
+    """True when two batches together are stored as they would be one by one."""
+    if before.source != batch.source or not before.events or not batch.events:
+        return False
+    if before.expected_id is not None or batch.expected_id is not None:
+        return False
+    if len(before.positions) != len(before.events) or len(batch.positions) != len(batch.events):
+        return not (batch.source or batch.positions or before.positions)
+    return batch.positions[0] > before.positions[-1]
+
+
+def _join(run: Sequence[tuple[int, EventBatch]]) -> _Joined:
+    members = [(place, len(batch.events)) for place, batch in run]
+    first = run[0][1]
+    if len(run) == 1:
+        return _Joined(first, members)
+    events = [event for _, batch in run for event in batch.events]
+    positions = [position for _, batch in run for position in batch.positions]
+    return _Joined(EventBatch(first.stream, events, first.source, positions), members)

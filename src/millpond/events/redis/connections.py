@@ -12,15 +12,13 @@ from __future__ import annotations
 
 import os
 import select
+import socket
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import hiredis
 import redis
 from redis.connection import Connection, DefaultParser
-
-if TYPE_CHECKING:
-    import socket
 
 __all__ = ("Argument", "Connections", "Line")
 

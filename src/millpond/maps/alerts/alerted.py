@@ -28,8 +28,7 @@ from itertools import count
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from millpond.errors import Corrupt
-from millpond.json_forms import FormError, JsonForm
+from millpond.json_forms import JsonForm
 from millpond.kernel.scans import first_rows
 from millpond.kernel.steps import step
 from millpond.maps.alerts.judging import Crossing, Judged
@@ -168,13 +167,10 @@ def next_alerted(space: Space) -> dict[bytes, Alerted]:
 
 
 def _read(row: bytes) -> Alerted:
-    try:
-        return _FORM.decode(row)
-    except FormError as error:
-        raise Corrupt(
-            "an alert that is to be told cannot be read", kind="alert_damaged", reason=error,
-            hint="open the pond with the version that wrote it, or a newer one",
-        ) from error  # fmt: skip
+    return _FORM.stored(
+        row, "an alert that is to be told cannot be read", kind="alert_damaged",
+        hint="open the pond with the version that wrote it, or a newer one",
+    )  # fmt: skip
 
 
 def remove_alerted(space: Space, rows: Mapping[bytes, Alerted], entered_ms: int | None = None) -> None:

@@ -21,30 +21,28 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from millpond import ranges
 from millpond.errors import Conflict
+from millpond.kernel.space import ReadTransaction
 from millpond.maps.alerts.after_load import AfterLoad
 from millpond.maps.alerts.crossings import Addresses, Groups, GroupsOf, crossed
 from millpond.maps.alerts.limits import Limit, limits_of, within
 from millpond.maps.alerts.rules import AlertRule, rules_of
 from millpond.maps.layered.differences import differences
+from millpond.maps.layered.head import Layers
 from millpond.maps.model.columns import canonical_schema
+from millpond.maps.model.definition import MapDefinition
+from millpond.maps.predicates.predicate import Predicate
 from millpond.maps.snapshots.combined_groups import GroupRows
+from millpond.maps.snapshots.manifest import Layer, SnapshotManifest
 from millpond.maps.snapshots.rows_of_groups import keys_of_groups
+from millpond.stores.objects import Objects
 from millpond.times.instants import instant_text
-
-if TYPE_CHECKING:
-    from millpond.kernel.space import ReadTransaction
-    from millpond.maps.layered.head import Layers
-    from millpond.maps.model.definition import MapDefinition
-    from millpond.maps.predicates.predicate import Predicate
-    from millpond.maps.snapshots.manifest import Layer, SnapshotManifest
-    from millpond.stores.objects import Objects
 
 __all__ = ("CROSSINGS_MAX", "Crossing", "Judge", "Judged", "Touched", "crossings", "judged", "meet", "plain_values")
 

@@ -6,26 +6,24 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from millpond.clock import Clock
 from millpond.errors import AlreadyExists, Invalid, NotFound
+from millpond.kernel.space import ReadTransaction, Space, Transaction
 from millpond.kernel.steps import step
 from millpond.maps.alerts.judging import CROSSINGS_MAX, Crossing, Judged, crossings
 from millpond.maps.alerts.rules import RULES_MAX, AlertRule, checked_rule, enter_removal, enter_rule, rules_of
 from millpond.maps.alerts.trial_of_buckets import try_buckets
+from millpond.maps.layered.head import Layers
 from millpond.maps.layered.history import Change, changes_of
 from millpond.maps.model.catalogue import same_map
+from millpond.maps.model.definition import MapDefinition
 from millpond.maps.snapshots.leased import leased
+from millpond.maps.snapshots.leases import Leased
+from millpond.stores.objects import Objects
 from millpond.times.durations import parse_duration
 from millpond.times.instants import INSTANT_MIN, instant_text
-
-if TYPE_CHECKING:
-    from millpond.clock import Clock
-    from millpond.kernel.space import ReadTransaction, Space, Transaction
-    from millpond.maps.layered.head import Layers
-    from millpond.maps.model.definition import MapDefinition
-    from millpond.maps.snapshots.leases import Leased
-    from millpond.stores.objects import Objects
 
 __all__ = ("AlertTrial", "MapAlerts", "TrialCrossing")
 

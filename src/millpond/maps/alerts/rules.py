@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from millpond.error_values import shown
-from millpond.errors import Corrupt, Invalid
+from millpond.errors import Invalid
 from millpond.json_forms import FormError, JsonForm
 from millpond.kernel.space import ReadTransaction, Transaction
 from millpond.maps.log.apply import record
@@ -67,13 +67,12 @@ def rules_of(tx: ReadTransaction, name: str) -> tuple[AlertRule, ...]:
 
     Raises: `Corrupt`.
     """
-    try:
-        return tuple(_FORM.decode(row) for _, row in tx.scan(ALERTS[name].range()))
-    except FormError as error:
-        raise Corrupt(
-            "a rule of an alert cannot be read", kind="alert_damaged", map=name, reason=error,
+    return tuple(
+        _FORM.stored(
+            row, "a rule of an alert cannot be read", kind="alert_damaged", map=name,
             hint="read it with the version that wrote it, or a newer one",
-        ) from error  # fmt: skip
+        ) for _, row in tx.scan(ALERTS[name].range())
+    )  # fmt: skip
 
 
 def enter_rule(tx: Transaction, definition: MapDefinition, rule: AlertRule, now_ms: int) -> AlertRule:

@@ -14,15 +14,13 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from millpond.errors import Invalid
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
 
 __all__ = (
     "NESTING_MAX", "TOO_DEEP", "NestedTooDeep", "check_type", "check_values", "decode_json", "is_deep_text",

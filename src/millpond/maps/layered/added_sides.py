@@ -21,21 +21,16 @@ Invariants:
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from millpond.errors import Invalid
+from millpond.maps.model.definition import MapDefinition
 from millpond.maps.model.rolled_up import together
 from millpond.maps.snapshots.layers import on_top
-from millpond.maps.snapshots.manifest import TICKETS_MAX, LayerMode
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from millpond.maps.model.definition import MapDefinition
-    from millpond.maps.snapshots.manifest import Layer, SnapshotManifest
-    from millpond.maps.snapshots.sorted_runs import SpillTo
-    from millpond.stores.objects import Objects
+from millpond.maps.snapshots.manifest import TICKETS_MAX, Layer, LayerMode, SnapshotManifest
+from millpond.maps.snapshots.sorted_runs import SpillTo
+from millpond.stores.objects import Objects
 
 __all__ = (
     "Sides", "in_common_buckets", "join_sides", "merged_tickets", "refuse_narrower", "remembering", "same_state",

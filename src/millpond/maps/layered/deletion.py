@@ -6,29 +6,24 @@ layers: ranges of files without such a key stay as they are. Else all rows are w
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millpond.maps.layered.head import Layers
 from millpond.maps.layered.rows import batches_of_spans
 from millpond.maps.model.address import long_column
+from millpond.maps.predicates.predicate import Predicate
 from millpond.maps.predicates.taken import taken_rows
 from millpond.maps.snapshots.condition_span import condition_span, order_key
 from millpond.maps.snapshots.groups_of_rows import range_order_keys
 from millpond.maps.snapshots.layer_times import times_of
 from millpond.maps.snapshots.layers import fold_layers, write_layer
-from millpond.maps.snapshots.manifest import NO_TIMES, LayerMode, LayerTimes
+from millpond.maps.snapshots.manifest import NO_TIMES, Layer, LayerMode, LayerTimes, SnapshotManifest
 from millpond.maps.snapshots.rows_of_groups import GroupSpan
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from millpond.maps.layered.head import Layers
-    from millpond.maps.predicates.predicate import Predicate
-    from millpond.maps.snapshots.manifest import Layer, SnapshotManifest
 
 __all__ = ("Deletion",)
 

@@ -20,8 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from millpond.errors import Corrupt
-from millpond.json_forms import FormError, JsonForm
+from millpond.json_forms import JsonForm
 from millpond.maps.model.definition import folder_name
 from millpond.maps.model.keyspaces import HISTORY
 from millpond.maps.model.snapshot_pointer import read_pointer
@@ -117,13 +116,10 @@ def change_to(tx: ReadTransaction, name: str, version: int) -> Change | None:
 
 
 def _decoded(name: str, row: bytes) -> Change:
-    try:
-        return _CHANGE.decode(row)
-    except FormError as error:
-        raise Corrupt(
-            "the history of a map cannot be read", kind="history_damaged", map=name, reason=error,
-            hint="restore the pond from a copy, or drop the map and load it again",
-        ) from error  # fmt: skip
+    return _CHANGE.stored(
+        row, "the history of a map cannot be read", kind="history_damaged", map=name,
+        hint="restore the pond from a copy, or drop the map and load it again",
+    )  # fmt: skip
 
 
 def manifests_named(tx: ReadTransaction, definition: MapDefinition) -> dict[str, str]:

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -49,19 +48,16 @@ from millpond.maps.layered.differences import (
 )
 from millpond.maps.model.address import long_column
 from millpond.maps.model.columns import UPDATED
+from millpond.maps.model.definition import MapDefinition
 from millpond.maps.model.store_limits import tracks_updates
 from millpond.maps.snapshots.groups_of_rows import range_order_keys
 from millpond.maps.snapshots.layer_times import with_updates
 from millpond.maps.snapshots.layers import check_exact, on_top, write_layer
-from millpond.maps.snapshots.manifest import LayerMode, LayerTimes
+from millpond.maps.snapshots.manifest import Layer, LayerMode, LayerTimes, SnapshotManifest
 from millpond.maps.snapshots.rows_of_groups import GroupSpan, thaw
+from millpond.maps.snapshots.sorted_runs import SpillTo
 from millpond.ranges import Choice
-
-if TYPE_CHECKING:
-    from millpond.maps.model.definition import MapDefinition
-    from millpond.maps.snapshots.manifest import Layer, SnapshotManifest
-    from millpond.maps.snapshots.sorted_runs import SpillTo
-    from millpond.stores.objects import Objects
+from millpond.stores.objects import Objects
 
 __all__ = ("CONFLICTS_MAX", "Merged", "Resolve", "Conflicts", "merge_manifests")
 

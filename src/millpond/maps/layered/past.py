@@ -13,17 +13,21 @@ At a ref the same holds of the history of its commits, see `refs/past.py`.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Generator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
+import pyarrow as pa
 
 from millpond.arrays.radix import I64
 from millpond.errors import Invalid, NotFound
-from millpond.maps.inputs.key_columns import check_on_invalid, key_array, moments_of
+from millpond.maps.inputs.key_columns import OnInvalid, check_on_invalid, key_array, moments_of
+from millpond.maps.layered.head import Layers
 from millpond.maps.layered.history import Change, changes_of
 from millpond.maps.layered.rows import candidate_rows
 from millpond.maps.model.catalogue import same_map
+from millpond.maps.model.definition import MapDefinition
 from millpond.maps.model.snapshot_pointer import read_pointer
 from millpond.maps.search.gather import ANSWER_BYTES_MAX
 from millpond.maps.search.partial import last_up_to
@@ -31,20 +35,10 @@ from millpond.maps.snapshots.freeze import freeze
 from millpond.maps.snapshots.leases import Lease, Leased
 from millpond.maps.snapshots.manifest import load_manifest
 from millpond.maps.snapshots.moments import Moments
+from millpond.maps.snapshots.partition_filter import HashShare
 from millpond.maps.snapshots.snapshot import Snapshot
-from millpond.stores.objects import at_once
+from millpond.stores.objects import Objects, at_once
 from millpond.times.instants import instant_text
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Sequence
-
-    import pyarrow as pa
-
-    from millpond.maps.inputs.key_columns import OnInvalid
-    from millpond.maps.layered.head import Layers
-    from millpond.maps.model.definition import MapDefinition
-    from millpond.maps.snapshots.partition_filter import HashShare
-    from millpond.stores.objects import Objects
 
 __all__ = ("ATTEMPTS", "History", "OpenHistory", "Past")
 

@@ -23,7 +23,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -33,16 +33,14 @@ from millpond.arrays.xxh3 import hash_keys
 from millpond.errors import Corrupt, NotFound
 from millpond.kernel.steps import step
 from millpond.maps.model.columns import canonical_schema, check_columns
+from millpond.maps.model.definition import MapDefinition
 from millpond.maps.model.event_digest import digest_of
 from millpond.maps.snapshots.groups_of_rows import freeze_groups
 from millpond.maps.snapshots.partition_filter import shares_of
 from millpond.maps.snapshots.rows_of_groups import rows_of_groups
 from millpond.ranges.messages import message_in, message_of
 from millpond.stores.files import disk_errors
-
-if TYPE_CHECKING:
-    from millpond.maps.model.definition import MapDefinition
-    from millpond.stores.objects import Objects
+from millpond.stores.objects import Objects
 
 __all__ = ("SHARES", "RowFile", "RowFileWriter", "rows_of_shares")
 

@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 
 from millpond import ranges
 from millpond.errors import Conflict
 from millpond.maps.inputs.spans import coarser
+from millpond.maps.model.definition import MapDefinition
 from millpond.maps.model.rolled_up import is_rolled_up
+from millpond.maps.predicates.predicate import Predicate
 from millpond.maps.search.rows_of_buckets import coarser_rows
 from millpond.maps.search.visible import visible_groups
 from millpond.maps.snapshots.condition_span import condition_span
 from millpond.maps.snapshots.freeze import open_layers
+from millpond.maps.snapshots.leases import Leased
+from millpond.maps.snapshots.manifest import Layer, SnapshotManifest
 from millpond.maps.snapshots.rows_of_groups import GroupSpan, spans, thaw
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from millpond.maps.model.definition import MapDefinition
-    from millpond.maps.predicates.predicate import Predicate
-    from millpond.maps.snapshots.leases import Leased
-    from millpond.maps.snapshots.manifest import Layer, SnapshotManifest
-    from millpond.stores.objects import Objects
+from millpond.stores.objects import Objects
 
 __all__ = ("batches_of_spans", "candidate_rows", "check_fields", "count_layer", "count_rows")
 

@@ -15,30 +15,24 @@ Invariants:
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from millpond.clock import Clock
 from millpond.errors import Conflict, NotFound
 from millpond.kernel.cache import Cache
-from millpond.kernel.lease import LeaseRow, LeaseWatch
+from millpond.kernel.lease import Lease, LeaseRow, LeaseWatch
+from millpond.kernel.space import ReadTransaction, Space, Transaction
 from millpond.kernel.steps import step
+from millpond.maps.layered.head import Layers
 from millpond.maps.layered.history import changes_of
 from millpond.maps.model.definition import folder_name
 from millpond.maps.model.keyspaces import COLLECTING, NAMED, UNNAMED
 from millpond.maps.model.snapshot_pointer import read_pointer
 from millpond.maps.snapshots.freeze import files_of
-from millpond.maps.snapshots.manifest import manifest_name
+from millpond.maps.snapshots.manifest import SnapshotManifest, manifest_name
 from millpond.maps.snapshots.section_list import interval_files
 from millpond.stores.objects import FolderBeforeBucket
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from millpond.clock import Clock
-    from millpond.kernel.lease import Lease
-    from millpond.kernel.space import ReadTransaction, Space, Transaction
-    from millpond.maps.layered.head import Layers
-    from millpond.maps.snapshots.manifest import SnapshotManifest
 
 __all__ = ("LEASE_SECONDS", "begin_term", "check_secured", "collecting_lease", "secure", "wait_free")
 

@@ -5,16 +5,13 @@ The file is an Arrow stream of the form of a clone's state: the name of a map, a
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from millpond.json_forms import JsonForm
 from millpond.maps.layered.history import Change
 from millpond.maps.log.clone import read_rows, write_rows
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
 
 __all__ = ("StoredLayers", "read_heads", "write_heads")
 

@@ -16,15 +16,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from millpond.error_values import ShownAsTable
 from millpond.errors import Invalid, Unavailable
+from millpond.kernel.space import ReadTransaction, Transaction
 from millpond.kernel.steps import step
+from millpond.maps.layered.head import Layers
 from millpond.maps.layered.history import manifests_named
 from millpond.maps.layered.maintenance import collect_files, fold_due
 from millpond.maps.layered.maintenance import delete as delete_layers
 from millpond.maps.layered.rows import batches_of_spans
+from millpond.maps.loads.loading import Loading
 from millpond.maps.loads.merge_queue import Merged, merge_map
 from millpond.maps.loads.retention import let_go
 from millpond.maps.log.apply import record
@@ -38,7 +42,9 @@ from millpond.maps.model.snapshot_pointer import move_pointer
 from millpond.maps.predicates.predicate import Predicate, Where, predicate
 from millpond.maps.predicates.taken import taken_rows
 from millpond.maps.predicates.to_text import worded
+from millpond.maps.shard.shard import Shard
 from millpond.maps.snapshots.freeze import collect
+from millpond.maps.snapshots.leased import MapSnapshots
 from millpond.maps.snapshots.leases import collecting, pinned_until
 from millpond.maps.snapshots.manifest import LayerMode, SnapshotManifest, list_manifests
 from millpond.maps.snapshots.named import named_in
@@ -47,15 +53,6 @@ from millpond.maps.snapshots.subset import collect_subsets
 from millpond.sizes import human_count, human_span
 from millpond.stores.locks import alone
 from millpond.stores.objects import FolderObjects, Objects
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from millpond.kernel.space import ReadTransaction, Transaction
-    from millpond.maps.layered.head import Layers
-    from millpond.maps.loads.loading import Loading
-    from millpond.maps.shard.shard import Shard
-    from millpond.maps.snapshots.leased import MapSnapshots
 
 __all__ = ("DeleteReport", "condition_text", "delete_from_layers", "delete_from_shard", "need_purge",
            "purge_layers", "rows_held")  # fmt: skip

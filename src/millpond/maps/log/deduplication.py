@@ -19,8 +19,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self, TypeVar
 
-from millpond.errors import Conflict, Corrupt, Invalid
-from millpond.json_forms import FormError, JsonForm
+from millpond.errors import Conflict, Invalid
+from millpond.json_forms import JsonForm
 from millpond.kernel.space import ReadTransaction, Transaction
 from millpond.maps.log.log import Entry, entry_at
 from millpond.maps.model.keyspaces import LOADS, STREAMS
@@ -197,10 +197,6 @@ def _last_epoch(tx: ReadTransaction, query: str) -> _Epoch | None:
 
 
 def _read(form: JsonForm[T], row: bytes) -> T:
-    try:
-        return form.decode(row)
-    except FormError as error:
-        raise Corrupt(
-            "what is remembered of a load cannot be read", kind="load_damaged", reason=error,
-            hint="restore the pond from a copy",
-        ) from error  # fmt: skip
+    return form.stored(
+        row, "what is remembered of a load cannot be read", kind="load_damaged", hint="restore the pond from a copy"
+    )

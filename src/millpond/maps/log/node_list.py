@@ -99,12 +99,7 @@ def node_list(tx: ReadTransaction) -> NodeList | None:
     Raises: `Corrupt` when the row is not understood.
     """
     row = tx.get(NODE_LIST.pack())
-    if row is None:
-        return None
-    try:
-        return _FORM.decode(row)
-    except FormError as error:
-        raise Corrupt("the list of nodes cannot be read", kind="node_list", reason=error) from error
+    return None if row is None else _FORM.stored(row, "the list of nodes cannot be read", kind="node_list")
 
 
 def put_node_list(tx: Transaction, body: Mapping[str, Any], position: int) -> None:

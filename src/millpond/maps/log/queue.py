@@ -22,8 +22,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from millpond.errors import Corrupt
-from millpond.json_forms import FormError, JsonForm
+from millpond.json_forms import JsonForm
 from millpond.kernel.scans import first_parts
 from millpond.kernel.series import Listed, Series
 from millpond.kernel.space import ReadTransaction, Transaction
@@ -232,13 +231,10 @@ _QUARANTINED = JsonForm(Quarantined)
 
 
 def _read(form: JsonForm[T], row: Row) -> T:
-    try:
-        return form.decode(row)
-    except FormError as error:
-        raise Corrupt(
-            "a row about a part or an order cannot be read", kind="queue_damaged", form=form.type.__name__,
-            reason=error, hint="restore the pond from a copy",
-        ) from error  # fmt: skip
+    return form.stored(
+        row, "a row about a part or an order cannot be read", kind="queue_damaged", form=form.type.__name__,
+        hint="restore the pond from a copy",
+    )  # fmt: skip
 
 
 def quarantine_folder(pond: Path, part: Queued | Quarantined) -> Path:

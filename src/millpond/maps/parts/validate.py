@@ -3,13 +3,20 @@
     structure      LMDB can read `data.mdb` and write on in it: `stores/lmdb/page_check.py`
     rows           each is a row of the map, in its one form: `row_check.py`
     id             it is made of these rows, and of no others
-    buckets        those of an aggregate are such as events make: `bucket_check.py`
+    buckets        those of an aggregate are such as events make
     touched.arrow  names the keys of these rows, each once
     manifest       its counts and bounds are those of the rows
 
 Without the third, a writer of one map could use up the id of a part of another, whose load would then seem to be there.
 The rows are read once for their keys and once for their values, in pieces of some megabytes. LMDB itself opens the file
 only when it has several rows under one key, and only after its structure was checked.
+
+Rows of an aggregate combine with those that are there: one that no event can have brought would spoil its bucket for
+good. So of buckets it is checked, beside the invariants of `row_check.py`:
+* a time is the start of a bucket; a key of an aggregate with tags is a set of tags in its one form;
+* a count is there and not below zero, no number is NaN, and none that is added is infinite;
+* a sketch is one that the library reads, of the form that Millpond writes;
+* the instant of a first or latest value is there where the value is.
 """
 
 from __future__ import annotations
@@ -20,16 +27,22 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from millpond.arrays.byte_columns import Bytes
 from millpond.arrays.xxh3 import hash_keys
 from millpond.errors import Corrupt, MillpondError
+from millpond.maps.inputs.tags import to_tags
+from millpond.maps.model.aggregation import Rule
 from millpond.maps.model.definition import MapDefinition, Store
 from millpond.maps.model.event_digest import digest_and_salt
-from millpond.maps.parts.bucket_check import check_buckets
+from millpond.maps.model.rolled_up import shown_starts
+from millpond.maps.model.sketches import is_sound
 from millpond.maps.parts.part import MANIFEST, PART_FORMAT, PART_ROWS_MAX, ContentId, PartManifest, open_part
 from millpond.maps.parts.row_check import CheckedRows, RowCheck
 from millpond.maps.parts.touched import TOUCHED_FILE, read_touched
+from millpond.maps.search.combining import fields_of
 from millpond.maps.shard.layouts import decode_rows
 from millpond.maps.shard.tables import HASHED, row_tables
 from millpond.stores.lmdb.page_check import CheckedFile, CheckedTable, check_file
@@ -161,7 +174,7 @@ class _Found:
     def _check(self, check: RowCheck, keys: Bytes, values: Bytes, repeated: int) -> None:
         self._note(check.check(keys, values, repeated))
         if self.definition.aggregation is not None:
-            check_buckets(self.definition, decode_rows(self.definition, check.table, keys, values))
+            _check_buckets(self.definition, decode_rows(self.definition, check.table, keys, values))
 
     def _note(self, rows: CheckedRows) -> None:
         self.key_hashes.append(rows.key_hashes)
@@ -209,3 +222,51 @@ def _check_touched(folder: Path, pieces: list[U64]) -> None:
             "a file of the part is damaged", kind="part_damaged", file=TOUCHED_FILE, folder=folder,
             reason="it does not name the keys of the rows, each once",
         )  # fmt: skip
+
+
+def _check_buckets(definition: MapDefinition, rows: pa.RecordBatch) -> None:
+    """Check canonical rows of an aggregate.
+
+    Raises: `Corrupt`, kind `part_rows`, naming the fault.
+    """
+    assert definition.aggregation is not None, "an aggregate has one"
+    fault = _fault_of_addresses(definition, rows) or _fault_of_values(definition, rows.column("value"))
+    if fault:
+        raise Corrupt(
+            "the part holds rows that its map cannot have", kind="part_rows", map=definition.name, reason=fault
+        )
+
+
+def _fault_of_addresses(definition: MapDefinition, rows: pa.RecordBatch) -> str:
+    times = rows.column("time").to_numpy()
+    if not np.array_equal(shown_starts(definition.aggregation, times), times):  # type: ignore[arg-type]
+        return "a time is not the start of a bucket"
+    if definition.tagged:
+        keys = rows.column("key")
+        tags = to_tags(keys.cast(pa.string()))
+        if tags.faults or not tags.values.equals(keys):
+            return "a key is no set of tags"
+    return ""
+
+
+def _fault_of_values(definition: MapDefinition, values: pa.StructArray) -> str:
+    if values.null_count:
+        return "a row has no value"
+    for own in fields_of(definition):
+        column = values.field(own.name)
+        if own.rule is Rule.COUNT and (column.null_count or _any(pc.less(column, 0))):
+            return f"{own.name} is no count"
+        if pa.types.is_floating(column.type):
+            if _any(pc.is_nan(column)):
+                return f"{own.name} is NaN"
+            if own.rule is Rule.SUM and _any(pc.is_inf(column)):
+                return f"{own.name} is infinite"
+        if own.rule.sketched and not is_sound(own.rule, column):
+            return f"{own.name} is no sketch"
+        if own.instant is not None and _any(pc.xor(column.is_valid(), values.field(own.instant).is_valid())):
+            return f"{own.name} has no instant, or an instant no value"
+    return ""
+
+
+def _any(flags: pa.Array) -> bool:
+    return bool(pc.any(flags).as_py())

@@ -7,17 +7,13 @@ comparing it with its name (`verify`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from millpond.arrays.compiled import kernel
 from millpond.arrays.memory import load_i32
 from millpond.errors import Corrupt
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
 
 __all__ = ("check_offsets", "check_positions", "damaged")
 

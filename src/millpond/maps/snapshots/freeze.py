@@ -13,21 +13,24 @@ Invariants:
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 
 from millpond import ranges
 from millpond.errors import Corrupt, NotFound
 from millpond.kernel.steps import step
+from millpond.maps.model.definition import MapDefinition
 from millpond.maps.search.groups import Groups
 from millpond.maps.search.intervals import ALWAYS, Intervals
 from millpond.maps.search.sections import OpenSections, group_counts, pieces_of
 from millpond.maps.search.visible import tombstones
+from millpond.maps.snapshots.bounds import SnapshotBounds
 from millpond.maps.snapshots.groups_of_rows import freeze_groups, group_schema
 from millpond.maps.snapshots.leases import end_lease
 from millpond.maps.snapshots.manifest import (
@@ -39,6 +42,7 @@ from millpond.maps.snapshots.manifest import (
     store_manifest,
 )
 from millpond.maps.snapshots.pieces import open_file
+from millpond.maps.snapshots.rows_of_groups import GroupSpan
 from millpond.maps.snapshots.section_list import (
     INTERVALS,
     Section,
@@ -50,20 +54,11 @@ from millpond.maps.snapshots.section_list import (
 )
 from millpond.maps.snapshots.sections_of_layers import write_sections
 from millpond.maps.snapshots.shown_layers import shown_layers
+from millpond.maps.snapshots.sorted_runs import SpillTo
 from millpond.ranges.merge import merge
 from millpond.ranges.writer import BYTES_AT_ONCE_MAX
 from millpond.stores.objects import FolderObjects, Objects, sweep_partial
 from millpond.stores.verified import is_verified
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
-
-    import pyarrow as pa
-
-    from millpond.maps.model.definition import MapDefinition
-    from millpond.maps.snapshots.bounds import SnapshotBounds
-    from millpond.maps.snapshots.rows_of_groups import GroupSpan
-    from millpond.maps.snapshots.sorted_runs import SpillTo
 
 __all__ = (
     "KEEP_MS", "Collected", "SnapshotManifest", "collect", "freeze", "load_manifest",

@@ -24,8 +24,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from millpond.errors import Corrupt, NotFound
-from millpond.json_forms import FormError, JsonForm
+from millpond.errors import NotFound
+from millpond.json_forms import JsonForm
 from millpond.maps.snapshots.manifest import SnapshotManifest, manifest_name
 from millpond.stores.objects import Objects
 
@@ -213,14 +213,12 @@ def _pins(objects: Objects, id_: str) -> list[str]:
 
 def _pin(objects: Objects, name: str) -> _Pin:
     try:
-        return _PIN.decode(objects.get(name).to_pybytes())
+        return _PIN.stored(
+            objects.get(name).to_pybytes(), "the pin of a snapshot cannot be read", kind="snapshot_pin_damaged",
+            object=name, where=objects.where, hint="remove it, and plan the jobs that read the snapshot again",
+        )  # fmt: skip
     except NotFound:
         return _Pin()
-    except FormError as error:
-        raise Corrupt(
-            "the pin of a snapshot cannot be read", kind="snapshot_pin_damaged", object=name, where=objects.where,
-            reason=error, hint="remove it, and plan the jobs that read the snapshot again",
-        ) from error  # fmt: skip
 
 
 def end_lease(objects: Objects, id_: str, now_ms: int) -> bool:

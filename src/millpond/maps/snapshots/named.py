@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from millpond.kernel.space import ReadTransaction
 from millpond.maps.model.keyspaces import NAMED
-
-if TYPE_CHECKING:
-    from millpond.kernel.space import ReadTransaction
 
 __all__ = ("named_in",)
 

@@ -6,23 +6,19 @@ column that says so.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from millpond.maps.model.columns import UPDATED
+from millpond.maps.model.projection import Projection
 from millpond.maps.snapshots.groups_of_rows import group_schema
+from millpond.maps.snapshots.manifest import Layer, SnapshotManifest
 from millpond.ranges.index import Index, Shown, load_index
 from millpond.stores.objects import Objects, at_once
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from millpond.maps.model.projection import Projection
-    from millpond.maps.snapshots.manifest import Layer, SnapshotManifest
 
 __all__ = ("shown_layer", "shown_layers")
 

@@ -29,8 +29,8 @@ from typing import Annotated
 from msgspec import Meta
 
 from millpond.clock import Clock
-from millpond.errors import Closed, Corrupt, Internal, MillpondError, NotFound, Unavailable
-from millpond.json_forms import FormError, JsonForm
+from millpond.errors import Closed, Internal, MillpondError, NotFound, Unavailable
+from millpond.json_forms import JsonForm
 from millpond.kernel.signal import Signal
 from millpond.kernel.worker import WorkerThread
 from millpond.nodes.jobs.schedule import Schedule
@@ -330,10 +330,8 @@ def _stopped() -> Closed:
 def _read_paused(file: Path) -> set[str]:
     if not file.exists():
         return set()
-    try:
-        return set(_PAUSED.decode(file.read_bytes()).paused)
-    except FormError as error:
-        raise Corrupt(
-            "cannot read which jobs are paused", kind="jobs_damaged", file=file, reason=error,
-            hint="remove the file, start the node, and pause again what should be",
-        ) from error  # fmt: skip
+    paused = _PAUSED.stored(
+        file.read_bytes(), "cannot read which jobs are paused", kind="jobs_damaged", file=file,
+        hint="remove the file, start the node, and pause again what should be",
+    )  # fmt: skip
+    return set(paused.paused)

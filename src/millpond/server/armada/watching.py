@@ -22,19 +22,17 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from millpond.errors import Closed, MillpondError, Unavailable
+from millpond.events.event import Event
 from millpond.events.ids import parse_id
+from millpond.events.names import StreamName
+from millpond.events.protocol import StreamStore
 from millpond.events.watchers import EVENT_BYTES, FETCH_BYTES, InThread, Watch, Watchers
 from millpond.kernel.cache import Cache
 from millpond.server.shares import Shares
 from millpond.server.thread_limits import FairThreads
-
-if TYPE_CHECKING:
-    from millpond.events.event import Event
-    from millpond.events.names import StreamName
-    from millpond.events.protocol import StreamStore
 
 __all__ = ("ALIVE_SECONDS", "GRPC", "HELD_BYTES_MAX", "HTTP", "READS_MAX", "SLICE_BYTES", "Encode", "Slice", "Watching")
 

@@ -9,19 +9,17 @@ one step, and few more where they are small.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pyarrow as pa
 
 from millpond.kernel.keys import decode, encode
+from millpond.nodes.node import Node
+from millpond.nodes.tokens import Caller
 from millpond.refs.diffs import ADDRESS_TYPES, Place, compared, difference_page, map_differences
 from millpond.refs.refs import Refs
 from millpond.server.console.runs import bookmark_in
 from millpond.server.console.tables import shown_rows
-
-if TYPE_CHECKING:
-    from millpond.nodes.node import Node
-    from millpond.nodes.tokens import Caller
 
 __all__ = ("ROWS_MAX", "keys_that_differ")
 

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -25,6 +25,7 @@ from starlette.responses import Response
 from millpond.console import link, segment
 from millpond.errors import Invalid, MillpondError
 from millpond.json_forms import plain
+from millpond.maps.alerts.map_alerts import MapAlerts
 from millpond.maps.loads.pond_folder import writer_folder
 from millpond.maps.model.definition import Store
 from millpond.nodes.node import Node
@@ -55,9 +56,6 @@ from millpond.server.routes.table import SCAN_BYTES, On, RouteNeeds, Work
 from millpond.server.thread_limits import in_thread
 from millpond.stores.files import check_room, remove_tree
 from millpond.versions.merges import common_base
-
-if TYPE_CHECKING:
-    from millpond.maps.alerts.map_alerts import MapAlerts
 
 __all__ = ("FILE_BYTES_MAX", "routes")
 

@@ -9,30 +9,26 @@ Invariant: choices that were made before are sent again with each form, so that 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from millpond.console import link, segment
+from millpond.nodes.node import Node
 from millpond.refs.face import POND
 from millpond.refs.map_entries import MAPS
 from millpond.server.access import caller_in, note_change, share_in
 from millpond.server.console.actions import Form, action
 from millpond.server.console.pages import answered, pages
+from millpond.server.dispatch import Routes
 from millpond.server.lakefs.access import need as need_repository
 from millpond.server.parameters import typed
 from millpond.server.repositories import opened_repository
+from millpond.versions.branch import Branch
+from millpond.versions.graph.commits import Commit
 from millpond.versions.merges import MergeConflict, Resolution, Take
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from millpond.nodes.node import Node
-    from millpond.server.dispatch import Routes
-    from millpond.versions.branch import Branch
-    from millpond.versions.graph.commits import Commit
-    from millpond.versions.repository import Repository
+from millpond.versions.repository import Repository
 
 __all__ = ("merged", "routes")
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from millpond.console import commit_graph, link, segment
 from millpond.json_forms import plain
+from millpond.nodes.node import Node
 from millpond.nodes.tokens import Caller
 from millpond.refs.face import POND
 from millpond.refs.map_entries import MAPS
@@ -18,18 +19,14 @@ from millpond.server.console.actions import actions_of
 from millpond.server.console.key_differences import keys_that_differ
 from millpond.server.console.maps_at_refs import is_branch
 from millpond.server.console.pages import PAGE_ROWS, answered, pages
+from millpond.server.dispatch import Routes
 from millpond.server.lakefs.access import may
 from millpond.server.lakefs.routes.repositories import readable_repositories
 from millpond.server.routes.table import SCAN_BYTES, On, read
-from millpond.versions.paging import CommonPrefix
-
-if TYPE_CHECKING:
-    from millpond.nodes.node import Node
-    from millpond.server.dispatch import Routes
-    from millpond.versions.diffs import Change
-    from millpond.versions.graph.commits import Commit
-    from millpond.versions.paging import Page
-    from millpond.versions.repository import Named, Repository
+from millpond.versions.diffs import Change
+from millpond.versions.graph.commits import Commit
+from millpond.versions.paging import CommonPrefix, Page
+from millpond.versions.repository import Named, Repository
 
 __all__ = ("routes",)
 

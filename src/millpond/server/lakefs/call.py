@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
+
+from starlette.requests import Request
 
 from millpond.errors import Denied
 from millpond.kernel.space import WouldBlock
+from millpond.nodes.node import Node
 from millpond.nodes.tokens import ANYBODY
 from millpond.server.access import caller_in, note_change
 from millpond.server.dispatch import is_at_once
 from millpond.server.lakefs.access import need, pair_of
 from millpond.server.lakefs.errors import speaks_own
+from millpond.server.lakefs.together import Together
 from millpond.server.repositories import opened_repository
+from millpond.server.routes.table import RouteNeeds
 from millpond.server.thread_limits import in_thread_of
+from millpond.versions.branch import Branch
 from millpond.versions.entry_lookups import EntryName
 from millpond.versions.graph.names import check_branch
-
-if TYPE_CHECKING:
-    from starlette.requests import Request
-
-    from millpond.nodes.node import Node
-    from millpond.server.lakefs.together import Together
-    from millpond.server.routes.table import RouteNeeds
-    from millpond.versions.branch import Branch
-    from millpond.versions.objects.entries import Entry
-    from millpond.versions.repository import Repository
-    from millpond.versions.repository_context import Site
+from millpond.versions.objects.entries import Entry
+from millpond.versions.repository import Repository
+from millpond.versions.repository_context import Site
 
 __all__ = ("Call",)
 

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
+from millpond.client.operations import ask_primary
 from millpond.clock import SystemClock
 from millpond.errors import Invalid
 from millpond.events.ages import OFF
@@ -166,10 +167,7 @@ class _NodeStreams:
         place = None if after is None else after._asdict()
         while True:
             from_there = {} if place is None else {f"after_{name}": text for name, text in place.items()}
-            page = self._nodes.on_primary(
-                lambda node, sent=query | from_there: node.request("GET", "/v1/events/streams", query=sent),  # type: ignore[misc]
-                repeatable=True,
-            ).json()
+            page = ask_primary(self._nodes, "GET", "/v1/events/streams", query=query | from_there).json()
             place = page["next"]
             if page["streams"] or place is None:
                 return [StreamName(row["queue"], row["job_set"]) for row in page["streams"]]

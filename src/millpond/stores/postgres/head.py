@@ -30,7 +30,7 @@ from psycopg.conninfo import conninfo_to_dict
 from millpond.clock import Clock
 from millpond.error_values import without_password
 from millpond.errors import Conflict, Corrupt, Fenced, Invalid, MillpondError, NotFound
-from millpond.json_forms import FormError, JsonForm
+from millpond.json_forms import JsonForm
 from millpond.kernel.keys import EVERYTHING
 from millpond.kernel.space import Transaction
 from millpond.kernel.steps import step
@@ -172,14 +172,11 @@ class _Witnesses:
             if error.kind != "object_not_found":
                 raise
             return _Witness(0, ""), None
-        try:
-            return _WITNESS.decode(tagged.data.to_pybytes()), tagged.tag
-        except FormError as error:
-            raise Corrupt(
-                "the witness of the pond's database cannot be read", kind="head_damaged", object=_WITNESS_NAME,
-                where=self._bucket.where, reason=error,
-                hint="remove the object when you are sure that the database is the newest",
-            ) from error  # fmt: skip
+        return _WITNESS.stored(
+            tagged.data.to_pybytes(), "the witness of the pond's database cannot be read", kind="head_damaged",
+            object=_WITNESS_NAME, where=self._bucket.where,
+            hint="remove the object when you are sure that the database is the newest",
+        ), tagged.tag  # fmt: skip
 
 
 # -- the row of the database --------------------------------------------------------------------------
@@ -207,13 +204,10 @@ def _check(expected: Home, encoded: bytes, row: bytes | None) -> None:
 
 
 def _decoded(row: bytes, space: str) -> Home:
-    try:
-        return _ROW.decode(row)
-    except FormError as error:
-        raise Corrupt(
-            "the row of the pond in its database cannot be read", kind="head_damaged", space=space, reason=error,
-            hint="restore the database from its newest copy",
-        ) from error  # fmt: skip
+    return _ROW.stored(
+        row, "the row of the pond in its database cannot be read", kind="head_damaged", space=space,
+        hint="restore the database from its newest copy",
+    )  # fmt: skip
 
 
 # -- addresses ----------------------------------------------------------------------------------------

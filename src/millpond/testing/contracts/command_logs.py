@@ -6,16 +6,13 @@ import threading
 from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import closing
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from millpond.errors import Closed, Invalid, NotFound
-
-if TYPE_CHECKING:
-    from millpond.workflows.logs import CommandLog, Entry, Following
+from millpond.workflows.logs import CommandLog, Entry, Following
 
 __all__ = ("CommandLogContract",)
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 
 from millpond.error_values import ShownAsTable
 from millpond.errors import Corrupt, NotFound
-from millpond.json_forms import FormError, JsonForm
+from millpond.json_forms import JsonForm
 from millpond.kernel.keys import Prefix, starting
 from millpond.kernel.space import ReadTransaction, Transaction
 
@@ -168,10 +168,7 @@ def read_commits(tx: ReadTransaction, commits: Prefix) -> Iterator[Commit]:
 
 
 def _decode(row: bytes, id_: str) -> Commit:
-    try:
-        commit = commit_form.decode(row)
-    except FormError as error:
-        raise Corrupt("a commit cannot be read", kind="commit_damaged", commit=id_) from error
+    commit = commit_form.stored(row, "a commit cannot be read", kind="commit_damaged", commit=id_)
     if commit.id != id_:
         raise Corrupt("a commit has the name of another", kind="commit_damaged", commit=id_, found=commit.id)
     return commit

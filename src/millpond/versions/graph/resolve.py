@@ -1,5 +1,15 @@
 """From an expression to a commit: `main~2`, `v1`, `3f2a`.
 
+    expression   = base modifier* | base "@" | base "$"
+    modifier     = "~" [number] | "^" [number]
+
+| | means |
+|---|---|
+| `~n` | the n-th first parent; `~` is `~1`, `~0` the commit itself |
+| `^n` | the n-th parent; `^` is `^1`, `^0` the commit itself |
+| `@` | the head of a branch, without what is staged |
+| `$` | a branch with what is staged |
+
 A base is searched as a commit's whole id, a branch, a tag, then as the beginning of a commit's id.
 
 Invariants:
@@ -9,6 +19,7 @@ Invariants:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -16,12 +27,58 @@ from millpond.errors import Invalid, NotFound
 from millpond.kernel.keys import Prefix
 from millpond.kernel.space import ReadTransaction
 from millpond.versions.graph.commits import Commit, commit_not_found, find_commit, get_commit, starting_with
-from millpond.versions.graph.expressions import Expression, parse
 from millpond.versions.graph.names import is_commit_id
 
-__all__ = ("Graph", "Resolved", "ref_not_found")
+__all__ = ("Graph", "Resolved", "parse", "ref_not_found")
 
 _ID_DIGITS = frozenset("0123456789abcdef")
+_EXPRESSION = re.compile(r"(?P<base>[^\s~^@$]+)(?:(?P<steps>(?:[~^][0-9]*)*)|(?P<mark>[@$]))")
+_STEP = re.compile(r"([~^])([0-9]*)")
+_DIGITS_MAX = 9
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One move: `~` along first parents so many times, or `^` to the parent of that number."""
+
+    kind: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Expression:
+    """A base, and the steps from there, or one of the marks `@` and `$`."""
+
+    base: str
+    steps: tuple[_Step, ...] = ()
+    mark: str = ""
+
+
+def parse(text: str) -> _Expression:
+    """The expression that a text writes.
+
+    >>> parse("main~2^")
+    _Expression(base='main', steps=(_Step(kind='~', number=2), _Step(kind='^', number=1)), mark='')
+
+    Raises: `Invalid`.
+    """
+    match = _EXPRESSION.fullmatch(text)
+    # A tag may hold ~ in its name; such a tag is reached by its commit.
+    if match is None:
+        raise _refused(text)
+    steps = []
+    for kind, digits in _STEP.findall(match["steps"] or ""):
+        if len(digits) > _DIGITS_MAX:
+            raise _refused(text)
+        steps.append(_Step(kind, int(digits) if digits else 1))
+    return _Expression(match["base"], tuple(steps), match["mark"] or "")
+
+
+def _refused(text: str) -> Invalid:
+    return Invalid(
+        "not a ref", kind="ref_invalid", ref=repr(text),
+        hint="a branch, tag or commit, then ~n or ^n; or a branch with @ or $",
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +145,7 @@ class Graph:
                 return ids[0], None
         raise ref_not_found(text)
 
-    def _walk(self, tx: ReadTransaction, commit: str, expression: Expression, text: str) -> str:
+    def _walk(self, tx: ReadTransaction, commit: str, expression: _Expression, text: str) -> str:
         for step in expression.steps:
             if step.kind == "~":
                 for _ in range(step.number):

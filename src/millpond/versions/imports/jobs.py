@@ -20,8 +20,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from millpond.errors import Conflict, Corrupt, Fenced, MillpondError, NotFound, Unavailable
-from millpond.json_forms import FormError, JsonForm
+from millpond.errors import Conflict, Fenced, MillpondError, NotFound, Unavailable
+from millpond.json_forms import JsonForm
 from millpond.kernel.lease import Lease
 from millpond.kernel.space import ReadTransaction, Transaction
 from millpond.kernel.steps import step
@@ -126,10 +126,7 @@ def _records(tx: ReadTransaction, uid: str) -> Iterator[ImportRecord]:
 
 
 def _parse(row: bytes, id_: str) -> ImportRecord:
-    try:
-        return _FORM.decode(row)
-    except FormError as error:
-        raise Corrupt("an import cannot be read", kind="import_damaged", id=id_) from error
+    return _FORM.stored(row, "an import cannot be read", kind="import_damaged", id=id_)
 
 
 class ImportJobs:

@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from urllib.parse import urlencode
 
 from millpond.clock import Clock
-from millpond.errors import Corrupt, Denied, Invalid
-from millpond.json_forms import FormError, JsonForm
+from millpond.errors import Denied, Invalid
+from millpond.json_forms import JsonForm
 from millpond.kernel.space import ReadTransaction, Space, Transaction
 from millpond.versions.keyspaces import SIGNING_KEY
 from millpond.versions.objects.uploads import data_name, stem_of, time_of
@@ -193,10 +193,8 @@ class Signer:
 
 
 def _read_keys(tx: ReadTransaction) -> list[_Key]:
-    try:
-        return [_FORM.decode(row) for _, row in tx.scan(SIGNING_KEY.range())]
-    except FormError as error:
-        raise Corrupt("a signing key cannot be read", kind="signing_key_damaged") from error
+    rows = [row for _, row in tx.scan(SIGNING_KEY.range())]
+    return [_FORM.stored(row, "a signing key cannot be read", kind="signing_key_damaged") for row in rows]
 
 
 def _signature(key: _Key, text: str) -> str:

@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.kernel.keys import KeyRange
+from millpond.kernel.space import ReadTransaction
 from millpond.ranges import diff, open_range
+from millpond.ranges.diff import Difference
 from millpond.ranges.fold import differences
 from millpond.ranges.key_columns import key_column, lower_bound
 from millpond.ranges.spans import NO_SPANS, Spans
@@ -23,6 +25,8 @@ from millpond.versions.graph.commits import get_commit
 from millpond.versions.keyspaces import CLEARED, STAGED
 from millpond.versions.objects.entries import ENTRIES, IDENTITY, Entry, entry_at
 from millpond.versions.objects.staged_rows import decode_entry
+from millpond.versions.repository_context import Site
+from millpond.versions.staging.branches import BranchRecord, Layer
 from millpond.versions.staging.layers import (
     EVERY_KEY,
     Bounds,
@@ -33,12 +37,6 @@ from millpond.versions.staging.layers import (
     index_stream,
     token_stream,
 )
-
-if TYPE_CHECKING:
-    from millpond.kernel.space import ReadTransaction
-    from millpond.ranges.diff import Difference
-    from millpond.versions.repository_context import Site
-    from millpond.versions.staging.branches import BranchRecord, Layer
 
 __all__ = (
     "PointReads", "View", "at", "changes_of", "find_entry", "find_in_index", "head_view", "is_cleared", "is_dirty",

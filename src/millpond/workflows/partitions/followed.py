@@ -15,13 +15,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from millpond.errors import Corrupt
 from millpond.kernel.keys import decode, encode
 from millpond.kernel.log import Head
 from millpond.kernel.scans import delete_rows
+from millpond.kernel.space import ReadTransaction, Transaction
 from millpond.workflows.keyspaces import OUTBOX, PLACE, RECEIVED, SENDING
+from millpond.workflows.logs import Entry
 from millpond.workflows.outputs import delete_outputs
 from millpond.workflows.partitions.entries import (
     CausedEntry,
@@ -40,14 +42,10 @@ from millpond.workflows.processor.batch import Batch, batched
 from millpond.workflows.processor.codec import LoggedCommand
 from millpond.workflows.processor.partition import instant_after, note_failed
 from millpond.workflows.processor.timers import TIMERS_PULLED_PER_WRITE, DueTimer, pull_back
+from millpond.workflows.store import Initialization, RunStore
+from millpond.workflows.store.addresses import RunPath
 from millpond.workflows.store.run_slices import SLICE_ROWS_MAX
 from millpond.workflows.stories import delete_stories, drop_stories
-
-if TYPE_CHECKING:
-    from millpond.kernel.space import ReadTransaction, Transaction
-    from millpond.workflows.logs import Entry
-    from millpond.workflows.store import Initialization, RunStore
-    from millpond.workflows.store.addresses import RunPath
 
 __all__ = ("Ended", "FollowedPartition", "Place", "put_out", "read_place")
 

@@ -23,12 +23,15 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import closing
 from dataclasses import replace
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from littlehorse.model import ScheduledTask
 
+from millpond.clock import Clock
 from millpond.errors import MillpondError, NotFound, Unavailable, Uncertain
+from millpond.kernel.space import Space, Transaction
 from millpond.kernel.worker import WorkerThread
+from millpond.workflows.logs import CommandLog, Entry
 from millpond.workflows.partitions.entries import (
     ClockEntry,
     CommandEntry,
@@ -40,19 +43,14 @@ from millpond.workflows.partitions.entries import (
     encode_entry,
 )
 from millpond.workflows.partitions.followed import FollowedPartition, put_out, read_place
+from millpond.workflows.processor import Measures
+from millpond.workflows.processor.batch import Batch
+from millpond.workflows.processor.codec import LoggedCommand
 from millpond.workflows.processor.partition import Applied
 from millpond.workflows.processor.processor import RETRY_SECONDS, Ends, Incoming, Processor, claim_of
 from millpond.workflows.processor.timers import DueTimer, due_timers
-
-if TYPE_CHECKING:
-    from millpond.clock import Clock
-    from millpond.kernel.space import Space, Transaction
-    from millpond.workflows.logs import CommandLog, Entry
-    from millpond.workflows.processor import Measures
-    from millpond.workflows.processor.batch import Batch
-    from millpond.workflows.processor.codec import LoggedCommand
-    from millpond.workflows.store import Initialization
-    from millpond.workflows.tasks.queues import Queue, Worker, Workers
+from millpond.workflows.store import Initialization
+from millpond.workflows.tasks.queues import Queue, Worker, Workers
 
 __all__ = ("Follower",)
 

@@ -28,15 +28,19 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
+from typing import TypeAlias, TypeVar, cast
 
+from google.protobuf.message import Message
 from littlehorse.model import TaskRunId
 
+from millpond.clock import Clock
 from millpond.errors import Closed, Internal, MillpondError, Unavailable
+from millpond.kernel.space import ReadTransaction, Space, Transaction
 from millpond.kernel.steps import step
 from millpond.kernel.worker import begin_thread
-from millpond.workflows.engine import TaskClaim, TimersOfRunCancelled, run_id
+from millpond.workflows.engine import Request, TaskClaim, TimersOfRunCancelled, run_id
 from millpond.workflows.keyspaces import DELETION
+from millpond.workflows.logs import Entry
 from millpond.workflows.processor.backlog import Backlog, backlog_of
 from millpond.workflows.processor.batch import Batch, RecentRows
 from millpond.workflows.processor.codec import LoggedCommand
@@ -47,14 +51,6 @@ from millpond.workflows.store import Initialization, RunStore, initialize
 from millpond.workflows.store.legacy import ROWS
 from millpond.workflows.store.run_slices import delete_run
 from millpond.workflows.tasks.queues import Queue, QueuedTask, TaskQueues, Worker, Workers
-
-if TYPE_CHECKING:
-    from google.protobuf.message import Message
-
-    from millpond.clock import Clock
-    from millpond.kernel.space import ReadTransaction, Space, Transaction
-    from millpond.workflows.engine import Request
-    from millpond.workflows.logs import Entry
 
 __all__ = ("Ends", "Incoming", "Measures", "Processor", "QUEUED_MAX", "RETRY_SECONDS", "claim_of", "read_rows")
 

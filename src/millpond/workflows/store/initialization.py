@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from millpond.errors import Corrupt
-from millpond.json_forms import FormError, JsonForm
+from millpond.json_forms import JsonForm
 from millpond.kernel.space import ReadTransaction, Transaction
 from millpond.workflows.keyspaces import INITIALIZED
 
@@ -45,12 +44,7 @@ def initialization(tx: ReadTransaction) -> Initialization | None:
         Corrupt: the row is damaged.
     """
     row = tx.get(INITIALIZED.pack())
-    if row is None:
-        return None
-    try:
-        return _FORM.decode(row)
-    except FormError as error:
-        raise Corrupt("the initialization log is damaged", kind="run_row_damaged", reason=str(error)) from error
+    return None if row is None else _FORM.stored(row, "the initialization log is damaged", kind="run_row_damaged")
 
 
 def initialize(tx: Transaction, now_ms: int) -> Initialization:
