@@ -204,15 +204,15 @@ def _join(members, whole, fill, counts, marks, low, high, first, second, places,
                     lowest = at[i]
             if lowest < 0:
                 break
-            best, row, wanted = -1, -1, every
+            best, row, chosen = -1, -1, every
             for i in range(count):
                 if at[i] == stop[i] or _is_before(first, second, lowest, at[i]):
                     continue
                 if speaks[i] and (best < 0 or fill[layer[best]]):
                     best, row = i, at[i]
-                wanted = wanted or (len(marks) > 0 and marks[layer[i]])
+                chosen = chosen or (len(marks) > 0 and marks[layer[i]])
                 at[i] += 1
-            if wanted and row >= 0:
+            if chosen and row >= 0:
                 places[used] = row
                 used += 1
         offsets[key + 1] = used
