@@ -221,7 +221,6 @@ class _Driver:
                     os._exit(1)
 
     def _done(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """The outcome of a job."""
         key, usable = request["key"], True
         if key in self.cancelled:
             return {"error": to_wire(_stopped()), "usable": True}
