@@ -16,7 +16,7 @@ from millpond.maps.inputs.formats.readers import read_piece
 from millpond.maps.inputs.mapping import ColumnMapping, mapping_of
 from millpond.maps.loads.load_files import Advance as Progress
 from millpond.maps.loads.load_files import ReadPiece, file_reading
-from millpond.refs.face import MAIN
+from millpond.refs.face import BranchFace
 from millpond.refs.layers import ref_read_only, ref_unsupported
 from millpond.refs.loads import check_staged
 
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from millpond.maps.maintenance.maintenance import MaintenanceReport
     from millpond.maps.model.definition import Kind, MapDefinition, ValueType
     from millpond.maps.snapshots.snapshot import Snapshot
-    from millpond.versions.graph.commits import Commit
-    from millpond.versions.merges import Resolution, Strategy
 
 __all__ = ("RemoteBranchPond", "RemoteRefMap", "RemoteRefPond")
 
@@ -97,7 +95,7 @@ class RemoteRefPond(PondFace):
     _by = "ref"
 
     def __init__(self, pond: RemotePond, ref: str) -> None:
-        self.pond, self.ref, self.clock = pond, ref, pond.clock
+        self.pond, self.refs, self.ref, self.clock = pond, pond.refs, ref, pond.clock
         at = {self._by: ref}
         self.questions = pond.questions.at_ref(at)
         self.catalogue = RemoteCatalogue(pond.nodes, pond.clock, at)
@@ -145,7 +143,7 @@ class RemoteRefPond(PondFace):
         """Nothing: the pond holds what is open."""
 
 
-class RemoteBranchPond(RemoteRefPond):
+class RemoteBranchPond(BranchFace, RemoteRefPond):
     """A pond of a branch on nodes: what is loaded here is seen on the branch, until it is merged."""
 
     _by = "branch"
@@ -195,27 +193,3 @@ class RemoteBranchPond(RemoteRefPond):
         Raises: `Invalid`; `NotFound`.
         """
         return self._map(self.catalogue.alter(name, settings, commit=commit))
-
-    def drop_map(self, name: str, *, commit: bool = True) -> None:
-        """Drop a map on the branch, see `BranchPond.drop_map`.
-
-        Raises: `NotFound`.
-        """
-        self.catalogue.drop(name, commit=commit)
-
-    def commit(self, message: str = "", *, allow_empty: bool = False) -> Commit:
-        """Commit what is staged, of all maps, as one commit.
-
-        Raises: `Invalid`, kind `no_changes`.
-        """
-        return self.pond.refs.commit(self.ref, message, allow_empty=allow_empty)
-
-    def merge(
-        self, into: str = MAIN, *, message: str = "", strategy: str | Strategy = "",
-        resolutions: Sequence[Resolution] = (),
-    ) -> Commit:  # fmt: skip
-        """Merge the branch into another one, each map by key; the merge commit.
-
-        Raises: as `Refs.merge`.
-        """
-        return self.pond.refs.merge(self.ref, into, message=message, strategy=strategy, resolutions=resolutions)

@@ -305,7 +305,6 @@ class _Run:
         return _TOKEN.sub(retargeted, text)
 
     def _map_named(self, literal: str) -> QueryableMap:
-        """The map that a literal of SQL names."""
         name = literal.replace("''", "'").lower()
         if name not in self.maps:
             raise no_such_map(name, list(self.maps))

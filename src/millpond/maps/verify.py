@@ -234,7 +234,6 @@ def _check_log(tx: ReadTransaction) -> Iterator[Report]:
 
 
 def _check_retained(loads: Loads, *, full: bool) -> Iterator[Report]:
-    """The parts that are kept."""
     with loads.space.read() as tx:
         retained = [Queued.from_json(row) for _, row in tx.scan(RETAINED.range())]
     for part in retained:

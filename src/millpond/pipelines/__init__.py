@@ -9,7 +9,7 @@
 |---|---|
 | `declare`, `query_texts`, `values`, `plan` | a pipeline as declared: steps, values of the run, its plan, drawn |
 | `placeholders`, `watched` | the rule of what Python may not compute of values of the run; files that are held to it |
-| `pond_check`, `query_columns` | it is held against the maps of a pond |
+| `pond_check` | it is held against the maps of a pond |
 | `programs`, `compiled` | its file as text; its plan as a workflow |
 | `kinds`, `queries`, `reads`, `branches` | its steps, carried out |
 | `embedded` | engine, log and worker in one process |
@@ -17,7 +17,7 @@
 | `tasks` | the tasks of workers |
 | `attempt_logs`, `attempt_threads` | what it prints; where it blocks, and how that ends |
 | `step`, `tickets`, `targets` | one attempt: key, checkpoints, failures; the load that it enters, and its map |
-| `driver`, `driver_process`, `spark_progress` | Spark, in a process of its own: its worker's side, and its own |
+| `driver`, `driver_process` | Spark, in a process of its own: its worker's side, and its own |
 | `wanted` | the server's word on an attempt whose worker is gone |
 | `jobs` | its jobs |
 | `requests`, `rules` | inputs as JSON; rules of a check, and how they come out |

@@ -127,7 +127,7 @@ class SparkDriver:
             line.send(to_json({"forget": key}) + b"\n")
 
     def status(self, key: str) -> dict[str, Any]:
-        """The progress of a job, see `spark_progress`."""
+        """The progress of a job, see `driver_process`."""
         of, status = self._status
         return status if of == key else {}
 

@@ -30,11 +30,10 @@ from queue import Queue
 from typing import TYPE_CHECKING, Any, Final
 
 from millpond.client.wire_errors import to_wire
-from millpond.clock import SystemClock
+from millpond.clock import Clock, SystemClock
 from millpond.errors import Closed, Invalid, MillpondError, NotFound
 from millpond.json_forms import parse_object, to_json
 from millpond.kernel.worker import begin_thread
-from millpond.pipelines.spark_progress import Progress
 from millpond.pipelines.step import understood
 from millpond.stores.files import remove_tree
 
@@ -49,6 +48,7 @@ _LOOK_SECONDS = 1.0
 _ELSEWHERE_LOOKS = 5
 """Looks at an attempt that another worker has, without one that comes here: it works on another machine."""
 _SEND_SECONDS = 5
+_NAME_CHARACTERS = 120
 
 
 def orphan_seconds() -> float:
@@ -221,7 +221,6 @@ class _Driver:
                     os._exit(1)
 
     def _done(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """The outcome of a job."""
         key, usable = request["key"], True
         if key in self.cancelled:
             return {"error": to_wire(_stopped()), "usable": True}
@@ -244,7 +243,7 @@ class _Driver:
 
     def tell(self) -> None:
         """Tell the worker once a second how far the job is."""
-        progress = Progress(self.clock)
+        progress = _Progress(self.clock)
         while True:
             self.clock.wait(threading.Event(), self.clock.monotonic() + _LOOK_SECONDS)
             job, session = self.running, self.session
@@ -304,3 +303,37 @@ def _understood(error: Exception) -> tuple[MillpondError, bool]:
         return cause, cause.kind != "spark_failed"
     ours = understood(error)
     return ours, isinstance(ours, Invalid)  # an error of the system may be the connection to a JVM that is gone
+
+
+class _Progress:
+    """The progress of a job of Spark: the stage that runs now, its tasks, its rows and their rate since it was seen."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._seen: tuple[int, float, int] = (-1, 0.0, 0)
+
+    def of(self, session: SparkSession, key: str) -> dict[str, Any]:
+        """The newest of the stages that run for a job; nothing while none does, or the JVM does not say."""
+        try:
+            context = session.sparkContext
+            jobs = context.statusTracker().getJobIdsForGroup(key)
+            infos = [info for job in jobs if (info := context.statusTracker().getJobInfo(job)) is not None]
+            own = {stage for info in infos for stage in info.stageIds}
+            stages = context._jsc.sc().statusStore().activeStages()  # noqa: SLF001
+            active = [stage for number in range(stages.size()) if (stage := stages.apply(number)).stageId() in own]
+            return self._progress(max(active, key=lambda stage: stage.stageId()), len(own)) if active else {}
+        except Exception:  # the JVM may end at any moment, and the job says so by itself
+            return {}
+
+    def _progress(self, stage: Any, stages: int) -> dict[str, Any]:
+        rows = max(stage.inputRecords(), stage.shuffleReadRecords(), stage.outputRecords())
+        number, now = stage.stageId(), self._clock.monotonic()
+        if self._seen[0] != number:
+            self._seen = (number, now, rows)
+        _, since, before = self._seen
+        rate = (rows - before) / (now - since) if now > since else 0.0
+        return {
+            "stage": number, "stages": stages, "name": str(stage.name())[:_NAME_CHARACTERS],
+            "tasks_done": stage.numCompleteTasks(), "tasks": stage.numTasks(), "rows": rows,
+            "rows_per_second": round(rate),
+        }  # fmt: skip

@@ -6,7 +6,9 @@ name a step finds, a table that a function writes), nothing is refused.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,11 +22,12 @@ from millpond.maps.model.columns import askable_schema
 from millpond.maps.model.definition import Kind, MapDefinition
 from millpond.maps.model.new_map import new_map
 from millpond.maps.model.store_limits import aggregate_unsupported
+from millpond.maps.model.table_query import connected
 from millpond.maps.protocols import PondLike
 from millpond.maps.snapshots.snapshot import answer_type
 from millpond.pipelines.branches import has_branches, refuse_sharded
 from millpond.pipelines.plan import OUTPUTS, Plan, PlannedStep
-from millpond.pipelines.query_columns import columns_of_query
+from millpond.pipelines.queries import bound
 from millpond.pipelines.reads import head_of
 from millpond.pipelines.requests import Target
 from millpond.pipelines.targets import refuse_other
@@ -38,6 +41,9 @@ _MAKERS = ("python", "spark", "shell")
 _SAMPLES: dict[str, Any] = {"int": 1, "float": 1.0, "bool": True}
 _FIELDS: dict[str, Any] = {"rows": 1, "status": 1, "position": 1, "rejected": 1, "passed": True}
 """Values that stand for those of outputs."""
+_MISSING = re.compile(r"not found in FROM|does not (have|exist)")
+"""Words of DuckDB that no value of a parameter would change."""
+_SHOWN = 300
 _UNKNOWN = object()
 
 
@@ -270,7 +276,7 @@ class _There:
                 values[name], sure = None, False
             else:
                 values[name] = sample
-        return columns_of_query(inputs["query"], tables, values, sure=sure) if is_whole else None
+        return _columns_of_query(inputs["query"], tables, values, sure=sure) if is_whole else None
 
     def _sample(self, value: Any) -> Any:
         """A value of the type that an input of a query will have."""
@@ -295,3 +301,38 @@ class _There:
 def _typed(table: pa.Schema, column: str) -> pa.DataType:
     """The type of a column, whose case may be another."""
     return next(own.type for own in table if own.name.lower() == column.lower())
+
+
+def _columns_of_query(
+    query: str, tables: Mapping[str, pa.Schema], values: Mapping[str, Any], *, sure: bool
+) -> pa.Schema | None:  # fmt: skip
+    """The columns of a query over tables; `values` stand for its parameters, and are of their types where it is `sure`.
+    None where only a run says. The query is bound over empty tables with the columns that are there.
+
+    Raises: `Invalid` for what the tables do not have.
+    """
+    import duckdb  # a process that deploys nothing does without it
+
+    places = {name: {"map": name} for name in tables}
+    with connected({"threads": 1}) as connection:
+        for name, schema in tables.items():
+            connection.register(name, schema.empty_table())
+        try:
+            rows = connection.sql(bound(query, {**places, **values}, "${}".format), params=dict(values))
+        except (duckdb.BinderException, duckdb.CatalogException) as error:
+            if sure or _MISSING.search(str(error)):
+                raise _not_there(str(error), tables) from None
+            return None
+        except (duckdb.Error, OSError):
+            return None  # as of a file that is not there yet
+        with suppress(duckdb.Error, OSError):
+            own: pa.Schema = rows.limit(0).to_arrow_table().schema
+            return own
+    return None
+
+
+def _not_there(said: str, tables: Mapping[str, pa.Schema]) -> Invalid:
+    lines = [line.strip() for line in said.partition("\n\nLINE")[0].splitlines() if line.strip()]
+    there = "; ".join(f"{name} has {', '.join(schema.names)}" for name, schema in tables.items())
+    return Invalid("the query asks for what is not there", kind="pipeline_sql", reason=" ".join(lines[:2])[:_SHOWN],
+                   hint=f"{there or 'tables and maps are inputs'}: from {{weather}}, so named")  # fmt: skip

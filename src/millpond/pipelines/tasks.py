@@ -170,5 +170,4 @@ async def _maintained(what: str, map: str, before: str, step: Step) -> dict[str,
 
 @cache
 def _drivers() -> Drivers:
-    """The drivers of this process."""
     return Drivers(os.environ.get("MILLPOND_SPARK_MASTER", "local[*]"))

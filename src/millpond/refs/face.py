@@ -9,7 +9,7 @@ from millpond.deferred import opened_once
 from millpond.errors import Invalid
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     import pyarrow as pa
 
@@ -18,12 +18,14 @@ if TYPE_CHECKING:
     from millpond.refs.pond import BranchPond, RefPond
     from millpond.refs.refs import Refs
     from millpond.refs.states import OpenPond, RefStates
+    from millpond.versions.graph.commits import Commit
+    from millpond.versions.merges import Resolution, Strategy
     from millpond.versions.repository import Repository
     from millpond.versions.repository_context import RepositoryRecord, Site
 
 __all__ = (
-    "MAIN", "POND", "RefsFace", "check_no_main", "differences_here", "is_instant", "names_main", "ref_twice",
-    "sharded_map",
+    "MAIN", "POND", "BranchFace", "RefsFace", "check_no_main", "differences_here", "is_instant", "names_main",
+    "ref_twice", "sharded_map",
 )  # fmt: skip
 
 POND = "pond"
@@ -72,6 +74,34 @@ def differences_here(states: Callable[[], RefStates]) -> Callable[..., Differenc
         return differences(states(), *sides, **about)
 
     return read
+
+
+class BranchFace:
+    """The acts of a pond of a branch that its refs and its catalogue do, here and on nodes."""
+
+    def drop_map(self: Any, name: str, *, commit: bool = True) -> None:
+        """Drop a map on the branch, and by a merge elsewhere; without `commit` that is staged.
+
+        Raises: `NotFound`.
+        """
+        self.catalogue.drop(name, commit=commit)
+
+    def commit(self: Any, message: str = "", *, allow_empty: bool = False) -> Commit:
+        """Commit what is staged, of all maps, as one commit.
+
+        Raises: `Invalid`, kind `no_changes`.
+        """
+        return self.refs.commit(self.ref, message, allow_empty=allow_empty)
+
+    def merge(
+        self: Any, into: str = MAIN, *, message: str = "", strategy: str | Strategy = "",
+        resolutions: Sequence[Resolution] = (),
+    ) -> Commit:  # fmt: skip
+        """Merge the branch into another one, each map by key; the merge commit.
+
+        Raises: as `Refs.merge`.
+        """
+        return self.refs.merge(self.ref, into, message=message, strategy=strategy, resolutions=resolutions)
 
 
 class RefsFace:

@@ -32,14 +32,12 @@ from millpond.maps.model.definition import Kind, Store, ValueType, check_name
 from millpond.maps.model.new_map import new_map
 from millpond.refs.alters import alter_map
 from millpond.refs.catalogue import BranchCatalogue
-from millpond.refs.face import MAIN
+from millpond.refs.face import BranchFace
 from millpond.refs.loads import BranchLoad
 from millpond.refs.map import MapAtRef, RefMap
 from millpond.refs.map_entries import MapEntry
 from millpond.refs.refs import Refs
 from millpond.stores.files import remove_tree
-from millpond.versions.graph.commits import Commit
-from millpond.versions.merges import Resolution, Strategy
 
 __all__ = ("BranchPond", "RefPond")
 
@@ -114,7 +112,7 @@ class RefPond(PondFace):
         self.close()
 
 
-class BranchPond(RefPond):
+class BranchPond(BranchFace, RefPond):
     """A pond of a branch: what is loaded here is seen on the branch, until it is merged.
 
     Every question is answered from the branch as it is by then, with what is staged.
@@ -200,33 +198,7 @@ class BranchPond(RefPond):
         alter_map(self.refs.states, self.ref, check_name(name), settings, commit=commit)
         return self.map(name)
 
-    def drop_map(self, name: str, *, commit: bool = True) -> None:
-        """Drop a map on the branch, and by a merge elsewhere; without `commit` that is staged.
-
-        Raises: `NotFound`.
-        """
-        self.catalogue.drop(name, commit=commit)
-
     @opened_once
     def catalogue(self) -> BranchCatalogue:
         """The definitions of the branch's maps, to copy and to rename."""
-        from millpond.refs.catalogue import BranchCatalogue
-
         return BranchCatalogue(self.refs.states, self.ref)
-
-    def commit(self, message: str = "", *, allow_empty: bool = False) -> Commit:
-        """Commit what is staged, of all maps, as one commit.
-
-        Raises: `Invalid`, kind `no_changes`.
-        """
-        return self.refs.commit(self.ref, message, allow_empty=allow_empty)
-
-    def merge(
-        self, into: str = MAIN, *, message: str = "", strategy: str | Strategy = "",
-        resolutions: Sequence[Resolution] = (),
-    ) -> Commit:  # fmt: skip
-        """Merge the branch into another one, each map by key; the merge commit.
-
-        Raises: as `Refs.merge`.
-        """
-        return self.refs.merge(self.ref, into, message=message, strategy=strategy, resolutions=resolutions)

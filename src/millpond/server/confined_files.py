@@ -140,7 +140,6 @@ def _naming(file: dict[str, object]) -> Iterator[None]:
 
 
 def _batch(data: memoryview) -> pa.RecordBatch:
-    """The batch that a process sent."""
     try:
         with bounded_stream(io.BytesIO(data), FRAME_BYTES_MAX) as stream:
             return next(stream)

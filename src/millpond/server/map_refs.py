@@ -5,26 +5,23 @@ Whoever asks of a branch or a ref needs a right on the repository `pond` besides
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import Annotated, cast
 from urllib.parse import parse_qsl
 
 from msgspec import Meta
+from starlette.requests import Request
+from starlette.types import Scope
 
+from millpond.maps.map import Map
 from millpond.maps.model.catalogue import dropped_map
+from millpond.nodes.node import Node
+from millpond.pond import Pond
 from millpond.refs.face import POND, ref_twice
+from millpond.refs.pond import BranchPond, RefPond
 from millpond.server.access import caller_in, note_change
 from millpond.server.incarnation_guard import incarnation_of
 from millpond.server.lakefs.access import need as need_repository
-
-if TYPE_CHECKING:
-    from starlette.requests import Request
-    from starlette.types import Scope
-
-    from millpond.maps.map import Map
-    from millpond.nodes.node import Node
-    from millpond.pond import Pond
-    from millpond.refs.pond import BranchPond, RefPond
-    from millpond.server.routes.table import RouteNeeds
+from millpond.server.routes.table import RouteNeeds
 
 __all__ = ("Branch", "Commits", "Ref", "branch_of", "map_of", "names_ref", "pond_of")
 

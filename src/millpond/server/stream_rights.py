@@ -18,14 +18,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from millpond.events.names import StreamName
+from millpond.events.protocol import StreamStore
 from millpond.kernel.page import all_behind
 from millpond.nodes.tokens import Caller, split_place
-
-if TYPE_CHECKING:
-    from millpond.events.protocol import StreamStore
 
 __all__ = ("may_see_queue", "may_stream", "need_queue", "need_stream", "readable_streams")
 

@@ -76,7 +76,6 @@ def count_layer(objects: Objects, layer: Layer) -> int:
 
 
 def _entries_of(objects: Objects, layer: Layer) -> Sequence[ranges.RangeEntry]:
-    """The range files of a layer."""
     return ranges.load_index(objects, layer.index).entries
 
 

@@ -253,7 +253,6 @@ def _build(objects: Objects, files: _Files, plan: Spans, bytes_max: int | None, 
 
 
 def _section(objects: Objects, span: tuple[int, int], entries: _Entries, ids: Sequence[str]) -> Section:
-    """The index of one section, written."""
     pieces = np.unique(entries.place >> 32)
     place = (np.searchsorted(pieces, entries.place >> 32) << 32) | (entries.place & 0xFFFFFFFF)
     index = Intervals.build(span, entries.starts, entries.ends, entries.since, place)

@@ -336,7 +336,6 @@ class _Creation:
                            hint="back up in full")  # fmt: skip
 
     def _chain_at(self, position: int) -> str:
-        """The chain of the entry at a position."""
         facts = self._source.node()
         if position in (0, int(facts["position"])):
             return str(facts["chain"]) if position else ""

@@ -14,6 +14,7 @@ from urllib.parse import quote
 from millpond.client.snapshots.source import SnapshotSource
 from millpond.client.transfer import Fetched, fetch_file, fetch_part
 from millpond.client.transport import Connection, Nodes
+from millpond.json_forms import plain
 from millpond.maps.log.log import Entry
 from millpond.maps.log.node_list import NodeList
 from millpond.maps.parts.part import PartManifest
@@ -62,7 +63,7 @@ class Peer:
     def exchange(self, status: NodeStatus) -> NodeStatus:
         """Send this node's status, and read the peer's."""
         sent = self.connection.once.request(
-            "POST", "/v1/nodes/status", json=status.to_dict(), timeout=_NODE_SECONDS, question=True
+            "POST", "/v1/nodes/status", json=plain(status), timeout=_NODE_SECONDS, question=True
         )
         return NodeStatus.from_dict(sent.json())
 

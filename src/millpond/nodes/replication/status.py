@@ -7,11 +7,12 @@ are more than one apart refuse each other: so a release needs to understand itse
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
 
 from millpond.errors import Conflict, Invalid
-from millpond.json_forms import FormError, JsonForm
 from millpond.maps.log.node_list import NodeList
 from millpond.nodes.membership.fence import Word
 
@@ -23,53 +24,42 @@ LISTS_PROTOCOL = 2
 """The first protocol whose nodes understand a list in the log."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeStatus:
-    """The status of a node. `remembers` is the position that the receiver of the status once confirmed to it.
+_Position = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 
-    `lease` lets the receiver, a replica, answer for `nodes.lag_limit`: see `leases.py`. `epoch`, `nodes` and `leaving`
-    are the list of nodes that it has, `promised` the epoch of its last promise. `level`: a node that is no member has
-    merged what it entered.
-    """
 
-    url: str
+class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The status that a node sends to another, and is answered with. Fields of later versions are ignored."""
+
+    url: Annotated[str, Meta(max_length=1024)]
     pond: str
-    position: int
+    position: _Position
     chain: str
-    sound: bool
+    sound: Annotated[bool, Meta(description="it has every load that was acknowledged")]
     clock_ms: int
     nodes: tuple[str, ...] = ()
-    remembers: int = 0
-    lease: bool = False
-    protocol: int = 1
-    epoch: int = 0
+    remembers: Annotated[_Position, Meta(description="the position that the receiver once confirmed")] = 0
+    lease: Annotated[bool, Meta(description="the receiver, a replica, may answer for `nodes.lag_limit`")] = False
+    protocol: Annotated[int, Meta(ge=1, description="nodes that are more than one apart refuse each other")] = 1
+    epoch: Annotated[_Position, Meta(description="of the list of nodes that it has")] = 0
     leaving: tuple[str, ...] = ()
-    promised: int = 0
-    level: bool = False
+    promised: Annotated[_Position, Meta(description="the epoch that the node promised to a candidate last")] = 0
+    level: Annotated[bool, Meta(description="a node that is no member has merged what it entered")] = False
 
     @property
     def word(self) -> Word:
         """The part of it that the fence hears."""
         return Word(NodeList(self.epoch, self.nodes, self.leaving), self.promised, self.sound)
 
-    def to_dict(self) -> dict[str, Any]:
-        """A JSON-able form, read back by `from_dict`."""
-        payload: dict[str, Any] = _FORM.plain(self)
-        return payload
-
     @classmethod
     def from_dict(cls, payload: Mapping[str, Any]) -> NodeStatus:
-        """Parse the dict written by `to_dict`; fields of later versions are ignored.
+        """The status that another node answered with.
 
         Raises: `Invalid` when it is not understood.
         """
         try:
-            return _FORM.build({name: value for name, value in payload.items() if name in cls.__dataclass_fields__})
-        except FormError as error:
+            return msgspec.convert(payload, cls)
+        except msgspec.ValidationError as error:
             raise Invalid("the status of a node is not understood", kind="node_status", reason=error) from error
-
-
-_FORM = JsonForm(NodeStatus)
 
 
 def check_protocol(own: int, status: NodeStatus) -> None:

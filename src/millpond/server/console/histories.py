@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+from markupsafe import Markup
 
 from millpond.console import Span, bars, captioned, moment, steps, strip
 from millpond.sizes import human_count
-
-if TYPE_CHECKING:
-    from markupsafe import Markup
 
 __all__ = ("TIMES", "drawn_history", "time_span")
 

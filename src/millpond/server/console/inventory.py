@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 from starlette.requests import Request
@@ -18,7 +18,9 @@ from millpond.maps.model.aggregation import Form, Rule
 from millpond.maps.model.definition import Kind, MapDefinition
 from millpond.nodes.node import Node
 from millpond.nodes.tokens import Caller
+from millpond.pond import Pond
 from millpond.refs.face import POND
+from millpond.refs.pond import RefPond
 from millpond.server.console.actions import actions_of
 from millpond.server.console.histories import TIMES, drawn_history, time_span
 from millpond.server.console.loads import by_hour, loads_of
@@ -33,10 +35,6 @@ from millpond.server.wire import relative
 from millpond.settings import all_in_words
 from millpond.settings.types import TokenSetting
 from millpond.times.durations import format_duration
-
-if TYPE_CHECKING:
-    from millpond.pond import Pond
-    from millpond.refs.pond import RefPond
 
 __all__ = ("routes", "rows_of_key", "settings_of")
 

@@ -9,21 +9,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from starlette.requests import Request
 
+from millpond.nodes.node import Node
+from millpond.nodes.tokens import Caller
+from millpond.pond import Pond
 from millpond.refs.face import MAIN, POND
+from millpond.refs.pond import BranchPond, RefPond
+from millpond.server.console.actions import Form
 from millpond.server.lakefs.access import may as may_repository
 from millpond.server.map_refs import branch_of, pond_of
-
-if TYPE_CHECKING:
-    from starlette.requests import Request
-
-    from millpond.nodes.node import Node
-    from millpond.nodes.tokens import Caller
-    from millpond.pond import Pond
-    from millpond.refs.pond import BranchPond, RefPond
-    from millpond.server.console.actions import Form
-    from millpond.versions.repository import Repository
+from millpond.versions.repository import Repository
 
 __all__ = ("actions_at", "branch_in", "is_branch", "pond_at", "pond_changed", "ref_shown")
 

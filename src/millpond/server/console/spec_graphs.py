@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from markupsafe import Markup
 
 from millpond.console import Flow, flow_graph
 from millpond.json_forms import FormError, parse_object
-
-if TYPE_CHECKING:
-    from markupsafe import Markup
 
 __all__ = ("drawings", "states_of", "threads_of")
 

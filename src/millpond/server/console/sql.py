@@ -13,8 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -22,24 +23,20 @@ from millpond.console import bars
 from millpond.errors import Invalid, MillpondError
 from millpond.json_forms import parse_object
 from millpond.maps.model.definition import check_name
+from millpond.nodes.node import Node
 from millpond.nodes.tokens import Caller
 from millpond.refs.face import POND, differences_here
 from millpond.server.confined import prepare
 from millpond.server.console.pages import HEADERS, answered, pages
 from millpond.server.console.queries import MEMORY_BYTES, SECONDS_MAX, Tables, answer_of
 from millpond.server.console.runs import TENANT, calling
+from millpond.server.dispatch import Routes
 from millpond.server.lakefs.access import may as may_repository
 from millpond.server.lakefs.access import need as need_repository
 from millpond.server.routes.run_rows import RunsOf
 from millpond.server.routes.table import On, RouteNeeds, Work
 from millpond.server.stream_rights import may_stream
-
-if TYPE_CHECKING:
-    from markupsafe import Markup
-
-    from millpond.nodes.node import Node
-    from millpond.server.dispatch import Routes
-    from millpond.tables import DifferenceTable
+from millpond.tables import DifferenceTable
 
 __all__ = ("routes",)
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from datetime import date, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import pyarrow as pa
+import pyarrow as pa
 
 __all__ = ("ROWS_BYTES_MAX", "cells_of", "newest_rows", "shown_cell", "shown_rows")
 

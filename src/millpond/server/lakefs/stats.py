@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from email.utils import formatdate
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import msgspec
 import numpy as np
@@ -11,14 +11,12 @@ import pyarrow as pa
 from msgspec import UNSET, UnsetType
 
 from millpond.json_forms import to_json
+from millpond.server.lakefs.urls import Urls
 from millpond.times.instants import INSTANT_MAX
 from millpond.versions.objects.entries import DEFAULT_CONTENT_TYPE, Entry, read_metadata
 from millpond.versions.objects.uploads import physical_address, physical_addresses
 from millpond.versions.paging import CommonPrefix
-
-if TYPE_CHECKING:
-    from millpond.server.lakefs.urls import Urls
-    from millpond.versions.repository_context import Site
+from millpond.versions.repository_context import Site
 
 __all__ = ("ObjectStats", "byte_headers", "listed_model", "listed_rows", "media_type", "stats_model")
 

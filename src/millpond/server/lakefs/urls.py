@@ -9,19 +9,17 @@ Invariants:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 from urllib.parse import quote
+
+from starlette.requests import Request
 
 from millpond.errors import Denied
 from millpond.stores.objects import can_presign, presign
 from millpond.stores.objects.bucket import BucketObjects
+from millpond.versions.objects.entries import Entry
 from millpond.versions.objects.signing import SignedAccess
-
-if TYPE_CHECKING:
-    from starlette.requests import Request
-
-    from millpond.versions.objects.entries import Entry
-    from millpond.versions.repository_context import Site
+from millpond.versions.repository_context import Site
 
 __all__ = ("EXPIRES_SECONDS", "UPLOAD_SECONDS", "Urls")
 

@@ -15,9 +15,9 @@ from millpond.nodes.node import Node
 from millpond.nodes.replication.status import NodeStatus
 from millpond.server.dispatch import Routes
 from millpond.server.routes.table import EVERYBODY, OPERATOR, order
-from millpond.server.wire import POSITION_MAX, RequestBody, relative
+from millpond.server.wire import RequestBody, relative
 
-__all__ = ("Alive", "DrainOrder", "NodeResponse", "PeerStatus", "Ready", "routes")
+__all__ = ("Alive", "DrainOrder", "NodeResponse", "Ready", "routes")
 
 
 class Alive(msgspec.Struct):
@@ -73,29 +73,6 @@ class DrainOrder(RequestBody):
     draining: bool = True
 
 
-class PeerStatus(msgspec.Struct):
-    """The status that a peer sends, and is answered with."""
-
-    url: Annotated[str, Meta(max_length=1024)]
-    pond: str
-    position: Annotated[int, Meta(ge=0, le=POSITION_MAX)]
-    chain: str
-    sound: Annotated[bool, Meta(description="it has every load that was acknowledged")]
-    clock_ms: int
-    nodes: list[str] = []
-    remembers: Annotated[
-        int, Meta(ge=0, le=POSITION_MAX, description="the position that the receiver once confirmed")
-    ] = 0
-    lease: Annotated[bool, Meta(description="the receiver may answer for `nodes.lag_limit`")] = False
-    protocol: Annotated[int, Meta(ge=1, description="nodes that are more than one apart refuse each other")] = 1
-    epoch: Annotated[int, Meta(ge=0, le=POSITION_MAX, description="of the list of nodes")] = 0
-    leaving: list[str] = []
-    promised: Annotated[
-        int, Meta(ge=0, le=POSITION_MAX, description="the epoch that the node promised to a candidate")
-    ] = 0
-    level: Annotated[bool, Meta(description="a node that is no member has everything that it needs to be one")] = False
-
-
 def routes(node: Node) -> Routes:
     """The routes of one node."""
     router = Routes(tag="health")
@@ -129,10 +106,10 @@ def routes(node: Node) -> Routes:
         return dict(plain(node.drain.status()))
 
     @router.post(
-        "/v1/nodes/status", order(audited=False), summary="Exchange status with a peer", answer=PeerStatus, tag="nodes"
+        "/v1/nodes/status", order(audited=False), summary="Exchange status with a peer", answer=NodeStatus, tag="nodes"
     )  # fmt: skip
-    def exchange(status: PeerStatus) -> dict[str, Any]:
+    def exchange(status: NodeStatus) -> NodeStatus:
         """The caller is heard by this node, and this node by the caller."""
-        return node.follower.survey.receive(NodeStatus.from_dict(msgspec.structs.asdict(status))).to_dict()
+        return node.follower.survey.receive(status)
 
     return router

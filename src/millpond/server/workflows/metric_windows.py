@@ -168,7 +168,6 @@ def _of_task(rows: ReadRows, task: TaskDefId, start: int | None, stop: int | Non
 
 
 def _list_runs(rows: ReadRows, request: ListWfMetricsRequest) -> MetricsList:
-    """The windows of a specification."""
     return MetricsList(windows=_of_spec(rows, request.wf_spec, *_bounds(request, "window_start", "window_end")))
 
 

@@ -149,7 +149,6 @@ LISTS: Final[dict[type[Message], tuple[type[Message], type[Message]]]] = {
 
 
 def _get(rows: ReadRows, name: Message) -> Message:
-    """The object with an id."""
     kind = GETS[type(name)]
     key = key_of(name)
     row = rows.get(kind, key)
@@ -173,7 +172,6 @@ def _latest_spec(rows: ReadRows, request: GetLatestWfSpecRequest) -> WfSpec:
 
 
 def _latest_user_task(rows: ReadRows, request: GetLatestUserTaskDefRequest) -> UserTaskDef:
-    """The newest definition of a user task."""
     newest = max(rows.list(UserTaskDef, (request.name,)), key=lambda row: row[0], default=None)
     if newest is None:
         raise NotFound("no user task is defined by this name", kind="user_task_def", name=request.name)

@@ -145,7 +145,6 @@ def _is_over(child: ThreadRun) -> bool:
 
 
 def _thrown(step: Step) -> NodeFailed:
-    """The failure that an exit node throws."""
     definition = step.node.exit.failure_def
     if not definition.HasField("content"):
         return NodeFailed(definition.failure_name, definition.message)

@@ -200,7 +200,6 @@ class SpecFacts:
 
 
 def _facts_of(spec: WfSpec) -> SpecFacts:
-    """The facts of a specification."""
     return _facts(spec.SerializeToString(deterministic=True))
 
 

@@ -62,7 +62,6 @@ def migrate_spec(work: Work, request: MigrateWfSpecRequest) -> WfSpec:
 
 
 def _plan(spec: WfSpec) -> PutWorkflowMigrationPlanRequest:
-    """The migration of a specification as a plan."""
     migration = spec.migration
     plan = PutWorkflowMigrationPlanRequest(
         name=spec.id.name, old_wfSpec=spec.id, major_version=migration.new_major_version,

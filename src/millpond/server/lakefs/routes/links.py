@@ -197,7 +197,6 @@ def _number(call: Call) -> int:
 
 @routes.put(_PART, write())
 def _sign_part(call: Call, path: Text, address: Address) -> SignedPart:
-    """The URL of one part."""
     upload, site = _upload(call, path, address.physical_address)
     urls = Urls(call.request, site)
     return SignedPart(*urls.writing(upload.part_name(_number(call)), upload.path, UPLOAD_SECONDS))
@@ -205,7 +204,6 @@ def _sign_part(call: Call, path: Text, address: Address) -> SignedPart:
 
 @routes.put(f"{_PART}/copy", write(), status=204)
 def _copy_part(call: Call, path: Text, copy: UploadPartCopyFrom) -> Response:
-    """A part with bytes of an object."""
     upload, _ = _upload(call, path, copy.physical_address)
     call.need("read", copy.copy_source.repository)
     source = call.node.pond.repository(copy.copy_source.repository).ref(copy.copy_source.ref)

@@ -29,7 +29,6 @@ class Collection(msgspec.Struct):
 
 @routes.get(f"{BRANCH}/staging", read())
 def _get_staging(call: Call) -> BranchState:
-    """The layers of what is staged."""
     return call.branch.staging.state()
 
 

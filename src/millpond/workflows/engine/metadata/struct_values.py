@@ -72,7 +72,6 @@ def pin_structs(work: Work, message: Message, before: Message | None = None) -> 
 
 
 def _structs(message: Message) -> Iterator[StructDefId]:
-    """The structs that a definition names."""
     if isinstance(message, StructDefId):
         yield message
     else:

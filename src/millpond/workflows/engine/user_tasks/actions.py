@@ -70,7 +70,6 @@ def _reassign(scope: Scope, node: UserTaskNode, action: UTActionTrigger, task: U
 
 
 def _remind(scope: Scope, row: NodeRun, action: UTActionTrigger, task: UserTaskRun) -> None:
-    """Queue the reminder of a user task."""
     work = scope.run.work
     number = len(task.events)
     source = TaskRunSource(
