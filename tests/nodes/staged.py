@@ -85,7 +85,7 @@ class StagedNode:
         publisher, opened = Publisher(self.pond.clock, self.keep_ms), self.pond.map(name)
         if rest.startswith("objects/"):
             file = rest.removeprefix("objects/")
-            data = publisher.file(opened, file).read_bytes()
+            data = publisher.file(opened.objects, file).read_bytes()
             return Response(self.url, 200, {}, self.spoil(file, data) if self.spoil else data)
         window = [None if (text := query.get(bound)) is None else int(text) for bound in ("since", "until")]
         manifest = publisher.manifest(

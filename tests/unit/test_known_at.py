@@ -194,6 +194,17 @@ def test_a_branch_knows_what_was_committed_to_it(pond: Pond, weather: Map, clock
     assert pond.at("main~1").map("weather").get("JFK", known_at=day(9)) == {"temp": 60.0}
 
 
+def test_a_branch_is_asked_on_after_a_purge_of_what_was_known(pond: Pond, weather: Map, clock: ManualClock) -> None:
+    fix = pond.branch("fix", source="main").map("weather")
+    for number, key in ((6, "LGA"), (7, "EWR")):
+        clock.now = BEGAN + number * DAY
+        fix.load([{"key": key, "effective_time": BEGAN, "temp": 70.0}])
+    assert fix.lookup(["LGA"], known_at=day(6)).to_pylist() == [{"temp": 70.0}]
+    clock.now = BEGAN + 8 * DAY
+    fix.delete("key = 'LGA'", now=True)
+    assert fix.lookup(["LGA", "EWR"], known_at=day(8)).to_pylist() == [None, {"temp": 70.0}]
+
+
 def test_a_commit_that_tells_no_moment_counts_from_the_end_of_its_second() -> None:
     exact = Commit("", "", created=7, metadata={"moment_ms": "7250"})
     assert [moment_of(commit) for commit in (exact, replace(exact, created=8), replace(exact, metadata={}))] == [

@@ -14,9 +14,10 @@ from millpond.maps.layered.history import manifests_named
 from millpond.maps.layered.secured import collecting_lease, wait_free
 from millpond.maps.model.catalogue import list_maps
 from millpond.maps.model.definition import folder_name
-from millpond.maps.model.keyspaces import COLLECTING, NAMED, UNNAMED
+from millpond.maps.model.keyspaces import COLLECTING, UNNAMED
 from millpond.maps.snapshots.leases import writing
 from millpond.maps.snapshots.manifest import load_manifest
+from millpond.maps.snapshots.named import named_everywhere
 from millpond.maps.snapshots.published import copy_snapshot, damage_of
 from millpond.nodes.backups.layout import object_chunks
 from millpond.pond import Pond
@@ -73,11 +74,7 @@ class Secured:
 
 def named_manifests(tx: ReadTransaction) -> dict[str, set[str]]:
     """The ids of the manifests that the rows of a pond name, by the folder of their map."""
-    named = {folder_name(map_): set(manifests_named(tx, map_)) for map_ in list_maps(tx)}
-    for key in tx.keys(NAMED.range()):  # some are of maps that were dropped
-        folder, manifest = map(str, NAMED.unpack(key))
-        named.setdefault(folder, set()).add(manifest)
-    return named
+    return named_everywhere(tx) | {folder_name(map_): set(manifests_named(tx, map_)) for map_ in list_maps(tx)}
 
 
 @contextmanager
@@ -88,7 +85,7 @@ def held_files(pond: Pond, folder: str) -> Iterator[None]:
 
 
 def _files(pond: Pond, folder: str) -> FolderObjects:
-    return pond.place.open_files(pond.folder / "snapshots" / folder)
+    return pond.loading.map_files(folder)
 
 
 def _originals(objects: FolderObjects) -> Objects:

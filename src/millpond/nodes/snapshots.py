@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from millpond.clock import Clock
     from millpond.maps.map import Map
     from millpond.maps.snapshots.freeze import SnapshotManifest
+    from millpond.stores.objects import Objects
 
 __all__ = ("PIN_MS_MAX", "Publisher")
 
@@ -128,19 +129,20 @@ class Publisher:
         current.lease.release()
         return newer
 
-    def file(self, pond_map: Map, file: str) -> Path:
-        """Path of a file of a map's snapshots. No other file can be named.
+    def file(self, objects: Objects, file: str) -> Path:
+        """Path of a file of the snapshots of a map. No other file can be named.
 
         Raises: `NotFound` for any other name, and for a file that is not there.
         """
-        objects = _folder(pond_map)
+        assert isinstance(objects, FolderObjects), "a pond is a folder"
         place, allowed = objects.root / file, _FILE.fullmatch(file)
         if allowed and not place.is_file():
             with suppress(NotFound):
                 objects.get(file)  # of a pond in a bucket a copy is made where there is none yet
         if not allowed or not place.is_file():
+            map_ = objects.root.name.partition(".")[0]
             raise NotFound(
-                "there is no such file", kind="snapshot_not_found", map=pond_map.name, object=file,
+                "there is no such file", kind="snapshot_not_found", map=map_, object=file,
                 hint="it was replaced: ask for the snapshot that counts now",
             )  # fmt: skip
         return place

@@ -94,7 +94,7 @@ class RefStates:
         if layers is not None and layers.definition == definition:
             return layers
         loading = self.loading
-        objects = loading.open_files(self.folder / "snapshots" / folder_name(definition))
+        objects = loading.map_files(folder_name(definition))
         return Layers(loading.space, loading.clock, objects, definition, loading.memory_max, loading.history_ms)
 
     # -- reading --------------------------------------------------------------------------------------

@@ -22,8 +22,9 @@ from millpond.server.access import caller_in, note_change
 from millpond.server.incarnation_guard import incarnation_of
 from millpond.server.lakefs.access import need as need_repository
 from millpond.server.routes.table import RouteNeeds
+from millpond.stores.objects import Objects
 
-__all__ = ("Branch", "Commits", "Ref", "branch_of", "map_of", "names_ref", "pond_of")
+__all__ = ("Branch", "Commits", "Ref", "branch_of", "files_of", "map_of", "names_ref", "pond_of")
 
 Branch = Annotated[str | None, Meta(description="as it is on this branch of the repository `pond`")]
 Ref = Annotated[str | None, Meta(description="as it was at this ref: a commit, a tag, `main~1`, a time")]
@@ -66,6 +67,20 @@ def map_of(request: Request, name: str, branch: str | None, ref: str | None = No
         if incarnation is not None and incarnation != opened.definition.incarnation:
             raise dropped_map(name)
     return opened
+
+
+def files_of(
+    request: Request, name: str, branch: str | None, ref: str | None, incarnation: str | None
+) -> Objects:  # fmt: skip
+    """The files of the snapshots of a map; of an `incarnation` also where only commits and branches have it.
+
+    Raises: as `map_of`.
+    """
+    if incarnation is None:
+        return map_of(request, name, branch, ref).objects
+    node: Node = request.app.state.node
+    need_repository(caller_in(request), "read", POND, None)
+    return node.pond.loading.map_files(f"{name.lower()}.{incarnation}")
 
 
 def names_ref(scope: Scope) -> bool:

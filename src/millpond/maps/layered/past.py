@@ -163,6 +163,7 @@ class Past:
                 if attempt == ATTEMPTS - 1:
                     raise
                 self._read = None
+                self._open = OpenHistory(self._layers.objects, self._layers.definition)  # a purge took one of them
         raise AssertionError("the last attempt ends it")
 
     def snapshot(self, known_at: Any) -> Snapshot:

@@ -1,4 +1,5 @@
-"""The heads of layered maps at one position of the log: what a backup begins with to copy their layers.
+"""The heads of layered maps at one position of the log, and the maps that only commits and branches have: what a backup
+begins with to copy their layers.
 
 The file is an Arrow stream of the form of a clone's state: the name of a map, and its `StoredLayers` as JSON.
 """
@@ -18,8 +19,9 @@ __all__ = ("StoredLayers", "read_heads", "write_heads")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredLayers:
-    """The snapshots of a layered map that are copied, by their ids: the first is the head. `rows` and `bytes` are of
-    the head, `changes` its history, and `named` those that commits and branches name.
+    """The snapshots of a layered map that are copied, by their ids: the first of `manifests` is the head, others are
+    those of its history, `changes`; `rows` and `bytes` are of the head. Commits and branches name those that are
+    `named`, also of a map without a head: one that was dropped, renamed or put in a shard, or that only a branch has.
     """
 
     map: str
@@ -29,6 +31,16 @@ class StoredLayers:
     bytes: int
     changes: tuple[Change, ...] = ()
     named: tuple[str, ...] = ()
+
+    @property
+    def folder(self) -> str:
+        """The name of the folder that they lie in."""
+        return f"{self.map}.{self.incarnation}"
+
+    @property
+    def snapshots(self) -> tuple[str, ...]:
+        """All of them, each once."""
+        return tuple(dict.fromkeys((*self.manifests, *self.named)))
 
 
 _FORM = JsonForm(StoredLayers)

@@ -126,7 +126,7 @@ def collect_bucket(
     garbage, damaged, time = MapGarbage(dry_run), list[MillpondError](), _BucketTime.of(place)
     for prefix in place.objects.level("snapshots").prefixes:
         folder = prefix.rstrip("/").rpartition("/")[2]
-        objects = loading.open_files(loading.folder / "snapshots" / folder)
+        objects = loading.map_files(folder)
         sweep = _Sweep(loading, folder, objects, place.files_of(folder), time, time.read_ms - grace_ms, garbage)
         try:
             sweep.run()

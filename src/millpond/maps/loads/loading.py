@@ -69,6 +69,10 @@ class Loading:
         """The place that loads report to."""
         return self.loads.reports
 
+    def map_files(self, folder: str) -> FolderObjects:
+        """The files of the snapshots of a map, which may be on branches alone, by the name of its folders."""
+        return self.open_files(self.folder / "snapshots" / folder)
+
     def void(self, load: str) -> LoadResult:
         """Take a load id, so that nothing is entered under it any more; the result of what was entered before.
 

@@ -278,7 +278,7 @@ class _Creation:
             return (), int(self._source.node()["position"])  # an earlier release has no such maps
         heads = read_heads(fetched.file)
         for head in heads:
-            for report in store_layers(self._source.snapshot_files(head.map), self._place, head, self._sent):
+            for report in store_layers(self._source.snapshot_files(head), self._place, head, self._sent):
                 self._report.files_reused += report.ranges_reused
                 self._report.bytes_reused += report.bytes_reused
         return heads, int(fetched.headers["state-position"])

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from millpond.maps.loads.deletion import DeleteReport, rows_held
-from millpond.maps.model.definition import MapDefinition
+from millpond.maps.model.definition import MapDefinition, folder_name
 from millpond.maps.predicates.predicate import predicate
 from millpond.nodes.backups.layout import list_backups
 from millpond.nodes.backups.stored_layers import layers_below
@@ -28,13 +28,13 @@ def naming_backups(report: DeleteReport, definition: MapDefinition, where: str, 
 
 
 def _backups(definition: MapDefinition, where: str, place: str, position: int) -> Iterator[str]:
-    objects, this = open_objects(place), (definition.name, definition.incarnation)
-    held = rows_held(layers_below(objects, *this), definition, predicate(definition, where))
+    objects, this = open_objects(place), folder_name(definition)
+    held = rows_held(layers_below(objects, this), definition, predicate(definition, where))
     for backup in list_backups(objects):
-        layers = (stored for stored in backup.layers if (stored.map, stored.incarnation) == this)
-        if any(id_ in held for stored in layers for id_ in stored.manifests):
+        layers = (stored for stored in backup.layers if stored.folder == this)
+        if any(id_ in held for stored in layers for id_ in stored.snapshots):
             yield f"backup {backup.id}: it has such rows; 'millpond backup prune' removes old ones"
         elif backup.base_position < position and any(
-            (stored.map, stored.incarnation) == this for stored in backup.shards
+            f"{stored.map}.{stored.incarnation}" == this for stored in backup.shards
         ):
             yield f"backup {backup.id}: its copy of the map was not read; 'millpond backup prune' removes old ones"

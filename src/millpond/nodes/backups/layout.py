@@ -51,7 +51,7 @@ __all__ = (
     "write_backup", "stored_objects", "write_entries", "write_objects",
 )  # fmt: skip
 
-BACKUP_FORMAT = 5
+BACKUP_FORMAT = 6
 """The form of a backup's JSON, and of all that it names but shards and parts, which carry their own numbers."""
 READ_BYTES = 8 << 20
 _FOLDER = "backups"
@@ -143,8 +143,8 @@ class Backup:
 
 _FORM = JsonForm(Backup, format=BACKUP_FORMAT)
 _EARLIER = {number: JsonForm(Backup, format=number) for number in range(1, BACKUP_FORMAT)}
-"""Forms of earlier formats, which are read: up to 4 the list of objects is one file, up to 2 parts are zips, and in
-format 1 there are maps alone."""
+"""Forms of earlier formats, which are read: up to 5 maps that only commits and branches have are left out, up to 4 the
+list of objects is one file, up to 2 parts are zips, and in format 1 there are maps alone."""
 
 
 def backup_id(created_ms: int, position: int) -> str:
@@ -234,9 +234,9 @@ def _read(place: ObjectStore, name: str) -> Backup:
 
 
 def _with_list(row: dict[str, Any]) -> dict[str, Any]:
-    """A backup of an earlier format, in which the list of objects is in one piece."""
+    """A backup of an earlier format, in which the list of objects may be in one piece."""
     own = row.get("own")
-    if isinstance(own, dict) and "objects" in own:
+    if isinstance(own, dict) and isinstance(own.get("objects"), dict):
         return row | {"own": own | {"objects": [own["objects"]]}}
     return row
 

@@ -10,6 +10,7 @@ from typing import Any
 from millpond.client.transfer import Fetched
 from millpond.clock import Clock
 from millpond.errors import NotFound
+from millpond.maps.layered.stored_heads import StoredLayers
 from millpond.maps.parts.stream import PartStream
 from millpond.nodes.backups.layout import fetch_object
 from millpond.nodes.folder_content import not_backed_up, objects_folder, only_here, own_objects
@@ -87,9 +88,9 @@ class FolderSource:
         """A page of the objects of repositories in the folder."""
         return own_objects(self._pond.folder, after)
 
-    def snapshot_files(self, name: str) -> Source:
-        """The folder of a map's snapshots."""
-        return self._pond.map(name).objects
+    def snapshot_files(self, stored: StoredLayers) -> Source:
+        """The folder of the snapshots of a map."""
+        return self._pond.loading.map_files(stored.folder)
 
 
 def _no_part(part_id: str) -> NotFound:

@@ -16,6 +16,7 @@ from millpond import ranges
 from millpond.errors import MillpondError
 from millpond.kernel.steps import step
 from millpond.maps.layered.history import put_back
+from millpond.maps.model.catalogue import known_map
 from millpond.maps.model.definition import folder_name
 from millpond.maps.model.keyspaces import NAMED
 from millpond.maps.model.snapshot_pointer import Current, move_pointer
@@ -42,13 +43,9 @@ __all__ = ("LAYERS_FOLDER", "check_layers", "layer_files", "layers_below", "rest
 LAYERS_FOLDER = "maps"
 
 
-def layers_below(place: Objects, map_: str, incarnation: str) -> ObjectsBelow:
-    """The files of the layers of a map in a place."""
-    return ObjectsBelow(place, f"{LAYERS_FOLDER}/{map_}.{incarnation}")
-
-
-def _below(place: Objects, stored: StoredLayers) -> ObjectsBelow:
-    return layers_below(place, stored.map, stored.incarnation)
+def layers_below(place: Objects, folder: str) -> ObjectsBelow:
+    """The files of the layers of a map in a place, by the name of its folders."""
+    return ObjectsBelow(place, f"{LAYERS_FOLDER}/{folder}")
 
 
 class _Sent(ObjectsBelow):
@@ -71,8 +68,8 @@ def store_layers(
 
     Raises: `NotFound` when they were folded and removed meanwhile; `Corrupt`, naming the file; `Unavailable`.
     """
-    for id_ in stored.manifests:
-        yield copy_snapshot(source, _Sent(_below(place, stored), sent), load_manifest(source, id_))
+    for id_ in stored.snapshots:
+        yield copy_snapshot(source, _Sent(layers_below(place, stored.folder), sent), load_manifest(source, id_))
     step("backup.layers_stored")
 
 
@@ -82,8 +79,8 @@ def layer_files(place: Objects, backup: Backup) -> Iterator[str]:
     Raises: `NotFound`, `Corrupt`, naming the file.
     """
     for stored in backup.layers:
-        objects = _below(place, stored)
-        for id_ in stored.manifests:
+        objects = layers_below(place, stored.folder)
+        for id_ in stored.snapshots:
             yield objects.folder + manifest_name(id_)
             manifest = load_manifest(objects, id_)
             for layer in manifest.layers:
@@ -112,19 +109,21 @@ def restore_layers(place: Objects, backup: Backup, pond: Pond) -> None:
     Raises: `NotFound`, `Corrupt`, naming the file; `Unavailable` when the disk is full.
     """
     for stored in backup.layers:
-        pond_map, source = pond.map(stored.map), _below(place, stored)
-        assert folder_name(pond_map.definition) == f"{stored.map}.{stored.incarnation}", "the log ends with the backup"
+        source, target = layers_below(place, stored.folder), pond.loading.map_files(stored.folder)
         with damage_of(place.where, "restore another backup: 'millpond backup list PLACE'"):
-            manifests = [load_manifest(source, id_) for id_ in stored.manifests]
+            manifests = [load_manifest(source, id_) for id_ in stored.snapshots]
             for manifest in manifests:
-                copy_snapshot(source, pond_map.objects, manifest)
-        pond.space.write(partial(_put_head, stored=stored, version=manifests[0].shard_version))
+                copy_snapshot(source, target, manifest)
+        pond.space.write(partial(_put_back, stored=stored, version=manifests[0].shard_version))
     step("restore.layers_written")
 
 
-def _put_head(tx: Transaction, stored: StoredLayers, version: int) -> None:
-    move_pointer(tx, stored.map, Current(stored.manifests[0], stored.incarnation, version))
+def _put_back(tx: Transaction, stored: StoredLayers, version: int) -> None:
+    if stored.manifests:
+        current = known_map(tx, stored.map)
+        assert current is not None and folder_name(current) == stored.folder, "the log ends with the backup"
+        move_pointer(tx, stored.map, Current(stored.manifests[0], stored.incarnation, version))
     for change in stored.changes:
         put_back(tx, stored.map, change)
     for id_ in stored.named:
-        tx.put(NAMED.pack(f"{stored.map}.{stored.incarnation}", id_), b"restored")
+        tx.put(NAMED.pack(stored.folder, id_), b"restored")

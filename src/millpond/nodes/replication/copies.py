@@ -13,7 +13,7 @@ before the moment is fixed, so it is never too high; the shard itself may know a
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -27,10 +27,10 @@ from millpond.maps.layered.history import changes_of, manifests_named
 from millpond.maps.layered.stored_heads import StoredLayers, write_heads
 from millpond.maps.log.clone import write_own, write_quarantine, write_state
 from millpond.maps.log.log import head_of
-from millpond.maps.model.definition import MapDefinition, Store, folder_name
-from millpond.maps.model.snapshot_pointer import Current, current_snapshots
+from millpond.maps.model.definition import Store, folder_name
+from millpond.maps.model.snapshot_pointer import current_snapshots
 from millpond.maps.snapshots.leases import pin, unpin
-from millpond.maps.snapshots.named import named_in
+from millpond.maps.snapshots.named import named_everywhere
 from millpond.nodes.replication.source import SpaceFile
 from millpond.pond import Pond
 from millpond.stores.files import checksum_file, disk_errors, remove_tree
@@ -116,7 +116,7 @@ class FileCopies:
         with self._taking:
             self._pins = [held for held in self._pins if held[2] > self._clock.now_ms()]
             with self._pond.space.read() as tx:
-                heads = [_stored(tx, *head) for head in current_snapshots(tx) if head[0].store is Store.LAYERS]
+                heads = list(_stored(tx))
                 position = head_of(tx).position
             heads = [self._pinned(head) for head in heads]
             copy = self._taken(lambda file: write_heads(file, heads), None)
@@ -124,12 +124,13 @@ class FileCopies:
 
     def _pinned(self, head: StoredLayers) -> StoredLayers:
         """The head with its rows and bytes, whose snapshots stay for a while."""
-        pond_map = self._pond.map(head.map)
-        objects, until_ms = pond_map.objects, self._clock.now_ms() + LAYERS_PIN_MS
-        for id_ in head.manifests:
+        objects, until_ms = self._pond.loading.map_files(head.folder), self._clock.now_ms() + LAYERS_PIN_MS
+        for id_ in head.snapshots:
             pin(objects, id_, until_ms, holder=self._holder)
             self._pins.append((objects, id_, until_ms))
-        stats = pond_map.rows.stats()
+        if not head.manifests:
+            return head
+        stats = self._pond.map(head.map).rows.stats()
         return replace(head, rows=stats.rows, bytes=stats.bytes)
 
     def _keep(self, copy: Copy, state: tuple[object, ...] | None) -> Copy:
@@ -190,10 +191,19 @@ def _copy(env: Environment, tx: lmdb.Transaction | None, file: Path) -> None:
         raise translated(error, file) from error
 
 
-def _stored(tx: ReadTransaction, definition: MapDefinition, current: Current) -> StoredLayers:
-    changes = changes_of(tx, definition.name)
-    return StoredLayers(
-        map=definition.name, incarnation=current.incarnation, rows=0, bytes=0, changes=tuple(changes),
-        manifests=tuple(dict.fromkeys((current.manifest, *manifests_named(tx, definition)))),
-        named=tuple(sorted(named_in(tx, folder_name(definition)))),
-    )  # fmt: skip
+def _stored(tx: ReadTransaction) -> Iterator[StoredLayers]:
+    """The snapshots of all layered maps, and of those that only commits and branches have."""
+    named = named_everywhere(tx)
+    for definition, current in current_snapshots(tx):
+        if definition.store is Store.LAYERS:
+            yield StoredLayers(
+                map=definition.name, incarnation=current.incarnation, rows=0, bytes=0,
+                changes=tuple(changes_of(tx, definition.name)),
+                manifests=tuple(dict.fromkeys((current.manifest, *manifests_named(tx, definition)))),
+                named=tuple(sorted(named.pop(folder_name(definition), ()))),
+            )  # fmt: skip
+    for folder, ids in sorted(named.items()):
+        name, _, incarnation = folder.partition(".")
+        yield StoredLayers(
+            map=name, incarnation=incarnation, rows=0, bytes=0, manifests=(), named=tuple(sorted(ids))
+        )  # fmt: skip

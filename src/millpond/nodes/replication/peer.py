@@ -15,6 +15,7 @@ from millpond.client.snapshots.source import SnapshotSource
 from millpond.client.transfer import Fetched, fetch_file, fetch_part
 from millpond.client.transport import Connection, Nodes
 from millpond.json_forms import plain
+from millpond.maps.layered.stored_heads import StoredLayers
 from millpond.maps.log.log import Entry
 from millpond.maps.log.node_list import NodeList
 from millpond.maps.parts.part import PartManifest
@@ -128,6 +129,7 @@ class Peer:
         objects = self.connection.request("GET", "/v1/log/objects", query={"after": after}).json()["objects"]
         return [ObjectInfo(str(row["name"]), int(row["bytes"])) for row in objects]
 
-    def snapshot_files(self, name: str) -> SnapshotSource:
-        """The files of a map's snapshots, each checked against its name."""
-        return SnapshotSource(Nodes(self.url, self.connection.settings), name)
+    def snapshot_files(self, stored: StoredLayers) -> SnapshotSource:
+        """The files of the snapshots of a map, each checked against its name."""
+        at = {} if stored.manifests else {"incarnation": stored.incarnation}  # earlier releases have heads alone
+        return SnapshotSource(Nodes(self.url, self.connection.settings), stored.map, at=at)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from millpond.client.transfer import Fetched
 
 if TYPE_CHECKING:
+    from millpond.maps.layered.stored_heads import StoredLayers
     from millpond.maps.model.definition import MapDefinition
     from millpond.maps.parts.part import PartManifest
     from millpond.nodes.replication.peer import LogPage
@@ -90,8 +91,8 @@ class BackupSource(PondSource, Protocol):
     def own_objects(self, after: str) -> list[ObjectInfo]:
         """A page of the objects of repositories in its folder, by name; an empty one is the end."""
 
-    def snapshot_files(self, name: str) -> Source:
-        """The files of a map's snapshots."""
+    def snapshot_files(self, stored: StoredLayers) -> Source:
+        """The files of the snapshots of a map."""
 
 
 class PartSource(Protocol):

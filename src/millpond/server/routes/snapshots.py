@@ -28,7 +28,7 @@ from millpond.refs.layers import ref_unsupported
 from millpond.server.byte_ranges import file_chunks, ranged
 from millpond.server.dispatch import Routes
 from millpond.server.long_polls import map_reached
-from millpond.server.map_refs import Branch, Ref, map_of
+from millpond.server.map_refs import Branch, Ref, files_of, map_of
 from millpond.server.routes.table import DIGEST_BYTES, FILE_BYTES, On, read
 from millpond.server.thread_limits import in_thread
 
@@ -41,6 +41,9 @@ FOR_EVER = "private, max-age=31536000, immutable"
 
 _LOWER = Meta(description="only keys (numbers, for ranged maps) from here on")
 _UPPER = Meta(description="only keys (numbers) before this")
+_Incarnation = Annotated[
+    str, Meta(pattern="^[0-9a-f]{16}$", description="of a map that commits and branches name, for a backup")
+]
 _SINCE = Meta(description="only instants from here on: UTC milliseconds, or ISO 8601 with a zone")
 _UNTIL = Meta(description="only instants before this")
 
@@ -102,12 +105,15 @@ def _add_files(router: Routes, node: Node, publisher: Publisher) -> None:
     @router.get(
         "/objects/{file:path}", read(On.MAP, memory_bytes=FILE_BYTES, when_ready=True), summary="A file of a snapshot"
     )  # fmt: skip
-    async def file(request: Request, name: str, file: str, branch: Branch = None, ref: Ref = None) -> Response:
+    async def file(
+        request: Request, name: str, file: str, branch: Branch = None, ref: Ref = None,
+        incarnation: _Incarnation | None = None,
+    ) -> Response:  # fmt: skip
         """A file of a snapshot. It is named by its content, so it may be kept for ever."""
         tag = PurePosixPath(file).stem
 
         def find() -> Path:
-            return publisher.file(map_of(request, name, branch, ref), file)
+            return publisher.file(files_of(request, name, branch, ref, incarnation), file)
 
         place = await run_sync(find)
         headers = {"Cache-Control": FOR_EVER, POND_HEADER: node.pond.log.pond_id}
