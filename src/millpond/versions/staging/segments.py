@@ -41,6 +41,7 @@ __all__ = (
     "find_presence", "find_rows", "normal_batch", "push_segment", "sorted_changes", "typed_column", "write_segment",
 )  # fmt: skip
 
+_BINARY = (pa.binary(), pa.large_binary(), pa.binary_view())
 _METADATA = CHANGES.names.index("metadata")
 _FILLS = {"address": "", "size": 0, "mtime": 0, "checksum": "", "content_type": DEFAULT_CONTENT_TYPE, "metadata": ""}
 
@@ -96,13 +97,14 @@ def typed_column(column: Any, name: str) -> Any:
     """
     field = CHANGES.field(name)
     try:
-        if name == "key" and pa.types.is_binary(column.type):
+        if name == "key" and column.type in _BINARY:
             column = column.cast(pa.string())  # a path is Unicode
+        column.validate(full=True)  # a file may call any bytes a text
         return column.cast(field.type)
     except (pa.ArrowException, ValueError) as error:
         raise Invalid(
-            "a column is not of its type", kind="stage_columns", column=name, expected=field.type, found=column.type,
-            reason=str(error),
+            "a column is not of its type", kind="stage_columns", column="path" if name == "key" else name,
+            expected=field.type, found=column.type, reason=str(error),
         ) from error  # fmt: skip
 
 
