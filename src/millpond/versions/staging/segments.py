@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millpond.error_values import shown
 from millpond.errors import Invalid
 from millpond.kernel.keys import starting
 from millpond.kernel.space import Transaction
@@ -46,7 +47,7 @@ _METADATA = CHANGES.names.index("metadata")
 _FILLS = {"address": "", "size": 0, "mtime": 0, "checksum": "", "content_type": DEFAULT_CONTENT_TYPE, "metadata": ""}
 
 
-def normal_batch(table: pa.Table | pa.RecordBatch, *, mtime: int) -> pa.RecordBatch:
+def normal_batch(table: Any, *, mtime: int) -> pa.RecordBatch:
     """The rows of a table as changes: `path` or `key`, and any other columns of entries; `deleted` for deletions.
 
     Columns that are missing get their defaults; `mtime` is the time of rows without one.
@@ -56,6 +57,8 @@ def normal_batch(table: pa.Table | pa.RecordBatch, *, mtime: int) -> pa.RecordBa
     """
     if isinstance(table, pa.RecordBatch):
         table = pa.Table.from_batches([table])
+    if not isinstance(table, pa.Table):
+        raise Invalid("not a table of entries", kind="stage_columns", value=shown(table), hint="a table of Arrow")
     names = ["key" if name == "path" else name for name in table.column_names]
     unknown = sorted(set(names) - set(CHANGES.names))
     if unknown or len(set(names)) != len(names) or "key" not in names:
