@@ -188,6 +188,17 @@ def test_what_is_cached_is_not_sent_again(put: Callable[..., Answer], get: Calla
         assert (whole.status, whole.headers["content-length"]) == (200, "5"), "the rest of another object is no rest"
 
 
+def test_an_object_of_any_type_has_a_signed_url(
+    server: Server, repository: str, put: Callable[..., Answer], get: Callable[..., Answer]
+) -> None:
+    put("odd", X_Millpond_Entry='{"content_type": "text/csv\\nx"}')
+    listed = server.call("GET", f"/repositories/{repository}/refs/main/objects/ls?presign=true").json()
+    (found,) = listed["results"]
+    assert found["content_type"] == "text/csv\nx"
+    answer = server.pool.request("GET", found["physical_address"])
+    assert (answer.data, answer.headers["content-type"]) == (get("odd").body, "application/octet-stream")
+
+
 def test_only_safe_types_are_shown_where_they_are(put: Callable[..., Answer], get: Callable[..., Answer]) -> None:
     for kind, shown in (("application/json", "inline"), ("text/html", "attachment"), ("image/svg+xml", "attachment")):
         put("t", b"{}", Content_Type=kind)

@@ -263,6 +263,22 @@ def story(events: EventsLike, queue: str) -> None:
     assert list(events.read("no", "stream")) == []
 
 
+@pytest.mark.settings(server_tokens=TOKENS)
+def test_an_appender_sends_what_a_node_takes_and_one_that_is_refused_keeps_no_other_back(node: Served) -> None:
+    with millpond.open(node.url, client_token="writer") as remote:
+        with remote.events.appender("1h") as appender:
+            for number in range(6):
+                appender.append("etl", "large", b"%d" % number + b"\xff" * 3_000_000)
+        assert [event.payload[:1] for event in remote.events.read("etl", "large")] == [b"%d" % n for n in range(6)]
+        appender = remote.events.appender("1h")
+        for queue in ("etl", "others", "etl", "more"):
+            appender.append(queue, queue, b"row")
+        appender.append("etl", "last", b"row")
+        with pytest.raises(Denied):
+            appender.close()
+        assert [len(list(remote.events.read("etl", job_set))) for job_set in ("etl", "last")] == [2, 1]
+
+
 def test_maintenance_and_indexes_are_the_same_in_a_folder_and_on_a_node(node: Served) -> None:
     with millpond.open(node.url) as remote:
         for events in (node.pond.events, remote.events):

@@ -104,6 +104,7 @@ def test_wrong_input_is_refused_before_any_file_is_made(pond: millpond.Pond, tmp
     for act in (
         lambda: pond.events.streams(odd[0]), lambda: pond.events.settings.set("etl", odd[2][:0], retention="9d"),
         lambda: next(pond.events.read("etl", "nightly-a", odd[1])), lambda: pond.events.watch_many(odd[3:]),
+        lambda: pond.events.settings.holding("\udcff", "x"),
     ):  # fmt: skip
         with pytest.raises(Invalid):
             act()

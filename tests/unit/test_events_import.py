@@ -82,6 +82,7 @@ def test_files_that_are_no_events_are_refused(pond: millpond.Pond) -> None:
         ({"time": pa.array([0], pa.timestamp("ms"))}, "event_column"), ({"payload": [1]}, "event_column"),
         ({"queue": pa.array([None], pa.string())}, "event_column_null"), ({"headers": ["x"]}, "event_column"),
         ({"payload": None}, "event_column"), ({"job_set": None}, "event_column"),
+        ({"kind": pa.array([b"\xff"]).view(pa.string())}, "event_column"),
         ({"kind": ["k" * 300]}, "event_invalid"),
     ):  # fmt: skip
         pq.write_table(pa.table({name: column for name, column in (whole | wrong).items() if column}), "x.parquet")

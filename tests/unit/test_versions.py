@@ -284,6 +284,8 @@ def test_what_could_not_be_read_again_is_not_stored(repository: Repository) -> N
         lambda: main.commit(odd(None)), lambda: main.commit("\ud800"), lambda: main.commit(metadata=odd({"a": 1})),
         lambda: main.commit(created=True), lambda: main.commit(created=1 << 63), lambda: main.commit(created=odd("1")),
         lambda: main.staging.delete_many("ab"), lambda: main.commit(prefixes="ab"), lambda: main.log(paths="a"),
+        lambda: repository.ref(odd(None)).head(), lambda: main.merge(odd(5)), lambda: main.put(odd(None), b""),
+        lambda: main.staging.stage(odd({"path": ["a"]})),
         lambda: list(main.read("a", -1)), lambda: main.list("\ud800"), lambda: main.list(after="\ud800"),
     ]  # fmt: skip
     for number, act in enumerate(acts):

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from millpond.client.operations import LARGE_SECONDS_MAX, ask_primary, perform
 from millpond.client.watched_lines import WatchedLines
-from millpond.errors import Invalid, NotFound
+from millpond.errors import Invalid, MillpondError, NotFound, Unavailable
 from millpond.events.age_settings import AgeSettings
 from millpond.events.ages import AgeRule, age_of
 from millpond.events.appender import LINGER, Appender
+from millpond.events.codec import cuts, sizes_of
 from millpond.events.event import Appended, Event, EventBatch, NewEvent
 from millpond.events.export import Exporting
 from millpond.events.filters import ALL, EventFilter, Filters, filter_of
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 __all__ = ("RemoteAges", "RemoteEvents", "RemoteWatch", "RemoteManyWatch")
 
 _PATH = "/v1/events"
+_REQUEST_BYTES = 2 << 20
+"""Events of an appender are sent together up to so many bytes: as lines of JSON they may have six times as many."""
 _REPORT = JsonForm(MaintenanceReport)
 
 
@@ -67,8 +70,19 @@ class RemoteEvents(Exporting, EventsOperations):
         return Appender(self._append_all, self._clock, parse_duration(linger))
 
     def _append_all(self, batches: Sequence[EventBatch]) -> None:
+        """Append events of an appender, in requests that a node takes: one that is refused keeps no other back."""
+        refused: MillpondError | None = None
         for batch in batches:
-            self._append(batch)
+            columns = batch.columns()
+            for start, stop in cuts(sizes_of(columns.payloads, columns.headers), _REQUEST_BYTES):
+                try:
+                    self._append(EventBatch(batch.stream, batch.events[start:stop]))
+                except Unavailable:
+                    raise
+                except MillpondError as error:
+                    refused = refused or error
+        if refused is not None:
+            raise refused
 
     def _append(self, batch: EventBatch) -> Appended:
         query, again = {**batch.stream._asdict(), "source": batch.source}, bool(batch.source)

@@ -64,7 +64,12 @@ class AgeSettings(ABC):
         self._drop(queue, job_set)
 
     def holding(self, queue: str, job_set: str) -> AgeRule:
-        """The ages that hold for a job set by rules; None where the pond's own do."""
+        """The ages that hold for a job set by rules; None where the pond's own do.
+
+        Raises:
+            Invalid: a name is not acceptable.
+        """
+        StreamName(queue, job_set).check()
         rules = {rule.job_set: rule for rule in self.rules(queue)}
         return AgeRule(queue, job_set).over(rules.get(job_set)).over(rules.get(None))
 

@@ -125,7 +125,7 @@ def _batches(file: Path, columns: dict[str, str]) -> Iterator[pa.RecordBatch]:
             names = [name for name in _TYPES if name in schema.names and name not in columns]
             _check_columns(schema, names, columns)
             yield from opened.iter_batches(BATCH_ROWS, columns=names)
-    except (pa.ArrowInvalid, OSError) as error:
+    except (pa.ArrowInvalid, OSError, UnicodeDecodeError) as error:
         raise Invalid(
             "the file is no Parquet that can be read", kind="input_damaged", path=file,
             reason=str(error).splitlines()[0], hint="copy it again",
@@ -137,6 +137,8 @@ def _check_columns(schema: pa.Schema, names: list[str], defaults: dict[str, str]
         if name not in names and name not in ("kind", "headers", *defaults):
             hint = f"give --{name.replace('_', '-')}" if name in ("queue", "job_set") else f"it is {type_}"
             raise Invalid("a column is missing", kind="event_column", column=name, hint=hint)
+        if name in names and schema.names.count(name) > 1:
+            raise Invalid("a column is there twice", kind="event_column", column=name, hint="leave one of them out")
         if name in names and not fits(schema.field(name).type):
             raise Invalid(
                 "a column has another type", kind="event_column", column=name, type=schema.field(name).type,
@@ -153,7 +155,13 @@ def _values(batch: pa.RecordBatch, name: str, defaults: dict[str, str]) -> list[
             "an event cannot be written: a column is null", kind="event_column_null", column=name,
             rows=column.null_count, hint="leave such rows out, or give them a value",
         )  # fmt: skip
-    if name == "time":
-        return list(column.cast(_TO[name], safe=False).cast(pa.int64()).to_pylist())
-    values = column.cast(_TO[name]).to_pylist() if name in _TO else column.to_pylist()
+    try:
+        if name == "time":
+            return list(column.cast(_TO[name], safe=False).cast(pa.int64()).to_pylist())
+        values = column.cast(_TO[name]).to_pylist() if name in _TO else column.to_pylist()
+    except (pa.ArrowInvalid, UnicodeDecodeError) as error:
+        raise Invalid(
+            "a column has a value that is none of its type", kind="event_column", column=name,
+            reason=str(error).splitlines()[0], hint=f"it is {_TYPES[name][1]}",
+        ) from error  # fmt: skip
     return ["" if value is None else value for value in values] if name == "kind" else list(values)

@@ -151,6 +151,11 @@ class BranchesContract:
         }.items():  # fmt: skip
             with pytest.raises(Invalid):
                 main.staging.stage(a_row.append_column(name, values))
+        no_text = pa.array([b"\xff"]).view(pa.string())
+        for name in ("path", "address"):
+            table = a_row.set_column(a_row.schema.get_field_index(name), name, no_text)
+            with pytest.raises(Invalid):
+                main.staging.push(table.to_batches())
         assert main.staging.stage(a_row.append_column("deleted", pa.nulls(1))) == 1
         assert main.delete("a")
         assert main.staging.copy_prefix("p/", "q/r/") == 1_499

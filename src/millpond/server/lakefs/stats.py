@@ -18,7 +18,7 @@ from millpond.versions.objects.uploads import physical_address, physical_address
 from millpond.versions.paging import CommonPrefix
 from millpond.versions.repository_context import Site
 
-__all__ = ("ObjectStats", "byte_headers", "listed_model", "listed_rows", "media_type", "stats_model")
+__all__ = ("ObjectStats", "byte_headers", "header_text", "listed_model", "listed_rows", "media_type", "stats_model")
 
 _INLINE = frozenset((
     "application/json", "application/pdf", "audio/mpeg", "audio/ogg", "image/avif", "image/bmp", "image/gif",
@@ -122,7 +122,7 @@ def byte_headers(entry: Entry) -> dict[str, str]:
     """The headers of an object's bytes."""
     media, mtime = media_type(entry).partition(";")[0].strip().lower(), min(max(0, entry.mtime), _MTIME_MAX)
     return {
-        "ETag": f'"{_header_text(entry.checksum)}"', "Last-Modified": formatdate(mtime, usegmt=True),
+        "ETag": f'"{header_text(entry.checksum)}"', "Last-Modified": formatdate(mtime, usegmt=True),
         "X-Content-Type-Options": "nosniff", "Content-Disposition": "inline" if media in _INLINE else "attachment",
         "Cache-Control": "no-store, must-revalidate",
     }  # fmt: skip
@@ -134,7 +134,7 @@ def media_type(entry: Entry) -> str:
     return said if said.isascii() and said.isprintable() else DEFAULT_CONTENT_TYPE
 
 
-def _header_text(text: str) -> str:
+def header_text(text: str) -> str:
     """Text of a client as a header may have it."""
     if text.isalnum() and text.isascii():  # as sums are
         return text

@@ -15,6 +15,7 @@ from urllib.parse import quote
 from starlette.requests import Request
 
 from millpond.errors import Denied
+from millpond.server.lakefs.stats import header_text, media_type
 from millpond.stores.objects import can_presign, presign
 from millpond.stores.objects.bucket import BucketObjects
 from millpond.versions.objects.entries import Entry
@@ -43,7 +44,7 @@ class Urls:
 
         Raises: `Invalid` for an address that is none; `Denied` when the store cannot sign.
         """
-        said = entry.content_type, entry.checksum, entry.mtime
+        said = media_type(entry), header_text(entry.checksum), entry.mtime  # what the answer says, on one line
         return self._signed("GET", entry.address, entry.path, EXPIRES_SECONDS, *said)
 
     def writing(self, name: str, path: str, seconds: int = EXPIRES_SECONDS) -> tuple[str, int]:

@@ -62,7 +62,7 @@ def parse(text: str) -> _Expression:
 
     Raises: `Invalid`.
     """
-    match = _EXPRESSION.fullmatch(text)
+    match = _EXPRESSION.fullmatch(text) if isinstance(text, str) else None
     # A tag may hold ~ in its name; such a tag is reached by its commit.
     if match is None:
         raise _refused(text)
@@ -74,7 +74,7 @@ def parse(text: str) -> _Expression:
     return _Expression(match["base"], tuple(steps), match["mark"] or "")
 
 
-def _refused(text: str) -> Invalid:
+def _refused(text: object) -> Invalid:
     return Invalid(
         "not a ref", kind="ref_invalid", ref=repr(text),
         hint="a branch, tag or commit, then ~n or ^n; or a branch with @ or $",

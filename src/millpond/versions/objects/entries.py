@@ -82,7 +82,7 @@ def check_path(path: str) -> bytes:
     """
     try:
         raw = path.encode()
-    except UnicodeEncodeError as error:
+    except (UnicodeEncodeError, AttributeError) as error:
         raise Invalid("a path must be Unicode", kind="path_invalid", path=repr(path)) from error
     if not 0 < len(raw) <= PATH_BYTES_MAX:
         raise Invalid(

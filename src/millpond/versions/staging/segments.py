@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millpond.error_values import shown
 from millpond.errors import Invalid
 from millpond.kernel.keys import starting
 from millpond.kernel.space import Transaction
@@ -41,11 +42,12 @@ __all__ = (
     "find_presence", "find_rows", "normal_batch", "push_segment", "sorted_changes", "typed_column", "write_segment",
 )  # fmt: skip
 
+_BINARY = (pa.binary(), pa.large_binary(), pa.binary_view())
 _METADATA = CHANGES.names.index("metadata")
 _FILLS = {"address": "", "size": 0, "mtime": 0, "checksum": "", "content_type": DEFAULT_CONTENT_TYPE, "metadata": ""}
 
 
-def normal_batch(table: pa.Table | pa.RecordBatch, *, mtime: int) -> pa.RecordBatch:
+def normal_batch(table: Any, *, mtime: int) -> pa.RecordBatch:
     """The rows of a table as changes: `path` or `key`, and any other columns of entries; `deleted` for deletions.
 
     Columns that are missing get their defaults; `mtime` is the time of rows without one.
@@ -55,6 +57,8 @@ def normal_batch(table: pa.Table | pa.RecordBatch, *, mtime: int) -> pa.RecordBa
     """
     if isinstance(table, pa.RecordBatch):
         table = pa.Table.from_batches([table])
+    if not isinstance(table, pa.Table):
+        raise Invalid("not a table of entries", kind="stage_columns", value=shown(table), hint="a table of Arrow")
     names = ["key" if name == "path" else name for name in table.column_names]
     unknown = sorted(set(names) - set(CHANGES.names))
     if unknown or len(set(names)) != len(names) or "key" not in names:
@@ -96,13 +100,14 @@ def typed_column(column: Any, name: str) -> Any:
     """
     field = CHANGES.field(name)
     try:
-        if name == "key" and pa.types.is_binary(column.type):
+        if name == "key" and column.type in _BINARY:
             column = column.cast(pa.string())  # a path is Unicode
+        column.validate(full=True)  # a file may call any bytes a text
         return column.cast(field.type)
     except (pa.ArrowException, ValueError) as error:
         raise Invalid(
-            "a column is not of its type", kind="stage_columns", column=name, expected=field.type, found=column.type,
-            reason=str(error),
+            "a column is not of its type", kind="stage_columns", column="path" if name == "key" else name,
+            expected=field.type, found=column.type, reason=str(error),
         ) from error  # fmt: skip
 
 
