@@ -173,6 +173,9 @@ def test_a_file_that_does_not_import_names_its_line(tmp_path: Path) -> None:
     file.write_text("from millpond.pipelines import *\n\n@pipeline\ndef a():\n    sql('select 1', retries=-1)\n")
     with pytest.raises(Invalid, match=r"step=sql retries=-1.*line=5"):
         pipelines_of(read_program(file))
+    file.write_text("import sys\nsys.exit(3)\n")
+    with pytest.raises(Invalid, match=r"line=2 reason=SystemExit: 3"):
+        pipelines_of(read_program(file))
     file.write_text("a = 1\n")
     with pytest.raises(Invalid, match="no pipeline"):
         pipelines_of(read_program(file))

@@ -114,7 +114,7 @@ def _pipelines(file: str, source: str) -> dict[str, Declared]:
         if line := _line_of(error, file):
             error.values.setdefault("line", line)
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise Invalid("the file of the pipeline does not import", kind="pipeline_program", file=file,
                       line=_line_of(error, file),
                       reason=readable(f"{type(error).__name__}: {error}")) from None  # fmt: skip
