@@ -54,7 +54,7 @@ class _Expression:
     mark: str = ""
 
 
-def parse(text: str) -> _Expression:
+def parse(text: object) -> _Expression:
     """The expression that a text writes.
 
     >>> parse("main~2^")
