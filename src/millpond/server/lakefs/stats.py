@@ -1,8 +1,7 @@
-"""Objects as clients read them, and the headers of their bytes."""
+"""Objects as clients read them."""
 
 from __future__ import annotations
 
-from email.utils import formatdate
 from typing import Literal
 
 import msgspec
@@ -12,21 +11,12 @@ from msgspec import UNSET, UnsetType
 
 from millpond.json_forms import to_json
 from millpond.server.lakefs.urls import Urls
-from millpond.times.instants import INSTANT_MAX
-from millpond.versions.objects.entries import DEFAULT_CONTENT_TYPE, Entry, read_metadata
+from millpond.versions.objects.entries import Entry, read_metadata
 from millpond.versions.objects.uploads import physical_address, physical_addresses
 from millpond.versions.paging import CommonPrefix
 from millpond.versions.repository_context import Site
 
-__all__ = ("ObjectStats", "byte_headers", "header_text", "listed_model", "listed_rows", "media_type", "stats_model")
-
-_INLINE = frozenset((
-    "application/json", "application/pdf", "audio/mpeg", "audio/ogg", "image/avif", "image/bmp", "image/gif",
-    "image/jpeg", "image/png", "image/webp", "text/csv", "text/plain", "video/mp4", "video/webm",
-))  # fmt: skip
-"""Media types that a browser may show where it found them: none of them runs a script."""
-_MTIME_MAX = INSTANT_MAX // 1000
-"""The last second of the year 9999: a header has no later one."""
+__all__ = ("ObjectStats", "listed_model", "listed_rows", "stats_model")
 
 
 class ObjectStats(msgspec.Struct):
@@ -116,26 +106,3 @@ def _has_escapes(column: pa.Array) -> bool:
     ends = np.frombuffer(offsets, np.int32)
     content = np.frombuffer(data, np.uint8)[ends[column.offset] : ends[column.offset + len(column)]]
     return bool(((content < ord(" ")) | (content == ord('"')) | (content == ord("\\"))).any())
-
-
-def byte_headers(entry: Entry) -> dict[str, str]:
-    """The headers of an object's bytes."""
-    media, mtime = media_type(entry).partition(";")[0].strip().lower(), min(max(0, entry.mtime), _MTIME_MAX)
-    return {
-        "ETag": f'"{header_text(entry.checksum)}"', "Last-Modified": formatdate(mtime, usegmt=True),
-        "X-Content-Type-Options": "nosniff", "Content-Disposition": "inline" if media in _INLINE else "attachment",
-        "Cache-Control": "no-store, must-revalidate",
-    }  # fmt: skip
-
-
-def media_type(entry: Entry) -> str:
-    """The media type of an object as a header may have it: one that its writer made of other letters says nothing."""
-    said = entry.content_type
-    return said if said.isascii() and said.isprintable() else DEFAULT_CONTENT_TYPE
-
-
-def header_text(text: str) -> str:
-    """Text of a client as a header may have it."""
-    if text.isalnum() and text.isascii():  # as sums are
-        return text
-    return "".join(letter for letter in text if " " <= letter <= "~" and letter not in '"\\')

@@ -15,7 +15,7 @@ from urllib.parse import quote
 from starlette.requests import Request
 
 from millpond.errors import Denied
-from millpond.server.lakefs.stats import header_text, media_type
+from millpond.server.lakefs.object_headers import header_text, media_type
 from millpond.stores.objects import can_presign, presign
 from millpond.stores.objects.bucket import BucketObjects
 from millpond.versions.objects.entries import Entry

@@ -20,7 +20,8 @@ from millpond.server.lakefs.downloads import download, piece_bytes
 from millpond.server.lakefs.errors import HEADERS, ApiError
 from millpond.server.lakefs.models import AMOUNT, Amount, Listing, Text, listed, page_size
 from millpond.server.lakefs.needs import REPOSITORY, read
-from millpond.server.lakefs.stats import ObjectStats, byte_headers, listed_model, listed_rows, media_type, stats_model
+from millpond.server.lakefs.object_headers import byte_headers, media_type
+from millpond.server.lakefs.stats import ObjectStats, listed_model, listed_rows, stats_model
 from millpond.server.lakefs.urls import Urls
 from millpond.stores.objects import read_at_once
 from millpond.versions import paging
