@@ -290,8 +290,8 @@ async def _report_failure(pond: str, story: StepReports | None, error: MillpondE
     if story is None:
         return
     with suppress(MillpondError):
-        reporting = asyncio.to_thread(_with_pond, pond, lambda opened: story.failed(opened, error, retryable=retryable))
-        await to_its_end(reporting)
+        report = asyncio.to_thread(_with_pond, pond, lambda opened: story.failed(opened, error, retryable=retryable))
+        await to_its_end(report)
 
 
 async def _once(context: WorkerContext, work: Callable[[], Any], runs: Runs) -> Any:
