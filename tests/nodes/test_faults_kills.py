@@ -42,6 +42,9 @@ ELSEWHERE = (
     "what.has_just_happened", "backup", "prune", "restore", "versions", "compaction", "collect", "receive.unpacked",
     "receive.checked", "events", "dumps", "restores", "jobs", "simulation",
     "workflows",
+    # In `tests/crash`, of maps in layers, branches and buckets:
+    "alerts", "alter", "bucket", "convert", "copy", "delete", "files", "fold", "garbage", "head", "job", "layers",
+    "refs", "roll_up", "rows", "shares",
 )  # fmt: skip
 
 

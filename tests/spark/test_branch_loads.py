@@ -159,8 +159,9 @@ def test_a_driver_that_is_killed_leaves_all_of_the_load_or_nothing(spark: SparkS
             pond.branch("fix", source="main")
         return tmp_path / name
 
+    whole = made("whole")
     with arm(log=str(tmp_path / "log")):
-        assert load(made("whole")) == 300
+        assert load(whole) == 300
     moments = [moment for moment in occurrences(tmp_path / "log")
                if moment.startswith(("layers.", "shares.", "refs.", "versions."))]  # fmt: skip
     assert {moment.partition(":")[0] for moment in moments} >= {"layers.layer_written", "refs.committed"}

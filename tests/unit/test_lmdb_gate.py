@@ -5,11 +5,13 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
+import lmdb
 import pytest
 
 from millpond.errors import Unavailable
 from millpond.kernel.space import WouldBlock
 from millpond.stores.lmdb import environment as lmdb_environment
+from millpond.stores.lmdb.closing import close_environment, open_environment
 from millpond.stores.lmdb.environment import Environment
 from millpond.stores.lmdb.space import Limits, LmdbSpace
 from tests.unit.lmdb_spaces import BIG, SMALL, environment_of, put, python, rows
@@ -240,3 +242,33 @@ def test_a_new_file_may_have_the_inode_of_one_that_is_being_closed(tmp_path: Pat
     for thread in threads:
         thread.join()
     assert not failed, failed
+
+
+def test_a_file_with_the_inode_of_one_that_is_being_closed_is_opened_when_it_is_through(tmp_path: Path) -> None:
+    closing, refused = threading.Event(), threading.Event()
+
+    class Removed:
+        """An environment whose end lasts until another one was refused."""
+
+        def close(self) -> None:
+            closing.set()
+            assert refused.wait(60)
+            old.close()
+
+    (tmp_path / "new").mkdir()
+    old = lmdb.open(str(tmp_path / "old"), lock=False)
+    (tmp_path / "new" / "data.mdb").hardlink_to(tmp_path / "old" / "data.mdb")
+    ending = threading.Thread(target=close_environment, args=(Removed(),))
+    ending.start()
+    assert closing.wait(60)
+
+    def opened() -> lmdb.Environment:
+        try:
+            return lmdb.open(str(tmp_path / "new"), readonly=True, lock=False)
+        except lmdb.Error:
+            refused.set()
+            raise
+
+    close_environment(open_environment(opened))
+    assert refused.is_set()
+    ending.join()

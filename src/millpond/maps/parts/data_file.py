@@ -17,6 +17,7 @@ from millpond.maps.shard.layouts import TableRows
 from millpond.maps.shard.tables import HASHED
 from millpond.stores.files import checksum_file, sync
 from millpond.stores.lmdb.bulk_write import BulkTable, write_environment
+from millpond.stores.lmdb.closing import close_environment, open_environment
 
 __all__ = ("write_data",)
 
@@ -60,7 +61,9 @@ def _write_rows(folder: Path, tables: Sequence[TableRows]) -> None:
 
 
 def _put_rows(folder: Path, tables: Sequence[TableRows], map_bytes: int) -> None:
-    env = lmdb.open(str(folder), map_size=map_bytes, max_dbs=8, sync=False, metasync=False, lock=False)
+    env = open_environment(
+        lambda: lmdb.open(str(folder), map_size=map_bytes, max_dbs=8, sync=False, metasync=False, lock=False)
+    )
     try:
         for table in tables:
             db = env.open_db(table.table.encode(), dupsort=table.table == HASHED)
@@ -69,4 +72,4 @@ def _put_rows(folder: Path, tables: Sequence[TableRows], map_bytes: int) -> None
     except lmdb.DiskError as error:
         raise OSError(28, str(error)) from error
     finally:
-        env.close()
+        close_environment(env)

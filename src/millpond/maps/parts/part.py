@@ -41,6 +41,7 @@ from millpond.maps.search.rows_of_buckets import combined_rows
 from millpond.maps.shard.layouts import TableRows
 from millpond.memory_bound import memory_bound
 from millpond.stores.files import checksum_file, disk_errors, remove_tree, write_file_atomically
+from millpond.stores.lmdb.closing import close_environment, open_environment
 
 __all__ = (
     "MANIFEST",
@@ -193,7 +194,7 @@ def open_part(folder: Path) -> Iterator[lmdb.Environment]:
     Raises: `Corrupt` naming the file when LMDB refuses it.
     """
     try:
-        env = lmdb.open(str(folder), readonly=True, lock=False, max_dbs=8, readahead=True)
+        env = open_environment(lambda: lmdb.open(str(folder), readonly=True, lock=False, max_dbs=8, readahead=True))
     except lmdb.Error as error:
         reason = str(error).removeprefix(f"{folder}: ")
         raise Corrupt(
@@ -202,7 +203,7 @@ def open_part(folder: Path) -> Iterator[lmdb.Environment]:
     try:
         yield env
     finally:
-        env.close()
+        close_environment(env)
 
 
 class PartWriter:

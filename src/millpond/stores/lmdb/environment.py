@@ -32,7 +32,8 @@ import lmdb
 from millpond.errors import Closed, NotFound, Unavailable
 from millpond.kernel.space import WouldBlock, already_writing
 from millpond.stores.files import disk_errors, make_folder, sync
-from millpond.stores.lmdb.errors import is_open_already, translated
+from millpond.stores.lmdb.closing import close_environment, open_environment
+from millpond.stores.lmdb.errors import translated
 from millpond.stores.lmdb.file_ahead import FileAhead
 from millpond.stores.lmdb.probe import refuse_truncated
 from millpond.stores.lmdb.write_queue import Group, Request, WriteQueue
@@ -356,8 +357,7 @@ class Environment:
             if self._closed or self.users or self._open or self.process != os.getpid():
                 return
             self._closed = True
-            with _CLOSING:
-                self._environment.close()
+            close_environment(self._environment)
             with _SHARED_LOCK:
                 for identity in [identity for identity, held in _SHARED.items() if held is self]:
                     del _SHARED[identity]
@@ -395,11 +395,6 @@ def free_dead_readers() -> int:
         return sum(environment.free_dead_readers() for environment in list(_SHARED.values()))
 
 
-_CLOSING = threading.Lock()
-"""Held while LMDB closes an environment. A file that was removed gives its inode up in the middle of that, and py-lmdb
-refuses to open the next file of that inode until it is through: who is refused waits for this, and opens again."""
-
-
 def _lock_of(place: Hashable) -> threading.RLock:
     """The lock of a file or a name, the same for all who want it at one time; forgotten with its last user.
 
@@ -427,7 +422,7 @@ def _open(path: Path, readonly: bool, durable: bool, limits: Limits) -> Environm
             make_folder(path)
             with disk_errors(path):
                 _reserve_lock(path / "lock.mdb", limits.readers_max)
-        environment = _reserve_unclosed(path, readonly, durable, limits)
+        environment = open_environment(lambda: _reserve(path, readonly, durable, limits))
         if new and durable:
             sync(path)  # LMDB syncs what is in its file, and not the file's name
     except lmdb.Error as error:
@@ -441,17 +436,6 @@ def _open(path: Path, readonly: bool, durable: bool, limits: Limits) -> Environm
         environment.close()
         raise
     return Environment(environment, path, readonly, limits)
-
-
-def _reserve_unclosed(path: Path, readonly: bool, durable: bool, limits: Limits) -> lmdb.Environment:
-    """As `_reserve`, also for a file that has the inode of one that is just being closed."""
-    try:
-        return _reserve(path, readonly, durable, limits)
-    except lmdb.Error as error:
-        if not is_open_already(error):
-            raise
-        with _CLOSING:
-            return _reserve(path, readonly, durable, limits)
 
 
 def _reserve(path: Path, readonly: bool, durable: bool, limits: Limits) -> lmdb.Environment:
