@@ -56,19 +56,16 @@ class StreamName(NamedTuple):
         Raises:
             Invalid: a part is too long, or no Unicode text.
         """
-        for what, text, chars_max in (
+        parts: tuple[tuple[str, object, int], ...] = (
             ("queue", self.queue, QUEUE_CHARS_MAX), ("job set", self.job_set, JOB_SET_CHARS_MAX),
-        ):  # fmt: skip
-            if not _is_name(text, chars_max):
+        )  # fmt: skip
+        for what, text, chars_max in parts:
+            if not isinstance(text, str) or len(text) > chars_max or not (text.isascii() or is_unicode(text)):
                 raise Invalid(
                     f"the name of a {what} is not understood", kind="stream_name", name=shown(text),
                     chars_max=chars_max, hint="a text of Unicode characters",
                 )  # fmt: skip
         return self
-
-
-def _is_name(text: object, chars_max: int) -> bool:
-    return isinstance(text, str) and len(text) <= chars_max and (text.isascii() or is_unicode(text))
 
 
 def queue_part(queue: str) -> str | bytes:
