@@ -11,8 +11,7 @@ import pytest
 from millpond.errors import Unavailable
 from millpond.kernel.space import WouldBlock
 from millpond.stores.lmdb import environment as lmdb_environment
-from millpond.stores.lmdb.closing import close_environment, open_environment
-from millpond.stores.lmdb.environment import Environment
+from millpond.stores.lmdb.environment import Environment, close_environment, open_environment
 from millpond.stores.lmdb.space import Limits, LmdbSpace
 from tests.unit.lmdb_spaces import BIG, SMALL, environment_of, put, python, rows
 

@@ -17,7 +17,7 @@ from millpond.maps.shard.layouts import TableRows
 from millpond.maps.shard.tables import HASHED
 from millpond.stores.files import checksum_file, sync
 from millpond.stores.lmdb.bulk_write import BulkTable, write_environment
-from millpond.stores.lmdb.closing import close_environment, open_environment
+from millpond.stores.lmdb.environment import close_environment, open_environment
 
 __all__ = ("write_data",)
 

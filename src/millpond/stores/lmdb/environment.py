@@ -32,13 +32,12 @@ import lmdb
 from millpond.errors import Closed, NotFound, Unavailable
 from millpond.kernel.space import WouldBlock, already_writing
 from millpond.stores.files import disk_errors, make_folder, sync
-from millpond.stores.lmdb.closing import close_environment, open_environment
-from millpond.stores.lmdb.errors import translated
+from millpond.stores.lmdb.errors import is_open_already, translated
 from millpond.stores.lmdb.file_ahead import FileAhead
 from millpond.stores.lmdb.probe import refuse_truncated
 from millpond.stores.lmdb.write_queue import Group, Request, WriteQueue
 
-__all__ = ("Environment", "Limits", "Reading", "free_dead_readers")
+__all__ = ("Environment", "Limits", "Reading", "close_environment", "free_dead_readers", "open_environment")
 
 _READERS_POOLED = 16
 _OWNER_ONLY = 0o600
@@ -359,7 +358,7 @@ class Environment:
             self._closed = True
             close_environment(self._environment)
             with _SHARED_LOCK:
-                for identity in [identity for identity, held in _SHARED.items() if held is self]:
+                for identity in [own for own, held in _SHARED.items() if held is self]:
                     del _SHARED[identity]
 
 
@@ -395,10 +394,31 @@ def free_dead_readers() -> int:
         return sum(environment.free_dead_readers() for environment in list(_SHARED.values()))
 
 
-def _lock_of(place: Hashable) -> threading.RLock:
-    """The lock of a file or a name, the same for all who want it at one time; forgotten with its last user.
+_CLOSING = threading.Lock()
+"""Held while LMDB closes an environment: a removed file gives its inode up in the middle of that, and py-lmdb refuses
+to open the next file of that inode until it is through."""
 
-    It is one that its thread may take again: the end of a forgotten reader may come wherever garbage is collected.
+
+def open_environment(opened: Callable[[], lmdb.Environment]) -> lmdb.Environment:
+    """Open an environment, also of a file that has the inode of one that is just being closed."""
+    try:
+        return opened()
+    except lmdb.Error as error:
+        if not is_open_already(error):
+            raise
+        with _CLOSING:
+            return opened()
+
+
+def close_environment(environment: lmdb.Environment) -> None:
+    """Close it; others that are closed meanwhile wait."""
+    with _CLOSING:
+        environment.close()
+
+
+def _lock_of(place: Hashable) -> threading.RLock:
+    """The lock of a file or a name, the same for all who want it at one time; forgotten with its last user. Its thread
+    may take it again: the end of a forgotten reader may come wherever garbage is collected.
     """
     with _SHARED_LOCK:
         return _LOCKS.setdefault(place, threading.RLock())
@@ -430,8 +450,7 @@ def _open(path: Path, readonly: bool, durable: bool, limits: Limits) -> Environm
     except OSError as error:
         raise Unavailable("the folder cannot be used", kind="no_access", path=path, reason=error.strerror) from error
     try:
-        size = (environment.info()["last_pgno"] + 1) * environment.stat()["psize"]
-        refuse_truncated(path, size)
+        refuse_truncated(path, (environment.info()["last_pgno"] + 1) * environment.stat()["psize"])
     except BaseException:
         environment.close()
         raise
