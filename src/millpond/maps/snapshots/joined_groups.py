@@ -22,10 +22,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from millpond.arrays.compiled import kernel
@@ -38,14 +36,12 @@ from millpond.maps.snapshots.combined_groups import (
     groups_rolled_up,
     in_order_of_time,
 )
-from millpond.maps.snapshots.groups_of_rows import list_of_rows, row_times
+from millpond.maps.snapshots.groups_of_rows import Mask, list_of_rows, row_times
 from millpond.maps.snapshots.manifest import LayerMode
 from millpond.ranges.gather import gathered
 from millpond.ranges.merge import match_keys
 
 __all__ = ("join_groups", "join_two_states")
-
-Mask: TypeAlias = npt.NDArray[np.bool_]
 
 
 def join_groups(
@@ -66,7 +62,7 @@ def join_groups(
     if definition.aggregation is not None:
         yield stack.buckets(definition)
         return
-    yield stack.joined(np.ones(len(pieces), np.bool_), np.zeros(0, np.bool_))
+    yield stack.joined(np.ones(len(pieces), np.bool_), np.zeros(len(pieces), np.bool_))
 
 
 def join_two_states(
@@ -152,7 +148,7 @@ class _Stack:
         return groups_of_buckets(definition, self.keys, gathered(rows.batches, order), ends, self.schema)
 
     def joined(self, counts: Mask, marks: Mask) -> pa.RecordBatch:
-        """The groups of the layers that count; with `marks`, only rows of addresses that layers so marked have, and of
+        """The groups of the layers that count; where layers are marked, only rows of addresses that those have, and of
         groups that one of them replaces."""
         rows = self.rows
         places, offsets = np.empty(len(rows.first), np.int64), np.zeros(self.keys.num_rows + 1, np.int64)
@@ -175,22 +171,21 @@ def _is_before(first, second, row, other):  # type: ignore[no-untyped-def]
 def _join(members, whole, fill, counts, marks, low, high, first, second, places, offsets):  # type: ignore[no-untyped-def]
     """Fill in the rows of each key in order, and the offsets of the keys over them; how many there are."""
     used = 0
-    layers = len(members)
+    layers, unmarked = len(members), not marks.any()
     layer, at, stop = np.empty(layers, np.int64), np.empty(layers, np.int64), np.empty(layers, np.int64)
     speaks = np.empty(layers, np.bool_)
     for key in range(len(offsets) - 1):
-        count, hidden, every = 0, False, len(marks) == 0
+        count, hidden, every = 0, False, unmarked
         for number in range(layers):
             group = members[number, key]
             if group < 0:
                 continue
-            marking = len(marks) > 0 and marks[number]
             speaking = counts[number] and not hidden
-            if speaking or marking:
+            if speaking or marks[number]:
                 layer[count], at[count], stop[count], speaks[count] = number, low[group], high[group], speaking
                 count += 1
             if whole[number]:
-                hidden, every = hidden or counts[number], every or marking
+                hidden, every = hidden or counts[number], every or marks[number]
         if count == 1 and every:
             if speaks[0]:
                 for row in range(at[0], stop[0]):
@@ -210,7 +205,7 @@ def _join(members, whole, fill, counts, marks, low, high, first, second, places,
                     continue
                 if speaks[i] and (best < 0 or fill[layer[best]]):
                     best, row = i, at[i]
-                chosen = chosen or (len(marks) > 0 and marks[layer[i]])
+                chosen = chosen or marks[layer[i]]
                 at[i] += 1
             if chosen and row >= 0:
                 places[used] = row
