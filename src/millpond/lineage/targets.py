@@ -15,7 +15,6 @@ import atexit
 import logging
 import os
 from collections import deque
-from functools import cache
 from pathlib import Path
 from threading import Condition
 from typing import Any, Final, Protocol
@@ -39,7 +38,7 @@ _LEFT_ALONE: dict[str, float] = {}
 _SECONDS = 2.0
 _PAUSE_SECONDS = 30.0
 _PATH = "/api/v1/lineage"
-_SENDERS: dict[tuple[int, str], _Sender] = {}
+_SENDERS: dict[tuple[int, str, str], _Sender] = {}
 """The senders of this process, and those of the one that it was forked from, of which no thread is left."""
 
 
@@ -57,7 +56,7 @@ class Lineage:
         try:
             body = to_json(MASK.get()(event))
             if "://" in self._target:
-                _sender(os.getpid(), self._target, self._config).send(event["run"]["runId"], body)
+                _sender(self._target, self._config).send(event["run"]["runId"], body)
             else:
                 _append(Path(self._target), body)
         except Exception as error:  # whatever it is, the work goes on
@@ -66,7 +65,7 @@ class Lineage:
 
 def wait_sent(seconds: float = END_SECONDS) -> None:
     """Wait until no event of this process waits, or some seconds have passed."""
-    for (process, _), sender in tuple(_SENDERS.items()):
+    for (process, *_), sender in tuple(_SENDERS.items()):
         if process == os.getpid():
             sender.wait_sent(seconds)
 
@@ -80,11 +79,11 @@ class _Sender(Protocol):
     def wait_sent(self, seconds: float) -> None: ...
 
 
-@cache
-def _sender(process: int, target: str, config: str) -> _Sender:
-    sender = _Topic(target, config) if target.startswith("kafka://") else _Address(target)
-    _SENDERS[process, target] = sender
-    return sender
+def _sender(target: str, config: str) -> _Sender:
+    own = os.getpid(), target, config
+    if own not in _SENDERS:
+        _SENDERS.setdefault(own, _Topic(target, config) if target.startswith("kafka://") else _Address(target))
+    return _SENDERS[own]
 
 
 def _append(path: Path, line: bytes) -> None:
