@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 import zipfile
-from contextlib import ExitStack
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,6 +41,10 @@ from tests.nodes.test_backups import Place, fill, folder_pond, peer_of, rows_of,
 from tests.unit.test_golden_ponds import check_parts
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from millpond.nodes.replication.source import BackupSource
+    from millpond.pond import Pond
     from tests.nodes.conftest import Served
 
 
@@ -49,17 +53,23 @@ def place(tmp_path: Path) -> Place:
     return Place(tmp_path)
 
 
+@contextmanager
+def opened_source(of: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[tuple[Pond, BackupSource]]:
+    """A pond of a node or of a folder, and what a backup is made from."""
+    if of == "node":
+        served = request.getfixturevalue("node")
+        yield served.node.pond, peer_of(served)
+    else:
+        with folder_pond(tmp_path / "pond") as opened:
+            yield opened
+
+
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("of", ["node", "folder"])
 def test_a_backup_holds_all_parts(of: str, tmp_path: Path, place: Place, request: pytest.FixtureRequest) -> None:
     """Repositories, streams and runs come back, from a node and from a folder; the next backup sends what is new."""
     make_parts = pytest.importorskip("tests.data.make_parts")
-    with ExitStack() as opened:
-        if of == "node":
-            served = request.getfixturevalue("node")
-            pond, source = served.node.pond, peer_of(served)
-        else:
-            pond, source = opened.enter_context(folder_pond(tmp_path / "pond"))
+    with opened_source(of, tmp_path, request) as (pond, source):
         clock = ManualClock(now=NOW_MS)
         make_parts.fill(pond, clock)
         first, _ = place.create(source)
@@ -248,12 +258,7 @@ def test_one_object_more_stores_little_of_the_list_anew(tmp_path: Path) -> None:
 def test_maps_that_only_branches_and_tags_have_come_back(
     of: str, tmp_path: Path, place: Place, request: pytest.FixtureRequest
 ) -> None:
-    with ExitStack() as opened:
-        if of == "node":
-            served = request.getfixturevalue("node")
-            pond, source = served.node.pond, peer_of(served)
-        else:
-            pond, source = opened.enter_context(folder_pond(tmp_path / "pond"))
+    with opened_source(of, tmp_path, request) as (pond, source):
         for name in ("stays", "unloaded", "dropped", "old", "sharded"):
             made = pond.create_map(name, kind="state", value="long", store="layers")
             if name != "unloaded":
