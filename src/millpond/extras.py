@@ -13,6 +13,7 @@ EXTRAS = {
     "grpc": "node", "prometheus_client": "node", "uvicorn": "node", "lxml": "xslt",
     "psycopg": "postgres", "redis": "redis", "rocksdict": "rocksdb", "confluent_kafka": "kafka",
     "cronsim": "workflows", "datasketches": "sketches", "littlehorse": "workflows",
+    "opentelemetry.sdk": "traces",
 }  # fmt: skip
 """The extra of each module that the package does without."""
 

@@ -46,9 +46,11 @@ from millpond.maps.pond_catalogue import PondCatalogue
 from millpond.maps.shard.shard import Shard
 from millpond.memory_bound import MEMORY_MAX, memory_bound
 from millpond.migrations import migrate
+from millpond.process_settings import tracing_target
 from millpond.refs.face import POND, RefsFace, differences_here
 from millpond.stores.lmdb.space import LmdbSpace
 from millpond.times.durations import is_off
+from millpond.tracing import begin_tracing
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -148,6 +150,7 @@ class Pond(PondFace, RefsFace):
         events_reports: bool = False, memory_max: int = MEMORY_MAX, store: str | None = None,
         place: PondPlace | None = None,
     ) -> None:  # fmt: skip
+        begin_tracing(tracing_target())
         self.folder = folder
         self.clock = clock
         self._versions_place, self._events_store, self._reported = versions, events_store, events_reports
@@ -235,9 +238,9 @@ class Pond(PondFace, RefsFace):
     @opened_once
     def events(self) -> Events:
         """Streams of events."""
-        from millpond.event_rules import event_rules
         from millpond.events.events import Events
         from millpond.events.place import open_streams
+        from millpond.process_settings import event_rules
 
         store = open_streams(self.space, self.clock, self._events_store, beside=self.place.beside("events"))
         events = Events(store, self.clock, space=self.space, forget=self._open_jobs.forget)
@@ -259,8 +262,9 @@ class Pond(PondFace, RefsFace):
     def reports(self) -> JobReports:
         """The place that the pond's work reports to."""
         from millpond.lineage import with_lineage
+        from millpond.tracing.jobs import traced
 
-        return with_lineage(self._reporter if self._reported else NO_REPORTS, self)
+        return traced(with_lineage(self._reporter if self._reported else NO_REPORTS, self))
 
     @opened_once
     def _reporter(self) -> Reporter:
@@ -295,7 +299,7 @@ class Pond(PondFace, RefsFace):
 
     def _own_rules(self) -> MaintenanceRules | None:
         """The ages at which this process compresses and drops events about the pond's own work; None: a node does."""
-        from millpond.event_rules import event_rules
+        from millpond.process_settings import event_rules
 
         return None if self._serving.serving or self._serving.served() else event_rules()
 

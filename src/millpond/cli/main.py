@@ -12,6 +12,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from typing import Annotated, Any
 
 import typer
@@ -26,6 +27,8 @@ from millpond.cli.terminal import console, exits
 from millpond.kernel.operations import operations_of
 from millpond.maps.protocols import MapOperations
 from millpond.maps.shard.open_shards import raise_file_limit
+from millpond.process_settings import tracing_target
+from millpond.tracing import begin_tracing, span
 
 __all__ = ("app", "main")
 
@@ -91,6 +94,10 @@ _MODULES = {
 """The modules of each command, in the order in which one needs them."""
 
 
+_NAME = "millpond.command"
+_LASTING = ("console", "serve", "watch", "worker")
+
+
 class _Commands(Mapping[str, Any]):
     """The commands by their names; a command is made, and its module imported, when it is first looked up."""
 
@@ -122,10 +129,16 @@ class _Front(TyperGroup):
         """In the order in which one needs them, and without importing them."""
         return list(self.commands)
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """As Typer; the name of the command is noted."""
+        ctx.meta[_NAME] = next((word for word in args if not word.startswith("-")), "")
+        return super().parse_args(ctx, args)
+
     def invoke(self, ctx: Any) -> Any:
         """Run the command; its errors become a sentence."""
         try:
-            with watch(lambda: _note_compiling(quiet=options.wants_json(ctx))):
+            begin_tracing(tracing_target())
+            with watch(lambda: _note_compiling(quiet=options.wants_json(ctx))), _traced(ctx):
                 return super().invoke(ctx)
         except KeyboardInterrupt:
             sys.stderr.write("interrupted; nothing is half-loaded\n")
@@ -138,6 +151,20 @@ class _Front(TyperGroup):
             if _is_control(error) or os.environ.get("MILLPOND_TRACEBACK"):
                 raise
             raise typer.Exit(_tell(error, as_json=options.wants_json(ctx))) from error
+
+
+@contextmanager
+def _traced(ctx: Any) -> Iterator[None]:
+    """The span of a command; what lasts has none, for it is no part of what others ask it for."""
+    name = ctx.meta[_NAME]
+    left: typer.Exit | None = None
+    with nullcontext() if name in _LASTING else span(f"millpond {name}", command=name):
+        try:
+            yield
+        except typer.Exit as error:  # the way of a command that has said what it has to say
+            left = error
+    if left is not None:
+        raise left
 
 
 def _note_compiling(*, quiet: bool) -> None:

@@ -6,7 +6,7 @@ import os
 import ssl
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from http.client import HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,13 +26,14 @@ from urllib3.exceptions import (
 from millpond.client.stopping import Interrupt
 from millpond.error_values import shown_address
 from millpond.errors import Invalid, MillpondError, Unavailable, Uncertain
+from millpond.tracing import TRACEPARENT, Kind, span, traceparent
 
 if TYPE_CHECKING:
     from millpond.settings import Settings
 
 __all__ = (
-    "Broken", "Busy", "Sockets", "answer_lost", "answers_nothing", "breaking", "check_headers", "may_have_token",
-    "node_urls", "unreachable", "way_out",
+    "Broken", "Busy", "Sockets", "answer_lost", "answers_nothing", "breaking", "caller_headers", "check_headers",
+    "may_have_token", "node_urls", "request_span", "unreachable", "way_out",
 )  # fmt: skip
 
 IDLE_CONNECTIONS_MAX = 8
@@ -52,6 +53,17 @@ def node_urls(places: str | Iterable[str]) -> tuple[str, ...]:
     if not urls:
         raise Invalid("no node is named", kind="node_url", hint="name one or more, such as http://localhost:7433")
     return urls
+
+
+def request_span(method: str, url: str, path: str) -> AbstractContextManager[object]:
+    """The span of a request that is sent once, to its answer, or to the head of one that is read as it comes."""
+    about = {"http.request.method": method, "server.address": urlsplit(url).netloc, "url.path": path}
+    return span(method, Kind.CLIENT, "", about)
+
+
+def caller_headers() -> dict[str, str]:
+    """The header that names the span of a request, where there is one."""
+    return {TRACEPARENT: caller} if (caller := traceparent()) else {}
 
 
 def may_have_token(url: str, named: Iterable[str]) -> bool:

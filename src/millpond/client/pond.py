@@ -44,6 +44,8 @@ from millpond.maps.parts.part import PartFile, PartWriter
 from millpond.reports.remote import remote_reporter
 from millpond.settings import Settings, load_settings
 from millpond.stores.files import remove_tree
+from millpond.tracing import begin_tracing
+from millpond.tracing.jobs import traced
 
 __all__ = ("RemoteLog", "RemotePond", "open_nodes")
 
@@ -64,6 +66,7 @@ class RemotePond(PondFace, RemoteRefsFace):
     """
 
     def __init__(self, urls: str | Sequence[str], settings: Settings, *, clock: Clock) -> None:
+        begin_tracing(settings.tracing.target)
         self.settings, self.clock = settings, clock
         self.nodes = Nodes(urls, settings, clock=clock)
         self._named = self.nodes.primary()
@@ -84,6 +87,7 @@ class RemotePond(PondFace, RemoteRefsFace):
             from millpond.lineage import with_lineage
 
             self.reports = with_lineage(self.reports, self)
+        self.reports = traced(self.reports)
         self._scratch: Path | None = None
 
     def __repr__(self) -> str:

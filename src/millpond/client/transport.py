@@ -33,9 +33,11 @@ from millpond.client.connections import (
     answer_lost,
     answers_nothing,
     breaking,
+    caller_headers,
     check_headers,
     may_have_token,
     node_urls,
+    request_span,
     unreachable,
     way_out,
 )
@@ -137,18 +139,19 @@ class Connection:
         headers: Mapping[str, str] | None = None, timeout: float | None = None, fresh: bool = False,
     ) -> Response:  # fmt: skip
         """Send one request, within `persist`: a lost connection raises `Broken`."""
-        arguments = self._arguments(method, path, query, json, body, headers, timeout)
-        pool = self._sockets.fresh() if fresh else self._sockets.pool()
-        try:
-            with breaking(self.settings):
-                answer = pool.urlopen(**arguments)
-                check_headers(answer)
-                response = Response(self.url, answer.status, answer.headers, answer.data)
-                self._moments.see(answer.headers)
-        finally:
-            if fresh:
-                pool.close()
-        return response if _well(answer.status) else self._refused(response)
+        with request_span(method, self.url, self._prefix + path):
+            arguments = self._arguments(method, path, query, json, body, headers, timeout)
+            pool = self._sockets.fresh() if fresh else self._sockets.pool()
+            try:
+                with breaking(self.settings):
+                    answer = pool.urlopen(**arguments)
+                    check_headers(answer)
+                    response = Response(self.url, answer.status, answer.headers, answer.data)
+                    self._moments.see(answer.headers)
+            finally:
+                if fresh:
+                    pool.close()
+            return response if _well(answer.status) else self._refused(response)
 
     def stream(
         self, method: str, path: str, *, query: Mapping[str, Any] | None = None, json: Any = None, body: Sent = None,
@@ -158,17 +161,18 @@ class Connection:
 
         Raises: as `request`, also while it is read.
         """
-        arguments = self._arguments(method, path, query, json, body, headers, timeout)
 
         def ask() -> Body:
-            with breaking(self.settings):
-                answer = self._sockets.pool().urlopen(**arguments, preload_content=False)
-                check_headers(answer)
-                self._moments.see(answer.headers)
-                data = b"" if _well(answer.status) else answer.read()
-            if not _well(answer.status):
-                self._refused(Response(self.url, answer.status, answer.headers, data))
-            return Body(self.url, answer, self.settings)
+            with request_span(method, self.url, self._prefix + path):
+                arguments = self._arguments(method, path, query, json, body, headers, timeout)
+                with breaking(self.settings):
+                    answer = self._sockets.pool().urlopen(**arguments, preload_content=False)
+                    check_headers(answer)
+                    self._moments.see(answer.headers)
+                    data = b"" if _well(answer.status) else answer.read()
+                if not _well(answer.status):
+                    self._refused(Response(self.url, answer.status, answer.headers, data))
+                return Body(self.url, answer, self.settings)
 
         return self.persist(ask)
 
@@ -181,7 +185,7 @@ class Connection:
                 "the token is sent only to nodes that you named", kind="node_not_named", node=self.url,
                 hint="name all nodes of the pond: https://n1:7433,https://n2:7433, or `nodes.urls` in millpond.toml",
             )  # fmt: skip
-        sent = {**self._headers, **self._moments.headers(), **(headers or {})}
+        sent = {**self._headers, **self._moments.headers(), **caller_headers(), **(headers or {})}
         if json is not None:
             # In ASCII, so that any text can be sent: a node refuses what is no UTF-8, and names it.
             body = stable_json(json)

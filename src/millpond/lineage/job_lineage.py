@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from millpond.error_values import shown
-from millpond.kernel.job_reports import Fact, JobReport, JobReports
+from millpond.kernel.job_reports import Fact, JobReport, JobWithin, ReportsWithin
 from millpond.lineage.place import PARENT
 from millpond.lineage.run_events import Dataset, Kind, Run, run_event
 
@@ -22,17 +22,10 @@ _REASON_CHARACTERS = 2_000
 
 
 @dataclass(frozen=True, slots=True)
-class _Noted:
+class _Noted(JobWithin):
     """The report of a job, and the facts that were noted in it."""
 
-    job: JobReport
     facts: dict[str, Fact] = field(default_factory=dict)
-
-    def running(self, **facts: Fact) -> None:
-        self.job.running(**facts)
-
-    def progress(self, rows: int) -> None:
-        self.job.progress(rows)
 
     def note(self, **facts: Fact) -> None:
         """As the job; kept."""
@@ -41,10 +34,9 @@ class _Noted:
 
 
 @dataclass(frozen=True, slots=True)
-class LineageReports:
+class LineageReports(ReportsWithin):
     """Reports that send run events of loads, too; `fields_of` gives the columns of a map."""
 
-    reports: JobReports
     lineage: Lineage
     fields_of: Fields
 
@@ -83,19 +75,3 @@ class LineageReports:
     def _send(self, kind: Kind, run: Run, outputs: list[Dataset], error: str = "") -> None:
         event = run_event(kind, self.lineage.clock.now_ms(), run, outputs=outputs, error=error)
         self.lineage.send(event)
-
-    def begin(self, job_set: str, job_id: str, owner: int, **facts: Fact) -> None:
-        """As the reports within."""
-        self.reports.begin(job_set, job_id, owner, **facts)
-
-    def resume(self, job_set: str, job_id: str) -> AbstractContextManager[JobReport]:
-        """As the reports within."""
-        return self.reports.resume(job_set, job_id)
-
-    def rows(self, job_set: str, job_id: str, rows: int) -> None:
-        """As the reports within."""
-        self.reports.rows(job_set, job_id, rows)
-
-    def leave_to_client(self, job_id: str) -> None:
-        """As the reports within."""
-        self.reports.leave_to_client(job_id)

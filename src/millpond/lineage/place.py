@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
 from contextvars import ContextVar
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from millpond.errors import MillpondError
+from millpond.process_settings import is_stated
 
 if TYPE_CHECKING:
     from millpond.kernel.job_reports import JobReports
@@ -22,7 +21,6 @@ PARENT: ContextVar[tuple[str, str] | None] = ContextVar("parent", default=None)
 """The key and the job of the run that work of this context is a part of."""
 MASK: ContextVar[Callable[[Any], Any]] = ContextVar("mask", default=lambda event: event)
 """Takes the secrets out of the events of this context."""
-_SETTINGS = ("MILLPOND_CONFIG", "MILLPOND_LINEAGE_TARGET")
 
 
 def lineage_of(pond: Any) -> Lineage | None:
@@ -30,8 +28,7 @@ def lineage_of(pond: Any) -> Lineage | None:
 
     Raises: `Invalid` for a setting that is not understood.
     """
-    stated = hasattr(pond, "settings") or any(name in os.environ for name in _SETTINGS)
-    if not stated and not Path("millpond.toml").exists():
+    if not hasattr(pond, "settings") and not is_stated("lineage", "target"):
         return None
     from millpond.settings import load_settings
 

@@ -25,6 +25,7 @@ from millpond.extras import need
 from millpond.json_forms import to_json
 from millpond.kernel.worker import begin_thread
 from millpond.lineage.place import MASK
+from millpond.stores.files import append_line
 from millpond.workflows.logs.kafka_config import read_client_config
 
 __all__ = ("END_SECONDS", "WAITING_MAX", "Lineage", "wait_sent")
@@ -58,7 +59,7 @@ class Lineage:
             if "://" in self._target:
                 _sender(self._target, self._config).send(event["run"]["runId"], body)
             else:
-                _append(Path(self._target), body)
+                append_line(Path(self._target), body)
         except Exception as error:  # whatever it is, the work goes on
             _leave_alone(self._target, error)
 
@@ -84,15 +85,6 @@ def _sender(target: str, config: str) -> _Sender:
     if own not in _SENDERS:
         _SENDERS.setdefault(own, _Topic(target, config) if target.startswith("kafka://") else _Address(target))
     return _SENDERS[own]
-
-
-def _append(path: Path, line: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-    try:
-        os.write(file, line + b"\n")  # one write: lines of several processes do not mix
-    finally:
-        os.close(file)
 
 
 def _is_left_alone(target: str) -> bool:

@@ -23,6 +23,7 @@ from millpond.maps.model.store_limits import aggregate_unsupported, need_alerts,
 from millpond.maps.shard.shard import Shard
 from millpond.maps.snapshots.freshness import Freshness
 from millpond.times.instants import clear_instant, parse_instant
+from millpond.tracing import span
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -217,10 +218,11 @@ class Map(MapFace):
             at = clear_instant(self.loading.clock.now_ms())
         if between is not None or resolution is not None:
             return self._combined(keys, at, known_at, between, resolution, on_invalid)
-        if known_at is not None:
-            self._follow()
-            return self.rows.past.lookup(keys, at, known_at, on_invalid)
-        return self._of_keys(keys, on_invalid).lookup(keys, at, on_invalid=on_invalid)
+        with span("lookup", map=self.name):
+            if known_at is not None:
+                self._follow()
+                return self.rows.past.lookup(keys, at, known_at, on_invalid)
+            return self._of_keys(keys, on_invalid).lookup(keys, at, on_invalid=on_invalid)
 
     def _combined(
         self, keys: Any, at: Any, known_at: Any, between: Between | None, resolution: str | None, on_invalid: OnInvalid

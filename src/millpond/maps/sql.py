@@ -41,6 +41,7 @@ from millpond.maps.model.table_query import LOCKED, connected
 from millpond.maps.snapshots.snapshot import answer_type
 from millpond.maps.sql_keys import add_macro, check_plan, instants_of_numbers
 from millpond.times.instants import clear_instant, parse_instant
+from millpond.tracing import span
 
 if TYPE_CHECKING:
     from millpond.maps.model.definition import MapDefinition
@@ -176,7 +177,7 @@ def query(
     if known_at is not None:
         moment = clear_instant(parse_instant(known_at))
         maps = {name: _MapThen(pond_map, moment) for name, pond_map in maps.items()}
-    with connected(LOCKED | ({} if bounds is None else bounds.settings)) as connection:
+    with span("sql"), connected(LOCKED | ({} if bounds is None else bounds.settings)) as connection:
         connection.execute("set timezone = 'UTC'")
         run = _Run(maps, clear_instant(pond.clock.now_ms()), differing)
         try:

@@ -41,6 +41,7 @@ from millpond.json_forms import parse_object, to_json
 from millpond.pipelines.attempt_logs import AttemptLog, current_log
 from millpond.pipelines.driver_process import empty_large
 from millpond.stores.files import remove_tree
+from millpond.tracing import TRACEPARENT, traceparent
 
 __all__ = ("Drivers", "SparkDriver", "began_of")
 
@@ -111,7 +112,10 @@ class SparkDriver:
         if going is not None:
             return going.result()
         try:
-            request = {"key": key, "job": job, "arguments": dict(arguments), "watched": watched, "again": again}
+            request = {
+                "key": key, "job": job, "arguments": dict(arguments), "watched": watched, "again": again,
+                TRACEPARENT: traceparent(),
+            }  # fmt: skip
             mine.set_result(self._run(key, to_json(request) + b"\n"))
         except BaseException as error:
             mine.set_exception(error)

@@ -35,7 +35,9 @@ from millpond.errors import Closed, Invalid, MillpondError, NotFound
 from millpond.json_forms import parse_object, to_json
 from millpond.kernel.worker import begin_thread
 from millpond.pipelines.step import understood
+from millpond.process_settings import tracing_target
 from millpond.stores.files import remove_tree
+from millpond.tracing import TRACEPARENT, Kind, begin_tracing, flush_spans, span
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -201,6 +203,7 @@ class _Driver:
 
     def end(self) -> None:
         """End the process, and with it the JVM."""
+        flush_spans()
         remove_tree(self.folder)
         os._exit(0)
 
@@ -217,6 +220,7 @@ class _Driver:
                 job.answer, self.running = answer, None
                 self.send(job.worker, answer)
                 if not answer["usable"]:
+                    flush_spans()
                     remove_tree(self.folder)
                     os._exit(1)
 
@@ -228,7 +232,8 @@ class _Driver:
             self.session = session = self.session or _session(self.master)
             self.application = session.sparkContext.applicationId
             session.sparkContext.setJobGroup(key, request["job"], interruptOnCancel=True)
-            outcome = {"result": _job(request["job"])(session, request["arguments"])}
+            with span(request["job"], Kind.CONSUMER, request.get(TRACEPARENT, ""), application=self.application):
+                outcome = {"result": _job(request["job"])(session, request["arguments"])}
         except Exception as error:  # whatever it is, the worker reports it
             cause, usable = _understood(error)
             if key in self.cancelled:
@@ -255,6 +260,7 @@ class _Driver:
 
 def main(master: str, folder: str, listener: str) -> None:
     """Serve the workers that come to a socket."""
+    begin_tracing(tracing_target())
     own = _Driver(master, Path(folder))
     begin_thread("workers that come", partial(own.accept, socket.socket(fileno=int(listener))))
     begin_thread("how far the job is", own.tell)

@@ -48,13 +48,16 @@ from millpond.pipelines.plan import cron_words
 from millpond.pipelines.runs import Calls, RunsHere, carried_out_here
 from millpond.pipelines.step import held
 from millpond.server.workflows.data_watch import LOOK_SECONDS, at_cursor
+from millpond.tracing import traceparent
 from millpond.workflows.engine import key_of
 from millpond.workflows.engine.cron import parse_cron
 from millpond.workflows.engine.pipeline_starts import PARAMETERS, STEP, spec_name
+from millpond.workflows.engine.trace_context import carry
 from millpond.workflows.processor import Applied
 from millpond.workflows.processor.running import running_attempts
 from millpond.workflows.tasks.failures import TaskFailed
 from millpond.workflows.tasks.queues import BEATING, Worker
+from millpond.workflows.tasks.traced import task_span
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -129,8 +132,11 @@ class EmbeddedRuns(RunsHere):
     def begin(self, pipeline: str, run: str, inputs: Mapping[str, Any]) -> None:
         """See `RunsHere.begin`."""
         variables = {PARAMETERS: to_variable_value(dict(inputs))}
+        request = RunWfRequest(wf_spec_name=spec_name(pipeline), id=run, variables=variables)
+        if caller := traceparent():
+            carry(request, caller)
         with suppress(AlreadyExists):
-            self._send(RunWfRequest(wf_spec_name=spec_name(pipeline), id=run, variables=variables))
+            self._send(request)
 
     def follow(self, declared: Declared, program: Program) -> None:
         """Carry out the runs that begin by the pipeline's schedule, or when its data come, until it is interrupted.
@@ -231,7 +237,8 @@ class EmbeddedRuns(RunsHere):
         began = self._clock.monotonic()
         report = ReportTaskRun(task_run_id=scheduled.task_run_id, attempt_number=scheduled.attempt_number)
         try:
-            output = await tasks.step(planned, values, program, context)
+            with task_span(scheduled, planned["name"]):
+                output = await tasks.step(planned, values, program, context)
         except LHTaskException as thrown:
             words = f"failed: {thrown.message}"
             report.status = TaskStatus.TASK_EXCEPTION

@@ -38,6 +38,7 @@ from millpond.pipelines.targets import map_for_load
 from millpond.pipelines.tickets import earlier_load, refuse_void, ticket_of, void
 from millpond.pipelines.values import filled, without_skipped
 from millpond.reports.alerts import read_alert
+from millpond.tracing import TRACEPARENT, traceparent
 from millpond.workflows.engine.cron import instant_of, zone_of
 from millpond.workflows.engine.data_starts import mark_of
 from millpond.workflows.engine.pipeline_starts import BRANCH, PARAMETERS, checked_parameters
@@ -320,7 +321,7 @@ async def _program_run(words: list[str], variables: Mapping[str, Any]) -> dict[s
     """The output of a program, which ends, with those that it began, when the attempt is over."""
     try:
         process = subprocess.Popen(
-            words, env={**os.environ, **{name: str(value) for name, value in variables.items()}},
+            words, env={**os.environ, **_caller(), **{name: str(value) for name, value in variables.items()}},
             start_new_session=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             bufsize=0,
         )  # fmt: skip
@@ -345,6 +346,11 @@ async def _program_run(words: list[str], variables: Mapping[str, Any]) -> dict[s
         raise Unavailable("a program failed", kind="pipeline_program_failed", program=words[0],
                           status=process.returncode, **said)  # fmt: skip
     return {"status": 0, "output": output}
+
+
+def _caller() -> dict[str, str]:
+    """The variable by which a program that makes spans finds the one that it is within."""
+    return {TRACEPARENT.upper(): caller} if (caller := traceparent()) else {}
 
 
 def _said(process: subprocess.Popen[bytes], over: int) -> str:

@@ -53,6 +53,7 @@ from millpond.server.parameters import Parameters, names_in
 from millpond.server.paths import Paths
 from millpond.server.routes.table import On, RouteNeeds
 from millpond.server.thread_limits import in_thread_of
+from millpond.tracing import TRACEPARENT, Kind, is_traced, span, traceparent_in
 
 __all__ = ("HANDLER", "Application", "Declaration", "Facts", "Route", "Routes", "is_at_once")
 
@@ -242,7 +243,7 @@ class Application:
         processes: MemoryBudget = self.state.processes
         with memory.room() as room, processes.room() as of_process:
             put_rooms(scope, room, of_process)
-            response = await self._answer(request)
+            response = await self._traced(request)
             show_moment(self.state.node, response)
             try:
                 await response(scope, receive, send)
@@ -261,7 +262,7 @@ class Application:
     def at_once(self, scope: Scope) -> Response | None:
         """The answer to a request without a body that waits for nothing; None for any other."""
         route = self.route_of(scope)
-        if route is None or route.facts.at_once is None:
+        if route is None or route.facts.at_once is None or is_traced():
             return None
         scope["app"], scope[_TRIED] = self, True
         return route.at_once(Request(scope))
@@ -271,6 +272,20 @@ class Application:
         if message["type"] == "lifespan.startup.failed" and self.state.failed is not None:
             message = {**message, "message": str(self.state.failed)}
         await send(message)
+
+    async def _traced(self, request: Request) -> Response:
+        """The answer, within the span of the request, to its first byte; of what needs no right there is none."""
+        route = self.route_of(request.scope) if is_traced() else None
+        if route is None or route.needs.right is None:
+            return await self._answer(request)
+        about = {"http.request.method": request.method, "http.route": route.path, "url.scheme": request.url.scheme}
+        sent = traceparent_in(request.headers.get(TRACEPARENT))
+        with span(f"{request.method} {route.path}", Kind.SERVER, sent, about) as own:
+            response = await self._answer(request)
+            own.note({"http.response.status_code": response.status_code})
+            if response.status_code >= 500:
+                own.note({"error.type": str(response.status_code)})
+        return response
 
     async def _answer(self, request: Request) -> Response:
         route = self.route_of(request.scope)

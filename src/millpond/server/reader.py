@@ -46,6 +46,7 @@ from millpond.server.readers import Board, Order
 from millpond.server.routes import maps, questions
 from millpond.server.run import Server, connections_of, uvicorn_config
 from millpond.server.thread_limits import FairThreads
+from millpond.tracing import begin_tracing
 
 __all__ = ("serve_reads",)
 
@@ -76,6 +77,7 @@ class _ReadingNode:
         self.settings, self.limits = order.settings, LIMITS
         settings = order.settings
         self.clock, self._board = clock, board
+        begin_tracing(settings.tracing.target)
         self.pond = open_pond(
             Path(settings.server.data).absolute(), create=False, clock=clock, events_reports=settings.events.reports,
             maps_memory_max=settings.maps.memory_max,

@@ -54,6 +54,7 @@ from millpond.server.readers import Board, Readers
 from millpond.server.rpc.serving import choose_port
 from millpond.server.transfers import GRACE_SECONDS, cut_off
 from millpond.settings import Settings
+from millpond.tracing import begin_tracing
 from millpond.versions.place import VersionsPlace
 
 __all__ = ("Server", "Service", "connections_of", "open_served", "uvicorn_config")
@@ -137,6 +138,7 @@ class Service(Closing):
         Raises: `Unavailable` for a port or folder in use; `Denied` for an open address without tokens; `Invalid`.
         """
         clock = clock or SystemClock()
+        begin_tracing(settings.tracing.target)
         self._sockets = _listen(settings)
         self._readers: Readers | None = None
         try:

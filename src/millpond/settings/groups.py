@@ -24,13 +24,14 @@ from millpond.settings.types import (
     Networks,
     Place,
     Size,
+    SpanTarget,
     Tokens,
 )
 from millpond.times.durations import UNITS_MS
 
 __all__ = (
     "GROUPS", "SETTINGS", "Client", "Events", "Lineage", "Maps", "Nodes", "Objects", "Server", "Settings", "Tls",
-    "Versions", "Workflows",
+    "Tracing", "Versions", "Workflows",
 )  # fmt: skip
 
 
@@ -311,6 +312,15 @@ class Lineage(_Group):
     target_config: str = Field("", description="file with more settings for these brokers, as workflows.log_config")
 
 
+class Tracing(_Group):
+    """Spans of OpenTelemetry."""
+
+    target: SpanTarget = Field(
+        "", description="the http(s) address of a collector of OTLP, or a file of its JSON lines, to which spans of "
+        "requests, loads, commits, runs and tasks go; none by default"
+    )  # fmt: skip
+
+
 class Settings(_Group):
     """All groups. Make one with `load_settings`."""
 
@@ -324,6 +334,7 @@ class Settings(_Group):
     versions: Versions
     workflows: Workflows
     lineage: Lineage
+    tracing: Tracing
 
     @property
     def secure(self) -> bool:

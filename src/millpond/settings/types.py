@@ -16,7 +16,7 @@ from millpond.times.durations import UNITS_MS, format_duration, is_off, parse_du
 
 __all__ = (
     "Address", "Addresses", "Duration", "EventTarget", "FolderName", "Intervals", "Names", "Networks", "Place", "Size",
-    "TokenSetting", "Tokens", "Unit",
+    "SpanTarget", "TokenSetting", "Tokens", "Unit",
     "duration_in_words",
 )  # fmt: skip
 
@@ -97,6 +97,13 @@ def _event_target(target: str) -> str:
     return target
 
 
+def _span_target(target: str) -> str:
+    """A file, or an address."""
+    if "://" in target and not re.match(r"https?://[^/\s]", target):
+        raise ValueError("write a file, or an http(s) address")
+    return target
+
+
 def _open_address(address: str) -> str:
     """An address of a node, which is shown wherever the node is spoken of."""
     if "://" in address and "@" in address:
@@ -124,6 +131,7 @@ Size = Annotated[int, BeforeValidator(_size), Unit("bytes"), Field(ge=0)]
 Place = Annotated[str, AfterValidator(_place)]
 Address = Annotated[str, AfterValidator(_open_address)]
 EventTarget = Annotated[str, AfterValidator(_event_target)]
+SpanTarget = Annotated[str, AfterValidator(_span_target)]
 Addresses = Annotated[tuple[Address, ...], BeforeValidator(_several)]
 FolderName = Annotated[str, AfterValidator(_folder)]
 Names = Annotated[tuple[str, ...], BeforeValidator(_several)]

@@ -14,7 +14,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,8 +33,9 @@ from millpond.maps.inputs.zones import TimeForm
 from millpond.maps.loads.load_files import Intake
 from millpond.maps.model.definition import MapDefinition
 from millpond.spark.staging import ROWS, Staged, StagingDir, job_over
+from millpond.tracing import past_span
 
-__all__ = ("BATCH_ROWS", "Attempt", "TaskParts", "rejects_of", "run_attempt", "task_numbers")
+__all__ = ("BATCH_ROWS", "Attempt", "TaskParts", "rejects_of", "run_attempt", "task_numbers", "tell_tasks")
 
 NOTE_SECONDS = 1.0
 """The time between two notes of an attempt about its rows."""
@@ -50,6 +51,14 @@ class TaskParts(WriterCommitMessage):
     parts: tuple[Staged, ...]
     rejected: int = 0
     rejects: str | bytes | None = None
+    times_ms: tuple[int, int] = (0, 0)
+    """The times at which it began and ended, by the clock of its executor."""
+
+
+def tell_tasks(tasks: Iterable[TaskParts]) -> None:
+    """Make the spans of the tasks of a job, within that of the job: executors need not know where spans go."""
+    for task in tasks:
+        past_span("task", *task.times_ms, partition=task.partition, parts=len(task.parts), rejected=task.rejected)
 
 
 def task_numbers() -> tuple[int, int]:
@@ -97,6 +106,7 @@ class Attempt:
         self._rows = self._put = 0
         self._noted = noted
         self._clock = SystemClock()
+        self._began_ms = self._clock.now_ms()
         self._note_due = self._clock.monotonic() + NOTE_SECONDS
         self._rejected = 0
         self._rejects: list[pa.RecordBatch] = []
@@ -154,7 +164,9 @@ class Attempt:
         sealed = [] if self.hopeless else cast("list[Staged]", self._intake.finish())
         parts, rejects = self.staging_dir.add_parts(self.folder, sealed, self._write_rejects())
         self._check_running()
-        return TaskParts(self.partition, parts, self._rejected, rejects)
+        return TaskParts(
+            self.partition, parts, self._rejected, rejects, times_ms=(self._began_ms, self._clock.now_ms())
+        )  # fmt: skip
 
     def abandon(self) -> None:
         """Remove everything that was written."""

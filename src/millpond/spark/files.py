@@ -33,7 +33,7 @@ from millpond.maps.inputs.mapping import ColumnMapping
 from millpond.maps.inputs.rejects import ENOUGH, RejectWriter
 from millpond.maps.loads.load import LoadResult, load_job_set, note_result
 from millpond.maps.loads.load_files import file_reading, guard_rejects, with_file_fields
-from millpond.spark.attempts import Attempt, TaskParts, rejects_of, run_attempt, task_numbers
+from millpond.spark.attempts import Attempt, TaskParts, rejects_of, run_attempt, task_numbers, tell_tasks
 from millpond.spark.layer_tasks import write_by_tasks
 from millpond.spark.places import PondLike, opened, place_of
 from millpond.spark.staging import Entered, Staged, StagingDir
@@ -105,6 +105,7 @@ def load_files(
                 enough = max_rejects if rejects is None else max_rejects + ENOUGH
                 with rows_reported(staging_dir, job, None if show is None else partial(show, "reading")):
                     reads = _read_all(session, pieces, reading, staging_dir, (source, salt, enough))
+                tell_tasks(read.parts for read in reads if read.parts is not None)
                 if show is not None:
                     show("merging", sum(read.count for read in reads))
                 with RejectWriter(rejects, max_rejects=max_rejects) as rejected:

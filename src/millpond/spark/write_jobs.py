@@ -38,7 +38,7 @@ from millpond.maps.layered.share_ranges import write_here
 from millpond.maps.loads.load import LoadResult, load_job_set, note_result
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.protocols import MapLike
-from millpond.spark.attempts import BATCH_ROWS, Attempt, TaskParts, rejects_of, run_attempt, task_numbers
+from millpond.spark.attempts import BATCH_ROWS, Attempt, TaskParts, rejects_of, run_attempt, task_numbers, tell_tasks
 from millpond.spark.layer_tasks import write_by_tasks
 from millpond.spark.places import OpenPond, Place, PondLike, opened, place_of
 from millpond.spark.private_api import need_classic
@@ -173,6 +173,7 @@ def adopt(
     """
     ordered = sorted(tasks, key=lambda task: task.partition)
     parts = [part for task in ordered for part in task.parts]
+    tell_tasks(ordered)
     try:
         rejected = tell_rejects(ordered, settings)
         entered = Entered(

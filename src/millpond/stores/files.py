@@ -25,6 +25,7 @@ from millpond.errors import Unavailable
 
 __all__ = (
     "DISK_FULL",
+    "append_line",
     "begin_writing",
     "check_room",
     "is_out_of_files",
@@ -51,6 +52,19 @@ _NUMBERS = itertools.count()
 """Of this process's temporary names: they make a collision rare, and making each name exclusively rules it out."""
 _MADE_AGAIN_MAX = 10
 _UNFINISHED, _GONE = ".unfinished", ".gone"
+
+
+def append_line(path: Path, line: bytes) -> None:
+    """Append a line to a file, which lines of other processes do not mix with; the file is no truth: it is not synced.
+
+    Raises: `OSError`.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    try:
+        os.write(file, line + b"\n")
+    finally:
+        os.close(file)
 
 
 @contextmanager

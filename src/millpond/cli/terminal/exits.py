@@ -19,6 +19,7 @@ from millpond import errors
 from millpond.cli.terminal.hints import hint_of
 from millpond.errors import Internal, MillpondError, NotFound, Unavailable
 from millpond.extras import EXTRAS, extra_missing
+from millpond.tracing import flush_spans
 
 __all__ = (
     "EXITS",
@@ -42,10 +43,11 @@ EXITS: dict[type[MillpondError], int] = {
 
 
 def leave(code: int) -> NoReturn:
-    """End the process at once: no thread that still works holds it up, but for run events a short while."""
+    """End the process at once: no thread that still works holds it up, but for run events and spans a short while."""
     from millpond.lineage import wait_sent  # most commands do without it
 
     wait_sent()
+    flush_spans()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

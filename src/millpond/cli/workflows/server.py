@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from millpond.tracing import TRACEPARENT, traceparent
 from millpond.workflows.newest import every_result
 
 if TYPE_CHECKING:
@@ -142,10 +143,13 @@ def connected(server: str, tenant: str, settings: Settings | None = None) -> Ite
         stub: Any = service_pb2_grpc.LittleHorseStub(channel)  # type: ignore[no-untyped-call]
 
         def call(method: str, request: Any, *more: tuple[str, str]) -> Any:
+            asks = method.startswith(_QUESTIONS)
+            caller = "" if asks else traceparent()
+            sent = [*metadata, *more, *([(TRACEPARENT, caller)] if caller else ())]
             try:
-                return getattr(stub, method)(request, timeout=_SECONDS, metadata=[*metadata, *more])
+                return getattr(stub, method)(request, timeout=_SECONDS, metadata=sent)
             except grpc.RpcError as error:
-                raise understood(error, server, changes=not method.startswith(_QUESTIONS)) from None
+                raise understood(error, server, changes=not asks) from None
 
         yield call
 

@@ -48,12 +48,15 @@ from millpond.cli.workflows.server import understood
 from millpond.clock import SystemClock
 from millpond.json_forms import parse_object
 from millpond.pipelines.attempt_threads import THREADS_MAX
+from millpond.process_settings import tracing_target
+from millpond.tracing import begin_tracing
 from millpond.workflows.engine import run_path
 from millpond.workflows.engine.halting import is_halted_by_hand
 from millpond.workflows.engine.pipeline_starts import is_step
 from millpond.workflows.tasks.failures import TaskFailed
 from millpond.workflows.tasks.progress import METADATA, beaten
 from millpond.workflows.tasks.queues import BEATING
+from millpond.workflows.tasks.traced import task_span
 
 __all__ = ("BEAT_SECONDS", "END_SECONDS", "TaskWorker", "step_of")
 
@@ -122,6 +125,7 @@ class TaskWorker:
         """Work on the tasks until it is told to stop; `ready` is called once it can be told."""
         loop = self._loop = asyncio.get_running_loop()
         loop.set_default_executor(ThreadPoolExecutor(THREADS_MAX))
+        begin_tracing(tracing_target())
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._note_signal)
         ready()
@@ -234,7 +238,7 @@ class TaskWorker:
         run, step = run_path(scheduled.task_run_id.wf_run_id), step_of(task.task_name, scheduled.variables)
         about = f"{run} {step} attempt {scheduled.attempt_number}"
         self._tell(f"{about}: begins")
-        working = asyncio.ensure_future(function(*_inputs(function, scheduled, context)))
+        working = asyncio.ensure_future(_traced(scheduled, step, function(*_inputs(function, scheduled, context))))
         watching = asyncio.create_task(self._watch(stub, scheduled, working))
         report = ReportTaskRun(task_run_id=scheduled.task_run_id, attempt_number=scheduled.attempt_number)
         try:
@@ -290,6 +294,11 @@ class _Metadata(grpc.aio.Metadata):
 
     def __iter__(self) -> Iterator[Any]:
         return (_Entry(*pair) for pair in super().__iter__())
+
+
+async def _traced(scheduled: ScheduledTask, step: str, work: Awaitable[Any]) -> Any:
+    with task_span(scheduled, step):
+        return await work
 
 
 def _beat() -> _Metadata | None:

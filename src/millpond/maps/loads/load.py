@@ -39,6 +39,7 @@ from millpond.maps.model.catalogue import check_map, known_map
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.parts.part import PartFile, PartWriter
 from millpond.stores.files import remove_tree
+from millpond.tracing import span
 
 __all__ = (
     "AppliedWait", "LoadResult", "commit_load", "commit_reported", "load_data", "load_job_set",
@@ -98,7 +99,7 @@ def commit_load(
     began = loading.clock.monotonic()
     layered = LayeredLoad(loading.layers_of, [item for item in parts if isinstance(item, WrittenLayer)])
     with loading.writing():
-        with layered.opened():
+        with layered.opened(), span("commit", parts=len(parts)):
             committed = loading.loads.commit(
                 parts_of(parts), source, rejected=rejected, load_id=load_id, stream=stream, unsynced=unsynced,
                 layered=layered, void=void,

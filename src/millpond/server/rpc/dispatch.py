@@ -27,7 +27,7 @@ import binascii
 import inspect
 import mmap
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import aclosing, contextmanager, suppress
+from contextlib import AbstractContextManager, aclosing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -44,6 +44,7 @@ from millpond.server.rpc.threads import SHARE, CallThreads
 from millpond.server.shares import Shares
 from millpond.server.wire import understood
 from millpond.statuses import http_status, is_refusal
+from millpond.tracing import TRACEPARENT, Kind, span, traceparent_in
 
 if TYPE_CHECKING:
     from millpond.nodes.node import Node
@@ -201,7 +202,7 @@ class Front:
         try:
             self._let_in(call, context)
             SHARE.set(share_of(call.caller))  # each call is a task of its own
-            with self._room(row, call):
+            with self._room(row, call), _traced(service.name, row, call):
                 await service.admit(call)
                 result = await act(call)
             status = 200
@@ -340,6 +341,15 @@ class Front:
         self.metrics.count(path, "GRPC", status, self.node.clock.monotonic() - began)
         if error is not None and (status == "RESOURCE_EXHAUSTED" or is_refusal(error)):
             self.metrics.count_refused(service.surface, error.kind)
+
+
+def _traced(service: str, row: Row[Any, Any], call: Call[Any]) -> AbstractContextManager[object]:
+    """The span of a call that is answered once, if it has a caller that makes spans, or makes a change."""
+    sent = traceparent_in(call.metadata.get(TRACEPARENT))
+    if row.work is not Work.CALL or not (sent or row.audited):
+        return nullcontext()
+    about = {"rpc.system": "grpc", "rpc.service": service, "rpc.method": call.method}
+    return span(f"{service}/{call.method}", Kind.SERVER, sent, about)
 
 
 def _bytes_of(response: Message | bytes | None) -> bytes:

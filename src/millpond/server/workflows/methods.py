@@ -52,7 +52,9 @@ from millpond.server.rpc.dispatch import Call, Row, Service, Work
 from millpond.server.workflows.access import admit, need_of, principal_of
 from millpond.server.workflows.cluster_reads import CLUSTER_READS
 from millpond.server.workflows.reads import GETS, READS
+from millpond.tracing import TRACEPARENT, traceparent, traceparent_in
 from millpond.workflows.engine import COMMANDS, Command, apply, key_of, run_path
+from millpond.workflows.engine.trace_context import carry
 from millpond.workflows.engine.values.masks import shown
 from millpond.workflows.tasks.progress import METADATA
 from millpond.workflows.tasks.queues import Worker
@@ -111,6 +113,10 @@ async def _command(call: _Call, request: Message) -> Message | None:
                      hint="let another principal do it")  # fmt: skip
     if not isinstance(request, _REPORTS):
         call.notes = {"tenant": call.tenant, **_noted(request)}
+    if isinstance(request, RunWfRequest) and (
+        caller := traceparent() or traceparent_in(call.metadata.get(TRACEPARENT))
+    ):
+        carry(request, caller)
     reply = await call.service.submit(call.tenant, request)
     if isinstance(request, ReportTaskRun):
         call.service.lost.reported(call.tenant, request)

@@ -23,6 +23,7 @@ from typing import cast
 from millpond.errors import Invalid, MillpondError
 from millpond.kernel.space import Space, Transaction
 from millpond.kernel.steps import step
+from millpond.tracing import span
 from millpond.versions.graph.commits import Commit, get_commit, put_commit
 from millpond.versions.keyspaces import CLEARED, DROPPED, STAGED
 from millpond.versions.repository_context import Site
@@ -88,7 +89,7 @@ def move_head(
     """
     if clean:
         check_clean(site, branch)
-    with site.turns.turn(site.uid, branch) as turn:
+    with span("commit", repository=site.name, branch=branch), site.turns.turn(site.uid, branch) as turn:
         tries = 0
         while True:
             tries += 1

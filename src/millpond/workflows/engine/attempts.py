@@ -32,6 +32,7 @@ from millpond.workflows.engine.keys import Key, key_of, run_path
 from millpond.workflows.engine.limits import VALUE_BYTES_MAX
 from millpond.workflows.engine.metadata.struct_values import settled
 from millpond.workflows.engine.outcome import TaskQueued, TaskWithdrawn
+from millpond.workflows.engine.trace_context import carry_on
 from millpond.workflows.engine.values.conversions import (
     fits,
     is_null,
@@ -92,6 +93,7 @@ def queue(work: Work, task: TaskRun) -> None:
         source=task.source,
         total_observed_checkpoints=task.total_checkpoints,
     )
+    carry_on(task, row)
     work.rows.put(key_of(task.id), row)
     work.cause(TaskQueued(task.task_def_id, task.id))
     put(work, task)

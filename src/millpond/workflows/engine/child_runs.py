@@ -25,6 +25,7 @@ from millpond.workflows.engine.keys import is_name, run_path
 from millpond.workflows.engine.limits import CHILD_RUNS_MAX, RUN_DEPTH_MAX
 from millpond.workflows.engine.runs import FAILED, Run
 from millpond.workflows.engine.threads import failure_of, start
+from millpond.workflows.engine.trace_context import carry_on
 from millpond.workflows.engine.values.conversions import NULL, kind_of, text_of
 from millpond.workflows.engine.work import find_spec
 
@@ -52,6 +53,7 @@ def start_child(run: Run, thread: ThreadRun, node: RunChildWfNode, row: NodeRun)
     trigger = WfRun.ParentTriggerReference(triggering_node_run=row.id)
     started = run.work.instant()
     child_row = WfRun(id=name, wf_spec_id=spec.id, status=LHStatus.RUNNING, start_time=started, parent_trigger=trigger)
+    carry_on(run.row, child_row)
     child = Run(run.work, child_row, spec)
     try:
         start(child, spec.entrypoint_thread_name, inputs, ThreadType.ENTRYPOINT)

@@ -50,6 +50,7 @@ from millpond.workflows.engine.outcome import EventThrown
 from millpond.workflows.engine.runs import FAILED, TERMINAL, Run
 from millpond.workflows.engine.thread_queue import queued_children
 from millpond.workflows.engine.threads import INPUT, check_count, start, start_children
+from millpond.workflows.engine.trace_context import carry_on
 from millpond.workflows.engine.user_tasks.nodes import arrive_user_task, user_task_done
 from millpond.workflows.engine.values.conversions import (
     NULL,
@@ -171,7 +172,7 @@ def new_task(scope: Scope, node: TaskNode, guid: str, source: TaskRunSource) -> 
     """A task run with its inputs, not yet queued."""
     definition = _task_def(scope, node)
     inputs = _task_inputs(scope, node, definition)
-    return TaskRun(
+    task = TaskRun(
         id=TaskRunId(wf_run_id=scope.run.row.id, task_guid=guid),
         task_def_id=definition.id,
         attempts=[TaskAttempt(masked_value=definition.return_type.return_type.masked)],
@@ -182,6 +183,8 @@ def new_task(scope: Scope, node: TaskNode, guid: str, source: TaskRunSource) -> 
         total_attempts=node.retries + 1,
         exponential_backoff=node.exponential_backoff if node.HasField("exponential_backoff") else None,
     )
+    carry_on(scope.run.row, task)
+    return task
 
 
 def _task_def(scope: Scope, node: TaskNode) -> TaskDef:

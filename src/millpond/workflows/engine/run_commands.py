@@ -38,6 +38,7 @@ from millpond.workflows.engine.runs import TERMINAL, Run, existing, load
 from millpond.workflows.engine.start_inputs import input_defs
 from millpond.workflows.engine.thread_queue import queued_children, save, thread_of
 from millpond.workflows.engine.threads import new_node_run, start
+from millpond.workflows.engine.trace_context import carry_on
 from millpond.workflows.engine.user_tasks.actions import queue_reminder
 from millpond.workflows.engine.work import Work, find_spec
 
@@ -92,6 +93,7 @@ def run_workflow(work: Work, request: RunWfRequest) -> WfRun:
                             hint="give another id, or go on with the run that is there")  # fmt: skip
     check_start(spec, request.variables)
     run = Run(work, WfRun(id=name, wf_spec_id=spec.id, status=LHStatus.RUNNING, start_time=work.instant()), spec)
+    carry_on(request, run.row)
     try:
         start(run, spec.entrypoint_thread_name, request.variables, ThreadType.ENTRYPOINT)
     except NodeFailed as failed:

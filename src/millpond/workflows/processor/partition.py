@@ -60,6 +60,7 @@ from millpond.workflows.store.addresses import RunPath
 from millpond.workflows.store.run_slices import SLICE_ROWS_MAX, move_slice
 from millpond.workflows.stories import facts_of, note_facts
 from millpond.workflows.tasks.queues import Place, Queued, Worker
+from millpond.workflows.tasks.traced import RunSpan, ended_runs
 
 __all__ = ("CLOCK_BACK_MS", "COMMANDS_RETAINED", "Applied", "Partition", "derived_id", "instant_after", "note_failed")
 
@@ -92,6 +93,8 @@ class Applied:
     error: MillpondError | None = None
     unheard: int = 0
     """The commands that failed with nobody to hear of it: those that it caused, or a timer itself."""
+    ended: tuple[RunSpan, ...] = ()
+    """The runs that it ended, in a process that makes spans."""
 
 
 class Partition:
@@ -203,7 +206,7 @@ class Partition:
             note_failed(tx, command, place, error)
             return Applied(command, position, unheard=1)
         step("workflows.applied")
-        return Applied(command, position, outcome.reply, outcome.effects, queued)
+        return Applied(command, position, outcome.reply, outcome.effects, queued, ended=ended_runs(outcome.writes, now))
 
     def _apply(self, tx: Batch, command: LoggedCommand, now: int, head: Head) -> tuple[Applied, Head]:
         """The end of a command, and the head of the log behind it."""
@@ -219,7 +222,8 @@ class Partition:
         except Exception as error:
             return self._failed(tx, command, now, error, head)
         step("workflows.applied")
-        return Applied(command, position, outcome.reply, outcome.effects, queued), head
+        ended = ended_runs(outcome.writes, now)
+        return Applied(command, position, outcome.reply, outcome.effects, queued, ended=ended), head
 
     def _write(
         self, tx: Transaction, command: LoggedCommand, now: int, place: Place

@@ -51,6 +51,7 @@ from millpond.workflows.store import Initialization, RunStore, initialize
 from millpond.workflows.store.legacy import ROWS
 from millpond.workflows.store.run_slices import delete_run
 from millpond.workflows.tasks.queues import Queue, QueuedTask, TaskQueues, Worker, Workers
+from millpond.workflows.tasks.traced import tell_ended
 
 __all__ = ("Ends", "Incoming", "Measures", "Processor", "QUEUED_MAX", "RETRY_SECONDS", "claim_of", "read_rows")
 
@@ -399,6 +400,8 @@ class Processor:
     def _answer(self, ends: Sequence[Applied]) -> None:
         """Pass on what was applied, and give callers their replies."""
         self._passed_on(ends)
+        if self._owning:
+            tell_ended(run for end in ends for run in end.ended)
         for end in ends:
             _, future = self._callers.pop(end.command.id, (None, None))
             if future is not None:
