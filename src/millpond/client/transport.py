@@ -163,15 +163,13 @@ class Connection:
         """
 
         def ask() -> Body:
-            with request_span(method, self.url, self._prefix + path):
+            with request_span(method, self.url, self._prefix + path), breaking(self.settings):
                 arguments = self._arguments(method, path, query, json, body, headers, timeout)
-                with breaking(self.settings):
-                    answer = self._sockets.pool().urlopen(**arguments, preload_content=False)
-                    check_headers(answer)
-                    self._moments.see(answer.headers)
-                    data = b"" if _well(answer.status) else answer.read()
+                answer = self._sockets.pool().urlopen(**arguments, preload_content=False)
+                check_headers(answer)
+                self._moments.see(answer.headers)
                 if not _well(answer.status):
-                    self._refused(Response(self.url, answer.status, answer.headers, data))
+                    self._refused(Response(self.url, answer.status, answer.headers, answer.read()))
                 return Body(self.url, answer, self.settings)
 
         return self.persist(ask)
