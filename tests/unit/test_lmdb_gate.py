@@ -10,8 +10,9 @@ import pytest
 
 from millpond.errors import Unavailable
 from millpond.kernel.space import WouldBlock
+from millpond.retry import Backoff
 from millpond.stores.lmdb import environment as lmdb_environment
-from millpond.stores.lmdb.environment import Environment, close_environment, open_environment
+from millpond.stores.lmdb.environment import Environment, open_environment
 from millpond.stores.lmdb.space import Limits, LmdbSpace
 from tests.unit.lmdb_spaces import BIG, SMALL, environment_of, put, python, rows
 
@@ -244,22 +245,11 @@ def test_a_new_file_may_have_the_inode_of_one_that_is_being_closed(tmp_path: Pat
 
 
 def test_a_file_with_the_inode_of_one_that_is_being_closed_is_opened_when_it_is_through(tmp_path: Path) -> None:
-    closing, refused = threading.Event(), threading.Event()
-
-    class Removed:
-        """An environment whose end lasts until another one was refused."""
-
-        def close(self) -> None:
-            closing.set()
-            assert refused.wait(60)
-            old.close()
-
+    """Whoever closes it: here nobody that the opener knows of, and only after it was refused."""
     (tmp_path / "new").mkdir()
     old = lmdb.open(str(tmp_path / "old"), lock=False)
     (tmp_path / "new" / "data.mdb").hardlink_to(tmp_path / "old" / "data.mdb")
-    ending = threading.Thread(target=close_environment, args=(Removed(),))
-    ending.start()
-    assert closing.wait(60)
+    refused = threading.Event()
 
     def opened() -> lmdb.Environment:
         try:
@@ -268,6 +258,14 @@ def test_a_file_with_the_inode_of_one_that_is_being_closed_is_opened_when_it_is_
             refused.set()
             raise
 
-    close_environment(open_environment(opened))
+    ending = threading.Thread(target=lambda: (refused.wait(60), old.close()))
+    ending.start()
+    open_environment(opened).close()
     assert refused.is_set()
     ending.join()
+
+
+def test_a_file_that_stays_open_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("millpond.stores.lmdb.environment._UNTIL_CLOSED", Backoff(0.001, 0.001, attempts_max=3))
+    with lmdb.open(str(tmp_path), lock=False), pytest.raises(lmdb.Error, match="already open"):
+        open_environment(lambda: lmdb.open(str(tmp_path), readonly=True, lock=False))

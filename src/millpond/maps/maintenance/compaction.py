@@ -18,6 +18,7 @@ from millpond.kernel.steps import step
 from millpond.maps.shard.row_batches import gathered
 from millpond.maps.shard.shard import Shard, generation_folder, read_generation
 from millpond.stores.files import remove_tree, sync
+from millpond.stores.lmdb.environment import open_environment
 from millpond.stores.lmdb.errors import translated
 
 __all__ = ("compact_shard",)
@@ -64,7 +65,9 @@ def _write_copy(tx: lmdb.Transaction, source: lmdb.Environment, target: Path, si
     try:
         # Nothing is synced until all is written: an unfinished copy is never read, so it needs no locks either.
         map_bytes = 2 * size + _PAGE_BYTES * 16
-        with lmdb.open(str(target), map_size=map_bytes, max_dbs=TABLES_MAX, sync=False, lock=False) as env:
+        with open_environment(
+            lambda: lmdb.open(str(target), map_size=map_bytes, max_dbs=TABLES_MAX, sync=False, lock=False)
+        ) as env:
             for name in [bytes(key) for key, _ in tx.cursor()]:
                 _copy_table(tx, source, env, name)
             env.sync(True)

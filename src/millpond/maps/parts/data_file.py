@@ -17,7 +17,7 @@ from millpond.maps.shard.layouts import TableRows
 from millpond.maps.shard.tables import HASHED
 from millpond.stores.files import checksum_file, sync
 from millpond.stores.lmdb.bulk_write import BulkTable, write_environment
-from millpond.stores.lmdb.environment import close_environment, open_environment
+from millpond.stores.lmdb.environment import open_environment
 
 __all__ = ("write_data",)
 
@@ -72,4 +72,4 @@ def _put_rows(folder: Path, tables: Sequence[TableRows], map_bytes: int) -> None
     except lmdb.DiskError as error:
         raise OSError(28, str(error)) from error
     finally:
-        close_environment(env)
+        env.close()

@@ -41,7 +41,7 @@ from millpond.maps.search.rows_of_buckets import combined_rows
 from millpond.maps.shard.layouts import TableRows
 from millpond.memory_bound import memory_bound
 from millpond.stores.files import checksum_file, disk_errors, remove_tree, write_file_atomically
-from millpond.stores.lmdb.environment import close_environment, open_environment
+from millpond.stores.lmdb.environment import open_environment
 
 __all__ = (
     "MANIFEST",
@@ -203,7 +203,7 @@ def open_part(folder: Path) -> Iterator[lmdb.Environment]:
     try:
         yield env
     finally:
-        close_environment(env)
+        env.close()
 
 
 class PartWriter:

@@ -29,15 +29,17 @@ from weakref import WeakValueDictionary
 
 import lmdb
 
+from millpond.clock import SystemClock
 from millpond.errors import Closed, NotFound, Unavailable
 from millpond.kernel.space import WouldBlock, already_writing
+from millpond.retry import Backoff, retry
 from millpond.stores.files import disk_errors, make_folder, sync
 from millpond.stores.lmdb.errors import is_open_already, translated
 from millpond.stores.lmdb.file_ahead import FileAhead
 from millpond.stores.lmdb.probe import refuse_truncated
 from millpond.stores.lmdb.write_queue import Group, Request, WriteQueue
 
-__all__ = ("Environment", "Limits", "Reading", "close_environment", "free_dead_readers", "open_environment")
+__all__ = ("Environment", "Limits", "Reading", "free_dead_readers", "open_environment")
 
 _READERS_POOLED = 16
 _OWNER_ONLY = 0o600
@@ -356,7 +358,7 @@ class Environment:
             if self._closed or self.users or self._open or self.process != os.getpid():
                 return
             self._closed = True
-            close_environment(self._environment)
+            self._environment.close()
             with _SHARED_LOCK:
                 for identity in [own for own, held in _SHARED.items() if held is self]:
                     del _SHARED[identity]
@@ -394,26 +396,20 @@ def free_dead_readers() -> int:
         return sum(environment.free_dead_readers() for environment in list(_SHARED.values()))
 
 
-_CLOSING = threading.Lock()
-"""Held while LMDB closes an environment: a removed file gives its inode up in the middle of that, and py-lmdb refuses
-to open the next file of that inode until it is through."""
+_CLOCK = SystemClock()
+_UNTIL_CLOSED = Backoff(first_seconds=0.001, seconds_max=0.05, attempts_max=100)
+"""The time in which LMDB closes a file, whoever had it: a thread, or the collector of what nobody holds."""
 
 
 def open_environment(opened: Callable[[], lmdb.Environment]) -> lmdb.Environment:
-    """Open an environment, also of a file that has the inode of one that is just being closed."""
-    try:
-        return opened()
-    except lmdb.Error as error:
-        if not is_open_already(error):
-            raise
-        with _CLOSING:
-            return opened()
+    """Open an environment, also of a file that has the inode of one that is just being closed: a removed file gives it
+    up in the middle of that, and py-lmdb refuses to open the next file of that inode until it is through."""
 
+    def pause(error: Exception, failures: int, chance: float) -> float | None:
+        is_closing = isinstance(error, lmdb.Error) and is_open_already(error)
+        return _UNTIL_CLOSED(error, failures, chance) if is_closing else None
 
-def close_environment(environment: lmdb.Environment) -> None:
-    """Close it; others that are closed meanwhile wait."""
-    with _CLOSING:
-        environment.close()
+    return retry(opened, pause, _CLOCK)
 
 
 def _lock_of(place: Hashable) -> threading.RLock:
