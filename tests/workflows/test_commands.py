@@ -159,8 +159,3 @@ def test_a_server_without_workflows_says_what_to_install() -> None:
         server.stop(None)
     assert done.exit_code == Unavailable.exit_code
     assert "the server serves no workflows" in done.stderr and "install 'millpond[workflows]'" in done.stderr
-
-
-def test_a_worker_on_spark_connect_is_refused_by_name() -> None:
-    done = CliRunner().invoke(app, ["worker", "millpond.pipelines", "--master", "sc://localhost:15002"])
-    assert (done.exit_code, "master=sc://localhost:15002" in done.output) == (5, True), done.output

@@ -9,6 +9,7 @@ import socket
 import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -21,12 +22,14 @@ from millpond.pipelines.attempt_logs import AttemptLog, collecting
 from millpond.pipelines.driver import CANCELLED_MAX, SparkDriver, began_of
 from millpond.pipelines.driver_process import _understood
 from tests.harness.proof.killer import children
+from tests.spark.connect_server import connect_server
 from tests.workflows.test_client import wait_for
 
 pytestmark = pytest.mark.usefixtures("spark_process")
 
 
 ORPHAN_SECONDS = 4
+SLOW = "select sum(id % 7) as a from range(100000000000000)"
 
 
 @pytest.fixture(scope="module")
@@ -214,12 +217,23 @@ def test_mistakes_are_not_tried_again(
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("interruptible", [True, False])
 def test_a_job_that_is_cancelled_ends_within_seconds(driver: SparkDriver, interruptible: bool) -> None:
-    assert passed(driver, "before it is cancelled")
     # A job of Spark is interrupted; what the driver itself does, such as planning, ends with its process.
-    slow = "select sum(id % 7) as a from range(100000000000000)"
-    constant = "select reflect('java.lang.Thread', 'sleep', 60000L) as a"
+    assert_stopped(driver, SLOW if interruptible else "select reflect('java.lang.Thread', 'sleep', 60000L) as a")
+
+
+@pytest.mark.full
+def test_a_job_on_a_server_of_spark_connect_is_stopped_there(tmp_path: Path) -> None:
+    with connect_server(tmp_path) as master, closing(SparkDriver(master)) as own:
+        assert_stopped(own, SLOW)
+        assert passed(own, "the server is free")  # a job that went on would have both of its cores
+        assert own.place()["application"].startswith("local-")
+
+
+def assert_stopped(driver: SparkDriver, query: str) -> None:
+    """Cancel a query that would not end, after a second."""
+    assert passed(driver, "before it is cancelled")
     with ThreadPoolExecutor(1) as threads:
-        job = threads.submit(driver.run, "cancelled", "check", reading(slow if interruptible else constant))
+        job = threads.submit(driver.run, "cancelled", "check", reading(query))
         wait_for(lambda: driver.busy)
         clock = SystemClock()
         clock.wait(Event(), clock.monotonic() + 1)

@@ -16,6 +16,7 @@ from littlehorse.model import LHStatus
 
 from millpond.clock import SystemClock
 from millpond.pipelines import Pipeline, Target
+from tests.spark.connect_server import connect_server
 from tests.spark.test_cluster import LOOPBACK, cluster, environment
 from tests.workflows.conftest import SECONDS
 from tests.workflows.test_client import wait_for
@@ -52,7 +53,7 @@ def site(folder: Path, master: str = "local[2]") -> Iterator[Site]:
         made.end()
 
 
-def kill_at(own: Site, run: str, seconds: float, applications: Path) -> None:
+def kill_at(own: Site, run: str, seconds: float, applications: Path, submitted: int = 1) -> None:
     """Kill the worker some seconds after a step began: its driver is new, as each run ends the one before it."""
     clock, before = SystemClock(), len(list(applications.iterdir()))
     rows = own.rows(STATIONS, SLOW)
@@ -65,7 +66,7 @@ def kill_at(own: Site, run: str, seconds: float, applications: Path) -> None:
     assert own.wait_ended(run).status == LHStatus.COMPLETED, own.log.read_text()
     applied = len(list(applications.iterdir())) - before
     entered = [rows for rows in own.loads(run) if rows]  # a ticket that is void is a load of no row
-    assert (entered, applied) == ([12], 1), f"seconds={seconds}"
+    assert (entered, applied) == ([12], submitted), f"seconds={seconds}"
     own.kill_worker()
     for driver in own.drivers(run):
         wait_for(lambda driver=driver: not Path(f"/proc/{driver['pid']}/cwd").exists())
@@ -90,6 +91,16 @@ def test_one_application_and_one_load_on_a_standalone_cluster(tmp_path: Path, mo
         for number in range(CLUSTER_MOMENTS):
             kill_at(own, f"r{number}", rng.uniform(0, LATEST_SECONDS), applications)
         assert len(list(tmp_path.glob("work*/app-*"))) == 2 * CLUSTER_MOMENTS
+
+
+@pytest.mark.timeout(1_800)
+def test_one_load_over_spark_connect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server's application outlives workers and drivers; each load is entered once in it."""
+    rng, applications = np.random.default_rng(SEED + 2), logging_applications(tmp_path, monkeypatch)
+    with connect_server(tmp_path) as master, site(tmp_path, master) as own:
+        for number in range(CLUSTER_MOMENTS):
+            kill_at(own, f"r{number}", rng.uniform(0, LATEST_SECONDS), applications, submitted=0)
+        assert len(list(applications.iterdir())) == 1
 
 
 def test_a_run_without_a_server_finds_its_driver_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

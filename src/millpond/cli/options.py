@@ -162,18 +162,10 @@ Headers = Annotated[
 Confirmed = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
-def _checked_master(master: str | None) -> str | None:
-    if master is not None and master.startswith("sc://"):
-        from millpond.spark.session import check_master
-
-        check_master(master)
-    return master
-
-
 Master = Annotated[
     str | None,
-    typer.Option("--master", metavar="URL", help="The Spark cluster, such as spark://host:7077.",
-                 show_default="local[*]", callback=_checked_master),
+    typer.Option("--master", metavar="URL", help="The Spark cluster, such as spark://host:7077 or sc://host.",
+                 show_default="local[*]"),
 ]  # fmt: skip
 
 

@@ -55,7 +55,7 @@ _LEFT_SECONDS = 3_600.0
 _LOOK_SECONDS = 0.05
 CANCELLED_MAX = 1_000
 """Keys without a job that are remembered as cancelled, the newest: their attempts are over, or begin within moments."""
-_CANCELS, _CANCEL_SECONDS = 8, 0.25
+_CANCELS, _CANCEL_SECONDS = 16, 0.25
 
 
 class SparkDriver:

@@ -30,7 +30,7 @@ from queue import Queue
 from typing import TYPE_CHECKING, Any, Final
 
 from millpond.client.wire_errors import to_wire
-from millpond.clock import Clock, SystemClock
+from millpond.clock import SystemClock
 from millpond.errors import Closed, Invalid, MillpondError, NotFound
 from millpond.json_forms import parse_object, to_json
 from millpond.kernel.worker import begin_thread
@@ -50,7 +50,6 @@ _LOOK_SECONDS = 1.0
 _ELSEWHERE_LOOKS = 5
 """Looks at an attempt that another worker has, without one that comes here: it works on another machine."""
 _SEND_SECONDS = 5
-_NAME_CHARACTERS = 120
 
 
 def orphan_seconds() -> float:
@@ -147,9 +146,11 @@ class _Driver:
         with self.changed:
             if key in self.jobs:
                 self.cancelled.add(key)
-        if self.session is not None:
-            with suppress(Exception):  # the JVM is gone: then the job has failed
-                self.session.sparkContext.cancelJobGroup(key)
+        running = self.running
+        if self.session is not None and running is not None and running.request["key"] == key:
+            from millpond.pipelines.sessions import stop_job
+
+            stop_job(self.session, key)
 
     def send(self, worker: socket.socket, line: Mapping[str, Any]) -> None:
         """Give a worker a line, unless it is gone."""
@@ -228,10 +229,12 @@ class _Driver:
         key, usable = request["key"], True
         if key in self.cancelled:
             return {"error": to_wire(_stopped()), "usable": True}
+        from millpond.pipelines.sessions import application_of, begin_job, end_job, open_session
+
         try:
-            self.session = session = self.session or _session(self.master)
-            self.application = session.sparkContext.applicationId
-            session.sparkContext.setJobGroup(key, request["job"], interruptOnCancel=True)
+            self.session = session = self.session or open_session(self.master)
+            self.application = application_of(session)
+            begin_job(session, key, request["job"])
             with span(request["job"], Kind.CONSUMER, request.get(TRACEPARENT, ""), application=self.application):
                 outcome = {"result": _job(request["job"])(session, request["arguments"])}
         except Exception as error:  # whatever it is, the worker reports it
@@ -239,6 +242,7 @@ class _Driver:
             if key in self.cancelled:
                 cause = _stopped()
             outcome = {"error": to_wire(cause)}
+        end_job()
         sys.stdout.flush()
         return {**outcome, "usable": usable}
 
@@ -247,14 +251,19 @@ class _Driver:
         return {"log_start": self.log_start, "application": self.application}
 
     def tell(self) -> None:
-        """Tell the worker once a second how far the job is."""
-        progress = _Progress(self.clock)
+        """Tell the worker once a second how far the job is; one that was cancelled may have begun another query."""
+        from millpond.pipelines.sessions import Progress, stop_job
+
+        progress = Progress(self.clock)
         while True:
             self.clock.wait(threading.Event(), self.clock.monotonic() + _LOOK_SECONDS)
             job, session = self.running, self.session
             if job is None:
                 continue
-            status = {} if session is None else progress.of(session, job.request["key"])
+            key = job.request["key"]
+            if session is not None and key in self.cancelled:
+                stop_job(session, key)
+            status = {} if session is None else progress.of(session, key)
             self.send(job.worker, {"status": status, **self._state()})
 
 
@@ -284,14 +293,6 @@ def _stopped() -> Closed:
     return Closed("the step was stopped", kind="step_stopped")
 
 
-def _session(master: str) -> SparkSession:
-    from millpond import spark
-
-    session = spark.start(master, app="millpond-pipelines", settings={"spark.sql.shuffle.partitions": "8"})
-    spark.register(session)
-    return session
-
-
 def _job(name: str) -> Any:
     from millpond.pipelines.jobs import JOBS
 
@@ -309,37 +310,3 @@ def _understood(error: Exception) -> tuple[MillpondError, bool]:
         return cause, cause.kind != "spark_failed"
     ours = understood(error)
     return ours, isinstance(ours, Invalid)  # an error of the system may be the connection to a JVM that is gone
-
-
-class _Progress:
-    """The progress of a job of Spark: the stage that runs now, its tasks, its rows and their rate since it was seen."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._seen: tuple[int, float, int] = (-1, 0.0, 0)
-
-    def of(self, session: SparkSession, key: str) -> dict[str, Any]:
-        """The newest of the stages that run for a job; nothing while none does, or the JVM does not say."""
-        try:
-            context = session.sparkContext
-            jobs = context.statusTracker().getJobIdsForGroup(key)
-            infos = [info for job in jobs if (info := context.statusTracker().getJobInfo(job)) is not None]
-            own = {stage for info in infos for stage in info.stageIds}
-            stages = context._jsc.sc().statusStore().activeStages()  # noqa: SLF001
-            active = [stage for number in range(stages.size()) if (stage := stages.apply(number)).stageId() in own]
-            return self._progress(max(active, key=lambda stage: stage.stageId()), len(own)) if active else {}
-        except Exception:  # the JVM may end at any moment, and the job says so by itself
-            return {}
-
-    def _progress(self, stage: Any, stages: int) -> dict[str, Any]:
-        rows = max(stage.inputRecords(), stage.shuffleReadRecords(), stage.outputRecords())
-        number, now = stage.stageId(), self._clock.monotonic()
-        if self._seen[0] != number:
-            self._seen = (number, now, rows)
-        _, since, before = self._seen
-        rate = (rows - before) / (now - since) if now > since else 0.0
-        return {
-            "stage": number, "stages": stages, "name": str(stage.name())[:_NAME_CHARACTERS],
-            "tasks_done": stage.numCompleteTasks(), "tasks": stage.numTasks(), "rows": rows,
-            "rows_per_second": round(rate),
-        }  # fmt: skip

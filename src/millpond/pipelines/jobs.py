@@ -38,6 +38,7 @@ from millpond.pipelines.requests import (
     parse_target,
 )
 from millpond.pipelines.rules import ColumnMeasure, Measures, judge
+from millpond.pipelines.sessions import own_session
 from millpond.pipelines.targets import map_for_load
 from millpond.pipelines.tickets import earlier_load, refuse_void, ticket_of
 from millpond.spark.failures import is_of_spark
@@ -72,7 +73,7 @@ def _load(session: SparkSession, arguments: Mapping[str, Any]) -> dict[str, Any]
 def _check(session: SparkSession, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Hold rows, or those of a map, against rules; the findings, and `passed` when all hold."""
     rules, name, place = parse_rules(arguments["rules"]), str(arguments["map"]), str(arguments["pond"])
-    session = session.newSession()
+    session = own_session(session)
     spark.register(session, place)
     if arguments["rows"]:
         frame = frame_of(session, parse_rows(arguments["rows"]))
@@ -121,7 +122,7 @@ def _enrich(session: SparkSession, arguments: Mapping[str, Any]) -> dict[str, An
 def _query(session: SparkSession, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """The rows of a query as Parquet in the folder `out/key`; with `first_rows`, so many of them instead."""
     inputs: dict[str, Any] = arguments["inputs"]
-    session = session.newSession()
+    session = own_session(session)
     spark.register(session, arguments["pond"])
     for name, value in inputs.items():
         if is_table(value):
@@ -151,7 +152,7 @@ def _table(session: SparkSession, value: Mapping[str, Any]) -> DataFrame:
 
 def _function(session: SparkSession, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """The result of a function of a program, which is called with a session of its own."""
-    session = session.newSession()
+    session = own_session(session)
     spark.register(session, arguments["pond"])
     return call_function(
         arguments["program"], arguments["pipeline"], arguments["step"], arguments["arguments"], session=session,
@@ -166,7 +167,7 @@ JOBS: dict[str, Job] = {
 
 def frame_of(session: SparkSession, rows: Rows) -> DataFrame:
     """The rows of a query, whose views nobody else sees."""
-    session = session.newSession()
+    session = own_session(session)
     for name, view in rows.views.items():
         if view.sql:
             made = session.sql(view.sql)

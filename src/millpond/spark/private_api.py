@@ -57,7 +57,9 @@ class StageTasks:
 
 
 def active_stage(session: SparkSession) -> StageTasks | None:
-    """The newest stage that runs in a classic session; None when none does."""
+    """The newest stage that runs in a classic session; None when none does, or over Spark Connect."""
+    if is_connect(session):
+        return None
     listed = session.sparkContext._jsc.sc().statusStore().activeStages()
     stages = [listed.apply(place) for place in range(listed.size())]
     newest = max(stages, key=lambda stage: int(stage.stageId()), default=None)

@@ -7,17 +7,19 @@ demo, the benchmarks and the tests start; any other session will do as well.
 from __future__ import annotations
 
 import os
+import socket
 import sys
 import warnings
 from collections.abc import Mapping
 from contextlib import nullcontext
 from importlib.resources import as_file, files
+from urllib.parse import urlsplit
 
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 
-from millpond.errors import Invalid
+from millpond.errors import Invalid, Unavailable
 from millpond.spark.events import EventsSource
 from millpond.spark.functions import register_get_state
 from millpond.spark.objects import ObjectsSource
@@ -25,7 +27,10 @@ from millpond.spark.places import POND, Place, PondLike, Rights, place_of, right
 from millpond.spark.private_api import active, is_connect
 from millpond.spark.sources import MapSource
 
-__all__ = ("check_master", "register", "start")
+__all__ = ("register", "start")
+
+_PORT, _SECONDS = 15002, 10.0
+"""The port of a server of Spark Connect that names none, and the time in which it takes a connection."""
 
 
 def start(
@@ -34,13 +39,16 @@ def start(
 ) -> SparkSession:  # fmt: skip
     """A Spark session, new or already running, that logs errors only (or `log_level`) and keeps time in UTC.
 
-    `memory` is the driver's heap (in local mode: all of it). `settings` are Spark's own and take precedence.
+    `memory` is the driver's heap (in local mode: all of it). `settings` are Spark's own and take precedence. `sc://` is
+    a server of Spark Connect, which has a driver of its own; settings are those of the session there.
 
-    Raises: `Invalid`, kind `spark_connect`, for the address of a server of Spark Connect.
+    Raises: `Invalid`, kind `spark_connect`, where the packages of Spark Connect are missing; `Unavailable` where nobody
+    answers there.
     """
-    check_master(master)
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         PySparkLogger.getLogger(name).disabled = True  # what is raised, once more, with Java's stack
+    if master.startswith("sc://"):
+        return _on_server(master, app, settings or {})
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     with as_file(files("millpond.spark").joinpath("log4j2.properties")) as quiet, warnings.catch_warnings():
@@ -53,15 +61,21 @@ def start(
         return builder.getOrCreate()
 
 
-def check_master(master: str) -> None:
-    """Insist on a place where a driver of this machine finds its executors.
-
-    Raises: `Invalid`, kind `spark_connect`, for a server of Spark Connect, which has the driver itself.
-    """
-    if master.startswith("sc://"):
-        raise Invalid("a driver cannot be started over Spark Connect", kind="spark_connect", master=master,
-                      hint="name local[*], spark://host:7077, yarn or k8s://…; a session that you made over Connect "
-                      "loads and enriches from Python")  # fmt: skip
+def _on_server(master: str, app: str, settings: Mapping[str, str]) -> SparkSession:
+    address = urlsplit(master)
+    try:  # Spark's client would try for minutes
+        socket.create_connection((address.hostname or "", address.port or _PORT), _SECONDS).close()
+    except (OSError, ValueError) as error:
+        raise Unavailable("the server of Spark Connect cannot be reached", kind="spark_failed", master=master,
+                          reason=error, hint="start it: start-connect-server.sh") from None  # fmt: skip
+    try:
+        session = SparkSession.Builder().appName(app).remote(master).getOrCreate()
+    except ImportError as error:
+        raise Invalid("Spark Connect needs packages that are not installed", kind="spark_connect", master=master,
+                      reason=error, hint="pip install 'pyspark[connect]'") from None  # fmt: skip
+    for name, value in {"spark.sql.session.timeZone": "UTC", **settings}.items():
+        session.conf.set(name, value)
+    return session
 
 
 def _settings(memory: str, java: str) -> dict[str, str]:

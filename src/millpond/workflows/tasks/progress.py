@@ -67,8 +67,11 @@ def words_of(status: Mapping[str, Any]) -> str:
     'stage 3 (sum), 5/8 tasks, 12,000 rows, 900 rows/s'
     """
     try:
-        return (f"stage {status['stage']} ({status['name']}), {status['tasks_done']}/{status['tasks']} tasks, "
-                f"{status['rows']:,} rows, {status['rows_per_second']:,} rows/s")  # fmt: skip
+        name = f" ({status['name']})" if status["name"] else ""
+        tasks = f"stage {status['stage']}{name}, {status['tasks_done']}/{status['tasks']} tasks"
+        if "rows" not in status:  # a server of Spark Connect does not say
+            return tasks
+        return f"{tasks}, {status['rows']:,} rows, {status['rows_per_second']:,} rows/s"
     except (KeyError, TypeError, ValueError):
         return ""  # of a worker of another release
 
