@@ -34,6 +34,8 @@ from millpond.clock import Clock, SystemClock
 from millpond.errors import Closed, Invalid, MillpondError, NotFound
 from millpond.json_forms import parse_object, to_json
 from millpond.kernel.worker import begin_thread
+from millpond.lineage import PARENT, wait_sent
+from millpond.pipelines.attempt_logs import AttemptLog, collecting
 from millpond.pipelines.step import understood
 from millpond.stores.files import remove_tree
 
@@ -202,6 +204,7 @@ class _Driver:
     def end(self) -> None:
         """End the process, and with it the JVM."""
         remove_tree(self.folder)
+        wait_sent()
         os._exit(0)
 
     # -- jobs -------------------------------------------------------------------------------------------
@@ -218,6 +221,7 @@ class _Driver:
                 self.send(job.worker, answer)
                 if not answer["usable"]:
                     remove_tree(self.folder)
+                    wait_sent()
                     os._exit(1)
 
     def _done(self, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -228,7 +232,9 @@ class _Driver:
             self.session = session = self.session or _session(self.master)
             self.application = session.sparkContext.applicationId
             session.sparkContext.setJobGroup(key, request["job"], interruptOnCancel=True)
-            outcome = {"result": _job(request["job"])(session, request["arguments"])}
+            PARENT.set(request["parent"] and tuple(request["parent"]))
+            with collecting(AttemptLog(values={"secrets": request["secrets"]})):
+                outcome = {"result": _job(request["job"])(session, request["arguments"])}
         except Exception as error:  # whatever it is, the worker reports it
             cause, usable = _understood(error)
             if key in self.cancelled:
