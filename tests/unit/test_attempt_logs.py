@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from millpond.pipelines.attempt_logs import AttemptLog, _secrets, attempt_bytes, collecting
+from millpond.pipelines.driver import _Line
 
 
 @given(parts=st.lists(st.text("ab\nü", max_size=40), max_size=30), limit=st.integers(0, 400))
@@ -99,3 +102,17 @@ def test_secrets_of_many_lines_within_values_and_at_a_cut_are_masked() -> None:
     for part in ("x" * 65_530, "sesame-", "open-now", "y" * 70_000, "sesame-open", "-now\n"):
         cut.write(part)
     assert cut.text() == "x" * 65_530 + "***" + "y" * 70_000 + "***\n"
+
+
+def test_what_a_driver_writes_is_passed_on_by_lines_without_secrets(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    nothing = cast("Any", None)
+    log, line = AttemptLog(values={"api_token": "pigeon123"}), _Line(tmp_path, nothing, nothing, nothing)
+    with (tmp_path / "log").open("ab", buffering=0) as written:
+        written.write(b"begun\nwith pigeon")
+        line.pass_on(log, 6, is_last=False)
+        assert capfd.readouterr().err == "begun\n"
+        written.write(b"123 and more")
+        line.pass_on(log, 6, is_last=True)
+    assert capfd.readouterr().err == log.text() == "with *** and more"

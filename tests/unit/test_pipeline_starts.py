@@ -79,7 +79,7 @@ def test_a_pipeline_has_the_name_of_its_function_and_looks_at_parameters_when_it
     [
         ("int", True), ("int", "1.5"), ("float", "nan"), ("float", float("inf")), ("bool", "yes"), ("bool", 1),
         ("list", "{}"), ("list", "["), ("list", "[1],[2]"), ("dict", "[1]"), ("datetime", "now"), ("str", 3),
-        ("date", None),
+        ("date", None), ("int", str(2**63)), ("int", -(2**63) - 1), ("float", 10**30),
     ],
 )  # fmt: skip
 def test_values_of_another_type_are_refused(kind: str, value: Any) -> None:

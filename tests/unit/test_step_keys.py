@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 pytest.importorskip("littlehorse")
 
@@ -15,9 +17,12 @@ from littlehorse.model import TaskRunId, WfRunId
 from littlehorse.worker import WorkerContext
 
 import millpond
-from millpond.errors import Unavailable
+from millpond.clock import SystemClock
+from millpond.errors import Invalid, Unavailable
 from millpond.pipelines.step import Step, attempt, held
+from millpond.pipelines.step_lineage import StepLineage
 from millpond.pond import Pond
+from millpond.reports.steps import StepReports
 
 RUN = WfRunId(id="r")
 
@@ -94,7 +99,8 @@ def test_a_repeated_attempt_has_the_key_and_the_results_of_the_first(
     drawn = earlier == ["r_0-2_drawn"] or not run_key
     assert len(attempts.checkpoints) == 2 + drawn and keys[0].startswith("r_0-2_")
     assert keys[0] == (attempts.checkpoints[0] if drawn else "r_0-2_run")
-    assert kinds(pond) == [(kind, keys[0]) for kind in ("running", "failed", "running", "succeeded")]
+    events = ["running", "failed"] * (1 + bool(earlier)) + ["running", "succeeded"]
+    assert kinds(pond) == [(kind, keys[0]) for kind in events]
 
 
 def test_a_long_attempt_says_that_it_runs_before_its_end(pond: Pond) -> None:
@@ -132,3 +138,45 @@ def test_a_stopped_attempt_ends_its_work(pond: Pond) -> None:
     asyncio.run(stopped())
     assert ended == ["r_0-2_run"]
     assert [kind for kind, _ in kinds(pond)] == ["running", "failed"]
+
+
+ACTS = st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["running", "failed", "succeeded"])), max_size=8)
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(ACTS)
+def test_each_run_of_lineage_that_begins_ends_once_also_when_its_worker_is_lost_or_late(
+    pond: Pond, acts: list[tuple[int, str]]
+) -> None:
+    """Attempts tell what they do, each its end once, in any order, and the newest may succeed; the last one does."""
+    sent = list[tuple[str, str]]()
+
+    class Lineage:
+        def send(
+            self, _pond: object, key: str, _run: str, kind: str, *_: object, unless: Any = bool, **__: Any
+        ) -> None:
+            if not unless():
+                sent.append((key.rpartition(".")[2], kind))
+
+    lineage, key = cast("StepLineage", Lineage()), SystemClock().random_id()
+    reports = [StepReports("q", "j", key, {}, number, 0.0, lineage=lineage) for number in range(5)]
+    begun, ended = set[int](), set[int]()
+    for number, act in [*acts, (4, "succeeded")]:
+        if (
+            number in ended
+            or (act == "running" and number in begun)
+            or (act == "succeeded" and number < max(begun, default=0))
+        ):
+            continue
+        begun.add(number)
+        if act == "running":
+            reports[number].running(pond)
+        elif act == "failed":
+            reports[number].failed(pond, Invalid("it is refused"), retryable=True)
+        else:
+            reports[number].succeeded(pond, {})
+        ended |= {number} if act != "running" else set()
+    for own in {own for own, _ in sent}:
+        of_attempt = [kind for attempt, kind in sent if attempt == own]
+        assert of_attempt[0] == "START" and len(of_attempt) == 2, sent
+    assert [kind for _, kind in sent].count("COMPLETE") == 1

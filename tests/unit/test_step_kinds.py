@@ -369,7 +369,7 @@ def test_a_check_that_fails_tells_no_secret(pond: Pond) -> None:
 
 def test_lineage_of_a_failure_tells_no_secret(pond: Pond) -> None:
     class Lineage:
-        def send(self, *about: Any) -> None:
+        def send(self, *about: Any, unless: Any) -> None:
             heard.append(str(about))
 
     heard: list[str] = []

@@ -122,7 +122,7 @@ class _Job(_JobName):
 
 
 class _RunEvent(_Form):
-    event_type: Literal["START", "COMPLETE", "FAIL"]
+    event_type: Literal["START", "COMPLETE", "FAIL", "ABORT"]
     event_time: AwareDatetime
     producer: AnyUrl
     schema_url: Literal["https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent"] = Field(alias="schemaURL")
@@ -140,7 +140,7 @@ def events_of(file: Path) -> list[dict[str, Any]]:
         _RunEvent.model_validate(event)
         assert datetime.fromisoformat(event["eventTime"])
         kinds.setdefault(event["run"]["runId"], []).append(event["eventType"])
-    assert all(own in (["START", "COMPLETE"], ["START", "FAIL"]) for own in kinds.values()), kinds
+    assert all(own in [["START", end] for end in ("COMPLETE", "FAIL", "ABORT")] for own in kinds.values()), kinds
     return events
 
 

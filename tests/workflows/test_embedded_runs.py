@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 import millpond
 from millpond.cli.main import app
 from millpond.errors import Conflict, Invalid
+from millpond.pipelines.driver import began_of
 from millpond.pipelines.embedded import embedded
 from millpond.pipelines.programs import pipelines_of, read_program
 from tests.rings.forked import Command, run
@@ -214,6 +215,31 @@ def test_a_process_that_is_told_to_stop_waits_for_no_function(tmp_path: Path, nu
     assert (json.loads(row)["pipeline"], json.loads(row)["last_status"]) == ("waits", "COMPLETED")
     logs = run(["pipeline", "logs", "waits", "--pond", "pond"], cwd=tmp_path)
     assert "held attempt 0  timeout  the process that worked on it is gone" in logs.stdout, logs.stderr
+
+
+COUNTED = """
+from millpond.pipelines import pipeline, shell
+
+
+@pipeline
+def counts():
+    shell(["sh", "-c", "(echo $$ >> begun; while [ ! -e go ]; do sleep 0.05; done; echo >> ended) & wait"])
+"""
+
+
+@pytest.mark.usefixtures("process")
+def test_a_program_ends_with_its_process_that_is_killed_and_has_its_effect_once(tmp_path: Path) -> None:
+    (tmp_path / "counts.py").write_text(COUNTED)
+    words = ["pipeline", "run", "counts.py", "--pond", "pond"]
+    begun = Command(words, cwd=tmp_path)
+    wait_for(lambda: (tmp_path / "begun").exists() and (tmp_path / "begun").read_text())
+    begun.send_signal(signal.SIGKILL)
+    begun.communicate(SECONDS)
+    pid = int((tmp_path / "begun").read_text())
+    wait_for(lambda: not began_of(pid))
+    (tmp_path / "go").touch()
+    assert run(words, cwd=tmp_path, timeout=SECONDS).returncode == 0
+    assert (tmp_path / "ended").read_text() == "\n"
 
 
 ENDLESS = """

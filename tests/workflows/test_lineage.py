@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import signal
 import subprocess
 import sys
 from contextlib import closing
@@ -23,9 +24,11 @@ from millpond.lineage.targets import Lineage, wait_sent
 from millpond.pipelines.attempt_logs import AttemptLog, collecting
 from millpond.pipelines.step_lineage import StepLineage
 from millpond.settings.load import in_words
+from tests.rings.forked import Command, run
 from tests.workflows.conftest import SECONDS
 from tests.workflows.heard import Heard
 from tests.workflows.run_events import columns_in, events_of
+from tests.workflows.test_client import wait_for
 
 NIGHTLY = """
 from millpond.pipelines import check, load, notify, pipeline, python, publish, shell, sql
@@ -145,6 +148,58 @@ def test_steps_of_a_pipeline_are_runs_with_columns_refs_and_commits(pond_folder:
     assert cool["eventType"] == "FAIL" and "finds rows" in cool["run"]["facets"]["errorMessage"]["message"]
     parents = {event["run"]["facets"]["parent"]["run"]["runId"] for name, event in ends.items() if "nightly." in name}
     assert len(parents) == 1
+
+
+HELD = """
+from pathlib import Path
+from threading import Event
+
+from millpond.pipelines import pipeline, python
+
+
+def held():
+    while not Path("go").exists():
+        Event().wait(0.05)
+
+
+@pipeline
+def waits():
+    python(held, retries=0)
+"""
+
+
+def kinds_of(target: Path, job: str) -> list[str]:
+    """The kinds of a job's events so far."""
+    lines = target.read_text().splitlines() if target.exists() else []
+    return [event["eventType"] for event in map(json.loads, lines) if event["job"]["name"] == job]
+
+
+@pytest.mark.parametrize("is_on_node", [False, True], ids=["here", "a node"])
+def test_the_run_of_an_attempt_whose_worker_is_killed_ends_when_the_next_one_begins(
+    tmp_path: Path, request: pytest.FixtureRequest, is_on_node: bool
+) -> None:
+    (tmp_path / "waits.py").write_text(HELD)
+    target = tmp_path / "lineage.jsonl"
+    environment = {**os.environ, "MILLPOND_LINEAGE_TARGET": str(target)}
+    words = ["pipeline", "run", "waits.py", "--pond", "here"]
+    if is_on_node:
+        url = f"http://127.0.0.1:{request.getfixturevalue('workflow_server').port}"
+        for word in ("deploy waits.py --pond", "run start waits --id r --server"):
+            group = ["pipeline"] * word.startswith("deploy")
+            assert run([*group, *word.split(), url], cwd=tmp_path, timeout=SECONDS).returncode == 0
+        words = ["worker", "millpond.pipelines", "--pond", url]
+    first = Command(words, cwd=tmp_path, env=environment)
+    wait_for(lambda: kinds_of(target, "waits.held") == ["START"])
+    first.send_signal(signal.SIGKILL)
+    first.communicate(SECONDS)
+    second = Command(words, cwd=tmp_path, env=environment)
+    wait_for(lambda: sorted(kinds_of(target, "waits.held")) == ["ABORT", "START", "START"])
+    (tmp_path / "go").touch()
+    wait_for(lambda: "COMPLETE" in kinds_of(target, "waits.held"))
+    second.send_signal(signal.SIGTERM)
+    second.communicate(SECONDS)
+    assert kinds_of(target, "waits.held") == ["START", "ABORT", "START", "COMPLETE"]
+    assert len({event["run"]["runId"] for event in events_of(target)}) == 2
 
 
 def test_an_enrichment_of_files_has_columns_of_each_and_of_the_map(

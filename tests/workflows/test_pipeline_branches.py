@@ -13,10 +13,13 @@ import pytest
 from littlehorse.model import LHStatus, WfRunId
 
 import millpond
+from millpond.cli.workflows.pipelines import _check_pond
+from millpond.client.wire_errors import NODE_KEY
 from millpond.errors import Invalid, MillpondError
 from millpond.pipelines import branch, check, load, merge, pipeline, publish, sql
 from millpond.pipelines.branches import has_branches, load_on, merge_branch, whole_branch
 from millpond.pipelines.pond_check import check_pond
+from millpond.pipelines.programs import pipelines_of, read_program
 from millpond.pipelines.reads import head_of
 from millpond.pipelines.tickets import earlier_load
 from millpond.testing.faults import KILL_AT, STEPS_LOG, occurrences
@@ -265,7 +268,6 @@ def node(folder: Path) -> Iterator[Node]:
 
 def test_pipelines_with_branches_are_deployed_to_a_node(node: Node, folder: Path) -> None:
     for name in ("nightly", "published", "begun"):
-        assert "was not held against the maps" in node.command("pipeline", "deploy", "nightly.py", "--pipeline", name)
         node.command("pipeline", "deploy", "nightly.py", "--pipeline", name, "--pond", node.url)
     with millpond.open(node.url) as pond:
         assert "the branch nightly stays" in node.ended("nightly", "hot", file="hot.csv") and temps(pond) == [1.0, None]
@@ -301,8 +303,23 @@ def test_a_pond_that_cannot_have_the_branches_of_a_pipeline_is_refused_when_it_i
     node: Node, folder: Path
 ) -> None:
     (folder / "sharded.py").write_text(SHARDED)
-    refused = node.command("pipeline", "deploy", "sharded.py", "--pond", node.url, code=5)
-    assert "(map=sharded, step=load, line=sharded.py:7)" in refused and "--store layers" in refused
+    for words in ((), ("--pond", node.url)):  # without a pond it is that of the server
+        refused = node.command("pipeline", "deploy", "sharded.py", *words, code=5)
+        assert "(map=sharded, step=load, line=sharded.py:7)" in refused and "--store layers" in refused
+
+
+@pytest.mark.parametrize(
+    ("metadata", "words"),
+    [({}, "was not held against the maps of a pond"), ({NODE_KEY: "http://127.0.0.1:1"}, "were not looked at: ")],
+)
+def test_a_deploy_to_a_server_without_a_pond_that_can_be_reached_says_so(
+    folder: Path, capsys: pytest.CaptureFixture[str], metadata: dict[str, str], words: str
+) -> None:
+    def call(_method: str, _request: object, trailing: Callable[[object], object]) -> None:
+        trailing(metadata)
+
+    _check_pond(pipelines_of(read_program(folder / "nightly.py"))["nightly"].plan, None, call)
+    assert words in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("on_node", [False, True])

@@ -28,6 +28,10 @@ def of_many(*days: str) -> None:
     sql("select 1")
 
 
+def of_run(run: int = 3) -> None:
+    python(abs, run)
+
+
 def of_no_number(most: int = cast("int", "much")) -> None:
     python(template_of, most)
 
@@ -79,6 +83,9 @@ def later(value: Any) -> None:
         (lambda: python(template_of, timeout="5m"), "timeout are numbers"),
         (lambda: python(template_of, retries=True), "retries, backoff"),
         (lambda: python(template_of, backoff=-1), "backoff=-1"),
+        (lambda: python(template_of, retries=10**10), "retries and backoff are.*retries=10000000000.*limit="),
+        (lambda: python(template_of, timeout=float("nan")), "retries and backoff are.*timeout=nan"),
+        (lambda: python(template_of, backoff=float("inf")), "retries and backoff are.*backoff=inf"),
         (lambda: sql("select 1", when="warm.rows > 0"), "a condition is a value.*step=sql"),
         (lambda: sql("select 1", when=f"{sql('select 1').rows} > 0"), "a condition is a value.*step=sql2"),
         (lambda: python(template_of, item, over=[*range(10_001)]), "items=10001 limit=10000"),
@@ -95,6 +102,7 @@ def later(value: Any) -> None:
         (awaited, "def without async"),
         (of_many, r"parameter=\*days"),
         (of_no_number, "parameter=most type=int value=much"),
+        (of_run, "a parameter has a name of its own.*parameter=run"),
     ],
 )
 def test_what_cannot_work_is_refused_when_it_is_declared(body: Any, words: str) -> None:

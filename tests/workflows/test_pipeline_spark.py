@@ -36,6 +36,20 @@ def application(session):
     return session.sparkContext.applicationId
 
 
+def loading(session, api_token):
+    from millpond import spark
+
+    print("said by a function:", api_token)
+    session._jvm.System.err.println("said by the JVM: " + api_token)
+    frame = session.range(1).selectExpr("'LHR' as key", "11.0D as temp")
+    loaded = spark.load(frame, map="weather").rows
+    try:
+        failing = session.range(1).selectExpr("'LHR' as key", f"cast(raise_error('{api_token}') as double) as temp")
+        spark.load(failing, map="weather")
+    except Exception as error:
+        return {"loaded": loaded, "refused": api_token in str(error)}
+
+
 def broken(session, frame):
     if frame == "nowhere":
         return session.range(3).selectExpr("nowhere + 1").count()
@@ -43,7 +57,7 @@ def broken(session, frame):
 
 
 @pipeline
-def nightly(url: str, most: float = 60.0):
+def nightly(url: str, most: float = 60.0, api_token: str = "hunter2222"):
     weather = load("weather.csv", map="weather", kind="state", value="temp double")
     hot = sql("select key, temp, {most} as most from {weather} where temp >= {most}", weather=weather, most=most,
               engine="spark", name="hot")
@@ -53,8 +67,9 @@ def nightly(url: str, most: float = 60.0):
     answer = spark(counted, hot, 2)
     app = spark(application, needs=[answer])
     enriched = enrich(hot, map="weather", key="key", into="now")
+    more = spark(loading, api_token, needs=[enriched])
     notify(f"{url}/done", rows=answer.rows, map=answer.map, same=app.value, app=answer.app, path=joined.path,
-           text=f"{joined.rows} of {answer.rows}", found=enriched.found)
+           text=f"{joined.rows} of {answer.rows}", found=enriched.found, loaded=more.loaded, refused=more.refused)
 
 
 @pipeline
@@ -92,7 +107,8 @@ def assert_posted(heard: Heard) -> None:
     assert path == "/200/done" and key
     assert body.pop("same") == body.pop("app"), "one session for all steps"
     assert parquet.read_table(body.pop("path")).to_pylist() == [{"t": 80.0}]
-    assert body == {"rows": 4, "map": 3, "text": "1 of 4", "found": {"now": 2}}
+    more = {"loaded": 1, "refused": True}
+    assert body == {"rows": 4, "map": 3, "text": "1 of 4", "found": {"now": 2}, **more}
 
 
 @pytest.mark.sample(1, of="steps of Spark and a post")
@@ -110,6 +126,14 @@ def test_steps_of_spark_and_a_post_in_one_process(folder: Path, heard: Heard) ->
         "now": {"temp"},
     }
     assert columns_in(outputs["nightly.joined"]) == {"t": {"temp"}}
+    events = events_of(folder / "lineage.jsonl")
+    within = [event for event in events if event["run"]["facets"]["parent"]["job"]["name"] == "nightly.loading"]
+    [step] = {event["run"]["runId"] for event in events if event["job"]["name"] == "nightly.loading"}
+    assert [event["eventType"] for event in within] == ["START", "COMPLETE", "START", "FAIL"]
+    assert {event["run"]["facets"]["parent"]["run"]["runId"] for event in within} == {step}
+    for who in ("a function", "the JVM"):
+        assert f"said by {who}: ***" in done.stderr
+    assert "hunter2222" not in done.stderr + (folder / "lineage.jsonl").read_text()
 
 
 @pytest.mark.sample(1)

@@ -16,10 +16,12 @@ from millpond.errors import Internal, Invalid, MillpondError
 from millpond.json_forms import FormError, parse_object
 from millpond.statuses import class_of_grpc
 
-__all__ = ("ERROR_KEY", "KIND_KEY", "from_grpc", "from_wire", "to_wire")
+__all__ = ("ERROR_KEY", "KIND_KEY", "NODE_KEY", "from_grpc", "from_wire", "to_wire")
 
 ERROR_KEY, KIND_KEY = "millpond-error-bin", "millpond-kind"
 """The metadata of gRPC that hold an error in this form, and its kind."""
+NODE_KEY = "millpond-node"
+"""The metadata of gRPC that hold the URL of the node, behind the answer to who the caller is."""
 _GATEWAY = (502, 503, 504)
 
 

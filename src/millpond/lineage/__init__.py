@@ -1,6 +1,6 @@
 """Lineage: the run events of OpenLineage (spec 2-0-2) that loads, enrichments and steps of pipelines send.
 
-    START ─▶ COMPLETE or FAIL        of one run: its inputs and outputs, with map, ref and commit, schemas, columns
+    START ─▶ COMPLETE, FAIL or ABORT     of one run: its inputs and outputs, with map, ref and commit, schemas, columns
 
 | module | holds |
 |---|---|

@@ -15,7 +15,7 @@ __all__ = ("Dataset", "Kind", "Origin", "Run", "run_event")
 
 Origin = tuple["Dataset", str]
 """A column of an input."""
-Kind = Literal["START", "COMPLETE", "FAIL"]
+Kind = Literal["START", "COMPLETE", "FAIL", "ABORT"]
 PRODUCER = "urn:millpond"
 _SPEC = "https://openlineage.io/spec"
 _FACETS = {

@@ -57,8 +57,8 @@ class AttemptLog:
 
     def __init__(self, limit: int = ATTEMPT_LOG_BYTES_MAX, values: Mapping[str, Any] | None = None) -> None:
         """A log; of `values`, those whose names say that they are secrets are masked."""
-        self._secrets = (*secret_texts(values or {}), *_secrets())
-        self._longest = max(map(len, self._secrets), default=0)
+        self.secrets = (*secret_texts(values or {}), *_secrets())
+        self._longest = max(map(len, self.secrets), default=0)
         self._half = max(0, limit - _NOTE_BYTES) // 2
         self._first = bytearray()
         self._last: deque[bytes] = deque()
@@ -107,7 +107,7 @@ class AttemptLog:
 
     def masked(self, text: str) -> str:
         """A text without secrets."""
-        for secret in self._secrets:
+        for secret in self.secrets:
             text = text.replace(secret, _MASK)
         for like, mask in _LIKE_SECRETS:
             text = like.sub(mask, text)

@@ -107,6 +107,10 @@ class _Recording:
         ):
             raise Invalid("retries, backoff and timeout are numbers, and over is a list", kind="pipeline_plan",
                           step=name, **tried, over=over, hint="seconds without quotes, a list in brackets")  # fmt: skip
+        least = {"retries": 0, "backoff": 0, "timeout": 1}
+        if not isinstance(tried["retries"], int) or not all(least[key] <= own <= _MOST for key, own in tried.items()):
+            raise Invalid("retries and backoff are 0 or more, and a timeout is a second or more", kind="pipeline_plan",
+                          step=name, **tried, limit=_MOST)  # fmt: skip
         stated = {key: value for key, value in inputs.items() if value is not None}
         planned = PlannedStep(
             name=name, kind=kind, inputs=template_of(stated),
@@ -117,11 +121,6 @@ class _Recording:
         if options:
             raise Invalid("a step has no such option", kind="pipeline_plan", step=name, option=next(iter(options)),
                           hint="name, needs, when, over, retries, backoff, timeout")  # fmt: skip
-        retries: Any = planned.retries
-        is_number = isinstance(retries, int) and retries >= 0
-        if not is_number or planned.timeout_ms < 1000 or planned.backoff_ms < 0:
-            raise Invalid("retries and backoff are 0 or more, and a timeout is a second or more", kind="pipeline_plan",
-                          step=name, **tried)  # fmt: skip
         self.steps.append(planned)
         return Value((name,))
 
@@ -163,6 +162,8 @@ class _Recording:
 
 
 _TRIES = {"retries": 3, "backoff": 0.5, "timeout": 600}
+_MOST = 1_000_000_000
+"""Retries, and seconds, of a step: there is room for a few more where the engine counts them."""
 _RECORDING: ContextVar[_Recording | None] = ContextVar("recording", default=None)
 
 

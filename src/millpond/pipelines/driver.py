@@ -14,7 +14,8 @@ Invariants:
 * of several calls with one key one job runs, and all get its result;
 * a job that is cancelled ends within seconds: its Spark jobs at once, and what does not end then with the process;
 * a driver that is lost fails the job that it had, as `Unavailable`; the next job gets a new one;
-* what driver and JVM write during a job is in the log of its attempt, and in the worker's own.
+* what driver and JVM write during a job is in the log of its attempt, and in the worker's own, both without secrets;
+* what a job does has the attempt as its parent in lineage, whose events have no secret of the run.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from millpond.client.wire_errors import from_wire
 from millpond.clock import SystemClock
 from millpond.errors import Closed, Internal, Unavailable
 from millpond.json_forms import parse_object, to_json
+from millpond.lineage import PARENT
 from millpond.pipelines.attempt_logs import AttemptLog, current_log
 from millpond.pipelines.driver_process import empty_large
 from millpond.stores.files import remove_tree
@@ -53,6 +55,8 @@ _SOCKET_CHARACTERS_MAX = 100
 _LEFT_SECONDS = 3_600.0
 """The age from which the folder of a driver that was killed is removed."""
 _LOOK_SECONDS = 0.05
+_LINE_BYTES_MAX = 65_536
+"""Bytes of a line for whose end is waited."""
 CANCELLED_MAX = 1_000
 """Keys without a job that are remembered as cancelled, the newest: their attempts are over, or begin within moments."""
 _CANCELS, _CANCEL_SECONDS = 16, 0.25
@@ -112,9 +116,10 @@ class SparkDriver:
         if going is not None:
             return going.result()
         try:
+            log = current_log()
             request = {
                 "key": key, "job": job, "arguments": dict(arguments), "watched": watched, "again": again,
-                TRACEPARENT: traceparent(),
+                "parent": PARENT.get(), "secrets": [] if log is None else log.secrets, TRACEPARENT: traceparent(),
             }  # fmt: skip
             mine.set_result(self._run(key, to_json(request) + b"\n"))
         except BaseException as error:
@@ -212,7 +217,7 @@ class SparkDriver:
         assert line is not None
         line.send(request)
         while (row := line.next()) is not None:
-            line.pass_on(log, row.get("log_start", 0))
+            line.pass_on(log, row.get("log_start", 0), is_last="status" not in row)
             if "status" in row:
                 self._status = key, row["status"]
             elif row["key"] != key:
@@ -224,7 +229,7 @@ class SparkDriver:
                 raise Unavailable("another worker has taken the job over", kind="driver_taken", job=key)
             else:
                 return row
-        line.pass_on(log, 0)
+        line.pass_on(log, 0, is_last=True)
         self._end()
         raise Unavailable(
             "the Spark driver was lost while it worked", kind="driver_lost", code=line.process.code,
@@ -382,18 +387,22 @@ class _Line:
         self.application = row.get("application", self.application)
         return row
 
-    def pass_on(self, log: AttemptLog | None, start: int) -> None:
-        """Give what the driver wrote to this process's standard error, and from a byte on to the attempt's log."""
+    def pass_on(self, log: AttemptLog | None, start: int, *, is_last: bool) -> None:
+        """Give what the driver wrote to this process's standard error, and from a byte on to the attempt's log: whole
+        lines, before the last.
+        """
         file = self.folder / "log"
         with suppress(OSError), file.open("rb") as written:
             size = os.fstat(written.fileno()).st_size
             self.read_bytes = self.read_bytes if self.read_bytes <= size else 0
             written.seek(self.read_bytes)
             text = written.read(size - self.read_bytes)
+            if not is_last and len(text) < _LINE_BYTES_MAX:  # a part of a secret would not be known for one
+                text = text[: text.rfind(b"\n") + 1]
             own = text[max(0, start - self.read_bytes) :]
-            self.read_bytes = size
+            self.read_bytes += len(text)
             with suppress(OSError):
-                os.write(2, text)
+                os.write(2, (log or AttemptLog()).masked(text.decode(errors="replace")).encode())
             if log is not None:
                 log.write(own.decode(errors="replace"))
             if empty_large(file):

@@ -34,6 +34,8 @@ from millpond.clock import SystemClock
 from millpond.errors import Closed, Invalid, MillpondError, NotFound
 from millpond.json_forms import parse_object, to_json
 from millpond.kernel.worker import begin_thread
+from millpond.lineage import PARENT, wait_sent
+from millpond.pipelines.attempt_logs import AttemptLog, collecting
 from millpond.pipelines.step import understood
 from millpond.process_settings import tracing_target
 from millpond.stores.files import remove_tree
@@ -206,6 +208,7 @@ class _Driver:
         """End the process, and with it the JVM."""
         flush_spans()
         remove_tree(self.folder)
+        wait_sent()
         os._exit(0)
 
     # -- jobs -------------------------------------------------------------------------------------------
@@ -223,6 +226,7 @@ class _Driver:
                 if not answer["usable"]:
                     flush_spans()
                     remove_tree(self.folder)
+                    wait_sent()
                     os._exit(1)
 
     def _done(self, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -235,7 +239,11 @@ class _Driver:
             self.session = session = self.session or open_session(self.master)
             self.application = application_of(session)
             begin_job(session, key, request["job"])
-            with span(request["job"], Kind.CONSUMER, request.get(TRACEPARENT, ""), application=self.application):
+            PARENT.set(request["parent"] and tuple(request["parent"]))
+            with (
+                collecting(AttemptLog(values={"secrets": request["secrets"]})),
+                span(request["job"], Kind.CONSUMER, request.get(TRACEPARENT, ""), application=self.application),
+            ):
                 outcome = {"result": _job(request["job"])(session, request["arguments"])}
         except Exception as error:  # whatever it is, the worker reports it
             cause, usable = _understood(error)

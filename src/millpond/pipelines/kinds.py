@@ -57,6 +57,9 @@ CHECK_FAILED = "check-failed"
 """The exception of a check whose rules do not all hold, or whose query finds rows."""
 _ROWS_SHOWN = 5
 _OUTPUT_CHARACTERS, _READ_BYTES = 10_000, 65_536
+_WATCH = 'read group && { read over || kill -s KILL -- "-$group"; }'
+"""Ends the programs of a group when nobody says that they are over before the pipe ends, as when its process is killed.
+"""
 _SKIPPED = {"$skipped": True}
 _LISTS = {"maps", "loads", "seen"}
 """Inputs that are lists of outputs, of which some may be of steps that were skipped."""
@@ -318,7 +321,26 @@ async def _shell(step: Step, planned: dict[str, Any], inputs: dict[str, Any]) ->
 
 
 async def _program_run(words: list[str], variables: Mapping[str, Any]) -> dict[str, Any]:
-    """The output of a program, which ends, with those that it began, when the attempt is over."""
+    """The output of a program. It ends, with those that it began, when the attempt is over or this process is gone."""
+    with subprocess.Popen(
+        ["sh", "-c", _WATCH], start_new_session=True, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL, bufsize=0,
+    ) as watch:  # fmt: skip
+        tell = partial(_tell, cast("FileIO", watch.stdin))
+        try:
+            return await _watched_run(words, variables, tell)
+        finally:
+            tell("over")
+
+
+def _tell(watch: FileIO, line: object) -> None:
+    with suppress(OSError):  # it was killed
+        watch.write(f"{line}\n".encode())
+
+
+async def _watched_run(
+    words: list[str], variables: Mapping[str, Any], tell: Callable[[object], None]
+) -> dict[str, Any]:  # fmt: skip
     try:
         process = subprocess.Popen(
             words, env={**os.environ, **_caller(), **{name: str(value) for name, value in variables.items()}},
@@ -328,6 +350,7 @@ async def _program_run(words: list[str], variables: Mapping[str, Any]) -> dict[s
     except (OSError, ValueError) as error:
         raise Invalid("the program does not begin", kind="pipeline_program_failed", program=words[0], reason=error,
                       hint="name a program that the worker has on its PATH") from None  # fmt: skip
+    tell(process.pid)
     over, end = os.pipe()
     try:
         said_by = partial(copy_context().run, _said, process, over)

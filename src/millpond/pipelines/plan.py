@@ -161,7 +161,11 @@ def check_plan(plan: Plan) -> Plan:
     if alerts and (alerts[0].type != "dict" or not plan.when.startswith(ALERTED)):
         raise Invalid("an alert is a dict, of a pipeline that alerts begin", kind="pipeline_plan", pipeline=plan.name,
                       parameter=alerts[0].name, hint='when=alerted("MAP"), and crossing: dict = alert')  # fmt: skip
-    there = [*RESERVED, *(parameter.name for parameter in plan.parameters)]
+    names = [parameter.name for parameter in plan.parameters]
+    if taken := {*RESERVED, "item"}.intersection(names):
+        raise Invalid("a parameter has a name of its own", kind="pipeline_plan", pipeline=plan.name,
+                      parameter=min(taken), hint="a run has others of these names: choose another")  # fmt: skip
+    there = [*RESERVED, *names]
     for step in (*plan.steps, *plan.on_failure):
         try:
             _check_step(plan, step, there)

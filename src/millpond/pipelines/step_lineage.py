@@ -6,7 +6,7 @@ Each attempt is a run, named PIPELINE.STEP, whose parent is the run of the pipel
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain, repeat
@@ -39,12 +39,13 @@ class StepLineage:
         return f"{self.planned.get('pipeline', '')}.{self.planned['name']}"
 
     def send(
-        self, pond: Any, key: str, run: str, kind: Any, result: Mapping[str, Any] | None = None, error: str = ""
+        self, pond: Any, key: str, run: str, kind: Any, result: Mapping[str, Any] | None = None, error: str = "", *,
+        unless: Callable[[], bool] = lambda: False,
     ) -> None:  # fmt: skip
         """Send an event, where the pond has a target of lineage; nothing is raised."""
         try:
             lineage = lineage_of(pond)
-            if lineage is None or self.planned["kind"] == "parameters" or self._is_skipped():
+            if lineage is None or self.planned["kind"] == "parameters" or self._is_skipped() or unless():
                 return
             from millpond.lineage.run_events import Run, run_event
 

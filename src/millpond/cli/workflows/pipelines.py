@@ -12,7 +12,7 @@ from millpond.cli.options import Json, Master, PondPlace
 from millpond.cli.terminal import console, exits
 from millpond.cli.verbs import verb
 from millpond.cli.workflows.runs import pairs_in
-from millpond.cli.workflows.server import ServerBeside, Tenant, connected, opened_here, server_beside
+from millpond.cli.workflows.server import ServerBeside, Tenant, connected, node_of, opened_here, server_beside
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -168,7 +168,7 @@ def deploy(
     which: Which = None,
     pond: Annotated[
         str | None,
-        typer.Option("--pond", metavar="FOLDER|URL", show_default="not looked at",
+        typer.Option("--pond", metavar="FOLDER|URL", show_default="that of the server",
                      help="The node, by its URL, or else the pond of the workers: it is to have the maps, columns and"
                      " branches of the steps."),
     ] = None,
@@ -191,8 +191,8 @@ def deploy(
     program, declared = declared_of(file, which)
     plan = declared.plan
     cron = plan.cron()
-    _check_pond(plan, pond)
     with connected(server_beside(server, pond), tenant) as call:
+        _check_pond(plan, pond, call)
         check_free(call, plan.name)
         littlehorse.create_task_def(step, STEP, _config(call))
         spec = call("PutWfSpec", compiled(plan, program).compile())
@@ -214,22 +214,26 @@ def deploy(
     console.say(f"deployed {plan.name} {version}{at}{ends}")
 
 
-def _check_pond(plan: Plan, place: str | None) -> None:
-    """Refuse a plan that the pond of its workers makes fail; without a pond, tell that it was not looked at.
+def _check_pond(plan: Plan, place: str | None, call: Any) -> None:
+    """Refuse a plan that the pond of its workers, or else of the node that `call` reaches, makes fail; or tell that it
+    was not looked at.
 
     Raises: as `existing_pond` and `check_pond`.
     """
     from millpond.cli.options import existing_pond
-    from millpond.errors import Denied
+    from millpond.errors import Denied, Unavailable
     from millpond.pipelines.pond_check import check_pond
 
-    if place is None:
+    served = place or node_of(call)
+    if served is None:
         console.tell(f"{plan.name} was not held against the maps of a pond: --pond names that of its workers")
         return
     try:
-        with existing_pond(place) as opened:
+        with existing_pond(served) as opened:
             check_pond(opened, plan)
-    except Denied as error:
+    except (Denied, Unavailable) as error:
+        if place is not None and isinstance(error, Unavailable):
+            raise
         console.tell(f"the maps of the pond were not looked at: {error}")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -29,6 +29,7 @@ __all__ = (
     "connected",
     "every_result",
     "host_and_port",
+    "node_of",
     "server_beside",
     "opened_here",
     "worker_config",
@@ -142,16 +143,34 @@ def connected(server: str, tenant: str, settings: Settings | None = None) -> Ite
     with _channel(f"{host}:{port}", settings) as channel:
         stub: Any = service_pb2_grpc.LittleHorseStub(channel)  # type: ignore[no-untyped-call]
 
-        def call(method: str, request: Any, *more: tuple[str, str]) -> Any:
+        def call(
+            method: str, request: Any, *more: tuple[str, str], trailing: Callable[[Any], object] = lambda _: None
+        ) -> Any:  # fmt: skip
             asks = method.startswith(_QUESTIONS)
             caller = "" if asks else traceparent()
             sent = [*metadata, *more, *([(TRACEPARENT, caller)] if caller else ())]
             try:
-                return getattr(stub, method)(request, timeout=_SECONDS, metadata=sent)
+                reply, ended = getattr(stub, method).with_call(request, timeout=_SECONDS, metadata=sent)
             except grpc.RpcError as error:
                 raise understood(error, server, changes=not asks) from None
+            trailing(ended.trailing_metadata() or ())
+            return reply
 
         yield call
+
+
+def node_of(call: Any) -> str | None:
+    """The URL of the node that answers the calls; None where the server is none.
+
+    Raises: as the calls.
+    """
+    from google.protobuf.empty_pb2 import Empty
+
+    from millpond.client.wire_errors import NODE_KEY
+
+    metadata: dict[str, str] = {}
+    call("Whoami", Empty(), trailing=metadata.update)
+    return metadata.get(NODE_KEY)
 
 
 def _channel(address: str, settings: Settings) -> grpc.Channel:

@@ -120,6 +120,8 @@ class Call(Generic[S]):
     tenant: str = ""
     """The tenant of the rows that it is about, where its service has tenants."""
     notes: dict[str, Any] = field(default_factory=dict)
+    trailing: dict[str, str] = field(default_factory=dict)
+    """Metadata that go with the answer."""
 
     @property
     def user(self) -> str:
@@ -205,6 +207,8 @@ class Front:
             with self._room(row, call), _traced(service.name, row, call):
                 await service.admit(call)
                 result = await act(call)
+            if call.trailing:
+                context.set_trailing_metadata(tuple(call.trailing.items()))
             status = 200
         except Exception as raised:
             error = self._known(raised)

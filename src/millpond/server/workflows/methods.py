@@ -47,6 +47,7 @@ from littlehorse.model import (
     service_pb2,
 )
 
+from millpond.client.wire_errors import NODE_KEY
 from millpond.errors import Denied, NotFound, Unavailable
 from millpond.server.rpc.dispatch import Call, Row, Service, Work
 from millpond.server.workflows.access import admit, need_of, principal_of
@@ -245,8 +246,10 @@ async def _quota_usage(call: _Call, request: ListQuotaUsageMetricsRequest) -> Me
 
 
 async def _whoami(call: _Call, request: Message) -> Principal:
-    """The caller: the name of the token, or `anonymous`, with what it may do beyond its token."""
+    """The caller: the name of the token, or `anonymous`, with what it may do beyond its token; and the node."""
     del request
+    if call.service.url.isascii():  # other metadata gRPC refuses
+        call.trailing[NODE_KEY] = call.service.url
     return await call.service.access.principal(call.caller)
 
 

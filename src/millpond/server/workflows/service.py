@@ -70,7 +70,7 @@ class WorkflowService:
     """The time after which whoever waits for an event looks again: None, for every event is known here at once."""
 
     def __init__(self, node: Node, threads: CallThreads) -> None:
-        self._node, self.clock, self._threads = node, node.clock, threads
+        self._node, self.url, self.clock, self._threads = node, node.url, node.clock, threads
         self._teller: Teller | None = None
         self._relay: OutputRelay | None = None
         self._loop: asyncio.AbstractEventLoop | None = None

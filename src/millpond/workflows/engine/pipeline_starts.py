@@ -183,6 +183,8 @@ _HELD: dict[str, tuple[type, ...]] = {
     "str": (str,), "int": (int,), "float": (int, float), "bool": (bool,), "date": (str,), "datetime": (str,),
     "list": (list,), "dict": (dict,),
 }  # fmt: skip
+_INTEGERS = range(-(2**63), 2**63)
+"""Those that variables hold."""
 _EXAMPLES = {"date": "2026-01-31", "datetime": "2026-01-31T06:00:00", "bool": "true", "list": "[1, 2]",
              "dict": '{"a": 1}'}  # fmt: skip
 
@@ -198,6 +200,7 @@ def _of_type(name: str, kind: str, value: Any) -> Any:
         except (ValueError, KeyError, IndexError):
             raise wrong from None
     endless = isinstance(value, float) and not math.isfinite(value)  # no JSON holds it
-    if endless or not isinstance(value, _HELD[kind]) or isinstance(value, bool) is not (kind == "bool"):
+    large = isinstance(value, int) and value not in _INTEGERS
+    if endless or large or not isinstance(value, _HELD[kind]) or isinstance(value, bool) is not (kind == "bool"):
         raise wrong
     return value
