@@ -171,6 +171,37 @@ def test_the_past_is_shown_with_the_fields_of_now(pond: Pond, weather: Map, cloc
     assert scanned == [{"key": "JFK", "degrees": 50.0, "gust": None}]
 
 
+@pytest.mark.parametrize("kind", ["state", "ranged_state"])
+def test_a_field_that_was_restored_is_not_known_of_the_time_without_it(
+    pond: Pond, clock: ManualClock, kind: str
+) -> None:
+    key = {"key": "a"} if kind == "state" else {"key_start": 1, "key_end": 2}
+    layered = pond.create_map("m", kind=kind, value="n long, w string", store="layers")
+    layered.load([{**key, "n": 1, "w": "x"}])
+    moments = []
+    for act in (
+        lambda: pond.alter_map("m", drop=["n"]), lambda: layered.load([{**key, "w": "y"}]),
+        lambda: pond.refs.restore("main~2", maps=["m"]),
+    ):  # fmt: skip
+        moments.append(clock.now_ms())
+        clock.advance(1000)
+        act()
+        pond.refs.resolve("main")
+    moments.append(clock.now_ms())
+    states = [{"n": 1, "w": "x"}, {"n": None, "w": "x"}, {"n": None, "w": "y"}, {"n": 1, "w": "x"}]
+    first, known = next(iter(key.values())), pa.array(moments, INSTANT)
+    events = pa.table({"k": [first] * 4, "t": known})
+    for opened in (pond, pond.at("main")):
+        shown = opened.map("m")
+        assert shown.lookup([first] * 4, known_at=known).to_pylist() == states
+        assert opened.enrich(events, map="m", key="k", into="m", known_at="t")["m"].to_pylist() == states
+        for moment, state in zip(moments, states, strict=True):
+            assert shown.get(first, known_at=moment) == state
+            assert shown.lookup([first], known_at=moment).to_pylist() == [state]
+            assert shown.scan(known_at=moment).read_all().to_pylist() == [{**key, **state}]
+            assert opened.sql("select n, w from m", known_at=moment).to_pylist() == [state]
+
+
 def test_a_branch_knows_what_was_committed_to_it(pond: Pond, weather: Map, clock: ManualClock) -> None:
     fix = pond.branch("fix", source="main")
     mended = fix.map("weather")

@@ -6,7 +6,8 @@
 Invariants:
 * what counts at a moment is the last change up to it: a row is never seen before its commit;
 * a moment before the first change has no answer: null in a column, an error where it is the only one;
-* a moment before what the history tells is an error.
+* a moment before what the history tells is an error;
+* all is shown with the fields of now; one that was not in force at a moment shows its default, though rows have it.
 
 At a ref the same holds of the history of its commits, see `refs/past.py`.
 """
@@ -203,7 +204,7 @@ class Past:
 
         def shown() -> Leased:
             leased = self.leased(known_at)
-            return Leased(leased.manifest.shown_as(layers.definition), leased.lease)
+            return Leased(leased.manifest.known_as(layers.definition), leased.lease)
 
         return partial(candidate_rows, layers.objects, layers.definition, shown)
 
