@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import millpond
 from millpond import Lookup
 from millpond.clock import ManualClock
-from millpond.errors import Invalid
+from millpond.errors import Invalid, NotFound
 from millpond.maps.layered.maintenance import collect_files
 from millpond.maps.search.partial import last_up_to, order_by_parts
 from millpond.refs.changes import moment_of
@@ -231,9 +231,19 @@ def test_a_branch_is_asked_on_after_a_purge_of_what_was_known(pond: Pond, weathe
         clock.now = BEGAN + number * DAY
         fix.load([{"key": key, "effective_time": BEGAN, "temp": 70.0}])
     assert fix.lookup(["LGA"], known_at=day(6)).to_pylist() == [{"temp": 70.0}]
-    clock.now = BEGAN + 8 * DAY
+    first, clock.now = pond.refs.resolve("fix~1"), BEGAN + 8 * DAY
     fix.delete("key = 'LGA'", now=True)
     assert fix.lookup(["LGA", "EWR"], known_at=day(8)).to_pylist() == [None, {"temp": 70.0}]
+    for ask in (
+        lambda: fix.get("LGA", known_at=day(6)),
+        lambda: fix.lookup(["LGA"], known_at=[day(6)]),
+        lambda: fix.scan(known_at=day(6)).read_all(),
+        lambda: pond.at("fix").sql("select * from weather", known_at=day(6)),
+    ):
+        with pytest.raises(NotFound) as refused:
+            ask()
+        assert (refused.value.kind, refused.value.values["ref"]) == ("ref_collected", first)
+        assert refused.value.hint
 
 
 def test_a_commit_that_tells_no_moment_counts_from_the_end_of_its_second() -> None:
