@@ -241,8 +241,7 @@ def roll_up(place: Pond | BranchPond, target: Map, model: Model, about: tuple[da
     try:
         target.retain(before)
         target.retain(before)
-        if model.events:
-            model.rolled = model.rolled | {(before, width)}
+        model.rolled = model.rolled | {(before, width)}
     except MillpondError as error:
         if error.kind != "resolution_finer" or all(made_up(width, other) for _, other in model.rolled):
             raise

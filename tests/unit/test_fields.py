@@ -399,6 +399,20 @@ def test_commits_show_the_fields_that_they_had_and_branches_go_on_from_a_change(
     ]
 
 
+@pytest.mark.parametrize("folded", [False, True])
+def test_a_field_that_was_restored_is_a_difference_whatever_was_folded(pond: Pond, weather: Map, folded: bool) -> None:
+    pond.alter_map("weather", drop=["visib"])
+    if folded:
+        weather.compact()
+    dropped = pond.refs.resolve("main")
+    pond.refs.restore("main~1")
+    old, new = {"temp": 70, "visib": None}, {"temp": 70, "visib": 10.0}
+    assert pond.refs.diff(dropped, "main", map="weather").select(["old", "new"]).to_pylist() == [
+        {"old": old, "new": new}
+    ]
+    assert pond.refs.diff("main", dropped, map="weather").num_rows == 0
+
+
 @pytest.mark.parametrize("store", ["layers", "shard"])
 def test_fields_of_an_aggregate_do_not_change_in_either_store(pond: Pond, store: str) -> None:
     pond.create_map("sales", kind="aggregate", value="n long count", resolution="1 hour", store=store)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import millpond
 from millpond import Lookup
 from millpond.clock import ManualClock
-from millpond.errors import Invalid
+from millpond.errors import Invalid, NotFound
 from millpond.maps.layered.maintenance import collect_files
 from millpond.maps.search.partial import last_up_to, order_by_parts
 from millpond.refs.changes import moment_of
@@ -171,6 +171,37 @@ def test_the_past_is_shown_with_the_fields_of_now(pond: Pond, weather: Map, cloc
     assert scanned == [{"key": "JFK", "degrees": 50.0, "gust": None}]
 
 
+@pytest.mark.parametrize("kind", ["state", "ranged_state"])
+def test_a_field_that_was_restored_is_not_known_of_the_time_without_it(
+    pond: Pond, clock: ManualClock, kind: str
+) -> None:
+    key = {"key": "a"} if kind == "state" else {"key_start": 1, "key_end": 2}
+    layered = pond.create_map("m", kind=kind, value="n long, w string", store="layers")
+    layered.load([{**key, "n": 1, "w": "x"}])
+    moments = []
+    for act in (
+        lambda: pond.alter_map("m", drop=["n"]), lambda: layered.load([{**key, "w": "y"}]),
+        lambda: pond.refs.restore("main~2", maps=["m"]),
+    ):  # fmt: skip
+        moments.append(clock.now_ms())
+        clock.advance(1000)
+        act()
+        pond.refs.resolve("main")
+    moments.append(clock.now_ms())
+    states = [{"n": 1, "w": "x"}, {"n": None, "w": "x"}, {"n": None, "w": "y"}, {"n": 1, "w": "x"}]
+    first, known = next(iter(key.values())), pa.array(moments, INSTANT)
+    events = pa.table({"k": [first] * 4, "t": known})
+    for opened in (pond, pond.at("main")):
+        shown = opened.map("m")
+        assert shown.lookup([first] * 4, known_at=known).to_pylist() == states
+        assert opened.enrich(events, map="m", key="k", into="m", known_at="t")["m"].to_pylist() == states
+        for moment, state in zip(moments, states, strict=True):
+            assert shown.get(first, known_at=moment) == state
+            assert shown.lookup([first], known_at=moment).to_pylist() == [state]
+            assert shown.scan(known_at=moment).read_all().to_pylist() == [{**key, **state}]
+            assert opened.sql("select n, w from m", known_at=moment).to_pylist() == [state]
+
+
 def test_a_branch_knows_what_was_committed_to_it(pond: Pond, weather: Map, clock: ManualClock) -> None:
     fix = pond.branch("fix", source="main")
     mended = fix.map("weather")
@@ -200,9 +231,19 @@ def test_a_branch_is_asked_on_after_a_purge_of_what_was_known(pond: Pond, weathe
         clock.now = BEGAN + number * DAY
         fix.load([{"key": key, "effective_time": BEGAN, "temp": 70.0}])
     assert fix.lookup(["LGA"], known_at=day(6)).to_pylist() == [{"temp": 70.0}]
-    clock.now = BEGAN + 8 * DAY
+    first, clock.now = pond.refs.resolve("fix~1"), BEGAN + 8 * DAY
     fix.delete("key = 'LGA'", now=True)
     assert fix.lookup(["LGA", "EWR"], known_at=day(8)).to_pylist() == [None, {"temp": 70.0}]
+    for ask in (
+        lambda: fix.get("LGA", known_at=day(6)),
+        lambda: fix.lookup(["LGA"], known_at=[day(6)]),
+        lambda: fix.scan(known_at=day(6)).read_all(),
+        lambda: pond.at("fix").sql("select * from weather", known_at=day(6)),
+    ):
+        with pytest.raises(NotFound) as refused:
+            ask()
+        assert (refused.value.kind, refused.value.values["ref"]) == ("ref_collected", first)
+        assert refused.value.hint
 
 
 def test_a_commit_that_tells_no_moment_counts_from_the_end_of_its_second() -> None:

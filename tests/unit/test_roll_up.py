@@ -188,6 +188,34 @@ def test_settings_are_checked_and_age_rolls_up(pond: Pond, clock: ManualClock, s
         pond.alter_map("m", roll_up=3)
 
 
+@pytest.mark.usefixtures("process")
+@pytest.mark.parametrize("emptied", [False, True])
+@pytest.mark.parametrize("place", ["layers", "shard", "branch"])
+def test_a_map_without_rows_is_rolled_up_for_what_comes_late(pond: Pond, place: str, emptied: bool) -> None:
+    store = "shard" if place == "shard" else "layers"
+    pond.create_map("m", kind="metric", resolution="hour", roll_up="1 day", store=store)
+    opened = pond.branch("fix", source="main") if place == "branch" else pond
+    made: Any = opened.map("m")
+    late = [{"key": "a", "time": f"2024-03-29T{hour:02}:30Z", "value": 1.5} for hour in (5, 7)]
+    if emptied:
+        made.load(late)
+        made.delete("key = 'a'")
+    made.retain(before="2024-03-31T00:00Z")
+    made.retain(before="2024-03-31T00:00Z")
+    assert made.scan().read_all().num_rows == 0
+    made.load([*late, {"key": "a", "time": "2024-03-31T05:30Z", "value": 1.5}], again=True)
+    rows = made.scan(columns=["time", "count"]).read_all().to_pylist()
+    assert [(row["time"].strftime("%d %H"), row["count"]) for row in rows] == [("29 00", 2), ("31 05", 1)]
+    assert made.get("a", "2024-03-29T20:00Z")["count"] == 2
+    assert pond.verify().ok
+    if place == "branch":
+        pond.refs.merge("fix", "main")
+        assert pond.map("m").get("a", "2024-03-29T20:00Z")["count"] == 2
+    elif not emptied:
+        pond.alter_map("m", store="layers" if store == "shard" else "shard")
+        assert pond.map("m").get("a", "2024-03-29T20:00Z")["count"] == 2
+
+
 @in_both_stores
 def test_a_sum_that_a_wide_bucket_cannot_hold_refuses_the_roll_up_or_the_load(sales: Map) -> None:
     sales.load([event("2024-03-28T01:00Z", units=2**62), event("2024-03-28T02:00Z", units=2**62)])

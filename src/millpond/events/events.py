@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from millpond.argument_types import need_type
 from millpond.clock import Clock
 from millpond.events.age_settings import AgeSettings, StoredAges, ages_in
 from millpond.events.appender import LINGER, Appender
@@ -79,6 +80,7 @@ class Events(Exporting):
             Invalid: a name, an event or a position is not acceptable.
             Uncertain: the events may be stored. With a source, append them again; they are stored once.
         """
+        need_type("events", events, Iterable)
         now_ms = self._clock.now_ms()
         new = [NewEvent(now_ms, event) if isinstance(event, bytes) else event for event in events]
         batch = EventBatch(StreamName(queue, job_set), new, source, positions)

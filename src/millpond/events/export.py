@@ -15,12 +15,14 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
+from os import PathLike
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self
 
 import pyarrow as pa
 
+from millpond.argument_types import need_type
 from millpond.error_values import ShownAsTable, html_table
 from millpond.errors import Invalid, MillpondError, NotFound
 from millpond.events.filters import Filters, filter_of
@@ -81,6 +83,8 @@ class Exporting:
             NotFound: there is no such stream, or no such folder. Unavailable: the disk is full.
             Corrupt: what is stored is damaged.
         """
+        need_type("out", out, str, PathLike)
+        need_type("job_sets", job_sets, Iterable)
         names = [job_sets] if isinstance(job_sets, str) else list(job_sets)
         if names and queue is None:
             raise Invalid("job sets are those of a queue", kind="stream_name", hint="name the queue, too")

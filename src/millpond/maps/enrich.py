@@ -13,10 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import NoneType
 from typing import Any, Protocol
 
 import pyarrow as pa
 
+from millpond.argument_types import need_type
 from millpond.errors import Invalid
 from millpond.maps.inputs.key_columns import OnInvalid
 from millpond.maps.inputs.mapping import find_column
@@ -58,7 +60,10 @@ def lookups_of(lookups: Lookup | Iterable[Lookup] | None, **single: Any) -> list
 
     Raises: `Invalid` when there is none, when one is half told, or when two answers have one name.
     """
+    need_type("lookups", lookups, Lookup, Iterable, NoneType)
     listed = [lookups] if isinstance(lookups, Lookup) else list(lookups or ())
+    for lookup in listed:
+        need_type("lookups", lookup, Lookup)
     map_, key, at, into = (single.get(name) for name in ("map", "key", "at", "into"))
     if map_ is not None and key is not None:
         listed.append(Lookup(**single))
@@ -85,6 +90,9 @@ def features_of(
 
     Raises: `Invalid` when there is none, or no time from which on nothing is to be known.
     """
+    need_type("maps", maps, Mapping)
+    for key in maps.values():
+        need_type("maps", key, str, Lookup)
     known_at = at if known_at is None else known_at
     lookups = [
         Lookup(name, key, at, on_invalid=on_invalid, known_at=known_at) if isinstance(key, str) else key

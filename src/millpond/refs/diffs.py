@@ -164,7 +164,7 @@ def _alike(old: MapEntry | None, new: MapEntry | None) -> bool:
 
 def _manifest(layers: Layers, entry: MapEntry | None, definition: MapDefinition) -> SnapshotManifest | None:
     manifest = None if entry is None else manifest_of(layers, entry, entry.manifest)
-    return None if manifest is None else manifest.shown_as(definition)
+    return None if manifest is None else manifest.known_as(definition)
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,14 +49,14 @@ def ref_twice(branch: str, ref: str) -> Invalid:
     return Invalid("a branch and a ref are given", kind="ref_twice", ref=ref, branch=branch, hint="name one")
 
 
-def is_instant(ref: str) -> bool:
+def is_instant(ref: object) -> bool:
     """True for a ref that is a time: it begins with a date, as no branch that people make does."""
-    return _INSTANT.match(ref) is not None
+    return isinstance(ref, str) and _INSTANT.match(ref) is not None
 
 
-def names_main(ref: str) -> bool:
+def names_main(ref: object) -> bool:
     """True for a ref that is `main`, or counts from it: what it means moves with loads."""
-    return ref == MAIN or ref.startswith(tuple(MAIN + mark for mark in "~^@$"))
+    return isinstance(ref, str) and (ref + "~").startswith(tuple(MAIN + mark for mark in "~^@$"))
 
 
 def sharded_map(name: str) -> Invalid:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from millpond.errors import Corrupt, Invalid, NotFound
 from millpond.kernel.space import Transaction
-from millpond.maps.layered.head import Head, Layers
+from millpond.maps.layered.head import Head, Layers, kept_at
 from millpond.maps.model.snapshot_pointer import Current, Pointer
 from millpond.maps.snapshots.freeze import freeze
 from millpond.maps.snapshots.leases import Lease, Leased
@@ -25,13 +25,8 @@ def manifest_of(layers: Layers, entry: MapEntry, ref: str) -> SnapshotManifest |
     """
     if not entry.manifest:
         return None
-    try:
+    with kept_at(entry.name, ref):
         return load_manifest(layers.objects, entry.manifest)
-    except NotFound as error:
-        raise NotFound(
-            "the rows of the map at this ref were collected", kind="ref_collected", map=entry.name, ref=ref,
-            hint="a commit is whole for as long as the history is kept; a tag keeps one",
-        ) from error  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

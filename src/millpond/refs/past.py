@@ -63,15 +63,16 @@ class RefPast(Past):
         self._read_back(id_)
         line = []
         while id_:
-            line.append(self._commits[id_])
-            id_ = line[-1].parent
+            line.append((id_, self._commits[id_]))
+            id_ = line[-1][1].parent
         line.reverse()
         changed = [
-            state for before, state in pairwise([_State(""), *line]) if state.manifest != before.manifest
+            here for before, here in pairwise([("", _State("")), *line]) if here[1].manifest != before[1].manifest
         ]  # fmt: skip
-        moments = np.array([state.moment_ms for state in changed], np.int64)
-        whole = not changed or changed[0].begins
-        return History(self._layers.definition.name, moments, [state.manifest for state in changed], whole)
+        moments = np.array([state.moment_ms for _, state in changed], np.int64)
+        manifests, commits = [state.manifest for _, state in changed], tuple(id_ for id_, _ in changed)
+        whole = not changed or changed[0][1].begins
+        return History(self._layers.definition.name, moments, manifests, whole, commits)
 
     def _read_back(self, id_: str) -> None:
         """Read the commits of a history that were not read yet."""

@@ -7,14 +7,17 @@ refs.merge("fix", into="main")
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
+from numbers import Integral
+from types import NoneType
 
 import pyarrow as pa
 
+from millpond.argument_types import need_type
 from millpond.errors import Conflict, Invalid
 from millpond.maps.layered.head import Head
 from millpond.maps.model.definition import check_name
@@ -168,8 +171,10 @@ class Refs:
 
         Raises: `NotFound` for a map that is not there; `Invalid`, kinds `branch_dirty`, `no_changes`.
         """
+        need_type("maps", maps, Iterable)
         commit, states = self.states.resolve(ref), self.states.maps(self.states.resolve(ref))
         for name in maps:
+            need_type("maps", name, str)
             if name not in states:
                 raise missing_map(self.states.loading, name, ref=ref)
         chosen = set(maps or states)
@@ -216,6 +221,7 @@ class Refs:
 
         Raises: `Invalid`, kind `maps_differ`; `NotFound` for a map that is at neither.
         """
+        need_type("limit", limit, Integral, NoneType)
         sides = compared(self.states, left, right, map=map, three_dots=three_dots, only_of=only_of)
         return difference_page(map_differences(sides.old, sides.new, self.states.layers_for), sides, limit=limit)[0]
 
@@ -227,6 +233,7 @@ class Refs:
         Columns: `time`, `commit`, `message`, `version` of the map, `rows` that were loaded or changed, those `removed`
         (null: not known, or none), `source`. A map that was renamed is followed to its old name, if `only_of` takes it.
         """
+        need_type("limit", limit, Integral, NoneType)
         rows = list(islice(self._changes_of(check_name(map), ref, only_of), limit))
         return pa.Table.from_pylist([dict(zip(_HISTORY.names, row, strict=True)) for row in rows], _HISTORY)
 

@@ -80,8 +80,9 @@ def _rewritten(
         here = replace(layers, definition=state.definition)
         with here.writing():
             manifest = manifest_of(here, state, here.ref)
-            if manifest is None or not manifest.layers:
+            if (manifest is None or not manifest.layers) and here.definition.roll_up is None:
                 return None, 0
+            manifest = manifest or SnapshotManifest.empty(here.definition, created_ms=0)
             done, gone = written(here, manifest)
             if not gone:
                 return None, 0

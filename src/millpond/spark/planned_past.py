@@ -173,7 +173,7 @@ def rows_known_at(
     if isinstance(place, NodesPlace):
         return NodesRows(place, opened.definition, min(moment, SystemClock().now_ms()))
     with opened.rows.past.leased(clear_instant(moment)) as leased:
-        return snapshots_of(place, opened), leased.manifest.shown_as(opened.definition)
+        return snapshots_of(place, opened), leased.manifest.known_as(opened.definition)
 
 
 def _past(place: Place, pond: OpenPond, name: str) -> Past:

@@ -20,7 +20,7 @@ def check_zone(zone: str) -> str:
     if zone not in UTC_NAMES:
         try:
             ZoneInfo(zone)
-        except (ValueError, OSError, KeyError) as error:
+        except (ValueError, OSError, KeyError, TypeError) as error:
             raise Invalid(
                 "time zone is not known", kind="zone_unknown", zone=zone, hint="such as UTC, or Europe/Berlin"
             ) from error

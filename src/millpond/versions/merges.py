@@ -15,10 +15,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from numbers import Integral
+from types import NoneType
 
 import numpy as np
 import numpy.typing as npt
 
+from millpond.argument_types import need_type
 from millpond.errors import Conflict, Invalid
 from millpond.ranges import Choice, Conflicts, merge_three_way
 from millpond.versions.commits import Message, no_changes, same_state
@@ -206,6 +209,7 @@ def pick(site: Site, ref: str, parent_number: int | None, refused: Callable[[], 
 
     Raises: `Invalid`, kind `parent_number`; `NotFound`.
     """
+    need_type("parent_number", parent_number, Integral, NoneType)
     with site.space.read() as tx:
         commit = site.graph.commit(tx, ref)
         if parent_number is not None and not 0 < parent_number <= max(1, len(commit.parents)):

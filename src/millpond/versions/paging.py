@@ -12,8 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import Generic, TypeAlias, TypeVar
 
+from millpond.argument_types import need_type
 from millpond.error_values import html_rows
 from millpond.errors import Invalid
 from millpond.kernel.keys import KeyRange, starting
@@ -74,6 +76,8 @@ class Listing:
     reverse: bool = False
 
     def __post_init__(self) -> None:
+        for name, kind in (("amount", Integral), ("prefix", str), ("delimiter", str), ("after", str)):
+            need_type(name, getattr(self, name), kind)
         if not 0 < self.amount <= AMOUNT_MAX:
             raise Invalid("not an amount of items", kind="amount", amount=self.amount, hint=f"1 to {AMOUNT_MAX:,}")
         for text in (self.prefix, self.delimiter, self.after):

@@ -7,8 +7,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass, fields, replace
 from difflib import get_close_matches
+from types import NoneType
 from typing import Any
 
+from millpond.argument_types import need_type
 from millpond.errors import Invalid
 from millpond.maps.model.aggregate_fields import MEASURE, measures
 from millpond.maps.model.aggregation import Form, Rule
@@ -89,6 +91,7 @@ def mapping_of(columns: ColumnMapping | Mapping[str, Any] | None, extra: str | N
 
     Raises: `Invalid` for a name that is not one of `ColumnMapping`'s.
     """
+    need_type("columns", columns, ColumnMapping, Mapping, NoneType)
     mapping = columns if isinstance(columns, ColumnMapping) else _mapping_of(columns or {})
     if extra is not None:
         mapping = replace(mapping, extra=extra)

@@ -12,9 +12,13 @@ Invariants:
 from __future__ import annotations
 
 import json
+from numbers import Integral
+from os import PathLike
 from pathlib import Path
+from types import NoneType
 from typing import TYPE_CHECKING, NoReturn, Self, TextIO
 
+from millpond.argument_types import need_type
 from millpond.errors import Invalid, NotFound
 
 if TYPE_CHECKING:
@@ -39,6 +43,8 @@ class RejectWriter:
         self, path: str | Path | None, *, max_rejects: int = 0, source: str = "",
         outcome: str = "cannot be stored, nothing was loaded", others: str = _OTHERS,
     ) -> None:  # fmt: skip
+        need_type("rejects", path, str, PathLike, NoneType)
+        need_type("max_rejects", max_rejects, Integral)
         if max_rejects < 0:
             raise Invalid("max_rejects is negative", kind="max_rejects", max_rejects=max_rejects)
         self.path = None if path is None else Path(path)

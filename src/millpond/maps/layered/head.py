@@ -15,7 +15,7 @@ Invariants:
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -33,7 +33,7 @@ from millpond.maps.snapshots.sorted_runs import SpillTo
 from millpond.stores.objects import FolderObjects, at_once
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from millpond.clock import Clock
     from millpond.kernel.space import Space, Transaction
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from millpond.maps.model.definition import MapDefinition
     from millpond.stores.objects import Objects
 
-__all__ = ("Head", "Layers")
+__all__ = ("Head", "Layers", "kept_at")
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,3 +209,20 @@ class Layers:
                 # Who may only read has an empty snapshot of its own, and not in the bucket.
                 return freeze(FolderObjects(self.objects.where), self.definition, (), shard_version=0, created_ms=0)
             return manifest
+
+
+@contextmanager
+def kept_at(name: str, ref: str) -> Iterator[None]:
+    """Say of what is missing that it was collected, where it is that of a ref.
+
+    Raises: `NotFound`, kind `ref_collected`.
+    """
+    try:
+        yield
+    except NotFound as error:
+        if not ref:
+            raise
+        raise NotFound(
+            "the rows of the map at this ref were collected", kind="ref_collected", map=name, ref=ref,
+            hint="a commit is whole for as long as the history is kept; a tag keeps one",
+        ) from error  # fmt: skip

@@ -35,6 +35,7 @@ from millpond.maps.predicates.predicate import predicate
 from millpond.maps.snapshots.freeze import KEEP_MS, Collected, collect
 from millpond.maps.snapshots.layers import LayerFold, bytes_after_load, fold_layers, layers_due, substitute
 from millpond.maps.snapshots.leases import collecting
+from millpond.maps.snapshots.manifest import SnapshotManifest
 from millpond.maps.snapshots.subset import collect_subsets
 from millpond.stores.locks import alone
 from millpond.stores.objects import FolderObjects
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from millpond.maps.loads.loading import Loading
     from millpond.maps.log.log import Entry
     from millpond.maps.shard.shard import ShardStats
-    from millpond.maps.snapshots.manifest import Layer, SnapshotManifest
+    from millpond.maps.snapshots.manifest import Layer
 
 __all__ = (
     "LAYERS_AFTER_LOAD",
@@ -171,13 +172,11 @@ def _put_in_place(
         layers.swap(tx, head, manifest, None if entry is None else entry(tx))
 
     while True:
-        head = layers.head()
-        assert head.manifest is not None, "it has the layers"
-        if only and head.manifest.id != only:
+        head, now = layers.head(), layers.clock.now_ms()
+        before = head.manifest or SnapshotManifest.empty(layers.definition, created_ms=now)
+        if only and before.id != only:
             raise Conflict("a load came in between", kind="map_moved", map=layers.definition.name, hint="try again")
-        changed = substitute(
-            layers.objects, head.manifest, done, created_ms=layers.clock.now_ms(), spill=layers.spill()
-        )
+        changed = substitute(layers.objects, before, done, created_ms=now, spill=layers.spill())
         manifest = layers.stored(replace(changed, shard_version=head.version + (entry is not None)))
         try:
             layers.space.write(swap)
@@ -319,11 +318,10 @@ def _rewrite(
         return entries[-1]
 
     with loading.writing(), maintaining(layers, ACT_SECONDS), layers.writing():
-        manifest = layers.head().manifest
+        manifest = layers.head().manifest or SnapshotManifest.empty(layers.definition, created_ms=0)
+        check_fields(layers.definition, manifest)
         done = None
-        if manifest is not None:
-            check_fields(layers.definition, manifest)
-        if manifest is not None and manifest.layers:
+        if manifest.layers or "roll_up" in facts():  # without rows it holds for those that come late
             done = written(manifest)
             step(f"{what}.written")
         if what == "delete" and not facts()["rows_removed"]:
@@ -331,7 +329,7 @@ def _rewrite(
         if done is not None:
             # The lock that keeps loads of ranges away is not seen by other machines.
             ranged = what == "delete" and not layers.definition.kind.keyed
-            only = manifest.id if ranged and manifest is not None else ""
+            only = manifest.id if ranged else ""
             _put_in_place(layers, done, enter, only=only)
         else:
             loading.space.write(enter)

@@ -6,14 +6,15 @@
 Invariants:
 * what counts at a moment is the last change up to it: a row is never seen before its commit;
 * a moment before the first change has no answer: null in a column, an error where it is the only one;
-* a moment before what the history tells is an error.
+* a moment before what the history tells is an error;
+* all is shown with the fields of now; one that was not in force at a moment shows its default, though rows have it.
 
 At a ref the same holds of the history of its commits, see `refs/past.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Self
 
@@ -23,7 +24,7 @@ import pyarrow as pa
 from millpond.arrays.radix import I64
 from millpond.errors import Invalid, NotFound
 from millpond.maps.inputs.key_columns import OnInvalid, check_on_invalid, key_array, moments_of
-from millpond.maps.layered.head import Layers
+from millpond.maps.layered.head import Layers, kept_at
 from millpond.maps.layered.history import Change, changes_of
 from millpond.maps.layered.rows import candidate_rows
 from millpond.maps.model.catalogue import same_map
@@ -33,7 +34,7 @@ from millpond.maps.search.gather import ANSWER_BYTES_MAX
 from millpond.maps.search.partial import last_up_to
 from millpond.maps.snapshots.freeze import freeze
 from millpond.maps.snapshots.leases import Lease, Leased
-from millpond.maps.snapshots.manifest import load_manifest
+from millpond.maps.snapshots.manifest import SnapshotManifest, load_manifest
 from millpond.maps.snapshots.moments import Moments
 from millpond.maps.snapshots.partition_filter import HashShare
 from millpond.maps.snapshots.snapshot import Snapshot
@@ -49,13 +50,14 @@ ATTEMPTS = 3
 class History(NamedTuple):
     """The moments from which manifests of a map were known, ascending; `whole`: nothing was known before the first.
 
-    A manifest without a name has no rows: the map was not there.
+    A manifest without a name has no rows: the map was not there. At a ref `commits` are those that brought them.
     """
 
     map: str
     moments: I64
     manifests: list[str]
     whole: bool
+    commits: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, name: str, changes: Sequence[Change]) -> Self:
@@ -78,6 +80,19 @@ class History(NamedTuple):
         if len(self.moments) and missing.any() and (alone or not self.whole):
             raise self._early(int(moments[np.argmax(missing)]))
         return numbers
+
+    def loaded(self, objects: Objects, ids: Iterable[str]) -> list[SnapshotManifest]:
+        """Some of the manifests.
+
+        Raises: as `load_manifest`; at a ref `NotFound` of kind `ref_collected`.
+        """
+        commits = dict(zip(self.manifests, self.commits, strict=False))
+
+        def load(id_: str) -> SnapshotManifest:
+            with kept_at(self.map, commits.get(id_, "")):
+                return load_manifest(objects, id_)
+
+        return at_once(objects, [partial(load, id_) for id_ in ids])
 
     def _early(self, moment: int) -> Invalid:
         first = instant_text(int(self.moments[0]))
@@ -123,9 +138,7 @@ class OpenHistory:
         opened = self._open
         if opened is None or not opened.number_of.keys() >= set(needed):
             ids = [] if opened is None else [id_ for id_ in opened.number_of if id_ in history.manifests]
-            manifests = at_once(
-                self._objects, [partial(load_manifest, self._objects, id_) for id_ in dict.fromkeys([*ids, *needed])]
-            )
+            manifests = history.loaded(self._objects, dict.fromkeys([*ids, *needed]))
             opened = self._open = Moments(self._objects, self._definition, manifests, self._share)
         return opened
 
@@ -180,19 +193,20 @@ class Past:
     def leased(self, known_at: Any) -> Leased:
         """The snapshot that was known at a moment; an empty one when the map was never changed.
 
-        Raises: `Invalid`, kinds `history_ended` and `nothing_known`.
+        Raises: `Invalid`, kinds `history_ended` and `nothing_known`; at a ref `NotFound`, kind `ref_collected`.
         """
         layers, history = self._layers, self.history()
         (number,) = history.numbers(moments_of(known_at, 1)[0])
         id_ = "" if number < 0 else history.manifests[number]
         if not id_:
             id_ = freeze(layers.objects, layers.definition, (), shard_version=0, created_ms=0).id
-        lease = Lease(layers.objects, id_)
-        try:
-            return Leased(load_manifest(layers.objects, id_), lease)
-        except BaseException:
-            lease.release()
-            raise
+        with kept_at(history.map, history.commits[number] if history.commits and number >= 0 else ""):
+            lease = Lease(layers.objects, id_)
+            try:
+                return Leased(load_manifest(layers.objects, id_), lease)
+            except BaseException:
+                lease.release()
+                raise
 
     def rows_at(self, known_at: Any) -> Callable[..., Generator[pa.RecordBatch]]:
         """Canonical rows that hold every row a condition takes, as they were known at a moment.
@@ -203,7 +217,7 @@ class Past:
 
         def shown() -> Leased:
             leased = self.leased(known_at)
-            return Leased(leased.manifest.shown_as(layers.definition), leased.lease)
+            return Leased(leased.manifest.known_as(layers.definition), leased.lease)
 
         return partial(candidate_rows, layers.objects, layers.definition, shown)
 

@@ -10,7 +10,7 @@ Invariants:
 * a change moves about `ROWS_PER_CHANGE` rows, more where a wide bucket has more;
 * rows are added in an order that follows from the rows alone, in batches of one size: doubles are rounded alike on all
   nodes;
-* a shard without rows is left as it is.
+* a shard without rows notes it, too: what comes late is put into wide buckets.
 """
 
 from __future__ import annotations
@@ -57,10 +57,10 @@ def roll_up(shard: Shard, width: str, before_ms: int, going: Callable[[], None])
         definition = view.definition
         assert definition.aggregation is not None, "an aggregate has one"
         goal = rolled_up(definition.aggregation, width, before_ms)
-        if view.tx is None or not view.row_count() or goal == definition.aggregation:
+        if goal == definition.aggregation:
             return 0
         moving = _Moving(replace(definition, aggregation=goal))
-        for chunk, times, moved in moving.chunks(view.generation, view.tx):
+        for chunk, times, moved in () if view.tx is None else moving.chunks(view.generation, view.tx):
             moving.count(group_keys(view.store, view.tx, chunk.taken(moved)), times[moved])
     ends = moving.ends()
     states = [together(definition.aggregation, [RolledUp(end, width)]) for end in ends] + [goal]

@@ -263,12 +263,12 @@ _VALUE_ID_LETTERS = 16
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,126}")
 
 
-def check_name(name: str) -> str:
+def check_name(name: object) -> str:
     """The map's name in its one true form, lower case.
 
     Raises: `Invalid` when it is not `[a-z][a-z0-9_]*` of at most 127 characters.
     """
-    lowered = name.lower()
+    lowered = name.lower() if isinstance(name, str) else ""
     if not _NAME.fullmatch(lowered):
         raise Invalid(
             "map name is not valid", kind="map_name", map=repr(name),

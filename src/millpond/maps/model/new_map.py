@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from millpond.argument_types import need_type
 from millpond.errors import Invalid
 from millpond.maps.model.aggregate_fields import aggregated_type
 from millpond.maps.model.aggregation import Form
@@ -80,6 +81,7 @@ def _of_query(
             "a query says what the map is", kind="table_query", map=name, map_kind=kind, value=value,
             hint="leave kind and value out",
         )  # fmt: skip
+    need_type("as_", query, str)
     read = table_query(query)
     if None not in (read.resolution, resolution) and read.resolution != bucket_width(str(resolution)).text:
         raise Invalid("the query says another resolution", kind="table_query", map=name, query=read.resolution,

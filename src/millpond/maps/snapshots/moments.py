@@ -9,7 +9,8 @@ an order in which neighbours are searched in the layers of one manifest.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -25,7 +26,7 @@ from millpond.maps.search.sections import OpenSections
 from millpond.maps.snapshots.bucket_finder import finder_class
 from millpond.maps.snapshots.finder import Found, LayerParts
 from millpond.maps.snapshots.freeze import open_indexes, open_sections
-from millpond.maps.snapshots.manifest import SnapshotManifest
+from millpond.maps.snapshots.manifest import Layer, SnapshotManifest
 from millpond.maps.snapshots.partition_filter import HashShare
 from millpond.maps.snapshots.shown_layers import shown_layers
 from millpond.maps.snapshots.snapshot import answers
@@ -45,22 +46,20 @@ class Moments:
         share: HashShare | None = None,
     ) -> None:  # fmt: skip
         """Of a `share` the files alone that it needs, to look up keys whose hashes it has."""
-        shown = [manifest.shown_as(definition) for manifest in manifests]
-        layers = {layer.index: (manifest, layer) for manifest in shown for layer in manifest.layers}
-        numbers = {index: number for number, index in enumerate(layers)}
+        shown = [manifest.known_as(definition) for manifest in manifests]
+        layers = {_shown(layer): (manifest, layer) for manifest in shown for layer in manifest.layers}
+        numbers = {layer: number for number, layer in enumerate(layers)}
         span = None if share is None else share.groups
         groups = open_indexes(objects, definition, shown_layers(objects, layers.values()), span=span)
         self.definition = definition
         self.number_of = {manifest.id: number for number, manifest in enumerate(manifests)}
         self._all = finder_class(definition)(definition, groups, _no_sections, share=share)
         self._parts = LayerParts.of(
-            [[(numbers[layer.index], layer.mode) for layer in manifest.layers] for manifest in shown],
+            [[(numbers[_shown(layer)], layer.mode) for layer in manifest.layers] for manifest in shown],
             [manifest.aggregation for manifest in shown if manifest.aggregation is not None],
         )
-        keyed = definition.kind.keyed
-        self._ranged = (
-            () if keyed else [self._all.over(partial(open_sections, objects, manifest)) for manifest in shown]
-        )
+        ranged = () if definition.kind.keyed else shown
+        self._ranged = [self._all.over(partial(_own_sections, objects, manifest, numbers)) for manifest in ranged]
 
     def lookup(
         self, numbers: I64, keys: Any, at: Any = None, *, on_invalid: OnInvalid = "error",
@@ -96,6 +95,22 @@ class Moments:
             positions[start:stop] = result.positions
             order[start:stop] = order[start:stop][result.order]
         return Found(order, positions)
+
+
+def _shown(layer: Layer) -> tuple[str, str]:
+    """A layer as manifests share it: one that hides a field is another."""
+    return layer.index, layer.value
+
+
+def _own_sections(
+    objects: Objects, manifest: SnapshotManifest, numbers: Mapping[tuple[str, str], int], groups: Groups
+) -> OpenSections:  # fmt: skip
+    """The sections of a manifest over the files of its own layers alone: others may show the same files otherwise."""
+    names = [""] * len(groups.names)
+    for layer in manifest.layers:
+        start, stop = groups.layers[numbers[_shown(layer)] :][:2]
+        names[start:stop] = groups.names[start:stop]
+    return open_sections(objects, manifest, replace(groups, names=tuple(names)))
 
 
 def _no_sections(_: Groups) -> OpenSections:

@@ -81,7 +81,7 @@ class Snapshot(Closing):
         before: Finder | None = None,
     ) -> None:  # fmt: skip
         """With `groups` that are open no other file is: only keys may be looked up that none of those may have."""
-        stored, manifest = manifest, manifest if shown_as is None else manifest.shown_as(shown_as)
+        stored, manifest = manifest, manifest if shown_as is None else manifest.known_as(shown_as)
         self.manifest = manifest
         self.definition = manifest.definition  # as much of it as reading needs
         self.lease: Lease | None = Lease(objects, stored.id)
@@ -108,9 +108,9 @@ class Snapshot(Closing):
         """Open a snapshot; `verify` reads all its files and compares them with their names first.
 
         Of a `share` only the files are opened that it needs, and only keys whose hashes it has may be looked up.
-        `shown_as` is a later definition of the map, with whose fields rows are shown. Many questions are answered
-        faster where up to `memory_max` bytes may be taken for it, by default what the environment says. `before` is the
-        finder of an earlier state, whose files are taken over as they are open.
+        `shown_as` is a later definition of the map, with whose fields rows are shown, as `SnapshotManifest.known_as`.
+        Many questions are answered faster where up to `memory_max` bytes may be taken for it, by default what the
+        environment says. `before` is the finder of an earlier state, whose files are taken over as they are open.
 
         Raises: `NotFound` when it was collected meanwhile; `Corrupt`, naming the file that is damaged.
         """

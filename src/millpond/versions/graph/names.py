@@ -19,12 +19,12 @@ _TAG_REFUSED = re.compile(r"[\x00-\x20\x7f^:?*\[\\]|\.\.|/|@\{")
 NAME_BYTES_MAX = 512
 
 
-def check_repository(name: str) -> str:
+def check_repository(name: object) -> str:
     """The name, when a repository may have it.
 
     Raises: `Invalid`.
     """
-    if not _REPOSITORY.fullmatch(name):
+    if not isinstance(name, str) or not _REPOSITORY.fullmatch(name):
         raise Invalid(
             "not a name for a repository", kind="repository_name", name=repr(name),
             hint="3 to 63 lower-case letters, digits and hyphens; a letter or digit first",
@@ -32,12 +32,12 @@ def check_repository(name: str) -> str:
     return name
 
 
-def check_branch(name: str) -> str:
+def check_branch(name: object) -> str:
     """The name, when a branch may have it.
 
     Raises: `Invalid`.
     """
-    if not _BRANCH.fullmatch(name) or len(name) > NAME_BYTES_MAX:
+    if not isinstance(name, str) or not _BRANCH.fullmatch(name) or len(name) > NAME_BYTES_MAX:
         raise Invalid(
             "not a name for a branch", kind="branch_name", name=repr(name),
             hint="letters, digits, _ and hyphens; no hyphen first",
@@ -45,18 +45,19 @@ def check_branch(name: str) -> str:
     return name
 
 
-def check_tag(name: str) -> str:
+def check_tag(name: object) -> str:
     """The name, when a tag may have it.
 
     Raises: `Invalid`.
     """
-    wrong = not name or name == "@" or name.endswith((".", ".lock")) or _TAG_REFUSED.search(name) is not None
-    if wrong or len(name.encode(errors="replace")) > NAME_BYTES_MAX:
+    text = name if isinstance(name, str) else ""
+    wrong = not text or text == "@" or text.endswith((".", ".lock")) or _TAG_REFUSED.search(text) is not None
+    if wrong or len(text.encode(errors="replace")) > NAME_BYTES_MAX:
         raise Invalid(
             "not a name for a tag", kind="tag_name", name=repr(name),
             hint="no spaces, no control characters, none of ^:?*[\\ .. / @{ ; no . or .lock at the end",
         )  # fmt: skip
-    return name
+    return text
 
 
 def is_commit_id(text: str) -> bool:

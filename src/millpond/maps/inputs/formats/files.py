@@ -18,14 +18,17 @@ Invariants:
 from __future__ import annotations
 
 import glob
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from os import PathLike
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 import pyarrow as pa
 
+from millpond.argument_types import need_type
 from millpond.errors import Invalid, NotFound, Unavailable
 
 __all__ = ("Format", "InputFile", "Piece", "find_files", "format_named", "open_stream", "paths_of", "read_chunks")
@@ -76,6 +79,11 @@ def find_files(targets: Sequence[str | Path], written: str | None = None) -> lis
 
     Raises: `NotFound` for what does not exist; `Invalid` for a file whose format is unknown.
     """
+    need_type("files", targets, Iterable)
+    targets = list(targets)
+    for target in targets:
+        need_type("files", target, str, PathLike)
+    need_type("written", written, str, NoneType)
     format_ = None if written is None else format_named(written)
     files = [_input_file(path, format_) for target in targets for path in paths_of(target)]
     if not files:
