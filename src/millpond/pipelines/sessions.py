@@ -36,7 +36,7 @@ _OF_JOB: list[SparkSession] = []
 _PATIENCE_SECONDS: Final = 3.0
 _CLOCK: Final = SystemClock()
 _STOPPED: list[float] = []
-"""When the job that runs was stopped, if it was."""
+"""The time at which the job that runs was stopped, if it was."""
 _STAGES: list[Any] = []
 """The newest stages of which the server told."""
 

@@ -29,7 +29,7 @@ from millpond.maps.model.display import present
 from millpond.maps.model.field_merges import with_wider_types
 from millpond.maps.model.one_value import NULL
 from millpond.maps.model.values import present_values
-from millpond.maps.snapshots.manifest import SnapshotManifest
+from millpond.maps.snapshots.manifest import SnapshotManifest, known_as
 from millpond.refs.layers import manifest_of
 from millpond.refs.map_entries import MapEntry
 from millpond.refs.states import RefStates, missing_map
@@ -164,7 +164,7 @@ def _alike(old: MapEntry | None, new: MapEntry | None) -> bool:
 
 def _manifest(layers: Layers, entry: MapEntry | None, definition: MapDefinition) -> SnapshotManifest | None:
     manifest = None if entry is None else manifest_of(layers, entry, entry.manifest)
-    return None if manifest is None else manifest.known_as(definition)
+    return None if manifest is None else known_as(manifest, definition)
 
 
 @dataclass(frozen=True, slots=True)

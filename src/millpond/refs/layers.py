@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from millpond.errors import Corrupt, Invalid, NotFound
 from millpond.kernel.space import Transaction
-from millpond.maps.layered.head import Head, Layers, kept_at
+from millpond.maps.layered.head import Head, Layers, collected_at
 from millpond.maps.model.snapshot_pointer import Current, Pointer
 from millpond.maps.snapshots.freeze import freeze
 from millpond.maps.snapshots.leases import Lease, Leased
@@ -25,7 +25,7 @@ def manifest_of(layers: Layers, entry: MapEntry, ref: str) -> SnapshotManifest |
     """
     if not entry.manifest:
         return None
-    with kept_at(entry.name, ref):
+    with collected_at(entry.name, ref):
         return load_manifest(layers.objects, entry.manifest)
 
 

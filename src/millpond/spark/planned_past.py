@@ -21,6 +21,7 @@ from millpond.maps.layered.past import ATTEMPTS, History, OpenHistory, Past
 from millpond.maps.model.columns import INSTANT
 from millpond.maps.model.definition import MapDefinition, Store
 from millpond.maps.model.store_limits import one_state
+from millpond.maps.snapshots.manifest import known_as
 from millpond.spark.places import NodesPlace, OpenPond, Place, nodes_at
 from millpond.spark.planned_snapshot import FolderSnapshots, NodesSnapshots, PlannedSnapshots, snapshots_of
 from millpond.times.instants import clear_instant, parse_instant
@@ -173,7 +174,7 @@ def rows_known_at(
     if isinstance(place, NodesPlace):
         return NodesRows(place, opened.definition, min(moment, SystemClock().now_ms()))
     with opened.rows.past.leased(clear_instant(moment)) as leased:
-        return snapshots_of(place, opened), leased.manifest.known_as(opened.definition)
+        return snapshots_of(place, opened), known_as(leased.manifest, opened.definition)
 
 
 def _past(place: Place, pond: OpenPond, name: str) -> Past:

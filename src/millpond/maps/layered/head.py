@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from millpond.maps.model.definition import MapDefinition
     from millpond.stores.objects import Objects
 
-__all__ = ("Head", "Layers", "kept_at")
+__all__ = ("Head", "Layers", "collected_at")
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +212,7 @@ class Layers:
 
 
 @contextmanager
-def kept_at(name: str, ref: str) -> Iterator[None]:
+def collected_at(name: str, ref: str) -> Iterator[None]:
     """Say of what is missing that it was collected, where it is that of a ref.
 
     Raises: `NotFound`, kind `ref_collected`.

@@ -24,7 +24,7 @@ import pyarrow as pa
 from millpond.arrays.radix import I64
 from millpond.errors import Invalid, NotFound
 from millpond.maps.inputs.key_columns import OnInvalid, check_on_invalid, key_array, moments_of
-from millpond.maps.layered.head import Layers, kept_at
+from millpond.maps.layered.head import Layers, collected_at
 from millpond.maps.layered.history import Change, changes_of
 from millpond.maps.layered.rows import candidate_rows
 from millpond.maps.model.catalogue import same_map
@@ -34,7 +34,7 @@ from millpond.maps.search.gather import ANSWER_BYTES_MAX
 from millpond.maps.search.partial import last_up_to
 from millpond.maps.snapshots.freeze import freeze
 from millpond.maps.snapshots.leases import Lease, Leased
-from millpond.maps.snapshots.manifest import SnapshotManifest, load_manifest
+from millpond.maps.snapshots.manifest import SnapshotManifest, known_as, load_manifest
 from millpond.maps.snapshots.moments import Moments
 from millpond.maps.snapshots.partition_filter import HashShare
 from millpond.maps.snapshots.snapshot import Snapshot
@@ -89,7 +89,7 @@ class History(NamedTuple):
         commits = dict(zip(self.manifests, self.commits, strict=False))
 
         def load(id_: str) -> SnapshotManifest:
-            with kept_at(self.map, commits.get(id_, "")):
+            with collected_at(self.map, commits.get(id_, "")):
                 return load_manifest(objects, id_)
 
         return at_once(objects, [partial(load, id_) for id_ in ids])
@@ -200,7 +200,7 @@ class Past:
         id_ = "" if number < 0 else history.manifests[number]
         if not id_:
             id_ = freeze(layers.objects, layers.definition, (), shard_version=0, created_ms=0).id
-        with kept_at(history.map, history.commits[number] if history.commits and number >= 0 else ""):
+        with collected_at(history.map, history.commits[number] if history.commits and number >= 0 else ""):
             lease = Lease(layers.objects, id_)
             try:
                 return Leased(load_manifest(layers.objects, id_), lease)
@@ -217,7 +217,7 @@ class Past:
 
         def shown() -> Leased:
             leased = self.leased(known_at)
-            return Leased(leased.manifest.known_as(layers.definition), leased.lease)
+            return Leased(known_as(leased.manifest, layers.definition), leased.lease)
 
         return partial(candidate_rows, layers.objects, layers.definition, shown)
 

@@ -39,7 +39,7 @@ from millpond.stores.objects import Objects, hold_read, read_once
 
 __all__ = (
     "NO_TIMES", "Layer", "LayerMode", "LayerTimes", "SnapshotManifest", "absorbing", "former_ids",
-    "list_manifests", "load_manifest", "manifest_name", "store_manifest",
+    "known_as", "list_manifests", "load_manifest", "manifest_name", "store_manifest",
 )  # fmt: skip
 
 FORMAT = 1
@@ -189,22 +189,6 @@ class SnapshotManifest:
             return self
         return self.redefined(definition, created_ms=self.created_ms)
 
-    def known_as(self, definition: MapDefinition) -> SnapshotManifest:
-        """As `shown_as`, but a field that was not in force in this state shows what rows without it show, though layers
-        have it from before it was dropped. It is not stored.
-        """
-        shown, before = self.shown_as(definition), self.definition.field_ids
-        hidden = sorted(id_ for id_ in former_ids(shown) if id_ in definition.field_ids and id_ not in before)
-        if not hidden:
-            return shown
-        mark = "".join(f"-{id_}" for id_ in hidden)  # layers that hide others are others: states are opened together
-        formers = tuple(
-            FormerValue(former.id + mark, former.value, tuple(-id_ if id_ in hidden else id_ for id_ in former.ids))
-            for former in shown.formers
-        )
-        layers = tuple(replace(layer, value=layer.value + mark) for layer in shown.layers)
-        return replace(shown, formers=formers, layers=layers)
-
     def projection(self, layer: Layer) -> Projection | None:
         """The way from the rows of a layer to the value type in force; None where they are of it.
 
@@ -327,6 +311,23 @@ def _other_format(version: object, supported: int) -> Invalid:
 def former_ids(manifest: SnapshotManifest | None) -> frozenset[int]:
     """The ids of all fields that were in force before, which no new field gets."""
     return frozenset() if manifest is None else frozenset(id_ for former in manifest.formers for id_ in former.ids)
+
+
+def known_as(manifest: SnapshotManifest, definition: MapDefinition) -> SnapshotManifest:
+    """As `shown_as`, but a field that was not in force in this state shows what rows without it show, though layers
+    have it from before it was dropped. It is not stored.
+    """
+    shown, before = manifest.shown_as(definition), manifest.definition.field_ids
+    hidden = sorted(id_ for id_ in former_ids(shown) if id_ in definition.field_ids and id_ not in before)
+    if not hidden:
+        return shown
+    mark = "".join(f"-{id_}" for id_ in hidden)  # layers that hide others are others: states are opened together
+    formers = tuple(
+        FormerValue(former.id + mark, former.value, tuple(-id_ if id_ in hidden else id_ for id_ in former.ids))
+        for former in shown.formers
+    )
+    layers = tuple(replace(layer, value=layer.value + mark) for layer in shown.layers)
+    return replace(shown, formers=formers, layers=layers)
 
 
 def manifest_name(id_: str) -> str:

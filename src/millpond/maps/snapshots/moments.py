@@ -26,7 +26,7 @@ from millpond.maps.search.sections import OpenSections
 from millpond.maps.snapshots.bucket_finder import finder_class
 from millpond.maps.snapshots.finder import Found, LayerParts
 from millpond.maps.snapshots.freeze import open_indexes, open_sections
-from millpond.maps.snapshots.manifest import Layer, SnapshotManifest
+from millpond.maps.snapshots.manifest import Layer, SnapshotManifest, known_as
 from millpond.maps.snapshots.partition_filter import HashShare
 from millpond.maps.snapshots.shown_layers import shown_layers
 from millpond.maps.snapshots.snapshot import answers
@@ -46,7 +46,7 @@ class Moments:
         share: HashShare | None = None,
     ) -> None:  # fmt: skip
         """Of a `share` the files alone that it needs, to look up keys whose hashes it has."""
-        shown = [manifest.known_as(definition) for manifest in manifests]
+        shown = [known_as(manifest, definition) for manifest in manifests]
         layers = {_shown(layer): (manifest, layer) for manifest in shown for layer in manifest.layers}
         numbers = {layer: number for number, layer in enumerate(layers)}
         span = None if share is None else share.groups

@@ -38,6 +38,7 @@ from millpond.maps.snapshots.bucket_finder import BucketFinder, finder_class
 from millpond.maps.snapshots.finder import Finder, Found
 from millpond.maps.snapshots.freeze import SnapshotManifest, open_layers, open_sections
 from millpond.maps.snapshots.leases import Lease
+from millpond.maps.snapshots.manifest import known_as
 from millpond.maps.snapshots.partition_filter import HashShare
 from millpond.stores.objects import Objects
 from millpond.times.instants import clear_instant
@@ -81,7 +82,7 @@ class Snapshot(Closing):
         before: Finder | None = None,
     ) -> None:  # fmt: skip
         """With `groups` that are open no other file is: only keys may be looked up that none of those may have."""
-        stored, manifest = manifest, manifest if shown_as is None else manifest.known_as(shown_as)
+        stored, manifest = manifest, manifest if shown_as is None else known_as(manifest, shown_as)
         self.manifest = manifest
         self.definition = manifest.definition  # as much of it as reading needs
         self.lease: Lease | None = Lease(objects, stored.id)
@@ -108,7 +109,7 @@ class Snapshot(Closing):
         """Open a snapshot; `verify` reads all its files and compares them with their names first.
 
         Of a `share` only the files are opened that it needs, and only keys whose hashes it has may be looked up.
-        `shown_as` is a later definition of the map, with whose fields rows are shown, as `SnapshotManifest.known_as`.
+        `shown_as` is a later definition of the map, with whose fields rows are shown, as `known_as`.
         Many questions are answered faster where up to `memory_max` bytes may be taken for it, by default what the
         environment says. `before` is the finder of an earlier state, whose files are taken over as they are open.
 
