@@ -123,6 +123,7 @@ def _python() -> Iterator[str]:
     yield from function("millpond.open", millpond.open)
     yield from function("millpond.copy", millpond.copy)
     yield from function("millpond.open_snapshot", millpond.open_snapshot)
+    yield from function("millpond.repair", millpond.repair)
     for subject in (
         millpond.Pond,
         PondLog,

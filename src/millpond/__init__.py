@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from millpond.copies import CopyReport
+    from millpond.copies.repair import RepairReport
     from millpond.maps.enrich import Lookup
     from millpond.maps.loads.load import LoadResult
     from millpond.maps.map import Map
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 __all__ = (
     "AlreadyExists", "Closed", "Conflict", "Corrupt", "Denied", "Fenced", "Internal", "Invalid", "LoadResult", "Lookup",
     "Map", "MillpondError", "NotFound", "Pond", "Unavailable", "Uncertain", "__version__", "copy", "open",
-    "open_snapshot",
+    "open_snapshot", "repair",
 )  # fmt: skip
 
 __version__ = "0.1.0"
@@ -89,6 +90,26 @@ def copy(
     from millpond.copies import copy_pond
 
     return copy_pond(source, target, maps=maps, clock=clock, advance=advance)
+
+
+def repair(
+    place: str | os.PathLike[str], source: str | os.PathLike[str], *,
+    advance: Callable[[int], object] = lambda _bytes: None,
+) -> RepairReport:  # fmt: skip
+    """Put back the files of layered maps that are damaged or missing in a pond in a folder or a bucket.
+
+    `source` has them: another copy of the pond, or a place of its backups. Damaged files go to quarantine, what comes
+    is checked; the report says what was put back, and the problems that are left. `advance` is called with bytes.
+
+    Raises:
+        NotFound: there is no pond, or neither a pond nor a backup at the source.
+        Invalid: a place is on nodes: `millpond repair URL` has them repaired by their peers.
+        Unavailable: a place cannot be reached, or a disk is full.
+        Denied: a place refuses us.
+    """
+    from millpond.copies.repair import repair_pond
+
+    return repair_pond(place, source, advance=advance)
 
 
 def open_snapshot(

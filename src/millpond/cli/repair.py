@@ -1,4 +1,4 @@
-"""`millpond repair`: make nodes equal to the primary, or to a node that is named."""
+"""`millpond repair`: make nodes equal to the primary, or to one that is named; or put back files of a pond's maps."""
 
 from __future__ import annotations
 
@@ -24,15 +24,18 @@ _PAUSE_SECONDS = 0.25
     "millpond repair http://n2:7433",
     "millpond repair http://n1:7433 http://n2:7433 --json",
     "millpond repair http://n1:7433 --from http://n2:7433 --yes",
+    "millpond repair ./pond --from s3://bucket/backups",
 )
 def repair(
     nodes: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[URL]...", help="The nodes to repair.", show_default="those of the settings"),
+        typer.Argument(metavar="[URL]...", help="The nodes, or a pond's place.", show_default="those of the settings"),
     ] = None,
     source: Annotated[
         str | None,
-        typer.Option("--from", metavar="URL", help="Be equal to this node.", show_default="the primary"),
+        typer.Option(
+            "--from", metavar="URL", help="Be equal to this node, or take files from here.", show_default="the primary"
+        ),
     ] = None,
     yes: Confirmed = False,
     json: Json = False,
@@ -40,11 +43,15 @@ def repair(
     """Let nodes pull what they lack, fetch damaged parts again, and clone maps whose rows differ from the primary's.
 
     With --from a node becomes equal to the one that is named. If their logs went different ways, all that only the
-    repaired node has is thrown away.
+    repaired node has is thrown away. Of a pond in a folder or a bucket, damaged or missing files of layered maps
+    are put back, --from a copy or a place of its backups.
     """
     from millpond.client.connections import node_urls
     from millpond.settings import load_settings
 
+    if nodes and not all(node.startswith(("http://", "https://")) for node in nodes):
+        _put_back(nodes, source, quiet=json)
+        return
     settings = load_settings()
     urls = nodes or list(settings.nodes.urls) or [settings.own_url()]
     for url in (*urls, *([] if source is None else [source])):
@@ -59,6 +66,28 @@ def repair(
             console.print_json(status)
         elif not status["done"]:
             console.say(f"{status['node']}: nothing was to be done")
+
+
+def _put_back(places: list[str], source: str | None, *, quiet: bool) -> None:
+    """Repair ponds in folders and buckets.
+
+    Raises: `Corrupt` where problems are left.
+    """
+    import millpond
+    from millpond.json_forms import plain
+
+    if source is None:
+        raise typer.BadParameter("name a copy of the pond, or a place of its backups: --from PLACE")
+    for place in places:
+        with console.progress(f"repairing {place}", unit="bytes", quiet=quiet) as advance:
+            report = millpond.repair(place, source, advance=advance)
+        if quiet:
+            console.print_json(plain(report))
+        else:
+            console.say(f"{place}: {console.human_count(report.files, 'file')} put back from {source}")
+        if report.problems:
+            raise millpond.Corrupt("the pond has problems still", kind="pond_damaged", pond=place,
+                                   problems=list(report.problems[:5]), hint="millpond verify lists them")  # fmt: skip
 
 
 def _repair(url: str, source: str | None, settings: Any, *, quiet: bool) -> dict[str, Any]:

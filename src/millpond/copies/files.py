@@ -23,7 +23,10 @@ from millpond.nodes.backups.layout import object_chunks
 from millpond.pond import Pond
 from millpond.stores.objects import FolderBeforeBucket, FolderObjects, ObjectInfo, Objects, open_objects
 
-__all__ = ("Secured", "Sent", "copy_objects", "copy_snapshots", "held_files", "named_manifests", "side_by_side")
+__all__ = (
+    "Secured", "Sent", "copy_objects", "copy_snapshots", "held_files", "named_manifests", "originals",
+    "side_by_side",
+)  # fmt: skip
 
 _WAY_OUT = "restore the source from a copy; 'millpond verify' names all that is damaged"
 
@@ -88,7 +91,7 @@ def _files(pond: Pond, folder: str) -> FolderObjects:
     return pond.loading.map_files(folder)
 
 
-def _originals(objects: FolderObjects) -> Objects:
+def originals(objects: FolderObjects) -> Objects:
     """The place of the files themselves: what is copied needs no copy on this machine besides."""
     return objects.bucket if isinstance(objects, FolderBeforeBucket) else objects
 
@@ -100,7 +103,7 @@ def copy_snapshots(
 
     Raises: `Corrupt`, `NotFound`, naming a file of the source; `Unavailable`, `Denied`.
     """
-    here, there = _originals(_files(target, folder)), _originals(_files(source, folder))
+    here, there = originals(_files(target, folder)), originals(_files(source, folder))
     held: set[str] = set()
     with damage_of(there.where, _WAY_OUT):
         for id_ in sorted(manifests):

@@ -48,7 +48,7 @@ from millpond.stores.objects import forget_copies
 __all__ = ("check_snapshot", "verify_maps")
 
 _COPY = "make the node a copy of another: millpond repair --from URL"
-_LAYERS_REMEDY = "put it back from a copy, or from `maps` of a backup, or drop the map and load it again"
+_LAYERS_REMEDY = "put it back from a copy or a backup: millpond repair POND --from PLACE"
 _REMEDY = "the next lookup freezes the map in full"
 _OURS = "report this; it should not be possible"
 _STRAY_ROWS_MAX = 10
