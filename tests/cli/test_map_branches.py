@@ -32,7 +32,7 @@ def test_a_correction_on_a_branch(millpond: Shell) -> None:
     assert millpond("get", "w", "JFK", "--ref", "main~1").out == "1.5\n"
     history = millpond("log", "--map", "w", "--json").objects
     assert [(row["message"], row["rows"]) for row in history] == [
-        ("Merge 'fix' into 'main'", None), ("Load w from a.csv", 2),
+        ("Merge 'fix' into 'main'", None), ("two rows", None), ("Load w from a.csv", 2),
     ]  # fmt: skip
     for narrower in (("--since", "2013-01-01T00:00Z"), ("--graph",), ("--first-parent",)):
         assert narrower[0] in millpond("log", "--map", "w", *narrower, code=5).err, "it would not be heeded"

@@ -62,6 +62,19 @@ def test_each_change_says_what_was_done(pond: Pond, clock: ManualClock) -> None:
     assert times == [BEGAN + 1500] * 4 + [BEGAN] * 2
 
 
+def test_loads_on_a_branch_are_told_behind_their_merge(pond: Pond) -> None:
+    pond.map("m").load([row("a", temp=1.0, n=1)], source="a.csv")
+    fix = pond.branch("fix", source="main")
+    fix.map("m").load([row("b", temp=2.0, n=2)], source="b.csv")
+    pond.map("m").load([row("c", temp=3.0, n=3)], source="c.csv")
+    pond.refs.merge("main", "fix")
+    fix.map("m").load([row("d", temp=4.0, n=4)], source="d.csv")
+    pond.refs.merge("fix")
+    pond.map("m").load([row("e", temp=5.0, n=5)], source="e.csv")
+    lines = [line["source"] or line["message"] for line in pond.history("m").to_pylist()]
+    assert lines == ["e.csv", "Merge 'fix' into 'main'", "d.csv", "Merge 'main' into 'fix'", "b.csv", "c.csv", "a.csv"]
+
+
 def test_a_commit_has_the_definition_of_its_moment(pond: Pond) -> None:
     pond.map("m").load([row("a", temp=1.0, n=1)])
     pond.alter_map("m", retain="14d")
@@ -86,7 +99,9 @@ def test_a_branch_says_it_in_the_same_words(pond: Pond) -> None:
     fix.merge()
     reverted = pond.refs.revert("main", parent_number=1)
     assert lines_of(pond)[0][0] == f"Revert {reverted.parents[0]}"
-    assert lines_of(pond)[1:] == [("Merge 'fix' into 'main'", 2, None), ("Load m from main.csv", 3, None), words[-1]]
+    assert lines_of(pond)[1:] == [
+        ("Merge 'fix' into 'main'", 2, None), *words[:-1], ("Load m from main.csv", 3, None), words[-1],
+    ]  # fmt: skip
 
 
 def test_maps_that_are_made_copied_renamed_and_dropped(pond: Pond) -> None:

@@ -35,6 +35,7 @@ from millpond.refs.states import OpenPond, RefStates, missing_map
 from millpond.refs.unrecorded import RENAMED, rows_in, rows_of
 from millpond.versions.commits import Message, no_changes
 from millpond.versions.graph.commits import Commit, get_commit
+from millpond.versions.graph.history import is_ancestor
 from millpond.versions.merges import STRATEGY_NAME, Merging, Resolution, Strategy, common_base, merge_trees, pick
 from millpond.versions.repository import Repository
 from millpond.versions.resets import reset_all, reset_hard
@@ -228,26 +229,47 @@ class Refs:
     def history(
         self, map: str, ref: str = MAIN, *, limit: int | None = None, only_of: Callable[[str], bool] = lambda name: True
     ) -> pa.Table:  # fmt: skip
-        """The commits that changed a map, back from a ref along first parents, the newest first.
+        """The commits that changed a map, back from a ref along first parents, the newest first; behind a merge those
+        that it brought.
 
         Columns: `time`, `commit`, `message`, `version` of the map, `rows` that were loaded or changed, those `removed`
         (null: not known, or none), `source`. A map that was renamed is followed to its old name, if `only_of` takes it.
         """
         need_type("limit", limit, Integral, NoneType)
-        rows = list(islice(self._changes_of(check_name(map), ref, only_of), limit))
+        commits = self.log(ref, first_parent=True)
+        rows = list(islice(self._changes_of(check_name(map), commits, only_of, ()), limit))
         return pa.Table.from_pylist([dict(zip(_HISTORY.names, row, strict=True)) for row in rows], _HISTORY)
 
-    def _changes_of(self, map: str, ref: str, only_of: Callable[[str], bool]) -> Iterator[tuple[object, ...]]:
+    def _changes_of(
+        self, map: str, commits: Iterable[Commit], only_of: Callable[[str], bool], there: tuple[str, ...]
+    ) -> Iterator[tuple[object, ...]]:
+        """The rows of these commits, of which the last is another's; what is `there` is told of by others."""
         later: Commit | None = None
         shown: MapEntry | None = None
-        for commit in self.log(ref, first_parent=True):
+        for commit in commits:
             entry = self.states.map(commit.id, map)
             if later is not None and shown is not None and not shown.same_state(entry):
                 yield _row_of(later, shown)
+                if len(later.parents) > 1:
+                    before = (*there, later.parents[0])
+                    yield from self._changes_of(map, self._brought(later.parents[1], before), only_of, before)
                 renamed = later.metadata.get(RENAMED)
                 if entry is None and renamed is not None and only_of(renamed):
                     map, entry = renamed, self.states.map(commit.id, renamed)
             later, shown = commit, entry
+
+    def _brought(self, head: str, there: tuple[str, ...]) -> list[Commit]:
+        """The commits from a head back along first parents, to the first that the commits `there` have."""
+        site, commits = self.states.repository.site, list[Commit]()
+        parents: tuple[str, ...] = (head,)
+        with site.space.read() as tx:
+            load = site.graph.load(tx)
+            while parents:
+                commits.append(load(parents[0]))
+                parents = commits[-1].parents
+                if any(is_ancestor(load, commits[-1].id, newer) for newer in there):
+                    break
+        return commits
 
     # -- merging --------------------------------------------------------------------------------------
 
