@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -20,6 +21,7 @@ from millpond.tracing.doors import Kind, Value, flush_spans
 
 __all__ = ("Spans", "spans_for")
 
+_LOG = logging.getLogger(__name__)
 _KINDS: Final = {kind: trace.SpanKind[kind.name] for kind in Kind}
 _PROPAGATOR: Final = TraceContextTextMapPropagator()
 _STATED: ContextVar[tuple[int, int] | None] = ContextVar("stated", default=None)
@@ -31,7 +33,11 @@ def spans_for(target: str, parent: str) -> Spans | None:
 
     `parent`: the span of another process that spans without one are within.
     """
-    provider = trace.get_tracer_provider()
+    try:
+        provider = trace.get_tracer_provider()
+    except Exception as error:  # of OTEL_PYTHON_TRACER_PROVIDER, whatever it names
+        _LOG.warning("no spans are made: %s", error)
+        return None
     if isinstance(provider, trace.ProxyTracerProvider):
         if not target:
             return None
