@@ -16,8 +16,9 @@ from millpond.kernel.steps import listening
 from millpond.maps.layered import maintenance
 from millpond.maps.snapshots import fold_writer
 from millpond.maps.snapshots.fold_writer import FoldWriter
+from millpond.maps.snapshots.freeze import files_of
 from millpond.maps.snapshots.layers import fold_layers
-from millpond.maps.snapshots.manifest import SnapshotManifest
+from millpond.maps.snapshots.manifest import SnapshotManifest, list_manifests
 from millpond.ranges import Boundaries, load_index, range_name
 from millpond.spark.layer_tasks import write_by_tasks
 from millpond.testing.faults import flip_byte
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from millpond import Map, Pond
     from millpond.maps.layered.head import Layers
     from millpond.maps.model.definition import MapDefinition
+    from millpond.stores.objects import Objects
 
 LOADS = 9
 SMALL = Boundaries(rows_min=1, rows_max=4, bits=1)
@@ -150,6 +152,11 @@ def three_layers(layered: Map) -> None:
         layered.load([{"key": f"k{key}", "value": key} for key in range(number, 100)])
 
 
+def unnamed(objects: Objects) -> set[str]:
+    """The files of ranges that no manifest names."""
+    return {named.name for named in objects.list("ranges")} - files_of(objects, list(list_manifests(objects)))
+
+
 @pytest.mark.parametrize("branch", [None, "fix"])
 def test_what_loads_made_due_is_folded_by_tasks(
     spark: SparkSession, pond: Pond, monkeypatch: pytest.MonkeyPatch, branch: str | None
@@ -183,9 +190,10 @@ def test_a_fold_that_fails_takes_nothing_from_the_load(
     assert len(manifest_of(layered).layers) == 4
     with pytest.raises(PySparkException, match="not what was written"):
         maintenance.fold_due(layers_of(layered), everything=True, writes=partial(write_by_tasks, spark))
+    assert unnamed(folder), "other tasks wrote theirs"
     damaged.write_bytes(whole)
     mp.compact_map(spark, "m", pond=pond)
-    assert (layered.info()["rows"], len(manifest_of(layered).layers)) == (110, 1)
+    assert (layered.info()["rows"], len(manifest_of(layered).layers), unnamed(folder)) == (110, 1, set())
 
 
 def test_a_load_that_comes_while_tasks_fold_stays_on_top(

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from millpond import ranges
@@ -61,6 +61,8 @@ def test_the_newest_row_of_a_key_counts(newer: list[Model], oldest: Model, limit
 
 
 @pytest.mark.usefixtures("processor")
+@example([], {b"k%03d" % n: tombstone(n) for n in range(99)}, Boundaries(), [b"k050"], False)
+@settings(max_examples=examples(20, 150))
 @given(layers_of_entries, large_models, boundaries, st.lists(keys, max_size=6), st.booleans())
 def test_stretches_that_are_joined_are_the_merge_id_for_id(
     newer: list[Model], oldest: Model, limits: Boundaries, cuts: list[bytes], drop: bool
