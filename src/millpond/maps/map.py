@@ -440,8 +440,10 @@ class Map(MapFace):
 
         Raises: `Unavailable` when the disk has no room for the copy.
         """
+        from millpond.maps.snapshots.stretches import write_here
+
         self._follow()
-        return compact_rows(self.rows, self.loading, self.name)
+        return compact_rows(self.rows, self.loading, self.name, write_here)
 
     def info(self) -> dict[str, Any]:
         """The definition, rows, bytes, position in the log, queued parts and snapshot of the map."""

@@ -9,7 +9,6 @@ from millpond.deferred import opened_once
 from millpond.maps.model.one_value import python_value
 from millpond.maps.model.store_limits import one_state
 from millpond.maps.shard.shard import Shard, ShardStats
-from millpond.maps.snapshots.stretches import Writes, write_here
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from millpond.maps.predicates.predicate import Predicate
     from millpond.maps.snapshots.leased import MapSnapshots
     from millpond.maps.snapshots.snapshot import Snapshot
+    from millpond.maps.snapshots.stretches import Writes
     from millpond.stores.objects import Objects
 
 __all__ = ("LayeredRows", "MapRows", "ShardRows", "compact_rows")
@@ -73,7 +73,7 @@ class MapRows(Protocol):
         """Let go of files."""
 
 
-def compact_rows(rows: MapRows, loading: Loading, name: str, writes: Writes = write_here) -> MaintenanceReport:
+def compact_rows(rows: MapRows, loading: Loading, name: str, writes: Writes) -> MaintenanceReport:
     """Compact the rows of a map, as a job that is reported; of layers it has the ranges written.
 
     Raises: as `Map.compact`.
