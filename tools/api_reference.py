@@ -88,8 +88,8 @@ INSIDE = {"Repositories.remembered", "Repositories.get_at_once", "Repositories.s
 """Methods for the server, not for users."""
 RECORDS = (millpond.LoadResult, millpond.Lookup, ColumnMapping, MaintenanceReport, PartStatus, Report, Problem)
 SPARK_NAMES = (
-    "start", "register", "load", "enrich", "Lookup", "training_set", "compact_branch",
-    "collect_garbage", "compress_events", "expire_events",
+    "start", "register", "load", "enrich", "Lookup", "training_set", "compact_map",
+    "compact_branch", "collect_garbage", "compress_events", "expire_events",
 )  # fmt: skip
 """The names of `millpond.spark`, in the order of a first use."""
 ERRORS = [name for name in millpond.__all__ if inspect.isclass(getattr(millpond, name)) and name != "MillpondError"]

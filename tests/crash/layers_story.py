@@ -1,6 +1,7 @@
 """The story of a pond with maps in layers beside maps in shards, which loads change together; some change, or go over.
 
-At its end tasks leave rows of the maps in layers in files, as those of Spark do, and one load brings their layers.
+At its end tasks leave rows of the maps in layers in files, as those of Spark do, and one load brings their layers,
+which tasks fold.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from copy import deepcopy
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from millpond.errors import AlreadyExists, NotFound
 from millpond.maps.layered.row_files import RowFileWriter
@@ -17,12 +18,16 @@ from millpond.maps.layered.share_ranges import ShareRanges, ShareWriter, stretch
 from millpond.maps.loads.layered_load import layers_of_files
 from millpond.maps.loads.load import commit_load
 from millpond.maps.loads.pond_folder import writer_folder
+from millpond.maps.map_rows import compact_rows
+from millpond.maps.snapshots.fold_writer import FoldWriter
+from millpond.ranges import load_index
 from millpond.stores.files import remove_tree
 from tests.crash import story
 from tests.harness.rows import canonical_of
 
 if TYPE_CHECKING:
     from millpond import Pond
+    from millpond.maps.snapshots.stretches import StretchWriter
     from tests.crash.story import World
 
 __all__ = ("ACTS", "clock_of", "tell", "warm")
@@ -74,6 +79,18 @@ def by_stretches(writer: ShareWriter) -> list[ShareRanges]:
     return [writer.write(stretch) for stretch in stretches(writer.files, rows_max=4)]
 
 
+def fold_by_tasks(pond: Pond) -> None:
+    for name in TASKED:
+        compact_rows(pond.map(name).rows, pond.loading, name, by_keys)
+
+
+def by_keys(writer: StretchWriter[Any, Any]) -> list[Any]:
+    assert isinstance(writer, FoldWriter)
+    indexes = [load_index(writer.objects, layer.index) for layer in writer.inputs]
+    cuts = sorted({key for index in indexes for entry in index.entries for key in (entry.first, entry.last)})
+    return [writer.write(stretch) for stretch in zip([None, *cuts], [*cuts, None], strict=True)]
+
+
 def expect_by_tasks(world: World) -> None:
     for name in TASKED:
         world[name].put(story.rows_of(name, 4))
@@ -88,6 +105,7 @@ def _acts() -> Iterator[story.Act]:
             yield story.Act("to a shard", lambda pond: pond.alter_map("weather", store="shard"), story.nothing)
             yield story.Act("to layers", lambda pond: pond.alter_map("seen", store="layers"), story.nothing)
     yield story.Act("load by tasks", load_by_tasks, expect_by_tasks)
+    yield story.Act("fold by tasks", fold_by_tasks, story.nothing)
     yield story.Act("widen nets", widen, expect_widened)
     yield story.Act("copy nets", copy, lambda world: world.update(lanes=deepcopy(world["nets"])))
     yield story.Act("rename lanes", rename, lambda world: world.update(ways=world.pop("lanes")))

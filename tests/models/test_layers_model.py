@@ -6,6 +6,7 @@ brute force; every reader of the stack, and every stack that folding makes of it
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ from millpond.errors import Conflict
 from millpond.maps.model.columns import UPDATED
 from millpond.maps.model.definition import PLAIN_KINDS, Kind, MapDefinition, parse_value_type
 from millpond.maps.snapshots import finder
+from millpond.maps.snapshots.fold_writer import FoldWriter, FoldWrites
 from millpond.maps.snapshots.layers import (
     LAYERS_MAX,
     bytes_after_load,
@@ -33,7 +35,8 @@ from millpond.maps.snapshots.manifest import Layer, LayerMode, SnapshotManifest,
 from millpond.maps.snapshots.partition_filter import HashShare, shares_of
 from millpond.maps.snapshots.rows_of_groups import GroupSpan, spans, thaw
 from millpond.maps.snapshots.snapshot import Snapshot
-from millpond.stores.objects import open_objects
+from millpond.ranges import FoldedPart, load_index, open_range
+from millpond.stores.objects import FolderObjects, open_objects
 from tests.harness import strategies
 from tests.harness.models import MapModel, bits_of
 from tests.harness.rows import canonical_of
@@ -171,6 +174,7 @@ def test_a_fold_changes_no_answer_whatever_is_loaded_meanwhile(kind: Kind, data:
             continue
         inputs = data.draw(neighbours(manifest.layers))
         done = fold_layers(objects, manifest, inputs)
+        assert fold_layers(objects, manifest, inputs, writes=stretched(data)) == done
         manifest = several_on(objects, manifest, model, pools, data)
         manifest = substitute(objects, manifest, done, created_ms=9)
         check_all(objects, manifest, model, pools, data)
@@ -220,6 +224,21 @@ def test_lookups_and_single_keys_answer_as_the_dictionary_on_crowded_layers(kind
         patch.setattr(finder, "JOINED_AFTER", 0)  # the first answers come from layers that are joined in memory
         assert snapshot.lookup(keys, at=times if kind.timed else None).to_pylist() == expected
         assert [snapshot.value(key.encode(), at) for key, at in questions] == expected
+
+
+def stretched(data: st.DataObject) -> FoldWrites:
+    """Have a fold written by several tasks, cut behind any keys."""
+
+    def write(writer: FoldWriter) -> list[FoldedPart]:
+        indexes = [load_index(writer.objects, layer.index) for layer in writer.inputs]
+        keys = {key for index in indexes for entry in index.entries
+                for key in open_range(writer.objects, entry).column("key").to_pylist()}  # fmt: skip
+        cuts = sorted(data.draw(st.sets(st.sampled_from(sorted(keys)), max_size=3))) if keys else []
+        stretches = zip([None, *cuts], [*cuts, None], strict=True)
+        task = pickle.dumps(replace(writer, objects=FolderObjects("none")))
+        return [replace(pickle.loads(task), objects=writer.objects).write(stretch) for stretch in stretches]
+
+    return write
 
 
 def several_on(

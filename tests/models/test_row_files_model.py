@@ -17,10 +17,11 @@ from millpond.maps.layered import row_files, share_ranges
 from millpond.maps.layered.head import Layers
 from millpond.maps.layered.row_files import RowFile, RowFileWriter, rows_of_shares
 from millpond.maps.layered.rows import count_layer
-from millpond.maps.layered.share_ranges import ShareRanges, ShareWriter, layer_of_files, stretches, write_here
+from millpond.maps.layered.share_ranges import ShareRanges, ShareWriter, layer_of_files, stretches
 from millpond.maps.layered.writer import loaded_mode
 from millpond.maps.model.definition import PLAIN_KINDS, Kind, MapDefinition, Store, parse_value_type
 from millpond.maps.snapshots.layers import write_layer
+from millpond.maps.snapshots.stretches import write_here
 from millpond.stores.memory import MemorySpace
 from millpond.stores.objects import MemoryObjects, open_objects
 from tests.harness import strategies

@@ -14,9 +14,11 @@ import pytest
 from pyspark.errors import PySparkException
 
 import millpond
+from millpond import ranges
 from millpond import spark as mp
 from millpond.clock import ManualClock, SystemClock
 from millpond.errors import Conflict, Invalid
+from millpond.maps.snapshots.layers import fold_layers
 from millpond.spark import write_jobs
 from millpond.spark.bucket_staging import LEFT_MS, BucketStagingDir, job_name
 from millpond.spark.places import BucketPlace, place_of
@@ -24,6 +26,8 @@ from millpond.spark.staging import Entered
 from millpond.spark.write_jobs import LoadSettings, load_partition
 from millpond.stores.objects import open_objects
 from tests.spark.test_cluster import cluster, expected, submit
+from tests.spark.test_compaction import SMALL, manifest_of, tasks, three_layers
+from tests.spark.test_compaction import layers_of as layers_of_map
 from tests.spark.test_layered import counted, writes
 
 if TYPE_CHECKING:
@@ -143,6 +147,22 @@ def test_any_number_of_tasks_makes_the_same_map(
     assert len({layers_of(pond, f"by_{number}") for number in tasks}) == 1
     assert min(counts) > 2
     assert staged(url) == []
+
+
+@pytest.mark.full
+def test_any_number_of_tasks_folds_to_the_same_layer(
+    bucket_spark: SparkSession, pond: Pond, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ranges.write, "__defaults__", (SMALL,))
+    numbers = pond.create_map("numbers", kind="state", value="long")
+    three_layers(numbers)
+    manifest = manifest_of(numbers)
+    expected = fold_layers(layers_of_map(numbers).objects, manifest, manifest.layers).output
+    made = tasks(monkeypatch, 7)
+    mp.compact_map(bucket_spark, "numbers", pond=url)
+    assert made[0] > 3
+    assert manifest_of(numbers).layers == (expected,)
+    assert (numbers.get("k99"), numbers.get("none"), numbers.info()["rows"]) == (99, None, 100)
 
 
 @pytest.mark.full

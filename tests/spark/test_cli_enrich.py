@@ -141,6 +141,15 @@ def test_spark_and_one_process_answer_alike(millpond: Shell) -> None:  # noqa: F
             assert Path(f"out--spark.{suffix}").read_text() == Path(f"out--no-spark.{suffix}").read_text()
 
 
+def test_layers_are_folded_by_spark(millpond: Shell) -> None:  # noqa: F811 - the fixture
+    millpond("create", "m", "--kind", "state", "--value", "long")
+    for number in range(2):
+        Path("rows.csv").write_text(f"key,value\na,{number}\nb{number},1\n")
+        millpond("load", "m", "rows.csv")
+    assert millpond("maintenance", "compact", "m", "--spark", "--json").object["rows_after"] == 3
+    assert millpond("get", "m", "a").out == "1\n"
+
+
 def test_columns_of_several_types_are_read_by_spark(flights: Shell) -> None:
     Path("events.jsonl").write_text('{"tail": "N1", "n": 1}\n{"tail": "7", "n": "x"}\n')
     flights("enrich", "events.jsonl", "--with", "planes on tail as plane", "--out", "out.jsonl")

@@ -10,7 +10,8 @@ from pyspark.errors import PySparkException
 
 from millpond import spark as mp
 from millpond.errors import Invalid
-from millpond.spark import files, layer_tasks, write_jobs
+from millpond.maps.layered import share_ranges
+from millpond.spark import files, write_jobs
 from millpond.spark.layer_tasks import write_by_tasks
 
 if TYPE_CHECKING:
@@ -43,8 +44,8 @@ def test_a_layered_map_is_loaded_read_and_enriched_from(spark: SparkSession, pon
 
 def writes(monkeypatch: pytest.MonkeyPatch, rows: int) -> list[int]:
     """Let a task of the second stage write so many rows; the numbers of stretches that were written by tasks."""
-    monkeypatch.setattr(layer_tasks, "TASK_ROWS_MIN", rows)
-    monkeypatch.setattr(layer_tasks, "TASK_ROWS_MAX", rows)
+    monkeypatch.setattr(share_ranges, "TASK_ROWS_MIN", rows)
+    monkeypatch.setattr(share_ranges, "TASK_ROWS_MAX", rows)
     counts: list[int] = []
 
     def write(session: SparkSession, writer: ShareWriter) -> list[ShareRanges]:

@@ -6,12 +6,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from millpond import ranges
 from millpond.errors import Invalid, NotFound
-from millpond.ranges import Boundaries, Index
+from millpond.ranges import Boundaries, FoldedPart, Index, RangeWriter
+from millpond.ranges.merge import write_merged
 from tests.rings.sampling import examples
 from tests.unit.range_entries import (
     SMALL,
@@ -57,6 +58,32 @@ def test_the_newest_row_of_a_key_counts(newer: list[Model], oldest: Model, limit
     assert model_of(ranges.open_index(objects, merged.id)) == expected
     assert merged == written(Watched(), expected, limits)
     check_index(ranges.open_index(objects, merged.id))
+
+
+@pytest.mark.usefixtures("processor")
+@example([], {b"k%03d" % n: tombstone(n) for n in range(99)}, Boundaries(), [b"k050"], False)
+@settings(max_examples=examples(20, 150))
+@given(layers_of_entries, large_models, boundaries, st.lists(keys, max_size=6), st.booleans())
+def test_stretches_that_are_joined_are_the_merge_id_for_id(
+    newer: list[Model], oldest: Model, limits: Boundaries, cuts: list[bytes], drop: bool
+) -> None:
+    objects = Watched()
+    if drop:
+        newer = [{key: value if key[-1:] < b"5" else tombstone() for key, value in model.items()} for model in newer]
+        oldest = {key: value for key, value in oldest.items() if value["rows"] != []}
+    layers = [written(objects, model, limits) for model in [*newer, oldest]]
+    lasts = [entry.last for index in layers for entry in index.entries]  # most cuts are where a range ends
+    ends = sorted({*cuts, *lasts[::3]})
+    parts = []
+    for after, upto in zip([None, *ends], [*ends, None], strict=True):
+        with RangeWriter(objects, layers[-1].columns, limits) as writer:
+            write_merged(
+                writer, objects, layers, drop_tombstones=tombstones if drop else None, after=after, upto=upto
+            )  # fmt: skip
+            ended = writer.at_boundary
+            parts.append(FoldedPart(tuple(writer.end()), ended))
+    whole = ranges.merge(objects, layers, drop_tombstones=tombstones if drop else None)
+    assert ranges.join_parts(objects, layers[-1], parts) == whole
 
 
 @pytest.mark.usefixtures("processor")

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any
+from contextlib import ExitStack
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 from millpond import json_forms
-from millpond.cli.options import AllMaps, Before, Branch, Json, MapNames, PondPlace, pond_at
+from millpond.cli.options import AllMaps, Before, Branch, Json, MapNames, Master, PondPlace, pond_at
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
 from millpond.errors import Invalid
 
 if TYPE_CHECKING:
-    from millpond.maps.protocols import MapLike
+    from millpond.maps.protocols import MapLike, PondLike
 
 __all__ = ("collect", "compact", "condense", "retain")
 
@@ -32,7 +34,7 @@ def condense(
 ) -> None:  # fmt: skip
     """Drop rows that only confirm what is known; join sessions that overlap or touch."""
     _maintain_maps(
-        "condensing", lambda pond_map: pond_map.condense(before=before), names, all_maps, pond, as_json=json,
+        "condensing", lambda _, pond_map: pond_map.condense(before=before), names, all_maps, pond, as_json=json,
         setting=None if before else "condense_ms", branch=branch,
     )  # fmt: skip
 
@@ -48,15 +50,35 @@ def retain(
 ) -> None:  # fmt: skip
     """Delete rows that are older than the map keeps them, or combine them to wider buckets."""
     _maintain_maps(
-        "retaining", lambda pond_map: pond_map.retain(before=before), names, all_maps, pond, as_json=json,
+        "retaining", lambda _, pond_map: pond_map.retain(before=before), names, all_maps, pond, as_json=json,
         setting=None if before else "retain_ms", branch=branch,
     )  # fmt: skip
 
 
-@verb("maintenance compact", "millpond maintenance compact weather", "millpond maintenance compact --all --json")
-def compact(names: MapNames = None, all_maps: AllMaps = False, pond: PondPlace = _HERE, json: Json = False) -> None:
+@verb(
+    "maintenance compact",
+    "millpond maintenance compact weather",
+    "millpond maintenance compact --all --json",
+    "millpond maintenance compact weather --master spark://host:7077",
+)
+def compact(
+    names: MapNames = None, all_maps: AllMaps = False,
+    spark: Annotated[bool, typer.Option("--spark", help="Fold many layers with Spark.")] = False,
+    master: Master = None, pond: PondPlace = _HERE, json: Json = False,
+) -> None:  # fmt: skip
     """Rewrite the map's file so that the disk gets back what was deleted."""
-    _maintain_maps("compacting", lambda pond_map: pond_map.compact(), names, all_maps, pond, as_json=json)
+    if not spark and master is None:
+        _maintain_maps("compacting", lambda _, pond_map: pond_map.compact(), names, all_maps, pond, as_json=json)
+        return
+    from millpond.cli.enrich.by_spark import running
+    from millpond.spark.compaction import compact_map
+
+    with ExitStack() as held:
+        session = cache(lambda: held.enter_context(running(master, quiet=True)))  # when the maps are found
+        _maintain_maps(
+            "compacting", lambda opened, pond_map: compact_map(session(), pond_map.name, pond=cast(Any, opened)), names,
+            all_maps, pond, as_json=json,
+        )  # fmt: skip
 
 
 @verb(
@@ -91,8 +113,8 @@ def collect(
 
 
 def _maintain_maps(
-    doing: str, act: Callable[[MapLike], Any], names: list[str] | None, all_maps: bool, pond: str, *, as_json: bool,
-    setting: str | None = None, branch: str | None = None,
+    doing: str, act: Callable[[PondLike, MapLike], Any], names: list[str] | None, all_maps: bool, pond: str, *,
+    as_json: bool, setting: str | None = None, branch: str | None = None,
 ) -> None:  # fmt: skip
     """Do it to the maps named; with --all, to those whose settings ask for it."""
     if bool(names) == all_maps:
@@ -108,7 +130,7 @@ def _maintain_maps(
             ]
         with console.progress(doing, total=len(chosen), unit="maps", quiet=as_json) as advance:
             for pond_map in chosen:
-                reports.append({"map": pond_map.name} | _facts(act(pond_map)))
+                reports.append({"map": pond_map.name} | _facts(act(opened, pond_map)))
                 advance(1)
     if as_json:
         console.print_json_list(reports)

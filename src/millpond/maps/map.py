@@ -16,7 +16,7 @@ from millpond.deferred import opened_once
 from millpond.errors import Corrupt, Invalid, NotFound
 from millpond.maps.faces import MapFace
 from millpond.maps.inputs.single_key import single_key
-from millpond.maps.map_rows import LayeredRows, MapRows, ShardRows
+from millpond.maps.map_rows import LayeredRows, MapRows, ShardRows, compact_rows
 from millpond.maps.model.catalogue import same_map
 from millpond.maps.model.definition import Kind, MapDefinition, Store
 from millpond.maps.model.store_limits import aggregate_unsupported, need_alerts, unsupported
@@ -440,12 +440,10 @@ class Map(MapFace):
 
         Raises: `Unavailable` when the disk has no room for the copy.
         """
+        from millpond.maps.snapshots.stretches import write_here
+
         self._follow()
-        with self.loading.reports.job("maintenance", act="compact", map=self.name) as job:
-            job.running()
-            report = self.rows.compact()
-            job.note(bytes_before=report.bytes_before, bytes_after=report.bytes_after)
-        return report
+        return compact_rows(self.rows, self.loading, self.name, write_here)
 
     def info(self) -> dict[str, Any]:
         """The definition, rows, bytes, position in the log, queued parts and snapshot of the map."""

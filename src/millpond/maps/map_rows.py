@@ -22,9 +22,10 @@ if TYPE_CHECKING:
     from millpond.maps.predicates.predicate import Predicate
     from millpond.maps.snapshots.leased import MapSnapshots
     from millpond.maps.snapshots.snapshot import Snapshot
+    from millpond.maps.snapshots.stretches import Writes
     from millpond.stores.objects import Objects
 
-__all__ = ("LayeredRows", "MapRows", "ShardRows")
+__all__ = ("LayeredRows", "MapRows", "ShardRows", "compact_rows")
 
 
 Encoded: TypeAlias = "bytes | tuple[int, int] | None"
@@ -65,11 +66,23 @@ class MapRows(Protocol):
     def delete(self, where: str, *, now: bool) -> DeleteReport:
         """Delete the rows for which a condition holds; `now`: purge them."""
 
-    def compact(self) -> MaintenanceReport:
+    def compact(self, writes: Writes) -> MaintenanceReport:
         """Give back the disk that nobody needs."""
 
     def close(self) -> None:
         """Let go of files."""
+
+
+def compact_rows(rows: MapRows, loading: Loading, name: str, writes: Writes) -> MaintenanceReport:
+    """Compact the rows of a map, as a job that is reported; of layers it has the ranges written.
+
+    Raises: as `Map.compact`.
+    """
+    with loading.reports.job("maintenance", act="compact", map=name) as job:
+        job.running()
+        report = rows.compact(writes)
+        job.note(bytes_before=report.bytes_before, bytes_after=report.bytes_after)
+    return report
 
 
 class ShardRows:
@@ -137,7 +150,7 @@ class ShardRows:
 
         return delete_from_shard(self._loading, self.shard, self.snapshots, where, now=now)
 
-    def compact(self) -> MaintenanceReport:
+    def compact(self, writes: Writes) -> MaintenanceReport:
         """Rewrite the shard's file without free pages."""
         from millpond.maps.maintenance.maintenance import compact
 
@@ -215,11 +228,11 @@ class LayeredRows:
 
         return delete_from_layers(self._loading, self.snapshots, where, lambda: self.stats().rows, now=now)
 
-    def compact(self) -> MaintenanceReport:
+    def compact(self, writes: Writes) -> MaintenanceReport:
         """Fold all layers to one, and collect what nobody needs."""
         from millpond.maps.layered.maintenance import compact
 
-        return compact(self._loading, self.snapshots, self.stats)
+        return compact(self._loading, self.snapshots, self.stats, writes)
 
     def close(self) -> None:
         """Nothing: open snapshots are closed by those who have them."""

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     Pieces = list[tuple[int, pa.RecordBatch]]
     Overlay = Callable[[Pieces], Iterator[pa.RecordBatch]]
 
-__all__ = ("match_keys", "merge")
+__all__ = ("match_keys", "merge", "write_merged")
 
 PIECE_BYTES = 4 << 20
 """About so many bytes of rows are put together at once: a range may have large ones."""
@@ -59,22 +59,39 @@ def merge(
     """
     if not newest_first:
         raise Invalid("there is nothing to merge", kind="range_merge")
-    check_schemas(newest_first)
     oldest = newest_first[-1]
-    cursors = [Cursor(objects, index) for index in newest_first]
     limits = boundaries or oldest.boundaries
     with RangeWriter(objects, oldest.columns, limits, bytes_at_once=bytes_at_once) as writer:
-        while live := unfinished(cursors):
-            first = min(live, key=lambda cursor: cursor.next_key)
-            clean = drop_tombstones is None or first is cursors[-1]
-            if clean and _untouched(first, live, writer):
-                writer.adopt(first.entry)
-                first.skip()
-                continue
-            bound = shared_bound(live)
-            for merged in (overlay or _newest)(take_all(cursors, bound)):
-                writer.append(merged if drop_tombstones is None else _without(merged, drop_tombstones))
+        write_merged(writer, objects, newest_first, drop_tombstones=drop_tombstones, overlay=overlay)
         return writer.finish()
+
+
+def write_merged(
+    writer: RangeWriter, objects: Objects, newest_first: Sequence[Index], *, drop_tombstones: Tombstones | None = None,
+    overlay: Overlay | None = None, after: bytes | None = None, upto: bytes | None = None,
+) -> None:  # fmt: skip
+    """Write what `merge` does of the keys behind `after`, up to and with `upto`; None: of all.
+
+    Raises: likewise.
+    """
+    check_schemas(newest_first)
+    cursors = [Cursor(objects, index) for index in newest_first]
+    if after is not None:
+        for cursor in cursors:
+            cursor.seek(after + b"\0")
+    # Also cursors whose keys all lie behind `upto` are live: a range is taken over by the rule for the whole.
+    while live := unfinished(cursors):
+        first = min(live, key=lambda cursor: cursor.next_key)
+        if upto is not None and first.next_key > upto:
+            return
+        clean = (drop_tombstones is None or first is cursors[-1]) and (upto is None or first.entry.last <= upto)
+        if clean and _untouched(first, live, writer):
+            writer.adopt(first.entry)
+            first.skip()
+            continue
+        bound = shared_bound(live) if upto is None else min(shared_bound(live), upto)
+        for merged in (overlay or _newest)(take_all(cursors, bound)):
+            writer.append(merged if drop_tombstones is None else _without(merged, drop_tombstones))
 
 
 def _untouched(cursor: Cursor, live: Sequence[Cursor], writer: RangeWriter) -> bool:

@@ -19,6 +19,7 @@ from millpond.maps.log.deduplication import check_load_id, remembered
 from millpond.maps.log.log import entry_at
 from millpond.maps.snapshots.layers import bytes_after_load, fold, on_top
 from millpond.maps.snapshots.manifest import SnapshotManifest, absorbing
+from millpond.maps.snapshots.stretches import Writes, write_here
 from millpond.refs.changes import StateChange
 from millpond.refs.layers import manifest_of
 from millpond.refs.map_entries import MapEntry
@@ -47,6 +48,7 @@ class BranchLoad:
 
     `again`: also layers that are the newest already come on top. Without `commit` they are staged. What was entered
     under a `load_id` is not entered again, and comes on top, unless the id was `drawn` for one load of a client.
+    `writes` has the ranges of folds written.
     """
 
     states: RefStates
@@ -57,6 +59,7 @@ class BranchLoad:
     commit: bool = True
     load_id: str | None = None
     drawn: bool = False
+    writes: Writes = write_here
     _position: list[int] = field(default_factory=list)
 
     def earlier(self, maps: Collection[str] = ()) -> LoadResult | None:
@@ -111,7 +114,7 @@ class BranchLoad:
         again = self.again or (self.load_id is not None and not self.drawn)
         if not again and head is not None and _is_there(head, layer):
             return None
-        return StateChange(state, state.with_manifest(_stored(layer, head, state)))
+        return StateChange(state, state.with_manifest(_stored(layer, head, state, self.writes)))
 
     def _note(self, tx: Transaction, layers: Sequence[WrittenLayer], commit: Commit) -> None:
         """Enter the load in the log, in the write that moves the branch."""
@@ -148,7 +151,9 @@ def _rows(layers: Sequence[WrittenLayer]) -> dict[str, int]:
     return {layer.map: layer.rows for layer in layers}
 
 
-def _stored(layer: WrittenLayer, head: SnapshotManifest | None, state: MapEntry) -> SnapshotManifest:
+def _stored(
+    layer: WrittenLayer, head: SnapshotManifest | None, state: MapEntry, writes: Writes
+) -> SnapshotManifest:  # fmt: skip
     """The manifest of a layer on a state; what that made due is folded, as far as that follows what it brought."""
     layers, now = layer.layers, layer.layers.clock.now_ms()
     manifest = on_top(
@@ -157,6 +162,8 @@ def _stored(layer: WrittenLayer, head: SnapshotManifest | None, state: MapEntry)
     )  # fmt: skip
     manifest = absorbing(manifest, (layer.id,))
     if has_many(layers, manifest, branch=True):
-        bytes_max = bytes_after_load(manifest)
-        manifest = fold(layers.objects, manifest, created_ms=now, bytes_max=bytes_max, spill=layers.spill())
+        manifest = fold(
+            layers.objects, manifest, created_ms=now, bytes_max=bytes_after_load(manifest), spill=layers.spill(),
+            writes=writes,
+        )  # fmt: skip
     return layers.stored(manifest)

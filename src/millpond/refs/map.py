@@ -27,6 +27,7 @@ from millpond.maps.model.definition import MapDefinition
 from millpond.maps.shard.shard import ShardStats
 from millpond.maps.snapshots.manifest import SnapshotManifest
 from millpond.maps.snapshots.snapshot import Snapshot
+from millpond.maps.snapshots.stretches import Writes
 from millpond.refs.alters import alter_map
 from millpond.refs.layers import RefLayers, ref_read_only, ref_unsupported
 from millpond.refs.loads import BranchLoad
@@ -88,7 +89,7 @@ class _RefRows(LayeredRows):
             lambda: maintain_rows(states, self.layers, what, before_ms),
         )  # fmt: skip
 
-    def compact(self) -> MaintenanceReport:
+    def compact(self, writes: Writes) -> MaintenanceReport:
         """Refuse.
 
         Raises: `Invalid`.

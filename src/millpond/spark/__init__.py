@@ -1,4 +1,4 @@
-"""Maps in Spark: load, read, enrich, and ask in SQL; repositories of objects: read, compact, collect
+"""Maps in Spark: load, read, enrich, compact, and ask in SQL; repositories of objects: read, compact, collect
 garbage; streams of events: read, append, compress, expire.
 
     from millpond import spark as mp
@@ -28,18 +28,19 @@ need("pyspark")
 from millpond.spark.enrich import Lookup, enrich, training_set
 
 if TYPE_CHECKING:
+    from millpond.spark.compaction import compact_map
     from millpond.spark.events import compress_events, expire_events
     from millpond.spark.loads import load
     from millpond.spark.objects import collect_garbage, compact_branch
     from millpond.spark.session import register, start
 
 __all__ = (
-    "Lookup", "collect_garbage", "compact_branch", "compress_events", "enrich", "expire_events", "load", "register",
-    "start", "training_set",
+    "Lookup", "collect_garbage", "compact_branch", "compact_map", "compress_events", "enrich", "expire_events", "load",
+    "register", "start", "training_set",
 )  # fmt: skip
 
 _LAZY = {
-    "compress_events": "events", "expire_events": "events",
+    "compact_map": "compaction", "compress_events": "events", "expire_events": "events",
     "load": "loads", "collect_garbage": "objects", "compact_branch": "objects", "register": "session",
     "start": "session",
 }  # fmt: skip

@@ -20,18 +20,20 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, cast
 
 from millpond.clock import SystemClock
-from millpond.errors import Conflict
+from millpond.errors import Conflict, Unavailable
 from millpond.kernel.job_reports import NO_REPORTS, JobReports
 from millpond.kernel.steps import step
 from millpond.maps.layered.row_files import RowFile
-from millpond.maps.layered.share_ranges import Writes, write_here
 from millpond.maps.loads.layered_load import layers_of_files, parts_of
 from millpond.maps.loads.load import LoadResult, commit_load
 from millpond.maps.parts.part import PartFile
+from millpond.maps.snapshots.stretches import StretchWriter, Writes, Written, write_here
+from millpond.spark.failures import is_of_spark, line_that_matters
 from millpond.spark.places import NodesPlace, OpenPond
 from millpond.spark.private_api import is_connect
 from millpond.stores.files import remove_tree
@@ -219,11 +221,25 @@ def entered_here(
         layers = layers_of_files(pond.loading.layers_of, files, held, entered.writes, entered.salt)
         result = commit_load(
             pond.loading, [*parts_of(parts), *layers], source=entered.source, rejected=entered.rejected,
-            stream=entered.stream, load_id=load_id,
+            stream=entered.stream, load_id=load_id, writes=partial(_folded, entered.writes),
         )  # fmt: skip  # the job reports itself
     for name in result.maps if entered.freeze else ():
         pond.map(name).freeze()
     return result
+
+
+def _folded(writes: Writes, writer: StretchWriter[Any, Written]) -> Sequence[Written]:
+    """Have the ranges of a fold written after a load, which is entered by then: the next one does what fails.
+
+    Raises: as `StretchWriter.write`; `Unavailable` when Spark fails.
+    """
+    try:
+        return writes(writer)
+    except Exception as error:
+        if is_of_spark(error):
+            reason = line_that_matters(str(error))
+            raise Unavailable("Spark gave up", kind="spark_failed", reason=reason) from error
+        raise
 
 
 def _entered_on_branch(
@@ -235,7 +251,7 @@ def _entered_on_branch(
     on_branch = pond.branch(branch)
     load = BranchLoad(
         states=pond.refs.states, branch=branch, source=entered.source, rejected=entered.rejected,
-        again=bool(entered.salt), load_id=load_id,
+        again=bool(entered.salt), load_id=load_id, writes=entered.writes,
     )  # fmt: skip
     files = [part for part in parts if isinstance(part, RowFile)]
     if (earlier := load.earlier({file.map for file in files})) is not None:

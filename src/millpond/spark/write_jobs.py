@@ -34,10 +34,10 @@ from millpond.maps.inputs.normalise import normalise
 from millpond.maps.inputs.rejects import ENOUGH, RejectWriter
 from millpond.maps.inputs.tables import joined_batches
 from millpond.maps.inputs.zones import NAME_THE_ZONE, TimeForm, time_form
-from millpond.maps.layered.share_ranges import write_here
 from millpond.maps.loads.load import LoadResult, load_job_set, note_result
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.protocols import MapLike
+from millpond.maps.snapshots.stretches import write_here
 from millpond.spark.attempts import BATCH_ROWS, Attempt, TaskParts, rejects_of, run_attempt, task_numbers, tell_tasks
 from millpond.spark.layer_tasks import write_by_tasks
 from millpond.spark.places import OpenPond, Place, PondLike, opened, place_of

@@ -36,6 +36,7 @@ from millpond.maps.snapshots.freeze import KEEP_MS, Collected, collect
 from millpond.maps.snapshots.layers import LayerFold, bytes_after_load, fold_layers, layers_due, substitute
 from millpond.maps.snapshots.leases import collecting
 from millpond.maps.snapshots.manifest import SnapshotManifest
+from millpond.maps.snapshots.stretches import Writes, write_here
 from millpond.maps.snapshots.subset import collect_subsets
 from millpond.stores.locks import alone
 from millpond.stores.objects import FolderObjects
@@ -77,7 +78,7 @@ COLLECT_EVERY_MS = 60_000
 Turn: TypeAlias = Callable[[], AbstractContextManager[None]]
 
 
-def fold_loaded(loading: Loading, names: Iterable[str]) -> None:
+def fold_loaded(loading: Loading, names: Iterable[str], writes: Writes = write_here) -> None:
     """Fold what loads made due, where nobody else does; what fails is done by the next load. The node that serves a
     pond folds all that is due, in the background; a load itself only so much as follows what it brought.
     """
@@ -88,7 +89,7 @@ def fold_loaded(loading: Loading, names: Iterable[str]) -> None:
             if layers is not None and head is not None and has_many(layers, head):
                 turn = partial(loading.loads.groups.turn, {name})
                 bytes_max = None if loading.served else bytes_after_load(head)
-                folds = fold_due(layers, bytes_max=bytes_max, wait_seconds=0, turn=turn)
+                folds = fold_due(layers, bytes_max=bytes_max, wait_seconds=0, turn=turn, writes=writes)
                 if folds and _collecting_due(loading, name):
                     collect_files(layers)
 
@@ -118,10 +119,10 @@ def _collecting_due(loading: Loading, name: str) -> bool:
 
 def fold_due(
     layers: Layers, *, everything: bool = False, bytes_max: int | None = None, wait_seconds: float = ACT_SECONDS,
-    turn: Turn = nullcontext,
+    turn: Turn = nullcontext, writes: Writes = write_here,
 ) -> int:  # fmt: skip
     """Fold the layers that are due, see `layers_due`; how many folds were made. In its `turn` no load of this process
-    moves the head of the map, so that none is placed in vain.
+    moves the head of the map, so that none is placed in vain. `writes` has the ranges written.
 
     Raises: `Unavailable` when the disk is full, or another act keeps at the map; `Corrupt`, naming the file.
     """
@@ -133,7 +134,7 @@ def fold_due(
             head, inputs = _due(layers, everything=everything, bytes_max=bytes_max)
             if head.manifest is None or not inputs:
                 return folds
-            done = fold_layers(layers.objects, head.manifest, inputs, spill=layers.spill())
+            done = fold_layers(layers.objects, head.manifest, inputs, spill=layers.spill(), writes=writes)
             step("fold.written")
             with turn(), suppress(Conflict):  # another replaced them first: look again what is due
                 _put_in_place(layers, done)
@@ -222,14 +223,16 @@ def tidy(layers: Layers) -> bool:
 # -- acts that people order ---------------------------------------------------------------------------
 
 
-def compact(loading: Loading, layers: Layers, stats: Callable[[], ShardStats]) -> MaintenanceReport:
+def compact(
+    loading: Loading, layers: Layers, stats: Callable[[], ShardStats], writes: Writes = write_here
+) -> MaintenanceReport:
     """Fold all layers to one, and collect.
 
     Raises: as `fold_due`.
     """
     began, before = loading.clock.monotonic(), stats()
     with loading.writing():
-        folds = fold_due(layers, everything=True)
+        folds = fold_due(layers, everything=True, writes=writes)
         with suppress(Corrupt, NotFound):
             collect_files(layers)
     return _report(loading, layers, began, before, stats(), changes=folds)

@@ -4,9 +4,7 @@
                  shares 32 … 63   ─▶ ranges ├─▶ joined to one index: the one that a single writer would make
                  …                          ┘
 
-Ranges are written among the files of the map, whoever writes them: a range that no index names is nobody's, and
-collected when nobody writes any more. Whoever joins them keeps `layers.writing()` from before the first is written
-until the load is entered.
+Ranges are written among the files of the map, whoever writes them, see `snapshots/stretches.py`.
 """
 
 from __future__ import annotations
@@ -42,12 +40,15 @@ if TYPE_CHECKING:
     from millpond.maps.model.definition import MapDefinition
     from millpond.stores.objects import Objects
 
-__all__ = ("ShareRanges", "ShareWriter", "Writes", "layer_of_files", "stretches", "write_here")
+__all__ = ("ShareRanges", "ShareWriter", "SharesWritten", "layer_of_files", "stretches")
 
 SORTED_ROWS = 1 << 19
 """At most about so many rows are sorted at once: a sort slows down where it outgrows the caches."""
 SIDE_BY_SIDE = 4
 """The stretches that a process writes at once into a bucket: one fetches rows while others are sorted and put."""
+TASK_ROWS_MIN = 500_000
+"""Fewer rows are sorted in less time than a task takes to begin."""
+TASK_ROWS_MAX = 4_000_000
 MAJOR_BYTES = 8
 """The first sort key of each row lies beside the rows."""
 
@@ -75,6 +76,15 @@ class ShareWriter:
     files: tuple[RowFile, ...]
     spill_bytes: int
 
+    @property
+    def rows(self) -> int:
+        """The rows of all files."""
+        return sum(file.rows for file in self.files)
+
+    def cut(self, at_once: int) -> list[Stretch]:
+        """The shares as stretches of about as many rows, for so many tasks at once."""
+        return stretches(self.files, rows_max=max(TASK_ROWS_MIN, min(TASK_ROWS_MAX, -(-self.rows // at_once))))
+
     def write(self, stretch: Stretch) -> ShareRanges:
         """Sort the rows of a stretch and write their ranges.
 
@@ -83,7 +93,7 @@ class ShareWriter:
         rows, schema = 0, group_schema(self.definition)
         spill = SpillTo(Path(self.objects.where), self.spill_bytes)
         # The driver holds the filters of all stretches together.
-        filters = sum(file.rows for file in self.files) <= FILTER_KEYS_MAX
+        filters = self.rows <= FILTER_KEYS_MAX
         with RangeWriter(uncopied(self.objects), schema, bytes_at_once=bytes_at_once(spill), filters=filters) as writer:
             for groups in self._groups(stretch, spill):
                 rows += len(groups.column("rows").flatten())
@@ -96,7 +106,7 @@ class ShareWriter:
     def _groups(self, stretch: Stretch, spill: SpillTo) -> Iterator[pa.RecordBatch]:
         first = loaded_mode(self.definition) is LayerMode.FILL
         # As many as memory may hold at once: more would wait on the disk as sorted runs, and be sorted twice.
-        row_bytes = MAJOR_BYTES + sum(file.bytes for file in self.files) // sum(file.rows for file in self.files)
+        row_bytes = MAJOR_BYTES + sum(file.bytes for file in self.files) // self.rows
         rows_max = min(SORTED_ROWS, spill.bytes_max // RUNS_HELD // row_bytes)
         for start, stop in stretches(self.files, rows_max=rows_max, within=stretch):
             yield from freeze_groups(
@@ -104,9 +114,22 @@ class ShareWriter:
                 repeats="first" if first else "last",
             )  # fmt: skip
 
+    def write_here(self) -> list[ShareRanges]:
+        """Write all ranges in this process; of many rows far away several stretches side by side, as all wait for
+        requests.
 
-Writes: TypeAlias = Callable[[ShareWriter], Sequence[ShareRanges]]
-"""Has all ranges written, here or elsewhere: those of ascending stretches."""
+        Raises: as `write`.
+        """
+        if not self.objects.in_blocks or self.rows <= SORTED_ROWS:
+            return [self.write((0, self.files[0].count))]
+        cut = stretches(self.files, rows_max=max(SORTED_ROWS, -(-self.rows // SIDE_BY_SIDE)))
+        sharing = replace(self, spill_bytes=self.spill_bytes // len(cut))
+        with ThreadPoolExecutor(len(cut), thread_name_prefix="stretches") as threads:
+            return list(threads.map(sharing.write, cut))
+
+
+SharesWritten: TypeAlias = Callable[[ShareWriter], Sequence[ShareRanges]]
+"""Has all ranges written, here or elsewhere, see `Writes`."""
 
 
 def stretches(files: Sequence[RowFile], *, rows_max: int, within: Stretch | None = None) -> list[Stretch]:
@@ -121,21 +144,7 @@ def stretches(files: Sequence[RowFile], *, rows_max: int, within: Stretch | None
     return list(pairwise([start, *cuts.tolist(), stop]))
 
 
-def write_here(writer: ShareWriter) -> list[ShareRanges]:
-    """Write all ranges in this process; of many rows far away several stretches side by side, as all wait for requests.
-
-    Raises: as `ShareWriter.write`.
-    """
-    rows = sum(file.rows for file in writer.files)
-    if not writer.objects.in_blocks or rows <= SORTED_ROWS:
-        return [writer.write((0, writer.files[0].count))]
-    cut = stretches(writer.files, rows_max=max(SORTED_ROWS, -(-rows // SIDE_BY_SIDE)))
-    sharing = replace(writer, spill_bytes=writer.spill_bytes // len(cut))
-    with ThreadPoolExecutor(len(cut), thread_name_prefix="stretches") as threads:
-        return list(threads.map(sharing.write, cut))
-
-
-def layer_of_files(layers: Layers, files: Sequence[RowFile], written: Writes, salt: str = "") -> WrittenLayer:
+def layer_of_files(layers: Layers, files: Sequence[RowFile], written: SharesWritten, salt: str = "") -> WrittenLayer:
     """The layer of the rows of some files, whose ranges are `written` by others, or here. Hold `layers.writing()`.
 
     Raises: `Conflict` when the map is another one by now; `Corrupt`; `Unavailable`.

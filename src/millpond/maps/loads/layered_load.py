@@ -27,7 +27,7 @@ from millpond.maps.alerts.alerted import put_alerted
 from millpond.maps.alerts.judging import Judged, judged
 from millpond.maps.layered.head import Head, Layers
 from millpond.maps.layered.row_files import RowFile
-from millpond.maps.layered.share_ranges import Writes, layer_of_files
+from millpond.maps.layered.share_ranges import SharesWritten, layer_of_files
 from millpond.maps.layered.writer import WrittenLayer, layer_of_rows, written_layer
 from millpond.maps.loads.merge import Received, part_rows
 from millpond.maps.log.log import Entry, head_of
@@ -103,7 +103,7 @@ def layer_of_parts(layers: Layers, parts: Sequence[PartFile]) -> WrittenLayer | 
 
 
 def layers_of_files(
-    layers_of: LayersOf, files: Iterable[RowFile], held: ExitStack, written: Writes, salt: str
+    layers_of: LayersOf, files: Iterable[RowFile], held: ExitStack, written: SharesWritten, salt: str
 ) -> list[WrittenLayer]:
     """The layers of the rows of files, one a map; what is `written` stays until what is `held` ends.
 

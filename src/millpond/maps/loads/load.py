@@ -38,6 +38,7 @@ from millpond.maps.log.queue import applied_everywhere, applied_position
 from millpond.maps.model.catalogue import check_map, known_map
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.parts.part import PartFile, PartWriter
+from millpond.maps.snapshots.stretches import Writes, write_here
 from millpond.stores.files import remove_tree
 from millpond.tracing import span
 
@@ -82,12 +83,12 @@ class LoadResult(ShownAsTable):
 def commit_load(
     loading: Loading, parts: Sequence[Brought], *, source: str = "", rejected: int = 0, load_id: str | None = None,
     stream: tuple[str, int] | None = None, wait: bool = True, unsynced: AbstractSet[str] = frozenset(),
-    void: bool = False,
+    void: bool = False, writes: Writes = write_here,
 ) -> LoadResult:  # fmt: skip
     """Adopt all parts, and layers, as one load or none, then merge them, unless not to `wait` for that.
 
     `unsynced`: the parts whose files are not on the disk yet, but in the system's memory. `void`: there are no parts,
-    but the load id is taken, so that nothing is entered under it any more.
+    but the load id is taken, so that nothing is entered under it any more. `writes` has the ranges of folds written.
 
     A load id, or an epoch of a stream, that was entered before is answered as then, and nothing is entered.
 
@@ -111,7 +112,7 @@ def commit_load(
         if loading.served:
             loading.loads.to_fold |= layered.names
         else:
-            fold_loaded(loading, layered.names)
+            fold_loaded(loading, layered.names, writes)
             with suppress(Unavailable):  # the load is made: the next one tidies up
                 tidy_up(loading.loads, committed.position)
     return LoadResult(

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import accumulate, groupby
 from operator import attrgetter
 
@@ -32,16 +31,16 @@ from millpond.maps.model.aggregation import Aggregation
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.model.store_limits import tracks_updates
 from millpond.maps.search.visible import tombstones
+from millpond.maps.snapshots.fold_writer import FoldWriter, FoldWrites
 from millpond.maps.snapshots.freeze import LAYER_RATIO, bytes_at_once, layers_to_fold, sections_over, write_groups
 from millpond.maps.snapshots.groups_of_rows import freeze_groups
-from millpond.maps.snapshots.joined_groups import join_groups
 from millpond.maps.snapshots.layer_times import times_of, with_updates
 from millpond.maps.snapshots.manifest import NO_TIMES, Layer, LayerMode, LayerTimes, SnapshotManifest
 from millpond.maps.snapshots.rows_of_groups import groups_over
 from millpond.maps.snapshots.shown_layers import shown_layer
 from millpond.maps.snapshots.sorted_runs import SpillTo
+from millpond.maps.snapshots.stretches import write_here
 from millpond.maps.snapshots.sum_reach import check_sums, with_reach
-from millpond.ranges.merge import merge
 from millpond.ranges.walk import Cursor
 from millpond.stores.objects import Objects
 
@@ -239,9 +238,10 @@ def layers_due(
 
 
 def fold_layers(
-    objects: Objects, manifest: SnapshotManifest, inputs: Sequence[Layer], *, spill: SpillTo | None = None
-) -> LayerFold:
-    """Write the layer that says what neighbouring layers of a manifest say: one or more.
+    objects: Objects, manifest: SnapshotManifest, inputs: Sequence[Layer], *, spill: SpillTo | None = None,
+    writes: FoldWrites = write_here,
+) -> LayerFold:  # fmt: skip
+    """Have the layer written that says what neighbouring layers of a manifest say: one or more.
 
     Raises: `NotFound`, `Corrupt` naming the file; `Unavailable`; `Conflict` when they are no neighbours.
     """
@@ -249,17 +249,11 @@ def fold_layers(
     oldest = _place(manifest, inputs) + len(inputs) == len(manifest.layers)
     modes = [layer.mode for layer in inputs]
     assert oldest or len(set(modes)) == 1, "layers that differ fold only with all under them"
-    times, definition = times_of(manifest, inputs), manifest.definition
-    if not oldest and manifest.aggregation is not None:
-        # Rows above the oldest layer stay in their own buckets: they can join a state that is not rolled up.
-        definition = replace(definition, aggregation=replace(manifest.aggregation, rolled_up=()))
-    merged = merge(
-        objects, [shown_layer(objects, manifest, layer, updates=times.updates) for layer in inputs],
-        bytes_at_once=bytes_at_once(spill), drop_tombstones=tombstones if oldest else None,
-        overlay=None if set(modes) == {LayerMode.WHOLE} else partial(join_groups, definition, modes),
-    )  # fmt: skip
+    writer = FoldWriter(objects, manifest, tuple(inputs), oldest, bytes_at_once(spill))
+    merged = writer.joined(writes(writer))
     step("layers.folded")
-    output = _layer(merged, manifest.definition, LayerMode.WHOLE if oldest else modes[0], times)
+    mode = LayerMode.WHOLE if oldest else modes[0]
+    output = _layer(merged, manifest.definition, mode, times_of(manifest, inputs))
     return LayerFold(tuple(inputs), with_reach(objects, manifest.definition, output), oldest)
 
 
@@ -301,13 +295,13 @@ def _moved(manifest: SnapshotManifest) -> Conflict:
 
 def fold(
     objects: Objects, manifest: SnapshotManifest, *, created_ms: int, everything: bool = False,
-    bytes_max: int | None = None, spill: SpillTo | None = None,
+    bytes_max: int | None = None, spill: SpillTo | None = None, writes: FoldWrites = write_here,
 ) -> SnapshotManifest:  # fmt: skip
     """The manifest with its layers folded as is due, or all of them, until nothing more is due, see `layers_due`.
 
     Raises: as `fold_layers`.
     """
     while inputs := layers_due(manifest, everything=everything, bytes_max=bytes_max):
-        done = fold_layers(objects, manifest, inputs, spill=spill)
+        done = fold_layers(objects, manifest, inputs, spill=spill, writes=writes)
         manifest = substitute(objects, manifest, done, created_ms=created_ms, spill=spill)
     return manifest
