@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import os
@@ -17,6 +18,7 @@ from typing import Any
 
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
+from starlette.types import Message
 
 import millpond
 from millpond.clock import ManualClock, SystemClock
@@ -25,6 +27,7 @@ from millpond.nodes.limits import LIMITS
 from millpond.nodes.rate_limits import BUCKETS_BYTES, SharedRateLimits
 from millpond.nodes.tokens import TokenFile, hash_token
 from millpond.server.dialect import OWN
+from millpond.server.forward import Forward
 from millpond.server.readers import Readers
 from millpond.server.run import Service
 from millpond.settings import load_settings
@@ -454,3 +457,35 @@ def threads_children(pid: int) -> list[int]:
     """The children of a process, whichever of its threads started them."""
     tasks = Path(f"/proc/{pid}/task").iterdir()
     return [int(child) for task in tasks for child in (task / "children").read_text().split()]
+
+
+def test_an_answer_that_comes_before_the_body_is_sent_is_passed_on(tmp_path: Path) -> None:
+    """The writing process refuses by the head, and ends the connection before it has the body."""
+    ended, sent = threading.Event(), list[Message]()
+
+    def refuse(listener: socket.socket) -> None:
+        line, _ = listener.accept()
+        with line:
+            line.recv(1 << 16)
+            line.sendall(b"HTTP/1.1 403 Forbidden\r\ncontent-length: 2\r\n\r\n{}")
+        ended.set()
+
+    async def receive() -> Message:
+        if ended.is_set():
+            await asyncio.Event().wait()
+        ended.wait(60)  # the loop reads nothing meanwhile
+        return {"type": "http.request", "body": bytes(1 << 20), "more_body": True}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "socket"))
+        listener.listen()
+        writing = threading.Thread(target=refuse, args=(listener,))
+        writing.start()
+        scope = {"type": "http", "method": "POST", "raw_path": b"/v1/maps", "query_string": b"", "scheme": "http",
+                 "headers": [(b"content-length", b"%d" % (1 << 30))]}  # fmt: skip
+        asyncio.run(Forward(str(tmp_path / "socket"), "http://node")(scope, receive, send))
+        writing.join()
+    assert sent[0]["status"] == 403 and sent[1]["body"] == b"{}"

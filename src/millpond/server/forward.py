@@ -7,12 +7,15 @@ Invariants:
 * a request is sent once: what became of one whose answer was lost is not known here, and is told as that;
 * of a request and of its answer, no more than a piece each is held;
 * the writing process learns the address and the scheme of the client, whatever the client says in the same header;
-* an answer that ends early ends the client's connection.
+* an answer that ends early ends the client's connection;
+* an answer that comes before the body is sent is read: the connection is a bare socket, for the streams of asyncio drop
+  what has come when they cannot write any more.
 """
 
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Iterable
 from contextlib import suppress
 from typing import Any
@@ -41,20 +44,22 @@ class Forward:
         self._path, self._url = path, url
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            incoming, outgoing = await asyncio.open_unix_connection(self._path, limit=PIECE_BYTES)
-        except OSError:
-            await error_answer(self._stopping())(scope, receive, send)
-            return
-        answer = _Answer(scope["method"] == "HEAD")
-        body = asyncio.create_task(_send_request(scope, receive, outgoing, answer))
-        try:
-            await _pass_back(incoming, answer, send)
-        finally:
-            body.cancel()
-            outgoing.transport.abort()
-            with suppress(asyncio.CancelledError, OSError):
-                await body
+        line = socket.socket(socket.AF_UNIX)
+        line.setblocking(False)
+        with line:
+            try:
+                await asyncio.get_running_loop().sock_connect(line, self._path)
+            except OSError:
+                await error_answer(self._stopping())(scope, receive, send)
+                return
+            answer = _Answer(scope["method"] == "HEAD")
+            body = asyncio.create_task(_send_request(scope, receive, line, answer))
+            try:
+                await _pass_back(line, answer, send)
+            finally:
+                body.cancel()
+                with suppress(asyncio.CancelledError, OSError):
+                    await body
         if not answer.begun:  # one that has begun and ends here loses its connection
             question = scope["method"] in _QUESTIONS
             lost = answer_lost(self._url, "the process that writes ended", repeatable=False)
@@ -105,11 +110,12 @@ class _Answer:
         self.messages.append({"type": "http.response.body", "body": b""})
 
 
-async def _pass_back(incoming: asyncio.StreamReader, answer: _Answer, send: Send) -> None:
+async def _pass_back(line: socket.socket, answer: _Answer, send: Send) -> None:
     """Send an answer on as it comes, to its end or to that of its connection."""
+    loop = asyncio.get_running_loop()
     while not answer.complete:
         try:
-            piece = await incoming.read(PIECE_BYTES)
+            piece = await loop.sock_recv(line, PIECE_BYTES)
         except ConnectionError:
             return
         if not piece:
@@ -120,22 +126,23 @@ async def _pass_back(incoming: asyncio.StreamReader, answer: _Answer, send: Send
             await send(message)
 
 
-async def _send_request(scope: Scope, receive: Receive, outgoing: asyncio.StreamWriter, answer: _Answer) -> None:
+async def _send_request(scope: Scope, receive: Receive, line: socket.socket, answer: _Answer) -> None:
     """Send a request, its body as it comes; when the client goes away, the connection is cut."""
-    headers = dict(scope["headers"])
+    headers, loop = dict(scope["headers"]), asyncio.get_running_loop()
     chunked = b"transfer-encoding" in headers
-    outgoing.write(_head(scope, chunked))
+    with suppress(ConnectionError):
+        await loop.sock_sendall(line, _head(scope, chunked))
     if headers.get(b"expect", b"").lower() == b"100-continue":
         await answer.body_expected.wait()  # the client is told to send it by the first `receive`
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
-            outgoing.transport.abort()
+            with suppress(OSError):  # it has ended
+                line.shutdown(socket.SHUT_RDWR)
             return
         with suppress(ConnectionError):  # the answer says why
             for piece in _framed(message, chunked):
-                outgoing.write(piece)
-            await outgoing.drain()
+                await loop.sock_sendall(line, piece)
 
 
 def _framed(message: Message, chunked: bool) -> Iterable[bytes]:
