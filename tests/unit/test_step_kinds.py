@@ -33,7 +33,7 @@ from millpond.pipelines.attempt_logs import AttemptLog
 from millpond.pipelines.attempt_threads import in_thread, while_it_lasts
 from millpond.pipelines.driver import SparkDriver, _Line, _Process, began_of
 from millpond.pipelines.embedded import embedded
-from millpond.pipelines.kinds import _program_run
+from millpond.pipelines.kinds import _in_time, _program_run
 from millpond.pipelines.programs import Program, pipelines_of
 from millpond.pipelines.queries import write_rows
 from millpond.pipelines.requests import Target
@@ -425,6 +425,32 @@ def test_a_result_is_kept_before_its_driver_is_left(monkeypatch: pytest.MonkeyPa
     place = {"ticket": "k", "attempt": 0}
     asyncio.run(tasks._done_by(cast("SparkDriver", driver), place, cast("Any", Own()), "query", {}))
     assert acts == ["kept", "forgotten", "left"]
+
+
+@pytest.mark.usefixtures("pond")
+def test_a_timeout_says_how_far_the_job_of_spark_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    over = threading.Event()
+
+    class Driver:
+        def run(self, *_: Any, **__: Any) -> dict[str, Any]:
+            over.wait(20)
+            raise Closed("the step was stopped", kind="step_stopped")
+
+        def status(self, _: str) -> dict[str, Any]:
+            return {"stage": 3, "name": "sum", "tasks_done": 5, "tasks": 8, "rows": 12, "rows_per_second": 9}
+
+        def cancel(self, _: str) -> bool:
+            over.set()
+            return True
+
+        def left(self, _: object) -> None: ...
+
+    driver, step = cast("SparkDriver", Driver()), Step(Attempts().next(), "here", "k")
+    monkeypatch.setattr(tasks, "_drivers", lambda: driver)
+    work = tasks._done_by(driver, {"ticket": "k", "attempt": 0}, step, "query", {})
+    words = r"seconds=0\.01 done=2 of 3 items, stage 3 \(sum\), 5/8 tasks, .* \(.*timeout=SECONDS\)"
+    with pytest.raises(Unavailable, match=words):
+        asyncio.run(_in_time({"timeout_ms": 10}, work, "2 of 3 items"))
 
 
 def test_a_job_that_came_back_from_another_worker_is_cancelled(tmp_path: Path) -> None:

@@ -102,21 +102,26 @@ async def carried_out(
     outputs = []
     for number, item in enumerate(items):  # one after another: a checkpoint holds each
         own = Step(step.context, step.pond, f"{step.key}-{number}")
-        outputs.append(await _in_time(planned, kind(own, planned, inputs_of({**values, "item": item}))))
+        work = kind(own, planned, inputs_of({**values, "item": item}))
+        outputs.append(await _in_time(planned, work, f"{number} of {len(items)} items"))
     return {"items": outputs, "count": len(outputs)}
 
 
-async def _in_time(planned: dict[str, Any], work: Awaitable[dict[str, Any]]) -> dict[str, Any]:
-    """The output of work that has the timeout of its step: each item of a loop has it for itself."""
+async def _in_time(planned: dict[str, Any], work: Awaitable[dict[str, Any]], *done: str) -> dict[str, Any]:
+    """The output of work that has the timeout of its step: each item of a loop has it for itself. What is `done`, and
+    what its cancellation notes, says how far it was.
+    """
     seconds = planned["timeout_ms"] / 1000 if "timeout_ms" in planned else None
     try:
         async with asyncio.timeout(seconds) as limit:
             return await work
-    except TimeoutError:
+    except TimeoutError as over:
         if not limit.expired():
             raise
-        raise Unavailable("the timeout of the step is over", kind="step_timeout", seconds=seconds,
-                          hint="name a longer timeout at the step") from None  # fmt: skip
+        far = ", ".join((*done, *getattr(over.__cause__, "__notes__", ())))
+        raise Unavailable("the timeout of the step is over, and it was at work", kind="step_timeout", seconds=seconds,
+                          **({"done": far} if far else {}), hint="state a longer one at the step: timeout=SECONDS",
+                          ) from None  # fmt: skip
 
 
 def _parameters(
