@@ -301,6 +301,31 @@ def test_a_check_reads_of_a_map_what_it_shows(pond: Pond, tmp_path: Path, monkey
     assert asyncio.run(done(Attempts(), "check", nothing))["passed"]
 
 
+@pytest.mark.parametrize("branch", [{}, {"branch": "own"}], ids=["main", "branch"])
+def test_the_whole_output_of_a_query_is_loaded_and_checked(pond: Pond, branch: dict[str, str]) -> None:
+    query = {"query": "select 'JFK' as key, 39.0 as temp", "engine": "local", "inputs": {}}
+    mine = asyncio.run(done(Attempts(), "sql", query))
+    whole: Any = {"$value": ["mine"]}
+    for files in (whole, [whole], {"$value": ["loop"]}):
+        loop = {"items": [mine, mine], "count": 2}
+        given = load(Path(), **branch) | {"files": files}
+        assert asyncio.run(done(Attempts(), "load", given, mine=mine, loop=loop))["rows"]
+    with pytest.raises(LHTaskException, match="neither files nor a table"):
+        asyncio.run(done(Attempts(), "load", load(Path()) | {"files": whole}, mine={"value": 1}))
+
+    def checked(query: str, **limits: int) -> Any:
+        inputs = {"query": query, "engine": "local", "inputs": {}, "finds_nothing": True, "maps": [whole]}
+        return asyncio.run(done(Attempts(), "check", inputs | {"limits": limits}, mine=mine))
+
+    assert checked("select * from mine where temp > 60", rows_min=1, rows_max=1)["passed"]
+    for query, limits, words in (
+        ("", {"rows_min": 2}, "1 rows, less than 2"), ("", {"rows_max": 0}, "1 rows, more than 0"),
+        ("select * from mine", {}, 'the check finds rows: {"key":"JFK","temp":"39.0"}'),
+    ):  # fmt: skip
+        with pytest.raises(LHTaskException, match=words):
+            checked(query, **cast("dict[str, int]", limits))
+
+
 # -- in time -------------------------------------------------------------------------------------------
 
 PASSED = [0.0]

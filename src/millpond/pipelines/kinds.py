@@ -30,7 +30,7 @@ from millpond.pipelines.branches import begin_branch, checked_head, exceeded, lo
 from millpond.pipelines.declare import COMPUTED, notified
 from millpond.pipelines.programs import call_function
 from millpond.pipelines.queries import is_table, query_rows, row_text, write_rows
-from millpond.pipelines.reads import commit_of, map_of, maps_among, pinned
+from millpond.pipelines.reads import commit_of, map_of, maps_among, paths_among, pinned, tables_among
 from millpond.pipelines.requests import Target
 from millpond.pipelines.stated import ITEMS_MAX
 from millpond.pipelines.step import Failed, Step
@@ -90,6 +90,7 @@ async def carried_out(
         if templates.get("maps") != planned["inputs"].get("maps"):  # what is checked is there, or the check says why
             templates["maps"] = templates["maps"] or planned["inputs"]["maps"]
         inputs: dict[str, Any] = filled(templates, own)
+        inputs |= {"tables": tables_among(templates["maps"], inputs["maps"])} if planned["kind"] == "check" else {}
         return on_branch(planned["kind"], inputs, branch) if branch else inputs
 
     if planned["over"] is None:
@@ -172,17 +173,16 @@ async def _load(step: Step, planned: dict[str, Any], inputs: dict[str, Any]) -> 
     ticket = ticket_of(step.key, attempt)
 
     def work(pond: Pond | RemotePond) -> dict[str, Any]:
-        name, files = inputs["map"], inputs["files"]
+        name, files = inputs["map"], paths_among(inputs["files"])
         if (entered := earlier_load(pond, step.key, attempt)) is not None:
             return {"map": name, **entered}
         if "branch" in inputs:
-            return load_on(pond, _branch_of(inputs["branch"]), ticket, inputs)
+            return load_on(pond, _branch_of(inputs["branch"]), ticket, {**inputs, "files": files})
         target = Target(kind=inputs["kind"], value=inputs["value"])
         with while_it_lasts() as look, map_for_load(pond, name, target):
             result = pond.load_files(
-                files if isinstance(files, list) else [files], name, columns=inputs.get("columns"),
-                written=inputs.get("format"), max_rejects=inputs["max_rejects"], source=step.key, load_id=ticket,
-                advance=look,
+                files, name, columns=inputs.get("columns"), written=inputs.get("format"),
+                max_rejects=inputs["max_rejects"], source=step.key, load_id=ticket, advance=look,
             )  # fmt: skip
             refuse_void(pond, ticket, result)
         return {"map": name, "load": result.load, "rows": result.rows, "rejected": result.rejected,
@@ -229,7 +229,8 @@ async def _checked(step: Step, planned: dict[str, Any], inputs: dict[str, Any]) 
         return [row_text(row) for row in reader.read_all().to_pylist()]
 
     inputs = await _pinned(step, inputs)
-    maps, limits = inputs["maps"], inputs["limits"]
+    maps, tables, limits = inputs["maps"], inputs["tables"], inputs["limits"]
+    inputs = {**inputs, "inputs": {**tables, **inputs["inputs"]}}
     about, odd, words = commit_of([*maps, *inputs["inputs"].values()]), list[str](), list[str]()
     if inputs["query"]:
         if inputs["engine"] == "spark":
@@ -241,7 +242,7 @@ async def _checked(step: Step, planned: dict[str, Any], inputs: dict[str, Any]) 
         if bool(odd) is inputs["finds_nothing"]:
             words = [f"the check finds rows: {'; '.join(odd)}" if odd else "the check finds no rows"]
     if limits:
-        words += await step.of_pond(lambda pond: exceeded(pond, maps[0], limits))
+        words += await step.of_pond(lambda pond: exceeded(pond, [*maps, *tables.values()], limits))
     if words:
         report = {"passed": False, "check": planned["name"], "query": inputs["query"], "first": odd, **about}
         return report, f"{'; '.join(words)}{stays(about)}"

@@ -17,8 +17,15 @@ from millpond.versions.merges import Strategy
 if TYPE_CHECKING:
     from millpond.pipelines.plan import PlannedStep
 
-__all__ = ("ITEMS_MAX", "check_stated")
+__all__ = ("ITEMS_MAX", "OUTPUTS", "check_stated")
 
+_ON = {"branch", "commit"}
+OUTPUTS = {
+    "load": {"map", "load", "rows", "rejected", "position", *_ON}, "sql": {"path", "rows"},
+    "check": {"passed", "rows", *_ON}, "enrich": {"path", "rows", "found"}, "shell": {"status", "output"},
+    "notify": {"place"}, "branch": _ON, "merge": {"into", "merged", "map", "rows", *_ON},
+}  # fmt: skip
+"""The fields that the outputs of steps may have, by their kinds; those of functions, and reports, have any."""
 ITEMS_MAX = 10_000
 """The items of a list that a step is done for."""
 Steps = Mapping[str, "PlannedStep"]
@@ -56,6 +63,8 @@ def _load(inputs: Mapping[str, Any], before: Steps) -> None:
     rejects = inputs["max_rejects"]
     if not isinstance(rejects, Mapping) and (isinstance(rejects, bool) or not isinstance(rejects, int) or rejects < 0):
         raise Invalid("max_rejects is a number of rows", kind="pipeline_plan", max_rejects=rejects)
+    for files in inputs["files"] if isinstance(inputs["files"], list) else [inputs["files"]]:
+        _has(files, before, {"path"})
     _branch({"name": inputs.get("branch"), "free": False}, before)
 
 
@@ -78,6 +87,20 @@ def _check(inputs: Mapping[str, Any], before: Steps) -> None:
     if inputs["limits"] and not inputs["maps"]:
         raise Invalid("limits are of a map", kind="pipeline_plan", limits=", ".join(inputs["limits"]),
                       hint="check(weather, rows_min=1); or publish(load(…), checks=[check(rows_min=1)])")  # fmt: skip
+    for value in inputs["maps"]:
+        _has(value, before, {"map"} if "changes_max" in inputs["limits"] else {"map", "path"})
+
+
+def _has(value: Any, before: Steps, fields: set[str]) -> None:
+    """Refuse the whole output of a step that has none of some fields."""
+    path = value.get("$value", []) if isinstance(value, Mapping) else []
+    step = before.get(path[0]) if len(path) == 1 else None
+    there = None if step is None else OUTPUTS.get(step.kind)
+    if step is not None and there is not None and not fields & there:
+        raise Invalid("the output of a step is not what another takes", kind="pipeline_plan", output=step.name,
+                      takes=" or ".join(sorted(fields)), fields=", ".join(sorted(there)),
+                      hint="a load has a map, and changes on a branch; sql and enrich have the path of a table",
+                      )  # fmt: skip
 
 
 def _map(inputs: Mapping[str, Any], before: Steps) -> None:

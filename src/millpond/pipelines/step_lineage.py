@@ -102,8 +102,11 @@ def _sources(pond: Any, namespace: str, kind: str, inputs: Mapping[str, Any]) ->
     sources: dict[str, Any] = {}
     if kind in ("load", "enrich"):
         texts = inputs.get("files" if kind == "load" else "rows", [])
-        for text in [texts] if isinstance(texts, str) else texts if isinstance(texts, list) else []:
-            sources[str(len(sources))] = _files(text)
+        for text in texts if isinstance(texts, list) else [texts]:
+            if isinstance(text, str):
+                sources[str(len(sources))] = _files(text)
+            for _, table in _tables(text, "") if kind == "load" else ():
+                sources[str(len(sources))] = _dataset(pond, namespace, table)
     if kind == "enrich" and isinstance(inputs.get("map"), str):
         sources["map"] = _dataset(pond, namespace, {"map": inputs["map"]})
     if kind in ("load", "retain", "condense"):
