@@ -30,6 +30,7 @@ from millpond.maps.model.new_map import new_map
 from millpond.pipelines.placeholders import refused_acts
 from millpond.pipelines.plan import ALERTED, TYPES, Parameter, Plan, PlannedStep, check_plan, declared_line, type_of
 from millpond.pipelines.query_texts import OPTIONS, check_query
+from millpond.pipelines.stated import check_options
 from millpond.pipelines.values import Value, holds_value, step_of, template_of
 from millpond.workflows.engine.pipeline_starts import checked_parameters
 
@@ -102,11 +103,7 @@ class _Recording:
         needs = options.pop("needs", ())
         over = options.pop("over", None)
         tried = {key: options.pop(key, default) for key, default in _TRIES.items()}
-        if any(isinstance(own, bool) or not isinstance(own, int | float) for own in tried.values()) or isinstance(
-            over, str | Mapping | int
-        ):
-            raise Invalid("retries, backoff and timeout are numbers, and over is a list", kind="pipeline_plan",
-                          step=name, **tried, over=over, hint="seconds without quotes, a list in brackets")  # fmt: skip
+        check_options(name, tried, over)
         stated = {key: value for key, value in inputs.items() if value is not None}
         planned = PlannedStep(
             name=name, kind=kind, inputs=template_of(stated),
@@ -117,11 +114,6 @@ class _Recording:
         if options:
             raise Invalid("a step has no such option", kind="pipeline_plan", step=name, option=next(iter(options)),
                           hint="name, needs, when, over, retries, backoff, timeout")  # fmt: skip
-        retries: Any = planned.retries
-        is_number = isinstance(retries, int) and retries >= 0
-        if not is_number or planned.timeout_ms < 1000 or planned.backoff_ms < 0:
-            raise Invalid("retries and backoff are 0 or more, and a timeout is a second or more", kind="pipeline_plan",
-                          step=name, **tried)  # fmt: skip
         self.steps.append(planned)
         return Value((name,))
 

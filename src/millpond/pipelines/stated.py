@@ -9,6 +9,7 @@ from millpond.errors import Invalid
 from millpond.maps.inputs.formats.files import format_named
 from millpond.maps.inputs.mapping import mapping_of
 from millpond.maps.model.definition import check_name
+from millpond.pipelines.values import holds_value, readable
 from millpond.refs.face import check_no_main
 from millpond.times.instants import parse_instant
 from millpond.versions.graph.names import check_branch
@@ -17,7 +18,7 @@ from millpond.versions.merges import Strategy
 if TYPE_CHECKING:
     from millpond.pipelines.plan import PlannedStep
 
-__all__ = ("ITEMS_MAX", "OUTPUTS", "check_stated")
+__all__ = ("ITEMS_MAX", "OUTPUTS", "check_options", "check_stated")
 
 _ON = {"branch", "commit"}
 OUTPUTS = {
@@ -29,6 +30,28 @@ OUTPUTS = {
 ITEMS_MAX = 10_000
 """The items of a list that a step is done for."""
 Steps = Mapping[str, "PlannedStep"]
+
+
+def check_options(step: str, tried: Mapping[str, Any], over: Any) -> None:
+    """Refuse a name, numbers of tries and a list that are none, or that only a run would know.
+
+    Raises: `Invalid`.
+    """
+    for option, own in {"name": step, **tried}.items():
+        if holds_value(own):
+            raise Invalid("an option of a step is no value of the run", kind="pipeline_plan", step=readable(f"{step}"),
+                          option=option, value=readable(f"{own}"),
+                          hint="write it outright; steps that differ in it are two, each with its when=")  # fmt: skip
+    if any(isinstance(own, bool) or not isinstance(own, int | float) for own in tried.values()) or isinstance(
+        over, str | Mapping | int
+    ):
+        shown = readable(over) if isinstance(over, str) else over
+        raise Invalid("retries, backoff and timeout are numbers, and over is a list", kind="pipeline_plan",
+                      step=step, **tried, over=shown, hint="seconds without quotes, a list in brackets")  # fmt: skip
+    retries, backoff, timeout = tried["retries"], tried["backoff"], tried["timeout"]
+    if not isinstance(retries, int) or retries < 0 or not timeout >= 1 or not backoff >= 0:
+        raise Invalid("retries and backoff are 0 or more, and a timeout is a second or more", kind="pipeline_plan",
+                      step=step, **tried)  # fmt: skip
 
 
 def check_stated(step: PlannedStep, before: Steps) -> None:
