@@ -318,12 +318,17 @@ def test_the_whole_output_of_a_query_is_loaded_and_checked(pond: Pond, branch: d
         return asyncio.run(done(Attempts(), "check", inputs | {"limits": limits}, mine=mine))
 
     assert checked("select * from mine where temp > 60", rows_min=1, rows_max=1)["passed"]
-    for query, limits, words in (
-        ("", {"rows_min": 2}, "1 rows, less than 2"), ("", {"rows_max": 0}, "1 rows, more than 0"),
-        ("select * from mine", {}, 'the check finds rows: {"key":"JFK","temp":"39.0"}'),
-    ):  # fmt: skip
-        with pytest.raises(LHTaskException, match=words):
-            checked(query, **cast("dict[str, int]", limits))
+    going_on = {"query": "select * from mine", "engine": "local", "inputs": {}, "finds_nothing": True, "maps": [whole],
+                "limits": {"rows_min": 2}, "fails": False}  # fmt: skip
+    report = asyncio.run(done(Attempts(), "check", going_on, mine=mine))
+    assert (report["passed"], report["rows"], len(report["first"])) == (False, 1, 1)
+    assert report["reason"].startswith("the check finds rows: {") and report["reason"].endswith("1 rows, less than 2")
+    with pytest.raises(LHTaskException, match="1 rows, less than 2"):
+        checked("", rows_min=2)
+    with pytest.raises(LHTaskException, match="1 rows, more than 0"):
+        checked("", rows_max=0)
+    with pytest.raises(LHTaskException, match=r'the check finds rows: \{"key":"JFK"'):
+        checked("select * from mine")
 
 
 # -- in time -------------------------------------------------------------------------------------------
@@ -473,7 +478,7 @@ def test_a_timeout_says_how_far_the_job_of_spark_was(monkeypatch: pytest.MonkeyP
     driver, step = cast("SparkDriver", Driver()), Step(Attempts().next(), "here", "k")
     monkeypatch.setattr(tasks, "_drivers", lambda: driver)
     work = tasks._done_by(driver, {"ticket": "k", "attempt": 0}, step, "query", {})
-    words = r"seconds=0\.01 done=2 of 3 items, stage 3 \(sum\), 5/8 tasks, .* \(.*timeout=SECONDS\)"
+    words = r"seconds=0\.01 done=2 of 3 items, stage 3 \(sum\), 5/8 tasks, .* \(.*longer timeout at the step\)"
     with pytest.raises(Unavailable, match=words):
         asyncio.run(_in_time({"timeout_ms": 10}, work, "2 of 3 items"))
 

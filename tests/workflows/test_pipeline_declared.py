@@ -10,7 +10,21 @@ from xml.etree import ElementTree
 import pytest
 
 from millpond.errors import Invalid, MillpondError
-from millpond.pipelines import branch, check, enrich, item, load, notify, pipeline, python, retain, shell, spark, sql
+from millpond.pipelines import (
+    branch,
+    check,
+    enrich,
+    item,
+    load,
+    notify,
+    pipeline,
+    publish,
+    python,
+    retain,
+    shell,
+    spark,
+    sql,
+)  # fmt: skip
 from millpond.pipelines.plan import drawn, drawn_svg, shown_plan
 from millpond.pipelines.programs import call_function, pipelines_of, read_program
 from millpond.pipelines.values import filled, template_of
@@ -100,6 +114,7 @@ def later(value: Any) -> None:
         (lambda: python(print, retries=sql("select 1").rows > 3), "step=print option=retries value={"),
         (lambda: python(print, name=f"a{sql('select 1').rows}"), r"step=a{sql\.rows} option=name "),
         (lambda: python(print, over=f"{sql('select 1').rows}"), r"over={sql\.rows} "),
+        (lambda: publish(load("a", map="a"), checks=[check(rows_min=1, fails=False)]), "that fail the run.*step=check"),
         (awaited, "def without async"),
         (of_many, r"parameter=\*days"),
         (of_no_number, "parameter=most type=int value=much"),
@@ -121,6 +136,14 @@ def test_a_parameter_may_say_what_its_list_has_and_that_it_may_be_none() -> None
 
 def test_a_condition_may_be_a_constant_and_limits_may_be_of_a_named_map() -> None:
     declared(lambda: (sql("select 1", when=False), check("weather", rows_min=1), check(sql("select 1"), rows_max=2)))
+
+
+def test_a_check_that_does_not_fail_is_a_value_to_branch_on() -> None:
+    def body() -> None:
+        found = check("select 1", fails=False)
+        notify("stream:a/b", rows=found.rows, first=found.first, reason=found.reason, when=found.passed == False)  # noqa: E712
+
+    assert declared(body).plan.steps[1].when == {"$test": ["==", {"$value": ["check", "passed"]}, False]}
 
 
 def test_quotes_end() -> None:

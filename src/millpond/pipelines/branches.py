@@ -191,7 +191,8 @@ def exceeded(pond: Pond | RemotePond, values: list[Any], limits: Mapping[str, An
 
 def stays(about: Mapping[str, Any]) -> str:
     """Words about the branch of what failed."""
-    return f"; the branch {about['branch']} stays: millpond diff pond/main...{about['branch']}" if about else ""
+    name = about.get("branch")
+    return f"; the branch {name} stays: millpond diff pond/main...{name}" if name else ""
 
 
 # -- merging ------------------------------------------------------------------------------------------

@@ -138,9 +138,9 @@ class _Recording:
 
     def let_read(self, checks: Sequence[str], loads: Sequence[Value]) -> None:
         """Let checks that name no map read those of loads."""
-        kinds = {step.name: step.kind for step in self.steps}
-        if odd := [name for name in checks if kinds.get(name) != "check"]:
-            raise Invalid("publish takes checks", kind="pipeline_plan", step=odd[0],
+        failing = {step.name for step in self.steps if step.kind == "check" and step.inputs["fails"]}
+        if odd := [name for name in checks if name not in failing]:
+            raise Invalid("publish takes checks that fail the run", kind="pipeline_plan", step=odd[0],
                           hint='checks=["select …", check(…)]')  # fmt: skip
         maps = template_of(list(loads))
         self.steps = [
@@ -374,13 +374,15 @@ def sql(query: str, /, *, engine: str = "local", **inputs: Any) -> Value:
 
 def check(
     map: Any = "", query: str = "", /, *, finds_nothing: bool = True, rows_min: int | None = None,
-    rows_max: int | None = None, changes_max: float | None = None, engine: str = "local", **inputs: Any,
+    rows_max: int | None = None, changes_max: float | None = None, fails: bool = True, engine: str = "local",
+    **inputs: Any,
 ) -> Value:  # fmt: skip
     """Fail as `check-failed`, with the first rows, when a query finds rows; without `finds_nothing`, when it does not.
 
     With a `map` the query names it as it is called, on the branch where it was loaded, and the map may have limits:
     `rows_min`, `rows_max`, and `changes_max`, how many rows the branch may change: a number, or a share below 1.0.
-    Output: `rows`, and of a branch `branch, commit`.
+    Without `fails` the run goes on, with `passed` for conditions. Output: `passed`, `rows` and, where it does not hold,
+    the `first` rows and the `reason`; of a branch `branch, commit`.
     """
     limits = {"rows_min": rows_min, "rows_max": rows_max, "changes_max": changes_max}
     limits = {name: limit for name, limit in limits.items() if limit is not None}
@@ -390,7 +392,8 @@ def check(
         raise Invalid("a check has a query, or limits", kind="pipeline_plan", step="check",
                       hint="check(map, 'select …'), or rows_min=, rows_max=, changes_max=")  # fmt: skip
     maps = [map] if holds_value(map) or map else []
-    return _query("check", query, engine, inputs, finds_nothing=finds_nothing, maps=maps, limits=limits)
+    return _query("check", query, engine, inputs, finds_nothing=finds_nothing, maps=maps, limits=limits,
+                  fails=fails)  # fmt: skip
 
 
 def enrich(

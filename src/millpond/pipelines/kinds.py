@@ -120,9 +120,9 @@ async def _in_time(planned: dict[str, Any], work: Awaitable[dict[str, Any]], *do
         if not limit.expired():
             raise
         far = ", ".join((*done, *getattr(over.__cause__, "__notes__", ())))
+        how_far = {"done": far} if far else {}
         raise Unavailable("the timeout of the step is over, and it was at work", kind="step_timeout", seconds=seconds,
-                          **({"done": far} if far else {}), hint="state a longer one at the step: timeout=SECONDS",
-                          ) from None  # fmt: skip
+                          **how_far, hint="state a longer timeout at the step") from None  # fmt: skip
 
 
 def _parameters(
@@ -214,18 +214,19 @@ async def _sql(step: Step, planned: dict[str, Any], inputs: dict[str, Any]) -> d
 
 async def _check(step: Step, planned: dict[str, Any], inputs: dict[str, Any]) -> dict[str, Any]:
     while True:
-        report, words = await _checked(step, planned, inputs)
-        if not words:
+        report = await _checked(step, planned, inputs)
+        if report["passed"] or not inputs.get("fails", True):  # a run of an earlier release fails
             return report
         if await step.retained() is None:
+            words = f"{report['reason']}{stays(report)}"
             await step.keep({"failed": words})  # an attempt that somebody asks for afterwards looks again
-            raise Failed(CHECK_FAILED, words, report)
+            raise Failed(CHECK_FAILED, words, {"check": planned["name"], "query": inputs["query"], **report})
 
 
-async def _checked(step: Step, planned: dict[str, Any], inputs: dict[str, Any]) -> tuple[dict[str, Any], str]:
-    """The report of a check, and its words when it does not hold."""
+async def _checked(step: Step, planned: dict[str, Any], inputs: dict[str, Any]) -> dict[str, Any]:
+    """The report of a check; why it does not hold, and the first rows of its query then."""
 
-    def first(reader: pa.RecordBatchReader) -> list[str]:
+    def shown(reader: pa.RecordBatchReader) -> list[str]:
         return [row_text(row) for row in reader.read_all().to_pylist()]
 
     inputs = await _pinned(step, inputs)
@@ -237,16 +238,14 @@ async def _checked(step: Step, planned: dict[str, Any], inputs: dict[str, Any]) 
             odd = (await planned["job"](step, "query", {**inputs, "first_rows": _ROWS_SHOWN}))["first"]
         else:
             odd = await step.of_pond(
-                lambda pond: query_rows(pond, inputs["query"], inputs["inputs"], first, maps, _ROWS_SHOWN)
+                lambda pond: query_rows(pond, inputs["query"], inputs["inputs"], shown, maps, _ROWS_SHOWN)
             )
         if bool(odd) is inputs["finds_nothing"]:
             words = [f"the check finds rows: {'; '.join(odd)}" if odd else "the check finds no rows"]
     if limits:
         words += await step.of_pond(lambda pond: exceeded(pond, [*maps, *tables.values()], limits))
-    if words:
-        report = {"passed": False, "check": planned["name"], "query": inputs["query"], "first": odd, **about}
-        return report, f"{'; '.join(words)}{stays(about)}"
-    return {"passed": True, "rows": len(odd), **about}, ""
+    first = odd if words else []
+    return {"passed": not words, "rows": len(odd), "first": first, "reason": "; ".join(words), **about}
 
 
 async def _pinned(step: Step, inputs: dict[str, Any]) -> dict[str, Any]:

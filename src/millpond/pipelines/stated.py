@@ -23,8 +23,8 @@ __all__ = ("ITEMS_MAX", "OUTPUTS", "check_options", "check_stated")
 _ON = {"branch", "commit"}
 OUTPUTS = {
     "load": {"map", "load", "rows", "rejected", "position", *_ON}, "sql": {"path", "rows"},
-    "check": {"passed", "rows", *_ON}, "enrich": {"path", "rows", "found"}, "shell": {"status", "output"},
-    "notify": {"place"}, "branch": _ON, "merge": {"into", "merged", "map", "rows", *_ON},
+    "check": {"passed", "rows", "first", "reason", *_ON}, "enrich": {"path", "rows", "found"},
+    "shell": {"status", "output"}, "notify": {"place"}, "branch": _ON, "merge": {"into", "merged", "map", "rows", *_ON},
 }  # fmt: skip
 """The fields that the outputs of steps may have, by their kinds; those of functions, and reports, have any."""
 ITEMS_MAX = 10_000
