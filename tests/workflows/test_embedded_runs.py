@@ -275,9 +275,7 @@ def grows():
     for number in range(3):
         python(str.rjust, "x", 600_000, name=f"grown{number}")
 """
-TIMED_OUT = (
-    r"timeout: the timeout of the step is over, and it was at work\. seconds=1\.0 \(.*timeout at the step\)"
-)
+TIMED_OUT = r"timeout: the timeout of the step is over, and it was at work\. seconds=1\.0 \(.*timeout at the step\)"
 """By the worker, whose report has the log; the engine waits a while for that."""
 
 

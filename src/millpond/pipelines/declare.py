@@ -285,8 +285,9 @@ def _parameters(function: Callable[..., Any]) -> list[Parameter]:
 
 
 def load(
-    files: str | Sequence[str], *, map: str, kind: str = "", value: str = "", columns: Mapping[str, Any] | None = None,
-    format: str | None = None, max_rejects: int = 0, branch: str | Value | None = None, **options: Any,
+    files: str | Value | Sequence[str | Value], *, map: str, kind: str = "", value: str = "",
+    columns: Mapping[str, Any] | None = None, format: str | None = None, max_rejects: int = 0,
+    branch: str | Value | None = None, **options: Any,
 ) -> OnBranch:  # fmt: skip
     """Load files into a map, which is made when it is missing and a `kind` is given; with a `branch`, as it is there.
 

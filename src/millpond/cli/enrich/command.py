@@ -14,6 +14,8 @@ from millpond.cli.loads import HERE_BYTES_MAX
 from millpond.cli.options import Branch, InputFormat, Json, KnownAtOf, Master, Null, PondPlace, Ref, Zone, pond_at
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
+from millpond.lineage import ENRICHING
+from millpond.process_settings import is_stated
 
 if TYPE_CHECKING:
     from millpond.cli.enrich.by_spark import Enriched, Inputs
@@ -99,6 +101,10 @@ def enrich(
         lookups = _wanted(opened, what, key, time)
         work.check_places(inputs, out, rejects)
         job_set = "enrich/" + "+".join(sorted({lookup.map for lookup in lookups}))
+        if is_stated("lineage", "target"):
+            from millpond.lineage.datasets import Enriching
+
+            ENRICHING.set(Enriching(opened, events, {lookup.into: lookup.map for lookup in lookups}, out))
         done = None if _by_spark(spark, master, chosen) else _here(opened, chosen, lookups, spark, job_set, quiet=json)
         if done is None:
             place = opened if branch or ref else pond
