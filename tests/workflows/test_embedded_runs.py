@@ -301,3 +301,15 @@ def test_a_step_that_fails_past_its_timeout_or_with_its_result_says_so_and_holds
         [event] = pond.events.read("etl", "failed")
     why = json.loads(event.payload)["why"]
     assert f"{why['step']}: {why['kind']}: {why['reason']}" == (tmp_path / "told").read_text()
+
+
+def test_a_plan_that_is_shown_is_held_against_a_pond(tmp_path: Path) -> None:
+    millpond.open(tmp_path / "pond", create=True).close()
+    file = tmp_path / "own.py"
+    file.write_text(
+        "from millpond.pipelines import load, pipeline\n\n@pipeline\ndef own():\n    load('a', map='wether')\n"
+    )
+    show = ["pipeline", "show", str(file)]
+    assert CliRunner().invoke(app, show).exit_code == 0
+    shown = CliRunner().invoke(app, [*show, "--pond", str(tmp_path / "pond")])
+    assert shown.exit_code == 3 and "no such map" in shown.output and "own.py:5" in shown.output
