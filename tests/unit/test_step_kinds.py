@@ -363,6 +363,14 @@ def test_each_item_of_a_step_has_its_timeout(tmp_path: Path, monkeypatch: pytest
     assert [row["value"] for row in own["items"]] == [50, 50, 50]
 
 
+def test_the_line_of_a_step_that_has_ended_tells_its_rows(tmp_path: Path) -> None:
+    text = "from millpond.pipelines import pipeline, sql\n\n@pipeline\ndef own():\n    sql('from range(1200)')\n"
+    program, said = Program(file="own.py", source=text), list[str]()
+    with millpond.open(tmp_path / "pond", create=True) as pond, embedded(pond, "here", said.append) as runs:
+        runs.run(pipelines_of(program)["own"], program, {}, "r")
+    assert [line.partition(" s")[2] for line in said] == [", 1,200 rows"]
+
+
 # -- what is told, and what is not --------------------------------------------------------------------
 
 
