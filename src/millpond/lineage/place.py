@@ -21,7 +21,7 @@ __all__ = ("ENRICHING", "MASK", "PARENT", "fields_of", "lineage_of", "wait_sent"
 PARENT: ContextVar[tuple[str, str] | None] = ContextVar("parent", default=None)
 """The key and the job of the run that work of this context is a part of."""
 ENRICHING: ContextVar[Enriching | None] = ContextVar("enriching", default=None)
-"""What the enrichment of this context has in and out."""
+"""The files and maps of the enrichment of this context."""
 MASK: ContextVar[Callable[[Any], Any]] = ContextVar("mask", default=lambda event: event)
 """Takes the secrets out of the events of this context."""
 

@@ -101,10 +101,7 @@ def enrich(
         lookups = _wanted(opened, what, key, time)
         work.check_places(inputs, out, rejects)
         job_set = "enrich/" + "+".join(sorted({lookup.map for lookup in lookups}))
-        if is_stated("lineage", "target"):
-            from millpond.lineage.datasets import Enriching
-
-            ENRICHING.set(Enriching(opened, events, {lookup.into: lookup.map for lookup in lookups}, out))
+        _name_datasets(opened, chosen, lookups)
         done = None if _by_spark(spark, master, chosen) else _here(opened, chosen, lookups, spark, job_set, quiet=json)
         if done is None:
             place = opened if branch or ref else pond
@@ -128,6 +125,15 @@ class _Events:
     def rejectable(self) -> bool:
         """True when some events may be rejected, and written down."""
         return self.max_rejects > 0 or self.rejects is not None
+
+
+def _name_datasets(pond: PondLike, chosen: _Events, lookups: tuple[Wanted, ...]) -> None:
+    """Name the files and maps to the job's run events, where there is a target for those."""
+    if is_stated("lineage", "target"):
+        from millpond.lineage.datasets import Enriching
+
+        into = {lookup.into: lookup.map for lookup in lookups}
+        ENRICHING.set(Enriching(pond, chosen.inputs.paths, into, chosen.out))
 
 
 def _by_spark(spark: bool | None, master: str | None, chosen: _Events) -> bool:
