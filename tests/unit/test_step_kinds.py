@@ -360,7 +360,8 @@ def test_each_item_of_a_step_has_its_timeout(tmp_path: Path, monkeypatch: pytest
     assert [row["value"] for row in own["items"]] == [50, 50, 50]
 
 
-def test_the_line_of_a_step_that_has_ended_tells_its_rows(tmp_path: Path) -> None:
+def test_the_line_of_a_step_that_has_ended_tells_its_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MILLPOND_PIPELINE_FILES", str(tmp_path / "files"))
     text = "from millpond.pipelines import pipeline, sql\n\n@pipeline\ndef own():\n    sql('from range(1200)')\n"
     program, said = Program(file="own.py", source=text), list[str]()
     with millpond.open(tmp_path / "pond", create=True) as pond, embedded(pond, "here", said.append) as runs:

@@ -100,8 +100,7 @@ def enrich(
     with pond_at(pond, branch, ref) as opened:
         lookups = _wanted(opened, what, key, time)
         work.check_places(inputs, out, rejects)
-        job_set = "enrich/" + "+".join(sorted({lookup.map for lookup in lookups}))
-        _name_datasets(opened, chosen, lookups)
+        job_set = _job_of(opened, chosen, lookups)
         done = None if _by_spark(spark, master, chosen) else _here(opened, chosen, lookups, spark, job_set, quiet=json)
         if done is None:
             place = opened if branch or ref else pond
@@ -127,13 +126,14 @@ class _Events:
         return self.max_rejects > 0 or self.rejects is not None
 
 
-def _name_datasets(pond: PondLike, chosen: _Events, lookups: tuple[Wanted, ...]) -> None:
-    """Name the files and maps to the job's run events, where there is a target for those."""
+def _job_of(pond: PondLike, chosen: _Events, lookups: tuple[Wanted, ...]) -> str:
+    """The job set; its run events, where there is a target for those, get to know the files and maps."""
     if is_stated("lineage", "target"):
         from millpond.lineage.datasets import Enriching
 
         into = {lookup.into: lookup.map for lookup in lookups}
         ENRICHING.set(Enriching(pond, chosen.inputs.paths, into, chosen.out))
+    return "enrich/" + "+".join(sorted({lookup.map for lookup in lookups}))
 
 
 def _by_spark(spark: bool | None, master: str | None, chosen: _Events) -> bool:
