@@ -78,6 +78,7 @@ def checked(pond: Pond, body: Any, **options: Any) -> None:
         (lambda: load(read().path, map="weather", columns={"time": "seen"}), "no place for columns.*columns=n"),
         (lambda: check("weather", "select * from weather where tmep > 60"), r'"tmep" not found.*weather has key'),
         (lambda: check("wether", "select 1"), "no such map.*there is: weather"),
+        (lambda: check(read(), "select * from read where tmep > 60"), r'"tmep" not found.*read has key'),
         (lambda: check("weather", changes_max=3), "changes are counted on a branch"),
         (lambda: sql("select * from weather"), "weather does not exist.*tables and maps are inputs"),
         (lambda: sql("select w.tmp from {w} w", w=load("a", map="weather")), "tmp.*w has key, effective_time, temp"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -24,14 +23,12 @@ from littlehorse.exceptions import LHTaskException
 
 import millpond
 from millpond.cli.workflows.task_worker import TaskWorker
-from millpond.client.wire_errors import to_wire
-from millpond.errors import Closed, Invalid, Unavailable
+from millpond.errors import Closed, Invalid
 from millpond.kernel.steps import listening
 from millpond.maps.map import Map
 from millpond.pipelines import tasks
 from millpond.pipelines.attempt_logs import AttemptLog
 from millpond.pipelines.attempt_threads import in_thread, while_it_lasts
-from millpond.pipelines.driver import SparkDriver, _Line, _Process, began_of
 from millpond.pipelines.embedded import embedded
 from millpond.pipelines.kinds import _program_run
 from millpond.pipelines.programs import Program, pipelines_of
@@ -301,6 +298,36 @@ def test_a_check_reads_of_a_map_what_it_shows(pond: Pond, tmp_path: Path, monkey
     assert asyncio.run(done(Attempts(), "check", nothing))["passed"]
 
 
+@pytest.mark.parametrize("branch", [{}, {"branch": "own"}], ids=["main", "branch"])
+def test_the_whole_output_of_a_query_is_loaded_and_checked(pond: Pond, branch: dict[str, str]) -> None:
+    query = {"query": "select 'JFK' as key, 39.0 as temp", "engine": "local", "inputs": {}}
+    mine = asyncio.run(done(Attempts(), "sql", query))
+    whole: Any = {"$value": ["mine"]}
+    for files in (whole, [whole], {"$value": ["loop"]}):
+        loop = {"items": [mine, mine], "count": 2}
+        given = load(Path(), **branch) | {"files": files}
+        assert asyncio.run(done(Attempts(), "load", given, mine=mine, loop=loop))["rows"]
+    with pytest.raises(LHTaskException, match="neither files nor a table"):
+        asyncio.run(done(Attempts(), "load", load(Path()) | {"files": whole}, mine={"value": 1}))
+
+    def checked(query: str, **limits: int) -> Any:
+        inputs = {"query": query, "engine": "local", "inputs": {}, "finds_nothing": True, "maps": [whole]}
+        return asyncio.run(done(Attempts(), "check", inputs | {"limits": limits}, mine=mine))
+
+    assert checked("select * from mine where temp > 60", rows_min=1, rows_max=1)["passed"]
+    going_on = {"query": "select * from mine", "engine": "local", "inputs": {}, "finds_nothing": True, "maps": [whole],
+                "limits": {"rows_min": 2}, "fails": False}  # fmt: skip
+    report = asyncio.run(done(Attempts(), "check", going_on, mine=mine))
+    assert (report["passed"], report["rows"], len(report["first"])) == (False, 1, 1)
+    assert report["reason"].startswith("the check finds rows: {") and report["reason"].endswith("1 rows, less than 2")
+    with pytest.raises(LHTaskException, match="1 rows, less than 2"):
+        checked("", rows_min=2)
+    with pytest.raises(LHTaskException, match="1 rows, more than 0"):
+        checked("", rows_max=0)
+    with pytest.raises(LHTaskException, match=r'the check finds rows: \{"key":"JFK"'):
+        checked("select * from mine")
+
+
 # -- in time -------------------------------------------------------------------------------------------
 
 PASSED = [0.0]
@@ -331,6 +358,15 @@ def test_each_item_of_a_step_has_its_timeout(tmp_path: Path, monkeypatch: pytest
     with millpond.open(tmp_path / "pond", create=True) as pond, embedded(pond, "here", str) as runs:
         own = runs.run(pipelines_of(program)["own"], program, {}, "r").values["taking"]
     assert [row["value"] for row in own["items"]] == [50, 50, 50]
+
+
+def test_the_line_of_a_step_that_has_ended_tells_its_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MILLPOND_PIPELINE_FILES", str(tmp_path / "files"))
+    text = "from millpond.pipelines import pipeline, sql\n\n@pipeline\ndef own():\n    sql('from range(1200)')\n"
+    program, said = Program(file="own.py", source=text), list[str]()
+    with millpond.open(tmp_path / "pond", create=True) as pond, embedded(pond, "here", said.append) as runs:
+        runs.run(pipelines_of(program)["own"], program, {}, "r")
+    assert [line.partition(" s")[2] for line in said] == [", 1,200 rows"]
 
 
 # -- what is told, and what is not --------------------------------------------------------------------
@@ -392,73 +428,7 @@ def test_a_skipped_output_is_refused_and_left_out_where_there_are_several(pond: 
         asyncio.run(done(Attempts(), "check", check | {"maps": [{"$value": ["off"]}]}, **skipped))
 
 
-# -- drivers ------------------------------------------------------------------------------------------
-
-
-def test_a_result_is_kept_before_its_driver_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    acts: list[str] = []
-
-    class Driver:
-        def run(self, *_: Any, **__: Any) -> dict[str, Any]:
-            return {"n": 1}
-
-        def status(self, _: str) -> dict[str, Any]:
-            return {}
-
-        def forget(self, _: str) -> None:
-            acts.append("forgotten")
-
-        def left(self, _: object) -> None:
-            acts.append("left")
-
-    class Own:
-        context, pond, key = Attempts().next(), "here", "k"
-
-        def watched(self) -> None:
-            return None
-
-        async def keep(self, _: object) -> None:
-            acts.append("kept")
-
-    driver = Driver()
-    monkeypatch.setattr(tasks, "_drivers", lambda: driver)
-    place = {"ticket": "k", "attempt": 0}
-    asyncio.run(tasks._done_by(cast("SparkDriver", driver), place, cast("Any", Own()), "query", {}))
-    assert acts == ["kept", "forgotten", "left"]
-
-
-def test_a_job_that_came_back_from_another_worker_is_cancelled(tmp_path: Path) -> None:
-    own, other = socket.socketpair()
-    arrived = threading.Event()
-
-    def answer() -> None:
-        requests = 0
-        for line in requested:
-            row, answer = json.loads(line), None
-            if "job" in row:
-                requests += 1
-                answer = {"key": row["key"], "taken": True} if requests == 1 else None
-                if requests == 2:
-                    arrived.set()
-            elif "cancel" in row:
-                stopped = to_wire(Closed("the step was stopped", kind="step_stopped"))
-                answer = {"key": row["cancel"], "error": stopped, "usable": True}
-            if answer is not None:
-                other.sendall(json.dumps(answer).encode() + b"\n")
-
-    with own, other, own.makefile("rb") as lines, other.makefile("rb") as requested, ThreadPoolExecutor() as pool:
-        pool.submit(answer)
-        driver, process = SparkDriver("local"), _Process(os.getpid(), began_of(os.getpid()))
-        driver._line = _Line(tmp_path, process, own, lines)
-        with pytest.raises(Unavailable, match="another worker has taken"):
-            driver.run("k", "load", {})
-        running = pool.submit(driver.run, "k", "load", {}, again=True)
-        assert arrived.wait(20)
-        is_ours = driver.cancel("k")
-        other.shutdown(socket.SHUT_RDWR)  # whatever it says: nobody waits for ever
-        assert is_ours
-        with pytest.raises(Closed, match="was stopped"):
-            running.result()
+# -- workers ----------------------------------------------------------------------------------------
 
 
 def test_attempts_that_wait_leave_a_worker_a_thread_to_stop_one() -> None:

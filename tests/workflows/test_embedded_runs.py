@@ -39,13 +39,15 @@ def own():
 def test_a_step_that_is_out_of_time_is_tried_as_often_as_it_says(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(
         "from millpond.pipelines import pipeline, shell\n\n\n@pipeline\ndef own():\n"
-        "    shell(['sleep', '1000'], timeout=1.1, retries=0)\n"
+        "    shell(['sh', '-c', 'echo so far; exec sleep 1000'], timeout=1, retries=0)\n"
     )
     program, said = read_program(tmp_path / "own.py"), list[str]()
     with millpond.open(tmp_path / "pond", create=True) as pond, embedded(pond, "here", said.append) as runs:
-        with pytest.raises(Invalid, match=r"timeout of the step is over\. seconds=1\.1"):
+        with pytest.raises(Invalid, match=r"timeout of the step is over, and it was at work\. seconds=1\.0 "):
             runs.run(pipelines_of(program)["own"], program, {}, "r")
         assert [line.partition(":")[0] for line in said] == ["shell"]
+        logs = [task.attempts[-1].log_output.str for task in runs._tasks("r")]
+        assert any("so far\n" in log for log in logs), "its log is kept"
 
 
 def test_a_run_that_was_stopped_goes_on_by_the_same_command(tmp_path: Path) -> None:
@@ -253,6 +255,7 @@ from millpond.pipelines import notify, pipeline, python, sql
 
 def counting():
     try:
+        print("it counts")
         while True:
             time.sleep(0.01)
     finally:
@@ -298,8 +301,8 @@ def grows():
     for number in range(3):
         python(str.rjust, "x", 600_000, name=f"grown{number}")
 """
-TIMED_OUT = r"timeout: (the timeout of the step is over|no report within its timeout)"
-"""By the worker, or by the engine, whose clocks are one."""
+TIMED_OUT = r"timeout: the timeout of the step is over, and it was at work\. seconds=1\.0 \(.*timeout at the step\)"
+"""By the worker, whose report has the log; the engine waits a while for that."""
 
 
 @pytest.mark.usefixtures("process")
@@ -318,7 +321,21 @@ def test_a_step_that_fails_past_its_timeout_or_with_its_result_says_so_and_holds
     assert done.returncode != 0 and re.search(f"the run failed .*reason={words.partition(':')[0]}[^:]*: ", done.stderr)
     assert re.match(words, (tmp_path / "told").read_text())
     assert (tmp_path / "ended").exists() == (which == "counts"), "it is interrupted where Python looks"
+    logs = CliRunner().invoke(app, ["pipeline", "logs", which, "--pond", str(tmp_path / "pond")]).stdout
+    assert logs.count("it counts") == (2 if which == "counts" else 0), "the log of each attempt is kept"
     with millpond.open(tmp_path / "pond") as pond:
         [event] = pond.events.read("etl", "failed")
     why = json.loads(event.payload)["why"]
     assert f"{why['step']}: {why['kind']}: {why['reason']}" == (tmp_path / "told").read_text()
+
+
+def test_a_plan_that_is_shown_is_held_against_a_pond(tmp_path: Path) -> None:
+    millpond.open(tmp_path / "pond", create=True).close()
+    file = tmp_path / "own.py"
+    file.write_text(
+        "from millpond.pipelines import load, pipeline\n\n@pipeline\ndef own():\n    load('a', map='wether')\n"
+    )
+    show = ["pipeline", "show", str(file)]
+    assert CliRunner().invoke(app, show).exit_code == 0
+    shown = CliRunner().invoke(app, [*show, "--pond", str(tmp_path / "pond")])
+    assert shown.exit_code == 3 and "no such map" in shown.output and "own.py:5" in shown.output

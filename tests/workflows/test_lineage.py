@@ -15,8 +15,10 @@ from threading import Event
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
+from typer.testing import CliRunner
 
 import millpond
+from millpond.cli.main import app
 from millpond.clock import SystemClock
 from millpond.errors import Invalid
 from millpond.lineage.columns import columns_of
@@ -221,6 +223,34 @@ def test_an_enrichment_of_files_has_columns_of_each_and_of_the_map(
     assert [(own["namespace"], Path(own["name"]).name) for own in origins] == [
         ("file", "flights-1.csv"), ("s3://raw", "flights-2.csv")
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("at", [[], ["--branch", "fix"]], ids=["main", "branch"])
+def test_an_enrichment_by_the_command_line_is_a_run(
+    pond_folder: Path, monkeypatch: pytest.MonkeyPatch, at: list[str]
+) -> None:
+    target, place = pond_folder / "lineage.jsonl", str(pond_folder / "pond")
+    with millpond.open(place) as pond:
+        pond.map("weather").load([{"key": "JFK", "temp": 39.0}])
+        pond.refs.create_branch("fix")
+        head = next(pond.refs.log("fix")).id
+    monkeypatch.setenv("MILLPOND_LINEAGE_TARGET", str(target))
+    (pond_folder / "flights.csv").write_text("origin\nJFK\nLGA\n")
+    words = ["enrich", str(pond_folder / "flights.csv"), "--with", "weather on origin", "--pond", place, *at, "--out"]
+    assert CliRunner().invoke(app, [*words, str(pond_folder / "out.parquet")]).exit_code == 0
+    start, end = events_of(target)
+    assert (start["eventType"], end["eventType"], end["job"]["name"]) == ("START", "COMPLETE", "enrich/weather")
+    assert [Path(own["name"]).name for own in start["inputs"]] == ["flights.csv", "weather"]
+    about = end["inputs"][1]["facets"]["millpond"]
+    assert (about["ref"], about["commit"]) == (at[-1] if at else "main", head)
+    [output] = end["outputs"]
+    assert (output["name"], output["outputFacets"]["outputStatistics"]["rowCount"]) == (
+        str(pond_folder / "out.parquet"), 2,
+    )  # fmt: skip
+    assert columns_in([output]) == {"origin": {"origin"}, "weather": {"temp"}}
+    (pond_folder / "flights.csv").write_text("destination\nJFK\n")
+    assert CliRunner().invoke(app, [*words, str(pond_folder / "other.parquet")]).exit_code == 5
+    assert "origin" in events_of(target)[-1]["run"]["facets"]["errorMessage"]["message"]
 
 
 def test_events_of_a_topic_come_in_the_order_of_their_run(

@@ -10,7 +10,21 @@ from xml.etree import ElementTree
 import pytest
 
 from millpond.errors import Invalid, MillpondError
-from millpond.pipelines import branch, check, enrich, item, load, notify, pipeline, python, retain, shell, spark, sql
+from millpond.pipelines import (
+    branch,
+    check,
+    enrich,
+    item,
+    load,
+    notify,
+    pipeline,
+    publish,
+    python,
+    retain,
+    shell,
+    spark,
+    sql,
+)  # fmt: skip
 from millpond.pipelines.plan import drawn, drawn_svg, shown_plan
 from millpond.pipelines.programs import call_function, pipelines_of, read_program
 from millpond.pipelines.values import filled, template_of
@@ -99,6 +113,15 @@ def later(value: Any) -> None:
         (lambda: check(rows_min=1), "limits are of a map.*limits=rows_min step=check"),
         (lambda: retain("m", before="yesterda"), "time is not understood.*step=retain"),
         (lambda: enrich("a.csv", map="No Map", key="k"), "map name is not valid.*step=enrich"),
+        (lambda: load(shell(["true"]), map="m"), "output=shell takes=path .*step=load"),
+        (lambda: check(shell(["true"]), rows_min=1), "output=shell takes=map or path .*step=check"),
+        (lambda: check(sql("select 1"), changes_max=1), "output=sql takes=map .*step=check .*changes on a branch"),
+        (lambda: python(print, timeout=sql("select 1").rows), r"option=timeout value={sql\.rows} .*outright"),
+        (lambda: python(print, backoff=f"{sql('select 1').rows}"), r"step=print option=backoff value={sql\.rows} "),
+        (lambda: python(print, retries=sql("select 1").rows > 3), "step=print option=retries value={"),
+        (lambda: python(print, name=f"a{sql('select 1').rows}"), r"step=a{sql\.rows} option=name "),
+        (lambda: python(print, over=f"{sql('select 1').rows}"), r"over={sql\.rows} "),
+        (lambda: publish(load("a", map="a"), checks=[check(rows_min=1, fails=False)]), "that fail the run.*step=check"),
         (awaited, "def without async"),
         (of_many, r"parameter=\*days"),
         (of_no_number, "parameter=most type=int value=much"),
@@ -121,6 +144,14 @@ def test_a_parameter_may_say_what_its_list_has_and_that_it_may_be_none() -> None
 
 def test_a_condition_may_be_a_constant_and_limits_may_be_of_a_named_map() -> None:
     declared(lambda: (sql("select 1", when=False), check("weather", rows_min=1), check(sql("select 1"), rows_max=2)))
+
+
+def test_a_check_that_does_not_fail_is_a_value_to_branch_on() -> None:
+    def body() -> None:
+        found = check("select 1", fails=False)
+        notify("stream:a/b", rows=found.rows, first=found.first, reason=found.reason, when=found.passed == False)  # noqa: E712
+
+    assert declared(body).plan.steps[1].when == {"$test": ["==", {"$value": ["check", "passed"]}, False]}
 
 
 def test_quotes_end() -> None:

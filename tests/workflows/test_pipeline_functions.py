@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import IO, Any
 
@@ -277,6 +278,7 @@ def test_a_pipeline_is_deployed_to_a_node(folder: Path) -> None:
             done = WfRunId(id="n-1")
             wait_for(lambda: stub.GetWfRun(done, timeout=SECONDS).status != LHStatus.RUNNING)
             assert stub.GetWfRun(done, timeout=SECONDS).status == LHStatus.COMPLETED, log.read_text()
+        assert re.search(r"n-1 sql attempt 0: done after [0-9.]+ s, 1 rows\n", log.read_text())
         assert [row["id"]["id"] for row in answers("runs", "--pond", url)] == ["n-1"]
         with millpond.open(url) as pond:
             assert len(list(pond.events.read("etl", "nightly"))) == 1

@@ -1,22 +1,26 @@
-"""Jobs that are reported, as runs of OpenLineage: loads and enrichments, by Python, the command line and Spark."""
+"""Jobs that are reported, as runs of OpenLineage: loads by Python, the command line and Spark; enrichments of files."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import logging
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from millpond.error_values import shown
 from millpond.kernel.job_reports import Fact, JobReport, JobWithin, ReportsWithin
-from millpond.lineage.place import PARENT
+from millpond.lineage.place import ENRICHING, PARENT
 from millpond.lineage.run_events import Dataset, Kind, Run, run_event
 
 if TYPE_CHECKING:
+    from millpond.lineage.datasets import Enriching
     from millpond.lineage.targets import Lineage
 
 __all__ = ("LineageReports",)
 
+_LOG = logging.getLogger(__name__)
 Fields = Callable[[str], dict[str, str]]
 _REASON_CHARACTERS = 2_000
 
@@ -34,34 +38,51 @@ class _Noted(JobWithin):
 
 
 @dataclass(frozen=True, slots=True)
+class _Ends:
+    """The datasets that a job reads, and those that it writes, by the facts that it noted."""
+
+    inputs: Callable[[], Sequence[Dataset]]
+    outputs: Callable[[dict[str, Fact]], list[Dataset]]
+
+
+@dataclass(frozen=True, slots=True)
 class LineageReports(ReportsWithin):
-    """Reports that send run events of loads, too; `fields_of` gives the columns of a map."""
+    """Reports that send run events, too; `fields_of` gives the columns of a map."""
 
     lineage: Lineage
     fields_of: Fields
 
     def job(self, job_set: str, job_id: str = "", **facts: Fact) -> AbstractContextManager[JobReport]:
-        """A job; of a load, with its run events."""
-        if job_set.split("/")[0] != "load":
+        """A job; of a load, and of an enrichment of files, with its run events."""
+        kind, _, name = job_set.partition("/")
+        if kind == "load":
+            ends = _Ends(list, partial(self._loaded, name))
+        elif kind == "enrich" and (files := ENRICHING.get()) is not None:
+            # Once: what the maps have got meanwhile was not read.
+            ends = _Ends(cache(partial(files.inputs, self.lineage.namespace)), partial(self._enriched, files))
+        else:
             return self.reports.job(job_set, job_id, **facts)
-        return self._load(job_set, job_id or self.lineage.clock.random_id(), **facts)
+        return self._run(job_set, job_id or self.lineage.clock.random_id(), ends, **facts)
 
     @contextmanager
-    def _load(self, job_set: str, job_id: str, **facts: Fact) -> Iterator[JobReport]:
+    def _run(self, job_set: str, job_id: str, ends: _Ends, **facts: Fact) -> Iterator[JobReport]:
         run = Run(key=job_id, namespace=self.lineage.namespace, job=job_set, parent=PARENT.get())
-        name = job_set.partition("/")[2]
         with self.reports.job(job_set, job_id, **facts) as job:
             noted = _Noted(job)
-            self._send("START", run, self._outputs(name, {}))
+            self._send("START", run, ends, {})
             try:
                 yield noted
             except BaseException as error:
                 reason = f"{type(error).__name__}: {shown(str(error))}"[:_REASON_CHARACTERS]
-                self._send("FAIL", run, self._outputs(name, {}), reason)
+                self._send("FAIL", run, ends, {}, reason)
                 raise
-            self._send("COMPLETE", run, self._outputs(name, noted.facts))
+            self._send("COMPLETE", run, ends, noted.facts)
 
-    def _outputs(self, name: str, facts: dict[str, Fact]) -> list[Dataset]:
+    def _enriched(self, files: Enriching, facts: dict[str, Fact]) -> list[Dataset]:
+        rows = facts.get("rows")
+        return files.outputs(self.lineage.namespace, None if rows is None else int(rows))
+
+    def _loaded(self, name: str, facts: dict[str, Fact]) -> list[Dataset]:
         rows = {name: facts.get("rows")} if name else {}
         for pair in str(facts.get("maps", "")).split():  # a load of several maps
             own, _, count = pair.rpartition(":")
@@ -72,6 +93,10 @@ class LineageReports(ReportsWithin):
             for own, count in rows.items()
         ]  # fmt: skip
 
-    def _send(self, kind: Kind, run: Run, outputs: list[Dataset], error: str = "") -> None:
-        event = run_event(kind, self.lineage.clock.now_ms(), run, outputs=outputs, error=error)
-        self.lineage.send(event)
+    def _send(self, kind: Kind, run: Run, ends: _Ends, facts: dict[str, Fact], error: str = "") -> None:
+        try:
+            event = run_event(kind, self.lineage.clock.now_ms(), run, ends.inputs(), ends.outputs(facts), error)
+        except Exception:  # the work goes on, whatever its lineage is
+            _LOG.warning("a run event was not made. job=%s", run.job, exc_info=True)
+        else:
+            self.lineage.send(event)

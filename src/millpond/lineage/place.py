@@ -13,12 +13,15 @@ from millpond.process_settings import is_stated
 
 if TYPE_CHECKING:
     from millpond.kernel.job_reports import JobReports
+    from millpond.lineage.datasets import Enriching
     from millpond.lineage.targets import Lineage
 
-__all__ = ("MASK", "PARENT", "fields_of", "lineage_of", "wait_sent", "with_lineage")
+__all__ = ("ENRICHING", "MASK", "PARENT", "fields_of", "lineage_of", "wait_sent", "with_lineage")
 
 PARENT: ContextVar[tuple[str, str] | None] = ContextVar("parent", default=None)
 """The key and the job of the run that work of this context is a part of."""
+ENRICHING: ContextVar[Enriching | None] = ContextVar("enriching", default=None)
+"""The files and maps of the enrichment of this context."""
 MASK: ContextVar[Callable[[Any], Any]] = ContextVar("mask", default=lambda event: event)
 """Takes the secrets out of the events of this context."""
 

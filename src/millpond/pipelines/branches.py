@@ -161,9 +161,17 @@ def whole_branch(pond: Pond | RemotePond, name: str, *, merged: bool) -> str:
     return ""
 
 
-def exceeded(pond: Pond | RemotePond, value: Any, limits: Mapping[str, Any]) -> list[str]:
-    """The limits of a check that a map does not keep, in words."""
-    rows = int(map_of(pond, value).info()["rows"])
+def exceeded(pond: Pond | RemotePond, values: list[Any], limits: Mapping[str, Any]) -> list[str]:
+    """The limits of a check that the first of some maps and tables does not keep, in words.
+
+    Raises: `Invalid` when there is none, or its rows are not told.
+    """
+    value = values[0] if values else {"path": ""}
+    is_of_map = not isinstance(value, Mapping) or "map" in value
+    rows = map_of(pond, value).info()["rows"] if is_of_map else value.get("rows")
+    if not isinstance(rows, int):
+        raise Invalid("limits are of a map, or of a table that says its rows", kind="pipeline_value",
+                      limits=", ".join(limits), hint="check a load, or the output of sql or enrich")  # fmt: skip
     words = []
     least, most, changes = (limits.get(name) for name in ("rows_min", "rows_max", "changes_max"))
     if least is not None and rows < least:
@@ -183,7 +191,8 @@ def exceeded(pond: Pond | RemotePond, value: Any, limits: Mapping[str, Any]) -> 
 
 def stays(about: Mapping[str, Any]) -> str:
     """Words about the branch of what failed."""
-    return f"; the branch {about['branch']} stays: millpond diff pond/main...{about['branch']}" if about else ""
+    name = about.get("branch")
+    return f"; the branch {name} stays: millpond diff pond/main...{name}" if name else ""
 
 
 # -- merging ------------------------------------------------------------------------------------------

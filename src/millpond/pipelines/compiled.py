@@ -42,6 +42,8 @@ __all__ = ("OF_PROGRAM", "compiled")
 OF_PROGRAM = ("python", "spark")
 """The kinds of steps that call functions of the program."""
 FAILED = "pipeline-failed"
+GRACE_SECONDS = 10
+"""The time after a step's timeout in which its worker, which measures that itself, ends it and reports its log."""
 _DELAY_MAX_MS = 60_000
 _TAG_TYPES = {"int": VariableType.INT, "float": VariableType.DOUBLE, "bool": VariableType.BOOL}
 
@@ -85,7 +87,7 @@ def _node(
     )
     return thread.execute(
         task, literal, values, code if step.kind in OF_PROGRAM else {}, retries=step.retries,
-        timeout_seconds=math.ceil(step.timeout_ms / 1000), exponential_backoff=backoff,
+        timeout_seconds=math.ceil(step.timeout_ms / 1000) + GRACE_SECONDS, exponential_backoff=backoff,
     )  # fmt: skip
 
 

@@ -30,6 +30,7 @@ from millpond.maps.model.new_map import new_map
 from millpond.pipelines.placeholders import refused_acts
 from millpond.pipelines.plan import ALERTED, TYPES, Parameter, Plan, PlannedStep, check_plan, declared_line, type_of
 from millpond.pipelines.query_texts import OPTIONS, check_query
+from millpond.pipelines.stated import check_options
 from millpond.pipelines.values import Value, holds_value, step_of, template_of
 from millpond.workflows.engine.pipeline_starts import checked_parameters
 
@@ -102,15 +103,7 @@ class _Recording:
         needs = options.pop("needs", ())
         over = options.pop("over", None)
         tried = {key: options.pop(key, default) for key, default in _TRIES.items()}
-        if any(isinstance(own, bool) or not isinstance(own, int | float) for own in tried.values()) or isinstance(
-            over, str | Mapping | int
-        ):
-            raise Invalid("retries, backoff and timeout are numbers, and over is a list", kind="pipeline_plan",
-                          step=name, **tried, over=over, hint="seconds without quotes, a list in brackets")  # fmt: skip
-        least = {"retries": 0, "backoff": 0, "timeout": 1}
-        if not isinstance(tried["retries"], int) or not all(least[key] <= own <= _MOST for key, own in tried.items()):
-            raise Invalid("retries and backoff are 0 or more, and a timeout is a second or more", kind="pipeline_plan",
-                          step=name, **tried, limit=_MOST)  # fmt: skip
+        check_options(name, tried, over)
         stated = {key: value for key, value in inputs.items() if value is not None}
         planned = PlannedStep(
             name=name, kind=kind, inputs=template_of(stated),
@@ -145,9 +138,9 @@ class _Recording:
 
     def let_read(self, checks: Sequence[str], loads: Sequence[Value]) -> None:
         """Let checks that name no map read those of loads."""
-        kinds = {step.name: step.kind for step in self.steps}
-        if odd := [name for name in checks if kinds.get(name) != "check"]:
-            raise Invalid("publish takes checks", kind="pipeline_plan", step=odd[0],
+        failing = {step.name for step in self.steps if step.kind == "check" and step.inputs["fails"]}
+        if odd := [name for name in checks if name not in failing]:
+            raise Invalid("publish takes checks that fail the run", kind="pipeline_plan", step=odd[0],
                           hint='checks=["select …", check(…)]')  # fmt: skip
         maps = template_of(list(loads))
         self.steps = [
@@ -162,7 +155,6 @@ class _Recording:
 
 
 _TRIES = {"retries": 3, "backoff": 0.5, "timeout": 600}
-_MOST = 1_000_000_000
 """Retries, and seconds, of a step: there is room for a few more where the engine counts them."""
 _RECORDING: ContextVar[_Recording | None] = ContextVar("recording", default=None)
 
@@ -294,8 +286,9 @@ def _parameters(function: Callable[..., Any]) -> list[Parameter]:
 
 
 def load(
-    files: str | Sequence[str], *, map: str, kind: str = "", value: str = "", columns: Mapping[str, Any] | None = None,
-    format: str | None = None, max_rejects: int = 0, branch: str | Value | None = None, **options: Any,
+    files: str | Value | Sequence[str | Value], *, map: str, kind: str = "", value: str = "",
+    columns: Mapping[str, Any] | None = None, format: str | None = None, max_rejects: int = 0,
+    branch: str | Value | None = None, **options: Any,
 ) -> OnBranch:  # fmt: skip
     """Load files into a map, which is made when it is missing and a `kind` is given; with a `branch`, as it is there.
 
@@ -383,13 +376,15 @@ def sql(query: str, /, *, engine: str = "local", **inputs: Any) -> Value:
 
 def check(
     map: Any = "", query: str = "", /, *, finds_nothing: bool = True, rows_min: int | None = None,
-    rows_max: int | None = None, changes_max: float | None = None, engine: str = "local", **inputs: Any,
+    rows_max: int | None = None, changes_max: float | None = None, fails: bool = True, engine: str = "local",
+    **inputs: Any,
 ) -> Value:  # fmt: skip
     """Fail as `check-failed`, with the first rows, when a query finds rows; without `finds_nothing`, when it does not.
 
     With a `map` the query names it as it is called, on the branch where it was loaded, and the map may have limits:
     `rows_min`, `rows_max`, and `changes_max`, how many rows the branch may change: a number, or a share below 1.0.
-    Output: `rows`, and of a branch `branch, commit`.
+    Without `fails` the run goes on, with `passed` for conditions. Output: `passed`, `rows` and, where it does not hold,
+    the `first` rows and the `reason`; of a branch `branch, commit`.
     """
     limits = {"rows_min": rows_min, "rows_max": rows_max, "changes_max": changes_max}
     limits = {name: limit for name, limit in limits.items() if limit is not None}
@@ -399,7 +394,8 @@ def check(
         raise Invalid("a check has a query, or limits", kind="pipeline_plan", step="check",
                       hint="check(map, 'select …'), or rows_min=, rows_max=, changes_max=")  # fmt: skip
     maps = [map] if holds_value(map) or map else []
-    return _query("check", query, engine, inputs, finds_nothing=finds_nothing, maps=maps, limits=limits)
+    return _query("check", query, engine, inputs, finds_nothing=finds_nothing, maps=maps, limits=limits,
+                  fails=fails)  # fmt: skip
 
 
 def enrich(

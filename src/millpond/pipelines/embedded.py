@@ -56,6 +56,7 @@ from millpond.workflows.engine.trace_context import carry
 from millpond.workflows.processor import Applied
 from millpond.workflows.processor.running import running_attempts
 from millpond.workflows.tasks.failures import TaskFailed
+from millpond.workflows.tasks.progress import rows_in
 from millpond.workflows.tasks.queues import BEATING, Worker
 from millpond.workflows.tasks.traced import task_span
 
@@ -234,7 +235,7 @@ class EmbeddedRuns(RunsHere):
         planned, values, program = (extract_value(variable.value) for variable in scheduled.variables)
         context = WorkerContext(scheduled, cast("LittleHorseStub", _Checkpoints(self)))
         name = f"{planned['name']}" + (f" attempt {scheduled.attempt_number}" if scheduled.attempt_number else "")
-        began = self._clock.monotonic()
+        began, rows = self._clock.monotonic(), ""
         report = ReportTaskRun(task_run_id=scheduled.task_run_id, attempt_number=scheduled.attempt_number)
         try:
             with task_span(scheduled, planned["name"]):
@@ -251,7 +252,7 @@ class EmbeddedRuns(RunsHere):
             report.status = TaskStatus.TASK_FAILED
             report.error.CopyFrom((error if isinstance(error, TaskFailed) else TaskFailed(str(error))).row())
         else:
-            words = "skipped" if output.get("$skipped") else "done"
+            words, rows = "skipped" if output.get("$skipped") else "done", rows_in(output)
             report.status = TaskStatus.TASK_SUCCESS
             report.output.CopyFrom(to_variable_value(output))
         if context.log_output:
@@ -261,7 +262,7 @@ class EmbeddedRuns(RunsHere):
         self._engine.workers.wait(Worker((TENANT, STEP), self._id))
         await self.submit(report)
         if planned["kind"] != PARAMETERS or words != "done":
-            self._tell(f"{name}: {words}, {self._clock.monotonic() - began:.1f} s")
+            self._tell(f"{name}: {words}, {self._clock.monotonic() - began:.1f} s{rows}")
 
     async def submit(self, request: Message) -> Message | None:
         """The reply to a request of the worker."""

@@ -30,7 +30,7 @@ from millpond.pipelines.branches import begin_branch, checked_head, exceeded, lo
 from millpond.pipelines.declare import COMPUTED, notified
 from millpond.pipelines.programs import call_function
 from millpond.pipelines.queries import is_table, query_rows, row_text, write_rows
-from millpond.pipelines.reads import commit_of, map_of, maps_among, pinned
+from millpond.pipelines.reads import commit_of, map_of, maps_among, paths_among, pinned, tables_among
 from millpond.pipelines.requests import Target
 from millpond.pipelines.stated import ITEMS_MAX
 from millpond.pipelines.step import Failed, Step
@@ -93,6 +93,7 @@ async def carried_out(
         if templates.get("maps") != planned["inputs"].get("maps"):  # what is checked is there, or the check says why
             templates["maps"] = templates["maps"] or planned["inputs"]["maps"]
         inputs: dict[str, Any] = filled(templates, own)
+        inputs |= {"tables": tables_among(templates["maps"], inputs["maps"])} if planned["kind"] == "check" else {}
         return on_branch(planned["kind"], inputs, branch) if branch else inputs
 
     if planned["over"] is None:
@@ -105,21 +106,26 @@ async def carried_out(
     outputs = []
     for number, item in enumerate(items):  # one after another: a checkpoint holds each
         own = Step(step.context, step.pond, f"{step.key}-{number}")
-        outputs.append(await _in_time(planned, kind(own, planned, inputs_of({**values, "item": item}))))
+        work = kind(own, planned, inputs_of({**values, "item": item}))
+        outputs.append(await _in_time(planned, work, f"{number} of {len(items)} items"))
     return {"items": outputs, "count": len(outputs)}
 
 
-async def _in_time(planned: dict[str, Any], work: Awaitable[dict[str, Any]]) -> dict[str, Any]:
-    """The output of work that has the timeout of its step: each item of a loop has it for itself."""
+async def _in_time(planned: dict[str, Any], work: Awaitable[dict[str, Any]], *done: str) -> dict[str, Any]:
+    """The output of work that has the timeout of its step: each item of a loop has it for itself. What is `done`, and
+    what its cancellation notes, says how far it was.
+    """
     seconds = planned["timeout_ms"] / 1000 if "timeout_ms" in planned else None
     try:
         async with asyncio.timeout(seconds) as limit:
             return await work
-    except TimeoutError:
+    except TimeoutError as over:
         if not limit.expired():
             raise
-        raise Unavailable("the timeout of the step is over", kind="step_timeout", seconds=seconds,
-                          hint="name a longer timeout at the step") from None  # fmt: skip
+        far = ", ".join((*done, *getattr(over.__cause__, "__notes__", ())))
+        how_far = {"done": far} if far else {}
+        raise Unavailable("the timeout of the step is over, and it was at work", kind="step_timeout", seconds=seconds,
+                          **how_far, hint="state a longer timeout at the step") from None  # fmt: skip
 
 
 def _parameters(
@@ -170,17 +176,16 @@ async def _load(step: Step, planned: dict[str, Any], inputs: dict[str, Any]) -> 
     ticket = ticket_of(step.key, attempt)
 
     def work(pond: Pond | RemotePond) -> dict[str, Any]:
-        name, files = inputs["map"], inputs["files"]
+        name, files = inputs["map"], paths_among(inputs["files"])
         if (entered := earlier_load(pond, step.key, attempt)) is not None:
             return {"map": name, **entered}
         if "branch" in inputs:
-            return load_on(pond, _branch_of(inputs["branch"]), ticket, inputs)
+            return load_on(pond, _branch_of(inputs["branch"]), ticket, {**inputs, "files": files})
         target = Target(kind=inputs["kind"], value=inputs["value"])
         with while_it_lasts() as look, map_for_load(pond, name, target):
             result = pond.load_files(
-                files if isinstance(files, list) else [files], name, columns=inputs.get("columns"),
-                written=inputs.get("format"), max_rejects=inputs["max_rejects"], source=step.key, load_id=ticket,
-                advance=look,
+                files, name, columns=inputs.get("columns"), written=inputs.get("format"),
+                max_rejects=inputs["max_rejects"], source=step.key, load_id=ticket, advance=look,
             )  # fmt: skip
             refuse_void(pond, ticket, result)
         return {"map": name, "load": result.load, "rows": result.rows, "rejected": result.rejected,
@@ -212,38 +217,38 @@ async def _sql(step: Step, planned: dict[str, Any], inputs: dict[str, Any]) -> d
 
 async def _check(step: Step, planned: dict[str, Any], inputs: dict[str, Any]) -> dict[str, Any]:
     while True:
-        report, words = await _checked(step, planned, inputs)
-        if not words:
+        report = await _checked(step, planned, inputs)
+        if report["passed"] or not inputs.get("fails", True):  # a run of an earlier release fails
             return report
         if await step.retained() is None:
+            words = f"{report['reason']}{stays(report)}"
             await step.keep({"failed": words})  # an attempt that somebody asks for afterwards looks again
-            raise Failed(CHECK_FAILED, words, report)
+            raise Failed(CHECK_FAILED, words, {"check": planned["name"], "query": inputs["query"], **report})
 
 
-async def _checked(step: Step, planned: dict[str, Any], inputs: dict[str, Any]) -> tuple[dict[str, Any], str]:
-    """The report of a check, and its words when it does not hold."""
+async def _checked(step: Step, planned: dict[str, Any], inputs: dict[str, Any]) -> dict[str, Any]:
+    """The report of a check; why it does not hold, and the first rows of its query then."""
 
-    def first(reader: pa.RecordBatchReader) -> list[str]:
+    def shown(reader: pa.RecordBatchReader) -> list[str]:
         return [row_text(row) for row in reader.read_all().to_pylist()]
 
     inputs = await _pinned(step, inputs)
-    maps, limits = inputs["maps"], inputs["limits"]
+    maps, tables, limits = inputs["maps"], inputs["tables"], inputs["limits"]
+    inputs = {**inputs, "inputs": {**tables, **inputs["inputs"]}}
     about, odd, words = commit_of([*maps, *inputs["inputs"].values()]), list[str](), list[str]()
     if inputs["query"]:
         if inputs["engine"] == "spark":
             odd = (await planned["job"](step, "query", {**inputs, "first_rows": _ROWS_SHOWN}))["first"]
         else:
             odd = await step.of_pond(
-                lambda pond: query_rows(pond, inputs["query"], inputs["inputs"], first, maps, _ROWS_SHOWN)
+                lambda pond: query_rows(pond, inputs["query"], inputs["inputs"], shown, maps, _ROWS_SHOWN)
             )
         if bool(odd) is inputs["finds_nothing"]:
             words = [f"the check finds rows: {'; '.join(odd)}" if odd else "the check finds no rows"]
     if limits:
-        words += await step.of_pond(lambda pond: exceeded(pond, maps[0], limits))
-    if words:
-        report = {"passed": False, "check": planned["name"], "query": inputs["query"], "first": odd, **about}
-        return report, f"{'; '.join(words)}{stays(about)}"
-    return {"passed": True, "rows": len(odd), **about}, ""
+        words += await step.of_pond(lambda pond: exceeded(pond, [*maps, *tables.values()], limits))
+    first = odd if words else []
+    return {"passed": not words, "rows": len(odd), "first": first, "reason": "; ".join(words), **about}
 
 
 async def _pinned(step: Step, inputs: dict[str, Any]) -> dict[str, Any]:

@@ -17,14 +17,13 @@ from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin
 
 from millpond.errors import Invalid
-from millpond.pipelines.stated import check_stated
+from millpond.pipelines.stated import OUTPUTS, check_stated
 from millpond.pipelines.values import leaves_in, names_in
 from millpond.workflows.engine.cron import MISSED, Cron, is_data, next_instant, parse_cron, zone_of
 from millpond.workflows.engine.pipeline_starts import HERE, NAME_OF_SECRET
 
 __all__ = (
     "ALERTED",
-    "OUTPUTS",
     "TYPES",
     "Parameter",
     "Plan",
@@ -41,13 +40,6 @@ __all__ = (
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,60}")
 RESERVED = ("run", "failure")
 FAILURE_FIELDS = {"step", "kind", "reason"}
-_ON = {"branch", "commit"}
-OUTPUTS = {
-    "load": {"map", "load", "rows", "rejected", "position", *_ON}, "sql": {"path", "rows"},
-    "check": {"passed", "rows", *_ON}, "enrich": {"path", "rows", "found"}, "shell": {"status", "output"},
-    "notify": {"place"}, "branch": _ON, "merge": {"into", "merged", "map", "rows", *_ON},
-}  # fmt: skip
-"""The fields that the outputs of steps may have, by their kinds; those of functions, and reports, have any."""
 _READ: dict[str, Callable[[str], date]] = {"date": date.fromisoformat, "datetime": datetime.fromisoformat}
 """The types of parameters that JSON holds as text."""
 TYPES: dict[type, str] = {str: "str", int: "int", float: "float", bool: "bool", date: "date", datetime: "datetime",

@@ -26,10 +26,11 @@ from millpond.maps.model.table_query import connected
 from millpond.maps.protocols import PondLike
 from millpond.maps.snapshots.snapshot import answer_type
 from millpond.pipelines.branches import has_branches, refuse_sharded
-from millpond.pipelines.plan import OUTPUTS, Plan, PlannedStep
+from millpond.pipelines.plan import Plan, PlannedStep
 from millpond.pipelines.queries import bound
 from millpond.pipelines.reads import head_of
 from millpond.pipelines.requests import Target
+from millpond.pipelines.stated import OUTPUTS
 from millpond.pipelines.targets import refuse_other
 from millpond.pipelines.values import filled, names_in
 from millpond.refs.face import MAIN
@@ -260,7 +261,9 @@ class _There:
         is_whole = isinstance(inputs["query"], str) and inputs["engine"] == "local" and bool(inputs["query"])
         for value in inputs.get("maps", []):
             own, definition = self._map_of(value), self._found(value)
-            if own is None or definition is None:
+            if (table := self._table_of(value)) is not None:
+                tables[value["$value"][0]] = table
+            elif own is None or definition is None:
                 is_whole = False
             else:
                 tables[own[0]] = askable_schema(definition)

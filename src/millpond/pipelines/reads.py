@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
-from millpond.errors import NotFound
+from millpond.errors import Invalid, NotFound
 
 if TYPE_CHECKING:
     from millpond.client.map import RemoteMap
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from millpond.refs.protocols import RefsLike
     from millpond.versions.graph.commits import Commit
 
-__all__ = ("commit_of", "head_of", "map_of", "maps_among", "pinned")
+__all__ = ("commit_of", "head_of", "map_of", "maps_among", "paths_among", "pinned", "tables_among")
 
 
 def head_of(refs: RefsLike, branch: str) -> Commit:
@@ -52,6 +52,30 @@ def maps_among(values: list[Any]) -> list[dict[str, Any]]:
     """The maps, and the loads into them, among outputs: each of a loop, and none that was skipped."""
     maps = [value if isinstance(value, Mapping) else {"map": str(value)} for value in values]
     return [cast("dict[str, Any]", own) for value in maps for own in value.get("items", [value]) if "map" in own]
+
+
+def tables_among(templates: list[Any], values: list[Any]) -> dict[str, Any]:
+    """The tables, which are no maps, among outputs, by the names of their steps."""
+    return {
+        template["$value"][0]: value for template, value in zip(templates, values, strict=True)
+        if isinstance(value, Mapping) and "path" in value and "map" not in value and "$value" in template
+    }  # fmt: skip
+
+
+def paths_among(files: Any) -> list[str]:
+    """The files that a step loads: paths, and those of tables, also of each item of a loop.
+
+    Raises: `Invalid` for what is neither.
+    """
+    paths = list[str]()
+    for value in files if isinstance(files, list) else [files]:
+        for own in value.get("items", [value]) if isinstance(value, Mapping) else [value]:
+            path = own.get("path") if isinstance(own, Mapping) else own
+            if not isinstance(path, str):
+                raise Invalid("neither files nor a table", kind="pipeline_value", type=type(path).__name__,
+                              hint="load paths, or the output of sql or enrich")  # fmt: skip
+            paths.append(path)
+    return paths
 
 
 def commit_of(values: list[Any]) -> dict[str, Any]:

@@ -100,11 +100,16 @@ def _merged(datasets: Iterable[Any]) -> list[Any]:
 
 def _sources(pond: Any, namespace: str, kind: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
     """The inputs of a step, by their names in its query, or by numbers."""
+    from millpond.lineage.datasets import files_named
+
     sources: dict[str, Any] = {}
     if kind in ("load", "enrich"):
         texts = inputs.get("files" if kind == "load" else "rows", [])
-        for text in [texts] if isinstance(texts, str) else texts if isinstance(texts, list) else []:
-            sources[str(len(sources))] = _files(text)
+        for text in texts if isinstance(texts, list) else [texts]:
+            if isinstance(text, str):
+                sources[str(len(sources))] = files_named(text)
+            for _, table in _tables(text, "") if kind == "load" else ():
+                sources[str(len(sources))] = _dataset(pond, namespace, table)
     if kind == "enrich" and isinstance(inputs.get("map"), str):
         sources["map"] = _dataset(pond, namespace, {"map": inputs["map"]})
     if kind in ("load", "retain", "condense"):
@@ -137,35 +142,17 @@ def _outputs(pond: Any, namespace: str, result: Mapping[str, Any]) -> Iterator[A
 
 
 def _dataset(pond: Any, namespace: str, value: Mapping[str, Any]) -> Any:
+    from millpond.lineage.datasets import files_named, parquet_fields
     from millpond.lineage.run_events import Dataset
 
     rows = value["rows"] if isinstance(value.get("rows"), int) else None
     if "path" in value:
-        return replace(_files(str(value["path"])), fields=_parquet_fields(Path(str(value["path"]))), rows=rows)
+        return replace(files_named(value["path"]), fields=parquet_fields(Path(value["path"])), rows=rows)
     return Dataset(
         namespace=namespace, name=str(value["map"]), fields=fields_of(lambda: map_of(pond, value)), rows=rows,
         version=str(value.get("load", "")), ref=str(value.get("branch") or "main"),
         commit=str(value.get("ref") or value.get("commit") or ""),
     )  # fmt: skip
-
-
-def _files(text: str) -> Any:
-    from millpond.lineage.run_events import Dataset
-
-    scheme, there, rest = text.partition("://")
-    if not there or scheme == "file":
-        return Dataset(namespace="file", name=str(Path(rest or text).absolute()))
-    bucket, _, name = rest.partition("/")
-    return Dataset(namespace=f"{scheme}://{bucket}", name=name)
-
-
-def _parquet_fields(path: Path) -> dict[str, str]:
-    from pyarrow import parquet
-
-    with suppress(OSError, ValueError):
-        file = path if path.is_file() else next(iter(sorted(path.glob("*.parquet"))), path)
-        return {field.name: str(field.type) for field in parquet.read_schema(file)}
-    return {}
 
 
 def _of_query(query: str, sources: Mapping[str, Any]) -> Any:
@@ -188,6 +175,8 @@ def _of_query(query: str, sources: Mapping[str, Any]) -> Any:
 
 def _of_enriched(pond: Any, inputs: Mapping[str, Any], sources: Mapping[str, Any]) -> Any:
     """Columns of an enrichment: its rows' own, and one of the map's values."""
+    from millpond.lineage.datasets import value_columns
+
     own = sources.get("map")
     rows = [source for name, source in sources.items() if name == "rows" or name.isdecimal()]
 
@@ -195,8 +184,7 @@ def _of_enriched(pond: Any, inputs: Mapping[str, Any], sources: Mapping[str, Any
         if own is None:
             return {}
         into = str(inputs.get("into") or own.name)
-        value = pond.map(own.name).definition.value
-        parts = [name for name, _ in value.parts] if value is not None else list(own.fields)
+        parts = value_columns(pond, own)
         return {
             name: [(own, part) for part in parts] if name == into else [(source, name) for source in rows]
             for name in names

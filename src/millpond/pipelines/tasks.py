@@ -26,7 +26,7 @@ from millpond.pipelines.step import Failed, Step, attempt
 from millpond.pipelines.step_lineage import StepLineage
 from millpond.pipelines.tickets import ticket_of, void
 from millpond.workflows.engine.pipeline_starts import PARAMETERS
-from millpond.workflows.tasks.progress import showing
+from millpond.workflows.tasks.progress import showing, words_of
 
 if TYPE_CHECKING:
     from millpond.client.pond import RemotePond
@@ -146,7 +146,9 @@ async def _done_by(
     try:
         with showing(step.context.task_run_id, step.context.attempt_number, partial(driver.status, ticket)):
             result = await asyncio.to_thread(run)
-    except asyncio.CancelledError:
+    except asyncio.CancelledError as cancelled:
+        if far := words_of(driver.status(ticket)):
+            cancelled.add_note(far)
         # The run was stopped or deleted, or the timeout is over: nothing of it enters a map afterwards.
         if await to_its_end(asyncio.to_thread(driver.cancel, ticket)) and name == "load":
             await step.outside(lambda pond: void(pond, ticket))

@@ -14,6 +14,8 @@ from millpond.cli.loads import HERE_BYTES_MAX
 from millpond.cli.options import Branch, InputFormat, Json, KnownAtOf, Master, Null, PondPlace, Ref, Zone, pond_at
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
+from millpond.lineage import ENRICHING
+from millpond.process_settings import is_stated
 
 if TYPE_CHECKING:
     from millpond.cli.enrich.by_spark import Enriched, Inputs
@@ -98,7 +100,7 @@ def enrich(
     with pond_at(pond, branch, ref) as opened:
         lookups = _wanted(opened, what, key, time)
         work.check_places(inputs, out, rejects)
-        job_set = "enrich/" + "+".join(sorted({lookup.map for lookup in lookups}))
+        job_set = _job_of(opened, chosen, lookups)
         done = None if _by_spark(spark, master, chosen) else _here(opened, chosen, lookups, spark, job_set, quiet=json)
         if done is None:
             place = opened if branch or ref else pond
@@ -122,6 +124,16 @@ class _Events:
     def rejectable(self) -> bool:
         """True when some events may be rejected, and written down."""
         return self.max_rejects > 0 or self.rejects is not None
+
+
+def _job_of(pond: PondLike, chosen: _Events, lookups: tuple[Wanted, ...]) -> str:
+    """The job set; its run events, where there is a target for those, get to know the files and maps."""
+    if is_stated("lineage", "target"):
+        from millpond.lineage.datasets import Enriching
+
+        into = {lookup.into: lookup.map for lookup in lookups}
+        ENRICHING.set(Enriching(pond, chosen.inputs.paths, into, chosen.out))
+    return "enrich/" + "+".join(sorted({lookup.map for lookup in lookups}))
 
 
 def _by_spark(spark: bool | None, master: str | None, chosen: _Events) -> bool:

@@ -29,14 +29,27 @@ Which = Annotated[
     str | None, typer.Option("--pipeline", metavar="NAME", help="The pipeline, where a file has several.")
 ]  # fmt: skip
 
+PondLookedAt = Annotated[
+    str | None,
+    typer.Option("--pond", metavar="FOLDER|URL", show_default="not looked at",
+                 help="The node, by its URL, or else the pond of the workers: it is to have the maps, columns and"
+                 " branches of the steps."),
+]  # fmt: skip
 
-@verb("pipeline show", "millpond pipeline show nightly.py", "millpond pipeline show nightly.py --svg nightly.svg")
+
+@verb(
+    "pipeline show",
+    "millpond pipeline show nightly.py",
+    "millpond pipeline show nightly.py --pond pond",
+    "millpond pipeline show nightly.py --svg nightly.svg",
+)
 def show(
     file: File,
     which: Which = None,
     svg: Annotated[
         str | None, typer.Option("--svg", metavar="FILE", help="Draw the graph into this file.", show_default=False)
     ] = None,
+    pond: PondLookedAt = None,
     json: Json = False,
 ) -> None:  # fmt: skip
     """Check a pipeline, and show its plan: its parameters, its steps and what each takes. Nothing runs."""
@@ -46,6 +59,8 @@ def show(
     from millpond.pipelines.plan import drawn, drawn_svg, shown_plan
 
     _, declared = declared_of(file, which)
+    if pond is not None:
+        _check_pond(declared.plan, pond)
     if svg is not None:
         Path(svg).write_text(drawn_svg(declared.plan))
     if json:

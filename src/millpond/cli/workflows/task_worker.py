@@ -54,7 +54,7 @@ from millpond.workflows.engine import run_path
 from millpond.workflows.engine.halting import is_halted_by_hand
 from millpond.workflows.engine.pipeline_starts import is_step
 from millpond.workflows.tasks.failures import TaskFailed
-from millpond.workflows.tasks.progress import METADATA, beaten
+from millpond.workflows.tasks.progress import METADATA, beaten, rows_in
 from millpond.workflows.tasks.queues import BEATING
 from millpond.workflows.tasks.traced import task_span
 
@@ -254,7 +254,8 @@ class TaskWorker:
         now = Timestamp()
         now.FromMilliseconds(self._clock.now_ms())
         report.time.CopyFrom(now)
-        self._tell(f"{about}: {words} after {self._clock.monotonic() - began:.1f} s")
+        rows = rows_in(working.result()) if report.status == TaskStatus.TASK_SUCCESS else ""
+        self._tell(f"{about}: {words} after {self._clock.monotonic() - began:.1f} s{rows}")
         await self._report(stub, report)
 
     async def _watch(self, stub: Any, scheduled: ScheduledTask, working: asyncio.Future[Any]) -> None:

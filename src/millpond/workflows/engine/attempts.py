@@ -32,6 +32,7 @@ from millpond.workflows.engine.keys import Key, key_of, run_path
 from millpond.workflows.engine.limits import VALUE_BYTES_MAX
 from millpond.workflows.engine.metadata.struct_values import settled
 from millpond.workflows.engine.outcome import TaskQueued, TaskWithdrawn
+from millpond.workflows.engine.pipeline_starts import is_step
 from millpond.workflows.engine.trace_context import carry_on
 from millpond.workflows.engine.values.conversions import (
     fits,
@@ -200,7 +201,8 @@ def time_out(work: Work, task: TaskRun, attempt_number: int) -> None:
     """End an attempt whose timeout is over."""
     attempt = task.attempts[attempt_number]
     attempt.status = TaskStatus.TASK_TIMEOUT
-    message = f"no report within its timeout of {task.timeout_seconds} s; it may have been at work: state a longer one"
+    longer = "timeout= at the step gives it more" if is_step(task.task_def_id.name) else "state a longer one"
+    message = f"no report within its timeout of {task.timeout_seconds} s; it may have been at work: {longer}"
     attempt.error.CopyFrom(LHTaskError(type=LHErrorType.TIMEOUT, message=message))
     _end(work, task, attempt)
 

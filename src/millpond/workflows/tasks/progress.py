@@ -23,7 +23,7 @@ from millpond.json_forms import FormError, parse_list, to_json
 from millpond.workflows.engine.keys import run_path
 from millpond.workflows.engine.values.conversions import value_of
 
-__all__ = ("METADATA", "Progresses", "beaten", "showing", "words_of")
+__all__ = ("METADATA", "Progresses", "beaten", "rows_in", "showing", "words_of")
 
 METADATA: Final = "millpond-progress"
 """The metadata of a beat: rows of JSON, in base64, for metadata are ASCII."""
@@ -74,6 +74,16 @@ def words_of(status: Mapping[str, Any]) -> str:
         return f"{tasks}, {status['rows']:,} rows, {status['rows_per_second']:,} rows/s"
     except (KeyError, TypeError, ValueError):
         return ""  # of a worker of another release
+
+
+def rows_in(output: object) -> str:
+    """The rows that the output of an attempt tells, in words behind a line of its end.
+
+    >>> rows_in({"path": "warm.parquet", "rows": 1200}), rows_in({"value": 3})
+    (', 1,200 rows', '')
+    """
+    rows = output.get("rows") if isinstance(output, Mapping) else None
+    return f", {rows:,} rows" if isinstance(rows, int) and not isinstance(rows, bool) else ""
 
 
 class Progresses:
