@@ -185,6 +185,40 @@ def test_the_step_at_which_a_pipeline_failed_is_tried_again(serve: Callable[...,
     assert visitor.data(run)["run"]["status"] == "RUNNING" and rescue not in visitor.forms(run)
 
 
+def test_a_run_is_started_with_the_computed_defaults_that_its_form_shows(serve: Callable[..., Served]) -> None:
+    node = serve_runs(serve)
+    define(node)
+    computed = {name: word for word, name in (("yesterday", "day"), ("arrived", "at"))}
+    parameters = (
+        Parameter(name="day", type="date", required=False, default="yesterday", computed=True),
+        Parameter(name="at", type="str", required=False, default="arrived", computed=True),
+        Parameter(name="rows", type="int", required=False, default=7),
+    )
+    plan = Plan(name="daily", parameters=parameters, steps=(PlannedStep(name="told", kind="notify", inputs={}),))
+    visitor, page, start = Visitor(node), "/console/runs/start?workflow=daily", f"/console/runs/start{TENANT}"
+    with stub_of(node) as stub:
+        stub.PutWfSpec(compiled(plan, {}).compile())
+
+    def filled(path: str) -> dict[str, str]:
+        return {f"input.{field['name']}": field["value"] for field in visitor.data(path)["inputs"]}
+
+    assert filled(page) == {"input.day": "", "input.at": "", "input.rows": "7"}
+    body = node.get(page).body.decode()
+    assert all(f'placeholder="{word}, found by the run"' in body for word in computed.values())
+    assert b"yesterday</bdi>()" in node.get(f"{PAGE}/workflow?name=daily").body
+    went_to(visitor.press(page, start, id="d", **{name: text for name, text in filled(page).items() if text}))
+    like = f"{page}&like=d"
+    assert filled(like) == {"input.day": "", "input.at": "", "input.rows": "7"}
+    found = {"day": "2026-01-01", "at": "5", "rows": 7}
+    with stub_of(node) as stub:
+        polls = stub.PollTask(iter([lh.PollTaskRequest(client_id="c", task_def_id=lh.TaskDefId(name=TASK))]))
+        task = next(polls).result.task_run_id
+        output = lh.VariableValue(json_obj=json.dumps(found))
+        stub.ReportTask(lh.ReportTaskRun(task_run_id=task, status=lh.TaskStatus.TASK_SUCCESS, output=output))
+    assert filled(like) == {"input.day": "2026-01-01", "input.at": "5", "input.rows": "7"}
+    went_to(visitor.press(like, start, **filled(like)))
+
+
 def test_schedules_have_buttons_for_those_who_may_press_them(serve: Callable[..., Served]) -> None:
     node = serve_runs(serve, server_tokens=TOKENS)
     define(node, [("authorization", "owner")])
