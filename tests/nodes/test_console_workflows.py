@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -31,6 +32,19 @@ STEPS = {"loaded": "load", "told": "notify"}
 def stub_of(node: Served) -> Iterator[Any]:
     with grpc.insecure_channel(f"127.0.0.1:{node.node.settings.server.grpc_port}") as channel:
         yield service_pb2_grpc.LittleHorseStub(channel)
+
+
+def report(stub: Any, outcome: dict[str, Any] | str) -> None:
+    """Carry out the next task of a pipeline: its output, or the words of its exception."""
+    polls = stub.PollTask(iter([lh.PollTaskRequest(client_id="c", task_def_id=lh.TaskDefId(name=TASK))]))
+    done = lh.ReportTaskRun(task_run_id=next(polls).result.task_run_id)
+    if isinstance(outcome, str):
+        done.status = lh.TaskStatus.TASK_EXCEPTION
+        done.exception.CopyFrom(lh.LHTaskException(name="file-not-found", message=outcome))
+    else:
+        done.status = lh.TaskStatus.TASK_SUCCESS
+        done.output.CopyFrom(lh.VariableValue(json_obj=json.dumps(outcome)))
+    stub.ReportTask(done)
 
 
 def define(node: Served, access: Any = ()) -> None:
@@ -171,10 +185,7 @@ def test_the_step_at_which_a_pipeline_failed_is_tried_again(serve: Callable[...,
     inputs = {"parameters": lh.VariableValue(json_obj='{"day": "2026-01-01"}')}
     with stub_of(node) as stub:
         stub.RunWf(lh.RunWfRequest(wf_spec_name="nightly", id="n", variables=inputs))
-        polls = stub.PollTask(iter([lh.PollTaskRequest(client_id="c", task_def_id=lh.TaskDefId(name=TASK))]))
-        task = next(polls).result.task_run_id
-        thrown = lh.LHTaskException(name="file-not-found", message="no file")
-        stub.ReportTask(lh.ReportTaskRun(task_run_id=task, status=lh.TaskStatus.TASK_EXCEPTION, exception=thrown))
+        report(stub, "no file")
     assert visitor.data(run)["run"]["status"] == "EXCEPTION" and visitor.data(run)["run"]["error"] == "no file"
     body = node.get(run).body.decode()
     for step in visitor.data(run)["steps"]:
@@ -211,12 +222,28 @@ def test_a_run_is_started_with_the_computed_defaults_that_its_form_shows(serve: 
     assert filled(like) == {"input.day": "", "input.at": "", "input.rows": "7"}
     found = {"day": "2026-01-01", "at": "5", "rows": 7}
     with stub_of(node) as stub:
-        polls = stub.PollTask(iter([lh.PollTaskRequest(client_id="c", task_def_id=lh.TaskDefId(name=TASK))]))
-        task = next(polls).result.task_run_id
-        output = lh.VariableValue(json_obj=json.dumps(found))
-        stub.ReportTask(lh.ReportTaskRun(task_run_id=task, status=lh.TaskStatus.TASK_SUCCESS, output=output))
+        report(stub, found)
     assert filled(like) == {"input.day": "2026-01-01", "input.at": "5", "input.rows": "7"}
     went_to(visitor.press(like, start, **filled(like)))
+
+
+def test_lists_have_the_reason_of_a_run_that_ended_behind_a_handler(serve: Callable[..., Served]) -> None:
+    node = serve_runs(serve)
+    define(node)
+    failing, told = (PlannedStep(name=name, kind="notify", inputs={}) for name in ("failing", "told"))
+    plan = Plan(name="daily", steps=(failing,), on_failure=(told,))
+    reason = f"the step failing failed: no file {SCRIPT}"
+    with stub_of(node) as stub:
+        stub.PutWfSpec(compiled(plan, {}).compile())
+        stub.RunWf(lh.RunWfRequest(wf_spec_name="daily", id="d"))
+        for outcome in ({}, f"no file {SCRIPT}", {}):
+            report(stub, outcome)
+    visitor = Visitor(node)
+    assert [run["error"] for run in visitor.data("/console/runs")["runs"]] == [reason]
+    body = node.get("/console/runs").body.decode()
+    assert html.escape(reason) in body and SCRIPT not in body
+    assert [fault["why"] for fault in visitor.data("/")["wrong"] if fault["what"].startswith("run d")] == [reason]
+    assert visitor.data("/console/sql?q=select+error+from+runs")["result"]["rows"] == [[reason]]
 
 
 def test_schedules_have_buttons_for_those_who_may_press_them(serve: Callable[..., Served]) -> None:
