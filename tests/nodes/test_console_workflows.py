@@ -13,7 +13,9 @@ import pytest
 from littlehorse import model as lh
 from littlehorse.model import service_pb2_grpc
 from littlehorse.workflow import Workflow
+from typer.testing import CliRunner
 
+from millpond.cli.main import app
 from millpond.pipelines.compiled import compiled
 from millpond.pipelines.plan import Parameter, Plan, PlannedStep
 from millpond.server.console import workflows
@@ -182,7 +184,7 @@ def test_the_step_at_which_a_pipeline_failed_is_tried_again(serve: Callable[...,
     node = serve_runs(serve)
     define(node)
     visitor, run, rescue = Visitor(node), "/console/runs/run?id=n", f"/console/runs/rescue{TENANT}"
-    inputs = {"parameters": lh.VariableValue(json_obj='{"day": "2026-01-01"}')}
+    inputs = {"parameters": lh.VariableValue(json_obj='{"day": "2026-01-01", "api_key": "hunter22"}')}
     with stub_of(node) as stub:
         stub.RunWf(lh.RunWfRequest(wf_spec_name="nightly", id="n", variables=inputs))
         report(stub, "no file")
@@ -190,6 +192,11 @@ def test_the_step_at_which_a_pipeline_failed_is_tried_again(serve: Callable[...,
     body = node.get(run).body.decode()
     for step in visitor.data(run)["steps"]:
         assert f"<bdi>{step['label']}</bdi></td>" in body and step["label"] != step["name"]
+    assert [step["inputs"] for step in visitor.data(run)["steps"]] == [{}, {"day": "2026-01-01", "api_key": "*****"}]
+    assert "1 input" not in body and "2 inputs</summary><dl><dt>day</dt>" in body and "hunter22" not in body
+    server = f"127.0.0.1:{node.node.settings.server.grpc_port}"
+    tree = CliRunner().invoke(app, ["run", "show", "n", "--server", server], prog_name="millpond")
+    assert '│        given {"day":"2026-01-01","api_key":"*****"}\n' in tree.stdout, tree.output
     like = visitor.data("/console/runs/start?workflow=nightly&like=n")["inputs"]
     assert {field["name"]: field["value"] for field in like} == {"day": "2026-01-01", "api_key": ""}
     went_to(visitor.press(run, rescue))

@@ -280,14 +280,14 @@ def _run(
     nodes = call("ListNodeRuns", request)
     tasks = call.all("GetTaskRun", (node.task.task_run_id for node in nodes.results if _has_task(node)))
     variables = call("ListVariables", ListVariablesRequest(wf_run_id=name, limit=_STEPS_MAX))
-    attempts = {task.id.task_guid: task.attempts for task in tasks if task is not None}
+    tasks_of = {task.id.task_guid: task for task in tasks if task is not None}
     more = nodes.bookmark.hex() if nodes.HasField("bookmark") else ""
     questions = (
         node.user_task.user_task_run_id for node in nodes.results if node.WhichOneof("node_type") == "user_task"
     )
     specified = _specified(call, run)
     labels = {(thread["name"], node["name"]): node["label"] for thread in specified for node in thread["nodes"]}
-    steps = [_step(node, attempts) for node in nodes.results]
+    steps = [_step(node, tasks_of) for node in nodes.results]
     steps = [{**step, "label": labels.get((step["thread_name"], step["name"]), step["name"])} for step in steps]
     family = SearchWfRunRequest(parent_wf_run_id=name, limit=PAGE_ROWS)
     if child:
@@ -387,16 +387,19 @@ def _question(call: Calls, name: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _step(node: Any, attempts: dict[str, Iterable[Any]]) -> dict[str, Any]:
+def _step(node: Any, tasks: Mapping[str, Any]) -> dict[str, Any]:
     from littlehorse.model import LHStatus
 
-    task = node.task.task_run_id.task_guid if _has_task(node) else ""
+    from millpond.workflows.tasks.inputs import inputs_of_task
+
+    task = tasks.get(node.task.task_run_id.task_guid) if _has_task(node) else None
     failures = "; ".join(f"{failure.failure_name} {failure.message}".strip() for failure in node.failures)
     return {
         "thread": node.id.thread_run_number, "thread_name": node.thread_spec_name,
         "position": node.id.position, "name": node.node_name,
         "status": LHStatus.Name(node.status), **times_of(node, "arrival_time", "end_time"),
-        "error": failures or node.error_message, "attempts": [_attempt(attempt) for attempt in attempts.get(task, ())],
+        "error": failures or node.error_message, "inputs": {} if task is None else inputs_of_task(task),
+        "attempts": [] if task is None else [_attempt(attempt) for attempt in task.attempts],
     }  # fmt: skip
 
 
