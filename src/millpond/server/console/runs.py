@@ -229,15 +229,19 @@ def calling(request: Request, caller: Caller, tenant: str) -> Calls | None:
 
 
 def tenants_of(call: Calls) -> Iterator[str]:
-    """The tenants whose names a caller may know, after the one that all nodes have; read page by page."""
+    """The tenants whose names a caller may know: the one that all nodes have, those that its rights name, and, for who
+    may list them, all; read page by page.
+    """
     from littlehorse.model import SearchTenantRequest
 
-    yield TENANT
+    patterns = call.caller.patterns("read", "tenant")
+    named = dict.fromkeys((TENANT, *(name for name in patterns if not set(name) & set("*?["))))
+    yield from named
     request, more = SearchTenantRequest(), True
     with suppress(MillpondError):
         while more:
             page = call("SearchTenant", request)
-            yield from (row.id for row in page.results if row.id != TENANT)
+            yield from (row.id for row in page.results if row.id not in named)
             request.bookmark, more = page.bookmark, page.HasField("bookmark")
 
 
