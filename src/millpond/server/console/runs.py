@@ -50,6 +50,7 @@ __all__ = (
 
 T = TypeVar("T")
 _STEPS_MAX = 200
+_WORKFLOWS_MAX = 200
 COUNTED_MAX = 1_000
 TENANTS_MAX = 10
 ABSENT = "This node serves no workflows: it has no port for gRPC, or not the extra millpond[workflows]."
@@ -72,13 +73,13 @@ def routes(node: Node) -> Routes:
         conditions = {"workflow": workflow, "status": status, "tag": tags, "since": since, "until": until}
         values: dict[str, Any] = {
             "workflow": workflow or None, "status": status or None, "tags": tags, "since": since, "until": until,
-            "tenant": tenant, "runs": [], "statuses": [], "next": None, "absent": ABSENT, "problem": None,
-            "actions": may_press(request, caller, tenant),
+            "tenant": tenant, "runs": [], "statuses": [], "workflows": [], "next": None, "absent": ABSENT,
+            "problem": None, "actions": may_press(request, caller, tenant),
         }  # fmt: skip
         if call is not None:
             from littlehorse.model import LHStatus
 
-            values |= {"absent": None, "statuses": list(LHStatus.keys())}
+            values |= {"absent": None, "statuses": list(LHStatus.keys()), "workflows": _names_of_workflows(call)}
             try:
                 earliest, latest = (parse_instant(text) if text else 0 for text in (since, until))
                 search = Search(workflow, status, tags, earliest, latest)
@@ -264,6 +265,15 @@ def runs_by_hour(call: Calls, now_ms: int) -> list[int]:
             [:COUNTED_MAX])
         for first, last in hours
     ])  # fmt: skip
+
+
+def _names_of_workflows(call: Calls) -> list[str]:
+    """The first workflows, for the form of a search to choose from."""
+    from littlehorse.model import SearchWfSpecRequest
+
+    with suppress(MillpondError):  # who may search for runs may perhaps not list them
+        return sorted({spec.name for spec in call("SearchWfSpec", SearchWfSpecRequest(limit=_WORKFLOWS_MAX)).results})
+    return []
 
 
 def _run(
