@@ -211,39 +211,6 @@ def test_runs_have_buttons_for_those_who_may_run_them(serve: Callable[..., Serve
     assert starter.send(start, {"secret": secret, "workflow": "asks", "input.count": "3"}).status == 403
 
 
-def test_the_box_finds_runs_and_workflows_of_the_tenants_that_a_caller_may_see(serve: Callable[..., Served]) -> None:
-    from littlehorse import model as lh
-    from littlehorse.workflow import Workflow
-
-    rights = {"theirs": ["tenant:theirs"], "both": ["tenant:theirs", "tenant:default"], "none": ["ours"]}
-    tokens = [{"name": name, "sha256": hash_token(name), "rights": {"read": own}} for name, own in rights.items()]
-    node = serve_runs(serve, server_tokens=[*TOKENS, *tokens])
-    with grpc.insecure_channel(f"127.0.0.1:{node.node.settings.server.grpc_port}") as channel:
-        stub = service_pb2_grpc.LittleHorseStub(channel)
-        own, others = [("authorization", "owner")], [("authorization", "owner"), ("tenantid", "theirs")]
-        stub.PutTenant(lh.PutTenantRequest(id="theirs"), metadata=own)
-        stub.PutWfSpec(Workflow("a-b", lambda wf: wf.sleep(60)).compile(), metadata=others)
-        stub.RunWf(lh.RunWfRequest(wf_spec_name="a-b", id="r1"), metadata=others)
-        count = {"count": lh.VariableValue(int=1)}
-        for metadata, spec in ((own, "fails"), (others, "a-b")):
-            stub.RunWf(lh.RunWfRequest(wf_spec_name=spec, id="r2", variables=count if spec == "fails" else {}),
-                       metadata=metadata)  # fmt: skip
-
-    def places(token: str, q: str) -> list[str]:
-        headers = {**Visitor(node, token).headers, "Accept": "application/json"}
-        answer = node.pool.request("GET", f"{node.url}/console/find?q={q}", headers=headers, redirect=False)
-        return (
-            [answer.headers["location"]] if answer.status == 303 else [own["what"] for own in answer.json()["places"]]
-        )
-
-    run = "/console/runs/run?id=r1&tenant=theirs"
-    assert places("owner", "r1") == places("theirs", "r1") == places("both", "r1") == [run]
-    assert places("owner", "r2") == places("both", "r2") == ["the run r2", "the run r2 of the tenant theirs"]
-    assert places("theirs", "r2") == ["/console/runs/run?id=r2&tenant=theirs"] and places("none", "r1") == []
-    assert places("theirs", "a_b") == ["/console/workflows/workflow?name=a-b&tenant=theirs"]
-    assert Visitor(node, "theirs").data(run)["run"]["workflow"] == "a-b"
-
-
 def labelled(wf: Any) -> None:
     wf.declare_int("count").required().searchable()
     wf.declare_str("team").searchable()

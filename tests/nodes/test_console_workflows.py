@@ -16,6 +16,7 @@ from littlehorse.workflow import Workflow
 from typer.testing import CliRunner
 
 from millpond.cli.main import app
+from millpond.nodes.tokens import hash_token
 from millpond.pipelines.compiled import compiled
 from millpond.pipelines.plan import Parameter, Plan, PlannedStep
 from millpond.server.console import workflows
@@ -237,8 +238,8 @@ def test_a_run_is_started_with_the_computed_defaults_that_its_form_shows(serve: 
 def test_lists_have_the_reason_of_a_run_that_ended_behind_a_handler(serve: Callable[..., Served]) -> None:
     node = serve_runs(serve)
     define(node)
-    failing, told = (PlannedStep(name=name, kind="notify", inputs={}) for name in ("failing", "told"))
-    plan = Plan(name="daily", steps=(failing,), on_failure=(told,))
+    failing, notify = (PlannedStep(name=name, kind="notify", inputs={}) for name in ("failing", "told"))
+    plan = Plan(name="daily", steps=(failing,), on_failure=(notify,))
     reason = f"the step failing failed: no file {SCRIPT}"
     with stub_of(node) as stub:
         stub.PutWfSpec(compiled(plan, {}).compile())
@@ -251,6 +252,35 @@ def test_lists_have_the_reason_of_a_run_that_ended_behind_a_handler(serve: Calla
     assert html.escape(reason) in body and SCRIPT not in body
     assert [fault["why"] for fault in visitor.data("/")["wrong"] if fault["what"].startswith("run d")] == [reason]
     assert visitor.data("/console/sql?q=select+error+from+runs")["result"]["rows"] == [[reason]]
+
+
+def test_the_box_finds_runs_and_workflows_of_the_tenants_that_a_caller_may_see(serve: Callable[..., Served]) -> None:
+    rights = {"theirs": ["tenant:theirs"], "both": ["tenant:theirs", "tenant:default"], "none": ["ours"]}
+    tokens = [{"name": name, "sha256": hash_token(name), "rights": {"read": own}} for name, own in rights.items()]
+    node = serve_runs(serve, server_tokens=[*TOKENS, *tokens])
+    with stub_of(node) as stub:
+        own, others = [("authorization", "owner")], [("authorization", "owner"), ("tenantid", "theirs")]
+        stub.PutTenant(lh.PutTenantRequest(id="theirs"), metadata=own)
+        stub.PutWfSpec(Workflow("a-b", lambda wf: wf.sleep(60)).compile(), metadata=others)
+        stub.RunWf(lh.RunWfRequest(wf_spec_name="a-b", id="r1"), metadata=others)
+        count = {"count": lh.VariableValue(int=1)}
+        for metadata, spec in ((own, "fails"), (others, "a-b")):
+            stub.RunWf(lh.RunWfRequest(wf_spec_name=spec, id="r2", variables=count if spec == "fails" else {}),
+                       metadata=metadata)  # fmt: skip
+
+    def places(token: str, q: str) -> list[str]:
+        headers = {**Visitor(node, token).headers, "Accept": "application/json"}
+        answer = node.pool.request("GET", f"{node.url}/console/find?q={q}", headers=headers, redirect=False)
+        return (
+            [answer.headers["location"]] if answer.status == 303 else [own["what"] for own in answer.json()["places"]]
+        )
+
+    run = "/console/runs/run?id=r1&tenant=theirs"
+    assert places("owner", "r1") == places("theirs", "r1") == places("both", "r1") == [run]
+    assert places("owner", "r2") == places("both", "r2") == ["the run r2", "the run r2 of the tenant theirs"]
+    assert places("theirs", "r2") == ["/console/runs/run?id=r2&tenant=theirs"] and places("none", "r1") == []
+    assert places("theirs", "a_b") == ["/console/workflows/workflow?name=a-b&tenant=theirs"]
+    assert Visitor(node, "theirs").data(run)["run"]["workflow"] == "a-b"
 
 
 def test_schedules_have_buttons_for_those_who_may_press_them(serve: Callable[..., Served]) -> None:
