@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 __all__ = (
+    "ROWS_SHOWN",
     "SHOWN_MAX",
     "ShownAsTable",
     "html_bars",
@@ -23,7 +24,8 @@ __all__ = (
 
 SHOWN_MAX = 200
 """Characters of a value in an error."""
-_ROWS_SHOWN = 50
+ROWS_SHOWN = 50
+"""Rows of a table in a notebook."""
 _NAMES_SHOWN = 20
 _BAR_HEIGHT = 32
 
@@ -112,11 +114,15 @@ def html_bars(title: str, values: Sequence[float], words: Sequence[str] = ()) ->
 
 
 def html_rows(title: str, rows: Sequence[Any]) -> str:
-    """A table of the first of some dataclasses, with a column for each field."""
-    shown = rows[:_ROWS_SHOWN]
-    columns = list(dict.fromkeys(field.name for row in shown for field in dataclasses.fields(row)))
+    """A table of the first of some dataclasses, or named tuples, with a column for each field."""
+    shown = rows[:ROWS_SHOWN]
+    columns = list(dict.fromkeys(name for row in shown for name in _fields_of(row)))
     cells = ([str(getattr(row, column, ""))[:SHOWN_MAX] for column in columns] for row in shown)
     return html_table(title, columns, cells)
+
+
+def _fields_of(row: Any) -> Iterable[str]:
+    return [own.name for own in dataclasses.fields(row)] if dataclasses.is_dataclass(row) else row._fields
 
 
 def html_facts(title: str, facts: Mapping[str, object]) -> str:

@@ -302,6 +302,17 @@ def test_the_box_finds_names_keys_paths_commits_and_job_sets(serve: Callable[...
         commit[:8]: f"/console/versions/flights?ref={commit[:8]}", commit: f"/console/versions/flights?ref={commit}",
         f"etl/{SCRIPT}": "/console/events/stream?queue=etl&", "alone": "/console/events/stream?queue=late&",
     }  # fmt: skip
+    flights = node.pond.repository("flights")
+    for name in ("b", "c"):
+        flights.create_branch(name, "main")
+        flights.branch(name).put("own/x.csv", b"")
+    flights.branch("c").put("data/c.csv", b"")
+    flights.branch("c").commit("c")
+    flights.create_tag("v1", "c")
+    flights.branch("c").delete("own/x.csv")
+    for q, refs in {"flights/own/x": ["b", "v1"], "flights/data/c.csv": ["c", "v1"]}.items():
+        found = [f"/console/versions/flights/objects?{urlencode({'ref': ref, 'prefix': q[8:]})}" for ref in refs]
+        assert places("everything", q) == found and places("ours", q) == []
     for queue, job_set in (("etl", "\U0010ffff"), ("later", "\U0010ffff" * 2), ("late", "alone")):
         node.pond.events.append(queue, job_set, [NewEvent(BEGIN, b"", "submitted")])
     for q, path in expected.items():

@@ -255,8 +255,11 @@ def test_runs_are_searched_by_tags_status_workflow_and_time_together(
         assert listed("count=1", workflow="labelled", status="RUNNING") == []
         assert listed(workflow="labelled", since=minute[1], until=minute[3]) == ["r3", "r2", "r1"]
         assert listed(status="RUNNING", since=minute[1]) == ["other"]
+    assert starter.data("/console/runs")["workflows"] == ["asks", "fails", "labelled"]
+    assert b'<option value="labelled">' in node.get("/console/runs", headers=starter.headers).body
     for conditions, hint in (
-        ({"tag": "team=b"}, "name the workflow"), ({"tag": "note=x", "workflow": "labelled"}, "count, team"),
+        ({"tag": "team=b"}, "name the workflow, too, one of: labelled"), ({"tag": "none=b"}, "name the workflow, too"),
+        ({"tag": "note=x", "workflow": "labelled"}, "count, team"),
         ({"tag": SCRIPT, "workflow": "labelled"}, "count, team"), ({"tag": "count=1", "workflow": "asks"}, "has none"),
         ({"tag": "a=b", "workflow": SCRIPT}, ""), ({"since": "yesterday"}, ""), ({"after": "x"}, "first page"),
         ({"after": "00"}, "begin again"),

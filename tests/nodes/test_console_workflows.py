@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,7 +13,10 @@ import pytest
 from littlehorse import model as lh
 from littlehorse.model import service_pb2_grpc
 from littlehorse.workflow import Workflow
+from typer.testing import CliRunner
 
+from millpond.cli.main import app
+from millpond.nodes.tokens import hash_token
 from millpond.pipelines.compiled import compiled
 from millpond.pipelines.plan import Parameter, Plan, PlannedStep
 from millpond.server.console import workflows
@@ -31,6 +35,19 @@ STEPS = {"loaded": "load", "told": "notify"}
 def stub_of(node: Served) -> Iterator[Any]:
     with grpc.insecure_channel(f"127.0.0.1:{node.node.settings.server.grpc_port}") as channel:
         yield service_pb2_grpc.LittleHorseStub(channel)
+
+
+def report(stub: Any, outcome: dict[str, Any] | str) -> None:
+    """Carry out the next task of a pipeline: its output, or the words of its exception."""
+    polls = stub.PollTask(iter([lh.PollTaskRequest(client_id="c", task_def_id=lh.TaskDefId(name=TASK))]))
+    done = lh.ReportTaskRun(task_run_id=next(polls).result.task_run_id)
+    if isinstance(outcome, str):
+        done.status = lh.TaskStatus.TASK_EXCEPTION
+        done.exception.CopyFrom(lh.LHTaskException(name="file-not-found", message=outcome))
+    else:
+        done.status = lh.TaskStatus.TASK_SUCCESS
+        done.output.CopyFrom(lh.VariableValue(json_obj=json.dumps(outcome)))
+    stub.ReportTask(done)
 
 
 def define(node: Served, access: Any = ()) -> None:
@@ -168,21 +185,102 @@ def test_the_step_at_which_a_pipeline_failed_is_tried_again(serve: Callable[...,
     node = serve_runs(serve)
     define(node)
     visitor, run, rescue = Visitor(node), "/console/runs/run?id=n", f"/console/runs/rescue{TENANT}"
-    inputs = {"parameters": lh.VariableValue(json_obj='{"day": "2026-01-01"}')}
+    inputs = {"parameters": lh.VariableValue(json_obj='{"day": "2026-01-01", "api_key": "hunter22"}')}
     with stub_of(node) as stub:
         stub.RunWf(lh.RunWfRequest(wf_spec_name="nightly", id="n", variables=inputs))
-        polls = stub.PollTask(iter([lh.PollTaskRequest(client_id="c", task_def_id=lh.TaskDefId(name=TASK))]))
-        task = next(polls).result.task_run_id
-        thrown = lh.LHTaskException(name="file-not-found", message="no file")
-        stub.ReportTask(lh.ReportTaskRun(task_run_id=task, status=lh.TaskStatus.TASK_EXCEPTION, exception=thrown))
+        report(stub, "no file")
     assert visitor.data(run)["run"]["status"] == "EXCEPTION" and visitor.data(run)["run"]["error"] == "no file"
     body = node.get(run).body.decode()
     for step in visitor.data(run)["steps"]:
         assert f"<bdi>{step['label']}</bdi></td>" in body and step["label"] != step["name"]
+    assert [step["inputs"] for step in visitor.data(run)["steps"]] == [{}, {"day": "2026-01-01", "api_key": "*****"}]
+    assert '2 inputs</summary><pre tabindex="0">day: 2026-01-01\n' in body and "hunter22" not in body
+    server = f"127.0.0.1:{node.node.settings.server.grpc_port}"
+    tree = CliRunner().invoke(app, ["run", "show", "n", "--server", server], prog_name="millpond")
+    assert '│        given {"day":"2026-01-01","api_key":"*****"}\n' in tree.stdout, tree.output
     like = visitor.data("/console/runs/start?workflow=nightly&like=n")["inputs"]
     assert {field["name"]: field["value"] for field in like} == {"day": "2026-01-01", "api_key": ""}
     went_to(visitor.press(run, rescue))
     assert visitor.data(run)["run"]["status"] == "RUNNING" and rescue not in visitor.forms(run)
+
+
+def test_a_run_is_started_with_the_computed_defaults_that_its_form_shows(serve: Callable[..., Served]) -> None:
+    node = serve_runs(serve)
+    define(node)
+    computed = {name: word for word, name in (("yesterday", "day"), ("arrived", "at"))}
+    parameters = (
+        Parameter(name="day", type="date", required=False, default="yesterday", computed=True),
+        Parameter(name="at", type="str", required=False, default="arrived", computed=True),
+        Parameter(name="rows", type="int", required=False, default=7),
+    )
+    plan = Plan(name="daily", parameters=parameters, steps=(PlannedStep(name="told", kind="notify", inputs={}),))
+    visitor, page, start = Visitor(node), "/console/runs/start?workflow=daily", f"/console/runs/start{TENANT}"
+    with stub_of(node) as stub:
+        stub.PutWfSpec(compiled(plan, {}).compile())
+
+    def filled(path: str) -> dict[str, str]:
+        return {f"input.{field['name']}": field["value"] for field in visitor.data(path)["inputs"]}
+
+    assert filled(page) == {"input.day": "", "input.at": "", "input.rows": "7"}
+    body = node.get(page).body.decode()
+    assert all(f'placeholder="{word} by default"' in body for word in computed.values())
+    assert b"yesterday</bdi>()" in node.get(f"{PAGE}/workflow?name=daily").body
+    went_to(visitor.press(page, start, id="d", **{name: text for name, text in filled(page).items() if text}))
+    like = f"{page}&like=d"
+    assert filled(like) == {"input.day": "", "input.at": "", "input.rows": "7"}
+    found = {"day": "2026-01-01", "at": "5", "rows": 7}
+    with stub_of(node) as stub:
+        report(stub, found)
+    assert filled(like) == {"input.day": "2026-01-01", "input.at": "5", "input.rows": "7"}
+    went_to(visitor.press(like, start, **filled(like)))
+
+
+def test_lists_have_the_reason_of_a_run_that_ended_behind_a_handler(serve: Callable[..., Served]) -> None:
+    node = serve_runs(serve)
+    define(node)
+    failing, notify = (PlannedStep(name=name, kind="notify", inputs={}) for name in ("failing", "told"))
+    plan = Plan(name="daily", steps=(failing,), on_failure=(notify,))
+    reason = f"the step failing failed: no file {SCRIPT}"
+    with stub_of(node) as stub:
+        stub.PutWfSpec(compiled(plan, {}).compile())
+        stub.RunWf(lh.RunWfRequest(wf_spec_name="daily", id="d"))
+        for outcome in ({}, f"no file {SCRIPT}", {}):
+            report(stub, outcome)
+    visitor = Visitor(node)
+    assert [run["error"] for run in visitor.data("/console/runs")["runs"]] == [reason]
+    body = node.get("/console/runs").body.decode()
+    assert html.escape(reason) in body and SCRIPT not in body
+    assert [fault["why"] for fault in visitor.data("/")["wrong"] if fault["what"].startswith("run d")] == [reason]
+    assert visitor.data("/console/sql?q=select+error+from+runs")["result"]["rows"] == [[reason]]
+
+
+def test_the_box_finds_runs_and_workflows_of_the_tenants_that_a_caller_may_see(serve: Callable[..., Served]) -> None:
+    rights = {"theirs": ["tenant:theirs"], "both": ["tenant:theirs", "tenant:default"], "none": ["ours"]}
+    tokens = [{"name": name, "sha256": hash_token(name), "rights": {"read": own}} for name, own in rights.items()]
+    node = serve_runs(serve, server_tokens=[*TOKENS, *tokens])
+    with stub_of(node) as stub:
+        own, others = [("authorization", "owner")], [("authorization", "owner"), ("tenantid", "theirs")]
+        stub.PutTenant(lh.PutTenantRequest(id="theirs"), metadata=own)
+        stub.PutWfSpec(Workflow("a-b", lambda wf: wf.sleep(60)).compile(), metadata=others)
+        stub.RunWf(lh.RunWfRequest(wf_spec_name="a-b", id="r1"), metadata=others)
+        count = {"count": lh.VariableValue(int=1)}
+        for metadata, spec in ((own, "fails"), (others, "a-b")):
+            stub.RunWf(lh.RunWfRequest(wf_spec_name=spec, id="r2", variables=count if spec == "fails" else {}),
+                       metadata=metadata)  # fmt: skip
+
+    def places(token: str, q: str) -> list[str]:
+        headers = {**Visitor(node, token).headers, "Accept": "application/json"}
+        answer = node.pool.request("GET", f"{node.url}/console/find?q={q}", headers=headers, redirect=False)
+        return (
+            [answer.headers["location"]] if answer.status == 303 else [own["what"] for own in answer.json()["places"]]
+        )
+
+    run = "/console/runs/run?id=r1&tenant=theirs"
+    assert places("owner", "r1") == places("theirs", "r1") == places("both", "r1") == [run]
+    assert places("owner", "r2") == places("both", "r2") == ["the run r2", "the run r2 of the tenant theirs"]
+    assert places("theirs", "r2") == ["/console/runs/run?id=r2&tenant=theirs"] and places("none", "r1") == []
+    assert places("theirs", "a_b") == ["/console/workflows/workflow?name=a-b&tenant=theirs"]
+    assert Visitor(node, "theirs").data(run)["run"]["workflow"] == "a-b"
 
 
 def test_schedules_have_buttons_for_those_who_may_press_them(serve: Callable[..., Served]) -> None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import html
-from typing import TYPE_CHECKING
+from itertools import islice
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import millpond
 from millpond.client.events import RemoteEvents
@@ -14,6 +17,7 @@ from millpond.client.transport import Nodes
 from millpond.client.versions.repositories import RemoteRepositories
 from millpond.events.event import EventBatch, NewEvent
 from millpond.events.names import StreamName
+from millpond.kernel.listed import Listed
 from millpond.kernel.verify import checked
 from millpond.maps.protocols import MapLike, PondLike
 from millpond.settings import load_settings
@@ -94,9 +98,37 @@ def test_what_a_repository_and_a_stream_answer_is_shown(pond: Pond) -> None:
     assert 'aria-label="events by day of &lt;u&gt;/night" width="8"' in index._repr_html_()
     shown = str(pond.events._repr_html_())
     assert "<tr><td>&lt;u&gt;</td><td>night</td><td>1</td><td>1</td>" in shown
+    streams: Any = pond.events.streams()
+    assert "<td>&lt;u&gt;</td><td>night</td>" in streams._repr_html_()
     pond.events.append_batches([EventBatch(StreamName("q", str(number)), [NewEvent(1, b"")]) for number in range(60)])
     shown = str(pond.events._repr_html_())
     assert "<caption>streams of events, the first 50</caption>" in shown and shown.count("<tr>") == 51
+
+
+def test_repositories_refs_and_logs_are_shown(pond: Pond) -> None:
+    flights = pond.repositories.create("flights")
+    flights.create_branch("fix", "main")
+    shown = str(flights._repr_html_())
+    assert f"{html.escape(repr(flights))}: its branches</caption>" in shown and "<td>fix</td>" in shown
+    main = flights.branch("main")
+    for number in range(60):
+        main.commit(f"<b>{number}", allow_empty=True)
+    for ref in (main, flights.ref("main~1")):
+        shown = str(ref._repr_html_())
+        assert shown.count("<tr>") == 11 and "<td>&lt;b&gt;58</td>" in shown and ref.expression in shown
+    assert flights.ref("none")._repr_html_() is None
+    logs: list[Any] = [main.log(), pond.refs.log()]
+    assert all("the log of main" in str(log._repr_html_()) for log in logs)
+
+
+@given(st.integers(0, 120), st.lists(st.integers(0, 60)))
+def test_rows_that_were_shown_are_not_lost(count: int, taken: list[int]) -> None:
+    names = [StreamName("q", str(number)) for number in range(count)]
+    listed, rest = Listed("streams", iter(names)), iter(names)
+    for more in taken:
+        assert list(islice(listed, more)) == list(islice(rest, more))
+        listed._repr_html_()
+    assert list(listed) == list(rest)
 
 
 def test_what_an_act_comes_to_is_shown(pond: Pond) -> None:

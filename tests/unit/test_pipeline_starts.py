@@ -20,8 +20,10 @@ from littlehorse.model import (
 )
 
 from millpond.errors import Invalid
+from millpond.json_forms import to_json
 from millpond.pipelines import pipeline, sql
 from millpond.pipelines.programs import pipelines_of, read_program
+from millpond.pipelines.values import filled
 from millpond.server.workflows.reads import READS
 from millpond.testing import temporary_pond
 from millpond.testing.pipelines import PipelineRuns
@@ -31,6 +33,7 @@ from millpond.workflows.engine.values.conversions import value_of
 from millpond.workflows.engine.values.masks import shown
 from millpond.workflows.named import filters_of, spec_of
 from millpond.workflows.processor import read_rows
+from millpond.workflows.tasks.inputs import inputs_of_task
 
 DAILY = """
 from datetime import date
@@ -145,6 +148,48 @@ def test_the_output_of_a_step_tells_no_secret_of_its_inputs() -> None:
     row = shown(task)
     assert row.attempts[0].output.json_obj == '{"output":"TOK=*****"}'
     assert row.input_variables[0].value == program
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "raw", 7, None, ["a", {"b": [1]}], {"$value": ["day"]}, {"$value": ["loaded", "rows"]}, {"$value": ["loaded"]},
+        {"$value": ["day"], "format": "%Y"}, {"$value": ["rows"], "format": ",.2f"},
+        {"$text": ["raw/", {"$value": ["day"], "format": "%Y/%m"}, "/", {"$value": ["rows"]}, ".csv"]},
+        [{"$text": [{"$value": ["loaded", "map"]}, "!"]}],
+    ],
+)  # fmt: skip
+def test_a_step_shows_the_inputs_that_it_was_given(template: Any) -> None:
+    values = {"day": "2026-01-03", "rows": 1_234, "loaded": {"map": "weather", "rows": 3}}
+    given = filled(template, values)
+    shown_as = given if isinstance(given, str) else to_json(given).decode()
+    assert inputs_of_task(step_task({"kind": "sql", "inputs": {"own": template}}, values)) == {"own": shown_as}
+
+
+def step_task(planned: dict[str, Any], values: dict[str, Any]) -> TaskRun:
+    inputs = {"step": planned, "values": values, "program": {"source": "text of the file"}}
+    variables = [VarNameAndVal(var_name=name, value=value_of(value)) for name, value in inputs.items()]
+    return TaskRun(task_def_id=TaskDefId(name="step"), input_variables=variables)
+
+
+def test_the_inputs_of_a_step_are_bounded_and_tell_no_secret() -> None:
+    values = {"api_token": "hunter22", "rows": 3, "day": "no day"}
+    planned = {
+        "kind": "shell", "over": [1, 2], "when": {"$test": [">", {"$value": ["rows"]}, 2]},
+        "inputs": {"words": ["echo", {"$value": ["api_token"]}, {"$value": ["item"]}, {"$value": ["no", "step"]}],
+                   "env": {"PASSWORD": "swordfish"}, "day": {"$value": ["day"], "format": "%Y"}, "text": "x" * 2_000},
+    }  # fmt: skip
+    inputs = inputs_of_task(shown(step_task(planned, values)))
+    assert inputs.pop("text") == "x" * 1_000 + "… and 1,000 more letters"
+    assert inputs == {
+        "words": '["echo","*****","{item}","{no.step}"]', "env": '{"PASSWORD":"*****"}', "day": "no day",
+        "over": "[1,2]", "when": "3 > 2",
+    }  # fmt: skip
+    assert inputs_of_task(shown(step_task({"kind": "parameters"}, values)))["api_token"] == "*****"
+    other = TaskRun(
+        task_def_id=TaskDefId(name="greet"), input_variables=[VarNameAndVal(var_name="n", value=value_of(1))]
+    )
+    assert inputs_of_task(other) == {"n": "1"}
 
 
 TAGGED = """

@@ -204,6 +204,30 @@ def test_a_pipeline_within_another_joins_its_plan_and_is_drawn() -> None:
     assert len(ElementTree.fromstring(drawn_svg(plan)).findall("{http://www.w3.org/2000/svg}rect")) == 2
 
 
+def test_a_drawing_has_conditions_loops_and_the_steps_of_a_failure() -> None:
+    def tell(failure: Any) -> None:
+        shell(["true"], name="told", env={"step": failure.step})
+
+    def body() -> None:
+        rows = sql("select 1 as a", name="rows")
+        shell(["true"], name="each_of_a_long_name_that_needs_room", over=[1, 2], when=rows.rows > 0)
+
+    def once() -> None:
+        sql("select 1 as a", name="rows")
+
+    drawing = ElementTree.fromstring(drawn_svg(pipeline(body, name="own", on_failure=tell).plan))
+    boxes, words, lines = (drawing.findall(f"{{http://www.w3.org/2000/svg}}{tag}") for tag in ("rect", "text", "path"))
+    assert [text.text for text in words] == [
+        "rows  [sql]", "each_of_a_long_name_that_needs_room  [shell, if, for each]", "told  [shell]", "on failure",
+    ]  # fmt: skip
+    assert [box.get("class") for box in boxes] == [None, None, "failure"] and len(lines) == 1
+    tops = [int(box.get("y", "")) for box in boxes]
+    assert tops == sorted(tops) and int(drawing.get("height", "")) >= tops[-1] + 32
+    assert tops[1] + 32 < int(words[-1].get("y", "")) < tops[2]
+    assert int(boxes[0].get("width", "")) > 400 and int(drawing.get("width", "")) > int(boxes[0].get("width", "")) + 60
+    assert "failure" not in drawn_svg(declared(once).plan).partition("</style>")[2]
+
+
 def test_a_file_that_does_not_import_names_its_line(tmp_path: Path) -> None:
     file = tmp_path / "broken.py"
     file.write_text("a = 1\nb = nothing\n")

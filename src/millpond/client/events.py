@@ -25,6 +25,7 @@ from millpond.events.ndjson import lines_of_batch
 from millpond.events.operations import EventsOperations
 from millpond.events.starts import start_place
 from millpond.json_forms import JsonForm
+from millpond.kernel.listed import Listed
 from millpond.kernel.page import pages
 from millpond.times.durations import parse_duration
 
@@ -129,7 +130,8 @@ class RemoteEvents(Exporting, EventsOperations):
 
     def streams(self, queue: str | None = None) -> Iterator[StreamName]:
         """As `Events.streams`: those that the token may watch."""
-        return (StreamName(stream["queue"], stream["job_set"]) for stream in self._listed(queue, indexes=False))
+        streams = (StreamName(stream["queue"], stream["job_set"]) for stream in self._listed(queue, indexes=False))
+        return Listed("streams of events" if queue is None else f"streams of {queue}", streams)
 
     def _listed(self, queue: str | None, *, indexes: bool) -> Iterator[dict[str, Any]]:
         begin: dict[str, Any] = {"indexes": str(indexes).lower()} | ({} if queue is None else {"queue": queue})

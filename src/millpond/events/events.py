@@ -26,6 +26,7 @@ from millpond.events.starts import start_place
 from millpond.events.volumes import Volumes
 from millpond.events.watchers import FETCH_BYTES, Watch, Watchers
 from millpond.events.witness import ClockWitness, Doubt
+from millpond.kernel.listed import Listed
 from millpond.kernel.page import all_behind
 from millpond.kernel.space import Space
 from millpond.times.durations import parse_duration
@@ -206,7 +207,8 @@ class Events(Exporting):
         """
         if queue is not None:
             StreamName(queue, "").check()
-        return all_behind(lambda after: self.store.streams(queue, after, limit=_PAGE_STREAMS))
+        streams = all_behind(lambda after: self.store.streams(queue, after, limit=_PAGE_STREAMS))
+        return Listed("streams of events" if queue is None else f"streams of {queue}", streams)
 
 
 class CountedAppends:

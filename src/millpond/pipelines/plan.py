@@ -237,8 +237,12 @@ def drawn(plan: Plan) -> Iterator[str]:
             yield "  on failure"
         last = number in (len(plan.steps), len(plan.steps) + len(plan.on_failure))
         takes = f"  ◀ {', '.join(step.takes())}" if step.takes() else ""
-        more = "".join(word for word, there in ((", if", step.when), (", for each", step.over)) if there is not None)
-        yield f"  {'└' if last else '├'}─ {step.name}  [{step.kind}{more}]{takes}"
+        yield f"  {'└' if last else '├'}─ {_label(step)}{takes}"
+
+
+def _label(step: PlannedStep) -> str:
+    more = "".join(word for word, there in ((", if", step.when), (", for each", step.over)) if there is not None)
+    return f"{step.name}  [{step.kind}{more}]"
 
 
 def _shown(parameter: Parameter) -> str:
@@ -259,27 +263,35 @@ def cron_words(cron: Cron | None) -> str:
     return f"{cron.fields} {cron.time_zone or 'UTC'} ({policies})"
 
 
-_ROW, _WIDTH, _HEIGHT = 56, 240, 32
+_ROW, _WIDTH, _HEIGHT, _LETTER = 56, 240, 32, 8
 
 
 def drawn_svg(plan: Plan) -> str:
-    """The graph of a plan as SVG: a box for each step, and a line from each one that it takes values of."""
-    places = {step.name: number for number, step in enumerate(plan.steps)}
+    """The graph of a plan as SVG: a box for each step, and a line from each one that it takes values of; below them, in
+    boxes of their own look, the steps of a failure.
+    """
+    steps = (*plan.steps, *plan.on_failure)
+    tops = {step.name: number * _ROW + 12 + 24 * (number >= len(plan.steps)) for number, step in enumerate(steps)}
+    width = max(_WIDTH, 24 + _LETTER * max(len(_label(step)) for step in steps))
     parts = []
-    for step in plan.steps:
-        y = places[step.name] * _ROW + 12
-        label = f"{step.name}  [{step.kind}]"
-        parts.append(f'<rect x="60" y="{y}" width="{_WIDTH}" height="{_HEIGHT}" rx="6"/>')
-        parts.append(f'<text x="72" y="{y + 21}">{label}</text>')
+    for number, step in enumerate(steps):
+        y, look = tops[step.name], ' class="failure"' * (number >= len(plan.steps))
+        parts.append(f'<rect x="60" y="{y}" width="{width}" height="{_HEIGHT}" rx="6"{look}/>')
+        parts.append(f'<text x="72" y="{y + 21}">{_label(step)}</text>')
         for name in step.takes():
-            if name in places:
-                start, stop = places[name] * _ROW + 28, y + 16
-                bend = 60 - 12 * min(4, places[step.name] - places[name])
+            if name in tops:
+                start, stop = tops[name] + 16, y + 16
+                bend = 60 - 12 * min(4, (stop - start) // _ROW)
                 parts.append(f'<path d="M60 {start} C{bend} {start} {bend} {stop} 60 {stop}"/>')
-    height = len(plan.steps) * _ROW
-    style = "rect{fill:#eef4fb;stroke:#35618e}text{font:14px sans-serif}path{fill:none;stroke:#35618e}"
+    if plan.on_failure:
+        parts.append(f'<text x="60" y="{tops[plan.on_failure[0].name] - 8}">on failure</text>')
+    height = len(steps) * _ROW + 24 * bool(plan.on_failure)
+    style = (
+        "rect{fill:#eef4fb;stroke:#35618e}text{font:14px sans-serif}path{fill:none;stroke:#35618e}"
+        ".failure{fill:#fbeeee;stroke:#a33;stroke-dasharray:4}"
+    )
     inner = "".join(parts)
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="320" height="{height}"><title>{plan.name}</title>'
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width + 80}" height="{height}"><title>{plan.name}</title>'
         f"<style>{style}</style>{inner}</svg>"
     )

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from millpond.argument_types import need_type
 from millpond.errors import Conflict, Invalid
+from millpond.kernel.listed import Listed
 from millpond.maps.layered.head import Head
 from millpond.maps.model.definition import check_name
 from millpond.maps.snapshots.manifest import SnapshotManifest
@@ -86,7 +87,8 @@ class Refs:
 
     def log(self, ref: str = MAIN, *, first_parent: bool = False) -> Iterator[Commit]:
         """The commits from a ref back, the newest first."""
-        return self.states.log(self.states.resolve(ref), first_parent=first_parent)
+        commits = self.states.log(self.states.resolve(ref), first_parent=first_parent)
+        return Listed(f"the log of {ref}", commits)
 
     def create_branch(self, name: str, source: str = MAIN) -> None:
         """A new branch at the commit of a ref. Nothing is copied.

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import io
 import struct
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
@@ -31,7 +31,7 @@ from millpond.maps.inputs.formats.arrived import NOTHING_REJECTED
 from millpond.maps.inputs.formats.readers import Read, Reading, read_piece, with_omitted
 from millpond.maps.model.columns import RAW_DIGEST, canonical_schema
 from millpond.server.confined import FRAME_BYTES_MAX, THREADS, Ask, Confines, EndedEarly, OutOfTime, confined_pieces
-from millpond.stores.objects.sources import Source, join_address
+from millpond.stores.objects.sources import Ranges, Source, join_address
 from millpond.versions.imports.locations import read_table
 from millpond.versions.objects.entries import CHANGES
 
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from millpond.maps.inputs.formats.files import Piece
 
 __all__ = (
-    "BATCH_BYTES", "MEMORY_BYTES", "PROCESSOR_SECONDS_MAX", "ROWS_BYTES_MAX", "SECONDS_MAX", "read_confined",
-    "read_table_confined",
+    "BATCH_BYTES", "MEMORY_BYTES", "PROCESSOR_SECONDS_MAX", "ROWS_BYTES_MAX", "SECONDS_MAX", "Distant", "ranges_of",
+    "read_confined", "read_table_confined",
 )  # fmt: skip
 
 MEMORY_BYTES: Final = 384 << 20
@@ -101,6 +101,17 @@ def read_table_confined(source: Source, name: str, mtime: int) -> Generator[pa.R
     Raises: as `read_table`; `Invalid`, kinds `file_memory`, `file_slow`, `record_long`; what the source raises.
     """
     address = join_address(source.where, name)
+    pieces = confined_pieces(_CONFINES, ranges_of(source, name), _read_table, source.where, name, mtime)
+    with _naming({"address": address}), closing(pieces):
+        for data in pieces:
+            rows = _batch(memoryview(data))
+            if rows.schema != CHANGES:
+                raise ValueError("rows are no changes")
+            yield rows
+
+
+def ranges_of(source: Ranges, name: str) -> Callable[[bytes], bytes]:
+    """The answers to what a child asks that reads an object as `Distant`."""
 
     def answer(question: bytes) -> bytes:
         if not question:
@@ -108,13 +119,7 @@ def read_table_confined(source: Source, name: str, mtime: int) -> Generator[pa.R
         start, stop = _RANGE.unpack(question)
         return bytes(source.get_range(name, start, min(stop, start + _RANGE_BYTES)))
 
-    pieces = confined_pieces(_CONFINES, answer, _read_table, source.where, name, mtime)
-    with _naming({"address": address}), closing(pieces):
-        for data in pieces:
-            rows = _batch(memoryview(data))
-            if rows.schema != CHANGES:
-                raise ValueError("rows are no changes")
-            yield rows
+    return answer
 
 
 @contextmanager
@@ -172,12 +177,12 @@ def _sent(read: Read) -> _Sent:
 
 def _read_table(ask: Ask, where: str, name: str, mtime: int) -> Iterator[Buffer]:
     _keep_to_threads()
-    for batch in read_table(_Distant(ask, where), name, mtime):
+    for batch in read_table(Distant(ask, where), name, mtime):
         for some in _cut(batch):
             yield stream_of(some)
 
 
-class _Distant:
+class Distant:
     """The object of a source as its reader sees it, of which the node reads."""
 
     def __init__(self, ask: Ask, where: str) -> None:

@@ -12,10 +12,12 @@ import pyarrow as pa
 
 from millpond.errors import Invalid
 from millpond.kernel.keys import KeyRange, starting
+from millpond.kernel.listed import Listed
 from millpond.kernel.page import behind
 from millpond.kernel.space import ReadTransaction
 from millpond.ranges import diff
 from millpond.ranges.key_columns import key_column
+from millpond.versions.faces import ReferenceFace
 from millpond.versions.graph.commits import Commit, commit_not_found, find_commit, get_commit
 from millpond.versions.graph.history import Window, log
 from millpond.versions.objects.entries import IDENTITY, Entry, entries_of, path_list
@@ -50,7 +52,7 @@ def view_at(site: Site, tx: ReadTransaction, expression: str) -> View:
     return site.views.get(tx, expression, read)
 
 
-class Reference:
+class Reference(ReferenceFace):
     """A state to read. Nothing is looked up before it is read, and every read looks again.
 
     Each method raises `NotFound` for a ref that names nothing, `Invalid` for text that is no ref.
@@ -130,7 +132,8 @@ class Reference:
         limit: int | None = None,
     ) -> Iterator[Commit]:  # fmt: skip
         """The commits from here back; with paths or prefixes only those that changed one of them, no merges."""
-        return filtered_log(self.site, self.head().id, window, path_list(paths), path_list(prefixes), limit)
+        commits = filtered_log(self.site, self.head().id, window, path_list(paths), path_list(prefixes), limit)
+        return Listed(f"the log of {self.expression}", commits)
 
     @contextmanager
     def _reading(self) -> Iterator[tuple[ReadTransaction, View]]:

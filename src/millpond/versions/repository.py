@@ -17,6 +17,7 @@ from millpond.versions.branch import Branch
 from millpond.versions.collect import GRACE_MS, Garbage, checked_grace, collect
 from millpond.versions.diffs import Change, change_page, change_rows, three_dot, two_dot
 from millpond.versions.dumps import dump_chunks
+from millpond.versions.faces import RepositoryFace
 from millpond.versions.graph.commits import Commit, find_commit
 from millpond.versions.graph.names import check_branch, check_tag, is_commit_id
 from millpond.versions.keyspaces import BRANCH, TAG
@@ -55,7 +56,7 @@ class Named:
     commit_id: str
 
 
-class Repository:
+class Repository(RepositoryFace):
     """A repository. Its methods raise `NotFound` once it is deleted."""
 
     def __init__(self, site: Site, record: RepositoryRecord) -> None:

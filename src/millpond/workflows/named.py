@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import islice
 from typing import Any
 
 from millpond.error_values import shown, some_of
-from millpond.errors import Invalid, NotFound
+from millpond.errors import Invalid, MillpondError, NotFound
 
 __all__ = ("answer_in", "filters_of", "found", "run_of", "spec_of", "status_of", "version_of")
 
+_WORKFLOWS_MAX = 50
 _VERSION = re.compile(r"([0-9]{1,9})\.([0-9]{1,9})")
 
 
@@ -67,8 +70,9 @@ def filters_of(call: Any, workflow: str, tags: Sequence[str]) -> list[Any]:
     from millpond.workflows.engine.start_inputs import value_in
 
     if not workflow:
+        tagged = some_of(_workflows_with(call, tags[0].partition("=")[0].strip()))
         raise Invalid("a tag belongs to a workflow", kind="run_tag", tag=shown(tags[0]),
-                      hint="name the workflow, too")  # fmt: skip
+                      hint=f"name the workflow, too{f', one of: {tagged}' if tagged else ''}")  # fmt: skip
     spec = spec_of(call, workflow)
     declared = {own.var_def.name: own for own in spec.thread_specs[spec.entrypoint_thread_name].variable_defs}
     filters = []
@@ -81,6 +85,19 @@ def filters_of(call: Any, workflow: str, tags: Sequence[str]) -> list[Any]:
                           hint=f"write NAME=VALUE of a searchable variable: {names or 'it has none'}")  # fmt: skip
         filters.append(VariableMatch(var_name=name, value=value_in(text, own.var_def.type_def.primitive_type)))
     return filters
+
+
+def _workflows_with(call: Any, tag: str) -> Iterator[str]:
+    """The first workflows that declare a variable of this name as searchable."""
+    from littlehorse.model import GetLatestWfSpecRequest, SearchWfSpecRequest
+
+    with suppress(MillpondError):  # who may search for runs may perhaps not read specifications
+        names = {spec_id.name for spec_id in call("SearchWfSpec", SearchWfSpecRequest()).results}
+        for name in islice(sorted(names), _WORKFLOWS_MAX):
+            spec = call("GetLatestWfSpec", GetLatestWfSpecRequest(name=name))
+            variables = spec.thread_specs[spec.entrypoint_thread_name].variable_defs
+            if any(own.searchable and own.var_def.name == tag for own in variables):
+                yield name
 
 
 def version_of(text: str) -> tuple[int, int]:

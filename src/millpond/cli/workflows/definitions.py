@@ -88,7 +88,8 @@ def _tree(spec: Any) -> Iterator[str]:
 
     for own in declared_inputs(spec):
         default = own["default"]
-        more = ", required" * own["required"] + ("" if default is None else f" = {to_json(default).decode()}")
+        text = f"{default}()" if own["computed"] else to_json(default).decode()
+        more = ", required" * own["required"] + ("" if default is None else f" = {text}")
         yield f"├─ input {own['name']}: {own['type']}{more}"
     first = spec.entrypoint_thread_name
     for name in sorted(spec.thread_specs, key=lambda own: (own != first, own)):

@@ -264,9 +264,11 @@ def _node_lines(node: Any, attempts: dict[str, Any]) -> Iterator[str]:
     from littlehorse.model import LHStatus, TaskStatus
 
     from millpond.cli.workflows.task_worker import step_of
+    from millpond.json_forms import to_json
     from millpond.workflows.engine import run_path
     from millpond.workflows.engine.pipeline_starts import is_step
     from millpond.workflows.engine.values.conversions import plain
+    from millpond.workflows.tasks.inputs import inputs_of_task
     from millpond.workflows.tasks.progress import words_of
 
     task = attempts.get(node.task.task_run_id.task_guid) if node.WhichOneof("node_type") == "task" else None
@@ -278,6 +280,8 @@ def _node_lines(node: Any, attempts: dict[str, Any]) -> Iterator[str]:
         yield f"│        failed: {failure.failure_name} {reason_of(failure.message)}".rstrip()
     if node.HasField("run_child_wf") and node.run_child_wf.HasField("child_wf_run_id"):
         yield f"│        began the run {run_path(node.run_child_wf.child_wf_run_id)}"
+    if inputs := {} if task is None else inputs_of_task(task):
+        yield f"│        given {_cut(to_json(inputs).decode())}"
     newest = task is not None and task.source.task_node.node_run_id == node.id  # a rescued task has several nodes
     for number, attempt in enumerate(task.attempts if task is not None and newest else ()):
         result = attempt.WhichOneof("result")

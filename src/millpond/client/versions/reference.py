@@ -21,7 +21,9 @@ from millpond.client.versions.api import VersionsApi
 from millpond.client.versions.models import commit_of
 from millpond.client.versions.operations import perform
 from millpond.errors import Conflict, Invalid, Unavailable
+from millpond.kernel.listed import Listed
 from millpond.kernel.operations import Operation
+from millpond.versions.faces import ReferenceFace
 from millpond.versions.graph.commits import Commit
 from millpond.versions.graph.history import Window
 from millpond.versions.objects.entries import ENTRIES, Entry, path_list
@@ -38,7 +40,7 @@ _SHORTER = 416
 _LOST = ("node_unreachable", "answer_cut")
 
 
-class RemoteReference(ReferenceOperations):
+class RemoteReference(ReferenceFace, ReferenceOperations):
     """A state to read. Nothing is looked up before it is read, and every read looks again.
 
     Each method raises `NotFound` for a ref that names nothing, `Invalid` for text that is no ref.
@@ -149,7 +151,7 @@ class RemoteReference(ReferenceOperations):
             since=None if since is None else datetime.fromtimestamp(since, UTC).isoformat(),
             stop_at=None if window is None else window.stop_at,
         )  # fmt: skip
-        return islice(commits, limit)
+        return Listed(f"the log of {self.expression}", islice(commits, limit))
 
 
 def _entries(batch: pa.RecordBatch, namespace: str) -> pa.RecordBatch:

@@ -20,6 +20,7 @@ from millpond.errors import NotFound
 from millpond.json_forms import JsonForm, parse_list, plain
 from millpond.kernel.operations import Operation
 from millpond.versions.diffs import Change
+from millpond.versions.faces import RepositoryFace
 from millpond.versions.graph.commits import Commit
 from millpond.versions.paging import Listing, Page
 from millpond.versions.protocols import RepositoryOperations
@@ -31,7 +32,7 @@ T = TypeVar("T")
 _CHUNK_BYTES = 1 << 20
 
 
-class RemoteRepository(RepositoryOperations):
+class RemoteRepository(RepositoryFace, RepositoryOperations):
     """A repository on a node. Its methods raise `NotFound` once it is deleted."""
 
     def __init__(self, api: VersionsApi, record: RepositoryRecord) -> None:

@@ -6,10 +6,10 @@
 | `weather/JFK`, `JFK` | the key of a map; a key alone is looked up in the first maps |
 | `made`, `made/JFK` | a map that `main` has not: at the first branches and tags with it, and where `main` had it last |
 | `fix/made`, `main~3/made/JFK` | a map at a ref, its key there |
-| `flights/data/a.csv` | an object on the default branch |
+| `flights/data/a.csv` | an object on the default branch; where that has none, at the first branches and tags with it |
 | `etl/nightly`, `nightly` | a job set; alone it is looked up in the first queues |
 | `3f09ab12` | a commit, by eight digits or more |
-| `nightly-1`, `nightly` | a run, a workflow of the default tenant |
+| `nightly-1`, `nightly` | a run, a workflow: of the default tenant, and of the first others |
 
 Invariant: a thing that the caller may not see is not there.
 """
@@ -20,6 +20,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from itertools import islice
 
 from starlette.requests import Request
@@ -34,11 +35,12 @@ from millpond.nodes.tokens import Caller
 from millpond.refs.face import MAIN, POND
 from millpond.refs.map_entries import map_path
 from millpond.server.console.pages import PAGE_ROWS, SIGNED_IN, answered, pages
-from millpond.server.console.runs import calling
+from millpond.server.console.runs import TENANT, calling, tenants_of
 from millpond.server.dispatch import Routes
 from millpond.server.lakefs.access import may as may_repository
 from millpond.server.stream_rights import may_stream
 from millpond.versions.graph.history import Window
+from millpond.versions.repository import Repository
 
 __all__ = ("routes",)
 
@@ -46,6 +48,9 @@ _PLACES_MAX = 20
 _REFS_MAX = 1_000
 """The branches, and the tags, that a map is looked for at."""
 _COMMITS_MAX = 100
+_OBJECT_REFS_MAX = 100
+"""The branches, and the tags, that an object is looked for at."""
+_TENANTS_MAX = 100
 _BEHIND = chr(sys.maxunicode)
 """A job set behind all others of its queue."""
 _COMMIT = re.compile(r"[0-9a-f]{8,64}")
@@ -130,9 +135,24 @@ def _repositories(node: Node, caller: Caller, text: str) -> Iterator[Place]:
         yield f"the repository {name}", page
         return
     opened = node.pond.repository(name)
-    branch = opened.record.default_branch
-    if path and _there(lambda: opened.ref(branch).list(path, amount=1).results or None):
-        yield f"objects of {name}", link(f"{page}/objects", ref=branch, prefix=path)
+    if path:
+        for ref in islice(_refs_with(opened, path), _PLACES_MAX):
+            at = "" if ref == opened.record.default_branch else f" at {ref}"
+            yield f"objects of {name}{at}", link(f"{page}/objects", ref=ref, prefix=path)
+
+
+def _refs_with(opened: Repository, path: str) -> Iterator[str]:
+    """The default branch when it has objects under a path, else the first branches and tags that have."""
+
+    def has(ref: str) -> bool:
+        return _there(lambda: opened.ref(ref).list(path, amount=1).results or None)
+
+    default = opened.record.default_branch
+    if has(default):
+        yield default
+        return
+    for page in (opened.branches(amount=_OBJECT_REFS_MAX), opened.tags(amount=_OBJECT_REFS_MAX)):
+        yield from filter(has, (item.name for item in page.items))
 
 
 def _commits(node: Node, caller: Caller, text: str) -> Iterator[Place]:
@@ -166,13 +186,19 @@ def _first_queues(store: StreamStore) -> Iterator[str]:
 
 
 def _runs(request: Request, caller: Caller, text: str) -> Iterator[Place]:
-    call = calling(request, caller, "default")
-    if call is not None:
-        from littlehorse.model import GetLatestWfSpecRequest
+    calls = calling(request, caller, TENANT)
+    if calls is None:
+        return
+    from littlehorse.model import GetLatestWfSpecRequest
 
-        from millpond.workflows.engine import run_id
+    from millpond.workflows.engine import run_id
+    from millpond.workflows.engine.pipeline_starts import spec_name
 
-        if _there(lambda: call("GetWfRun", run_id(text))):
-            yield f"the run {text}", link("/console/runs/run", id=text)
-        if _there(lambda: call("GetLatestWfSpec", GetLatestWfSpecRequest(name=text))):
-            yield f"the workflow {text}", link("/console/workflows/workflow", name=text)
+    spec = GetLatestWfSpecRequest(name=spec_name(text))
+    for tenant in islice(tenants_of(calls), _TENANTS_MAX):
+        call = replace(calls, tenant=tenant)
+        of, own = ("", {}) if tenant == TENANT else (f" of the tenant {tenant}", {"tenant": tenant})
+        if _there(lambda call=call: call("GetWfRun", run_id(text))):  # type: ignore[misc]
+            yield f"the run {text}{of}", link("/console/runs/run", id=text, **own)
+        if _there(lambda call=call: call("GetLatestWfSpec", spec)):  # type: ignore[misc]
+            yield f"the workflow {text}{of}", link("/console/workflows/workflow", name=spec.name, **own)

@@ -4,7 +4,7 @@
                                                                  is text ─▶ its beginning      else: nothing is shown
 
 Invariants:
-* so many bytes of an object are read at most, and of a larger one of Parquet, whose end would be needed, none;
+* so many bytes of an object are read at most: of a large one of Parquet its end, and the first pages of its columns;
 * what is sent with a type of its own begins with the signature of that type: no object is ever sent as a page.
 """
 
@@ -19,10 +19,12 @@ from starlette.responses import Response
 from millpond.console import link, segment
 from millpond.errors import NotFound
 from millpond.nodes.node import Node
-from millpond.server.console.object_rows import ENDINGS, MEMORY_BYTES, first_rows
+from millpond.server.console.object_rows import ENDINGS, MEMORY_BYTES, first_rows, first_rows_of_ranges
 from millpond.server.console.pages import HEADERS, PAGE_ROWS, answered, pages
 from millpond.server.dispatch import Routes
 from millpond.server.routes.table import On, read
+from millpond.versions.objects.entries import Entry
+from millpond.versions.objects.uploads import read_bytes
 from millpond.versions.reference import Reference
 
 __all__ = ("routes",)
@@ -30,7 +32,7 @@ __all__ = ("routes",)
 TEXT_BYTES: Final = 64 << 10
 ROWS_BYTES: Final = 1 << 20
 WHOLE_BYTES_MAX: Final = 16 << 20
-"""The largest object of Parquet whose rows are shown, and the largest picture."""
+"""The largest object of Parquet that is read as a whole, and the largest picture."""
 _SIGNATURES: Final = {
     b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif", b"RIFF": "image/webp",
 }  # fmt: skip
@@ -56,7 +58,7 @@ def routes(node: Node) -> Routes:
         begin = _begin(at, path, TEXT_BYTES)
         if _image_type(begin) is not None and entry.size <= WHOLE_BYTES_MAX:
             values["image"] = link(f"/console/versions/{segment(repository)}/image", ref=ref, path=path)
-        elif (rows := _rows(at, path, entry.size)) is not None:
+        elif (rows := _rows(at, entry)) is not None:
             values["rows"] = rows
         else:
             values["text"] = _text(begin)
@@ -91,14 +93,18 @@ def _text(begin: bytes) -> str | None:
     return None
 
 
-def _rows(at: Reference, path: str, size: int) -> dict[str, Any] | None:
+def _rows(at: Reference, entry: Entry) -> dict[str, Any] | None:
     """The first rows of an object of a known format; None of another, or of one that is damaged or too large."""
-    ending = path.rpartition(".")[2].lower()
+    ending, path, size = entry.path.rpartition(".")[2].lower(), entry.path, entry.size
     if ending not in ENDINGS:
         return None
-    if ending == "parquet":
-        return first_rows(ending, _begin(at, path, size), PAGE_ROWS) if size <= WHOLE_BYTES_MAX else None
-    return first_rows(ending, _whole_lines(_begin(at, path, min(size, ROWS_BYTES))), PAGE_ROWS)
+    if ending == "parquet" and size > WHOLE_BYTES_MAX:
+        place, name = at.site.place(entry.address)
+        return first_rows_of_ranges(
+            lambda start, stop: b"".join(read_bytes(place, name, start, stop)), size, PAGE_ROWS
+        )  # fmt: skip
+    data = _begin(at, path, size if ending == "parquet" else min(size, ROWS_BYTES))
+    return first_rows(ending, data if ending == "parquet" else _whole_lines(data), PAGE_ROWS)
 
 
 def _whole_lines(data: bytes) -> bytes:

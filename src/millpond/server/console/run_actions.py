@@ -115,27 +115,32 @@ def _page(run: str, tenant: str) -> str:
 
 
 def _inputs(call: Calls, workflow: str, like: str) -> list[dict[str, Any]]:
-    """The inputs that a workflow asks for; `value` is that of an earlier run, else the default, as text."""
+    """The inputs that a workflow asks for; `value` is that of an earlier run, else the default, as text; of a computed
+    default nothing, for then the run finds it.
+    """
     from millpond.workflows.engine.start_inputs import declared_inputs
     from millpond.workflows.named import spec_of
 
     inputs = declared_inputs(spec_of(call, workflow))
     earlier = _values(call, like) if like else {}
     for own in inputs:
-        value = None if own["secret"] else earlier.get(own["name"], own["default"])
+        default = None if own["computed"] else own["default"]
+        value = None if own["secret"] else earlier.get(own["name"], default)
         own["value"] = "" if value is None else value if isinstance(value, str) else to_json(value).decode()
     return inputs
 
 
 def _values(call: Calls, run: str) -> Mapping[str, Any]:
-    """The variables of the first thread of a run; of a pipeline, the parameters that it was started with."""
+    """The variables of the first thread of a run; of a pipeline, its parameters: those given, and those it found."""
     from littlehorse.model import ListVariablesRequest
 
     from millpond.workflows.engine import run_id
-    from millpond.workflows.engine.pipeline_starts import PARAMETERS, PROGRAM
+    from millpond.workflows.engine.pipeline_starts import PARAMETERS, PROGRAM, VALUES
     from millpond.workflows.engine.values.conversions import plain
 
     listed = call("ListVariables", ListVariablesRequest(wf_run_id=run_id(run))).results
     values = {row.id.name: plain(row.value) for row in listed if row.id.thread_run_number == 0}
-    parameters = values.get(PARAMETERS)
-    return parameters if PROGRAM in values and isinstance(parameters, dict) else values
+    if PROGRAM not in values:
+        return values
+    computed, stated = (values.get(name) for name in (VALUES, PARAMETERS))
+    return (computed if isinstance(computed, dict) else {}) | (stated if isinstance(stated, dict) else {})

@@ -50,6 +50,7 @@ __all__ = (
 
 T = TypeVar("T")
 _STEPS_MAX = 200
+_WORKFLOWS_MAX = 200
 COUNTED_MAX = 1_000
 TENANTS_MAX = 10
 ABSENT = "This node serves no workflows: it has no port for gRPC, or not the extra millpond[workflows]."
@@ -72,13 +73,13 @@ def routes(node: Node) -> Routes:
         conditions = {"workflow": workflow, "status": status, "tag": tags, "since": since, "until": until}
         values: dict[str, Any] = {
             "workflow": workflow or None, "status": status or None, "tags": tags, "since": since, "until": until,
-            "tenant": tenant, "runs": [], "statuses": [], "next": None, "absent": ABSENT, "problem": None,
-            "actions": may_press(request, caller, tenant),
+            "tenant": tenant, "runs": [], "statuses": [], "workflows": [], "next": None, "absent": ABSENT,
+            "problem": None, "actions": may_press(request, caller, tenant),
         }  # fmt: skip
         if call is not None:
             from littlehorse.model import LHStatus
 
-            values |= {"absent": None, "statuses": list(LHStatus.keys())}
+            values |= {"absent": None, "statuses": list(LHStatus.keys()), "workflows": _names_of_workflows(call)}
             try:
                 earliest, latest = (parse_instant(text) if text else 0 for text in (since, until))
                 search = Search(workflow, status, tags, earliest, latest)
@@ -229,15 +230,19 @@ def calling(request: Request, caller: Caller, tenant: str) -> Calls | None:
 
 
 def tenants_of(call: Calls) -> Iterator[str]:
-    """The tenants whose names a caller may know, after the one that all nodes have; read page by page."""
+    """The tenants whose names a caller may know: the one that all nodes have, those that its rights name, and, for who
+    may list them, all; read page by page.
+    """
     from littlehorse.model import SearchTenantRequest
 
-    yield TENANT
+    patterns = call.caller.patterns("read", "tenant")
+    named = dict.fromkeys((TENANT, *(name for name in patterns if not set(name) & set("*?["))))
+    yield from named
     request, more = SearchTenantRequest(), True
     with suppress(MillpondError):
         while more:
             page = call("SearchTenant", request)
-            yield from (row.id for row in page.results if row.id != TENANT)
+            yield from (row.id for row in page.results if row.id not in named)
             request.bookmark, more = page.bookmark, page.HasField("bookmark")
 
 
@@ -262,6 +267,15 @@ def runs_by_hour(call: Calls, now_ms: int) -> list[int]:
     ])  # fmt: skip
 
 
+def _names_of_workflows(call: Calls) -> list[str]:
+    """The first workflows, for the form of a search to choose from."""
+    from littlehorse.model import SearchWfSpecRequest
+
+    with suppress(MillpondError):  # who may search for runs may perhaps not list them
+        return sorted({spec.name for spec in call("SearchWfSpec", SearchWfSpecRequest(limit=_WORKFLOWS_MAX)).results})
+    return []
+
+
 def _run(
     call: Calls, id: str, tenant: str, places: tuple[str, int, str], now_ms: int
 ) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -280,14 +294,14 @@ def _run(
     nodes = call("ListNodeRuns", request)
     tasks = call.all("GetTaskRun", (node.task.task_run_id for node in nodes.results if _has_task(node)))
     variables = call("ListVariables", ListVariablesRequest(wf_run_id=name, limit=_STEPS_MAX))
-    attempts = {task.id.task_guid: task.attempts for task in tasks if task is not None}
+    tasks_of = {task.id.task_guid: task for task in tasks if task is not None}
     more = nodes.bookmark.hex() if nodes.HasField("bookmark") else ""
     questions = (
         node.user_task.user_task_run_id for node in nodes.results if node.WhichOneof("node_type") == "user_task"
     )
     specified = _specified(call, run)
     labels = {(thread["name"], node["name"]): node["label"] for thread in specified for node in thread["nodes"]}
-    steps = [_step(node, attempts) for node in nodes.results]
+    steps = [_step(node, tasks_of) for node in nodes.results]
     steps = [{**step, "label": labels.get((step["thread_name"], step["name"]), step["name"])} for step in steps]
     family = SearchWfRunRequest(parent_wf_run_id=name, limit=PAGE_ROWS)
     if child:
@@ -387,16 +401,19 @@ def _question(call: Calls, name: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _step(node: Any, attempts: dict[str, Iterable[Any]]) -> dict[str, Any]:
+def _step(node: Any, tasks: Mapping[str, Any]) -> dict[str, Any]:
     from littlehorse.model import LHStatus
 
-    task = node.task.task_run_id.task_guid if _has_task(node) else ""
+    from millpond.workflows.tasks.inputs import inputs_of_task
+
+    task = tasks.get(node.task.task_run_id.task_guid) if _has_task(node) else None
     failures = "; ".join(f"{failure.failure_name} {failure.message}".strip() for failure in node.failures)
     return {
         "thread": node.id.thread_run_number, "thread_name": node.thread_spec_name,
         "position": node.id.position, "name": node.node_name,
         "status": LHStatus.Name(node.status), **times_of(node, "arrival_time", "end_time"),
-        "error": failures or node.error_message, "attempts": [_attempt(attempt) for attempt in attempts.get(task, ())],
+        "error": failures or node.error_message, "inputs": {} if task is None else inputs_of_task(task),
+        "attempts": [] if task is None else [_attempt(attempt) for attempt in task.attempts],
     }  # fmt: skip
 
 

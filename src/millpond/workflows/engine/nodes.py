@@ -47,6 +47,7 @@ from millpond.workflows.engine.keys import key_of
 from millpond.workflows.engine.limits import INSTANT_MS_MAX
 from millpond.workflows.engine.metadata.struct_values import settled
 from millpond.workflows.engine.outcome import EventThrown
+from millpond.workflows.engine.pipeline_starts import FAILURE
 from millpond.workflows.engine.runs import FAILED, TERMINAL, Run
 from millpond.workflows.engine.thread_queue import queued_children
 from millpond.workflows.engine.threads import INPUT, check_count, start, start_children
@@ -147,13 +148,23 @@ def _is_over(child: ThreadRun) -> bool:
 
 def _thrown(step: Step) -> NodeFailed:
     definition = step.node.exit.failure_def
+    message = f"{definition.message}{_reason_handled(step)}"
     if not definition.HasField("content"):
-        return NodeFailed(definition.failure_name, definition.message)
+        return NodeFailed(definition.failure_name, message)
     try:
         content = step.value(definition.content)
     except NodeFailed as failed:
-        return NodeFailed(definition.failure_name, f"{definition.message} (no content: {failed.message})")
-    return NodeFailed(definition.failure_name, definition.message, content)
+        return NodeFailed(definition.failure_name, f"{message} (no content: {failed.message})")
+    return NodeFailed(definition.failure_name, message, content)
+
+
+def _reason_handled(step: Step) -> str:
+    """The reason of the failure that a pipeline's handler took, as its run ends with it: lists show no other words."""
+    declared = step.run.thread_spec(step.thread).variable_defs
+    if all(own.var_def.name != FAILURE for own in declared):
+        return ""
+    failure = plain(step.scope().variable(FAILURE))
+    return f": {failure['reason']}" if isinstance(failure, dict) and failure.get("reason") else ""
 
 
 # ------------------------------------------------------------------------------------------------- task

@@ -17,12 +17,14 @@ __all__ = ("declared_inputs", "inputs_of", "input_defs", "value_in")
 
 
 def declared_inputs(spec: WfSpec) -> list[dict[str, Any]]:
-    """The inputs of a workflow, or the parameters of a pipeline: name, type, default; if required, and if secret."""
+    """The inputs of a workflow, or the parameters of a pipeline: name, type, default; if required, secret, computed:
+    the default is then the word of what a run finds when it begins.
+    """
     parameters = parameters_in(spec)
     if parameters is not None:
         return [
             {"name": own["name"], "type": own["type"], "required": own["required"], "default": own.get("default"),
-             "secret": NAME_OF_SECRET.search(own["name"]) is not None}
+             "secret": NAME_OF_SECRET.search(own["name"]) is not None, "computed": own.get("computed", False)}
             for own in parameters
         ]  # fmt: skip
     inputs = []
@@ -33,6 +35,7 @@ def declared_inputs(spec: WfSpec) -> list[dict[str, Any]]:
         inputs.append({
             "name": definition.name, "type": type_name(type_).lower(), "required": own.required,
             "default": None if is_null(default) or secret else plain(default), "secret": secret,
+            "computed": False,
         })  # fmt: skip
     return inputs
 
