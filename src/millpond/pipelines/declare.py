@@ -155,7 +155,6 @@ class _Recording:
 
 
 _TRIES = {"retries": 3, "backoff": 0.5, "timeout": 600}
-"""Retries, and seconds, of a step: there is room for a few more where the engine counts them."""
 _RECORDING: ContextVar[_Recording | None] = ContextVar("recording", default=None)
 
 

@@ -30,7 +30,7 @@ OUTPUTS = {
 ITEMS_MAX = 10_000
 """The items of a list that a step is done for."""
 _MOST = 1_000_000_000
-"""The most tries and seconds: what stands behind them has room for no more."""
+"""Retries, and seconds, of a step: there is room for a few more where the engine counts them."""
 Steps = Mapping[str, "PlannedStep"]
 
 

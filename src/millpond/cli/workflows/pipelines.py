@@ -229,7 +229,7 @@ def deploy(
     console.say(f"deployed {plan.name} {version}{at}{ends}")
 
 
-def _check_pond(plan: Plan, place: str | None, call: Any) -> None:
+def _check_pond(plan: Plan, place: str | None, call: Any = None) -> None:
     """Refuse a plan that the pond of its workers, or else of the node that `call` reaches, makes fail; or tell that it
     was not looked at.
 
