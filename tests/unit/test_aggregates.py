@@ -413,7 +413,13 @@ def test_a_revert_that_is_not_exact_is_refused(pond: Pond, sales: Map) -> None:
     with pytest.raises(MillpondError) as caught:  # nobody knows any more what the least was without the first
         pond.refs.revert("main~1", branch="main")
     assert caught.value.kind == "merge_conflict"
+    assert "low min, high max" in str(caught.value.values["inexact"])
+    assert "on a branch from main~1^ load what else came since, and restore" in str(caught.value)
     assert counted(sales) == {("a", "10:00"): (2, 6.0), ("b", "10:00"): (1, 1.0)}
+    load(pond.branch("again", source="main~1^").map("sales"), event("a", at(2), 5))
+    pond.refs.restore("again", maps=["sales"])
+    assert (sales.get("a", at=HOUR)["low"], sales.get("a", at=HOUR)["orders"]) == (5.0, 1)
+    assert counted(sales) == {("a", "10:00"): (1, 5.0), ("b", "10:00"): (1, 1.0)}
 
 
 @pytest.mark.usefixtures("process")

@@ -25,7 +25,7 @@ from millpond.refs.face import MAIN
 from millpond.refs.layers import manifest_of
 from millpond.refs.main import NewHead, heads_now, publish, record_main
 from millpond.refs.map_entries import MapEntry, maps_of, states_in
-from millpond.refs.merges import MergedMap, Sides, merge_maps
+from millpond.refs.merges import MapMergeConflict, MergedMap, Sides, merge_maps
 from millpond.refs.named import release
 from millpond.refs.repository import MapsRepository, reset_main
 from millpond.refs.states import OpenPond, RefStates, missing_map
@@ -148,7 +148,12 @@ class Refs:
         """
         commit, parent = self._picked(ref, parent_number, "revert")
         words = Message(message or f"Revert {commit.id}", committer, metadata or {})
-        return self._merged(branch, _Merge(lambda _: (commit, parent, []), (ref, branch, f"{ref}^")), words)
+        before = f"{ref}^{parent_number or ''}"
+        with _ways_out(
+            f"load what these keys shall be, or restore the map from {before}",
+            f"on a branch from {before} load what else came since, and restore the map from it",
+        ):
+            return self._merged(branch, _Merge(lambda _: (commit, parent, []), (ref, branch, before)), words)
 
     def cherry_pick(
         self, ref: str, branch: str = MAIN, *, message: str | None = None, parent_number: int | None = None,
@@ -161,7 +166,10 @@ class Refs:
         commit, parent = self._picked(ref, parent_number, "cherry-pick")
         about = {**(commit.metadata if metadata is None else metadata), "cherry-pick-origin": commit.id}
         words = Message(commit.message if message is None else message, committer, about)
-        return self._merged(branch, _Merge(lambda _: (parent, commit, []), (f"{ref}^", branch, ref)), words)
+        with _ways_out(
+            f"load there what these keys shall be, or restore the map from {ref}", f"load there what {ref} brought"
+        ):
+            return self._merged(branch, _Merge(lambda _: (parent, commit, []), (f"{ref}^", branch, ref)), words)
 
     def restore(self, ref: str, branch: str = MAIN, *, maps: Sequence[str] = (), message: str = "") -> Commit:
         """Let maps, all of the ref or some, be on a branch what they are at a ref, by a new commit.
@@ -348,6 +356,16 @@ class Refs:
             if change.gone is not None:
                 self.pond.catalogue.dropped(change.gone)
         return commit
+
+
+@contextmanager
+def _ways_out(hint: str, of_aggregates: str) -> Iterator[None]:
+    """Let a conflict say what can be done where nobody chooses a side; of aggregates, whose rules do not tell."""
+    try:
+        yield
+    except MapMergeConflict as error:
+        error.hint = of_aggregates if "inexact" in error.values else hint
+        raise
 
 
 def _state_change(change: MergedMap) -> StateChange:

@@ -44,6 +44,7 @@ _CHANGED_SINCE = "the branch changed these paths since: put there what they shal
 @contextmanager
 def _conflicts_shown(hint: str, *, quiet: bool) -> Iterator[None]:
     """Show the paths of a conflict before its error ends the command; in JSON they are part of the error."""
+    from millpond.refs.merges import MapMergeConflict
     from millpond.versions.merges import MergeConflict
 
     try:
@@ -54,7 +55,8 @@ def _conflicts_shown(hint: str, *, quiet: bool) -> Iterator[None]:
                 console.say(f"conflict  {path}")
             if len(error.paths) > 50:
                 console.say(f"          … {len(error.paths) - 50:,} more")
-        error.hint = hint
+        if hint == _RESOLVE or not isinstance(error, MapMergeConflict):
+            error.hint = hint
         raise
 
 
