@@ -57,7 +57,8 @@ def open(
 
     `settings` of a pond on nodes are those of clients, with their groups: `client_token="…"`,
     `client_synchronise=True`. A folder takes `maps_part_retention`, `maps_history`, `maps_memory_max`,
-    `maps_store`, `versions_space`, `versions_objects`, `events_store` and `events_reports`.
+    `maps_store`, `versions_space`, `versions_objects`, `events_store` and `events_reports`; a bucket `maps_history`,
+    `maps_memory_max`, `maps_store`, `events_reports`, `cache`, `cache_max`, `max_staleness` and `space`.
 
     Raises:
         Invalid: the folder holds something else or, without `create`, no pond; an address or setting not understood.
