@@ -9,7 +9,7 @@ from millpond.deferred import opened_once
 from millpond.errors import Invalid
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     import pyarrow as pa
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from millpond.refs.refs import Refs
     from millpond.refs.states import OpenPond, RefStates
     from millpond.versions.graph.commits import Commit
-    from millpond.versions.merges import Resolution, Strategy
+    from millpond.versions.merges import Resolutions, Strategy
     from millpond.versions.repository import Repository
     from millpond.versions.repository_context import RepositoryRecord, Site
 
@@ -95,7 +95,7 @@ class BranchFace:
 
     def merge(
         self: Any, into: str = MAIN, *, message: str = "", strategy: str | Strategy = "",
-        resolutions: Sequence[Resolution] = (),
+        resolutions: Resolutions = (),
     ) -> Commit:  # fmt: skip
         """Merge the branch into another one, each map by key; the merge commit.
 

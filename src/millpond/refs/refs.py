@@ -32,7 +32,7 @@ from millpond.refs.states import OpenPond, RefStates, missing_map
 from millpond.refs.unrecorded import RENAMED, rows_in, rows_of
 from millpond.versions.commits import Message, no_changes
 from millpond.versions.graph.commits import Commit, get_commit
-from millpond.versions.merges import STRATEGY_NAME, Merging, Resolution, Strategy, common_base, merge_trees, pick
+from millpond.versions.merges import STRATEGY_NAME, Merging, Resolutions, Strategy, common_base, merge_trees, pick
 from millpond.versions.repository import Repository
 from millpond.versions.resets import reset_all, reset_hard
 
@@ -112,17 +112,17 @@ class Refs:
 
     def merge(
         self, source: str, into: str = MAIN, *, message: str = "", strategy: str | Strategy = Strategy.DEFAULT,
-        resolutions: Sequence[Resolution] = (), metadata: Mapping[str, str] | None = None,
+        resolutions: Resolutions = (), metadata: Mapping[str, str] | None = None,
         committer: str = "", squash: bool = False, allow_empty: bool = False,
     ) -> Commit:  # fmt: skip
         """Merge the commits of a ref into a branch, each map by key, files by path; the merge commit.
 
         A resolution whose path or prefix is `maps/weather` is about a map, `maps/weather/JFK` about a key, and others
-        about files. The rest is as in `Branch.merge`.
+        about files; `{"maps/weather/JFK": "source"}` is one, too. The rest is as in `Branch.merge`.
 
         Raises: `MapMergeConflict`; `Invalid`, kinds `maps_differ`, `branch_dirty`, `no_changes`.
         """
-        chosen = Strategy.parse(strategy)
+        merging = Merging.of(strategy, resolutions)
 
         def sides(head: Commit) -> tuple[Commit, Commit, list[Commit]]:
             site = self.states.repository.site
@@ -132,10 +132,10 @@ class Refs:
                 raise no_changes(into, head.id)
             return base, theirs, [] if squash or theirs.id == head.id else [theirs]
 
-        about = {**(metadata or {}), STRATEGY_NAME: chosen.value}
+        about = {**(metadata or {}), STRATEGY_NAME: merging.strategy.value}
         words = Message(message or f"Merge '{source}' into '{into}'", committer, about)
         named = f"{source} and {into}", into, source
-        return self._merged(into, _Merge(sides, named, Merging(chosen, resolutions)), words)
+        return self._merged(into, _Merge(sides, named, merging), words)
 
     def revert(
         self, ref: str, branch: str = MAIN, *, message: str = "", parent_number: int | None = None,

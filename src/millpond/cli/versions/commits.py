@@ -155,20 +155,15 @@ def merge(
 def _resolution(text: str) -> Resolution:
     """The resolution that `source=2013/` writes."""
     from millpond.errors import Invalid
-    from millpond.versions.merges import Resolution, Take
+    from millpond.versions.merges import Resolution
 
-    side, sign, path = text.partition("=")
+    side, _, path = text.partition("=")
     sides = {"dest": "destination", "theirs": "source", "ours": "destination"}
     try:
-        chosen = Take(sides.get(side, side))
-    except ValueError:
-        chosen = None
-    if chosen is None or not sign or not path:
-        raise Invalid(
-            "no SIDE=PATH", kind="merge_take", given=repr(text),
-            hint="source, destination, base or delete, such as --take source=2013/01.csv",
-        )  # fmt: skip
-    return Resolution(chosen, prefix=path) if path.endswith("/") else Resolution(chosen, path=path)
+        return Resolution.of(path, sides.get(side, side))
+    except Invalid as error:
+        error.hint = "source, destination, base or delete, such as --take source=2013/01.csv"
+        raise
 
 
 @verb("revert", "millpond revert flights/main main~1", "millpond revert flights/main 3f2a --parent 1")
