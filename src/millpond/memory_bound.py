@@ -16,7 +16,7 @@ MEMORY_LEAST = 16 << 20
 _VARIABLE = "MILLPOND_MAPS_MEMORY_MAX"
 
 
-def memory_bound(stated: int | str | None = None) -> int:
+def memory_bound(stated: object = None) -> int:
     """The bytes of memory that one piece of work may take: as given, else as the environment says.
 
     >>> memory_bound("1GiB"), memory_bound(1 << 24)

@@ -39,7 +39,8 @@ from millpond.stores.objects import Objects, hold_read, read_once, settle
 
 __all__ = (
     "DEFAULT_BOUNDARIES", "Boundaries", "Index", "RangeEntry", "Shown", "Source", "far_entry", "index_bytes",
-    "index_file", "index_name", "load_index", "plain_index", "quarantine_name", "range_name", "read_index", "store_index",
+    "index_file", "index_name", "load_index", "plain_index", "quarantine_name", "range_name", "read_index",
+    "store_index",
 )  # fmt: skip
 
 _COLUMNS = pa.schema(

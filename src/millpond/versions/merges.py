@@ -128,7 +128,8 @@ def resolutions_of(stated: Resolutions) -> Sequence[Resolution]:
     """
     if isinstance(stated, Mapping):
         return [Resolution.of(path, side) for path, side in stated.items()]
-    return [rule if isinstance(rule, Resolution) else Resolution.of(rule, None) for rule in stated]
+    rules: Sequence[object] = stated
+    return [rule if isinstance(rule, Resolution) else Resolution.of(rule, None) for rule in rules]
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,8 +80,8 @@ _CACHE_MAX = "MILLPOND_BUCKET_CACHE_MAX"
 
 
 def bucket_place(
-    url: str, clock: Clock, *, cache: str | os.PathLike[str] = "", max_staleness: float | None = None,
-    cache_max: int | str | None = None, space: str = "",
+    url: str, clock: Clock, *, cache: object = "", max_staleness: object = None, cache_max: object = None,
+    space: str = "",
 ) -> BucketPlace:  # fmt: skip
     """The place of a pond at `s3://bucket/prefix`; `cache` is the folder for copies, by default the user's. `space`:
     the database of its rows, where they do not lie in the bucket.
@@ -115,7 +115,7 @@ def bucket_unsupported(part: str, pond: str) -> Invalid:
                    hint=UNSUPPORTED[part])  # fmt: skip
 
 
-def cache_bound(stated: int | str | None = None) -> int:
+def cache_bound(stated: object = None) -> int:
     """The bytes of copies on this machine: as given, else as the environment says; 0 is none.
 
     >>> cache_bound("1GiB"), cache_bound(0)
