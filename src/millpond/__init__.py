@@ -98,7 +98,7 @@ def open_snapshot(
     """Open the published snapshot of a map: only ranges that this machine lacks are fetched. Close it after use.
 
     `where` is `s3://bucket/prefix` or a shared folder, by default the setting `objects.place`; `settings` are
-    those of clients, as of `open`. Credentials come from the environment: `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`.
+    those of clients, as of `open`. Credentials come from the environment, `AWS_ACCESS_KEY_ID` …, or the profile of AWS.
 
     Raises:
         NotFound: the map was not published there, or there is no such bucket.
