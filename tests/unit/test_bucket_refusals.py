@@ -15,7 +15,7 @@ from obstore.exceptions import GenericError
 
 from millpond.errors import Denied, Invalid, MillpondError, NotFound, Unavailable, Uncertain
 from millpond.stores.objects import ObjectStore, open_objects
-from millpond.stores.objects.bucket import endpoint_set
+from millpond.stores.objects.bucket import BucketObjects, endpoint_set
 from millpond.stores.objects.bucket_errors import bucket_error
 from millpond.stores.objects.profile import profile_settings
 from tests.unit.test_objects import ACTS, failure
@@ -231,7 +231,6 @@ def test_a_profile_has_what_the_environment_lacks(profiles: dict[str, str]) -> N
 
 def test_requests_are_signed_by_the_profile(profiles: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_PROFILE", "lab")
-    objects = open_objects("s3://bucket/place")
     assert endpoint_set() == "https://lab:9000"
-    url = objects.presigned("a", 60)
+    url = BucketObjects("s3://bucket/place").presigned("a", 60)
     assert url.startswith("https://lab:9000/bucket/place/a") and "key%2F" in url and "eu-west-3" in url
