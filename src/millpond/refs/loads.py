@@ -111,7 +111,24 @@ class BranchLoad:
         again = self.again or (self.load_id is not None and not self.drawn)
         if not again and head is not None and _is_there(head, layer):
             return None
-        return StateChange(state, state.with_manifest(_stored(layer, head, state)))
+        return StateChange(state, state.with_manifest(self._stored(layer, head, state)))
+
+    def _stored(self, layer: WrittenLayer, head: SnapshotManifest | None, state: MapEntry) -> SnapshotManifest:
+        """The manifest of a layer on a state; what that made due is folded, as far as that follows what it brought."""
+        layers, now = layer.layers, layer.layers.clock.now_ms()
+        manifest = on_top(
+            layers.objects, head, layers.definition, layer.layer, version=state.version + 1, created_ms=now,
+            spill=layers.spill(),
+        )  # fmt: skip
+        manifest = absorbing(manifest, (layer.id,))
+        adds = manifest.aggregation is not None
+        if has_many(layers, manifest, branch=not adds):
+            shared = self.states.shared_layers(manifest, self.branch) if adds else 0
+            manifest = fold(
+                layers.objects, manifest, created_ms=now, bytes_max=bytes_after_load(manifest), shared=shared,
+                spill=layers.spill(),
+            )  # fmt: skip
+        return layers.stored(manifest)
 
     def _note(self, tx: Transaction, layers: Sequence[WrittenLayer], commit: Commit) -> None:
         """Enter the load in the log, in the write that moves the branch."""
@@ -146,17 +163,3 @@ def _is_there(head: SnapshotManifest, layer: WrittenLayer) -> bool:
 
 def _rows(layers: Sequence[WrittenLayer]) -> dict[str, int]:
     return {layer.map: layer.rows for layer in layers}
-
-
-def _stored(layer: WrittenLayer, head: SnapshotManifest | None, state: MapEntry) -> SnapshotManifest:
-    """The manifest of a layer on a state; what that made due is folded, as far as that follows what it brought."""
-    layers, now = layer.layers, layer.layers.clock.now_ms()
-    manifest = on_top(
-        layers.objects, head, layers.definition, layer.layer, version=state.version + 1, created_ms=now,
-        spill=layers.spill(),
-    )  # fmt: skip
-    manifest = absorbing(manifest, (layer.id,))
-    if has_many(layers, manifest, branch=True):
-        bytes_max = bytes_after_load(manifest)
-        manifest = fold(layers.objects, manifest, created_ms=now, bytes_max=bytes_max, spill=layers.spill())
-    return layers.stored(manifest)
