@@ -174,8 +174,8 @@ class Pond(PondFace, RefsFace):
             self.loading = Loading(
                 folder, self.space, clock, lambda: self.loads, self._shard, self._layers, served=serve,
                 writing=self._serving.writing, memory_max=memory_max, history_ms=history_ms,
-                let_go=lambda *named: self.refs.states.let_go(*named),
-                shared_layers=lambda manifest: self.refs.states.shared_layers(manifest),
+                let_go=self._let_go,
+                shared_layers=self._shared_layers,
                 open_files=self.place.open_files, tell_alerts=lambda: self.tell_alerts(),
             )  # fmt: skip
             self.open_maps = OpenMaps(self.loading)

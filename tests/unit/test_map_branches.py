@@ -128,18 +128,10 @@ def test_conflicts_are_table_by_key_and_resolved_by_map_prefix_or_key(pond: Pond
         fix.merge()
     assert sorted(refused.value.paths) == ["maps/m/a1", "maps/m/a2", "maps/m/b1"]
     assert values(pond.map("m"), "a1", "mine") == [2, None], "nothing is merged then"
-    for odd in ({"maps/m/a1": "source-wins"}, ["maps/m/a1"], "maps/m/a1"):
-        with pytest.raises(Invalid, match="such as resolutions=") as no_side:
-            fix.merge(resolutions=odd)  # type: ignore[arg-type]
-        assert no_side.value.kind == "merge_take"
     rules = [Resolution(Take.SOURCE, path="maps/m/a1"), Resolution(Take.BASE, prefix="maps/m/a"),
              Resolution(Take.DESTINATION, path="maps/m")]  # fmt: skip
     fix.merge(resolutions=rules)
     assert values(pond.map("m"), "a1", "a2", "b1", "same", "mine") == [1, 0, 2, 1, 1]
-    other = pond.branch("other", source="main~1")
-    put(other.map("m"), 7, "a1", "a2")
-    other.merge(resolutions={"maps/m/a1": "source", "maps/m/": "destination"})
-    assert values(pond.map("m"), "a1", "a2") == [7, 0]
 
 
 def test_criss_cross_merges_bring_each_change_once(pond: Pond) -> None:

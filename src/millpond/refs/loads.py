@@ -22,6 +22,7 @@ from millpond.maps.snapshots.manifest import SnapshotManifest, absorbing
 from millpond.refs.changes import StateChange
 from millpond.refs.layers import manifest_of
 from millpond.refs.map_entries import MapEntry
+from millpond.refs.shared import shared_layers
 from millpond.refs.states import RefStates
 from millpond.versions.commits import Message
 from millpond.versions.graph.commits import Commit
@@ -123,7 +124,7 @@ class BranchLoad:
         manifest = absorbing(manifest, (layer.id,))
         adds = manifest.aggregation is not None
         if has_many(layers, manifest, branch=not adds):
-            shared = self.states.shared_layers(manifest, self.branch) if adds else 0
+            shared = shared_layers(self.states, manifest, self.branch) if adds else 0
             manifest = fold(
                 layers.objects, manifest, created_ms=now, bytes_max=bytes_after_load(manifest), shared=shared,
                 spill=layers.spill(),

@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
-from itertools import islice, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from millpond.errors import AlreadyExists, Corrupt, Invalid, MillpondError, NotFound
+from millpond.errors import AlreadyExists, Invalid, MillpondError, NotFound
 from millpond.maps.layered.head import Layers
 from millpond.maps.model.catalogue import known_map
 from millpond.maps.model.definition import MapDefinition, Store, folder_name
-from millpond.maps.model.keyspaces import NAMED
-from millpond.maps.snapshots.manifest import SnapshotManifest
 from millpond.refs.changes import StateChange, Tree, commit_changes, entry_at_ref, moment_of, stage_change
 from millpond.refs.face import MAIN, POND, is_instant, names_main, sharded_map
-from millpond.refs.layers import manifest_of
 from millpond.refs.main import record_main
 from millpond.refs.map_entries import MapEntry, maps_of
 from millpond.times.instants import parse_instant
 from millpond.versions.commits import Message
 from millpond.versions.graph.commits import Commit, get_commit
 from millpond.versions.graph.history import Window, log
-from millpond.versions.keyspaces import BRANCH
 
 if TYPE_CHECKING:
     from millpond.clock import Clock
@@ -37,10 +32,6 @@ if TYPE_CHECKING:
     from millpond.versions.repository import Repository
 
 __all__ = ("OpenPond", "RefStates", "map_exists", "missing_map")
-
-
-BRANCHES_MAX = 16
-"""The branches whose states folds of an aggregate look at; what more of them share may be folded."""
 
 
 class OpenPond(Protocol):
@@ -147,37 +138,6 @@ class RefStates:
         """The state of a map at a ref; None when it is not there."""
         return entry_at_ref(self.repository.site, ref, name)
 
-    def shared_layers(self, manifest: SnapshotManifest, branch: str = MAIN) -> int:
-        """The number of the oldest layers of a state of a map, on a branch, that another branch has, too: below them
-        lies what both began with.
-        """
-        map, folder = manifest.map, f"{manifest.map}.{manifest.incarnation}"
-        with self.loading.space.read() as tx:
-            if next(iter(tx.keys(NAMED[folder].range())), None) is None:
-                return 0  # no commit has the map
-        site = self.repository.site
-        with site.space.read() as tx:
-            names = [str(BRANCH[site.uid].unpack(key)[0]) for key in tx.keys(BRANCH[site.uid].range())]
-        others = islice((name for name in names if name != branch), BRANCHES_MAX)
-        return max((_in_common(manifest, self._newest(name, map, folder)) for name in others), default=0)
-
-    def _newest(self, branch: str, map: str, folder: str) -> SnapshotManifest | None:
-        """The state of a map, by its files' folder, on a branch; None where it is not, or cannot be read."""
-        with suppress(NotFound, Corrupt):
-            if branch == MAIN:
-                layers = self.loading.layers_of(map)
-                return layers.head().manifest if layers and folder_name(layers.definition) == folder else None
-            entry = self.map(branch, map)
-            if entry is not None and entry.folder == folder:
-                return manifest_of(self.layers_for(entry.definition), entry, branch)
-        return None
-
-    def let_go(self, definition: MapDefinition, manifests: Collection[str]) -> dict[str, str]:
-        """Let go of manifests, see `purges.py`."""
-        from millpond.refs.purges import let_go
-
-        return let_go(self, definition, manifests)
-
     def map_at(self, ref: str, name: str) -> MapEntry:
         """The state of a map at a ref.
 
@@ -227,12 +187,6 @@ class RefStates:
         id_, site = self.resolve(ref), self.repository.site
         with site.space.read() as tx:
             return get_commit(tx, site.graph.commits, id_)
-
-
-def _in_common(left: SnapshotManifest, right: SnapshotManifest | None) -> int:
-    layers = () if right is None else right.layers
-    pairs = zip(reversed(left.layers), reversed(layers), strict=False)
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def map_exists(name: str) -> AlreadyExists:

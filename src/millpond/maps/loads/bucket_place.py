@@ -195,7 +195,7 @@ class BucketPlace:
         except (FileExistsError, FileNotFoundError, NotADirectoryError, PermissionError) as error:
             raise Invalid(
                 "there can be no folder for copies of what a bucket has", kind="setting_type", setting="cache",
-                value=self.folder.parent, reason=error.strerror, hint="name another folder: cache=",
+                value=self.folder.parent, reason=error.strerror, hint="name another folder",
             ) from error  # fmt: skip
         return stored
 

@@ -100,7 +100,7 @@ class BucketObjects(ObjectStore):
             ) from error  # fmt: skip
 
     def _profile(self) -> dict[str, str]:
-        """What the profile says; no keys of it where the configuration has its own."""
+        """The settings of the profile; no keys of it where the configuration has its own."""
         said = profile_settings()
         return {name: value for name, value in said.items()
                 if "access_key_id" not in self._config or name in ("region", "endpoint")}  # fmt: skip
