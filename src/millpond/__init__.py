@@ -58,7 +58,8 @@ def open(
 
     `settings` of a pond on nodes are those of clients, with their groups: `client_token="…"`,
     `client_synchronise=True`. A folder takes `maps_part_retention`, `maps_history`, `maps_memory_max`,
-    `maps_store`, `versions_space`, `versions_objects`, `events_store` and `events_reports`.
+    `maps_store`, `versions_space`, `versions_objects`, `events_store` and `events_reports`; a bucket `maps_history`,
+    `maps_memory_max`, `maps_store`, `events_reports`, `cache`, `cache_max`, `max_staleness` and `space`.
 
     Raises:
         Invalid: the folder holds something else or, without `create`, no pond; an address or setting not understood.
@@ -118,7 +119,7 @@ def open_snapshot(
     """Open the published snapshot of a map: only ranges that this machine lacks are fetched. Close it after use.
 
     `where` is `s3://bucket/prefix` or a shared folder, by default the setting `objects.place`; `settings` are
-    those of clients, as of `open`. Credentials come from the environment: `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`.
+    those of clients, as of `open`. Credentials come from the environment, `AWS_ACCESS_KEY_ID` …, or the profile of AWS.
 
     Raises:
         NotFound: the map was not published there, or there is no such bucket.

@@ -16,7 +16,7 @@ MEMORY_LEAST = 16 << 20
 _VARIABLE = "MILLPOND_MAPS_MEMORY_MAX"
 
 
-def memory_bound(stated: int | str | None = None) -> int:
+def memory_bound(stated: object = None) -> int:
     """The bytes of memory that one piece of work may take: as given, else as the environment says.
 
     >>> memory_bound("1GiB"), memory_bound(1 << 24)
@@ -25,8 +25,8 @@ def memory_bound(stated: int | str | None = None) -> int:
     Raises: `Invalid` for less than 16 MiB, and for what is no size.
     """
     text = os.environ.get(_VARIABLE, MEMORY_MAX) if stated is None else stated
-    size = text if isinstance(text, int) else parse_size(text)
-    if size < MEMORY_LEAST:
+    size = parse_size(text) if isinstance(text, str) else text
+    if not isinstance(size, int) or size < MEMORY_LEAST:
         raise Invalid("memory_max is too small to work with", kind="memory_max", bytes=size, least=MEMORY_LEAST,
                       hint="give it 16MiB or more")  # fmt: skip
     return size

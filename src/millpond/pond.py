@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,7 +39,7 @@ from millpond.maps.loads.pond_folder import (
 from millpond.maps.log.ownership import OwnerLock
 from millpond.maps.map import Map
 from millpond.maps.model.beginning import AS_BEFORE, Retention, begin
-from millpond.maps.model.definition import Kind, MapDefinition, Scheme, Store, ValueType
+from millpond.maps.model.definition import Kind, Scheme, Store, ValueType
 from millpond.maps.model.store_limits import preferred_store
 from millpond.maps.open_maps import OpenMaps
 from millpond.maps.pond_catalogue import PondCatalogue
@@ -175,6 +175,7 @@ class Pond(PondFace, RefsFace):
                 folder, self.space, clock, lambda: self.loads, self._shard, self._layers, served=serve,
                 writing=self._serving.writing, memory_max=memory_max, history_ms=history_ms,
                 let_go=self._let_go,
+                shared_layers=self._shared_layers,
                 open_files=self.place.open_files, tell_alerts=lambda: self.tell_alerts(),
             )  # fmt: skip
             self.open_maps = OpenMaps(self.loading)
@@ -193,11 +194,6 @@ class Pond(PondFace, RefsFace):
             if events_reports and holds_something(folder / "running"):
                 self._reporter.recover()
             self._resources = opened.pop_all()
-
-    def _let_go(self, definition: MapDefinition, manifests: Collection[str]) -> dict[str, str]:
-        from millpond.refs.purges import let_go
-
-        return let_go(self.refs.states, definition, manifests)
 
     def _close_opened(self, name: str) -> None:
         """Close a part, if it was touched."""

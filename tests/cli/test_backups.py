@@ -44,6 +44,23 @@ def test_a_folder_of_backups_is_its_owners_alone(weather: Shell) -> None:
 
 
 @pytest.mark.usefixtures("process")
+def test_a_backup_and_its_restore_count_the_same_maps(millpond: Shell) -> None:
+    Path("a.csv").write_text("key,value\na,1\n")
+    millpond("init")
+    for name, store in (("loaded", "layers"), ("emptied", "layers"), ("new", "layers"), ("shard", "shard")):
+        millpond("create", name, "--kind", "state", "--value", "long", "--store", store)
+        if name != "new":
+            millpond("load", name, "a.csv")
+    millpond("delete", "emptied", "--where", "key = 'a'", "--yes")
+    millpond("branch", "create", "pond/fix")
+    millpond("create", "late", "--kind", "state", "--value", "long", "--branch", "fix")
+    millpond("merge", "pond/fix", "main")
+    created = millpond("backup", "create", "place", "--json").object
+    restored = millpond("restore", "place", "copy", "--json").object
+    assert created["maps"] == restored["maps"] == 2, "those that have rows"
+
+
+@pytest.mark.usefixtures("process")
 def test_what_a_backup_leaves_out_is_said(weather: Shell) -> None:
     assert "not in the backup" not in weather("backup", "create", "place").out
     weather("repo", "create", "flights")

@@ -44,6 +44,7 @@ def test_a_correction_on_a_branch(millpond: Shell) -> None:
     millpond("load", "w", "b.csv", "--time", "t", "--again")
     conflict = millpond("merge", "pond/other", "main", code=6).err
     assert "maps=w, key=JFK 2013-01-01T00:00:00+00:00" in conflict
+    assert "or restore the map from main" in millpond("cherry-pick", "pond/main", "other", code=6).err
     for words in (("get", "w", "JFK", "--ref", "nothing"), ("scan", "w", "--branch", "nothing")):
         assert "not found" in millpond(*words, code=3).err
     assert "name one" in millpond("get", "w", "JFK", "--ref", "fix", "--branch", "fix", code=5).err

@@ -232,6 +232,39 @@ def test_a_prefix_that_holds_something_else_is_refused(url: str, tmp_path: Path)
         opened(url, tmp_path, max_staleness=-1)
 
 
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"maps_part_retention": "7d"}, "setting=maps_part_retention (it is one of folders; a bucket takes cache"),
+        ({"client_token": "x"}, "setting=client_token (it is one of nodes; a bucket takes cache"),
+        ({"nothing": 1}, "setting=nothing (a bucket takes cache"),
+        ({"maps_store": "shard"}, "part=shards"), ({"maps_store": 5}, "setting=maps.store"),
+        ({"max_staleness": "x"}, "setting=max_staleness value=x"), ({"cache": 5}, "setting=cache value=5"),
+        ({"cache": "/proc/x"}, "setting=cache value=/proc/x reason="), ({"cache": __file__}, "reason=Not a directory"),
+        ({"cache_max": [1]}, "setting=cache_max"), ({"maps_memory_max": [1]}, "memory_max is too small"),
+    ],
+)  # fmt: skip
+def test_a_setting_that_a_bucket_does_not_take_is_refused_by_name(
+    url: str, tmp_path: Path, settings: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(Invalid) as refused:
+        opened(url, **{"cache": tmp_path, **settings})
+    assert words in str(refused.value)
+
+
+def test_a_setting_of_another_place_is_refused_by_a_folder(tmp_path: Path) -> None:
+    with pytest.raises(Invalid, match=r"setting=cache \(it is one of buckets; a folder takes events_reports"):
+        millpond.open(tmp_path / "pond", cache="x")
+    with pytest.raises(Invalid, match="no such setting") as refused:
+        millpond.open("http://localhost:1", cache="x")
+    assert refused.value.kind == "setting_unknown"
+
+
+def test_a_bucket_takes_the_store_that_it_has(url: str, tmp_path: Path) -> None:
+    with opened(url, tmp_path, maps_store="layers", maps_history="1d") as pond:
+        assert pond.create_map("m", kind="state", value="long").definition.store == "layers"
+
+
 def test_a_pond_may_have_a_bucket_of_its_own(url: str, tmp_path: Path) -> None:
     bucket = f"s3://{url.removeprefix('s3://').partition('/')[0]}/"
     with opened(bucket, tmp_path) as pond:

@@ -25,3 +25,23 @@ def test_a_damaged_layer_is_refused_and_named(tmp_path: Path, folder: str) -> No
         for ask in (lambda: pond.map("m").lookup(["k"]), lambda: pond.map("m").get("k")):
             with pytest.raises((Corrupt, NotFound)):
                 ask()
+
+
+def test_a_damaged_range_stays_damaged_in_quarantine_until_it_is_put_back(tmp_path: Path) -> None:
+    with millpond.open(tmp_path / "pond") as pond:
+        pond.create_map("m", kind="state", value="long", store="layers").load([{"key": "k", "value": 1}])
+    (place,) = (tmp_path / "pond" / "snapshots").glob("m.*/ranges/*")
+    whole = place.read_bytes()
+    place.write_bytes(whole[:-1])
+    with millpond.open(tmp_path / "pond") as pond:
+        for moved in (False, True):
+            for ask in (lambda: pond.map("m").get("k"), lambda: pond.map("m").lookup(["k"])):
+                with pytest.raises(Corrupt) as refused:
+                    ask()
+                assert refused.value.kind == "range_damaged"
+                assert ("is in quarantine" in str(refused.value)) is moved
+            assert not pond.verify().ok
+            assert place.exists() is False
+        place.write_bytes(whole)
+        assert pond.map("m").get("k") == 1
+        assert pond.verify().ok

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+import shutil
+from pathlib import Path
 
+import millpond
 from millpond.cli.terminal.exits import EXIT_USAGE, EXITS
 from millpond.errors import Denied, Invalid
 from millpond.maps.loads.pond_folder import FOLDERS
@@ -32,6 +35,22 @@ def test_the_walk_works_from_top_to_bottom(shell: Shell) -> None:
 def test_every_folder_of_a_pond_is_named() -> None:
     for name in (*FOLDERS, "space"):
         assert f"`{name}/`" in TEXT, name
+
+
+def test_a_copy_without_what_may_be_left_out_has_all_rows(tmp_path: Path) -> None:
+    rows = [{"key": "JFK", "temp": 33.2}]
+    with millpond.open(tmp_path / "pond") as pond:
+        for store in ("layers", "shard"):
+            pond.create_map(store, kind="state", value="temp double", store=store).load(rows)
+            assert pond.map(store).lookup(["JFK"]).to_pylist()[0]["temp"] == 33.2
+    lines = re.findall(r"^\| (.+) \| may be left out", TEXT, flags=re.MULTILINE)
+    left_out = re.findall(r"`(.+?)/?`", " ".join(lines))
+    assert "writer" in left_out
+    shutil.copytree(tmp_path / "pond", tmp_path / "copy", ignore=shutil.ignore_patterns(*left_out))
+    with millpond.open(tmp_path / "copy") as pond:
+        assert pond.verify().ok
+        for store in ("layers", "shard"):
+            assert pond.map(store).lookup(["JFK"]).to_pylist()[0]["temp"] == 33.2
 
 
 def test_the_exit_codes_are_those_of_mistakes() -> None:

@@ -19,6 +19,7 @@ from millpond.maps.model.aggregate_fields import aggregated_type, fields_in_word
 from millpond.maps.model.definition import parse_value_type
 from millpond.maps.model.event_digest import digest_of
 from millpond.maps.snapshots.groups_of_rows import freeze_groups
+from millpond.maps.snapshots.layers import LAYERS_MAX
 from millpond.maps.snapshots.manifest import SnapshotManifest
 from millpond.maps.snapshots.sorted_runs import SpillTo
 from millpond.nodes.jobs.maintenance import MaintenanceOrders
@@ -405,6 +406,32 @@ def test_sides_whose_layers_were_folded_are_added_up_where_that_is_exact(pond: P
 
 
 @pytest.mark.usefixtures("process")
+def test_loads_that_fold_leave_merges_what_each_branch_brought(pond: Pond) -> None:
+    """Of sketches only layers tell it: those that another branch has, too, stay apart in folds, while they are few."""
+    waits = pond.create_map("waits", kind="aggregate", value="n long count, d quantiles", resolution="1 hour")
+    waits.load([{"key": "a", "time": at(0), "d": 0.0}])
+
+    def loaded(*names: str) -> None:
+        for number in range(20):
+            for name in names:
+                target = waits if name == "main" else pond.branch(name).map("waits")
+                target.load([{"key": "a", "time": at(number), "d": sum(name.encode()) + number / 100}])
+
+    for sides in (("one", "other"), ("third", "main")):
+        for name in sides:
+            if name != "main":
+                pond.refs.create_branch(name)
+        loaded(*sides)
+        for name in sides:
+            if name != "main":
+                pond.refs.merge(name)
+    assert waits.get("a", at=HOUR)["n"] == 81
+    assert waits.layers is not None
+    assert len(waits.layers.head().manifest.layers) <= LAYERS_MAX  # type: ignore[union-attr]
+    assert pond.verify().ok
+
+
+@pytest.mark.usefixtures("process")
 def test_a_revert_that_is_not_exact_is_refused(pond: Pond, sales: Map) -> None:
     load(sales, event("b", at(1), 1))
     load(sales, event("a", at(1), 1))
@@ -413,7 +440,13 @@ def test_a_revert_that_is_not_exact_is_refused(pond: Pond, sales: Map) -> None:
     with pytest.raises(MillpondError) as caught:  # nobody knows any more what the least was without the first
         pond.refs.revert("main~1", branch="main")
     assert caught.value.kind == "merge_conflict"
+    assert "low min, high max" in str(caught.value.values["inexact"])
+    assert "on a branch from main~1^ load what else came since, and restore" in str(caught.value)
     assert counted(sales) == {("a", "10:00"): (2, 6.0), ("b", "10:00"): (1, 1.0)}
+    load(pond.branch("again", source="main~1^").map("sales"), event("a", at(2), 5))
+    pond.refs.restore("again", maps=["sales"])
+    assert (sales.get("a", at=HOUR)["low"], sales.get("a", at=HOUR)["orders"]) == (5.0, 1)
+    assert counted(sales) == {("a", "10:00"): (1, 5.0), ("b", "10:00"): (1, 1.0)}
 
 
 @pytest.mark.usefixtures("process")

@@ -2,22 +2,46 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
+from pathlib import Path
 
 import pytest
 from obstore.exceptions import GenericError
 
 from millpond.errors import Denied, Invalid, MillpondError, NotFound, Unavailable, Uncertain
 from millpond.stores.objects import ObjectStore, open_objects
+from millpond.stores.objects.bucket import BucketObjects, endpoint_set
 from millpond.stores.objects.bucket_errors import bucket_error
+from millpond.stores.objects.profile import profile_settings
 from tests.unit.test_objects import ACTS, failure
 
 pytestmark = pytest.mark.usefixtures("process")
 
+CREDENTIALS = """
+[default]
+aws_access_key_id = first
+aws_secret_access_key = secret
+
+[lab]
+aws_access_key_id = key
+aws_secret_access_key = a-secret-that-nobody-prints
+aws_session_token = token
+"""
+CONFIG = """
+[profile lab]
+region = eu-west-3
+endpoint_url = https://lab:9000
+s3 =
+    max_concurrent_requests = 20
+
+[profile sso]
+sso_session = us
+"""
 PROLOG = '<?xml version="1.0" encoding="UTF-8"?>\n'
 SECRET = "a-secret-that-nobody-prints"
 DELETED = '<DeleteResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/">{}</DeleteResult>'
@@ -171,3 +195,42 @@ def test_an_object_that_goes_while_it_is_read_again_is_missing() -> None:
     )
     error = GenericError(said + "Server returned non-2xx status code: 404 Not Found: <Code>NoSuchKey</Code>")
     assert isinstance(bucket_error("a", "s3://b", "b", error, conditional=False), NotFound)
+
+
+@pytest.fixture
+def profiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """The variables that name two files with profiles."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    (tmp_path / "credentials").write_text(CREDENTIALS)
+    (tmp_path / "config").write_text(CONFIG)
+    named = {"AWS_SHARED_CREDENTIALS_FILE": tmp_path / "credentials", "AWS_CONFIG_FILE": tmp_path / "config"}
+    for name, file in named.items():
+        monkeypatch.setenv(name, str(file))
+    return {name: str(file) for name, file in named.items()}
+
+
+def test_a_profile_has_what_the_environment_lacks(profiles: dict[str, str]) -> None:
+    lab = profiles | {"AWS_PROFILE": "lab"}
+    server = {"region": "eu-west-3", "endpoint": "https://lab:9000"}
+    keys = {"access_key_id": "key", "secret_access_key": SECRET, "session_token": "token"}
+    assert profile_settings(lab) == server | keys
+    assert profile_settings(profiles) == {"access_key_id": "first", "secret_access_key": "secret"}
+    assert profile_settings(lab | {"AWS_ACCESS_KEY_ID": "own", "AWS_REGION": "x"}) == {"endpoint": "https://lab:9000"}
+    assert profile_settings(lab | {"AWS_ENDPOINT_URL": "x", "AWS_DEFAULT_REGION": "x"}) == keys
+    nowhere = {name: f"{file}-not-there" for name, file in profiles.items()}
+    assert profile_settings(nowhere) == {}
+    for name, words in (("nobody", "no such profile"), ("sso", "export-credentials --profile sso")):
+        with pytest.raises(Invalid, match=words):
+            profile_settings(profiles | {"AWS_PROFILE": name})
+    Path(profiles["AWS_CONFIG_FILE"]).write_text(f"secret_of_a_line_without_a_section {SECRET}")
+    with pytest.raises(Invalid, match="cannot be read") as odd:
+        profile_settings(lab)
+    assert SECRET not in str(odd.value)
+
+
+def test_requests_are_signed_by_the_profile(profiles: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_PROFILE", "lab")
+    assert endpoint_set() == "https://lab:9000"
+    url = BucketObjects("s3://bucket/place").presigned("a", 60)
+    assert url.startswith("https://lab:9000/bucket/place/a") and "key%2F" in url and "eu-west-3" in url

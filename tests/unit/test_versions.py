@@ -15,7 +15,7 @@ from millpond.kernel.space import Space, WouldBlock
 from millpond.stores.lmdb.space import LmdbSpace
 from millpond.stores.memory import MemorySpace
 from millpond.stores.objects import MemoryObjects, ObjectStore
-from millpond.versions.merges import MergeConflict, Resolution, Take
+from millpond.versions.merges import MergeConflict
 from millpond.versions.repositories import Repositories
 from millpond.versions.repository import Repository
 from millpond.versions.repository_context import CompactionRules, ProtectedBranches, Retention
@@ -123,11 +123,11 @@ def test_conflicts_carry_their_paths_and_take_resolutions(repository: Repository
         main.merge("source")
     assert error.value.paths == ("x/1", "x/2", "y")
     assert [found.type for found in repository.diff("main", "source").results] == ["conflict"] * 3
-    rules = [
-        Resolution(Take.DELETE, path="x/2"),
-        Resolution(Take.SOURCE, prefix="x/"),
-        Resolution(Take.DESTINATION, path="y"),
-    ]
+    rules = {"x/2": "delete", "x/": "source", "y": "destination"}
+    for odd in ({"a": "source-wins"}, ["a"], "a"):
+        with pytest.raises(Invalid, match="such as resolutions=") as no_side:
+            main.merge("source", resolutions=odd)  # type: ignore[arg-type]
+        assert no_side.value.kind == "merge_take"
     main.merge("source", resolutions=rules)
     assert paths(repository, "main") == ["x/1", "y"]
     assert (main.get("x/1"), main.get("y")) == (b"source x/1", b"main y")

@@ -17,7 +17,7 @@ from millpond.cli.workflows.pipelines import _check_pond
 from millpond.client.wire_errors import NODE_KEY
 from millpond.errors import Invalid, MillpondError
 from millpond.pipelines import branch, check, load, merge, pipeline, publish, sql
-from millpond.pipelines.branches import has_branches, load_on, merge_branch, whole_branch
+from millpond.pipelines.branches import exceeded, has_branches, load_on, merge_branch, whole_branch
 from millpond.pipelines.pond_check import check_pond
 from millpond.pipelines.programs import pipelines_of, read_program
 from millpond.pipelines.reads import head_of
@@ -352,6 +352,28 @@ def test_nodes_that_replicate_have_no_branches_for_a_pipeline(cluster: ClusterHe
 
 
 # -- declared -----------------------------------------------------------------------------------------
+
+
+def test_a_share_of_changes_is_of_what_main_has_and_the_first_load_passes(tmp_path: Path) -> None:
+    rows = [{"key": f"key {number}", "temp": 1.0} for number in range(100)]
+
+    def words(pond: Any, branch: str, most: float) -> list[str]:
+        return exceeded(pond, {"map": "weather", "ref": head_of(pond.refs, branch).id}, {"changes_max": most})
+
+    with millpond.open(tmp_path / "pond") as pond:
+        pond.refs.create_branch("new")
+        pond.branch("new").create_map("weather", kind="state", value="temp double").load(rows)
+        assert words(pond, "new", 0.1) == [], "main has no such map"
+        assert words(pond, "new", 99) == ["more than 99 rows change"]
+        pond.create_map("weather", kind="state", value="temp double", store="layers")
+        pond.refs.create_branch("first")
+        pond.branch("first").map("weather").load(rows)
+        assert words(pond, "first", 0.1) == [], "on main it is empty"
+        pond.map("weather").load(rows)
+        pond.refs.create_branch("fix")
+        pond.branch("fix").map("weather").load([{"key": f"new {number}", "temp": 2.0} for number in range(29)])
+        assert words(pond, "fix", 0.29) == []
+        assert words(pond, "fix", 0.28) == ["more than 0.28 of the 100 rows of main change"]
 
 
 def planned(body: Any) -> list[tuple[str, str, tuple[str, ...]]]:

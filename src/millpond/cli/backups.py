@@ -227,7 +227,7 @@ def _row(backup: Backup) -> dict[str, Any]:
     size = sum(file.bytes for file in backup.files()) + sum(layers.bytes for layers in backup.layers)
     size += 0 if backup.own is None else backup.own.objects_bytes
     created = datetime.fromtimestamp(backup.created_ms // 1000, UTC).isoformat().replace("+00:00", "Z")
-    maps = len(backup.shards) + sum(bool(layers.manifests) for layers in backup.layers)
+    maps = sum(shard.rows > 0 for shard in backup.shards) + sum(layers.rows > 0 for layers in backup.layers)
     return {
         "backup": backup.id, "created": created, "pond": backup.pond, "base": backup.base,
         "maps": maps, "rows": rows, "size": size,

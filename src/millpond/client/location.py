@@ -11,7 +11,7 @@ from millpond.error_values import shown_address
 from millpond.errors import Invalid, NotFound
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
     from millpond.client.pond import RemotePond
     from millpond.clock import Clock
@@ -22,6 +22,23 @@ __all__ = ("BucketLocation", "FolderLocation", "NodesLocation", "PondLocation", 
 
 T = TypeVar("T")
 
+_OF_ALL = ("events_reports", "maps_history", "maps_memory_max", "maps_store", "serve")
+_OF_FOLDERS = (*_OF_ALL, "events_store", "maps_part_retention", "versions", "versions_objects", "versions_space")
+_OF_BUCKETS = (*_OF_ALL, "cache", "cache_max", "max_staleness", "space")
+
+
+def _check_taken(settings: Mapping[str, Any], taken: Sequence[str], place: str, elsewhere: str) -> None:
+    """Refuse settings that a place does not take.
+
+    Raises: `Invalid`, kind `setting_unknown`.
+    """
+    for name in (name for name in settings if name not in taken):
+        others = elsewhere if name in (*_OF_FOLDERS, *_OF_BUCKETS) else "nodes" if name.startswith("client_") else ""
+        raise Invalid(
+            f"a pond in a {place} has no such setting", kind="setting_unknown", setting=name,
+            hint=f"{f'it is one of {others}; ' if others else ''}a {place} takes {', '.join(sorted(taken))}",
+        )  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True)
 class FolderLocation:
@@ -30,10 +47,14 @@ class FolderLocation:
     folder: Path
 
     def open(self, *, create: bool = True, clock: Clock | None = None, **settings: Any) -> Pond:
-        """Open the pond, made if missing unless `create` is False, see `open_pond`."""
+        """Open the pond, made if missing unless `create` is False, see `open_pond`.
+
+        Raises: as `open_pond`; `Invalid`, kind `setting_unknown`.
+        """
         # Arrow and LMDB are imported with the first pond, so that `import millpond` stays light.
         from millpond.pond import open_pond
 
+        _check_taken(settings, _OF_FOLDERS, "folder", "buckets")
         return open_pond(self.folder, create=create, clock=clock, **settings)
 
     def either(
@@ -91,7 +112,7 @@ class BucketLocation:
         self, *, create: bool = True, clock: Clock | None = None, max_staleness: float | None = None,
         cache: str | os.PathLike[str] = "", cache_max: int | str | None = None,
         maps_memory_max: int | str | None = None, maps_history: str | int | None = None, serve: bool = False,
-        space: str = "", events_reports: bool | str | None = None,
+        space: str = "", events_reports: bool | str | None = None, maps_store: str | None = None, **others: Any,
     ) -> Pond:  # fmt: skip
         """Open the pond, made if missing unless `create` is False. `serve`: be a node of it, one of any number.
         `space`: the database of its rows, `postgresql://user@server:5432/database`, for many changes a second. It is
@@ -104,20 +125,25 @@ class BucketLocation:
         `millpond`, for a request more each load; by default it does not, unless `MILLPOND_EVENTS_REPORTS` is `on`. The
         others are as in `open_pond`.
 
-        Raises: `Invalid` when the prefix holds something else or, without `create`, no pond, and for a bucket without
-        conditional writes; `Denied` for a right that is missing; `Unavailable` when it cannot be reached.
+        Raises: `Invalid` when the prefix holds something else or, without `create`, no pond, for a bucket without
+        conditional writes, and for a setting of another place; `Denied` for a right that is missing; `Unavailable` when
+        it cannot be reached.
         """
         # Arrow and obstore are imported with the first pond, so that `import millpond` stays light.
         from millpond.clock import SystemClock
-        from millpond.maps.loads.bucket_place import bucket_place
+        from millpond.maps.loads.bucket_place import bucket_place, bucket_unsupported
         from millpond.maps.model.beginning import Retention
+        from millpond.maps.model.store_limits import preferred_store
         from millpond.memory_bound import memory_bound
         from millpond.pond import REPORTS, Pond, reports_wanted
 
+        _check_taken(others, _OF_BUCKETS, "bucket", "folders")
+        if maps_store is not None and preferred_store(maps_store) == "shard":
+            raise bucket_unsupported("shards", self.url)
         clock = clock or SystemClock()
         stated = os.environ.get(REPORTS, "off") if events_reports is None else events_reports
         place = bucket_place(
-            self.url, clock, cache=os.fspath(cache), max_staleness=max_staleness, cache_max=cache_max, space=space
+            self.url, clock, cache=cache, max_staleness=max_staleness, cache_max=cache_max, space=space
         )
         return Pond(
             place.folder, create=create, clock=clock, retention=Retention.of(None, maps_history), store="layers",

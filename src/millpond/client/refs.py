@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from millpond.client.transport import Body, Connection, Nodes
     from millpond.client.versions.repository import RemoteRepository
     from millpond.versions.graph.commits import Commit
-    from millpond.versions.merges import Resolution, Strategy
+    from millpond.versions.merges import Resolutions, Strategy
 
 __all__ = ("RemoteRefs", "RemoteRefsFace")
 
@@ -150,16 +150,19 @@ class RemoteRefs:
 
     def merge(
         self, source: str, into: str = MAIN, *, message: str = "", strategy: str | Strategy = "",
-        resolutions: Sequence[Resolution] = (), metadata: Mapping[str, str] | None = None,
+        resolutions: Resolutions = (), metadata: Mapping[str, str] | None = None,
         committer: str = "", squash: bool = False, allow_empty: bool = False,
     ) -> Commit:  # fmt: skip
         """Merge the commits of a ref into a branch, each map by key, files by path; the merge commit.
 
         Raises: as `Refs.merge`.
         """
+        from millpond.versions.merges import resolutions_of
+
         made = self.repository.branch(into).merge(
             self._known(source), message or f"Merge '{source}' into '{into}'", strategy=strategy,
-            resolutions=resolutions, metadata=metadata, committer=committer, squash=squash, allow_empty=allow_empty,
+            resolutions=resolutions_of(resolutions), metadata=metadata, committer=committer, squash=squash,
+            allow_empty=allow_empty,
         )  # fmt: skip
         self._changed()
         return made

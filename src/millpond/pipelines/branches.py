@@ -182,11 +182,23 @@ def exceeded(pond: Pond | RemotePond, values: list[Any], limits: Mapping[str, An
         if not isinstance(value, Mapping) or "ref" not in value:
             raise Invalid("changes are counted on a branch", kind="pipeline_value", map=value,
                           hint="load on a branch, or leave out changes_max")  # fmt: skip
-        allowed = int(changes * rows) if isinstance(changes, float) else changes
-        changed = pond.refs.diff(MAIN, value["ref"], map=value["map"], three_dots=True, limit=allowed + 1)
-        if changed.num_rows > allowed:
-            words.append(f"more than {allowed} rows of {rows} change")
+        words += _changed_too_much(pond, value, changes)
     return words
+
+
+def _changed_too_much(pond: Pond | RemotePond, value: Mapping[str, Any], most: float) -> list[str]:
+    """Words about a branch that changes more rows than a number, or than a share of those that `main` has, if any."""
+    before, share, limit = 0, isinstance(most, float), most
+    if share:
+        with suppress(NotFound):
+            before = int(pond.map(value["map"]).info()["rows"])
+        if not before:
+            return []
+        limit = most * before
+    changed = pond.refs.diff(MAIN, value["ref"], map=value["map"], three_dots=True, limit=int(limit) + 2).num_rows
+    if not changed / before > most if share else changed <= most:
+        return []
+    return [f"more than {most:.10g} of the {before} rows of main change" if share else f"more than {most} rows change"]
 
 
 def stays(about: Mapping[str, Any]) -> str:

@@ -24,6 +24,7 @@ import itertools
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import PurePosixPath
 from typing import Protocol
 
 import pyarrow as pa
@@ -38,7 +39,8 @@ from millpond.stores.objects import Objects, hold_read, read_once, settle
 
 __all__ = (
     "DEFAULT_BOUNDARIES", "Boundaries", "Index", "RangeEntry", "Shown", "Source", "far_entry", "index_bytes",
-    "index_file", "index_name", "load_index", "plain_index", "range_name", "read_index", "store_index",
+    "index_file", "index_name", "load_index", "plain_index", "quarantine_name", "range_name", "read_index",
+    "store_index",
 )  # fmt: skip
 
 _COLUMNS = pa.schema(
@@ -189,6 +191,11 @@ class Index:
 def range_name(id_: str) -> str:
     """The name of a range's object."""
     return f"ranges/{id_}.arrow"
+
+
+def quarantine_name(name: str) -> str:
+    """The name of a file that was found damaged."""
+    return f"quarantine/{PurePosixPath(name).name}"
 
 
 def index_name(id_: str) -> str:

@@ -20,7 +20,7 @@ from millpond.ranges.blocks import block_in, filter_of
 from millpond.ranges.cache import CachedObjects
 from millpond.ranges.canonical import canonical
 from millpond.ranges.files import read_sealed
-from millpond.ranges.index import Index, RangeEntry, Source, load_index, range_name
+from millpond.ranges.index import Index, RangeEntry, Source, load_index, quarantine_name, range_name
 from millpond.ranges.key_columns import KeyColumn, find_rows, key_column, lower_bound, search
 from millpond.ranges.messages import plain_message
 from millpond.stores.objects import Objects, Part, read_parts
@@ -63,7 +63,11 @@ def open_range(objects: Objects, entry: RangeEntry, *, verify: bool = False, kee
 
 def _open_range(objects: Objects, entry: RangeEntry, *, verify: bool) -> pa.RecordBatch:
     name = range_name(entry.id)
-    data = range_bytes(objects, entry)
+    try:
+        data = range_bytes(objects, entry)
+    except NotFound:
+        _refuse_quarantined(objects, name)
+        raise
 
     def read(*, check: bool) -> pa.RecordBatch:
         return read_sealed("range", entry.id, data, name=name, where=objects.where, verify=check)
@@ -78,6 +82,18 @@ def _open_range(objects: Objects, entry: RangeEntry, *, verify: bool) -> pa.Reco
     if batch.num_rows != entry.count or batch.schema.get_field_index("key") < 0:
         raise Corrupt("the range is not what its index says", kind="range_damaged", object=name, where=objects.where)
     return batch.replace_schema_metadata(None)
+
+
+def _refuse_quarantined(objects: Objects, name: str) -> None:
+    """Say of a range that was found damaged that it is so still.
+
+    Raises: `Corrupt`.
+    """
+    if objects.exists(quarantine := quarantine_name(name)):
+        raise Corrupt(
+            "the range was damaged, and is in quarantine", kind="range_damaged", object=name, where=objects.where,
+            quarantine=quarantine, hint="put it back from a copy, or from maps of a backup, or make anew what has it",
+        )  # fmt: skip
 
 
 def open_blocks(

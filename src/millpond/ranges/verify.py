@@ -20,7 +20,7 @@ from millpond.kernel.verify import Report, checked, problem
 from millpond.ranges.blocks import checksum_of, filter_of
 from millpond.ranges.files import content_id, read_sealed
 from millpond.ranges.ids import columns_id
-from millpond.ranges.index import index_name, load_index, range_name, read_index
+from millpond.ranges.index import index_name, load_index, quarantine_name, range_name, read_index
 from millpond.ranges.key_columns import first_unordered, key_column
 from millpond.ranges.reader import open_range
 from millpond.stores.objects import FolderBeforeBucket
@@ -76,7 +76,7 @@ def quarantine(objects: Objects, name: str) -> str:
 
     Raises: `NotFound`.
     """
-    target = f"quarantine/{PurePosixPath(name).name}"
+    target = quarantine_name(name)
     objects.rename(name, target)
     return target
 
@@ -130,9 +130,9 @@ class Verifier:
         return checked(self.subject) if fault is None else self._wrong(name, fault)
 
     def _wrong(self, name: str, fault: str | NotFound | Corrupt | Invalid) -> Report:
-        # a missing file cannot be moved; one of a newer format is not damaged
+        # a missing file, or one in quarantine, cannot be moved; one of a newer format is not damaged
         remedy, objects = self.remedy, self.objects
-        if self.quarantine_folder and not isinstance(fault, NotFound | Invalid):
+        if self.quarantine_folder and not isinstance(fault, NotFound | Invalid) and objects.exists(name):
             name, remedy = quarantine(objects, name), f"it was quarantined; {remedy}"
         reason = fault if isinstance(fault, str) else fault.message
         # What is wrong lies in the bucket, not among the copies.

@@ -9,17 +9,19 @@ from millpond.deferred import opened_once
 from millpond.errors import Invalid
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection
 
     import pyarrow as pa
 
     from millpond.maps.loads.garbage import MapGarbage
+    from millpond.maps.model.definition import MapDefinition
+    from millpond.maps.snapshots.manifest import SnapshotManifest
     from millpond.refs.diffs import Differences
     from millpond.refs.pond import BranchPond, RefPond
     from millpond.refs.refs import Refs
     from millpond.refs.states import OpenPond, RefStates
     from millpond.versions.graph.commits import Commit
-    from millpond.versions.merges import Resolution, Strategy
+    from millpond.versions.merges import Resolutions, Strategy
     from millpond.versions.repository import Repository
     from millpond.versions.repository_context import RepositoryRecord, Site
 
@@ -95,7 +97,7 @@ class BranchFace:
 
     def merge(
         self: Any, into: str = MAIN, *, message: str = "", strategy: str | Strategy = "",
-        resolutions: Sequence[Resolution] = (),
+        resolutions: Resolutions = (),
     ) -> Commit:  # fmt: skip
         """Merge the branch into another one, each map by key; the merge commit.
 
@@ -115,6 +117,18 @@ class RefsFace:
         from millpond.refs.refs import Refs
 
         return Refs(self)
+
+    def _let_go(self: OpenPond, definition: MapDefinition, manifests: Collection[str]) -> dict[str, str]:
+        from millpond.refs.purges import let_go
+        from millpond.refs.states import RefStates
+
+        return let_go(RefStates(self), definition, manifests)
+
+    def _shared_layers(self: OpenPond, manifest: SnapshotManifest) -> int:
+        from millpond.refs.shared import shared_layers
+        from millpond.refs.states import RefStates
+
+        return shared_layers(RefStates(self), manifest)
 
     def _open_repository(self, site: Site, record: RepositoryRecord) -> Repository:
         """The object of a repository: of `pond` the one that knows maps."""

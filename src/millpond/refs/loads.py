@@ -23,6 +23,7 @@ from millpond.maps.snapshots.stretches import Writes, write_here
 from millpond.refs.changes import StateChange
 from millpond.refs.layers import manifest_of
 from millpond.refs.map_entries import MapEntry
+from millpond.refs.shared import shared_layers
 from millpond.refs.states import RefStates
 from millpond.versions.commits import Message
 from millpond.versions.graph.commits import Commit
@@ -114,7 +115,24 @@ class BranchLoad:
         again = self.again or (self.load_id is not None and not self.drawn)
         if not again and head is not None and _is_there(head, layer):
             return None
-        return StateChange(state, state.with_manifest(_stored(layer, head, state, self.writes)))
+        return StateChange(state, state.with_manifest(self._stored(layer, head, state)))
+
+    def _stored(self, layer: WrittenLayer, head: SnapshotManifest | None, state: MapEntry) -> SnapshotManifest:
+        """The manifest of a layer on a state; what that made due is folded, as far as that follows what it brought."""
+        layers, now = layer.layers, layer.layers.clock.now_ms()
+        manifest = on_top(
+            layers.objects, head, layers.definition, layer.layer, version=state.version + 1, created_ms=now,
+            spill=layers.spill(),
+        )  # fmt: skip
+        manifest = absorbing(manifest, (layer.id,))
+        adds = manifest.aggregation is not None
+        if has_many(layers, manifest, branch=not adds):
+            shared = shared_layers(self.states, manifest, self.branch) if adds else 0
+            manifest = fold(
+                layers.objects, manifest, created_ms=now, bytes_max=bytes_after_load(manifest), shared=shared,
+                spill=layers.spill(), writes=self.writes,
+            )  # fmt: skip
+        return layers.stored(manifest)
 
     def _note(self, tx: Transaction, layers: Sequence[WrittenLayer], commit: Commit) -> None:
         """Enter the load in the log, in the write that moves the branch."""
@@ -149,21 +167,3 @@ def _is_there(head: SnapshotManifest, layer: WrittenLayer) -> bool:
 
 def _rows(layers: Sequence[WrittenLayer]) -> dict[str, int]:
     return {layer.map: layer.rows for layer in layers}
-
-
-def _stored(
-    layer: WrittenLayer, head: SnapshotManifest | None, state: MapEntry, writes: Writes
-) -> SnapshotManifest:  # fmt: skip
-    """The manifest of a layer on a state; what that made due is folded, as far as that follows what it brought."""
-    layers, now = layer.layers, layer.layers.clock.now_ms()
-    manifest = on_top(
-        layers.objects, head, layers.definition, layer.layer, version=state.version + 1, created_ms=now,
-        spill=layers.spill(),
-    )  # fmt: skip
-    manifest = absorbing(manifest, (layer.id,))
-    if has_many(layers, manifest, branch=True):
-        manifest = fold(
-            layers.objects, manifest, created_ms=now, bytes_max=bytes_after_load(manifest), spill=layers.spill(),
-            writes=writes,
-        )  # fmt: skip
-    return layers.stored(manifest)

@@ -28,6 +28,7 @@ from millpond.maps.layered.merges import Conflicts, Resolve, merge_manifests
 from millpond.maps.model.alteration import alteration
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.model.field_merges import merged_definition
+from millpond.maps.search.combining import fields_of
 from millpond.maps.snapshots.manifest import SnapshotManifest, former_ids
 from millpond.ranges import Choice
 from millpond.refs.layers import manifest_of
@@ -260,7 +261,7 @@ def merge_maps(
         first, listed = next(iter(merging.conflicts.items()))
         error = MapMergeConflict(
             "both sides changed the same keys", conflicts=count, map=first, maps=", ".join(sorted(merging.conflicts)),
-            key=_shown(listed[0].addresses.slice(0, 1).to_pylist()[0]),
+            key=_shown(listed[0].addresses.slice(0, 1).to_pylist()[0]), **_inexact(listed[0].ours.definition),
             hint="resolve them by key, prefix or map, or merge with a strategy",
         )  # fmt: skip
         error.conflicts = merging.conflicts
@@ -270,6 +271,14 @@ def merge_maps(
         ))  # fmt: skip
         raise error
     return [change for change in merged if change is not None and not _is_same(change)]
+
+
+def _inexact(definition: MapDefinition) -> dict[str, str]:
+    """The fields of an aggregate of which nobody can tell what both sides make, or what is left, by their rules."""
+    if definition.aggregation is None:
+        return {}
+    fields = [field for field in fields_of(definition) if not field.rule.additive]
+    return {"inexact": ", ".join(f"{field.name} {field.rule}" for field in fields or fields_of(definition))}
 
 
 def _is_same(change: MergedMap) -> bool:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from millpond.maps.loads.load_files import Advance, ReadPiece
     from millpond.maps.model.definition import Kind, ValueType
     from millpond.versions.graph.commits import Commit
-    from millpond.versions.merges import Resolution, Strategy
+    from millpond.versions.merges import Resolutions, Strategy
 
 __all__ = ("BranchPondLike", "RefMapLike", "RefPondLike", "RefsLike")
 
@@ -77,7 +77,7 @@ class BranchPondLike(RefPondLike, Protocol):
 
     def merge(
         self, into: str = ..., *, message: str = "", strategy: str | Strategy = "",
-        resolutions: Sequence[Resolution] = (),
+        resolutions: Resolutions = (),
     ) -> Commit: ...  # fmt: skip
 
 
@@ -92,7 +92,7 @@ class RefsLike(Protocol):
 
     def merge(
         self, source: str, into: str = ..., *, message: str = "", strategy: str | Strategy = ...,
-        resolutions: Sequence[Resolution] = (), metadata: Mapping[str, str] | None = None,
+        resolutions: Resolutions = (), metadata: Mapping[str, str] | None = None,
         committer: str = "", squash: bool = False, allow_empty: bool = False,
     ) -> Commit: ...  # fmt: skip
 

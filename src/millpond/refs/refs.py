@@ -29,7 +29,7 @@ from millpond.refs.face import MAIN
 from millpond.refs.layers import manifest_of
 from millpond.refs.main import NewHead, heads_now, publish, record_main
 from millpond.refs.map_entries import MapEntry, maps_of, states_in
-from millpond.refs.merges import MergedMap, Sides, merge_maps
+from millpond.refs.merges import MapMergeConflict, MergedMap, Sides, merge_maps
 from millpond.refs.named import release
 from millpond.refs.repository import MapsRepository, reset_main
 from millpond.refs.states import OpenPond, RefStates, missing_map
@@ -37,7 +37,7 @@ from millpond.refs.unrecorded import RENAMED, rows_in, rows_of
 from millpond.versions.commits import Message, no_changes
 from millpond.versions.graph.commits import Commit, get_commit
 from millpond.versions.graph.history import is_ancestor
-from millpond.versions.merges import STRATEGY_NAME, Merging, Resolution, Strategy, common_base, merge_trees, pick
+from millpond.versions.merges import STRATEGY_NAME, Merging, Resolutions, Strategy, common_base, merge_trees, pick
 from millpond.versions.repository import Repository
 from millpond.versions.resets import reset_all, reset_hard
 
@@ -118,17 +118,17 @@ class Refs:
 
     def merge(
         self, source: str, into: str = MAIN, *, message: str = "", strategy: str | Strategy = Strategy.DEFAULT,
-        resolutions: Sequence[Resolution] = (), metadata: Mapping[str, str] | None = None,
+        resolutions: Resolutions = (), metadata: Mapping[str, str] | None = None,
         committer: str = "", squash: bool = False, allow_empty: bool = False,
     ) -> Commit:  # fmt: skip
         """Merge the commits of a ref into a branch, each map by key, files by path; the merge commit.
 
         A resolution whose path or prefix is `maps/weather` is about a map, `maps/weather/JFK` about a key, and others
-        about files. The rest is as in `Branch.merge`.
+        about files; `{"maps/weather/JFK": "source"}` is one, too. The rest is as in `Branch.merge`.
 
         Raises: `MapMergeConflict`; `Invalid`, kinds `maps_differ`, `branch_dirty`, `no_changes`.
         """
-        chosen = Strategy.parse(strategy)
+        merging = Merging.of(strategy, resolutions)
 
         def sides(head: Commit) -> tuple[Commit, Commit, list[Commit]]:
             site = self.states.repository.site
@@ -138,10 +138,10 @@ class Refs:
                 raise no_changes(into, head.id)
             return base, theirs, [] if squash or theirs.id == head.id else [theirs]
 
-        about = {**(metadata or {}), STRATEGY_NAME: chosen.value}
+        about = {**(metadata or {}), STRATEGY_NAME: merging.strategy.value}
         words = Message(message or f"Merge '{source}' into '{into}'", committer, about)
         named = f"{source} and {into}", into, source
-        return self._merged(into, _Merge(sides, named, Merging(chosen, resolutions)), words)
+        return self._merged(into, _Merge(sides, named, merging), words)
 
     def revert(
         self, ref: str, branch: str = MAIN, *, message: str = "", parent_number: int | None = None,
@@ -154,7 +154,12 @@ class Refs:
         """
         commit, parent = self._picked(ref, parent_number, "revert")
         words = Message(message or f"Revert {commit.id}", committer, metadata or {})
-        return self._merged(branch, _Merge(lambda _: (commit, parent, []), (ref, branch, f"{ref}^")), words)
+        before = f"{ref}^{parent_number or ''}"
+        with _ways_out(
+            f"load what these keys shall be, or restore the map from {before}",
+            f"on a branch from {before} load what else came since, and restore the map from it",
+        ):
+            return self._merged(branch, _Merge(lambda _: (commit, parent, []), (ref, branch, before)), words)
 
     def cherry_pick(
         self, ref: str, branch: str = MAIN, *, message: str | None = None, parent_number: int | None = None,
@@ -167,7 +172,10 @@ class Refs:
         commit, parent = self._picked(ref, parent_number, "cherry-pick")
         about = {**(commit.metadata if metadata is None else metadata), "cherry-pick-origin": commit.id}
         words = Message(commit.message if message is None else message, committer, about)
-        return self._merged(branch, _Merge(lambda _: (parent, commit, []), (f"{ref}^", branch, ref)), words)
+        with _ways_out(
+            f"load there what these keys shall be, or restore the map from {ref}", f"load there what {ref} brought"
+        ):
+            return self._merged(branch, _Merge(lambda _: (parent, commit, []), (f"{ref}^", branch, ref)), words)
 
     def restore(self, ref: str, branch: str = MAIN, *, maps: Sequence[str] = (), message: str = "") -> Commit:
         """Let maps, all of the ref or some, be on a branch what they are at a ref, by a new commit.
@@ -379,6 +387,16 @@ class Refs:
             if change.gone is not None:
                 self.pond.catalogue.dropped(change.gone)
         return commit
+
+
+@contextmanager
+def _ways_out(hint: str, of_aggregates: str) -> Iterator[None]:
+    """Let a conflict say what can be done where nobody chooses a side; of aggregates, whose rules do not tell."""
+    try:
+        yield
+    except MapMergeConflict as error:
+        error.hint = of_aggregates if "inexact" in error.values else hint
+        raise
 
 
 def _state_change(change: MergedMap) -> StateChange:

@@ -15,7 +15,7 @@ from millpond.refs.map_entries import MAPS
 from millpond.refs.named import release
 from millpond.versions.branch import Branch, Staging
 from millpond.versions.collect import GRACE_MS, Garbage
-from millpond.versions.merges import Resolution, Strategy
+from millpond.versions.merges import Resolutions, Strategy
 from millpond.versions.reference import Reference
 from millpond.versions.repository import Repository
 
@@ -157,7 +157,7 @@ class MapsBranch(MapsReference, Branch):
 
     def merge(
         self, source: str, message: str = "", *, committer: str = "", metadata: Mapping[str, str] | None = None,
-        strategy: str | Strategy = Strategy.DEFAULT, resolutions: Sequence[Resolution] = (), squash: bool = False,
+        strategy: str | Strategy = Strategy.DEFAULT, resolutions: Resolutions = (), squash: bool = False,
         allow_empty: bool = False, force: bool = False,
     ) -> Commit:  # fmt: skip
         """Merge a ref into this branch: maps by key, files by path; the merge commit."""

@@ -25,7 +25,7 @@ from millpond.versions.compaction import Compacted, compact, is_due
 from millpond.versions.diffs import Change, change_page, change_rows, two_dot
 from millpond.versions.graph.commits import Commit
 from millpond.versions.imports.importing import Imports
-from millpond.versions.merges import Merging, Resolution, Strategy, cherry_pick, merge_into, revert
+from millpond.versions.merges import Merging, Resolutions, Strategy, cherry_pick, merge_into, revert
 from millpond.versions.multipart import Uploads
 from millpond.versions.objects.entries import DEFAULT_CONTENT_TYPE, Entry, check_path
 from millpond.versions.objects.uploads import data_name, read_bytes, upload
@@ -131,14 +131,15 @@ class Branch(Reference):
 
     def merge(
         self, source: str, message: str = "", *, committer: str = "", metadata: Mapping[str, str] | None = None,
-        strategy: str | Strategy = Strategy.DEFAULT, resolutions: Sequence[Resolution] = (), squash: bool = False,
+        strategy: str | Strategy = Strategy.DEFAULT, resolutions: Resolutions = (), squash: bool = False,
         allow_empty: bool = False, force: bool = False,
     ) -> Commit:  # fmt: skip
         """Merge a ref into this branch, on which nothing may be staged; the merge commit.
 
-        Raises: `MergeConflict` with the `paths`; `Invalid`, kinds `branch_dirty`, `no_changes`, `merge_strategy`.
+        Raises: `MergeConflict` with the `paths`; `Invalid`, kinds `branch_dirty`, `no_changes`, `merge_strategy`,
+        `merge_take`.
         """
-        merging = Merging(Strategy.parse(strategy), resolutions, squash, allow_empty)
+        merging = Merging.of(strategy, resolutions, squash=squash, allow_empty=allow_empty)
         words = Message(message, committer, metadata or {})
         with self._reported("merge") as job:
             commit = merge_into(self.site, self.name, source, words, merging, force=force)

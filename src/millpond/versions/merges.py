@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from numbers import Integral
 from types import NoneType
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -32,8 +33,8 @@ from millpond.versions.repository_context import COMPRESSION, Site
 from millpond.versions.staging.branch_head import Built, Moving, move_head
 
 __all__ = (
-    "CONFLICTS_MAX", "STRATEGY_NAME", "MergeConflict", "Merging", "Picked", "Resolution", "Strategy", "Take",
-    "cherry_pick", "common_base", "merge_into", "merge_trees", "pick", "revert",
+    "CONFLICTS_MAX", "STRATEGY_NAME", "MergeConflict", "Merging", "Picked", "Resolution", "Resolutions", "Strategy",
+    "Take", "cherry_pick", "common_base", "merge_into", "merge_trees", "pick", "resolutions_of", "revert",
 )  # fmt: skip
 
 CONFLICTS_MAX = 1_000
@@ -97,9 +98,41 @@ class Resolution:
     path: str | None = None
     prefix: str | None = None
 
+    @classmethod
+    def of(cls, path: object, side: object) -> Resolution:
+        """The resolution of a path, or of a prefix if it ends with `/`.
+
+        >>> Resolution.of("2013/", "source")
+        Resolution(take=<Take.SOURCE: 'source'>, path=None, prefix='2013/')
+
+        Raises: `Invalid`, kind `merge_take`.
+        """
+        if not (isinstance(path, str) and path and side in list(Take)):
+            raise Invalid(
+                "no side to take at a path", kind="merge_take", given=f"{path!r}: {side!r}",
+                hint='source, destination, base or delete, such as resolutions={"2013/01.csv": "source"}',
+            )  # fmt: skip
+        chosen = Take(str(side))
+        return cls(chosen, prefix=path) if path.endswith("/") else cls(chosen, path=path)
+
     def fits(self, path: str) -> bool:
         """True when it is about a path."""
         return path == self.path or (self.prefix is not None and path.startswith(self.prefix))
+
+
+Resolutions: TypeAlias = Sequence[Resolution] | Mapping[str, str]
+"""Resolutions, or the side to take by path, or by prefix: `{"maps/weather/JFK": "source", "2013/": "base"}`."""
+
+
+def resolutions_of(stated: Resolutions) -> Sequence[Resolution]:
+    """Resolutions from either form.
+
+    Raises: as `Resolution.of`.
+    """
+    if isinstance(stated, Mapping):
+        return [Resolution.of(path, side) for path, side in stated.items()]
+    rules: Sequence[object] = stated
+    return [rule if isinstance(rule, Resolution) else Resolution.of(rule, None) for rule in rules]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +143,14 @@ class Merging:
     resolutions: Sequence[Resolution] = ()
     squash: bool = False
     allow_empty: bool = False
+
+    @classmethod
+    def of(cls, strategy: str | Strategy, resolutions: Resolutions, **options: bool) -> Merging:
+        """The options as they are stated.
+
+        Raises: `Invalid`, kinds `merge_strategy`, `merge_take`.
+        """
+        return cls(Strategy.parse(strategy), resolutions_of(resolutions), **options)
 
     def resolve(self) -> Callable[[Conflicts], npt.ArrayLike] | Choice:
         """The choice for conflicts."""

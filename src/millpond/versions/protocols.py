@@ -20,7 +20,7 @@ from millpond.versions.graph.commits import Commit
 from millpond.versions.graph.history import Window
 from millpond.versions.imports.importing import Imported
 from millpond.versions.imports.locations import Location
-from millpond.versions.merges import Resolution, Strategy
+from millpond.versions.merges import Resolutions, Strategy
 from millpond.versions.objects.entries import Entry
 from millpond.versions.paging import Page
 from millpond.versions.repository import Named
@@ -193,7 +193,7 @@ class BranchOperations(ReferenceOperations, Protocol):
     @operation("POST", f"{_REPOSITORY}/refs/{{source}}/merge/{{branch}}", sent={"squash": "squash_merge"})
     def merge(
         self, source: str, message: str = "", *, committer: str = "", metadata: Mapping[str, str] | None = None,
-        strategy: str | Strategy = Strategy.DEFAULT, resolutions: Sequence[Resolution] = (), squash: bool = False,
+        strategy: str | Strategy = Strategy.DEFAULT, resolutions: Resolutions = (), squash: bool = False,
         allow_empty: bool = False, force: bool = False,
     ) -> Commit:  # fmt: skip
         """Merge a ref into this branch, on which nothing may be staged; the merge commit.

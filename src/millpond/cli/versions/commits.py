@@ -44,6 +44,7 @@ _CHANGED_SINCE = "the branch changed these paths since: put there what they shal
 @contextmanager
 def _conflicts_shown(hint: str, *, quiet: bool) -> Iterator[None]:
     """Show the paths of a conflict before its error ends the command; in JSON they are part of the error."""
+    from millpond.refs.merges import MapMergeConflict
     from millpond.versions.merges import MergeConflict
 
     try:
@@ -54,7 +55,8 @@ def _conflicts_shown(hint: str, *, quiet: bool) -> Iterator[None]:
                 console.say(f"conflict  {path}")
             if len(error.paths) > 50:
                 console.say(f"          … {len(error.paths) - 50:,} more")
-        error.hint = hint
+        if hint == _RESOLVE or not isinstance(error, MapMergeConflict):
+            error.hint = hint
         raise
 
 
@@ -153,20 +155,15 @@ def merge(
 def _resolution(text: str) -> Resolution:
     """The resolution that `source=2013/` writes."""
     from millpond.errors import Invalid
-    from millpond.versions.merges import Resolution, Take
+    from millpond.versions.merges import Resolution
 
-    side, sign, path = text.partition("=")
+    side, _, path = text.partition("=")
     sides = {"dest": "destination", "theirs": "source", "ours": "destination"}
     try:
-        chosen = Take(sides.get(side, side))
-    except ValueError:
-        chosen = None
-    if chosen is None or not sign or not path:
-        raise Invalid(
-            "no SIDE=PATH", kind="merge_take", given=repr(text),
-            hint="source, destination, base or delete, such as --take source=2013/01.csv",
-        )  # fmt: skip
-    return Resolution(chosen, prefix=path) if path.endswith("/") else Resolution(chosen, path=path)
+        return Resolution.of(path, sides.get(side, side))
+    except Invalid as error:
+        error.hint = "source, destination, base or delete, such as --take source=2013/01.csv"
+        raise
 
 
 @verb("revert", "millpond revert flights/main main~1", "millpond revert flights/main 3f2a --parent 1")

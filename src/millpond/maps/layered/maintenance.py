@@ -76,6 +76,7 @@ away: a fold puts three, and those who ask fetch them; of most keys the filter o
 COLLECT_EVERY_MS = 60_000
 
 Turn: TypeAlias = Callable[[], AbstractContextManager[None]]
+Shared: TypeAlias = "Callable[[SnapshotManifest], int]"
 
 
 def fold_loaded(loading: Loading, names: Iterable[str], writes: Writes = write_here) -> None:
@@ -89,7 +90,10 @@ def fold_loaded(loading: Loading, names: Iterable[str], writes: Writes = write_h
             if layers is not None and head is not None and has_many(layers, head):
                 turn = partial(loading.loads.groups.turn, {name})
                 bytes_max = None if loading.served else bytes_after_load(head)
-                folds = fold_due(layers, bytes_max=bytes_max, wait_seconds=0, turn=turn, writes=writes)
+                folds = fold_due(
+                    layers, bytes_max=bytes_max, wait_seconds=0, turn=turn, writes=writes,
+                    shared=loading.shared_layers,
+                )  # fmt: skip
                 if folds and _collecting_due(loading, name):
                     collect_files(layers)
 
@@ -119,19 +123,22 @@ def _collecting_due(loading: Loading, name: str) -> bool:
 
 def fold_due(
     layers: Layers, *, everything: bool = False, bytes_max: int | None = None, wait_seconds: float = ACT_SECONDS,
-    turn: Turn = nullcontext, writes: Writes = write_here,
+    turn: Turn = nullcontext, writes: Writes = write_here, shared: Shared = lambda _: 0,
 ) -> int:  # fmt: skip
     """Fold the layers that are due, see `layers_due`; how many folds were made. In its `turn` no load of this process
-    moves the head of the map, so that none is placed in vain. `writes` has the ranges written.
+    moves the head of the map, so that none is placed in vain. `writes` has the ranges written. `shared` tells of a state
+    of an aggregate how many of its oldest layers another branch has: above them alone, folds leave merges what both
+    sides brought.
 
     Raises: `Unavailable` when the disk is full, or another act keeps at the map; `Corrupt`, naming the file.
     """
-    if not _due(layers, everything=everything, bytes_max=bytes_max)[1]:
+    due = partial(_due, layers, everything=everything, bytes_max=bytes_max, shared=shared)
+    if not due()[1]:
         return 0
     folds = 0
     with maintaining(layers, wait_seconds), layers.writing():
         while True:
-            head, inputs = _due(layers, everything=everything, bytes_max=bytes_max)
+            head, inputs = due()
             if head.manifest is None or not inputs:
                 return folds
             done = fold_layers(layers.objects, head.manifest, inputs, spill=layers.spill(), writes=writes)
@@ -141,11 +148,14 @@ def fold_due(
                 folds += 1
 
 
-def _due(layers: Layers, *, everything: bool, bytes_max: int | None) -> tuple[Head, Sequence[Layer]]:
+def _due(
+    layers: Layers, *, everything: bool, bytes_max: int | None, shared: Shared
+) -> tuple[Head, Sequence[Layer]]:  # fmt: skip
     head = layers.head()
     if head.manifest is None:
         return head, ()
-    return head, layers_due(head.manifest, everything=everything, bytes_max=bytes_max)
+    apart = 0 if everything or head.manifest.aggregation is None else shared(head.manifest)
+    return head, layers_due(head.manifest, everything=everything, bytes_max=bytes_max, shared=apart)
 
 
 def maintaining(layers: Layers, seconds: float) -> AbstractContextManager[None]:
@@ -209,12 +219,12 @@ def collect_files(layers: Layers, *, purge: bool = False) -> Collected | None:
     return collected
 
 
-def tidy(layers: Layers) -> bool:
-    """Fold what is due, and collect; True when something was folded.
+def tidy(layers: Layers, shared: Shared) -> bool:
+    """Fold what is due, see `fold_due`, and collect; True when something was folded.
 
     Raises: as `fold_due`.
     """
-    folds = 0 if layers.definition.maintenance_suspended else fold_due(layers)
+    folds = 0 if layers.definition.maintenance_suspended else fold_due(layers, shared=shared)
     with suppress(Corrupt, NotFound):  # what only an older manifest names stays, until that can be read
         collect_files(layers)
     return folds > 0

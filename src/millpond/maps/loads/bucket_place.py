@@ -80,8 +80,8 @@ _CACHE_MAX = "MILLPOND_BUCKET_CACHE_MAX"
 
 
 def bucket_place(
-    url: str, clock: Clock, *, cache: str = "", max_staleness: float | None = None,
-    cache_max: int | str | None = None, space: str = "",
+    url: str, clock: Clock, *, cache: object = "", max_staleness: object = None, cache_max: object = None,
+    space: str = "",
 ) -> BucketPlace:  # fmt: skip
     """The place of a pond at `s3://bucket/prefix`; `cache` is the folder for copies, by default the user's. `space`:
     the database of its rows, where they do not lie in the bucket.
@@ -95,9 +95,11 @@ def bucket_place(
         )
     from millpond.stores.objects.bucket import endpoint_set
 
-    if max_staleness is not None and not max_staleness >= 0:
-        raise Invalid("no age is below 0", kind="setting_type", setting="max_staleness", value=max_staleness,
-                      hint="a number of seconds; 0 asks the bucket each time")  # fmt: skip
+    if max_staleness is not None and not (isinstance(max_staleness, int | float) and max_staleness >= 0):
+        raise Invalid("no age in seconds", kind="setting_type", setting="max_staleness", value=max_staleness,
+                      hint="a number of seconds, 0 or more; 0 asks the bucket each time")  # fmt: skip
+    if not isinstance(cache, str | os.PathLike):
+        raise Invalid("no folder", kind="setting_type", setting="cache", value=cache, hint="the path of a folder")
     # Two servers may have buckets of one name.
     id_ = blake2b(f"{endpoint_set()} {url}".encode(), digest_size=10).hexdigest()
     folder = _cache_folder(cache)
@@ -113,7 +115,7 @@ def bucket_unsupported(part: str, pond: str) -> Invalid:
                    hint=UNSUPPORTED[part])  # fmt: skip
 
 
-def cache_bound(stated: int | str | None = None) -> int:
+def cache_bound(stated: object = None) -> int:
     """The bytes of copies on this machine: as given, else as the environment says; 0 is none.
 
     >>> cache_bound("1GiB"), cache_bound(0)
@@ -122,15 +124,15 @@ def cache_bound(stated: int | str | None = None) -> int:
     Raises: `Invalid` for what is no size.
     """
     text = os.environ.get(_CACHE_MAX, CACHE_MAX) if stated is None else stated
-    size = text if isinstance(text, int) else parse_size(text)
-    if size < 0:
+    size = parse_size(text) if isinstance(text, str) else text
+    if not isinstance(size, int) or size < 0:
         raise Invalid("no size is below 0", kind="setting_type", setting="cache_max", value=size,
                       hint="a size such as 16GiB; 0 for no copies")  # fmt: skip
     return size
 
 
-def _cache_folder(stated: str) -> Path:
-    if stated:
+def _cache_folder(stated: str | os.PathLike[str]) -> Path:
+    if os.fspath(stated):
         return Path(stated).expanduser()
     from platformdirs import user_cache_path
 
@@ -188,7 +190,13 @@ class BucketPlace:
                 "the pond has its rows in its bucket", kind="head_other", pond=self.address,
                 hint="leave space out; or make a new pond with it, and copy this one there: millpond copy",
             )  # fmt: skip
-        make_folders(self.folder, *FOLDERS)
+        try:
+            make_folders(self.folder, *FOLDERS)
+        except (FileExistsError, FileNotFoundError, NotADirectoryError, PermissionError) as error:
+            raise Invalid(
+                "there can be no folder for copies of what a bucket has", kind="setting_type", setting="cache",
+                value=self.folder.parent, reason=error.strerror, hint="name another folder",
+            ) from error  # fmt: skip
         return stored
 
     def _format(self, marker: bytes) -> int:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from millpond.maps.loads.loads import Loads
     from millpond.maps.model.definition import MapDefinition
     from millpond.maps.shard.shard import Shard
+    from millpond.maps.snapshots.manifest import SnapshotManifest
     from millpond.stores.objects import FolderObjects
 
 __all__ = ("Loading", "folder_files")
@@ -41,8 +42,9 @@ class Loading:
     first load.
     `memory_max`: the bytes of memory that one piece of work on a map may take. `history_ms`: the age up to which the
     history of layered maps is kept. `let_go` lets go of manifests that only commits of the past name; it gives the
-    others, with who names each. `open_files` opens the files of a map, by the folder that they have on this machine.
-    `tell_alerts` tells what entered changes left to be told.
+    others, with who names each. `shared_layers` counts the oldest layers of a state that a branch has, too.
+    `open_files` opens the files of a map, by the folder that they have on this machine. `tell_alerts` tells what
+    entered changes left to be told.
     """
 
     folder: Path
@@ -56,6 +58,7 @@ class Loading:
     memory_max: int = MEMORY_MAX
     history_ms: int = HISTORY_MS
     let_go: Callable[[MapDefinition, Collection[str]], Mapping[str, str]] = lambda *_: {}
+    shared_layers: Callable[[SnapshotManifest], int] = lambda _: 0
     open_files: Callable[[Path], FolderObjects] = folder_files
     tell_alerts: Callable[[], None] = lambda: None
 

@@ -59,6 +59,10 @@ __all__ = (
 
 LAYERS_MAX = 16
 """With more layers all are folded, however they differ: a lookup asks each of them."""
+SHARED_LAYERS_MAX = 12
+"""The layers that a state of an aggregate shares with another branch stay apart up to so many: with more, the few above
+them would be written with each load.
+"""
 BYTES_AFTER_LOAD_MIN = 1 << 20
 """Layers that have no more bytes together are folded after a load, however little it brought."""
 
@@ -217,24 +221,26 @@ def bytes_after_load(manifest: SnapshotManifest) -> int:
 
 
 def layers_due(
-    manifest: SnapshotManifest, *, everything: bool = False, bytes_max: int | None = None
+    manifest: SnapshotManifest, *, everything: bool = False, bytes_max: int | None = None, shared: int = 0
 ) -> tuple[Layer, ...]:  # fmt: skip
     """The layers that are to become one, newest first; none when the policy has nothing to do.
 
     Each layer is to have several times the bytes of all above it together, so that their number grows with the
     logarithm of the map, and the bytes written with what was loaded. Only the newest ones, which have at most
-    `bytes_max` together, are looked at, unless there are more than `LAYERS_MAX`.
+    `bytes_max` together, are looked at, unless there are more than `LAYERS_MAX`. The oldest that are `shared` stay
+    apart from those above them, and as they are, while they are few.
     """
     layers = manifest.layers
-    sizes = [layer.size for layer in layers]
+    own = layers if everything or shared > SHARED_LAYERS_MAX else layers[: len(layers) - shared]
+    sizes = [layer.size for layer in own]
     due = layers_to_fold([size for size, sum_ in zip(sizes, accumulate(sizes), strict=True)
                           if bytes_max is None or sum_ <= bytes_max])  # fmt: skip
     if everything or len(layers) > LAYERS_MAX:
-        due = len(layers)
+        due = len(own)
     if due == len(layers) > 1 or (everything and any(manifest.projection(layer) is not None for layer in layers)):
         return layers
-    runs = (tuple(run) for _, run in groupby(layers[:due], attrgetter("mode")))
-    return max((run for run in runs if len(run) > 1), key=len, default=())
+    runs = (tuple(run) for _, run in groupby(own[:due], attrgetter("mode")))
+    return max((run for run in runs if len(run) > 1), key=len, default=layers if len(layers) > LAYERS_MAX else ())
 
 
 def fold_layers(
@@ -295,13 +301,13 @@ def _moved(manifest: SnapshotManifest) -> Conflict:
 
 def fold(
     objects: Objects, manifest: SnapshotManifest, *, created_ms: int, everything: bool = False,
-    bytes_max: int | None = None, spill: SpillTo | None = None, writes: FoldWrites = write_here,
+    bytes_max: int | None = None, shared: int = 0, spill: SpillTo | None = None, writes: FoldWrites = write_here,
 ) -> SnapshotManifest:  # fmt: skip
     """The manifest with its layers folded as is due, or all of them, until nothing more is due, see `layers_due`.
 
     Raises: as `fold_layers`.
     """
-    while inputs := layers_due(manifest, everything=everything, bytes_max=bytes_max):
+    while inputs := layers_due(manifest, everything=everything, bytes_max=bytes_max, shared=shared):
         done = fold_layers(objects, manifest, inputs, spill=spill, writes=writes)
         manifest = substitute(objects, manifest, done, created_ms=created_ms, spill=spill)
     return manifest

@@ -90,7 +90,7 @@ def _assembled(
     place: Objects, backup: Backup, folder: Path, clock: Clock, target: int,
     advance: Callable[[int], object],
 ) -> tuple[int, int]:  # fmt: skip
-    """Assemble the pond in a folder and verify it; its maps and rows."""
+    """Assemble the pond in a folder and verify it; its maps that have rows, and these."""
     with open_pond(folder, clock=clock, events_reports=False) as pond:  # its events would stand before those that come
         peer = BackupPeer(place, backup, folder / "fetched", target)
         sources = PartSources(folder, _NoUploads(), lambda: [peer])
@@ -116,8 +116,8 @@ def _assembled(
                 problems=[str(problem) for problem in report.problems[:5]],
                 hint="restore another backup: 'millpond backup list PLACE'",
             )  # fmt: skip
-        maps = pond.maps()
-        return len(maps), sum(pond_map.rows.stats().rows for pond_map in maps)
+        rows = [pond_map.rows.stats().rows for pond_map in pond.maps()]
+        return sum(count > 0 for count in rows), sum(rows)
 
 
 def _restore_own(place: Objects, backup: Backup, pond: Pond, scratch: Path) -> None:

@@ -289,7 +289,7 @@ def _tidy(node: Node, pond_map: Map, stopping: threading.Event) -> bool:
     if node.bucket is not None and not folds_due(node.pond.loading, pond_map.name):
         return False  # a turn costs requests
     with node.turns(f"compact/{pond_map.name}", stopping) as turn:
-        return turn is not None and tidy(pond_map.layers)
+        return turn is not None and tidy(pond_map.layers, node.pond.loading.shared_layers)
 
 
 # -- snapshots ----------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@
   middle leaves parts that only the bucket's own rule for incomplete uploads removes.
 * `swap` is one request with `If-None-Match: *` or `If-Match`; that it is atomic is the server's promise. It is not
   sent again by itself: a lost answer is `Uncertain`, so that `Conflict` always speaks of another writer.
-* Credentials come from the environment alone (`AWS_ACCESS_KEY_ID` …), or from what the machine's role gives.
+* Credentials come from the environment (`AWS_ACCESS_KEY_ID` …), else a profile, or from what the machine's role gives.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from millpond.clock import SystemClock
 from millpond.errors import Invalid, NotFound, Unavailable, Uncertain
 from millpond.retry import Backoff, retry
 from millpond.stores.objects.bucket_errors import CREDENTIALS, BehindTheEnd, bucket_error, message_of, unreadable
+from millpond.stores.objects.profile import ENDPOINTS, profile_settings
 from millpond.stores.objects.protocol import (
     Level,
     ObjectInfo,
@@ -55,7 +56,6 @@ PARTS_MAX = 4
 
 _CLIENT = {"connect_timeout": "5s", "timeout": "120s"}
 _RETRIES = {"max_retries": 4, "retry_timeout": timedelta(seconds=30)}
-_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 _UNSIGNED = "AWS_UNSIGNED_PAYLOAD"
 """The variable of obstore that says whether requests are signed without their bodies."""
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -69,8 +69,9 @@ _NO_PATH = "parse path"
 
 
 def endpoint_set() -> str:
-    """The address of the S3 server that the environment names; nothing is Amazon's."""
-    return next((os.environ[name] for name in _ENDPOINTS if os.environ.get(name)), "")
+    """The address of the S3 server that the environment names, or the profile; nothing is Amazon's."""
+    stated = next((os.environ[name] for name in ENDPOINTS if os.environ.get(name)), "")
+    return stated or profile_settings().get("endpoint", "")
 
 
 class BucketObjects(ObjectStore):
@@ -86,7 +87,7 @@ class BucketObjects(ObjectStore):
         self._once = self._connect({**_RETRIES, "max_retries": 0})
 
     def _connect(self, retries: dict[str, object]) -> S3Store:
-        settings = {"retry_config": retries, **self._config}
+        settings = {"retry_config": retries, **self._profile(), **self._config}
         if _UNSIGNED not in os.environ and self._is_private(settings.get("endpoint")):
             settings.setdefault("unsigned_payload", True)
         client = _CLIENT | {"allow_http": self._plain_http(settings.pop("allow_http", None), settings.get("endpoint"))}
@@ -97,6 +98,12 @@ class BucketObjects(ObjectStore):
                 "objects cannot be opened", kind="objects_config", where=self.where, reason=message_of(error),
                 hint="such as s3://bucket/prefix",
             ) from error  # fmt: skip
+
+    def _profile(self) -> dict[str, str]:
+        """The settings of the profile; no keys of it where the configuration has its own."""
+        said = profile_settings()
+        return {name: value for name, value in said.items()
+                if "access_key_id" not in self._config or name in ("region", "endpoint")}  # fmt: skip
 
     def _is_private(self, endpoint: object) -> bool:
         """True where nobody on the way to the server can change a body: to hash it, for the signature, is in vain."""
