@@ -190,9 +190,8 @@ def test_a_fold_that_fails_takes_nothing_from_the_load(
     assert len(manifest_of(layered).layers) == 4
     with pytest.raises(PySparkException, match="not what was written"):
         maintenance.fold_due(layers_of(layered), everything=True, writes=partial(write_by_tasks, spark))
-    assert unnamed(folder), "other tasks wrote theirs"
     damaged.write_bytes(whole)
-    mp.compact_map(spark, "m", pond=pond)
+    mp.compact_map(spark, "m", pond=pond)  # what other tasks had written by then is collected
     assert (layered.info()["rows"], len(manifest_of(layered).layers), unnamed(folder)) == (110, 1, set())
 
 

@@ -126,9 +126,9 @@ def fold_due(
     turn: Turn = nullcontext, writes: Writes = write_here, shared: Shared = lambda _: 0,
 ) -> int:  # fmt: skip
     """Fold the layers that are due, see `layers_due`; how many folds were made. In its `turn` no load of this process
-    moves the head of the map, so that none is placed in vain. `writes` has the ranges written. `shared` tells of a state
-    of an aggregate how many of its oldest layers another branch has: above them alone, folds leave merges what both
-    sides brought.
+    moves the head of the map, so that none is placed in vain. `writes` has the ranges written. `shared` tells of a
+    state of an aggregate how many of its oldest layers another branch has: above them alone, folds leave merges what
+    both sides brought.
 
     Raises: `Unavailable` when the disk is full, or another act keeps at the map; `Corrupt`, naming the file.
     """
