@@ -11,14 +11,7 @@ import pytest
 import millpond
 from millpond.clock import ManualClock
 from millpond.errors import Invalid, MillpondError
-from millpond.maps.inputs.mapping import mapping_of
-from millpond.maps.inputs.normalise import normalise
 from millpond.maps.layered.maintenance import fold_due
-from millpond.maps.layered.row_files import RowFileWriter, rows_of_shares
-from millpond.maps.model.aggregate_fields import aggregated_type, fields_in_words
-from millpond.maps.model.definition import parse_value_type
-from millpond.maps.model.event_digest import digest_of
-from millpond.maps.snapshots.groups_of_rows import freeze_groups
 from millpond.maps.snapshots.layers import LAYERS_MAX
 from millpond.maps.snapshots.manifest import SnapshotManifest
 from millpond.maps.snapshots.sorted_runs import SpillTo
@@ -465,20 +458,6 @@ def test_more_events_than_memory_holds_are_combined(pond: Pond, monkeypatch: pyt
 
 
 @pytest.mark.usefixtures("process")
-def test_a_task_combines_its_events_before_others_read_them(sales: Map, tmp_path: Path) -> None:
-    for keys, rows in ((3, 6), (500, 500)):
-        events = [event(f"k{number % keys}", at(number % 60, 10 + number % 2), number) for number in range(500)]
-        canonical = normalise(pa.RecordBatch.from_pylist(events), sales.definition, mapping_of(COLUMNS)).rows
-        writer = RowFileWriter(sales.definition, tmp_path / str(keys))
-        writer.write(canonical)
-        (written,) = writer.finish()
-        assert (written.rows, written.digest) == (rows, digest_of(sales.definition, canonical))
-        taken = list(rows_of_shares([written], 0, written.count, sales.definition))
-        groups = pa.Table.from_batches(list(freeze_groups(sales.definition, taken)))
-        assert groups == pa.Table.from_batches(list(freeze_groups(sales.definition, [canonical])))
-
-
-@pytest.mark.usefixtures("process")
 def test_an_aggregate_is_copied_backed_up_and_opened_again(pond: Pond, sales: Map, tmp_path: Path) -> None:
     load(sales, event("a", HOUR))
     load(sales, event("a", at(1)))
@@ -512,22 +491,3 @@ def test_the_manifest_of_an_aggregate_has_format_7(sales: Map) -> None:
         "rules": ["count", "sum", "min", "max", "sum", "latest", "instant"], "resolution": "1 hour", "time_zone": "UTC"
     }  # fmt: skip
     assert SnapshotManifest.from_bytes(manifest.to_bytes()) == manifest
-
-
-@pytest.mark.parametrize("value", [
-    "," * 500_000, "(" * 500_000, "a" + " " * 500_000 + "9", "a quantiles" + " " * 500_000 + "z",
-    "a" + " " * 250_000 + "double" + " " * 250_000 + "of",
-])  # fmt: skip
-def test_fields_that_are_none_are_read_once(value: str) -> None:
-    """Each of their blanks and commas was looked at from each other: a megabyte of them held a node up for hours."""
-    with pytest.raises(Invalid):
-        aggregated_type(value, "1 hour", None)
-    with pytest.raises(Invalid):
-        parse_value_type(value)
-
-
-def test_commas_in_brackets_part_no_fields() -> None:
-    value, aggregation = aggregated_type(
-        "a long sum, l quantiles(0.5, 0.9), n long count , m average of a/n", "hour", None
-    )
-    assert fields_in_words(value, aggregation) == "a long sum, l quantiles(0.5, 0.9), n long count, m average of a/n"

@@ -58,7 +58,7 @@ def profile_settings(environment: Mapping[str, str] = os.environ) -> dict[str, s
     if named and not keys and any(name in said for name in _ELSEWHERE):
         raise Invalid(
             "the profile has no keys of its own", kind="objects_config", profile=named,
-            hint=f'eval "$(aws configure export-credentials --profile {named} --format env)"',
+            hint="have its keys in the environment: aws configure export-credentials writes them",
         )  # fmt: skip
     return settings | keys
 
