@@ -246,7 +246,7 @@ WRONG = [
     ("branch delete flights/nope", "millpond branch list"), ("branch delete flights/main", "default branch"),
     ("commit flights/main -m again", "no changes"), ("commit flights/main/2013 -m x", "write flights/main"),
     ("merge fix main", "REPO/fix main"), ("merge flights/fix other/main", "two repositories"),
-    ("merge flights/main main --strategy ours", "dest-wins"), ("merge flights/main main --take mine=a", "SIDE=PATH"),
+    ("merge flights/main main --strategy ours", "dest-wins"), ("merge flights/main main --take mine=a", "--take source="),
     ("diff s3://bucket/x", "lakefs://"), ("diff /flights/main", "REPO/REF/PATH"),
     ("diff flights/main$ main", "leave out"),
     ("log flights/main~9", "not found"), ("log flights/main --since yesterday", "ISO 8601"),

@@ -220,7 +220,7 @@ def test_a_profile_has_what_the_environment_lacks(profiles: dict[str, str]) -> N
     assert profile_settings(lab | {"AWS_ENDPOINT_URL": "x", "AWS_DEFAULT_REGION": "x"}) == keys
     nowhere = {name: f"{file}-not-there" for name, file in profiles.items()}
     assert profile_settings(nowhere) == {}
-    for name, words in (("nobody", "no such profile"), ("sso", "export-credentials --profile sso")):
+    for name, words in (("nobody", "no such profile"), ("sso", "export-credentials")):
         with pytest.raises(Invalid, match=words):
             profile_settings(profiles | {"AWS_PROFILE": name})
     Path(profiles["AWS_CONFIG_FILE"]).write_text(f"secret_of_a_line_without_a_section {SECRET}")

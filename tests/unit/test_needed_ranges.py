@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import millpond
 from millpond import ranges
-from millpond.errors import Corrupt, NotFound
+from millpond.errors import Corrupt
 from millpond.maps.map import KEYS_HERE_MAX
 from millpond.maps.model.definition import Kind, MapDefinition, parse_value_type
 from millpond.maps.snapshots import pieces
@@ -222,9 +222,9 @@ def test_a_key_opens_the_files_that_may_have_it(
     with millpond.open(tmp_path) as pond:
         assert not check_snapshot(pond.space, pond.map("m"), None).ok
         assert [named.name for named in target.objects.list("quarantine")] == [f"quarantine/{damaged.id}.arrow"]
-        with pytest.raises(NotFound) as missing:
+        with pytest.raises(Corrupt, match="in quarantine") as still:
             opened().get(inside)
-        assert missing.value.kind == "range_not_found"
+        assert still.value.kind == "range_damaged"
 
 
 @given(

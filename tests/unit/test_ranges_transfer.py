@@ -218,7 +218,7 @@ def test_a_damaged_file_is_named_quarantined_and_fetched_again(tmp_path: Path, f
         str(path_of(folder, gone)),
     ]
     assert folder.size(f"quarantine/{bad.id}.arrow") == bad.size
-    with pytest.raises(NotFound, match=bad.id):
+    with pytest.raises(Corrupt, match=bad.id):
         list(ranges.scan(folder, index))
     assert ranges.fetch(other, folder, index.id).ranges == 2
     assert ranges.verify(folder, index.id).ok

@@ -358,7 +358,7 @@ def test_a_share_of_changes_is_of_what_main_has_and_the_first_load_passes(tmp_pa
     rows = [{"key": f"key {number}", "temp": 1.0} for number in range(100)]
 
     def words(pond: Any, branch: str, most: float) -> list[str]:
-        return exceeded(pond, {"map": "weather", "ref": head_of(pond.refs, branch).id}, {"changes_max": most})
+        return exceeded(pond, [{"map": "weather", "ref": head_of(pond.refs, branch).id}], {"changes_max": most})
 
     with millpond.open(tmp_path / "pond") as pond:
         pond.refs.create_branch("new")
