@@ -92,7 +92,7 @@ def _refuse_quarantined(objects: Objects, name: str) -> None:
     if objects.exists(quarantine := quarantine_name(name)):
         raise Corrupt(
             "the range was damaged, and is in quarantine", kind="range_damaged", object=name, where=objects.where,
-            quarantine=quarantine, hint="put it back from a copy, or from maps of a backup, or make anew what has it",
+            quarantine=quarantine, hint="millpond repair POND --from PLACE puts it back, from a copy or a backup",
         )  # fmt: skip
 
 
