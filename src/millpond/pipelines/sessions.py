@@ -78,6 +78,7 @@ def _note_stages(stages: Any, inflight_tasks: int, operation_id: str | None, don
 
 def begin_job(session: SparkSession, key: str, name: str) -> None:
     """Begin a job: what this thread has Spark do from now on is its work."""
+    _STOPPED.clear()  # not when a job ends: it may be stopped at that moment
     if not is_connect(session):
         session.sparkContext.setJobGroup(key, name, interruptOnCancel=True)
 
@@ -101,7 +102,6 @@ def end_job() -> None:
         with suppress(Exception):  # it was stopped, or the server is gone
             _OF_JOB.pop().stop()
     _STAGES.clear()
-    _STOPPED.clear()
 
 
 class Progress:
