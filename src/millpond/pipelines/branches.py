@@ -188,17 +188,15 @@ def exceeded(pond: Pond | RemotePond, values: list[Any], limits: Mapping[str, An
 
 def _changed_too_much(pond: Pond | RemotePond, value: Mapping[str, Any], most: float) -> list[str]:
     """Words about a branch that changes more rows than a number, or than a share of those that `main` has, if any."""
-    before, share, limit = 0, isinstance(most, float), most
-    if share:
+    before, limit, words = 0, most, f"more than {most} rows change"
+    if isinstance(most, float):
         with suppress(NotFound):
             before = int(pond.map(value["map"]).info()["rows"])
         if not before:
             return []
-        limit = most * before
+        limit, words = most * before, f"more than {most:.10g} of the {before} rows of main change"
     changed = pond.refs.diff(MAIN, value["ref"], map=value["map"], three_dots=True, limit=int(limit) + 2).num_rows
-    if not changed / before > most if share else changed <= most:
-        return []
-    return [f"more than {most:.10g} of the {before} rows of main change" if share else f"more than {most} rows change"]
+    return [words] if (changed / before if before else changed) > most else []
 
 
 def stays(about: Mapping[str, Any]) -> str:
