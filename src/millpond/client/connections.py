@@ -26,13 +26,13 @@ from urllib3.exceptions import (
 from millpond.client.stopping import Interrupt
 from millpond.error_values import shown_address
 from millpond.errors import Invalid, MillpondError, Unavailable, Uncertain
-from millpond.tracing import TRACEPARENT, Kind, span, traceparent
+from millpond.tracing import Kind, span
 
 if TYPE_CHECKING:
     from millpond.settings import Settings
 
 __all__ = (
-    "Broken", "Busy", "Sockets", "answer_lost", "answers_nothing", "breaking", "caller_headers", "check_headers",
+    "Broken", "Busy", "Sockets", "answer_lost", "answers_nothing", "breaking", "check_headers",
     "may_have_token", "node_urls", "request_span", "unreachable", "way_out",
 )  # fmt: skip
 
@@ -59,11 +59,6 @@ def request_span(method: str, url: str, path: str) -> AbstractContextManager[obj
     """The span of a request that is sent once, to its answer, or to the head of one that is read as it comes."""
     about = {"http.request.method": method, "server.address": urlsplit(url).netloc, "url.path": path}
     return span(method, Kind.CLIENT, "", about)
-
-
-def caller_headers() -> dict[str, str]:
-    """The header that names the span of a request, where there is one."""
-    return {TRACEPARENT: caller} if (caller := traceparent()) else {}
 
 
 def may_have_token(url: str, named: Iterable[str]) -> bool:

@@ -33,7 +33,6 @@ from millpond.client.connections import (
     answer_lost,
     answers_nothing,
     breaking,
-    caller_headers,
     check_headers,
     may_have_token,
     node_urls,
@@ -49,6 +48,7 @@ from millpond.clock import Clock, SystemClock
 from millpond.errors import Conflict, Denied, MillpondError, Unavailable, Uncertain
 from millpond.json_forms import stable_json
 from millpond.retry import retry
+from millpond.tracing import trace_headers
 
 if TYPE_CHECKING:
     from millpond.settings import Settings
@@ -183,7 +183,7 @@ class Connection:
                 "the token is sent only to nodes that you named", kind="node_not_named", node=self.url,
                 hint="name all nodes of the pond: https://n1:7433,https://n2:7433, or `nodes.urls` in millpond.toml",
             )  # fmt: skip
-        sent = {**self._headers, **self._moments.headers(), **caller_headers(), **(headers or {})}
+        sent = {**self._headers, **self._moments.headers(), **trace_headers(), **(headers or {})}
         if json is not None:
             # In ASCII, so that any text can be sent: a node refuses what is no UTF-8, and names it.
             body = stable_json(json)

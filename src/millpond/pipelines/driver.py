@@ -43,7 +43,7 @@ from millpond.lineage import PARENT
 from millpond.pipelines.attempt_logs import AttemptLog, current_log
 from millpond.pipelines.driver_process import empty_large
 from millpond.stores.files import remove_tree
-from millpond.tracing import TRACEPARENT, traceparent
+from millpond.tracing import trace_headers
 
 __all__ = ("Drivers", "SparkDriver", "began_of")
 
@@ -119,7 +119,7 @@ class SparkDriver:
             log = current_log()
             request = {
                 "key": key, "job": job, "arguments": dict(arguments), "watched": watched, "again": again,
-                "parent": PARENT.get(), "secrets": [] if log is None else log.secrets, TRACEPARENT: traceparent(),
+                "parent": PARENT.get(), "secrets": [] if log is None else log.secrets, **trace_headers(),
             }  # fmt: skip
             mine.set_result(self._run(key, to_json(request) + b"\n"))
         except BaseException as error:

@@ -38,7 +38,7 @@ from millpond.pipelines.targets import map_for_load
 from millpond.pipelines.tickets import earlier_load, refuse_void, ticket_of, void
 from millpond.pipelines.values import filled, without_skipped
 from millpond.reports.alerts import read_alert
-from millpond.tracing import TRACEPARENT, traceparent
+from millpond.tracing import trace_headers
 from millpond.workflows.engine.cron import instant_of, zone_of
 from millpond.workflows.engine.data_starts import mark_of
 from millpond.workflows.engine.pipeline_starts import BRANCH, PARAMETERS, checked_parameters
@@ -378,7 +378,7 @@ async def _watched_run(
 
 def _caller() -> dict[str, str]:
     """The variable by which a program that makes spans finds the one that it is within."""
-    return {TRACEPARENT.upper(): caller} if (caller := traceparent()) else {}
+    return {name.upper(): value for name, value in trace_headers().items()}
 
 
 def _said(process: subprocess.Popen[bytes], over: int) -> str:

@@ -27,11 +27,12 @@ from millpond.tracing.doors import (
     is_traced,
     past_span,
     span,
+    trace_headers,
     traceparent,
     traceparent_in,
 )
 
 __all__ = (
     "TRACEPARENT", "Kind", "Noted", "begin_tracing", "flush_spans", "is_traced", "past_span", "span",
-    "traceparent", "traceparent_in",
+    "trace_headers", "traceparent", "traceparent_in",
 )  # fmt: skip

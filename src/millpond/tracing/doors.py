@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = (
     "TRACEPARENT", "Kind", "Noted", "Value", "begin_tracing", "flush_spans", "is_traced", "past_span", "span",
-    "spans", "traceparent", "traceparent_in",
+    "spans", "trace_headers", "traceparent", "traceparent_in",
 )  # fmt: skip
 
 TRACEPARENT: Final = "traceparent"
@@ -90,6 +90,11 @@ def past_span(name: str, began_ms: int, ended_ms: int, /, **facts: Value) -> Non
 def traceparent() -> str:
     """The span that this code is within, as other processes are told of it; empty without one."""
     return _SPANS[0].traceparent() if _SPANS else ""
+
+
+def trace_headers() -> dict[str, str]:
+    """The header that names the span that this code is within, where there is one."""
+    return {TRACEPARENT: caller} if (caller := traceparent()) else {}
 
 
 def traceparent_in(text: str | None) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millpond.tracing import TRACEPARENT, traceparent
+from millpond.tracing import trace_headers
 from millpond.workflows.newest import every_result
 
 if TYPE_CHECKING:
@@ -147,8 +147,7 @@ def connected(server: str, tenant: str, settings: Settings | None = None) -> Ite
             method: str, request: Any, *more: tuple[str, str], trailing: Callable[[Any], object] = lambda _: None
         ) -> Any:  # fmt: skip
             asks = method.startswith(_QUESTIONS)
-            caller = "" if asks else traceparent()
-            sent = [*metadata, *more, *([(TRACEPARENT, caller)] if caller else ())]
+            sent = [*metadata, *more, *({} if asks else trace_headers()).items()]
             try:
                 reply, ended = getattr(stub, method).with_call(request, timeout=_SECONDS, metadata=sent)
             except grpc.RpcError as error:
