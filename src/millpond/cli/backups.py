@@ -181,14 +181,11 @@ def restore(
 
 def _place(where: str) -> tuple[Settings, ObjectStore]:
     from millpond.client.snapshots.published import published_place
+    from millpond.nodes.backups.layout import open_place
     from millpond.settings import load_settings
-    from millpond.stores.objects import FolderObjects, open_objects
 
     settings = load_settings(said="command line", objects_place=where)
-    place = published_place(settings)
-    if "://" not in place.where:  # its owner's alone, as a pond is: a backup holds the keys that sign URLs
-        return settings, FolderObjects(place.where, 0o700)
-    return settings, open_objects(place.where, **place.config)
+    return settings, open_place(published_place(settings).where)
 
 
 def _source(pond: str, settings: Settings) -> AbstractContextManager[BackupSource]:

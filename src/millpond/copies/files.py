@@ -21,11 +21,10 @@ from millpond.maps.snapshots.named import named_everywhere
 from millpond.maps.snapshots.published import copy_snapshot, damage_of
 from millpond.nodes.backups.layout import object_chunks
 from millpond.pond import Pond
-from millpond.stores.objects import FolderBeforeBucket, FolderObjects, ObjectInfo, Objects, open_objects
+from millpond.stores.objects import FolderObjects, ObjectInfo, open_objects, originals
 
 __all__ = (
-    "Secured", "Sent", "copy_objects", "copy_snapshots", "held_files", "named_manifests", "originals",
-    "side_by_side",
+    "Secured", "Sent", "copy_objects", "copy_snapshots", "held_files", "named_manifests", "side_by_side",
 )  # fmt: skip
 
 _WAY_OUT = "restore the source from a copy; 'millpond verify' names all that is damaged"
@@ -89,11 +88,6 @@ def held_files(pond: Pond, folder: str) -> Iterator[None]:
 
 def _files(pond: Pond, folder: str) -> FolderObjects:
     return pond.loading.map_files(folder)
-
-
-def originals(objects: FolderObjects) -> Objects:
-    """The place of the files themselves: what is copied needs no copy on this machine besides."""
-    return objects.bucket if isinstance(objects, FolderBeforeBucket) else objects
 
 
 def copy_snapshots(

@@ -21,18 +21,18 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from millpond.client.location import NodesLocation, parse_location
 from millpond.client.snapshots.published import published_place
-from millpond.copies.files import held_files, named_manifests, originals
+from millpond.copies.files import held_files, named_manifests
 from millpond.errors import Corrupt, Invalid, NotFound
 from millpond.kernel.steps import step
 from millpond.kernel.verify import Report
 from millpond.maps.snapshots.manifest import SnapshotManifest, load_manifest, manifest_name
 from millpond.maps.snapshots.published import copy_snapshot
 from millpond.maps.snapshots.section_list import interval_files
-from millpond.nodes.backups.layout import list_backups
+from millpond.nodes.backups.layout import list_backups, open_place
 from millpond.nodes.backups.stored_layers import layers_below
 from millpond.ranges import Verifier
 from millpond.settings import load_settings
-from millpond.stores.objects import FolderObjects, Objects, ObjectStore, forget_copies, open_objects
+from millpond.stores.objects import Objects, forget_copies, originals
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -77,9 +77,9 @@ def repair_pond(
             _check(here, ids, quarantines=True)
             before = _listed(here)
             _bring(files_of(folder), here, ids)
-            new = {name: size for name, size in _listed(here).items() if name not in before}
-            files, size = files + len(new), size + sum(new.values())
-            advance(sum(new.values()))
+            new = [bytes_ for name, bytes_ in _listed(here).items() if name not in before]
+            files, size = files + len(new), size + sum(new)
+            advance(sum(new))
             forget_copies(pond.loading.map_files(folder))
             left += _check(here, ids)
         step("repair.files_put_back")
@@ -136,9 +136,8 @@ def _files_of(source: str | os.PathLike[str]) -> Iterator[_FilesOf]:
     try:
         pond = location.open_existing()
     except (NotFound, Invalid):  # no pond; a place of backups holds something else
-        stated = published_place(load_settings(said="the source", objects_place=os.fspath(source)))
-        far = "://" in stated.where
-        place: ObjectStore = open_objects(stated.where, **stated.config) if far else FolderObjects(stated.where, 0o700)
+        settings = load_settings(said="the source", objects_place=os.fspath(source))
+        place = open_place(published_place(settings).where)
         if not list_backups(place):
             raise
         yield lambda folder: layers_below(place, folder)

@@ -23,7 +23,7 @@ from millpond.ranges.ids import columns_id
 from millpond.ranges.index import index_name, load_index, quarantine_name, range_name, read_index
 from millpond.ranges.key_columns import first_unordered, key_column
 from millpond.ranges.reader import open_range
-from millpond.stores.objects import FolderBeforeBucket
+from millpond.stores.objects import originals
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -135,9 +135,7 @@ class Verifier:
         if self.quarantine_folder and not isinstance(fault, NotFound | Invalid) and objects.exists(name):
             name, remedy = quarantine(objects, name), f"it was quarantined; {remedy}"
         reason = fault if isinstance(fault, str) else fault.message
-        # What is wrong lies in the bucket, not among the copies.
-        where = (objects.bucket if isinstance(objects, FolderBeforeBucket) else objects).where
-        return problem(self.subject, f"{where.rstrip('/')}/{name}", reason, remedy)
+        return problem(self.subject, f"{originals(objects).where.rstrip('/')}/{name}", reason, remedy)
 
 
 def _faults_of_index(index: Index) -> Iterator[str]:

@@ -38,6 +38,7 @@ from millpond.maps.layered.stored_heads import StoredLayers
 from millpond.maps.log.log import Entry
 from millpond.stores.files import checksum_file, disk_errors
 from millpond.stores.growing_file import GrowingFile
+from millpond.stores.objects import FolderObjects, open_objects
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -47,8 +48,8 @@ if TYPE_CHECKING:
 __all__ = (
     "BACKUP_FORMAT", "Backup", "LogChunk", "StoredFile", "StoredObject", "StoredOwn", "StoredShard",
     "backup_id", "fetch_object", "file_name",
-    "find_backup", "list_backups", "log_entries", "newest_backup", "object_chunks", "put_object", "stored_file",
-    "write_backup", "stored_objects", "write_entries", "write_objects",
+    "find_backup", "list_backups", "log_entries", "newest_backup", "object_chunks", "open_place", "put_object",
+    "stored_file",    "write_backup", "stored_objects", "write_entries", "write_objects",
 )  # fmt: skip
 
 BACKUP_FORMAT = 6
@@ -168,6 +169,11 @@ def file_name(file: StoredFile) -> str:
 def write_backup(place: ObjectStore, backup: Backup) -> None:
     """Write a backup, all of whose files are there."""
     place.put(_name(backup.id), _FORM.encode(backup))
+
+
+def open_place(where: str) -> ObjectStore:
+    """The files of a place; a folder is its owner's alone, as a pond is: a backup holds the keys that sign URLs."""
+    return open_objects(where) if "://" in where else FolderObjects(where, 0o700)
 
 
 def list_backups(place: ObjectStore) -> list[Backup]:

@@ -13,6 +13,7 @@ from millpond.stores.objects.before_bucket import (
     forget_copies,
     hold_read,
     is_whole,
+    originals,
     put_with_copy,
     read_once,
     read_parts,
@@ -29,6 +30,6 @@ from millpond.stores.objects.protocol import Beside, Level, ObjectInfo, Objects,
 __all__ = (
     "CACHE_MAX", "Beside", "CopiesOf", "FolderBeforeBucket", "FolderObjects", "Level", "MemoryObjects", "ObjectInfo",
     "ObjectStore", "Objects", "ObjectsBelow", "Part", "StoreBelow", "TaggedObject", "at_once", "can_presign",
-    "forget_copies", "hold_read", "is_whole", "open_objects", "presign", "put_all", "put_with_copy", "read_at_once",
-    "read_once", "read_parts", "settle", "sweep_partial", "uncopied",
+    "forget_copies", "hold_read", "is_whole", "open_objects", "originals", "presign", "put_all", "put_with_copy",
+    "read_at_once", "read_once", "read_parts", "settle", "sweep_partial", "uncopied",
 )  # fmt: skip

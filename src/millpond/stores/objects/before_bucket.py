@@ -41,8 +41,8 @@ from millpond.stores.objects.protocol import ObjectInfo, Objects, check_name
 from millpond.stores.verified import verify_once
 
 __all__ = (
-    "FolderBeforeBucket", "KnownObjects", "forget_copies", "hold_read", "is_whole", "put_with_copy", "read_once",
-    "read_parts", "uncopied",
+    "FolderBeforeBucket", "KnownObjects", "forget_copies", "hold_read", "is_whole", "originals", "put_with_copy",
+    "read_once", "read_parts", "uncopied",
 )  # fmt: skip
 
 T = TypeVar("T")
@@ -156,6 +156,11 @@ class KnownObjects:
                     object=name, where=self._bucket.where, hint="do it again",
                 )  # fmt: skip
             self._bucket.put(name, copy)
+
+
+def originals(objects: Objects) -> Objects:
+    """The place of the objects themselves: the bucket, not the copies of it that lie here."""
+    return objects.bucket if isinstance(objects, FolderBeforeBucket) else objects
 
 
 def uncopied(objects: Objects) -> Objects:
