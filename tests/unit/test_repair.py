@@ -23,11 +23,13 @@ FAULTS: dict[str, Callable[[Path], object]] = {
 
 @pytest.fixture
 def pond(tmp_path: Path) -> Path:
-    """A pond with a map that has two layers, and another on a branch."""
+    """A pond with two maps of two layers, and another layer on a branch."""
     with millpond.open(tmp_path / "pond") as opened:
         opened.create_map("weather", kind="state", value="temp double", store="layers")
+        opened.create_map("costs", kind="ranged_state", value="double", store="layers")
         for temp in (1.0, 2.0):
             opened.map("weather").load([{"key": f"k{number}", "temp": temp + number} for number in range(200)])
+            opened.map("costs").load([{"key_start": number, "key_end": number, "value": temp} for number in range(200)])
         opened.branch("try", source="main").map("weather").load([{"key": "k1", "temp": 99.0}])
     return tmp_path / "pond"
 
@@ -48,12 +50,13 @@ def backup_of(pond: Path) -> Path:
 
 def answers(pond: Path) -> tuple[object, object]:
     with millpond.open(pond) as opened:
-        return opened.map("weather").scan().read_all().to_pylist(), opened.branch("try").map("weather").get("k1")
+        scans = [opened.map(name).scan().read_all().to_pylist() for name in ("weather", "costs")]
+        return scans, opened.branch("try").map("weather").get("k1")
 
 
 @pytest.mark.parametrize("source", [copy_of, backup_of])
 @pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize("kind", ["ranges", "indexes", "manifests"])
+@pytest.mark.parametrize("kind", ["ranges", "indexes", "manifests", "intervals", "[!l]*"])
 def test_what_is_damaged_or_missing_comes_back(
     pond: Path, source: Callable[[Path], Path], fault: str, kind: str
 ) -> None:

@@ -1,6 +1,7 @@
 """Files of layered maps that are damaged or missing, put back from a place that has them.
 
     each state that rows name: damaged files go to quarantine ─▶ what is missing comes ─▶ it is checked again
+                                            ▲──────────────── while something comes ────────────────┘
 
 The place is another pond (a copy, or what this one is a copy of), in a folder or a bucket, or a place of backups. Files
 have the names of their content, so any place that has a file of the name has the right one: each is checked when it
@@ -19,6 +20,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
+import pyarrow as pa
+
 from millpond.client.location import NodesLocation, parse_location
 from millpond.client.snapshots.published import published_place
 from millpond.copies.files import held_files, named_manifests
@@ -27,10 +30,11 @@ from millpond.kernel.steps import step
 from millpond.kernel.verify import Report
 from millpond.maps.snapshots.manifest import SnapshotManifest, load_manifest, manifest_name
 from millpond.maps.snapshots.published import copy_snapshot
-from millpond.maps.snapshots.section_list import interval_files
+from millpond.maps.verify import LAYERS_REMEDY, check_state
 from millpond.nodes.backups.layout import list_backups, open_place
 from millpond.nodes.backups.stored_layers import layers_below
 from millpond.ranges import Verifier
+from millpond.ranges.files import put_content
 from millpond.settings import load_settings
 from millpond.stores.objects import Objects, forget_copies, originals
 
@@ -74,14 +78,17 @@ def repair_pond(
         for folder, ids in named.items():
             held.enter_context(held_files(pond, folder))
             here = originals(pond.loading.map_files(folder))
-            _check(here, ids, quarantines=True)
-            before = _listed(here)
-            _bring(files_of(folder), here, ids)
-            new = [bytes_ for name, bytes_ in _listed(here).items() if name not in before]
-            files, size = files + len(new), size + sum(new)
-            advance(sum(new))
+            brought: dict[str, int] = {}
+            came = True
+            while not (report := _check(here, ids)).ok and came:  # what was missing may name what is damaged
+                before = _listed(here)
+                _bring(files_of(folder), here, ids)
+                new = {name: length for name, length in _listed(here).items() if name not in before}
+                advance(sum(new.values()))
+                came = not new.keys() <= brought.keys()
+                brought |= new
             forget_copies(pond.loading.map_files(folder))
-            left += _check(here, ids)
+            files, size, left = files + len(brought), size + sum(brought.values()), left + report
         step("repair.files_put_back")
         problems = dict.fromkeys(str(problem) for problem in (*left.problems, *pond.verify().problems))
     return RepairReport(str(place), str(source), files, size, tuple(problems))
@@ -91,19 +98,18 @@ def _listed(here: Objects) -> dict[str, int]:
     return {named.name: named.size for named in here.list("") if not named.name.startswith("quarantine/")}
 
 
-def _check(here: Objects, ids: Iterable[str], *, quarantines: bool = False) -> Report:
-    """The files of some states; with `quarantines`, damaged ones go there, so that they are missing."""
-    verifier, seen, report = Verifier(here, quarantine_folder=quarantines), set[str](), Report()
+def _check(here: Objects, ids: Iterable[str]) -> Report:
+    """The files of some states; damaged ones go to quarantine, so that they are missing."""
+    verifier, seen, report = (
+        Verifier(here, "snapshot file", LAYERS_REMEDY, quarantine_folder=True),
+        set[str](),
+        Report(),
+    )
     for id_ in sorted(ids):
         report += verifier.file(manifest_name(id_))
-        with suppress(NotFound, Corrupt):  # of what names them is told already
-            manifest = load_manifest(here, id_)
-            for index in {layer.index for layer in manifest.layers} - seen:
-                seen.add(index)
-                report += verifier.index(index)
-            for name in set(interval_files(here, manifest)) - seen:
-                seen.add(name)
-                report += verifier.file(name)
+        with suppress(NotFound, Corrupt):  # of the manifest is told already
+            for of_file in check_state(verifier, load_manifest(here, id_), seen):
+                report += of_file
     return report
 
 
@@ -119,8 +125,10 @@ def _bring(there: Objects, here: Objects, ids: Iterable[str]) -> None:
 def _manifest(here: Objects, there: Objects, id_: str) -> SnapshotManifest:
     try:
         return load_manifest(here, id_)
-    except NotFound:
-        return load_manifest(there, id_)
+    except NotFound:  # it comes first: what it names is looked at only then
+        manifest = load_manifest(there, id_)
+        put_content(here, manifest_name(id_), pa.py_buffer(manifest.to_bytes()))
+        return manifest
 
 
 @contextmanager

@@ -25,7 +25,7 @@ from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
-from millpond.errors import Conflict, Corrupt, MillpondError
+from millpond.errors import Conflict, Corrupt, MillpondError, NotFound
 from millpond.kernel.keyspace import REGISTRY
 from millpond.kernel.space import ReadTransaction, Space
 from millpond.kernel.verify import Report, attempt, checked, problem
@@ -40,15 +40,15 @@ from millpond.maps.model.snapshot_pointer import move_pointer, read_pointer
 from millpond.maps.parts.part import read_manifest, verify_part
 from millpond.maps.shard.check import check_shard
 from millpond.maps.snapshots.manifest import SnapshotManifest, load_manifest, manifest_name
-from millpond.maps.snapshots.section_list import interval_files, intervals_name
+from millpond.maps.snapshots.section_list import interval_files
 from millpond.ranges import Verifier
 from millpond.stores.lmdb.probe import read_through
 from millpond.stores.objects import forget_copies
 
-__all__ = ("check_snapshot", "verify_maps")
+__all__ = ("LAYERS_REMEDY", "check_snapshot", "check_state", "verify_maps")
 
 _COPY = "make the node a copy of another: millpond repair --from URL"
-_LAYERS_REMEDY = "put it back from a copy or a backup: millpond repair POND --from PLACE"
+LAYERS_REMEDY = "put it back from a copy or a backup: millpond repair POND --from PLACE"
 _REMEDY = "the next lookup freezes the map in full"
 _OURS = "report this; it should not be possible"
 _STRAY_ROWS_MAX = 10
@@ -282,7 +282,7 @@ def check_snapshot(space: Space, pond_map: Map, version: int | None) -> Report:
 
 def _check_files(pond_map: Map, id_: str, version: int | None) -> Iterator[Report]:
     objects = pond_map.objects
-    remedy = _REMEDY if pond_map.layers is None else _LAYERS_REMEDY
+    remedy = _REMEDY if pond_map.layers is None else LAYERS_REMEDY
     verifier = Verifier(objects, "snapshot file", remedy, quarantine_folder=True)
     report = verifier.file(manifest_name(id_))
     yield report
@@ -291,19 +291,20 @@ def _check_files(pond_map: Map, id_: str, version: int | None) -> Iterator[Repor
     manifest = load_manifest(objects, id_)
     yield checked("snapshot")
     yield from _check_manifest(pond_map, manifest, version)
+    yield from check_state(verifier, manifest, set())
+
+
+def check_state(verifier: Verifier, manifest: SnapshotManifest, seen: set[str]) -> Iterator[Report]:
+    """The layers and files of intervals of a state, each read once; what is `seen` is not read again."""
     for layer in manifest.layers:
-        yield verifier.index(layer.index)
-    yield from _check_intervals(pond_map, manifest, verifier)
-
-
-def _check_intervals(pond_map: Map, manifest: SnapshotManifest, verifier: Verifier) -> Iterator[Report]:
-    top = manifest.sections or manifest.intervals
-    if top is None:
-        return
-    report = verifier.file(intervals_name(top))
-    yield report
-    if report.ok:
-        yield from (verifier.file(name) for name in islice(interval_files(pond_map.objects, manifest), 1, None))
+        if layer.index not in seen:
+            seen.add(layer.index)
+            yield verifier.index(layer.index)
+    with suppress(NotFound, Corrupt):  # that the list of the files is damaged is told then
+        for name in interval_files(verifier.objects, manifest):
+            if name not in seen:
+                seen.add(name)
+                yield verifier.file(name)
 
 
 def _check_manifest(pond_map: Map, manifest: SnapshotManifest, version: int | None) -> Iterator[Report]:
