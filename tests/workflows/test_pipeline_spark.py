@@ -116,7 +116,11 @@ def test_steps_of_spark_and_a_post_in_one_process(folder: Path, heard: Heard) ->
     done = ran(folder, "nightly", f"url={heard.url}/200")
     assert done.returncode == 0, done.stderr
     assert_posted(heard)
-    seconds = dict(re.findall(r"^(\w+): done, ([\d.]+) s$", done.stderr, re.MULTILINE))
+    said = re.findall(r"^(\w+): done, ([\d.]+) s(?:, (\d+) rows)?$", done.stderr, re.MULTILINE)
+    seconds = {step: number for step, number, _ in said}
+    assert {step: rows for step, _, rows in said if step in ("load", "hot", "application")} == {
+        "load": "3", "hot": "2", "application": "",
+    }  # fmt: skip
     assert float(seconds["application"]) < float(seconds["hot"]) / 4, "the session is kept"
     outputs = {event["job"]["name"]: event["outputs"] for event in events_of(folder / "lineage.jsonl")}
     assert columns_in(outputs["nightly.enrich"]) == {
