@@ -28,10 +28,9 @@ from millpond.extras import need
 
 need("littlehorse")
 
-from littlehorse.model import NodeRun, PutCheckpointRequest, ScheduleWfRequest, TaskRun, Variable, WfRun, WfRunId
+from littlehorse.model import PutCheckpointRequest, ScheduleWfRequest
 from littlehorse.worker import WorkerContext
 
-from millpond.cli.workflows.server import plain_message
 from millpond.clock import ManualClock
 from millpond.nodes.data_starts import DataStarts
 from millpond.pipelines import tasks
@@ -40,10 +39,10 @@ from millpond.pipelines.programs import pipelines_of, read_program
 from millpond.pipelines.step import held
 from millpond.server.workflows.data_watch import at_cursor
 from millpond.testing.replays import Replay, replayed
-from millpond.testing.workflows import TENANT, WorkerLost, WorkflowRuns
-from millpond.workflows.engine import Request, key_of
+from millpond.testing.workflow_replays import recorded
+from millpond.testing.workflows import WorkerLost, WorkflowRuns
+from millpond.workflows.engine import Request
 from millpond.workflows.engine.pipeline_starts import spec_name
-from millpond.workflows.processor import ReadRows, read_rows
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -119,14 +118,3 @@ class PipelineRuns(WorkflowRuns):
                 return await tasks.step(planned, values, program, context)
 
         return step
-
-
-def recorded(runs: PipelineRuns, run: str) -> dict[str, Any]:
-    """A run as `millpond run show --json` has it, for `replayed`."""
-    kinds: dict[str, type[Any]] = {"nodes": NodeRun, "tasks": TaskRun, "variables": Variable}
-
-    def listed(rows: ReadRows) -> dict[str, Any]:
-        rows_of_run = {name: [plain_message(row) for _, row in rows.list(kind, (run,))] for name, kind in kinds.items()}
-        return {"run": plain_message(rows.get(WfRun, key_of(WfRunId(id=run)))), **rows_of_run}
-
-    return read_rows(runs._processor, TENANT, listed)  # noqa: SLF001

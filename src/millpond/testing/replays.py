@@ -28,9 +28,9 @@ from millpond.pipelines.programs import pipelines_of, read_program
 from millpond.pipelines.values import filled, leaves_in
 from millpond.workflows.engine.pipeline_starts import PARAMETERS, VALUES, checked_parameters, spec_name
 
-__all__ = ("Replay", "replayed")
+__all__ = ("ENDED", "Replay", "replayed")
 
-_ENDED = ("COMPLETED", "ERROR", "EXCEPTION")
+ENDED = ("COMPLETED", "ERROR", "EXCEPTION")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ def replayed(file: str | Path, records: Iterable[Mapping[str, Any] | str | Path]
     seen, broken = 0, dict[str, str]()
     for record in records:
         run = _Recorded.of(record)
-        if run.status in _ENDED or run.workflow not in plans:
+        if run.status in ENDED or run.workflow not in plans:
             continue
         seen += 1
         if reason := _reason(plans[run.workflow], run):

@@ -158,6 +158,7 @@ def show(
     """Show a run as a tree: threads, nodes, attempts of tasks, failures, variables, and the threads that are queued."""
     from littlehorse.model import ListNodeRunsRequest, ListTaskRunsRequest, ListVariablesRequest
 
+    from millpond.errors import NotFound
     from millpond.workflows.engine import run_id
     from millpond.workflows.engine.pipeline_starts import PARAMETERS, PROGRAM, VALUES
 
@@ -169,10 +170,11 @@ def show(
         variables = list(every_result(call, "ListVariables", ListVariablesRequest(wf_run_id=name)))
         queued = list(_queued(call, run_row, None if json else _NAMES_MAX))
     if json:
-        rows = {"run": run_row, "nodes": nodes, "tasks": tasks, "variables": variables, "queued": queued}
-        console.print_json(
-            {key: plain_message(row) if key == "run" else list(map(plain_message, row)) for key, row in rows.items()}
-        )
+        rows = {"nodes": nodes, "tasks": tasks, "variables": variables, "queued": queued}
+        about = {"run": plain_message(run_row)}
+        with suppress(NotFound):  # it was deleted
+            about["spec"] = plain_message(call("GetWfSpec", run_row.wf_spec_id))
+        console.print_json(about | {name: list(map(plain_message, row)) for name, row in rows.items()})
         return
     of_pipeline = {PARAMETERS, PROGRAM, VALUES} <= {row.id.name for row in variables}
     lines = [*_tree(run, run_row, nodes, tasks, variables), *_queue_lines(run_row, queued),
