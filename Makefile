@@ -14,7 +14,7 @@ SERVERS := s3 kafka tla postgres redis armada network prometheus browser
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java s3 kafka tla postgres redis armada network prometheus browser versitygw demo unit test test-full ledger lint check docs pictures format bench soak chaos proof lock dist fresh clean
+.PHONY: help setup java s3 kafka tla postgres redis armada network prometheus browser versitygw yarn demo unit test test-full ledger lint check docs pictures format bench soak chaos proof lock dist fresh clean
 
 help: ## what there is to make
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -37,8 +37,8 @@ java:
 
 $(SERVERS): $(VENV)/.tests
 
-versitygw: $(VENV)/.tests
-	@tools/setup versitygw
+versitygw yarn: $(VENV)/.tests
+	@tools/setup $@
 
 demo: $(VENV)/.demo ## real flights enriched with the weather of their hour, by Spark; CONSOLE=1 leaves the console open
 	@$(BIN)/millpond demo
@@ -54,7 +54,7 @@ test: $(SERVERS) ## ring 2: ring 1, every real server once, kills at sampled ste
 	@$(BIN)/millpond warm >/dev/null
 	@$(PYTEST) -n 6 -m "not full" --ledger=$(LEDGER) --again=3
 
-test-full: $(SERVERS) versitygw ## ring 3: every moment of every kill, every parameter, large memory, long machines
+test-full: $(SERVERS) versitygw yarn ## ring 3: every moment of every kill, every parameter, large memory, long machines
 	@TEST_RING=full $(PYTEST) -n 3 --timeout=1800 -o faulthandler_timeout=1700
 
 ledger: ## ring 2, and what each file of it costs into tests/durations.json

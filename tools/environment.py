@@ -17,6 +17,7 @@
 | `mutants` | what makes the mutants of tools/mutants.py, likewise, pinned in tools/mutants.txt |
 | `postgres`, `redis`, `prometheus` | the servers that the tests start |
 | `versitygw` | a second S3 server, where Go is there: its conditional writes are atomic |
+| `yarn` | a cluster of YARN, pinned in tools/yarn.sha256 |
 | `browser` | Debian's Chromium without a screen, in which the tests look at the console |
 | `network` | `ip`, by which the tests make networks of their own |
 
@@ -303,7 +304,7 @@ def steps_for(goals: set[str]) -> list[Step]:
     Raises: `Failed` when Debian packages are missing that only root can install.
     """
     steps: list[Step] = []
-    python = bool(goals & {"python", "demo", "classes", "s3", "kafka", "tla", "mutants", "versitygw", *BESIDE})
+    python = bool(goals & {"python", "demo", "classes", "s3", "kafka", "tla", "yarn", "mutants", "versitygw", *BESIDE})
     packages = [name for goal, (name, there) in PACKAGES.items() if goal in goals and not there()]
     if python and not _works(PYTHON) and not _uv_on_path() and not _has_venv():
         steps.append(apt_step("Python's own packages of Debian", ["python3-venv"]))
@@ -321,6 +322,8 @@ def steps_for(goals: set[str]) -> list[Step]:
         steps.append(Step("versitygw", 300.0, _versitygw, environment))
     if "tla" in goals:
         steps.append(Step("TLC", 1.0, _jars("tla", "tla"), environment))
+    if "yarn" in goals:
+        steps.append(Step("YARN", 15.0, _jars("yarn", "yarn"), environment))
     for goal in sorted(goals & BESIDE.keys()):
         name, seconds = BESIDE[goal]
         steps.append(Step(name, seconds, _beside(goal), environment))
@@ -387,7 +390,7 @@ def progress_line(steps: list[Step], seconds: float) -> str:
 def main() -> int:
     """Carry out the goals on the command line."""
     goals = set(sys.argv[1:])
-    known = {*TEST_GOALS, *BESIDE, "demo", "mutants", "tests", "versitygw"}
+    known = {*TEST_GOALS, *BESIDE, "demo", "mutants", "tests", "versitygw", "yarn"}
     if not goals or goals - known:
         print(f"usage: tools/setup {'|'.join(sorted(known))} ...", file=sys.stderr)
         return 2

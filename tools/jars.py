@@ -2,6 +2,7 @@
 
     python tools/jars.py s3_server FOLDER     S3Proxy
     python tools/jars.py kafka FOLDER         a broker of Kafka, and Spark's connector
+    python tools/jars.py yarn FOLDER          YARN's resource manager and node manager
     python tools/jars.py tla FOLDER           TLC, which checks the specifications of tests/specs
 
 Files that are there and whole are not fetched again. They come from Maven's central repository; its address is the

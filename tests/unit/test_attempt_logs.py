@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millpond.pipelines.attempt_logs import AttemptLog, _secrets, attempt_bytes, collecting
-from millpond.pipelines.driver import _Line
+from millpond.pipelines.driver_lines import Line
 
 
 @given(parts=st.lists(st.text("ab\nü", max_size=40), max_size=30), limit=st.integers(0, 400))
@@ -108,7 +108,7 @@ def test_what_a_driver_writes_is_passed_on_by_lines_without_secrets(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     nothing = cast("Any", None)
-    log, line = AttemptLog(values={"api_token": "pigeon123"}), _Line(tmp_path, nothing, nothing, nothing)
+    log, line = AttemptLog(values={"api_token": "pigeon123"}), Line(tmp_path, nothing, nothing, nothing)
     with (tmp_path / "log").open("ab", buffering=0) as written:
         written.write(b"begun\nwith pigeon")
         line.pass_on(log, 6, is_last=False)

@@ -18,7 +18,8 @@ pytest.importorskip("littlehorse")
 from millpond.client.wire_errors import to_wire
 from millpond.errors import Closed, Unavailable
 from millpond.pipelines import tasks
-from millpond.pipelines.driver import SparkDriver, _Line, _Process, began_of
+from millpond.pipelines.driver import SparkDriver
+from millpond.pipelines.driver_lines import Line, LocalProcess, began_of
 from millpond.pipelines.kinds import _in_time
 from millpond.pipelines.step import Step, held
 from millpond.pond import Pond
@@ -103,8 +104,8 @@ def test_a_job_that_came_back_from_another_worker_is_cancelled(tmp_path: Path) -
 
     with own, other, own.makefile("rb") as lines, other.makefile("rb") as requested, ThreadPoolExecutor() as pool:
         pool.submit(answer)
-        driver, process = SparkDriver("local"), _Process(os.getpid(), began_of(os.getpid()))
-        driver._line = _Line(tmp_path, process, own, lines)
+        driver, process = SparkDriver("local"), LocalProcess(os.getpid(), began_of(os.getpid()))
+        driver._line = Line(tmp_path, process, own, lines)
         with pytest.raises(Unavailable, match="another worker has taken"):
             driver.run("k", "load", {})
         running = pool.submit(driver.run, "k", "load", {}, again=True)

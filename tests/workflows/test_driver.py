@@ -19,7 +19,8 @@ import pytest
 from millpond.clock import SystemClock
 from millpond.errors import Closed, Invalid, NotFound, Unavailable
 from millpond.pipelines.attempt_logs import AttemptLog, collecting
-from millpond.pipelines.driver import CANCELLED_MAX, SparkDriver, began_of
+from millpond.pipelines.driver import CANCELLED_MAX, SparkDriver
+from millpond.pipelines.driver_lines import began_of
 from millpond.pipelines.driver_process import _understood
 from tests.harness.proof.killer import children
 from tests.spark.connect_server import connect_server
@@ -139,7 +140,7 @@ def test_a_job_is_taken_over_by_another_worker(driver: SparkDriver, tmp_path: Pa
         first = threads.submit(driver.run, key, "function", holding(tmp_path))
         wait_for((tmp_path / "begun").exists)
         process = gone(driver) if worker == "gone" else None
-        other = SparkDriver.again("local[1]", place)
+        other = SparkDriver.again(place, "local[1]")
         assert other is not None and other.process_id == place["pid"] and place["application"]
         second = threads.submit(other.run, key, "function", holding(tmp_path), again=True)
         assert getattr(first.exception(30), "kind", None) == ("driver_lost" if worker == "gone" else "driver_taken")
@@ -170,7 +171,7 @@ def test_a_driver_that_a_checkpoint_names_is_the_same_process_on_this_machine(dr
     assert passed(driver, "named")
     place = driver.place()
     for changed in ({"host": "elsewhere"}, {"began": "1"}, {"folder": "nothing"}, {"folder": "../x"}, {"pid": 1}):
-        assert SparkDriver.again("local[1]", {**place, **changed}) is None
+        assert SparkDriver.again({**place, **changed}, "local[1]") is None
 
 
 def test_a_driver_without_a_worker_ends_after_a_time(driver: SparkDriver, tmp_path: Path) -> None:
@@ -181,7 +182,7 @@ def test_a_driver_without_a_worker_ends_after_a_time(driver: SparkDriver, tmp_pa
         began, process = clock.monotonic(), gone(driver)
         assert isinstance(lost.exception(30), Unavailable)
     wait_for(lambda: began_of(place["pid"]) != place["began"])
-    assert SparkDriver.again("local[1]", place) is None
+    assert SparkDriver.again(place, "local[1]") is None
     assert clock.monotonic() - began >= ORPHAN_SECONDS
     assert process.wait(30) == 0
 

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import millpond
 from millpond.cli.main import app
 from millpond.errors import Conflict, Invalid
-from millpond.pipelines.driver import began_of
+from millpond.pipelines.driver_lines import began_of
 from millpond.pipelines.embedded import embedded
 from millpond.pipelines.programs import pipelines_of, read_program
 from tests.rings.forked import Command, run

@@ -30,7 +30,7 @@ from millpond.cli.main import app
 from millpond.clock import SystemClock
 from millpond.errors import Invalid, NotFound
 from millpond.pipelines import ColumnRule, Drift, KeyRule, Pipeline, Question, Rows, Rules, Target, View
-from millpond.pipelines.driver import began_of
+from millpond.pipelines.driver_lines import began_of
 from tests.docs.snippets import snippets
 from tests.workflows.conftest import SECONDS, WorkflowServer
 from tests.workflows.test_client import wait_for
@@ -44,8 +44,9 @@ STATIONS = "code,name,height\nJFK,Kennedy,13\nLGA,La Guardia,22\nEWR,Newark,18\n
 class Site:
     """A server, a worker of pipelines, and a folder with files."""
 
-    def __init__(self, folder: Path, master: str = "local[2]") -> None:
-        self.folder, self.server, self.master = folder, WorkflowServer(folder / "pond"), master
+    def __init__(self, folder: Path, master: str = "local[2]", *more: str) -> None:
+        """A site; `more` words of its worker's command."""
+        self.folder, self.server, self.master, self.more = folder, WorkflowServer(folder / "pond"), master, more
         self.worker: subprocess.Popen[bytes] | None = None
 
     @property
@@ -64,7 +65,7 @@ class Site:
         with self.log.open("w") as log:
             self.worker = subprocess.Popen(
                 [sys.executable, "-m", "millpond", "worker", "millpond.pipelines", "--pond", self.url, "--master",
-                 self.master, "--server", f"127.0.0.1:{self.server.grpc_port}"],
+                 self.master, "--server", f"127.0.0.1:{self.server.grpc_port}", *self.more],
                 stdout=log, stderr=log, env=self.server.environment(), cwd=self.folder,
             )  # fmt: skip
         wait_for(lambda: "working on" in self.log.read_text())

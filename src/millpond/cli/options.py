@@ -164,7 +164,7 @@ Confirmed = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 Master = Annotated[
     str | None,
-    typer.Option("--master", metavar="URL", help="The Spark cluster, such as spark://host:7077 or sc://host.",
+    typer.Option("--master", metavar="URL", help="The Spark cluster, such as spark://host:7077, yarn or sc://host.",
                  show_default="local[*]"),
 ]  # fmt: skip
 

@@ -20,43 +20,27 @@ Invariants:
 
 from __future__ import annotations
 
-import os
 import re
-import signal
 import socket
-import subprocess
-import sys
-import tempfile
 import threading
 from collections.abc import Mapping
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from millpond.client.wire_errors import from_wire
 from millpond.clock import SystemClock
-from millpond.errors import Closed, Internal, Unavailable
-from millpond.json_forms import parse_object, to_json
+from millpond.errors import Closed, Internal, NotFound, Unavailable
+from millpond.json_forms import to_json
 from millpond.lineage import PARENT
 from millpond.pipelines.attempt_logs import AttemptLog, current_log
-from millpond.pipelines.driver_process import empty_large
-from millpond.stores.files import remove_tree
+from millpond.pipelines.driver_lines import Line
 from millpond.tracing import trace_headers
 
-__all__ = ("Drivers", "SparkDriver", "began_of")
+__all__ = ("Drivers", "SparkDriver")
 
-_MAIN = "import sys; from millpond.pipelines.driver_process import main; main(*sys.argv[1:])"
 _ERROR_STATUS = 400
-_END_SECONDS = 10.0
-_SOCKET_CHARACTERS_MAX = 100
-"""Characters of a socket's path: the system takes no more than 107."""
-_LEFT_SECONDS = 3_600.0
-"""The age from which the folder of a driver that was killed is removed."""
-_LOOK_SECONDS = 0.05
-_LINE_BYTES_MAX = 65_536
-"""Bytes of a line for whose end is waited."""
 CANCELLED_MAX = 1_000
 """Keys without a job that are remembered as cancelled, the newest: their attempts are over, or begin within moments."""
 _CANCELS, _CANCEL_SECONDS = 16, 0.25
@@ -65,9 +49,11 @@ _CANCELS, _CANCEL_SECONDS = 16, 0.25
 class SparkDriver:
     """The driver's process, seen from its worker. Threads may share it; jobs take turns."""
 
-    def __init__(self, master: str) -> None:
-        self._master, self._lock = master, threading.Lock()
-        self._line: _Line | None = None
+    def __init__(self, master: str, shared: str = "") -> None:
+        """A driver, of the cluster that `master` names: in it, where a folder is `shared` with it, else beside it."""
+        self._master, self._shared, self._lock, self._placing = master, shared, threading.Lock(), threading.Lock()
+        self._line: Line | None = None
+        self._folder: Path | None = None
         self._going: dict[str, Future[dict[str, Any]]] = {}
         self._cancelled: dict[str, None] = {}
         self._taken: dict[str, None] = {}
@@ -76,25 +62,51 @@ class SparkDriver:
         self._changed = threading.Lock()
 
     @classmethod
-    def again(cls, master: str, place: Mapping[str, Any]) -> SparkDriver | None:
-        """The driver that a checkpoint names, if it is there still: on this machine, and the same process."""
-        line = _Line.to(place)
-        if line is None:
-            return None
-        driver = cls(master)
-        driver._line = line
-        return driver
+    def again(cls, place: Mapping[str, Any], master: str, shared: str = "") -> SparkDriver | None:
+        """The driver that a checkpoint names, if it may be there still: the same process on this machine, or in the
+        cluster the one of its folder.
+        """
+        driver, name = cls(master, shared), str(place["folder"])
+        if shared and re.fullmatch(r"\w+", name) and (Path(shared) / name).is_dir():
+            driver._folder = Path(shared) / name
+            return driver
+        driver._line = None if shared else Line.to(place, master)
+        return None if driver._line is None else driver
 
     def place(self) -> dict[str, Any]:
-        """The words of a checkpoint by which `again` finds the driver; its process is begun if there is none."""
-        with self._changed:
+        """The words of a checkpoint by which `again` finds the driver. Its process is begun if there is none; in a
+        cluster by the first job, so that its folder is known before.
+        """
+        with self._placing:
             line = self._line
-            if line is None or not line.process.is_alive():
-                line = self._line = _Line.begun(self._master)
+            if line is None or not line.is_there():
+                if self._shared:
+                    if line is not None or self._folder is None:
+                        self._end()
+                        self._folder = Path(self._shared) / SystemClock().random_id()
+                    return {"folder": self._folder.name, "pid": 0}
+                line = Line.beside(self._master)
+                with self._changed:
+                    self._line = line
             return {
                 "host": socket.gethostname(), "folder": line.folder.name, "pid": line.process.pid,
                 "began": line.process.began, "application": line.application,
             }  # fmt: skip
+
+    def _there(self, key: str) -> Line:
+        """The way to the driver, when it has come up."""
+        self.place()
+        with self._placing:
+            if self._folder is not None and (self._line is None or not self._line.is_there()):
+                try:
+                    line = Line.in_cluster(self._master, self._folder, lambda: self._begin(key))
+                except BaseException:
+                    self._folder = None
+                    raise
+                with self._changed:
+                    self._line = line
+            assert self._line is not None
+            return self._line
 
     def run(
         self, key: str, job: str, arguments: Mapping[str, Any], watched: Mapping[str, Any] | None = None, *,
@@ -121,7 +133,7 @@ class SparkDriver:
                 "key": key, "job": job, "arguments": dict(arguments), "watched": watched, "again": again,
                 "parent": PARENT.get(), "secrets": [] if log is None else log.secrets, **trace_headers(),
             }  # fmt: skip
-            mine.set_result(self._run(key, to_json(request) + b"\n"))
+            mine.set_result(self._run(key, request))
         except BaseException as error:
             mine.set_exception(error)
         finally:
@@ -171,9 +183,15 @@ class SparkDriver:
 
     @property
     def process_id(self) -> int | None:
-        """The process, while there is one."""
+        """The process, while there is one; 0 in a cluster."""
         line = self._line
         return None if line is None else line.process.pid
+
+    @property
+    def folder(self) -> str:
+        """The name of its folder, while there is one."""
+        folder = self._folder if self._line is None else self._line.folder
+        return "" if folder is None else folder.name
 
     @property
     def busy(self) -> bool:
@@ -185,7 +203,7 @@ class SparkDriver:
         with self._lock:
             self._end(kills=False)
 
-    def _run(self, key: str, request: bytes) -> dict[str, Any]:
+    def _run(self, key: str, request: dict[str, Any]) -> dict[str, Any]:
         with self._lock:
             self._begin(key)
             log = current_log()
@@ -211,11 +229,14 @@ class SparkDriver:
                 raise Closed("the step was stopped", kind="step_stopped")
             self._running = key
 
-    def _answer(self, key: str, request: bytes, log: AttemptLog | None) -> dict[str, Any]:
-        self.place()
-        line = self._line
-        assert line is not None
-        line.send(request)
+    def _answer(self, key: str, request: dict[str, Any], log: AttemptLog | None) -> dict[str, Any]:
+        try:
+            line = self._there(key)
+        except Unavailable as error:
+            if request["again"] and error.kind == "driver_lost":
+                raise NotFound("the driver has no such job", kind="driver_job") from None
+            raise
+        line.ask(request)
         while (row := line.next()) is not None:
             line.pass_on(log, row.get("log_start", 0), is_last="status" not in row)
             if "status" in row:
@@ -238,7 +259,7 @@ class SparkDriver:
 
     def _end(self, *, kills: bool = True) -> None:
         with self._changed:
-            line, self._line = self._line, None
+            line, self._line, self._folder = self._line, None, None
         if line is not None:
             line.close(kills=kills)
 
@@ -246,9 +267,9 @@ class SparkDriver:
 class Drivers:
     """The drivers of a worker: its own, which is warm, and those of others that it found. Threads may share it."""
 
-    def __init__(self, master: str) -> None:
-        self._master, self._changed = master, threading.Lock()
-        self._own = SparkDriver(master)
+    def __init__(self, master: str, shared: str = "") -> None:
+        self._master, self._shared, self._changed = master, shared, threading.Lock()
+        self._own = SparkDriver(master, shared)
         self._others: dict[str, SparkDriver] = {}
 
     def own(self) -> SparkDriver:
@@ -259,10 +280,10 @@ class Drivers:
         """The one that a checkpoint names, if it is there still; a worker without one keeps it as its own."""
         with self._changed:
             for driver in (self._own, *self._others.values()):
-                if driver.process_id == place["pid"] and driver.place()["folder"] == place["folder"]:
+                if driver.folder == place["folder"]:
                     return driver
-            other = SparkDriver.again(self._master, place)
-            if other is not None and self._own.process_id is None and not self._own.busy:
+            other = SparkDriver.again(place, self._master, self._shared)
+            if other is not None and not self._own.folder and not self._own.busy:
                 self._own = other
             elif other is not None:
                 self._others[str(place["folder"])] = other
@@ -280,179 +301,3 @@ def _keep_newest(keys: dict[str, None], going: Mapping[str, object]) -> None:
     idle = [key for key in keys if key not in going]
     for key in idle[: max(0, len(idle) - CANCELLED_MAX)]:
         del keys[key]
-
-
-# -- the process, and the way to it -------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class _Process:
-    """A process by its pid and the time of its start, whoever began it."""
-
-    pid: int
-    began: str
-    popen: subprocess.Popen[bytes] | None = None
-
-    @property
-    def code(self) -> int | None:
-        """The code with which it ended, if it is this process's child."""
-        return None if self.popen is None else self.popen.poll()
-
-    def is_alive(self) -> bool:
-        """True while the same process runs."""
-        return self.popen.poll() is None if self.popen is not None else began_of(self.pid) == self.began
-
-    def kill(self) -> None:
-        """End it at once, and not another one that has its pid."""
-        if self.is_alive():
-            with suppress(ProcessLookupError):
-                os.kill(self.pid, signal.SIGKILL)
-
-    def wait(self, seconds: float) -> bool:
-        """Wait until it has ended; False when it has not."""
-        clock = SystemClock()
-        until = clock.monotonic() + seconds
-        while self.is_alive() and clock.monotonic() < until:
-            clock.wait(threading.Event(), clock.monotonic() + _LOOK_SECONDS)
-        return not self.is_alive()
-
-
-def began_of(pid: int) -> str:
-    """The time of a process's start, in ticks since the machine's; nothing when it is gone, or where none is told."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return ""
-    return "" if fields[0] == "Z" else fields[19]
-
-
-@dataclass(slots=True)
-class _Line:
-    """The way to a driver: its socket, and what it writes."""
-
-    folder: Path
-    process: _Process
-    connection: socket.socket
-    lines: IO[bytes]
-    application: str = ""
-    read_bytes: int = 0
-    writing: threading.Lock = field(default_factory=threading.Lock)
-
-    @classmethod
-    def begun(cls, master: str) -> _Line:
-        """The way to a new driver."""
-        parent = _drivers()
-        _sweep(parent)
-        folder = parent / SystemClock().random_id()
-        folder.mkdir(mode=0o700)
-        with socket.socket(socket.AF_UNIX) as listener, (folder / "log").open("ab") as log:
-            listener.bind(str(folder / "socket"))
-            listener.listen()
-            connection = _connected(folder)  # before it begins: if this process is killed now, it ends, too
-            assert connection is not None
-            popen = subprocess.Popen(
-                [sys.executable, "-c", _MAIN, master, str(folder), str(listener.fileno())], stdin=subprocess.DEVNULL,
-                stdout=log, stderr=log, pass_fds=[listener.fileno()],
-                start_new_session=True,  # what ends a terminal's programs ends none that a later worker may find
-            )  # fmt: skip
-        process = _Process(popen.pid, began_of(popen.pid), popen)
-        return cls(folder, process, connection, connection.makefile("rb"))
-
-    @classmethod
-    def to(cls, place: Mapping[str, Any]) -> _Line | None:
-        """The way to a driver that is there already."""
-        name, process = str(place["folder"]), _Process(int(place["pid"]), str(place["began"]))
-        if place["host"] != socket.gethostname() or not re.fullmatch(r"\w+", name):
-            return None
-        if not process.began or not process.is_alive():
-            return None
-        connection = _connected(_drivers() / name)
-        if connection is None:
-            return None
-        return cls(_drivers() / name, process, connection, connection.makefile("rb"), str(place["application"]))
-
-    def send(self, line: bytes) -> None:
-        """Send a line, unless the driver is gone: whoever reads its answer hears of it."""
-        with self.writing, suppress(OSError):
-            self.connection.sendall(line)
-
-    def next(self) -> dict[str, Any] | None:
-        """The next row that the driver sends; None when it is gone."""
-        line = b""
-        with suppress(OSError, ValueError):
-            line = self.lines.readline()
-        if not line.endswith(b"\n"):
-            return None
-        row = parse_object(line)
-        self.application = row.get("application", self.application)
-        return row
-
-    def pass_on(self, log: AttemptLog | None, start: int, *, is_last: bool) -> None:
-        """Give what the driver wrote to this process's standard error, and from a byte on to the attempt's log: whole
-        lines, before the last.
-        """
-        file = self.folder / "log"
-        with suppress(OSError), file.open("rb") as written:
-            size = os.fstat(written.fileno()).st_size
-            self.read_bytes = self.read_bytes if self.read_bytes <= size else 0
-            written.seek(self.read_bytes)
-            text = written.read(size - self.read_bytes)
-            if not is_last and len(text) < _LINE_BYTES_MAX:  # a part of a secret would not be known for one
-                text = text[: text.rfind(b"\n") + 1]
-            own = text[max(0, start - self.read_bytes) :]
-            self.read_bytes += len(text)
-            with suppress(OSError):
-                os.write(2, (log or AttemptLog()).masked(text.decode(errors="replace")).encode())
-            if log is not None:
-                log.write(own.decode(errors="replace"))
-            if empty_large(file):
-                self.read_bytes = 0
-
-    def close(self, *, kills: bool) -> None:
-        """Leave it, and wait a time for its end when it is this process's own: another worker may use it."""
-        self.send(b'{"leave":true}\n')
-        self.lines.close()
-        self.connection.close()
-        if self.process.popen is not None and not self.process.wait(_END_SECONDS) and kills:
-            self.process.kill()
-            self.process.popen.wait()
-
-
-def _drivers() -> Path:
-    """The folder of this user's drivers on this machine.
-
-    Raises: `Unavailable` when somebody else made it.
-    """
-    name = f"millpond-drivers-{os.getuid()}"
-    parent = Path(tempfile.gettempdir()) / name
-    if len(str(parent)) > _SOCKET_CHARACTERS_MAX - 40:
-        parent = Path("/tmp") / name
-    parent.mkdir(mode=0o700, exist_ok=True)
-    about = parent.lstat()
-    if about.st_uid != os.getuid() or about.st_mode & 0o077:
-        raise Unavailable("the folder of drivers is another user's", kind="system", path=parent,
-                          hint="name a folder of your own by TMPDIR")  # fmt: skip
-    return parent
-
-
-def _connected(folder: Path) -> socket.socket | None:
-    connection = socket.socket(socket.AF_UNIX)
-    try:
-        connection.connect(str(folder / "socket"))
-    except OSError:
-        connection.close()
-        return None
-    return connection
-
-
-def _sweep(parent: Path) -> None:
-    """Remove the folders of drivers that were killed."""
-    now = SystemClock().now_ms() / 1000
-    for folder in parent.iterdir():
-        with suppress(OSError):
-            if now - folder.stat().st_mtime < _LEFT_SECONDS:
-                continue
-            if (there := _connected(folder)) is not None:
-                there.close()
-            else:
-                remove_tree(folder)

@@ -3,12 +3,14 @@
     worker ── {"key": …, "job": …, "arguments": {…}}, {"cancel": key}, {"forget": key}, {"leave": true} ──▶ driver
            ◀── {"status": {…}} while it works, {"result": {…}} or {"error": {…}}, or {"taken": true}
 
+In a cluster {"file": name} is for a request in the driver's folder, and workers come to a door on the network.
+
 Invariants:
 * of several requests with one key one job runs, and none when a request is for a job that is there `again`; its answer
   is that of the worker that asked last, the one before hears that it was taken, and it stays until it is to be
   forgotten, so that a worker which comes later has it;
 * a driver without a worker goes on with the jobs that it has, for `orphan_seconds()` and as long as the server of the
-  run wants them; with none it ends at once;
+  run wants them; with none it ends at once, in a cluster `FIRST_SECONDS` after it came up;
 * a job that the server wants no more, as its run was stopped or deleted, has its ticket voided, and the driver ends;
 * after a failure that is not one of a job's own the driver ends: its JVM may be gone, and its session of no use.
 """
@@ -36,6 +38,7 @@ from millpond.json_forms import parse_object, to_json
 from millpond.kernel.worker import begin_thread
 from millpond.lineage import PARENT, wait_sent
 from millpond.pipelines.attempt_logs import AttemptLog, collecting
+from millpond.pipelines.cluster_doors import Door
 from millpond.pipelines.step import understood
 from millpond.process_settings import tracing_target
 from millpond.stores.files import remove_tree
@@ -44,7 +47,19 @@ from millpond.tracing import TRACEPARENT, Kind, begin_tracing, flush_spans, span
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ("LOG_BYTES_MAX", "empty_large", "main", "orphan_seconds")
+__all__ = (
+    "ADDRESS", "APPLICATION", "ENVIRONMENT", "LOG_BYTES_MAX", "empty_large", "main", "main_in_cluster",
+    "orphan_seconds",
+)  # fmt: skip
+
+ADDRESS: Final = "address"
+"""The file of a driver's folder that says where its door is, and the secret."""
+APPLICATION: Final = "application"
+"""The file of a driver's folder that holds the id of its Spark application."""
+ENVIRONMENT: Final = "environment"
+"""The file of a driver's folder with what it takes over from its first worker."""
+FIRST_SECONDS: Final = 30.0
+"""The time in which the worker that had the cluster begin a driver comes to its door."""
 
 LOG_BYTES_MAX: Final = 16 << 20
 """Bytes of a driver's log, after which it is emptied: those who want its lines have read them."""
@@ -81,6 +96,8 @@ class _Driver:
     log_start: int = 0
     session: SparkSession | None = None
     application: str = ""
+    door: Door | None = None
+    """The door of one that is in a cluster."""
     changed: threading.RLock = field(default_factory=threading.RLock)
     clock: SystemClock = field(default_factory=SystemClock)
 
@@ -92,13 +109,19 @@ class _Driver:
             worker, _ = listener.accept()
             # A worker that is held up must not hold up the driver.
             worker.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", _SEND_SECONDS, 0))
-            with self.changed:
-                self.workers.add(worker)
+            if self.door is None:
+                with self.changed:
+                    self.workers.add(worker)
             begin_thread("requests of a worker", partial(self.serve, worker))
 
     def serve(self, worker: socket.socket) -> None:
         """Take the requests of a worker, until it is gone."""
         with suppress(OSError), worker.makefile("rb") as lines:
+            if self.door is not None and not self.door.admits(worker, lines):
+                worker.close()
+                return
+            with self.changed:
+                self.workers.add(worker)
             for line in lines:
                 if line.endswith(b"\n"):
                     self.take(parse_object(line), worker)
@@ -116,6 +139,10 @@ class _Driver:
 
     def take(self, request: dict[str, Any], worker: socket.socket) -> None:
         """Do what a worker asks for."""
+        if "file" in request:
+            file = self.folder / Path(request["file"]).name
+            request = parse_object(file.read_bytes())
+            file.unlink()
         if "forget" in request:
             with self.changed:
                 self.jobs.pop(request["forget"], None)
@@ -160,6 +187,11 @@ class _Driver:
             worker.sendall(to_json(dict(line)) + b"\n")
 
     # -- without a worker -------------------------------------------------------------------------------
+
+    def wait_for_first(self) -> None:
+        """End, when the worker that had this process begun does not come."""
+        self.clock.wait(threading.Event(), self.clock.monotonic() + FIRST_SECONDS)
+        self.go_on_alone(0)
 
     def go_on_alone(self, departure: int) -> None:
         """Go on with jobs that are wanted until a worker comes, or end; after a later departure, that one's turn."""
@@ -233,12 +265,13 @@ class _Driver:
         key, usable = request["key"], True
         if key in self.cancelled:
             return {"error": to_wire(_stopped()), "usable": True}
-        from millpond.pipelines.sessions import application_of, begin_job, end_job, open_session
+        from millpond.pipelines.sessions import begin_job, end_job, ui_of
 
         try:
-            self.session = session = self.session or open_session(self.master)
-            self.application = application_of(session)
+            session = self.session_here()
             begin_job(session, key, request["job"])
+            if ui := ui_of(session):
+                print(f"Spark UI of {request['job']} {key} in {self.application}: {ui}", file=sys.stderr, flush=True)
             PARENT.set(request["parent"] and tuple(request["parent"]))
             with (
                 collecting(AttemptLog(values={"secrets": request["secrets"]})),
@@ -253,6 +286,17 @@ class _Driver:
         end_job()
         sys.stdout.flush()
         return {**outcome, "usable": usable}
+
+    def session_here(self) -> SparkSession:
+        """The session, which the first job begins, or what begins the driver in a cluster."""
+        if self.session is None:
+            from millpond.pipelines.sessions import application_of, open_session
+
+            session = open_session(self.master)
+            self.application = application_of(session)
+            (self.folder / APPLICATION).write_text(self.application)
+            self.session = session
+        return self.session
 
     def _state(self) -> dict[str, Any]:
         """The facts of each line: where in the log the job begins, and the Spark application."""
@@ -277,11 +321,39 @@ class _Driver:
 
 def main(master: str, folder: str, listener: str) -> None:
     """Serve the workers that come to a socket."""
+    _serve(_Driver(master, Path(folder)), socket.socket(fileno=int(listener)))
+
+
+def main_in_cluster(master: str, folder: str) -> None:
+    """Serve the workers that come over the network, as an application of a cluster: it is to have a session soon."""
+    place = Path(folder)
+    file = place / ENVIRONMENT
+    own = parse_object(file.read_bytes())
+    os.environ |= own["environment"]
+    file.unlink()
+    os.chdir(own["cwd"])
+    with (place / "log").open("ab") as log:
+        for number in (1, 2):
+            os.dup2(log.fileno(), number)
+    driver = _Driver(master, place, door=Door())
+    assert driver.door is not None
+    conf = driver.session_here().conf
+    host = conf.get("spark.driver.host") or socket.gethostname()
+    listener = socket.create_server((conf.get("spark.driver.bindAddress", host) or host, 0))
+    address = to_json({"host": host, "port": listener.getsockname()[1], "secret": driver.door.secret})
+    staged = place / f".{ADDRESS}"
+    with os.fdopen(os.open(staged, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as written:
+        written.write(address)
+    staged.rename(place / ADDRESS)
+    begin_thread("whether a worker comes", driver.wait_for_first)
+    _serve(driver, listener)
+
+
+def _serve(driver: _Driver, listener: socket.socket) -> None:
     begin_tracing(tracing_target())
-    own = _Driver(master, Path(folder))
-    begin_thread("workers that come", partial(own.accept, socket.socket(fileno=int(listener))))
-    begin_thread("how far the job is", own.tell)
-    own.work()
+    begin_thread("workers that come", partial(driver.accept, listener))
+    begin_thread("how far the job is", driver.tell)
+    driver.work()
 
 
 def empty_large(log: Path) -> bool:

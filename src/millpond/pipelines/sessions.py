@@ -7,14 +7,17 @@
 | its progress | stages, tasks, rows | stages, tasks |
 
 Invariants:
-* a job has sessions of its own, beside that of the driver; they end with it;
+* a job has sessions of its own, beside that of the driver; they end with it, and who stops it stops no later one;
 * a query on a server is interrupted when its tasks run: Spark forgets the interrupt of one whose tasks come later, and
   they would have the server's cores for ever. One whose tasks do not come in `_PATIENCE_SECONDS` is interrupted anyway.
 """
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from millpond import spark
@@ -27,18 +30,39 @@ if TYPE_CHECKING:
 
     from millpond.clock import Clock
 
-__all__ = ("Progress", "application_of", "begin_job", "end_job", "open_session", "own_session", "stop_job")
+__all__ = (
+    "Progress",
+    "application_of",
+    "begin_job",
+    "end_job",
+    "open_session",
+    "own_session",
+    "stop_job",
+    "ui_of",
+)
 
 _SETTINGS: Final = {"spark.sql.shuffle.partitions": "8"}
 _NAME_CHARACTERS: Final = 120
-_OF_JOB: list[SparkSession] = []
-"""The sessions of the job that runs, where Spark is on a server."""
 _PATIENCE_SECONDS: Final = 3.0
 _CLOCK: Final = SystemClock()
-_STOPPED: list[float] = []
-"""The time at which the job that runs was stopped, if it was."""
-_STAGES: list[Any] = []
-"""The newest stages of which the server told."""
+
+
+@dataclass(slots=True)
+class _Job:
+    """A job, where Spark is on a server: its sessions, the time at which it was stopped, the stages told of last."""
+
+    key: str
+    sessions: list[SparkSession] = field(default_factory=list)
+    stopped: float | None = None
+    stages: Sequence[Any] = ()
+
+    def note_stages(self, stages: Any, inflight_tasks: int, operation_id: str | None, done: bool) -> None:
+        """Note what the server tells of a query."""
+        self.stages = () if done else tuple(stages or ())
+
+
+_NEWEST: list[_Job] = [_Job("")]
+"""The job that runs, or the last that did."""
 
 
 def open_session(master: str) -> SparkSession:
@@ -46,7 +70,9 @@ def open_session(master: str) -> SparkSession:
 
     Raises: as `spark.start`.
     """
-    session = spark.start(master, app="millpond-pipelines", settings=_SETTINGS)
+    if master.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # nobody else sees the UI of a machine's own work
+    session = spark.start(master, app="millpond-pipelines", settings=_SETTINGS, ui=True)
     spark.register(session)
     return session
 
@@ -56,6 +82,11 @@ def application_of(session: SparkSession) -> str:
     return session.conf.get("spark.app.id") or "" if is_connect(session) else session.sparkContext.applicationId
 
 
+def ui_of(session: SparkSession) -> str:
+    """The address of the Spark UI; nothing where there is none, or it is that of a server."""
+    return "" if is_connect(session) else session.sparkContext.uiWebUrl or ""
+
+
 def own_session(session: SparkSession) -> SparkSession:
     """A session for a job, whose views nobody else sees.
 
@@ -63,45 +94,41 @@ def own_session(session: SparkSession) -> SparkSession:
     """
     own = session.newSession()
     if is_connect(session):
-        _OF_JOB.append(own)
-        if _STOPPED:
+        job = _NEWEST[0]
+        job.sessions.append(own)
+        if job.stopped is not None:
             raise Closed("the step was stopped", kind="step_stopped")
         for name in ("spark.sql.session.timeZone", *_SETTINGS):
             own.conf.set(name, session.conf.get(name) or "")
-        own.registerProgressHandler(cast("Any", _note_stages))
+        own.registerProgressHandler(cast("Any", job.note_stages))
     return own
-
-
-def _note_stages(stages: Any, inflight_tasks: int, operation_id: str | None, done: bool) -> None:
-    _STAGES[:] = [] if done else stages or ()
 
 
 def begin_job(session: SparkSession, key: str, name: str) -> None:
     """Begin a job: what this thread has Spark do from now on is its work."""
-    _STOPPED.clear()  # not when a job ends: it may be stopped at that moment
+    _NEWEST[0] = _Job(key)
     if not is_connect(session):
         session.sparkContext.setJobGroup(key, name, interruptOnCancel=True)
 
 
 def stop_job(session: SparkSession, key: str) -> None:
-    """End what Spark does for the job that runs; on a server this is called until it has ended."""
+    """End what Spark does for a job; on a server this is called until it has ended."""
     with suppress(Exception):  # then the job has failed
         if not is_connect(session):
             session.sparkContext.cancelJobGroup(key)
-            return
-        if not _STOPPED:
-            _STOPPED.append(_CLOCK.monotonic())
-        if _STAGES or _CLOCK.monotonic() - _STOPPED[0] > _PATIENCE_SECONDS:
-            for own in tuple(_OF_JOB):
-                own.interruptAll()
+        elif (job := _NEWEST[0]).key == key:
+            job.stopped = job.stopped or _CLOCK.monotonic()
+            if job.stages or _CLOCK.monotonic() - job.stopped > _PATIENCE_SECONDS:
+                for own in tuple(job.sessions):
+                    own.interruptAll()
 
 
 def end_job() -> None:
     """End the sessions of the job that ran."""
-    while _OF_JOB:
+    sessions = _NEWEST[0].sessions
+    while sessions:
         with suppress(Exception):  # it was stopped, or the server is gone
-            _OF_JOB.pop().stop()
-    _STAGES.clear()
+            sessions.pop().stop()
 
 
 class Progress:
@@ -141,11 +168,12 @@ class Progress:
         }  # fmt: skip
 
     def _on_server(self) -> dict[str, Any]:
-        active = [stage for stage in tuple(_STAGES) if not stage.done]
+        stages = _NEWEST[0].stages
+        active = [stage for stage in stages if not stage.done]
         if not active:
             return {}
         stage = max(active, key=lambda stage: stage.stage_id)
         return {
-            "stage": stage.stage_id, "stages": len(_STAGES), "name": "", "tasks_done": stage.num_completed_tasks,
+            "stage": stage.stage_id, "stages": len(stages), "name": "", "tasks_done": stage.num_completed_tasks,
             "tasks": stage.num_tasks,
         }  # fmt: skip

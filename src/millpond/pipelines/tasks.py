@@ -18,7 +18,7 @@ from millpond.errors import NotFound
 from millpond.events.event import NewEvent
 from millpond.json_forms import plain, stable_json
 from millpond.pipelines.attempt_logs import ATTEMPT_LOG_BYTES_MAX
-from millpond.pipelines.attempt_threads import to_its_end
+from millpond.pipelines.attempt_threads import in_thread, to_its_end
 from millpond.pipelines.driver import Drivers, SparkDriver
 from millpond.pipelines.kinds import CHECK_FAILED, carried_out
 from millpond.pipelines.rules import Finding, summary
@@ -130,7 +130,7 @@ async def _job(step: Step, name: str, arguments: dict[str, Any]) -> dict[str, An
         with suppress(NotFound):  # it has forgotten a job that failed, or was stopped
             return await _done_by(driver, place, step, name, arguments, again=True)
     driver = _drivers().own()
-    place = await asyncio.to_thread(driver.place)
+    place = await in_thread(driver.place)
     place |= {"attempt": step.context.attempt_number, "ticket": ticket_of(step.key, step.context.attempt_number)}
     await step.keep({_DRIVER: place})  # before it has the job: one that no checkpoint names has none, and ends
     return await _done_by(driver, place, step, name, arguments)
@@ -172,4 +172,4 @@ async def _maintained(what: str, map: str, before: str, step: Step) -> dict[str,
 
 @cache
 def _drivers() -> Drivers:
-    return Drivers(os.environ.get("MILLPOND_SPARK_MASTER", "local[*]"))
+    return Drivers(os.environ.get("MILLPOND_SPARK_MASTER", "local[*]"), os.environ.get("MILLPOND_SPARK_SHARED", ""))

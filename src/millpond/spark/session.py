@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Mapping
 from contextlib import nullcontext
 from importlib.resources import as_file, files
+from typing import Final
 from urllib.parse import urlsplit
 
 from pyspark.logger import PySparkLogger
@@ -35,12 +36,13 @@ _PORT, _SECONDS = 15002, 10.0
 
 def start(
     master: str = "local[*]", *, app: str = "millpond", memory: str = "1g", settings: Mapping[str, str] | None = None,
-    log_level: str = "error",
+    log_level: str = "error", ui: bool = False,
 ) -> SparkSession:  # fmt: skip
     """A Spark session, new or already running, that logs errors only (or `log_level`) and keeps time in UTC.
 
-    `memory` is the driver's heap (in local mode: all of it). `settings` are Spark's own and take precedence. `sc://` is
-    a server of Spark Connect, which has a driver of its own; settings are those of the session there.
+    `memory` is the driver's heap (in local mode: all of it). `settings` are Spark's own and take precedence. `ui`
+    serves Spark's web pages, unless its own settings forbid it. `sc://` is a server of Spark Connect, which has a
+    driver of its own; settings are those of the session there.
 
     Raises: `Invalid`, kind `spark_connect`, where the packages of Spark Connect are missing; `Unavailable` where nobody
     answers there.
@@ -55,7 +57,7 @@ def start(
         warnings.simplefilter("ignore", FutureWarning)  # PySpark's, about the version of pandas
         builder = SparkSession.Builder().master(master).appName(app)
         logging = f"-Dlog4j2.configurationFile=file:{quiet} -Dmillpond.log.level={log_level}"
-        ours = _settings(memory, logging)
+        ours = _settings(memory, logging) | _UI[ui]
         for name, value in {**ours, **(settings or {})}.items():
             builder = builder.config(name, value)
         return builder.getOrCreate()
@@ -78,11 +80,13 @@ def _on_server(master: str, app: str, settings: Mapping[str, str]) -> SparkSessi
     return session
 
 
+_UI: Final = {False: {"spark.ui.enabled": "false"}, True: {"spark.ui.killEnabled": "false"}}
+
+
 def _settings(memory: str, java: str) -> dict[str, str]:
     return {
         "spark.driver.memory": memory,
         "spark.driver.extraJavaOptions": f"{java} -XX:+UseParallelGC",
-        "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
     }

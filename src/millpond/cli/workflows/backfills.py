@@ -15,6 +15,7 @@ from millpond.cli.verbs import verb
 from millpond.cli.workflows.pipelines import Which, declared_of, leaving
 from millpond.cli.workflows.runs import pairs_in
 from millpond.cli.workflows.server import ServerBeside, Tenant, connected, opened_here, server_beside
+from millpond.cli.workflows.spark_place import DeployMode, Shared, name_spark
 
 if TYPE_CHECKING:
     from millpond.client.pond import RemotePond
@@ -77,6 +78,8 @@ def backfill(
     which: Which = None,
     pond: PondPlace = "pond",
     master: Master = None,
+    deploy_mode: DeployMode = "client",
+    shared: Shared = None,
     server: ServerBeside = None,
     tenant: Tenant = "default",
     json: Json = False,
@@ -101,7 +104,8 @@ def backfill(
         if server is not None:
             raise Invalid("the runs of a file are of the pond that is named", kind="pipeline_place", file=name,
                           server=server, hint="name the node by --pond http://HOST:7433")  # fmt: skip
-        report, merged = _in_process(name, which, pond, master, of, branch, merge=merge)
+        name_spark(master, deploy_mode, shared)
+        report, merged = _in_process(name, which, pond, of, branch, merge=merge)
     else:
         server = server_beside(server, pond)
         report, merged = _on_node(name, server, tenant, of, pond, branch, merge=merge)
@@ -110,15 +114,11 @@ def backfill(
 
 
 def _in_process(
-    file: str, which: str | None, place: str, master: str | None, of: Callable[[Runs, str, Sequence[str]], Backfill],
+    file: str, which: str | None, place: str, of: Callable[[Runs, str, Sequence[str]], Backfill],
     branch: str | None, *, merge: bool,
 ) -> tuple[Backfill, str]:  # fmt: skip
-    import os
-
     program, declared = declared_of(file, which)
     plan = declared.plan
-    if master is not None:
-        os.environ["MILLPOND_SPARK_MASTER"] = master
     with _opened(place, branch) as (opened, runs), leaving():
         own = of(_OfProcess(runs, plan.name), plan.name, [parameter.name for parameter in plan.parameters])
         runs.check(declared, own.inputs_of(own.partitions[0]))

@@ -13,6 +13,7 @@ from millpond.cli.terminal import console, exits
 from millpond.cli.verbs import verb
 from millpond.cli.workflows.runs import pairs_in
 from millpond.cli.workflows.server import ServerBeside, Tenant, connected, node_of, opened_here, server_beside
+from millpond.cli.workflows.spark_place import DeployMode, Shared, name_spark
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -96,6 +97,8 @@ def run(
     ] = False,
     pond: PondPlace = "pond",
     master: Master = None,
+    deploy_mode: DeployMode = "client",
+    shared: Shared = None,
     json: Json = False,
 ) -> None:  # fmt: skip
     """Run a pipeline in this process. After a kill the same command goes on where it was.
@@ -105,13 +108,10 @@ def run(
 
     The tables of its steps are in `pipeline-files`, or where `MILLPOND_PIPELINE_FILES` says.
     """
-    import os
-
     from millpond.workflows.backfill import newest_run, run_name
 
     program, declared = declared_of(file, which)
-    if master is not None:
-        os.environ["MILLPOND_SPARK_MASTER"] = master
+    name_spark(master, deploy_mode, shared)
     parameters = pairs_in(inputs or [])
     if follow:
         _follow(pond, program, declared, parameters)

@@ -11,6 +11,7 @@ from millpond.cli.options import Json, Master, PondPlace
 from millpond.cli.terminal import console, exits
 from millpond.cli.verbs import verb
 from millpond.cli.workflows.server import ServerBeside, Tenant, server_beside, worker_config
+from millpond.cli.workflows.spark_place import DeployMode, Shared, name_spark
 
 __all__ = ("worker",)
 
@@ -27,6 +28,8 @@ def worker(
     tenant: Tenant = "default",
     pond: PondPlace = "pond",
     master: Master = None,
+    deploy_mode: DeployMode = "client",
+    shared: Shared = None,
     end: Annotated[
         float, typer.Option("--end", metavar="SECONDS", min=0, help="The time to end what it has, when told to stop.")
     ] = 30.0,
@@ -39,15 +42,13 @@ def worker(
     seconds, hands back the rest, and is gone.
     """
     import asyncio
-    import os
 
     from millpond.cli.workflows.task_worker import TaskWorker
 
     functions = _functions(_module(module))
     server = server_beside(server, pond)
     config = worker_config(server, tenant, pond)
-    if master is not None:
-        os.environ["MILLPOND_SPARK_MASTER"] = master
+    name_spark(master, deploy_mode, shared)
     worker_ = TaskWorker(functions, config, console.tell, end_seconds=end)
     worker_.register()
 
