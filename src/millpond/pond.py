@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from millpond.maps.parts.part import PartFile, PartWriter
     from millpond.reports.open_jobs import OpenJobs
     from millpond.reports.reporter import Reporter
+    from millpond.tables.run_list import Runs
     from millpond.versions.place import VersionsPlace
     from millpond.versions.repositories import Repositories
     from millpond.versions.repository import Repository
@@ -244,6 +245,13 @@ class Pond(PondFace, RefsFace):
         return events
 
     @opened_once
+    def runs(self) -> Runs:
+        """The runs of its workflows: the newest, and one by its id, of whatever tenant."""
+        from millpond.tables.run_list import Runs, runs_in
+
+        return Runs(repr(self), lambda: runs_in(self.space, self.folder), lambda: self.events, self.clock)
+
+    @opened_once
     def _open_jobs(self) -> OpenJobs:
         from millpond.reports.open_jobs import OpenJobs
 
@@ -319,15 +327,15 @@ class Pond(PondFace, RefsFace):
         """Create a map. `kind`, `value`, `scheme` and `hash_bytes` are fixed; the others may be altered.
 
         `kind`: `state`, `temporal_state`, `ranged_state`, `temporal_ranged_state`, `session`, `aggregate`, or one that
-        is called `histogram` or `metric` and has fields of its own. `value`:
-        the type of values as Spark writes it (`double`, or `temp double, wind_speed double`), with the rule of each
-        field for an aggregate (`orders long count`); None lets every row have its own. Buckets of an aggregate have a
-        `resolution` (`1 hour`), by the clocks of a `time_zone`, by default UTC; their `key` may be `tags`.
-        `overwrite=False` keeps the first value of an address. `condense` and `retain` are durations; `condense_by` and
-        `retain_by` say from which time of a row they count: `effective_time` or `update_time`. With `roll_up`, a width
-        of buckets, old rows of an aggregate are combined, not deleted. `as_` is a query of raw rows that says what the
-        aggregate is (`select origin as key, count(*) as n from events group by 1`). `store`: `layers` or `shard`; by
-        default as the setting `maps.store` says.
+        is called `histogram` or `metric` and has fields of its own. `value`: the type of values as Spark writes it
+        (`double`, or `temp double, wind_speed double`), with the rule of each field for an aggregate (`orders long
+        count`); None lets every row have its own. Buckets of an aggregate have a `resolution` (`1 hour`), by the clocks
+        of a `time_zone`, by default UTC; their `key` may be `tags`. `overwrite=False` keeps the first value of an
+        address. `condense` and `retain` are durations; `condense_by` and `retain_by` say from which time of a row they
+        count: `effective_time` or `update_time`. With `roll_up`, a width of buckets, old rows of an aggregate are
+        combined, not deleted. `as_` is a query of raw rows that says what the aggregate is (`select origin as key,
+        count(*) as n from events group by 1`). `store`: `layers` or `shard`; by default as the setting `maps.store`
+        says.
 
         Raises: `AlreadyExists` unless `exist_ok` and the shapes agree; `Invalid` for a setting not understood.
         """
@@ -433,10 +441,10 @@ class Pond(PondFace, RefsFace):
         """Load files, folders or patterns as one load: Parquet, CSV, JSON lines, Arrow, or XML for one map or many.
 
         `written` names the format where the names of the files do not. `effective_time` is the time of XML elements
-        that have none. Times that name no zone are in `zone` (`UTC`, `Europe/Berlin`), or refused; times that
-        are numbers count in `time_unit` (`s`, `ms`, `us`, `ns`). `null` is what CSV writes where there is no value,
-        besides nothing. `advance` is called with rows and bytes as they are read; `sent`, with bytes
-        that are uploaded, is for ponds on nodes. Under a `load_id` they are entered once. The rest is as in `Map.load`.
+        that have none. Times that name no zone are in `zone` (`UTC`, `Europe/Berlin`), or refused; times that are
+        numbers count in `time_unit` (`s`, `ms`, `us`, `ns`). `null` is what CSV writes where there is no value, besides
+        nothing. `advance` is called with rows and bytes as they are read; `sent`, with bytes that are uploaded, is for
+        ponds on nodes. Under a `load_id` they are entered once. The rest is as in `Map.load`.
 
         Raises: `NotFound` for files or a map that do not exist; else as `Map.load`.
         """
@@ -474,12 +482,10 @@ class Pond(PondFace, RefsFace):
         Raises: `Invalid` when the query is not understood; as `Map.scan` for `known_at`, at which all maps are asked.
         """
         from millpond.maps.sql import query
-        from millpond.tables import EventTable, difference_tables, run_table, runs_in, version_tables
+        from millpond.tables import difference_tables, tables_beside
 
-        events, versions = EventTable(lambda: self.events), version_tables(lambda: self.repositories)
-        runs = run_table(lambda: runs_in(self.space, self.folder))
         differing = difference_tables(differences_here(lambda: self.refs.states))
-        return query(self, text, [events, *versions, runs], known_at=known_at, differing=differing)
+        return query(self, text, tables_beside(self), known_at=known_at, differing=differing)
 
     def verify(self, *, full: bool = False, going: Callable[[], bool] = lambda: True) -> Report:
         """Check every invariant on the stored data; `full` decodes all rows, not only a sample of each map.

@@ -25,6 +25,7 @@ CELLS = {
     "pond.repository('flights').branches()": "<td>main</td>",
     "from millpond.events.event import NewEvent": "",
     "_ = pond.events.append('etl', '<u>', [NewEvent(1_767_225_600_000, b'x', 'new', {})])": "",
+    "pond.runs": ": the newest",
     "pond.events.index('etl', '<u>')": '<svg role="img" aria-label="events by day of etl/&lt;u&gt;"',
 }  # fmt: skip
 

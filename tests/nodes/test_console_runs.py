@@ -321,6 +321,8 @@ def test_a_query_has_the_runs_and_the_refs_that_its_caller_may_read(serve: Calla
             patch.setattr("millpond.tables.runs.PAGE", 2)
             assert remote.sql("select count(*) as n from runs where workflow = 'fails'").to_pylist() == [{"n": 3}]
         assert remote.sql("select id from runs where id in ('r1', 'none')").to_pylist() == [{"id": "r1"}]
+        assert remote.runs["r1"].status == remote.sql("select status from runs where id = 'r1'")["status"][0].as_py()
+        assert {run.id for run in remote.runs.newest(2)} < {run.id for run in remote.runs}
     with millpond.open(node.url, client_token="local") as remote:
         assert remote.sql("select count(*) as n from runs").to_pylist() == [{"n": 3}]
     # A folder has the same tables, and the runs of a node that served it.

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -29,6 +29,7 @@ from millpond.client.upload import Advance
 from millpond.client.versions.repositories import RemoteRepositories
 from millpond.client.versions.repository import RemoteRepository
 from millpond.clock import Clock, SystemClock
+from millpond.deferred import opened_once
 from millpond.errors import Denied
 from millpond.json_forms import JsonForm
 from millpond.kernel.job_reports import NO_REPORTS, JobReports
@@ -46,6 +47,9 @@ from millpond.settings import Settings, load_settings
 from millpond.stores.files import remove_tree
 from millpond.tracing import begin_tracing
 from millpond.tracing.jobs import traced
+
+if TYPE_CHECKING:
+    from millpond.tables.run_list import Runs
 
 __all__ = ("RemoteLog", "RemotePond", "open_nodes")
 
@@ -237,16 +241,19 @@ class RemotePond(PondFace, RemoteRefsFace):
         """
         from millpond.client.differences import differences
         from millpond.client.queryable import QueryablePond
-        from millpond.client.runs import RemoteRuns
         from millpond.maps.sql import query
-        from millpond.tables import EventTable, difference_tables, run_table, version_tables
+        from millpond.tables import difference_tables, tables_beside
 
-        events, versions = EventTable(lambda: self.events), version_tables(lambda: self.repositories)
-        runs = run_table(lambda: RemoteRuns(self.nodes))
         differing = difference_tables(partial(differences, self.nodes))
-        return query(
-            QueryablePond(self), text, [events, *versions, runs], known_at=known_at, differing=differing
-        )  # fmt: skip
+        return query(QueryablePond(self), text, tables_beside(self), known_at=known_at, differing=differing)
+
+    @opened_once
+    def runs(self) -> Runs:
+        """The runs of the pond's workflows that the token may read, see `Pond.runs`."""
+        from millpond.client.runs import RemoteRuns
+        from millpond.tables.run_list import Runs
+
+        return Runs(repr(self), lambda: RemoteRuns(self.nodes), lambda: self.events, self.clock)
 
     def verify(self, *, full: bool = False) -> Report:
         """Check every invariant on every node, see `Pond.verify`; a node that cannot be reached is a problem.

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from millpond.maps.snapshots.freeze import SnapshotManifest
     from millpond.maps.snapshots.snapshot import Snapshot
     from millpond.refs.protocols import BranchPondLike, RefPondLike, RefsLike
+    from millpond.tables.run_list import Runs
     from millpond.versions.protocols import RepositoriesLike, RepositoryLike
 
 __all__ = (
@@ -164,6 +165,8 @@ class PondLike(CatalogueLike, Protocol):
     def repositories(self) -> RepositoriesLike: ...
     @property
     def events(self) -> EventsLike: ...
+    @property
+    def runs(self) -> Runs: ...
     def repository(self, name: str) -> RepositoryLike: ...
 
     @property

@@ -10,6 +10,8 @@
 Each yields the rows that satisfy a condition, batch by batch, and reads what the condition leaves.
 """
 
+from typing import Any
+
 from millpond.tables.differences import DifferenceTable, difference_tables
 from millpond.tables.events import EventTable
 from millpond.tables.rows import RowTable
@@ -18,5 +20,10 @@ from millpond.tables.versions import version_tables
 
 __all__ = (
     "DifferenceTable", "EventTable", "RowTable", "RunReading", "difference_tables", "run_table",
-    "runs_in", "version_tables",
+    "runs_in", "tables_beside", "version_tables",
 )  # fmt: skip
+
+
+def tables_beside(pond: Any) -> list[Any]:
+    """The tables of a pond, in a folder or on nodes, beside its maps."""
+    return [EventTable(lambda: pond.events), *version_tables(lambda: pond.repositories), run_table(pond.runs.reading)]

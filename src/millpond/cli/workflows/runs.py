@@ -158,7 +158,6 @@ def show(
     """Show a run as a tree: threads, nodes, attempts of tasks, failures, variables, and the threads that are queued."""
     from littlehorse.model import ListNodeRunsRequest, ListTaskRunsRequest, ListVariablesRequest
 
-    from millpond.errors import NotFound
     from millpond.workflows.engine import run_id
     from millpond.workflows.engine.pipeline_starts import PARAMETERS, PROGRAM, VALUES
 
@@ -169,17 +168,25 @@ def show(
         tasks = list(every_result(call, "ListTaskRuns", ListTaskRunsRequest(wf_run_id=name)))
         variables = list(every_result(call, "ListVariables", ListVariablesRequest(wf_run_id=name)))
         queued = list(_queued(call, run_row, None if json else _NAMES_MAX))
+        spec = _spec(call, run_row) if json else None
     if json:
         rows = {"nodes": nodes, "tasks": tasks, "variables": variables, "queued": queued}
-        about = {"run": plain_message(run_row)}
-        with suppress(NotFound):  # it was deleted
-            about["spec"] = plain_message(call("GetWfSpec", run_row.wf_spec_id))
+        about = {"run": plain_message(run_row)} | ({} if spec is None else {"spec": plain_message(spec)})
         console.print_json(about | {name: list(map(plain_message, row)) for name, row in rows.items()})
         return
     of_pipeline = {PARAMETERS, PROGRAM, VALUES} <= {row.id.name for row in variables}
     lines = [*_tree(run, run_row, nodes, tasks, variables), *_queue_lines(run_row, queued),
              *_way_on(run, run_row, pond, of_pipeline=of_pipeline)]  # fmt: skip
     console.say("\n".join(lines))
+
+
+def _spec(call: Any, run: Any) -> Any:
+    """The specification of a run; None when it was deleted."""
+    from millpond.errors import NotFound
+
+    with suppress(NotFound):
+        return call("GetWfSpec", run.wf_spec_id)
+    return None
 
 
 def _queued(call: Any, run: Any, limit: int | None) -> Iterator[Any]:
