@@ -275,10 +275,14 @@ class Pond(PondFace, RefsFace):
         from millpond.events.local_maintenance import OwnMaintenance
         from millpond.events.names import OWN_QUEUE
         from millpond.events.protocol import StreamRules
+        from millpond.process_settings import event_rules
         from millpond.reports.reporter import Reporter
 
+        def rules() -> MaintenanceRules | None:  # this process keeps to them, unless a node does
+            return None if self._serving.serving or self._serving.served() else event_rules()
+
         events, forget_ms = self.events, StreamRules().forget_ms
-        own = OwnMaintenance(events.store, self.clock, OWN_QUEUE, self._own_rules, forget_ms, events.doubt)
+        own = OwnMaintenance(events.store, self.clock, OWN_QUEUE, rules, forget_ms, events.doubt)
         return Reporter(events.store, self.clock, self._open_jobs, own)
 
     @opened_once
@@ -300,12 +304,6 @@ class Pond(PondFace, RefsFace):
             opened.callback(repositories.close)
             self._versions.push(opened.pop_all())
         return repositories
-
-    def _own_rules(self) -> MaintenanceRules | None:
-        """The ages at which this process compresses and drops events about the pond's own work; None: a node does."""
-        from millpond.process_settings import event_rules
-
-        return None if self._serving.serving or self._serving.served() else event_rules()
 
     def __repr__(self) -> str:
         return f"Pond({str(self.folder) if isinstance(self.place, FolderPlace) else self.place.address!r})"

@@ -44,7 +44,7 @@ ELSEWHERE = (
     "workflows",
     # In `tests/crash`, of maps in layers, branches and buckets:
     "alerts", "alter", "bucket", "convert", "copy", "delete", "files", "fold", "garbage", "head", "job", "layers",
-    "refs", "roll_up", "rows", "shares",
+    "refs", "repair", "roll_up", "rows", "shares",
 )  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +14,9 @@ from millpond.errors import Corrupt, Invalid, NotFound
 from millpond.nodes.backups.create import create_backup
 from millpond.nodes.backups.source import FolderSource
 from millpond.stores.objects import FolderObjects
-from millpond.testing.faults import flip_byte
+from millpond.testing.faults import KILL_AT, STEPS_LOG, flip_byte, occurrences
+from tests.rings.forked import run_python
+from tests.rings.sampling import drawn
 
 pytestmark = pytest.mark.usefixtures("process")
 FAULTS: dict[str, Callable[[Path], object]] = {
@@ -92,3 +95,34 @@ def test_places_that_cannot_be_are_refused(pond: Path, tmp_path: Path) -> None:
         millpond.repair(pond, "http://localhost:1")
     with pytest.raises((NotFound, Invalid)):
         millpond.repair(pond, tmp_path / "nothing")
+
+
+REPAIRING = """
+import sys
+import millpond
+from millpond.testing import faults
+
+with faults.arm():
+    print(millpond.repair(*sys.argv[1:]).problems)
+"""
+
+
+@pytest.mark.parametrize("source", [copy_of, backup_of])
+def test_a_repair_that_was_killed_at_any_step_is_ended_by_the_next(
+    pond: Path, source: Callable[[Path], Path], tmp_path: Path
+) -> None:
+    expected, place, log = answers(pond), source(pond), tmp_path / "steps"
+
+    def damage() -> None:
+        for file in sorted((pond / "snapshots").glob("*/[!l]*/*")):
+            flip_byte(file, file.stat().st_size // 2)
+
+    damage()
+    assert run_python("-c", REPAIRING, str(pond), str(place), **{STEPS_LOG: str(log)}).stdout == "()\n"
+    moments = occurrences(log)
+    assert any(moment.startswith("repair.") for moment in moments)
+    for moment in drawn(moments, 4):
+        damage()
+        killed = run_python("-c", REPAIRING, str(pond), str(place), **{KILL_AT: moment})
+        assert killed.returncode == -signal.SIGKILL, moment
+        assert millpond.repair(pond, place).problems == () and answers(pond) == expected, moment
