@@ -495,6 +495,6 @@ class Pond(PondFace, RefsFace):
         from millpond.maps.verify import verify_maps
         from millpond.workflows.verify_pond import check_pond_runs
 
-        maps = verify_maps(self.loads, self.maps(), self.folder, full=full, going=going)
+        maps = verify_maps(self.loads, self.maps(), self.folder, self.loading.map_files, full=full, going=going)
         runs = check_pond_runs(self.space, self.place.beside("workflows"), self.clock)
         return maps + check_place(self.space, self.events.store) + runs

@@ -78,6 +78,27 @@ def raises(pond: Path) -> bool:
     return True
 
 
+def test_a_verify_looks_at_every_state_that_is_named_and_at_each_file_once(pond: Path) -> None:
+    def ranges() -> set[Path]:
+        return set((pond / "snapshots").glob("*/ranges/*"))
+
+    before = ranges()
+    with millpond.open(pond) as opened:
+        opened.branch("other", source="main").map("weather").load([{"key": "k2", "temp": 98.0}])
+        files = {file for file in (pond / "snapshots").glob("*/*/*") if file.parent.name != "leases"}
+        report = opened.verify()
+        assert report.ok and dict(report.counts)["snapshot file"] <= len(files)
+    (own,) = ranges() - before
+    flip_byte(own, own.stat().st_size // 2)
+    with millpond.open(pond) as opened:
+        (fault,) = opened.verify().problems
+        assert fault.subject == "snapshot file" and "repair POND --from PLACE" in fault.remedy
+        assert opened.map("weather").get("k2") == {"temp": 4.0}
+        with pytest.raises((Corrupt, NotFound)):
+            opened.branch("other").map("weather").get("k2")
+        assert not opened.verify().ok  # also when it is in quarantine
+
+
 def test_what_the_source_lacks_is_named_and_the_rest_comes(pond: Path) -> None:
     place = copy_of(pond)
     with millpond.open(pond) as opened:

@@ -8,23 +8,20 @@ from dataclasses import dataclass
 from typing import Self
 
 from millpond.kernel.lease import LeaseRow
-from millpond.kernel.space import ReadTransaction, Transaction
+from millpond.kernel.space import Transaction
 from millpond.kernel.steps import step
-from millpond.maps.layered.history import manifests_named
+from millpond.maps.layered.history import named_manifests
 from millpond.maps.layered.secured import collecting_lease, wait_free
-from millpond.maps.model.catalogue import list_maps
-from millpond.maps.model.definition import folder_name
 from millpond.maps.model.keyspaces import COLLECTING, UNNAMED
 from millpond.maps.snapshots.leases import writing
 from millpond.maps.snapshots.manifest import load_manifest
-from millpond.maps.snapshots.named import named_everywhere
 from millpond.maps.snapshots.published import copy_snapshot, damage_of
 from millpond.nodes.backups.layout import object_chunks
 from millpond.pond import Pond
 from millpond.stores.objects import FolderObjects, ObjectInfo, open_objects, originals
 
 __all__ = (
-    "Secured", "Sent", "copy_objects", "copy_snapshots", "held_files", "named_manifests", "side_by_side",
+    "Secured", "Sent", "copy_objects", "copy_snapshots", "held_files", "side_by_side",
 )  # fmt: skip
 
 _WAY_OUT = "restore the source from a copy; 'millpond verify' names all that is damaged"
@@ -72,11 +69,6 @@ class Secured:
         for folder in self.terms:
             tx.delete_range(UNNAMED[folder].range())
         return True
-
-
-def named_manifests(tx: ReadTransaction) -> dict[str, set[str]]:
-    """The ids of the manifests that the rows of a pond name, by the folder of their map."""
-    return named_everywhere(tx) | {folder_name(map_): set(manifests_named(tx, map_)) for map_ in list_maps(tx)}
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -24,16 +24,16 @@ import pyarrow as pa
 
 from millpond.client.location import NodesLocation, parse_location
 from millpond.client.snapshots.published import published_place
-from millpond.copies.files import held_files, named_manifests
+from millpond.copies.files import held_files
 from millpond.errors import Corrupt, Invalid, NotFound
 from millpond.kernel.steps import step
 from millpond.kernel.verify import Report
+from millpond.maps.layered.history import named_manifests
 from millpond.maps.snapshots.manifest import SnapshotManifest, load_manifest, manifest_name
 from millpond.maps.snapshots.published import copy_snapshot
-from millpond.maps.verify import LAYERS_REMEDY, check_state
+from millpond.maps.verify import check_states
 from millpond.nodes.backups.layout import list_backups, open_place
 from millpond.nodes.backups.stored_layers import layers_below
-from millpond.ranges import Verifier
 from millpond.ranges.files import put_content
 from millpond.settings import load_settings
 from millpond.stores.objects import Objects, forget_copies, originals
@@ -80,7 +80,7 @@ def repair_pond(
             here = originals(pond.loading.map_files(folder))
             brought: dict[str, int] = {}
             came = True
-            while not (report := _check(here, ids)).ok and came:  # what was missing may name what is damaged
+            while not (report := _faults(here, ids)).ok and came:  # what was missing may name what is damaged
                 before = _listed(here)
                 _bring(files_of(folder), here, ids)
                 new = {name: length for name, length in _listed(here).items() if name not in before}
@@ -98,18 +98,10 @@ def _listed(here: Objects) -> dict[str, int]:
     return {named.name: named.size for named in here.list("") if not named.name.startswith("quarantine/")}
 
 
-def _check(here: Objects, ids: Iterable[str]) -> Report:
-    """The files of some states; damaged ones go to quarantine, so that they are missing."""
-    verifier, seen, report = (
-        Verifier(here, "snapshot file", LAYERS_REMEDY, quarantine_folder=True),
-        set[str](),
-        Report(),
-    )
-    for id_ in sorted(ids):
-        report += verifier.file(manifest_name(id_))
-        with suppress(NotFound, Corrupt):  # of the manifest is told already
-            for of_file in check_state(verifier, load_manifest(here, id_), seen):
-                report += of_file
+def _faults(here: Objects, ids: Iterable[str]) -> Report:
+    report = Report()
+    for _, of_state in check_states(here, ids, set()):
+        report += of_state
     return report
 
 

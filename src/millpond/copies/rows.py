@@ -9,7 +9,7 @@ from functools import cached_property
 from hashlib import blake2b
 from itertools import chain, islice
 
-from millpond.copies.files import Secured, Sent, copy_objects, named_manifests
+from millpond.copies.files import Secured, Sent, copy_objects
 from millpond.copies.streams import Streams, state_of_streams
 from millpond.errors import Conflict, Invalid, MillpondError
 from millpond.events.keyspaces import PLACE as EVENTS_PLACE
@@ -17,6 +17,7 @@ from millpond.kernel.keyspace import REGISTRY, Scope
 from millpond.kernel.scans import put_rows
 from millpond.kernel.space import ReadTransaction, Transaction
 from millpond.kernel.worker import repeating
+from millpond.maps.layered.history import named_manifests
 from millpond.maps.log.log import head_of
 from millpond.maps.model.keyspaces import (
     ALERTS,

@@ -12,15 +12,15 @@ Invariants checked, on top of what each file says of itself:
 * every part in the queue belongs to a map that exists, is numbered below the counter, is known as absorbed,
   and lies where the queue says;
 * a shard absorbed no load that was never entered, and holds the tables of its map's scheme and no others;
-* a snapshot is of this incarnation of its map, and of no later version than the shard has; every file of it is named
-  by its content, so each is read and compared with its name;
+* a snapshot is of this incarnation of its map, and of no later version than the shard has; its files, and those of the
+  states that history, branches, tags and commits name, are named by their content: each is read and compared with it;
 * folders of shards and snapshots belong to maps;
 * every row of the space belongs to a registered keyspace.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -29,6 +29,7 @@ from millpond.errors import Conflict, Corrupt, MillpondError, NotFound
 from millpond.kernel.keyspace import REGISTRY
 from millpond.kernel.space import ReadTransaction, Space
 from millpond.kernel.verify import Report, attempt, checked, problem
+from millpond.maps.layered.history import named_manifests
 from millpond.maps.loads.loads import NUMBER, Loads, series_of
 from millpond.maps.log.log import ENTRIES
 from millpond.maps.log.queue import Queued, queued_parts
@@ -43,9 +44,9 @@ from millpond.maps.snapshots.manifest import SnapshotManifest, load_manifest, ma
 from millpond.maps.snapshots.section_list import interval_files
 from millpond.ranges import Verifier
 from millpond.stores.lmdb.probe import read_through
-from millpond.stores.objects import forget_copies
+from millpond.stores.objects import Objects, forget_copies
 
-__all__ = ("LAYERS_REMEDY", "check_snapshot", "check_state", "verify_maps")
+__all__ = ("LAYERS_REMEDY", "check_snapshot", "check_states", "verify_maps")
 
 _COPY = "make the node a copy of another: millpond repair --from URL"
 LAYERS_REMEDY = "put it back from a copy or a backup: millpond repair POND --from PLACE"
@@ -55,22 +56,47 @@ _STRAY_ROWS_MAX = 10
 
 
 def verify_maps(
-    loads: Loads, maps: Sequence[Map], folder: Path, *, full: bool = False, going: Callable[[], bool] = lambda: True
-) -> Report:
+    loads: Loads, maps: Sequence[Map], folder: Path, files_of: Callable[[str], Objects], *, full: bool = False,
+    going: Callable[[], bool] = lambda: True,
+) -> Report:  # fmt: skip
     """Check everything; `full` also decodes every row of every shard, instead of a sample of each table.
 
-    `going` is asked before each map: when it says no, the problems found until then are returned.
+    `files_of` has the snapshots of a map by its folder. `going` is asked before each map: when it says no, the problems
+    found until then are returned.
     """
     report = attempt("space", folder / "space", lambda: _check_space(loads, folder), "restore the folder from a copy")
     # Earlier quarantine is reported before anything is quarantined now.
     report += (
         _sum(_check_retained(loads, full=full)) + _sum(_check_quarantine(loads)) + _sum(_check_folders(maps, folder))
     )
+    read: dict[str, set[str]] = {}
     for pond_map in maps:
         if not going():
-            break
-        report += _check_map(loads, pond_map, full=full)
-    return report
+            return report
+        seen = read.setdefault(folder_name(pond_map.definition), set())
+        report += _check_map(loads, pond_map, seen, full=full)
+    return report + _sum(_check_named(loads.space, files_of, read, going))
+
+
+def _check_named(
+    space: Space, files_of: Callable[[str], Objects], read: Mapping[str, set[str]], going: Callable[[], bool]
+) -> Iterator[Report]:
+    """The states that rows name beside those that count; `read`: the files of each folder that were read already."""
+    try:
+        with space.read() as tx:
+            named = named_manifests(tx)
+    except Corrupt as error:
+        yield problem("history", error.values.get("map", ""), error, "restore the pond from a copy")
+        return
+    for folder, ids in named.items():
+        if not going():
+            return
+        forget_copies(files_of(folder))
+        for id_, report in check_states(files_of(folder), ids, read.get(folder, set())):
+            if not report.ok:
+                with space.read() as tx:  # whoever collects may have taken it meanwhile
+                    report = report if id_ in named_manifests(tx).get(folder, ()) else Report()
+            yield report
 
 
 def _sum(reports: Iterable[Report]) -> Report:
@@ -80,11 +106,11 @@ def _sum(reports: Iterable[Report]) -> Report:
     return total
 
 
-def _check_map(loads: Loads, pond_map: Map, *, full: bool) -> Report:
+def _check_map(loads: Loads, pond_map: Map, seen: set[str], *, full: bool) -> Report:
     report = _sum(_check_part(loads, pond_map, queued) for queued in loads.queue.parts(pond_map.name))
     if pond_map.layers is not None:
         forget_copies(pond_map.objects)  # what is in a bucket is checked, not what was fetched from it
-        return report + check_snapshot(loads.space, pond_map, None)
+        return report + check_snapshot(loads.space, pond_map, None, seen)
     shard = attempt(
         "shard",
         pond_map.shard.folder,
@@ -93,7 +119,7 @@ def _check_map(loads: Loads, pond_map: Map, *, full: bool) -> Report:
     )
     # Of a shard that is damaged nothing more is asked: it may end the process.
     version = pond_map.shard.version if shard.ok else None
-    return report + shard + check_snapshot(loads.space, pond_map, version)
+    return report + shard + check_snapshot(loads.space, pond_map, version, seen)
 
 
 # -- the space ----------------------------------------------------------------------------------------
@@ -265,14 +291,17 @@ def _still_retained(loads: Loads, retained: Queued) -> bool:
         }
 
 
-def check_snapshot(space: Space, pond_map: Map, version: int | None) -> Report:
-    """Check the snapshot that counts, if the map was ever frozen; `version` is the shard's, if it is known."""
+def check_snapshot(space: Space, pond_map: Map, version: int | None, seen: set[str]) -> Report:
+    """Check the snapshot that counts, if the map was ever frozen; `version` is the shard's, if it is known.
+
+    What is read is `seen` then.
+    """
     with space.read() as tx:
         pointer = read_pointer(tx, pond_map.name)
     if pointer.current is None:
         return Report()
     report = Report()
-    for fault in _check_files(pond_map, pointer.current.manifest, version):
+    for fault in _check_files(pond_map, pointer.current.manifest, version, seen):
         report += fault
     if not report.ok and pond_map.layers is None:
         with suppress(Conflict):  # another freeze may have put a whole snapshot in its place meanwhile
@@ -280,10 +309,11 @@ def check_snapshot(space: Space, pond_map: Map, version: int | None) -> Report:
     return report
 
 
-def _check_files(pond_map: Map, id_: str, version: int | None) -> Iterator[Report]:
+def _check_files(pond_map: Map, id_: str, version: int | None, seen: set[str]) -> Iterator[Report]:
     objects = pond_map.objects
     remedy = _REMEDY if pond_map.layers is None else LAYERS_REMEDY
     verifier = Verifier(objects, "snapshot file", remedy, quarantine_folder=True)
+    seen.add(manifest_name(id_))
     report = verifier.file(manifest_name(id_))
     yield report
     if not report.ok:
@@ -291,10 +321,27 @@ def _check_files(pond_map: Map, id_: str, version: int | None) -> Iterator[Repor
     manifest = load_manifest(objects, id_)
     yield checked("snapshot")
     yield from _check_manifest(pond_map, manifest, version)
-    yield from check_state(verifier, manifest, set())
+    yield from _check_state(verifier, manifest, seen)
 
 
-def check_state(verifier: Verifier, manifest: SnapshotManifest, seen: set[str]) -> Iterator[Report]:
+def check_states(objects: Objects, ids: Iterable[str], seen: set[str]) -> Iterator[tuple[str, Report]]:
+    """The files of some states, each with what is wrong with it. Damaged ones go to quarantine: they are missing then.
+
+    What is `seen` is not read again.
+    """
+    verifier = Verifier(objects, "snapshot file", LAYERS_REMEDY, quarantine_folder=True)
+    for id_ in sorted(ids):
+        if (name := manifest_name(id_)) in seen:
+            continue
+        seen.add(name)
+        report = verifier.file(name)
+        with suppress(NotFound, Corrupt):  # of the manifest is told already
+            for of_file in _check_state(verifier, load_manifest(objects, id_), seen):
+                report += of_file
+        yield id_, report
+
+
+def _check_state(verifier: Verifier, manifest: SnapshotManifest, seen: set[str]) -> Iterator[Report]:
     """The layers and files of intervals of a state, each read once; what is `seen` is not read again."""
     for layer in manifest.layers:
         if layer.index not in seen:

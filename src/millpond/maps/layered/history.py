@@ -21,10 +21,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from millpond.json_forms import JsonForm
+from millpond.maps.model.catalogue import list_maps
 from millpond.maps.model.definition import folder_name
 from millpond.maps.model.keyspaces import HISTORY
 from millpond.maps.model.snapshot_pointer import read_pointer
-from millpond.maps.snapshots.named import named_in
+from millpond.maps.snapshots.named import named_everywhere, named_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,6 +40,7 @@ __all__ = (
     "changes_of",
     "forget_aged",
     "manifests_named",
+    "named_manifests",
     "newest_changes",
     "put_back",
     "put_change",
@@ -120,6 +122,11 @@ def _decoded(name: str, row: bytes) -> Change:
         row, "the history of a map cannot be read", kind="history_damaged", map=name,
         hint="restore the pond from a copy, or drop the map and load it again",
     )  # fmt: skip
+
+
+def named_manifests(tx: ReadTransaction) -> dict[str, set[str]]:
+    """The ids of the manifests that the rows of a pond name, by the folder of their map."""
+    return named_everywhere(tx) | {folder_name(map_): set(manifests_named(tx, map_)) for map_ in list_maps(tx)}
 
 
 def manifests_named(tx: ReadTransaction, definition: MapDefinition) -> dict[str, str]:
