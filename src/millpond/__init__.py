@@ -72,17 +72,18 @@ def open(
 
 def copy(
     source: str | os.PathLike[str], target: str | os.PathLike[str], *, maps: Sequence[str] = (),
-    clock: Clock | None = None, advance: Callable[[int], object] = lambda _bytes: None,
+    without_runs: bool = False, clock: Clock | None = None, advance: Callable[[int], object] = lambda _bytes: None,
 ) -> CopyReport:  # fmt: skip
     """Copy a pond to a folder or a bucket, or these `maps` of it into the pond there; what is copied is verified.
 
     Of a whole pond go its layered maps with their history, its branches, tags, repositories and events; of maps by name
-    `main`, with its history. Copied again, what changed since is sent, also after a copy that was cut short. `advance`
-    is called with bytes as they are sent.
+    `main`, with its history. From a folder or a node to a new folder go maps in shards and runs of workflows, too;
+    `without_runs` leaves runs behind where they cannot go. Copied again, what changed since is sent, also after a copy
+    that was cut short. `advance` is called with bytes as they are sent.
 
     Raises:
         NotFound: there is no pond at the source, or no such map.
-        Invalid: a part of the source cannot be copied, it is named; a place on nodes, but for a whole pond to a folder.
+        Invalid: a part of the source cannot be copied, it is named, before anything is made; the target is a node.
         Conflict: the target has a pond or a map of its own, or was changed since it was copied.
         Corrupt: a file of the source is damaged, or what was copied does not verify.
         Unavailable: a place cannot be reached, or a disk is full.
@@ -90,7 +91,7 @@ def copy(
     """
     from millpond.copies import copy_pond
 
-    return copy_pond(source, target, maps=maps, clock=clock, advance=advance)
+    return copy_pond(source, target, maps=maps, without_runs=without_runs, clock=clock, advance=advance)
 
 
 def repair(

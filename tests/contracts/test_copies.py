@@ -3,83 +3,33 @@
 from __future__ import annotations
 
 import json
-import os
-from itertools import count
 from typing import TYPE_CHECKING
 
 import pytest
 
 import millpond
 from millpond.errors import AlreadyExists, Conflict, Corrupt, Invalid, NotFound
-from millpond.events.keyspaces import COLLECTING, PLACE
+from millpond.events.keyspaces import COLLECTING
 from millpond.kernel.lease import LeaseRow, LeaseWatch
 from millpond.kernel.steps import listening
 from millpond.maps.loads.bucket_place import BucketPlace
 from millpond.testing.faults import KILL_AT, STEPS_LOG, occurrences
-from tests.clients.conftest import serving
+from tests.harness.copied_ponds import CHILD, fill, new_place, opened, said
 from tests.harness.interleaving.stores import PassingClock
 from tests.rings.forked import run_python
 from tests.rings.sampling import drawn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
-    from millpond import Pond
-    from millpond.clock import Clock
     from tests.s3_server import S3Server
 
 pytestmark = pytest.mark.usefixtures("process")
 
-_NUMBERS = count(1)
-LARGE_BYTES = 40_000
-"""More than a bucket keeps in its rows."""
-
 
 @pytest.fixture
 def url(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
-    for name, value in s3_server.environment.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    return f"{s3_server.make_bucket(f'copies-{os.getpid()}-{next(_NUMBERS)}')}/pond"
-
-
-def opened(where: object, clock: Clock | None = None) -> Pond:
-    pond = millpond.open(str(where), **({} if clock is None else {"clock": clock}))
-    assert isinstance(pond, millpond.Pond)
-    return pond
-
-
-def fill(pond: Pond) -> None:
-    """Two maps with a past, one of them on a branch too; a tag; a repository with a file; small and large events."""
-    weather = pond.create_map("weather", kind="temporal_state", value="long", store="layers")
-    weather.load([{"key": "a", "effective_time": 1, "value": 1}, {"key": "b", "effective_time": 1, "value": 2}])
-    weather.load([{"key": "a", "effective_time": 9, "value": 3}])
-    pond.create_map("nets", kind="ranged_state", value="long", store="layers").load(
-        [{"key_start": 1, "key_end": 9, "value": 7}]
-    )
-    fix = pond.branch("fix", source="main")
-    fix.map("weather").load([{"key": "a", "effective_time": 5, "value": 4}])
-    pond.repository("pond").create_tag("v1", "main~1")
-    branch = pond.repositories.create("files").branch("main")
-    branch.put("a/b.txt", b"bytes")
-    branch.commit("a file")
-    pond.events.append("queue", "jobs", [b"event %d" % number for number in range(100)], source="feed",
-                       positions=range(1, 101))  # fmt: skip
-    pond.events.append("queue", "large", [bytes([number]) * LARGE_BYTES for number in range(4)])
-
-
-def said(pond: Pond, *, log: bool = True) -> list[object]:
-    """The answers of a pond, at all its refs, and its `log`."""
-    questions = (["a", "b"], 6), (["a"], 10)
-    refs = (pond, pond.branch("fix"), pond.at("v1"))
-    return [
-        *([ref.map("weather").lookup(keys, at=at).to_pylist() for keys, at in questions] for ref in refs),
-        pond.map("nets").get(5), [commit["commit"] for commit in pond.history("weather").to_pylist()],
-        len(pond.map("weather").rows.past.changes()), [entry.chain for entry in pond.log.entries(0)] if log else [],
-        pond.repository("files").branch("main").get("a/b.txt"),
-        *([(event.id, event.payload) for event in pond.events.read("queue", name)] for name in ("jobs", "large")),
-    ]  # fmt: skip
+    return new_place(s3_server, monkeypatch, tmp_path)
 
 
 def test_a_pond_goes_into_a_bucket_and_back_and_again(url: str, tmp_path: Path) -> None:
@@ -331,29 +281,12 @@ def test_maps_by_name_go_into_a_pond_that_has_others(tmp_path: Path) -> None:
         assert (weather.get("z", at=2), pond.verify(full=True).ok) == (6, True)
 
 
-@pytest.mark.parametrize(
-    ("prepared", "kind"),
-    [
-        (lambda pond: pond.create_map("s", kind="state", store="shard"), "copy_unsupported"),
-        (lambda pond: pond.space.write(lambda tx: tx.put(PLACE.packed, b"redis://host")), "copy_unsupported"),
-    ],
-    ids=["shards", "events in Redis"],
-)
-def test_what_cannot_be_copied_is_named(tmp_path: Path, prepared: Callable[[Pond], object], kind: str) -> None:
-    with opened(tmp_path / "one") as pond:
-        prepared(pond)
-    with pytest.raises(Invalid) as caught:
-        millpond.copy(tmp_path / "one", tmp_path / "two")
-    assert caught.value.kind == kind
-    assert caught.value.hint
-
-
 def test_places_that_are_no_ponds_are_named(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="there is no pond here"):
         millpond.copy(tmp_path / "none", tmp_path / "two")
     opened(tmp_path / "one").close()
     on_node = "http://node:1"
-    for source, target in ((tmp_path / "one", on_node), (on_node, "s3://b/p"), (tmp_path / "one", tmp_path / "one")):
+    for source, target in ((tmp_path / "one", on_node), (on_node, on_node), (tmp_path / "one", tmp_path / "one")):
         with pytest.raises(Invalid) as caught:
             millpond.copy(source, target)
         assert caught.value.kind == "copy_place"
@@ -373,16 +306,6 @@ def test_a_damaged_file_of_the_source_is_named_and_nothing_is_entered(tmp_path: 
         millpond.copy(tmp_path / "one", tmp_path / "two")
     with opened(tmp_path / "two") as pond:
         assert pond.maps() == []
-
-
-CHILD = """
-import sys
-import millpond
-from millpond.testing import faults
-
-armed = faults.arm()
-print(millpond.copy(sys.argv[1], sys.argv[2]).files)
-"""
 
 
 def test_a_copy_that_is_killed_is_gone_on_with(tmp_path: Path) -> None:
@@ -407,23 +330,6 @@ def test_a_copy_that_is_killed_is_gone_on_with(tmp_path: Path) -> None:
         with opened(target) as pond:
             assert said(pond) == expected, moment
     assert sent < int(whole.stdout)
-
-
-def test_a_pond_on_a_node_goes_whole_to_a_new_folder(tmp_path: Path) -> None:
-    with opened(tmp_path / "node") as pond:
-        fill(pond)
-        pond.create_map("s", kind="state", value="long", store="shard").load([{"key": "a", "value": 1}])
-        expected = said(pond, log=False)
-    with serving(tmp_path / "node") as url:
-        cut = run_python("-c", CHILD, url, str(tmp_path / "two"), **{KILL_AT: "restore.cloned"})
-        assert cut.returncode < 0, cut.stderr
-        copied = millpond.copy(url, tmp_path / "two")
-        with pytest.raises(Invalid, match="to a new folder"):
-            millpond.copy(url, tmp_path / "two")
-    assert (copied.maps, copied.files_reused > 0) == (("nets", "s", "weather"), True)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["node", "two"]
-    with opened(tmp_path / "two") as pond:
-        assert (said(pond, log=False), pond.map("s").get("a")) == (expected, 1)
 
 
 def test_the_command(tmp_path: Path) -> None:

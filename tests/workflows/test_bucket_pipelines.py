@@ -90,4 +90,4 @@ def test_a_run_goes_on_where_it_was_killed_and_its_rows_lie_in_the_bucket(url: s
         assert pond.verify().ok
         with pytest.raises(Invalid) as refused:
             millpond.copy(url, tmp_path / "copy")
-        assert (refused.value.kind, refused.value.values["part"]) == ("copy_unsupported", "workflows")
+        assert (refused.value.kind, refused.value.values["part"]) == ("copy_unsupported", "runs of workflows")

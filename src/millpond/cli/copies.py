@@ -24,6 +24,7 @@ _Place = Annotated[str, typer.Argument(show_default=False, help="A map; or a pon
     "millpond copy weather climate",
     "millpond copy data/pond s3://bucket/pond",
     "millpond copy http://n1:7433 ./pond",
+    "millpond copy http://n1:7433 s3://bucket/pond --without-runs",
     "millpond copy s3://bucket/pond ./pond --map weather --map prices --json",
 )
 def copy(
@@ -32,6 +33,9 @@ def copy(
         list[str] | None,
         typer.Option("--map", metavar="NAME", help="Of a pond only this map, of main.", show_default="the whole pond"),
     ] = None,
+    without_runs: Annotated[
+        bool, typer.Option("--without-runs", help="Leave runs of workflows behind where they cannot go.")
+    ] = False,
     branch: Branch = None, pond: PondPlace = "pond", json: Json = False,
 ) -> None:  # fmt: skip
     """Copy a layered map, which takes no room and no time; or a pond to another place, where it is verified.
@@ -49,7 +53,7 @@ def copy(
     if all(places):
         if branch is not None:
             raise typer.BadParameter("a pond is copied with its branches: leave --branch out")
-        _copy_pond(source, target, maps or [], json=json)
+        _copy_pond(source, target, maps or [], without_runs=without_runs, json=json)
         return
     with pond_at(pond, branch) as opened:
         try:
@@ -62,11 +66,11 @@ def copy(
     tell_copied("copied", source, definition, as_json=json)
 
 
-def _copy_pond(source: str, target: str, maps: list[str], *, json: bool) -> None:
+def _copy_pond(source: str, target: str, maps: list[str], *, without_runs: bool, json: bool) -> None:
     import millpond
 
     with console.progress("copying", unit="bytes", quiet=json) as advance:
-        report = millpond.copy(source, target, maps=maps, advance=advance)
+        report = millpond.copy(source, target, maps=maps, without_runs=without_runs, advance=advance)
     if json:
         console.print_json({
             "source": source, "target": target, "maps": report.maps, "files": report.files, "bytes": report.bytes,

@@ -13,39 +13,38 @@ Invariants:
   what is new. Each file that comes is checked against its name.
 * A target that was changed since the last copy is refused: nothing is written over.
 
-A pond on nodes, copied to a new folder: a backup of it is taken beside the folder, and restored there.
-
-    node ─▶ <folder>.copying, a place of backups ─▶ <folder>
-
-The place stays until the copy is whole: one that was cut short is gone on with, and only what is missing comes.
+A pond on nodes, or with parts that do not go so, goes to a new folder by a backup (`by_backup.py`). Of nodes what may
+go so is copied on from there, to a bucket or a pond that is there.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
 
 from millpond.client.connections import node_urls
-from millpond.client.location import FolderLocation, NodesLocation, parse_location
+from millpond.client.location import BucketLocation, FolderLocation, NodesLocation, parse_location
 from millpond.client.transport import Connection
 from millpond.clock import Clock, SystemClock
+from millpond.copies.by_backup import copy_to_new_folder, restored, takes_backup
 from millpond.copies.files import Secured, Sent, copy_snapshots, held_files
-from millpond.copies.maps import MapsByName
-from millpond.copies.rows import WholePond
+from millpond.copies.maps import MapsByName, check_name
+from millpond.copies.rows import WholePond, check_target
+from millpond.copies.selection import Selection
 from millpond.errors import Corrupt, Invalid
 from millpond.kernel.steps import step
-from millpond.maps.model.definition import MapDefinition, Store, folder_name
-from millpond.nodes.backups.create import BackupReport, create_backup
-from millpond.nodes.backups.restore import restore_backup
+from millpond.maps.model.definition import MapDefinition, folder_name
+from millpond.nodes.backups.source import FolderSource
+from millpond.nodes.folder_content import RUNS
 from millpond.nodes.replication.peer import Peer
+from millpond.nodes.replication.source import BackupSource
 from millpond.pond import Pond
 from millpond.refs.face import POND
 from millpond.settings import load_settings
-from millpond.stores.files import remove_tree
-from millpond.stores.objects import FolderObjects
 from millpond.versions.keyspaces import REPOSITORY
 
 __all__ = ("CopyReport", "copy_pond")
@@ -65,77 +64,116 @@ class CopyReport:
 
 def copy_pond(
     source: str | os.PathLike[str], target: str | os.PathLike[str], *, maps: Sequence[str] = (),
-    clock: Clock | None = None, advance: Callable[[int], object] = lambda _bytes: None,
+    without_runs: bool = False, clock: Clock | None = None, advance: Callable[[int], object] = lambda _bytes: None,
 ) -> CopyReport:  # fmt: skip
-    """Copy a pond, or these `maps` of it, and verify the copy.
-
-    Maps in shards, events in Redis and runs of workflows are refused; by their names, maps are copied from a pond that
-    has such. A pond on nodes goes whole, with all of these that the nodes hold, to a new folder.
+    """Copy a pond, or these `maps` of it, and verify the copy; see `millpond.copy`.
 
     Raises: as `millpond.copy`.
     """
-    clock = clock or SystemClock()
-    location = parse_location(source)
-    if isinstance(location, NodesLocation):
-        folder = parse_location(target)
-        if maps or not isinstance(folder, FolderLocation):
-            raise _of_nodes(source)
-        names, fetched = _copy_node(location.urls, folder.folder, clock, advance)
-        return CopyReport(str(source), str(target), names, fetched.files, fetched.bytes, fetched.files_reused)
-    with _opened(source, clock, create=False) as there:
-        with _opened(target, clock, create=True) as here:
-            if there.place.address == here.place.address:
-                raise Invalid(
-                    "a pond is not copied to itself", kind="copy_place", pond=target, hint="name another place"
-                )
-            report = _copied(there, here, maps, advance, (str(source), str(target)))
-        with _opened(target, clock, create=False) as here:
-            _verify(here, str(target))
-    return report
+    location, aim = parse_location(source), parse_location(target)
+    if isinstance(aim, NodesLocation):
+        raise Invalid(
+            "a pond is not copied to a node", kind="copy_place", pond=target,
+            hint="copy it to a folder or a bucket, and serve that: millpond serve --data PLACE; "
+            "rows of a map come by millpond load",
+        )  # fmt: skip
+    selection = Selection(tuple(maps), without_runs)
+    copying = _Copying((str(source), str(target)), aim, selection, clock or SystemClock(), advance)
+    return copying.from_node(location) if isinstance(location, NodesLocation) else copying.from_place(location)
 
 
-def _opened(place: str | os.PathLike[str], clock: Clock, *, create: bool) -> Pond:
-    location = parse_location(place)
-    if isinstance(location, NodesLocation):
-        raise _of_nodes(place)
-    return location.open(create=True, clock=clock) if create else location.open_existing()
+@dataclass(frozen=True, slots=True)
+class _Copying:
+    """A copy to a folder or a bucket."""
 
+    places: tuple[str, str]
+    target: FolderLocation | BucketLocation
+    selection: Selection
+    clock: Clock
+    advance: Callable[[int], object]
 
-def _of_nodes(place: str | os.PathLike[str]) -> Invalid:
-    return Invalid(
-        "a pond on nodes is copied whole, to a new folder", kind="copy_place", pond=place,
-        hint="copy it to a folder, and from there; a node serves the folder of a copy: millpond serve --data FOLDER",
-    )  # fmt: skip
+    def from_node(self, location: NodesLocation) -> CopyReport:
+        """Copy the pond of the first of these nodes."""
+        peer = Peer(Connection(node_urls(location.urls)[0], load_settings()))
+        if (new := self._new_folder()) is not None:
+            return self._by_backup(peer, new)
+        with location.open_existing() as remote:
+            definitions = self.selection.definitions(remote)
+        self.selection.refuse_shards(definitions, peer.url)
+        facts = peer.node()
+        self.selection.refuse_parts([part for part in facts["only_here"] if part == RUNS], peer.url)
+        with self._opened() as here, here.space.read() as tx:
+            for definition in definitions if self.selection.maps else ():
+                check_name(tx, definition)
+            if not self.selection.maps:
+                check_target(tx, here.place.address, str(facts["pond"]).encode())
+        with restored(peer, self._beside(), self.selection, self.clock, self.advance) as (folder, _fetched):
+            return self.from_place(FolderLocation(folder))
 
+    def from_place(self, location: FolderLocation | BucketLocation) -> CopyReport:
+        """Copy the pond in a folder or a bucket."""
+        with location.open_existing() as there:
+            definitions, new = self.selection.definitions(there), self._new_folder()
+            if isinstance(location, FolderLocation) and new and self.selection.needs_backup(there, definitions):
+                with closing(FolderSource(there, self.clock)) as source:
+                    return self._by_backup(source, new)
+            self.selection.refuse(there, definitions)
+            with self._opened() as here:
+                if there.place.address == here.place.address:
+                    raise Invalid("a pond is not copied to itself", kind="copy_place", pond=self.places[1],
+                                  hint="name another place")  # fmt: skip
+                report = self._copied(there, here, definitions)
+        with self.target.open_existing() as here:
+            _verify(here, self.places[1])
+        return report
 
-def _copied(
-    source: Pond, target: Pond, names: Sequence[str], advance: Callable[[int], object], places: tuple[str, str]
-) -> CopyReport:  # fmt: skip
-    with ExitStack() as held:
-        definitions = [source.catalogue.find(name) for name in names] or list(source.catalogue.list())
-        _refuse_shards(definitions, source)
-        for definition in definitions:  # what they name now stays until it is copied
-            held.enter_context(held_files(source, folder_name(definition)))
-        _record_main(source)
-        tx = held.enter_context(source.space.read())
-        rows = MapsByName(tx, definitions) if names else WholePond(tx, source)
-        rows.check(target)
-        held.enter_context(rows.begin(target))
-        sent, manifests = Sent(advance), rows.manifests()
-        for folder in manifests:  # what comes is nobody's until the rows are there
-            held.enter_context(held_files(target, folder))
-        while True:
-            secured = Secured.of(target, manifests)
-            for folder, ids in manifests.items():
-                copy_snapshots(source, target, folder, ids, secured.named.get(folder, set()), sent)
-            rows.bring(target, sent)
-            step("copy.files_sent")
-            if rows.enter(target, secured):
-                break
-        step("copy.rows_entered")
-        target.loading.loads.announce()
-    maps = tuple(sorted(definition.name for definition in definitions))
-    return CopyReport(*places, maps, sent.files, sent.bytes, sent.reused)
+    def _opened(self) -> Pond:
+        return self.target.open(create=True, clock=self.clock)
+
+    def _new_folder(self) -> Path | None:
+        """The target, when a backup of the whole pond can be restored there."""
+        location = self.target
+        if self.selection.maps or not isinstance(location, FolderLocation) or not takes_backup(location.folder):
+            return None
+        return location.folder
+
+    def _beside(self) -> Path:
+        """A folder of this machine for what nodes give on its way to the target; the same when it is copied again."""
+        from platformdirs import user_cache_path
+
+        id_ = blake2b(" ".join(self.places).encode(), digest_size=10).hexdigest()
+        return user_cache_path("millpond") / "copies" / id_
+
+    def _by_backup(self, source: BackupSource, folder: Path) -> CopyReport:
+        fetched = copy_to_new_folder(source, folder, self.clock, self.advance)
+        with FolderLocation(folder).open_existing() as pond:
+            maps = tuple(sorted(map_.name for map_ in pond.maps()))
+        return CopyReport(*self.places, maps, fetched.files, fetched.bytes, fetched.files_reused)
+
+    def _copied(self, source: Pond, target: Pond, definitions: Sequence[MapDefinition]) -> CopyReport:
+        with ExitStack() as held:
+            for definition in definitions:  # what they name now stays until it is copied
+                held.enter_context(held_files(source, folder_name(definition)))
+            _record_main(source)
+            tx = held.enter_context(source.space.read())
+            rows = MapsByName(tx, definitions) if self.selection.maps else WholePond(tx, source)
+            rows.check(target)
+            held.enter_context(rows.begin(target))
+            sent, manifests = Sent(self.advance), rows.manifests()
+            for folder in manifests:  # what comes is nobody's until the rows are there
+                held.enter_context(held_files(target, folder))
+            while True:
+                secured = Secured.of(target, manifests)
+                for folder, ids in manifests.items():
+                    copy_snapshots(source, target, folder, ids, secured.named.get(folder, set()), sent)
+                rows.bring(target, sent)
+                step("copy.files_sent")
+                if rows.enter(target, secured):
+                    break
+            step("copy.rows_entered")
+            target.loading.loads.announce()
+        maps = tuple(sorted(definition.name for definition in definitions))
+        return CopyReport(*self.places, maps, sent.files, sent.bytes, sent.reused)
 
 
 def _record_main(source: Pond) -> None:
@@ -146,15 +184,6 @@ def _record_main(source: Pond) -> None:
         source.refs.states.record()
 
 
-def _refuse_shards(definitions: Sequence[MapDefinition], source: Pond) -> None:
-    sharded = [definition.name for definition in definitions if definition.store is Store.SHARD]
-    if sharded:
-        raise Invalid(
-            "maps in shards are not copied", kind="copy_unsupported", part="shards", pond=source.place.address,
-            maps=", ".join(sharded), hint=f"put them in layers first: millpond alter {sharded[0]} --store layers",
-        )  # fmt: skip
-
-
 def _verify(target: Pond, place: str) -> None:
     report = target.verify()
     if not report.ok:
@@ -162,31 +191,3 @@ def _verify(target: Pond, place: str) -> None:
             "what was copied does not verify", kind="copy_damaged", pond=place,
             problems=[str(problem) for problem in report.problems[:5]], hint="look at the place, and copy again",
         )  # fmt: skip
-
-
-def _copy_node(
-    urls: str, folder: Path, clock: Clock, advance: Callable[[int], object]
-) -> tuple[tuple[str, ...], BackupReport]:  # fmt: skip
-    """Copy the pond of the first of these nodes; its maps, and what was fetched.
-
-    Raises: `Invalid`, kind `copy_unsupported`, for a part that lies elsewhere than on the node, and kind `copy_place`
-    for a folder that holds something; as `create_backup`, `restore_backup`.
-    """
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise Invalid("a pond on nodes is copied to a new folder", kind="copy_place", pond=folder,
-                      hint="name a folder that does not exist")  # fmt: skip
-    beside = folder.with_name(f"{folder.name}.copying")
-    scratch, place = beside / "scratch", FolderObjects(str(beside / "backup"), 0o700)
-    remove_tree(scratch)
-    scratch.mkdir(0o700, parents=True)
-    source = Peer(Connection(node_urls(urls)[0], load_settings()))
-    report = create_backup(source, place, scratch, clock, advance=advance)
-    backup = report.backup
-    assert backup is not None
-    if backup.left_out:
-        raise Invalid("a part of the pond is not copied", kind="copy_unsupported", part=", ".join(backup.left_out),
-                      pond=urls, hint="copy maps by name, from the folder of a node")  # fmt: skip
-    restore_backup(place, backup, folder, clock)
-    remove_tree(beside)
-    with FolderLocation(folder).open_existing() as pond:
-        return tuple(sorted(map_.name for map_ in pond.maps())), report

@@ -17,7 +17,19 @@ from millpond.maps.model.keyspaces import ABSORBED, ALERTS
 from millpond.maps.model.snapshot_pointer import move_pointer, read_pointer
 from millpond.pond import Pond
 
-__all__ = ("MapsByName",)
+__all__ = ("MapsByName", "check_name")
+
+
+def check_name(tx: ReadTransaction, definition: MapDefinition) -> bool:
+    """True when the map is in the target.
+
+    Raises: `AlreadyExists` for another one of its name.
+    """
+    there = known_map(tx, definition.name)
+    if there is not None and there.incarnation != definition.incarnation:
+        raise AlreadyExists("the map exists", kind="map_exists", map=definition.name,
+                            hint="drop or rename one of the two first")  # fmt: skip
+    return there is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +58,9 @@ class MapsByName:
                 self._check(tx, definition)
 
     def _check(self, tx: ReadTransaction, definition: MapDefinition) -> None:
-        name, there = definition.name, known_map(tx, definition.name)
-        if there is None:
+        name = definition.name
+        if not check_name(tx, definition):
             return
-        if there.incarnation != definition.incarnation:
-            raise AlreadyExists("the map exists", kind="map_exists", map=name,
-                                hint="drop or rename one of the two first")  # fmt: skip
         current = read_pointer(tx, name).current
         if current is not None and current.manifest not in manifests_named(self.tx, definition):
             raise Conflict("the map was changed since it was copied", kind="copy_target_changed", map=name,

@@ -11,8 +11,7 @@ from itertools import chain, islice
 
 from millpond.copies.files import Secured, Sent, copy_objects
 from millpond.copies.streams import Streams, state_of_streams
-from millpond.errors import Conflict, Invalid, MillpondError
-from millpond.events.keyspaces import PLACE as EVENTS_PLACE
+from millpond.errors import Conflict, MillpondError
 from millpond.kernel.keyspace import REGISTRY, Scope
 from millpond.kernel.scans import put_rows
 from millpond.kernel.space import ReadTransaction, Transaction
@@ -40,16 +39,14 @@ from millpond.versions.keyspaces import (
     COMMIT,
     DELETED,
     DROPPED,
-    PLACE,
     REPOSITORY,
     SETTING,
     SIGNING_KEY,
     STAGED,
     TAG,
 )
-from millpond.workflows.keyspaces import INITIALIZED, OWNER
 
-__all__ = ("WholePond",)
+__all__ = ("WholePond", "check_target", "is_copy_of", "mark_copied")
 
 _VERSIONS = (BRANCH, CLEARED, COMMIT, DELETED, DROPPED, REPOSITORY, SETTING, SIGNING_KEY, STAGED, TAG)
 _TAKEN = (
@@ -71,6 +68,31 @@ def _state(tx: ReadTransaction) -> bytes:
     return digest.hexdigest().encode()
 
 
+def mark_copied(tx: Transaction) -> None:
+    """Note that the pond is a copy, and what it says."""
+    tx.put(COPIED.packed, _state(tx))
+
+
+def is_copy_of(tx: ReadTransaction, pond_id: bytes | None) -> bool:
+    """True when the pond is a copy of the one of this id, and was not changed since."""
+    return tx.get(POND_ID.packed) == pond_id and tx.get(COPIED.packed) == _state(tx)
+
+
+def check_target(tx: ReadTransaction, where: str, pond_id: bytes | None) -> None:
+    """Refuse a target that is not empty, and no unchanged copy of the pond of this id.
+
+    Raises: `Conflict`, kinds `copy_target` and `copy_target_changed`.
+    """
+    if tx.get(COPIED.packed) in (None, COPY_BEGUN):
+        repository, stream = next(tx.keys(REPOSITORY.range()), None), next(state_of_streams(tx), None)
+        if head_of(tx).position or repository is not None or stream is not None:
+            raise Conflict("there is another pond", kind="copy_target", pond=where,
+                           hint="name an empty place, or copy maps by name: maps=['NAME']")  # fmt: skip
+    elif not is_copy_of(tx, pond_id):
+        raise Conflict("the target was changed since it was copied", kind="copy_target_changed", pond=where,
+                       hint="copy to another place, or copy maps by name: maps=['NAME']")  # fmt: skip
+
+
 @dataclass(frozen=True)
 class WholePond:
     """A whole pond as a transaction sees it."""
@@ -87,31 +109,15 @@ class WholePond:
         return Streams(self.tx, self.source)
 
     def check(self, target: Pond) -> None:
-        """Refuse a source that cannot be copied whole, and a target that is not empty and no earlier copy.
+        """Refuse a target that is not empty and no earlier copy.
 
-        Raises: `Invalid`, kind `copy_unsupported`; `Conflict`, kinds `copy_target` and `copy_target_changed`.
+        Raises: `Conflict`, kinds `copy_target` and `copy_target_changed`.
         """
-        parts = {
-            "events in Redis": self.tx.get(EVENTS_PLACE.packed) is not None,
-            "workflows": any(self.tx.get(keyspace.pack()) is not None for keyspace in (INITIALIZED, OWNER)),
-            "repositories in a database": self.tx.get(PLACE.packed) is not None,
-        }
-        for part in (part for part, there in parts.items() if there):
-            raise Invalid("a part of the pond is not copied", kind="copy_unsupported", part=part,
-                          pond=self.source.place.address, hint="copy maps by name: maps=['NAME']")  # fmt: skip
         with target.space.read() as tx:
             self._check(tx, target)
 
     def _check(self, tx: ReadTransaction, target: Pond) -> None:
-        mark, where = tx.get(COPIED.packed), target.place.address
-        if mark in (None, COPY_BEGUN):
-            repository, stream = next(tx.keys(REPOSITORY.range()), None), next(state_of_streams(tx), None)
-            if head_of(tx).position or repository is not None or stream is not None:
-                raise Conflict("there is another pond", kind="copy_target", pond=where,
-                               hint="name an empty place, or copy maps by name: maps=['NAME']")  # fmt: skip
-        elif tx.get(POND_ID.packed) != self.tx.get(POND_ID.packed) or mark != _state(tx):
-            raise Conflict("the target was changed since it was copied", kind="copy_target_changed", pond=where,
-                           hint="copy to another place, or copy maps by name: maps=['NAME']")  # fmt: skip
+        check_target(tx, target.place.address, self.tx.get(POND_ID.packed))
 
     @contextmanager
     def begin(self, target: Pond) -> Iterator[None]:
@@ -166,7 +172,7 @@ class WholePond:
                 while block := list(islice(rows, _ROWS_AT_ONCE)):
                     put_rows(tx, block)
             self._streams.enter(tx)
-            tx.put(COPIED.packed, _state(tx))
+            mark_copied(tx)
             return True
 
         return target.space.write(act)

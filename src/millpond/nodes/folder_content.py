@@ -24,12 +24,16 @@ if TYPE_CHECKING:
     from millpond.pond import Pond
     from millpond.stores.objects.protocol import ObjectInfo
 
-__all__ = ("OBJECTS_PAGE", "not_backed_up", "objects_folder", "only_here", "own_objects")
+__all__ = (
+    "OBJECTS_PAGE", "RUNS", "lying_elsewhere", "not_backed_up", "objects_folder", "only_here", "own_objects",
+    "runs_elsewhere",
+)  # fmt: skip
 
 OBJECTS_PAGE = 10_000
 """The objects of repositories that are listed at once."""
 _SCRATCH = "/scratch/"
-_KEYSPACES = {"repositories": REPOSITORY, "streams of events": HEAD, "runs of workflows": INITIALIZED}
+RUNS = "runs of workflows"
+_KEYSPACES = {"repositories": REPOSITORY, "streams of events": HEAD, RUNS: INITIALIZED}
 
 
 def only_here(space: Space) -> list[str]:
@@ -40,14 +44,24 @@ def only_here(space: Space) -> list[str]:
 
 def not_backed_up(pond: Pond) -> list[str]:
     """The kinds of content of a pond that a backup has not, for they are in another place."""
+    return lying_elsewhere(pond) + runs_elsewhere(pond.folder)
+
+
+def lying_elsewhere(pond: Pond) -> list[str]:
+    """The kinds of content of a pond that are in another place, but for runs."""
     with pond.space.read() as tx:
         places = {"repositories in a database": VERSIONS_PLACE, "streams of events in Redis": EVENTS_PLACE}
         kinds = [kind for kind, place in places.items() if tx.get(place.packed) is not None]
         rows = [value for _, value in tx.scan(REPOSITORY.range())]
     if any(f'"namespace":"{LOCAL}'.encode() not in row for row in rows):
         kinds.append("objects of repositories in other places")
-    runs = {"workflows": "runs of workflows in RocksDB", "shared-workflows": "runs of workflows in Kafka"}
-    return kinds + [kind for name, kind in runs.items() if (pond.folder / name).exists()]
+    return kinds
+
+
+def runs_elsewhere(folder: Path) -> list[str]:
+    """The kinds of runs of the pond in a folder that do not lie in its space."""
+    runs = {"workflows": f"{RUNS} in RocksDB", "shared-workflows": f"{RUNS} in Kafka"}
+    return [kind for name, kind in runs.items() if (folder / name).exists()]
 
 
 def objects_folder(folder: Path) -> Path:

@@ -261,7 +261,7 @@ class Node:
             "clock_skews_ms": dict(self.follower.survey.skews_ms), "epoch": members.current.epoch,
             "leaving": list(members.current.leaving), "settings_differ": members.settings_differ,
             "protocol": self.follower.survey.protocol, "only_here": [] if self.bucket else only_here(self.pond.space),
-            "not_backed_up": [] if self.bucket else not_backed_up(self.pond),
+            "not_backed_up": ["a pond in a bucket"] if self.bucket else not_backed_up(self.pond),
             "grpc_port": None if self.settings.server.grpc_port == "off" else self.settings.server.grpc_port,
         }  # fmt: skip
 

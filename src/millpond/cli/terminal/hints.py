@@ -14,9 +14,10 @@ __all__ = ("BY_KIND", "OPTIONS", "hint_of")
 OPTIONS = {
     "again": "--again", "at": "--at", "before": "--before", "compress_after": "--compress-after",
     "condense": "--condense", "kind": "--kind", "maps": "--map", "max_rejects": "--max-rejects",
-    "overwrite": "--overwrite", "pond": "--pond", "rejects": "--rejects",
+    "now": "--now", "overwrite": "--overwrite", "pond": "--pond", "rejects": "--rejects",
     "resolution": "--resolution", "retain": "--retain", "retention": "--retention", "roll_up": "--roll-up",
-    "store": "--store", "time_zone": "--time-zone", "written": "--format", "zone": "--zone",
+    "store": "--store", "time_zone": "--time-zone", "without_runs": "--without-runs", "written": "--format",
+    "zone": "--zone",
 }  # fmt: skip
 """Parameters that hints name, and the options that stand for them."""
 

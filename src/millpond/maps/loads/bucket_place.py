@@ -65,7 +65,8 @@ UNSUPPORTED = {
     "a Redis for events": "leave events.store out: events lie in the bucket",
     "another log of workflows": "leave workflows.log out: all nodes on the bucket share the log that is in it",
     "another store of runs": "leave workflows.store out: the log in the bucket is what counts",
-    "replication": "leave nodes.urls out: every node on the bucket takes reads and writes, behind any load balancer",
+    "replication": "leave nodes.urls out: every node on the bucket takes reads and writes, behind any load balancer; "
+    "the pond is copied from its bucket, not from a node",
     "backups": "copy the pond (millpond copy), or let the bucket keep versions",
     "readers": "leave server.readers out, and start more nodes",
     "another place for repositories": "leave versions.space and versions.objects out: they lie in the bucket",

@@ -156,12 +156,14 @@ def is_alive(written: str) -> bool:
 
 
 def holds_something(folder: Path) -> bool:
-    """True when something is in a folder."""
+    """True when something is in a folder, or in its place."""
     try:
         with os.scandir(folder) as entries:
             return next(entries, None) is not None
     except FileNotFoundError:
         return False
+    except NotADirectoryError:
+        return True
 
 
 def host_name() -> str:

@@ -19,6 +19,7 @@ from millpond.errors import Corrupt, Invalid, NotFound
 from millpond.kernel.scans import put_rows
 from millpond.kernel.steps import step
 from millpond.maps.alerts.rules import forget_misfits
+from millpond.maps.loads.pond_folder import holds_something
 from millpond.maps.log.clone import own_rows
 from millpond.maps.log.log import Entry
 from millpond.maps.model.keyspaces import ALERTS
@@ -71,7 +72,7 @@ def restore_backup(
             "the backup does not reach to this position", kind="restore_position", position=target, backup=backup.id,
             first=backup.earliest, last=backup.position, hint="'millpond backup list PLACE' shows each one's end",
         )  # fmt: skip
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    if holds_something(folder):
         raise Invalid("the folder holds something", kind="restore_folder", folder=folder,
                       hint="name a folder that does not exist")  # fmt: skip
     assembly = folder.with_name(f"{folder.name}.restoring")
