@@ -130,7 +130,11 @@ def test_a_map_in_layers_is_made_loaded_and_shown(millpond: Shell) -> None:
     refused = millpond("delete", "planes", "--where", "value > 2000", "--json", code=5).err
     assert "--yes" in refused
     assert millpond("delete", "planes", "--where", "value > 2000", "--yes", "--json").object["rows_removed"] == 1
-    assert "purged" in millpond("delete", "planes", "--where", "value > 1000", "--yes", "--now").out
+    millpond("alter", "planes", "--store", "layers")
+    millpond("branch", "create", "pond/fix")
+    purged = millpond("delete", "planes", "--where", "value > 1000", "--yes", "--now", "--branches").out
+    assert "also from branch fix: 1 row, commit" in purged
+    assert "purged: no file of the map has such rows" in purged
     made = millpond(
         "create", "p", "--kind", "state", "--store", "layers", "--retain-by", "update_time", "--json"
     ).object

@@ -21,12 +21,16 @@ _HERE = "pond"
     "delete",
     "millpond delete weather --where \"key = 'JFK' and temp > 200\"",
     "millpond delete people --where \"key = 'ann'\" --now --yes --json",
+    "millpond delete people --where \"key = 'ann'\" --now --branches --yes",
     "millpond delete weather --where \"key = 'JFK'\" --branch fix --yes",
 )
 def delete(
     name: MapName,
     where: Annotated[str, typer.Option("--where", metavar="CONDITION", help="Rows to delete, as in scan.")],
     now: Annotated[bool, typer.Option("--now", help="Purge them from all files, and read these as a proof.")] = False,
+    branches: Annotated[
+        bool, typer.Option("--branches", help="With --now: from all branches, tags and merge bases, too.")
+    ] = False,
     yes: Confirmed = False,
     branch: Branch = None,
     pond: PondPlace = _HERE,
@@ -43,7 +47,7 @@ def delete(
             columns = ["key" if pond_map.kind.keyed else "key_start"]
             rows = sum(batch.num_rows for batch in pond_map.scan(where, columns))
             typer.confirm(f"delete {console.human_count(rows, 'row')} of {pond_map.name}?", abort=True)
-        report = pond_map.delete(where, now=now)
+        report = pond_map.delete(where, now=now, branches=branches)
         if now and hasattr(opened, "refs"):  # a node looks into backups itself
             from millpond.nodes.backups.holding import naming_backups
             from millpond.settings import load_settings
@@ -54,6 +58,8 @@ def delete(
         return
     as_commit = f", commit {report.commit[:12]}" if report.commit else ""
     console.say(f"deleted {console.human_count(report.rows_removed, 'row')} of {report.map}{as_commit}")
+    for ref in report.changed:
+        console.say(f"also from {ref}")
     for place in report.left:
         console.say(f"not purged: {place}")
     if now and report.purged:

@@ -212,12 +212,13 @@ class RemoteMap(MapFace, MapOperations):
 
         return self._report(self._of_same_map(compact))
 
-    def delete(self, where: Where, *, now: bool = False) -> DeleteReport:
-        """Delete the rows for which a condition holds, on every node; `now` purges them from the files of the primary.
+    def delete(self, where: Where, *, now: bool = False, branches: bool = False) -> DeleteReport:
+        """Delete the rows for which a condition holds, on every node; `now` purges them from the files of the primary,
+        `branches` also from all refs.
 
         Raises: as `Map.delete`; `Uncertain` when the answer is lost: done again, it would delete what came meanwhile.
         """
-        body = {"where": condition_text(self.definition, where), "now": now}
+        body = {"where": condition_text(self.definition, where), "now": now} | ({"branches": True} if branches else {})
         headers, path = incarnation_headers(self.definition), f"/v1/maps/{self.name}/rows/delete"
         nodes, at = self.loading.nodes, self.loading.at
         response = self._of_same_map(

@@ -30,6 +30,7 @@ from millpond.maps.model.keyspaces import (
     NODE_LIST,
     POND_ID,
     SNAPSHOT,
+    STAND_IN,
 )
 from millpond.pond import Pond
 from millpond.versions.copying import COPYING_SECONDS, begin_copying, end_copying, is_copying
@@ -51,7 +52,7 @@ __all__ = ("WholePond", "check_target", "is_copy_of", "mark_copied")
 _VERSIONS = (BRANCH, CLEARED, COMMIT, DELETED, DROPPED, REPOSITORY, SETTING, SIGNING_KEY, STAGED, TAG)
 _TAKEN = (
     *(keyspace for keyspace in REGISTRY.of(Scope.SHARED) if keyspace is not NODE_LIST),
-    HISTORY, HISTORY_AGE, NAMED, SNAPSHOT, *_VERSIONS,
+    HISTORY, HISTORY_AGE, NAMED, SNAPSHOT, STAND_IN, *_VERSIONS,
 )  # fmt: skip
 _STATE = (ALERTS, CATALOGUE, LOG, BRANCH, REPOSITORY, STAGED, TAG)
 """The rows of which every change of a pond by its users changes some; what maintenance does changes others."""

@@ -405,23 +405,27 @@ class Map(MapFace):
             watermark = retained_from(current, watermark)
         return self.rows.maintain("retain", watermark)
 
-    def delete(self, where: Where, *, now: bool = False) -> DeleteReport:
+    def delete(self, where: Where, *, now: bool = False, branches: bool = False) -> DeleteReport:
         """Delete the rows for which a condition holds, as `scan` reads it: an entry of the log that says how many.
 
         Rows that are loaded later stay. `now` purges the rows from all files of the map as well, and reads what is left
-        as a proof: see `DeleteReport.left`.
+        as a proof: see `DeleteReport.left`. `branches` purges what is in use, too: each branch gets a commit without
+        the rows, with what is staged there; the commits of tags and merge bases have the map without them from then on.
 
-        Raises: `Invalid` for a condition that text cannot say, or that is not understood.
+        Raises: `Invalid` for a condition that text cannot say, or that is not understood; for `branches` without `now`.
         """
         from millpond.maps.loads.deletion import condition_text
 
         self._follow()
         text = condition_text(self.definition, where)
+        if branches and not now:
+            raise Invalid("branches lose rows by a purge", kind="delete_branches", map=self.name,
+                          hint="purge now, too: now=True")  # fmt: skip
         if now:
             self._held = self._part = None  # what this handle keeps open would keep its files
         with self.loading.reports.job("maintenance", act="delete", map=self.name) as job:
             job.running()
-            report = self.rows.delete(text, now=now)
+            report = self.rows.delete(text, now=now, branches=branches)
             job.note(rows_removed=report.rows_removed)
         return report
 

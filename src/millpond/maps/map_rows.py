@@ -63,8 +63,8 @@ class MapRows(Protocol):
     def maintain(self, what: str, before_ms: int) -> MaintenanceReport:
         """Condense or retain the map, in its turn."""
 
-    def delete(self, where: str, *, now: bool) -> DeleteReport:
-        """Delete the rows for which a condition holds; `now`: purge them."""
+    def delete(self, where: str, *, now: bool, branches: bool) -> DeleteReport:
+        """Delete the rows for which a condition holds; `now`: purge them, `branches`: from all refs."""
 
     def compact(self, writes: Writes) -> MaintenanceReport:
         """Give back the disk that nobody needs."""
@@ -145,10 +145,10 @@ class ShardRows:
 
         return maintain_in_turn(self._loading, self.shard, what, before_ms)
 
-    def delete(self, where: str, *, now: bool) -> DeleteReport:
+    def delete(self, where: str, *, now: bool, branches: bool) -> DeleteReport:
         from millpond.maps.loads.deletion import delete_from_shard
 
-        return delete_from_shard(self._loading, self.shard, self.snapshots, where, now=now)
+        return delete_from_shard(self._loading, self.shard, self.snapshots, where, now=now, branches=branches)
 
     def compact(self, writes: Writes) -> MaintenanceReport:
         """Rewrite the shard's file without free pages."""
@@ -222,11 +222,13 @@ class LayeredRows:
 
         return maintain(self._loading, self.snapshots, what, before_ms, self.stats)
 
-    def delete(self, where: str, *, now: bool) -> DeleteReport:
+    def delete(self, where: str, *, now: bool, branches: bool) -> DeleteReport:
         """Write all layers as one, without the rows."""
         from millpond.maps.loads.deletion import delete_from_layers
 
-        return delete_from_layers(self._loading, self.snapshots, where, lambda: self.stats().rows, now=now)
+        return delete_from_layers(
+            self._loading, self.snapshots, where, lambda: self.stats().rows, now=now, branches=branches
+        )
 
     def compact(self, writes: Writes) -> MaintenanceReport:
         """Fold all layers to one, and collect what nobody needs."""

@@ -17,7 +17,7 @@ from millpond.errors import Conflict, Invalid, NotFound
 from millpond.kernel.space import Transaction
 from millpond.kernel.steps import step
 from millpond.ranges import fold
-from millpond.refs.map_entries import MapEntry, map_path
+from millpond.refs.map_entries import MapEntry, counting, map_path
 from millpond.refs.named import name_manifests
 from millpond.versions.commits import Message, fold_view, same_state
 from millpond.versions.graph.commits import MOMENT, Commit
@@ -72,7 +72,7 @@ def entry_at_ref(site: Site, expression: str, name: str) -> MapEntry | None:
     Raises: `NotFound`, `Invalid` for the ref.
     """
     try:
-        return MapEntry.of(Reference(site, expression).stat(map_path(name)))
+        return counting(site, Reference(site, expression).stat(map_path(name)))
     except NotFound as error:
         if error.kind != "entry_not_found":
             raise
@@ -89,7 +89,7 @@ def stage_change(tree: Tree, branch: str, change: StateChange) -> None:
         assert seen is not None, "nothing becomes nothing"
         delete_paths(site, branch, [map_path(seen.name)], force=True)
         return
-    condition = Condition(absent=True) if seen is None else Condition(checksum=seen.manifest)
+    condition = Condition(absent=True) if seen is None else Condition(checksum=seen.recorded or seen.manifest)
     entry, mark = state.to_entry(tree.address, site.seconds()), site.clock.random_id()
     try:
         put_entry(
@@ -157,7 +157,7 @@ def _name(change: StateChange) -> str:
 
 def _check_seen(site: Site, index: str, change: StateChange) -> None:
     entry = find_in_index(site, index, map_path(_name(change)))
-    there = None if entry is None else MapEntry.of(entry)
+    there = None if entry is None else counting(site, entry)
     seen = change.seen
     if (None if there is None else (there.folder, there.manifest)) != (
         None if seen is None else (seen.folder, seen.manifest)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from millpond.maps.loads.garbage import MapGarbage
+    from millpond.maps.loads.loading import LetGo
     from millpond.maps.model.definition import MapDefinition
     from millpond.maps.snapshots.manifest import SnapshotManifest
     from millpond.refs.diffs import Differences
@@ -118,11 +119,11 @@ class RefsFace:
 
         return Refs(self)
 
-    def _let_go(self: OpenPond, definition: MapDefinition, manifests: Collection[str]) -> dict[str, str]:
+    def _let_go(self: OpenPond, definition: MapDefinition, manifests: Collection[str], where: str) -> LetGo:
         from millpond.refs.purges import let_go
         from millpond.refs.states import RefStates
 
-        return let_go(RefStates(self), definition, manifests)
+        return let_go(RefStates(self), definition, manifests, where)
 
     def _shared_layers(self: OpenPond, manifest: SnapshotManifest) -> int:
         from millpond.refs.shared import shared_layers

@@ -16,7 +16,7 @@ from millpond.maps.inputs.zones import time_form
 from millpond.maps.layered.maintenance import maintain
 from millpond.maps.layered.past import Past
 from millpond.maps.layered.writer import LayerWriter, WrittenLayer
-from millpond.maps.loads.deletion import DeleteReport, need_purge, purge_layers
+from millpond.maps.loads.deletion import DeleteReport, Left, need_purge, purge_layers
 from millpond.maps.loads.load import LoadResult, write_data
 from millpond.maps.loads.loading import Loading
 from millpond.maps.log.log import head_of
@@ -100,24 +100,26 @@ class _RefRows(LayeredRows):
     def past(self) -> Past:
         return RefPast(self.layers, self._at.states, self._at.ref)
 
-    def delete(self, where: str, *, now: bool) -> DeleteReport:
+    def delete(self, where: str, *, now: bool, branches: bool) -> DeleteReport:
         """Delete the rows on the branch, as one commit; `now`: purge the map's files of them.
 
-        Raises: `Invalid` at a ref that is no branch; `NotFound` when the branch is gone, and of `now` for a map that is
-        not on main.
+        Raises: `Invalid` at a ref that is no branch, and for all `branches`; `NotFound` when the branch is gone, and of
+        `now` for a map that is not on main.
         """
+        if branches:
+            raise ref_unsupported(self.definition.name, "purge of all branches")
         clock, states = self._loading.clock, self._at.branch(self.definition.name)
         began, shared = clock.monotonic(), states.layers_for(self.definition)
         if now:
             need_purge(shared)
             shared.head()
         commit, gone = delete_rows(states, self.layers, where, purge=now)
-        left = purge_layers(self._loading, shared, where) if now else ()
+        left = purge_layers(self._loading, shared, where) if now else Left()
         with self._loading.space.read() as tx:
             position = head_of(tx).position
         return DeleteReport(
             map=self.definition.name, rows_removed=gone, rows_after=self.stats().rows, position=position,
-            purged=now and not left, left=left, seconds=clock.monotonic() - began,
+            purged=now and not left.lines, left=left.lines, seconds=clock.monotonic() - began,
             commit="" if commit is None else commit.id,
         )  # fmt: skip
 

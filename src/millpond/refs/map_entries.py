@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 
 from millpond.errors import Corrupt, Invalid
 from millpond.json_forms import FormError, parse_object, stable_json
 from millpond.kernel.keys import starting
+from millpond.kernel.space import ReadTransaction
 from millpond.maps.model.definition import MapDefinition, folder_name
 from millpond.maps.snapshots.manifest import SnapshotManifest, manifest_name
 from millpond.ranges import scan
+from millpond.refs.stand_ins import stand_in_for
 from millpond.versions.objects.entries import Entry, entries_of
 from millpond.versions.reference import Reference
 from millpond.versions.repository_context import Site
 
-__all__ = ("MAPS", "MapEntry", "map_path", "maps_of", "states_in")
+__all__ = ("MAPS", "MapEntry", "counting", "counting_object", "map_path", "maps_of", "states_in")
 
 MAPS = "maps/"
 FORMAT = 1
@@ -31,13 +33,15 @@ def map_path(name: str) -> str:
 class MapEntry:
     """The state of a map in a commit, or on a branch: `manifest` is the id of its manifest, and `version` its number.
 
-    A map that was never changed has no manifest.
+    A map that was never changed has no manifest. `recorded` is the one that the object names, where another stands in
+    for it.
     """
 
     definition: MapDefinition
     manifest: str = ""
     version: int = 0
     size: int = 0
+    recorded: str = field(default="", compare=False)
 
     @property
     def name(self) -> str:
@@ -56,7 +60,8 @@ class MapEntry:
 
     def with_manifest(self, manifest: SnapshotManifest) -> MapEntry:
         """The same map with another state."""
-        return replace(self, manifest=manifest.id, version=manifest.shard_version, size=len(manifest.to_bytes()))
+        size = len(manifest.to_bytes())
+        return replace(self, manifest=manifest.id, version=manifest.shard_version, size=size, recorded="")
 
     def to_entry(self, pond: str, seconds: int) -> Entry:
         """The object, for a pond at an address."""
@@ -91,7 +96,9 @@ def maps_of(site: Site, expression: str) -> dict[str, MapEntry]:
 
     Raises: `NotFound`, `Invalid` for the ref; as `MapEntry.of`.
     """
-    return {entry.name: entry for entry in _entries(site, expression)}
+    return _counting(
+        site, (entry for batch in Reference(site, expression).entries(MAPS) for entry in entries_of(batch))
+    )
 
 
 def states_in(site: Site, index: str) -> dict[str, MapEntry]:
@@ -100,9 +107,37 @@ def states_in(site: Site, index: str) -> dict[str, MapEntry]:
     Raises: as `MapEntry.of`.
     """
     batches = scan(site.ranges, site.index(index), *starting(MAPS))
-    return {entry.name: entry for batch in batches for entry in map(MapEntry.of, entries_of(batch))}
+    return _counting(site, (entry for batch in batches for entry in entries_of(batch)))
 
 
-def _entries(site: Site, expression: str) -> Iterator[MapEntry]:
-    for batch in Reference(site, expression).entries(MAPS):
-        yield from map(MapEntry.of, entries_of(batch))
+def counting(site: Site, entry: Entry) -> MapEntry:
+    """The state that an object tells of, with the manifest that counts.
+
+    Raises: as `MapEntry.of`.
+    """
+    with site.space.read() as tx:
+        return _counted(tx, entry)
+
+
+def counting_object(site: Site, entry: Entry) -> Entry:
+    """The object of a map, whose bytes are the manifest that counts.
+
+    Raises: as `MapEntry.of`.
+    """
+    state = counting(site, entry)
+    if not state.recorded:
+        return entry
+    address = entry.address.replace(state.recorded, state.manifest)
+    return replace(entry, address=address, checksum=state.manifest, size=state.size)
+
+
+def _counting(site: Site, entries: Iterable[Entry]) -> dict[str, MapEntry]:
+    listed = list(entries)
+    with site.space.read() as tx:
+        return {state.name: state for state in (_counted(tx, entry) for entry in listed)}
+
+
+def _counted(tx: ReadTransaction, entry: Entry) -> MapEntry:
+    state = MapEntry.of(entry)
+    new = stand_in_for(tx, state.folder, state.manifest)
+    return state if new is None else replace(state, manifest=new.manifest, size=new.size, recorded=state.manifest)

@@ -17,6 +17,7 @@ from millpond.kernel.steps import step
 from millpond.maps.layered.secured import check_secured
 from millpond.maps.model.keyspaces import NAMED
 from millpond.refs.map_entries import MapEntry, maps_of
+from millpond.refs.stand_ins import forget_stand_ins
 from millpond.versions.collect import Marked, active_commits
 from millpond.versions.repository_context import Retention, Site
 
@@ -52,6 +53,8 @@ def release(site: Site) -> int:
     step("refs.released")
 
     def act(tx: Transaction) -> int:
-        return sum(tx.get(key) == row and tx.delete(key) for key, row in gone)
+        released = sum(tx.get(key) == row and tx.delete(key) for key, row in gone)
+        forget_stand_ins(tx)
+        return released
 
     return site.space.write(act) if gone else 0

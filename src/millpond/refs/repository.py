@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from millpond.errors import Invalid
 from millpond.refs.face import MAIN, names_main
-from millpond.refs.map_entries import MAPS
+from millpond.refs.map_entries import MAPS, counting_object
 from millpond.refs.named import release
 from millpond.versions.branch import Branch, Staging
 from millpond.versions.collect import GRACE_MS, Garbage
@@ -100,9 +100,10 @@ class MapsReference(Reference):
         return super().head()
 
     def stat(self, path: str) -> Entry:
-        """The entry at a path."""
+        """The entry at a path; of a map with the manifest that counts."""
         self._record()
-        return super().stat(path)
+        entry = super().stat(path)
+        return counting_object(self.site, entry) if path.startswith(MAPS) else entry
 
     def list(
         self, prefix: str = "", *, delimiter: str = "", after: str = "", amount: int = 100, reverse: bool = False

@@ -13,6 +13,7 @@ from dataclasses import replace
 from millpond.kernel.head import again_when_moved
 from millpond.kernel.steps import step
 from millpond.maps.layered.deletion import Deletion
+from millpond.maps.layered.head import Layers
 from millpond.maps.layered.retained import retained
 from millpond.maps.layered.rows import count_layer, count_rows
 from millpond.maps.predicates.predicate import predicate
@@ -24,7 +25,7 @@ from millpond.refs.states import RefStates
 from millpond.versions.commits import Message
 from millpond.versions.graph.commits import Commit
 
-__all__ = ("delete_rows", "maintain_rows")
+__all__ = ("delete_rows", "maintain_rows", "without_rows")
 
 Written = Callable[[RefLayers, "SnapshotManifest"], tuple[LayerFold, int]]
 """The layer of the rows that are left, and the number of those that go; below 0: none do, and yet it is to count."""
@@ -40,15 +41,23 @@ def delete_rows(
     """
 
     def written(layers: RefLayers, manifest: SnapshotManifest) -> tuple[LayerFold, int]:
-        deletion = Deletion(layers, predicate(layers.definition, where))
-        output = deletion.output(manifest)
-        if not deletion.gone and purge and len(manifest.layers) > 1:
-            return fold_layers(layers.objects, manifest, manifest.layers, spill=layers.spill()), -1
-        return LayerFold(manifest.layers, output, oldest=True), deletion.gone
+        return without_rows(layers, manifest, where, purge=purge)
 
     words = f"Delete {layers.definition.name} where {where}"
     commit, gone = _rewritten(states, layers, words, {"where": where}, written)
     return commit, max(gone, 0)
+
+
+def without_rows(layers: Layers, manifest: SnapshotManifest, where: str, *, purge: bool) -> tuple[LayerFold, int]:
+    """The layer of the rows for which a condition does not hold, and how many go; -1 when a purge lets hidden ones go.
+
+    Raises: as `delete_rows`.
+    """
+    deletion = Deletion(layers, predicate(layers.definition, where))
+    output = deletion.output(manifest)
+    if not deletion.gone and purge and len(manifest.layers) > 1:
+        return fold_layers(layers.objects, manifest, manifest.layers, spill=layers.spill()), -1
+    return LayerFold(manifest.layers, output, oldest=True), deletion.gone
 
 
 def maintain_rows(states: RefStates, layers: RefLayers, what: str, before_ms: int) -> Commit | None:

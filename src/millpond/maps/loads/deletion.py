@@ -28,7 +28,7 @@ from millpond.maps.layered.history import manifests_named
 from millpond.maps.layered.maintenance import collect_files, fold_due
 from millpond.maps.layered.maintenance import delete as delete_layers
 from millpond.maps.layered.rows import batches_of_spans
-from millpond.maps.loads.loading import Loading
+from millpond.maps.loads.loading import LetGo, Loading
 from millpond.maps.loads.merge_queue import Merged, merge_map
 from millpond.maps.loads.retention import let_go
 from millpond.maps.log.apply import record
@@ -54,7 +54,7 @@ from millpond.sizes import human_count, human_span
 from millpond.stores.locks import alone
 from millpond.stores.objects import FolderObjects, Objects
 
-__all__ = ("DeleteReport", "condition_text", "delete_from_layers", "delete_from_shard", "need_purge",
+__all__ = ("DeleteReport", "Left", "condition_text", "delete_from_layers", "delete_from_shard", "need_purge",
            "purge_layers", "rows_held")  # fmt: skip
 
 LOCK_SECONDS = 600.0
@@ -64,8 +64,8 @@ LOCK_SECONDS = 600.0
 class DeleteReport(ShownAsTable):
     """The result of a delete. `position`: of its entry in the log, or of the last one when there were no such rows.
 
-    `purged`: no file of the map has such rows any more; `left` names those that have, and who keeps them. `commit`: of
-    a delete on a branch.
+    `purged`: no file of the map has such rows any more; `left` names those that have, and who keeps them. `changed`: a
+    line for each branch, tag and merge base that lost rows, too. `commit`: of a delete on a branch.
     """
 
     map: str
@@ -76,6 +76,15 @@ class DeleteReport(ShownAsTable):
     left: tuple[str, ...]
     seconds: float
     commit: str = ""
+    changed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """The outcome of a purge: a line for each place that has such rows still, and for each ref that lost some."""
+
+    lines: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
 
 
 def condition_text(definition: MapDefinition, where: Where) -> str:
@@ -94,30 +103,30 @@ def condition_text(definition: MapDefinition, where: Where) -> str:
 
 
 def delete_from_shard(
-    loading: Loading, shard: Shard, snapshots: MapSnapshots, where: str, *, now: bool
+    loading: Loading, shard: Shard, snapshots: MapSnapshots, where: str, *, now: bool, branches: bool
 ) -> DeleteReport:  # fmt: skip
-    """Delete rows of a shard after the loads before it; `now`: purge them.
+    """Delete rows of a shard after the loads before it; `now`: purge them, `branches`: from all refs.
 
     Raises: `Unavailable` when somebody else keeps the map busy for long, or the disk is full; `NotFound`.
     """
     began, condition = loading.clock.monotonic(), predicate(shard.definition, where)
-    left: tuple[str, ...] = ()
+    left = Left()
     with loading.writing():
         entry = _ordered(loading, shard, where, condition)
         if now:
-            left = tuple(_purge_shard(loading, shard, snapshots, condition))
+            left = _purge_shard(loading, shard, snapshots, condition, where if branches else "")
     return _report(loading, shard.definition, entry, shard.stats().rows, began, now, left)
 
 
 def _report(
-    loading: Loading, definition: MapDefinition, entry: Entry | None, rows: int, began: float, now: bool,
-    left: tuple[str, ...],
+    loading: Loading, definition: MapDefinition, entry: Entry | None, rows: int, began: float, now: bool, left: Left
 ) -> DeleteReport:  # fmt: skip
     with loading.space.read() as tx:
         position = head_of(tx).position if entry is None else entry.position
     return DeleteReport(
         map=definition.name, rows_removed=0 if entry is None else entry.body["rows_removed"], rows_after=rows,
-        position=position, purged=now and not left, left=left, seconds=loading.clock.monotonic() - began,
+        position=position, purged=now and not left.lines, left=left.lines, changed=left.changed,
+        seconds=loading.clock.monotonic() - began,
     )  # fmt: skip
 
 
@@ -156,9 +165,10 @@ def _count(definition: MapDefinition, condition: Predicate, rows: Iterator[pa.Re
 
 
 def delete_from_layers(
-    loading: Loading, layers: Layers, where: str, rows: Callable[[], int], *, now: bool
+    loading: Loading, layers: Layers, where: str, rows: Callable[[], int], *, now: bool, branches: bool
 ) -> DeleteReport:  # fmt: skip
-    """Delete rows of layers, of all loads before it; `now`: purge them. `rows` counts those of the map.
+    """Delete rows of layers, of all loads before it; `now`: purge them, `branches`: from all refs. `rows` counts those
+    of the map.
 
     Raises: as `delete_from_shard`; `Corrupt`, naming the file.
     """
@@ -166,7 +176,7 @@ def delete_from_layers(
     if now:
         need_purge(layers)
     entry = delete_layers(loading, layers, where)
-    left = purge_layers(loading, layers, where) if now else ()
+    left = purge_layers(loading, layers, where, branches=branches) if now else Left()
     return _report(loading, layers.definition, entry, rows(), began, now, left)
 
 
@@ -185,9 +195,9 @@ def need_purge(layers: Layers) -> None:
         )  # fmt: skip
 
 
-def purge_layers(loading: Loading, layers: Layers, where: str) -> tuple[str, ...]:
-    """Remove the files of a map that hold rows which a condition takes, from its history and past commits; one line for
-    each snapshot that is left with such rows, and who keeps it.
+def purge_layers(loading: Loading, layers: Layers, where: str, *, branches: bool = False) -> Left:
+    """Remove the files of a map that hold rows which a condition takes, from its history and past commits; `branches`:
+    also from all that is in use.
 
     Raises: `Unavailable` while somebody writes into the map; `Corrupt`.
     """
@@ -200,8 +210,8 @@ def purge_layers(loading: Loading, layers: Layers, where: str) -> tuple[str, ...
 
     with loading.writing():
         fold_due(layers, everything=True)
-        left, holders = _let_go_of_commits(loading, layers.definition, held)
-    return tuple(_lines(objects, left, holders, loading.clock.now_ms()))
+        left, refs = _let_go_of_commits(loading, layers.definition, held, where if branches else "")
+    return Left(tuple(_lines(objects, left, refs.holders, loading.clock.now_ms())), refs.changed)
 
 
 def _written(definition: MapDefinition) -> Unavailable:
@@ -212,21 +222,28 @@ def _written(definition: MapDefinition) -> Unavailable:
 
 
 def _let_go_of_commits(
-    loading: Loading, definition: MapDefinition, held: Callable[[], dict[str, int]]
-) -> tuple[dict[str, int], dict[str, str]]:
-    """The snapshots that are `held`, with their rows, when only what is in use keeps some; and who keeps each."""
-    left, holders = held(), dict[str, str]()
+    loading: Loading, definition: MapDefinition, held: Callable[[], dict[str, int]], where: str
+) -> tuple[dict[str, int], LetGo]:
+    """The snapshots that are `held`, with their rows, when only what is in use keeps some; and who keeps each. `where`:
+    what is in use loses such rows.
+    """
+    left, refs = held(), LetGo()
     with loading.space.read() as tx:
         named = named_in(tx, folder_name(definition))
     if named & left.keys():
-        holders = dict(loading.let_go(definition, named & left.keys()))
+        refs = loading.let_go(definition, named & left.keys(), where)
         left = held()
     with loading.space.read() as tx:
-        return left, manifests_named(tx, definition) | holders
+        return left, replace(refs, holders=manifests_named(tx, definition) | dict(refs.holders))
 
 
-def _purge_shard(loading: Loading, shard: Shard, snapshots: MapSnapshots, condition: Predicate) -> Iterator[str]:
+def _purge_shard(
+    loading: Loading, shard: Shard, snapshots: MapSnapshots, condition: Predicate, where: str
+) -> Left:  # fmt: skip
     name, objects = shard.definition.name, snapshots.objects
+    with shard.exclusive():
+        if shard.stats().bytes:
+            shard.change(lambda _: None, None)  # or the keys that changes touched stay listed
     compact(shard, clock=loading.clock)
     with loading.space.read() as tx:
         retained = [Queued.from_json(row) for _, row in tx.scan(RETAINED.range())]
@@ -246,9 +263,15 @@ def _purge_shard(loading: Loading, shard: Shard, snapshots: MapSnapshots, condit
                 collect_subsets(objects, manifest, now_ms=now, keep_ms=0)
         return rows_held(objects, shard.definition, condition)
 
-    left, holders = _let_go_of_commits(loading, shard.definition, held)
+    left, refs = _let_go_of_commits(loading, shard.definition, held, where)
     step("delete.purged")
-    yield from _lines(objects, left, holders, loading.clock.now_ms())
+    lines = _lines(objects, left, refs.holders, loading.clock.now_ms())
+    return Left((*lines, *_elsewhere(loading, shard, condition)), refs.changed)
+
+
+def _elsewhere(loading: Loading, shard: Shard, condition: Predicate) -> Iterator[str]:
+    """A line for each place beside the snapshots of a shard that may have such rows."""
+    name = shard.definition.name
     with shard.view() as view:
         rows = _count(shard.definition, condition, view.read_rows())
     if rows:

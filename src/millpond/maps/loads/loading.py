@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from millpond.maps.snapshots.manifest import SnapshotManifest
     from millpond.stores.objects import FolderObjects
 
-__all__ = ("Loading", "folder_files")
+__all__ = ("LetGo", "Loading", "folder_files")
 
 
 def folder_files(folder: Path) -> FolderObjects:
@@ -35,14 +35,22 @@ def folder_files(folder: Path) -> FolderObjects:
 
 
 @dataclass(frozen=True, slots=True)
+class LetGo:
+    """The manifests that were not let go of, with who names each; and a line for each ref that lost rows instead."""
+
+    holders: Mapping[str, str] = field(default_factory=dict)
+    changed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Loading:
     """The pond as loads see it. `writing` is entered by whoever changes content, and refused in a served pond.
 
     `space` holds the pond's small truths. A map has a shard, or `layers_of` is not None. `open_loads` is called by the
     first load.
     `memory_max`: the bytes of memory that one piece of work on a map may take. `history_ms`: the age up to which the
-    history of layered maps is kept. `let_go` lets go of manifests that only commits of the past name; it gives the
-    others, with who names each. `shared_layers` counts the oldest layers of a state that a branch has, too.
+    history of layered maps is kept. `let_go` lets go of manifests that only commits of the past name; with a condition
+    what is in use loses those rows. `shared_layers` counts the oldest layers of a state that a branch has, too.
     `open_files` opens the files of a map, by the folder that they have on this machine. `tell_alerts` tells what
     entered changes left to be told.
     """
@@ -57,7 +65,7 @@ class Loading:
     writing: Callable[[], AbstractContextManager[None]] = nullcontext
     memory_max: int = MEMORY_MAX
     history_ms: int = HISTORY_MS
-    let_go: Callable[[MapDefinition, Collection[str]], Mapping[str, str]] = lambda *_: {}
+    let_go: Callable[[MapDefinition, Collection[str], str], LetGo] = lambda *_: LetGo()
     shared_layers: Callable[[SnapshotManifest], int] = lambda _: 0
     open_files: Callable[[Path], FolderObjects] = folder_files
     tell_alerts: Callable[[], None] = lambda: None

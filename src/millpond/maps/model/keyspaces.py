@@ -7,9 +7,9 @@ from millpond.kernel.keyspace import REGISTRY, Scope
 
 __all__ = (
     "ABSORBED", "ALERTED", "ALERTS", "ALERT_MARK", "CATALOGUE", "CLONED", "CONFIRMED", "COPIED", "COPY_BEGUN",
-    "HANDED_OVER", "HISTORY", "HISTORY_AGE", "JOB", "LOADS", "LOG", "MAINTENANCE", "NAMED", "NODE_LIST", "PART_NUMBER",
-    "PART_RETENTION", "POND_ID", "PROMISE", "QUARANTINE", "QUEUE", "RETAINED", "RETAINED_INDEXED", "RETAINED_SINCE",
-    "SNAPSHOT", "STREAMS", "TOKENS",
+    "HANDED_OVER", "HISTORY", "HISTORY_AGE", "JOB", "LOADS", "LOG", "MAINTENANCE", "NAMED", "NODE_LIST",
+    "PART_NUMBER", "PART_RETENTION", "POND_ID", "PROMISE", "QUARANTINE", "QUEUE", "RETAINED", "RETAINED_INDEXED",
+    "RETAINED_SINCE", "SNAPSHOT", "STAND_IN", "STREAMS", "TOKENS",
 )  # fmt: skip
 
 _SHARED, _LOCAL = Scope.SHARED, Scope.LOCAL
@@ -81,6 +81,10 @@ HISTORY = REGISTRY.register(
 NAMED = REGISTRY.register(
     "maps", "named", ("folder", "manifest"), _LOCAL, "text",
     "a manifest that commits or branches name: its files stay; the value is another with each naming",
+)  # fmt: skip
+STAND_IN = REGISTRY.register(
+    "maps", "stand in", ("folder", "manifest"), Scope.FOLDER, "JSON",
+    "the manifest without purged rows that counts where commits name this one, and its size",
 )  # fmt: skip
 COLLECTING = REGISTRY.register(
     "maps", "collecting", ("folder",), Scope.FOLDER, "JSON",

@@ -14,6 +14,8 @@ from millpond.stores.objects import open_objects
 
 __all__ = ("naming_backups",)
 
+_WAY_OUT = "'millpond backup create PLACE --full', then 'millpond backup prune PLACE --keep 1'"
+
 
 def naming_backups(report: DeleteReport, definition: MapDefinition, where: str, place: str) -> DeleteReport:
     """The report of a purge, with the backups in a place that may have such rows among what is `left`; without a place
@@ -33,8 +35,8 @@ def _backups(definition: MapDefinition, where: str, place: str, position: int) -
     for backup in list_backups(objects):
         layers = (stored for stored in backup.layers if stored.folder == this)
         if any(id_ in held for stored in layers for id_ in stored.snapshots):
-            yield f"backup {backup.id}: it has such rows; 'millpond backup prune' removes old ones"
+            yield f"backup {backup.id}: it has such rows; {_WAY_OUT}"
         elif backup.base_position < position and any(
             f"{stored.map}.{stored.incarnation}" == this for stored in backup.shards
         ):
-            yield f"backup {backup.id}: its copy of the map was not read; 'millpond backup prune' removes old ones"
+            yield f"backup {backup.id}: its copy of the map was not read; {_WAY_OUT}"

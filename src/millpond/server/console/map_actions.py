@@ -24,8 +24,8 @@ from starlette.responses import Response
 
 from millpond.console import link, segment
 from millpond.errors import Invalid, MillpondError
-from millpond.json_forms import plain
 from millpond.maps.alerts.map_alerts import MapAlerts
+from millpond.maps.loads.deletion import condition_text
 from millpond.maps.loads.pond_folder import writer_folder
 from millpond.maps.model.definition import Store
 from millpond.nodes.node import Node
@@ -50,7 +50,7 @@ from millpond.server.map_refs import branch_of
 from millpond.server.memory import process_room_of
 from millpond.server.parameters import typed
 from millpond.server.presence import presence_in
-from millpond.server.routes.jobs import MaintenanceRequest, tend
+from millpond.server.routes.jobs import DeleteRequest, MaintenanceRequest, delete, tend
 from millpond.server.routes.maps import NewMap, NewName, alter, copy, create, drop
 from millpond.server.routes.table import SCAN_BYTES, On, RouteNeeds, Work
 from millpond.server.thread_limits import in_thread
@@ -62,6 +62,8 @@ __all__ = ("FILE_BYTES_MAX", "routes")
 FILE_BYTES_MAX = 1 << 30
 """The largest file that a page loads; `millpond load` has no such limit."""
 _SWITCHES = ("overwrite", "maintenance_suspended")
+_PURGES = ("now", "now, from all refs")
+"""The words by which the form of a delete purges the rows, too."""
 _BRANCHES = "load-"
 """The beginning of the names of branches that loads of pages make."""
 
@@ -142,7 +144,10 @@ def _add_rows(router: Routes, node: Node) -> None:
     def delete_key(request: Request, form: Form) -> Response:
         opened, key = pond_changed(request, form).map(request.path_params["name"]), form["key"]
         note_change(request, key=key)
-        report = plain(opened.delete(rows_of_key(opened, key)))
+        purge = form.get("purge")
+        where = condition_text(opened.definition, rows_of_key(opened, key))
+        order = DeleteRequest(where, now=purge in _PURGES, branches=purge == _PURGES[1])
+        report = delete(node, request, opened, order)
         return _done(request, form, f"deleted the rows of {key}", opened.name, report)
 
 

@@ -32,7 +32,10 @@ from millpond.nodes.backups.holding import naming_backups
 from millpond.nodes.jobs.scheduler import JobStatus
 from millpond.nodes.node import Node
 from millpond.nodes.tokens import Caller
+from millpond.refs.face import POND
+from millpond.server.access import caller_in
 from millpond.server.dispatch import Routes
+from millpond.server.lakefs.access import need as need_repository
 from millpond.server.long_polls import polls_of
 from millpond.server.map_refs import Branch, Ref, map_of
 from millpond.server.routes.table import JSON_BYTES_MAX, MONITOR, On, order, read
@@ -48,6 +51,7 @@ __all__ = (
     "Jobs",
     "Parts",
     "Retry",
+    "delete",
     "routes",
     "tend",
 )
@@ -90,10 +94,13 @@ class MaintenanceRequest(RequestBody):
 
 
 class DeleteRequest(RequestBody):
-    """A condition on the rows to delete, as scans read it; `now` purges them from the files of this node."""
+    """A condition on the rows to delete, as scans read it; `now` purges them from the files of this node, `branches`
+    also from all branches, tags and merge bases.
+    """
 
     where: str
     now: bool = False
+    branches: bool = False
 
 
 class MaintenanceResponse(msgspec.Struct):
@@ -193,13 +200,20 @@ def _add_maintenance(router: Routes, node: Node) -> None:
         return await in_thread(request, lambda: tend(node, map_of(request, name, branch, ref), order))
 
 
-def _add_deletes(router: Routes, node: Node) -> None:
-    def delete(pond_map: Map, order: DeleteRequest) -> dict[str, Any]:
-        node.need_primary()
-        place = node.settings.objects.backups
-        report = pond_map.delete(order.where, now=order.now)
-        return plain(naming_backups(report, pond_map.definition, order.where, place) if order.now else report)
+def delete(node: Node, request: Request, pond_map: Map, order: DeleteRequest) -> dict[str, Any]:
+    """Delete rows of a map; the report, which names the backups that have what was purged.
 
+    Raises: `Denied` for all branches without a right on them; as `Map.delete`.
+    """
+    node.need_primary()
+    if order.branches:
+        need_repository(caller_in(request), "write", POND, None)
+    report = pond_map.delete(order.where, now=order.now, branches=order.branches)
+    place = node.settings.objects.backups
+    return dict(plain(naming_backups(report, pond_map.definition, order.where, place) if order.now else report))
+
+
+def _add_deletes(router: Routes, node: Node) -> None:
     @router.post(
         "/maps/{name}/rows/delete", order(On.MAP), summary="Delete the rows for which a condition holds",
         answer=DeleteReport, tag="maps",
@@ -207,8 +221,10 @@ def _add_deletes(router: Routes, node: Node) -> None:
     async def delete_rows(
         request: Request, name: str, order: DeleteRequest, branch: Branch = None, ref: Ref = None
     ) -> dict[str, Any]:
-        """One entry of the log, which other nodes carry out as well; `now` is for this node."""
-        return await in_thread(request, lambda: delete(map_of(request, name, branch, ref), order))
+        """One entry of the log, which other nodes carry out as well; `now` is for this node. `branches` needs the right
+        to write all of them.
+        """
+        return await in_thread(request, lambda: delete(node, request, map_of(request, name, branch, ref), order))
 
 
 def _add_parts(router: Routes, node: Node) -> None:
