@@ -156,6 +156,9 @@ def test_a_missing_right_is_named(act: str, right: str) -> None:
         assert error.values["object"] == "place/b" and right in str(error.hint)
         error = refused(act, 403, "AccessDenied")  # as they refuse the request
     assert isinstance(error, Denied) and right in str(error.hint)
+    assert right in str(error.values["verb"]) and "a right to the bucket is missing" in str(error)
+    if act != "size":  # the answer to it has no code
+        assert "verb" not in refused(act, 403, "InvalidAccessKeyId").values
 
 
 @pytest.mark.parametrize("act", sorted(ACTS.keys() - {"put_stream", "size", "swap"}))

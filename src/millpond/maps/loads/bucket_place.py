@@ -20,17 +20,14 @@ Invariants:
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
 
 from millpond.clock import Clock, SystemClock
-from millpond.errors import Conflict, Denied, Invalid, NotFound, Unavailable, Uncertain
+from millpond.errors import Conflict, Invalid, NotFound, Unavailable, Uncertain
 from millpond.maps.loads.pond_folder import (
     FOLDERS,
     MARKER,
@@ -223,19 +220,16 @@ class BucketPlace:
         return True
 
     def _marker(self) -> bytes | None:
-        # Without the right to list, a bucket refuses to say that there is no such object.
-        with self._needing("s3:GetObject, s3:ListBucket"):
-            try:
-                return self.objects.get(MARKER_NAME).to_pybytes()
-            except NotFound as error:
-                if error.kind != "object_not_found":
-                    raise
-                return None
+        try:
+            return self.objects.get(MARKER_NAME).to_pybytes()
+        except NotFound as error:
+            if error.kind != "object_not_found":
+                raise
+            return None
 
     def _begin(self) -> bytes:
         """Make a pond where nothing is; its marker."""
-        with self._needing("s3:ListBucket"):
-            there = next((named.name for named in self.objects.list() if not named.name.startswith("probe/")), None)
+        there = next((named.name for named in self.objects.list() if not named.name.startswith("probe/")), None)
         if there is not None:
             raise Invalid("the prefix holds something else", kind="pond_folder", pond=self.address, object=there,
                           hint="name an empty prefix")  # fmt: skip
@@ -257,8 +251,7 @@ class BucketPlace:
         with ThreadPoolExecutor(_RACERS, thread_name_prefix="probe") as threads:
             first = list(threads.map(lambda number: self._put_new(name, b"%d" % number), range(_RACERS)))
         stored = self.objects.get(name).to_pybytes()
-        with self._needing("s3:DeleteObject"):
-            self.objects.delete(name)
+        self.objects.delete(name)
         won = [b"%d" % number for number in range(_RACERS) if first[number]]
         # None is known to have won where its answer was lost: without conditions its next try would have.
         if won and won != [stored]:
@@ -275,19 +268,18 @@ class BucketPlace:
 
         Raises: `Denied`, naming the verb; `Invalid`, kind `bucket_unfit`; `Unavailable` when it does not answer.
         """
-        with self._needing("s3:PutObject"):
-            try:
-                retry(lambda: self.objects.swap(name, data, None), only(Uncertain, _PAUSES), self.clock)
-            except Conflict:
-                return False
-            except Uncertain as error:  # not of what is to be written
-                raise Unavailable("the bucket takes no writes; nothing was changed", kind="objects_unavailable",
-                                  pond=self.address, reason=error.values.get("reason", error.message),
-                                  hint="check AWS_ENDPOINT_URL and the network, then try again") from error  # fmt: skip
-            except Invalid as error:
-                if error.kind != "objects_unsupported":
-                    raise
-                raise self._unfit() from error
+        try:
+            retry(lambda: self.objects.swap(name, data, None), only(Uncertain, _PAUSES), self.clock)
+        except Conflict:
+            return False
+        except Uncertain as error:  # not of what is to be written
+            raise Unavailable("the bucket takes no writes; nothing was changed", kind="objects_unavailable",
+                              pond=self.address, reason=error.values.get("reason", error.message),
+                              hint="check AWS_ENDPOINT_URL and the network, then try again") from error  # fmt: skip
+        except Invalid as error:
+            if error.kind != "objects_unsupported":
+                raise
+            raise self._unfit() from error
         return True
 
     def _unfit(self) -> Invalid:
@@ -295,17 +287,6 @@ class BucketPlace:
             "the bucket does not keep to conditional writes (If-None-Match)", kind="bucket_unfit", pond=self.address,
             hint="Amazon S3, Cloudflare R2, MinIO, Ceph and versitygw do; else keep the pond in a folder",
         )  # fmt: skip
-
-    @contextmanager
-    def _needing(self, verb: str) -> Iterator[None]:
-        try:
-            yield
-        except Denied as error:
-            if error.values.get("reason", "AccessDenied") != "AccessDenied":
-                raise  # it is not for a right: a clock is wrong, or credentials expired
-            values: dict[str, Any] = {name: value for name, value in error.values.items() if name != "object"}
-            raise Denied("a right to the bucket is missing", kind=error.kind, verb=verb, hint=error.hint,
-                         **values) from error  # fmt: skip
 
     def serve(self, owner: OwnerLock) -> None:
         """Be one of any number of nodes; what it has on this machine alone lies in `nodes/<number>`."""
@@ -316,18 +297,17 @@ class BucketPlace:
 
         Raises: as `BucketSpace`; as `open_head`.
         """
-        with self._needing("s3:GetObject, s3:ListBucket"):
-            if self.note is not None:
-                from millpond.stores.postgres.head import Home, open_head
+        if self.note is not None:
+            from millpond.stores.postgres.head import Home, open_head
 
-                return open_head(
-                    Home(self.note.id, self.address, self.note.space), self.space, self.objects, self.clock,
-                    max_staleness=self.max_staleness, before_writing=self._try_put,
-                )  # fmt: skip
-            return BucketSpace(
-                StoreBelow(self.objects, "space"), self.clock, max_staleness=self.max_staleness,
-                before_writing=self._try_put,
+            return open_head(
+                Home(self.note.id, self.address, self.note.space), self.space, self.objects, self.clock,
+                max_staleness=self.max_staleness, before_writing=self._try_put,
             )  # fmt: skip
+        return BucketSpace(
+            StoreBelow(self.objects, "space"), self.clock, max_staleness=self.max_staleness,
+            before_writing=self._try_put,
+        )  # fmt: skip
 
     def open_files(self, folder: Path) -> FolderBeforeBucket:
         """The files of a map: copies in the folder, the originals below the prefix."""

@@ -26,9 +26,11 @@ _CODE: Final = re.compile(r"<Code>(\w+)</Code>|\(code: (\w+)\)")
 _ACT: Final = re.compile(
     r"performing (list|GET|HEAD|PUT|POST|DELETE)\b( \S+\?delete\b)?|(DeleteObjects) request failed for key (.*?): "
 )
+_READING: Final = "s3:GetObject, s3:ListBucket"
+"""Without the right to list, a bucket refuses to say that there is no such object."""
 _RIGHTS: Final = {
-    "list": "s3:ListBucket", "GET": "s3:GetObject", "PUT": "s3:PutObject", "POST": "s3:PutObject",
-    "HEAD": "s3:GetObject, and s3:ListBucket for what may be missing", "DELETE": "s3:DeleteObject",
+    "list": "s3:ListBucket", "GET": _READING, "HEAD": _READING, "PUT": "s3:PutObject", "POST": "s3:PutObject",
+    "DELETE": "s3:DeleteObject",
 }  # fmt: skip
 _STRANGE: Final = re.compile(r'object with invalid path: .*?Path "(.*?)"[ :]', re.DOTALL)
 """A name in a listing that the client does not take, in its words: somebody else put the object there."""
@@ -116,8 +118,10 @@ def _refusal(code: str, status: int, forbidden: bool, reason: str, values: dict[
         act = _ACT.search(reason)
         if act is not None and act[4]:
             named["object"] = act[4]
-        right = _RIGHTS["DELETE" if act[2] or act[3] else act[1]] if act else ""
-        return _denied("the bucket refuses us", right, named)
+        if act is None or code not in ("", "AccessDenied"):
+            return _denied("the bucket refuses us", "", named)
+        right = _RIGHTS["DELETE" if act[2] or act[3] else act[1]]
+        return _denied("a right to the bucket is missing", right, {"verb": right, **named})
     if 400 <= status < 500 and status not in _BUSY_STATUSES:
         return Unavailable(
             "the bucket refuses the request", kind="objects_unavailable",

@@ -1,0 +1,83 @@
+"""Credentials that lack a right on a real server: the error names it when a pond is made, opened or written to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+import millpond
+from millpond.errors import Denied
+from tests.versity_server import credentials_of, grant, running
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from tests.s3_server import S3Server
+
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("process")]
+
+ALL = ("GetObject", "ListBucket", "PutObject", "DeleteObject")
+LACKING = {f"without-{right.lower()}": tuple(other for other in ALL if other != right) for right in ALL}
+READER, OWNER = "reader", "owner"
+BUCKET = "bucket-of-rights"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    accounts = {**LACKING, READER: ALL[:2], OWNER: ALL}
+    with running(tmp_path_factory.mktemp("rights"), tuple(accounts)) as server:
+        server.make_bucket(BUCKET)
+        grant(server, BUCKET, accounts)
+        yield server
+
+
+@pytest.fixture
+def become(server: S3Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], None]:
+    def as_account(account: str) -> None:
+        for name, value in {**server.environment, **credentials_of(account)}.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / account))
+
+    return as_account
+
+
+def verb_of(act: Callable[[], object]) -> str:
+    with pytest.raises(Denied) as caught:
+        act()
+    assert caught.value.message == "a right to the bucket is missing"
+    assert str(caught.value.values["verb"]) in str(caught.value.hint)
+    return str(caught.value.values["verb"])
+
+
+@pytest.mark.parametrize("right", ALL)
+def test_a_pond_is_not_made_without_one_of_the_rights(become: Callable[[str], None], right: str) -> None:
+    become(f"without-{right.lower()}")
+    place = f"s3://{BUCKET}/{right.lower()}"
+    assert f"s3:{right}" in verb_of(lambda: millpond.open(place))
+    become(OWNER)
+    millpond.open(place).close()
+
+
+def test_who_may_read_alone_reads_and_the_first_write_names_the_right(become: Callable[[str], None]) -> None:
+    place = f"s3://{BUCKET}/readers"
+    become(OWNER)
+    with millpond.open(place) as pond:
+        pond.create_map("m", kind="state", value="long").load([{"key": "a", "value": 1}])
+        pond.branch("fix", source="main")
+    become(READER)
+    with millpond.open(place, create=False) as pond:
+        assert (pond.map("m").get("a"), pond.branch("fix").map("m").get("a")) == (1, 1)
+        writes: list[Callable[[], object]] = [
+            lambda: pond.map("m").load([{"key": "b", "value": 2}]),
+            lambda: pond.branch("fix").map("m").load([{"key": "b", "value": 2}]),
+            lambda: pond.create_map("n", kind="state"),
+            lambda: pond.events.append("queue", "jobs", [b"small"]),
+            lambda: pond.repositories.create("files"),
+            lambda: pond.collect_garbage(),
+        ]
+        assert {verb_of(write) for write in writes} == {"s3:PutObject"}
+    for right, verb in (("GetObject", "s3:GetObject"), ("ListBucket", "s3:ListBucket")):
+        become(f"without-{right.lower()}")
+        assert verb in verb_of(lambda: millpond.open(place, create=False).map("m").get("a"))
