@@ -364,7 +364,8 @@ def test_what_a_branch_or_a_node_cannot_have_is_said_by_name(
     fix = pond.branch("fix", source="main")
     fix.map("m").load([{"key": f"k{number}", "value": number} for number in range(1_000)])
     by_kind: dict[str, Callable[[], object]] = {
-        "ref_unsupported": lambda: fix.loading.commit([part_of(pond)], stream=("query", 1)),
+        "stage_load_id": lambda: fix.loading.commit([part_of(pond)], stream=("query", 1), commit=False),
+        "stream_epoch": lambda: fix.loading.commit([part_of(pond)], stream=("query", 1 << 40)),
         "request_invalid": lambda: pond.refs.diff("main", "fix", limit=0),
         "map_not_found": lambda: pond.refs.diff("main", "fix", map="nope"),
         "ref_not_found": lambda: pond.refs.diff("main", "nope"),

@@ -1,7 +1,7 @@
 """The job that `test_stream_kills.py` runs: a query from a folder of files into a map, all of whose processes die at
 a step.
 
-    stream_job.py <folder with pond/, source/, checkpoint/> [<step to die at>[:<occurrence>]]
+    stream_job.py <folder with pond/, source/, checkpoint/> [<step to die at>[:<occurrence>]] [<branch>]
 
 `MILLPOND_STEPS_LOG` names a file that takes the steps of Spark's Python workers.
 """
@@ -82,4 +82,5 @@ def run(source: type[DataSource], schema: str, folder: str, kill_at: str = "", *
 
 
 if __name__ == "__main__":
-    run(MapSource, "key string, value long", *sys.argv[1:], map="numbers")
+    folder, kill_at, branch = [*sys.argv[1:], "", ""][:3]
+    run(MapSource, "key string, value long", folder, kill_at, map="numbers", branch=branch or "main")

@@ -138,12 +138,83 @@ def test_loads_on_a_branch_that_cannot_be_are_refused_and_leave_nothing(spark: S
         mp.load(frame, pond, "numbers", branch="nothing")
     with pytest.raises(Invalid, match="only read"):
         mp.load(frame, pond.at("main"), "numbers")
-    with pytest.raises(Invalid, match="epochs are of main"):
-        mp.load(frame, pond, "numbers", branch="fix", epoch=3)
     with pytest.raises(PySparkException, match="no number"):
         mp.load(frame.selectExpr("key", "value + raise_error('no number') as value"), pond, "numbers", branch="fix")
     assert len(list(pond.refs.log("fix"))) == len(list(pond.refs.log("main")))
     assert place.left_behind() == []
+
+
+def test_each_epoch_of_a_stream_is_a_commit_of_the_branch_once(
+    spark: SparkSession, place: Place, tmp_path: Path
+) -> None:
+    pond, source, checkpoint = place.pond, Source(spark, tmp_path / "source"), tmp_path / "checkpoint"
+    fix = pond.branch("fix", source="main")
+    options = {"pond": place.where, "map": "numbers", "branch": "fix", "checkpointLocation": str(checkpoint)}
+
+    def drain(parts: int = 2) -> None:
+        rows = source.frame().repartition(parts)
+        query = rows.writeStream.format("millpond").options(**options).trigger(availableNow=True)
+        query.start().awaitTermination()
+
+    def forget() -> None:
+        """As when the driver died between our commit and Spark's."""
+        for file in (checkpoint / "commits").iterdir():
+            file.unlink()
+
+    def epochs() -> list[str]:
+        return [commit.metadata["epoch"] for commit in pond.refs.log("fix") if "epoch" in commit.metadata]
+
+    for value in (1, 2, 1):
+        source.add({"key": "a", "value": value}, {"key": f"k{value}", "value": value})
+    drain()
+    assert epochs() == ["2", "1", "0"] and len(list(pond.refs.log("fix"))) == len(list(pond.refs.log("main"))) + 3
+    assert fix.map("numbers").get("a") == 1, "what came before comes again, and wins again"
+    assert total(pond) == (1, -1), "nobody sees it on main"
+    fix.map("numbers").load([{"key": "a", "value": 7}])
+    forget()
+    drain(parts=3)
+    assert epochs() == ["2", "1", "0"] and fix.map("numbers").get("a") == 7, "the epoch did not win a second time"
+    assert place.left_behind() == [] or place.where.startswith("http"), "parts that come again expire on nodes"
+
+    fix.merge()
+    source.add({"key": "a", "value": 8})
+    drain()
+    assert epochs()[0] == "3" and (fix.map("numbers").get("a"), pond.map("numbers").get("a")) == (8, 7)
+
+    pond.refs.delete_branch("fix")
+    source.add({"key": "a", "value": 9})
+    with pytest.raises(PySparkException, match=r"branch not found.*make it anew"):
+        drain()
+    pond.branch("fix", source="main")
+    forget()
+    drain()
+    assert epochs() == ["4", "2", "1", "0"], "the merge brought the others, and the fourth went with the branch"
+    assert fix.map("numbers").get("a") == 9
+
+
+def test_a_query_that_feeds_a_branch_and_main_feeds_both_once(
+    spark: SparkSession, place: Place, tmp_path: Path
+) -> None:
+    pond, source, dies = place.pond, Source(spark, tmp_path / "source"), [True, False]
+    fix = pond.branch("fix", source="main")
+
+    def feed(rows: DataFrame, epoch: int) -> None:
+        mp.load(rows, pond, "numbers", branch="fix", epoch=epoch, extra="add")
+        if dies.pop(0):
+            raise RuntimeError("died")
+        mp.load(rows, pond, "numbers", epoch=epoch)
+
+    def run() -> None:
+        query = source.frame().writeStream.foreachBatch(feed).option("checkpointLocation", str(tmp_path / "checkpoint"))
+        query.trigger(availableNow=True).start().awaitTermination()
+
+    source.add({"key": "a", "value": 1})
+    with pytest.raises(PySparkException):
+        run()
+    fix.map("numbers").load([{"key": "a", "value": -1}])
+    run()
+    assert (fix.map("numbers").get("a"), pond.map("numbers").get("a")) == (-1, 1)
+    assert sum("epoch" in commit.metadata for commit in pond.refs.log("fix")) == 1
 
 
 @pytest.mark.sample(1, of="drivers that are killed")

@@ -132,6 +132,17 @@ def test_streams_write_and_follow_a_map_and_enrich(
     assert sorted(row["n"] for row in bucket_spark.sql("select n from in_a_bucket").collect()) == [1, 2]
     assert bucket_spark.sql("select sum(value) from changes_of_a_bucket").first()[0] == 3
 
+    fix = pond.branch("fix", source="main")
+    for _ in range(2):
+        fix.map("numbers").load([{"key": "b", "value": 7}], again=True)
+        to_branch = rows.writeStream.format("millpond").options(**where, branch="fix")
+        to_branch = to_branch.option("checkpointLocation", str(tmp_path / "branch")).trigger(availableNow=True)
+        to_branch.start().awaitTermination()
+        for file in (tmp_path / "branch" / "commits").iterdir():
+            file.unlink()  # the epoch runs again
+    assert (fix.map("numbers").get("a"), fix.map("numbers").get("b"), staged(url)) == (1, 7, [])
+    assert sum("epoch" in commit.metadata for commit in pond.refs.log("fix")) == 1
+
 
 @pytest.mark.full
 def test_any_number_of_tasks_makes_the_same_map(

@@ -38,7 +38,12 @@ LAYER_STEPS = [
     "rows.filed:2", "epoch.task_done:2", "epoch.tasks_done:1", "shares.written:2", "layers.layer_written:1",
     "load.layers_placed:2", "load.committed:1", "epoch.committed:1",
 ]  # fmt: skip
-KILLS = [*(("shard", step) for step in STEPS), *(("layers", step) for step in LAYER_STEPS)]
+BRANCH_STEPS = [
+    "rows.filed:2", "epoch.task_done:2", "epoch.tasks_done:1", "shares.written:2", "layers.layer_written:1",
+    "versions.sealed:1", "versions.built:1", "versions.moved:1", "refs.committed:1", "epoch.committed:1",
+]  # fmt: skip
+KILLS = [*(("shard", step) for step in STEPS), *(("layers", step) for step in LAYER_STEPS),
+         *(("branch", step) for step in BRANCH_STEPS)]  # fmt: skip
 
 
 @pytest.fixture
@@ -48,9 +53,14 @@ def store() -> str:
 
 @pytest.fixture
 def scratch(tmp_path: Path, store: str) -> Path:
-    """A pond, and a source of three files; the same keys come in each, so the epochs' order shows."""
+    """A pond, and a source of three files; the same keys come in each, so the epochs' order shows.
+
+    The `store` is that of the map, or `branch`: the query writes to a branch.
+    """
     with millpond.open(tmp_path / "pond") as pond:
-        pond.create_map("numbers", kind="state", value="long", store=store)
+        pond.create_map("numbers", kind="state", value="long", store="layers" if store == "branch" else store)
+        if store == "branch":
+            pond.branch("fix", source="main")
     (tmp_path / "source").mkdir()
     for epoch in range(EPOCHS):
         file = tmp_path / "source" / f"{epoch}.json"
@@ -60,14 +70,14 @@ def scratch(tmp_path: Path, store: str) -> Path:
     return tmp_path
 
 
-def run(scratch: Path, kill_at: str = "") -> bool:
+def run(scratch: Path, kill_at: str = "", branch: str = "") -> bool:
     """Run the query to its end, or to where it dies; whether it came to its end."""
     said = scratch / "said"
     with said.open("w") as output:
         # Workers may outlive the driver for a moment: what they hold open is no pipe that anybody waits for.
         done = subprocess.run(
-            [sys.executable, str(JOB), str(scratch), kill_at], cwd=scratch, stdout=output, stderr=output, timeout=240,
-            check=False,
+            [sys.executable, str(JOB), str(scratch), kill_at, branch], cwd=scratch, stdout=output, stderr=output,
+            timeout=240, check=False,
         )  # fmt: skip
     if kill_at and done.returncode == -signal.SIGKILL:
         return False
@@ -75,13 +85,21 @@ def run(scratch: Path, kill_at: str = "") -> bool:
     return True
 
 
-def check(pond: Pond) -> None:
-    """Nothing is lost, doubled or out of order."""
+def entered(pond: Pond, branch: str) -> list[tuple[str, int, int]]:
+    """The query, the number and the rows of each epoch."""
+    if branch:
+        words = [commit.metadata for commit in reversed(list(pond.refs.log(branch))) if "epoch" in commit.metadata]
+        return [(word["stream"], int(word["epoch"]), int(word["rows"])) for word in words]
     loads = [entry.body for entry in pond.log.entries(0) if entry.kind == "load"]
-    assert [load["stream"][1] for load in loads] == list(range(EPOCHS))
-    assert len({load["stream"][0] for load in loads}) == 1
-    numbers = pond.map("numbers")
-    assert [load["rows"]["numbers"] for load in loads] == [ROWS - epoch for epoch in range(EPOCHS)]
+    return [(*load["stream"], load["rows"]["numbers"]) for load in loads]
+
+
+def check(pond: Pond, branch: str = "") -> None:
+    """Nothing is lost, doubled or out of order."""
+    epochs = entered(pond, branch)
+    assert [(number, rows) for _, number, rows in epochs] == [(epoch, ROWS - epoch) for epoch in range(EPOCHS)]
+    assert len({query for query, _, _ in epochs}) == 1
+    numbers = (pond.branch(branch) if branch else pond).map("numbers")
     latest = {f"k{n}": min(n, EPOCHS - 1) * ROWS + n for n in range(ROWS)}
     rows = numbers.scan().read_all().to_pylist()
     assert {row["key"]: row["value"] for row in rows} == latest
@@ -89,27 +107,28 @@ def check(pond: Pond) -> None:
     assert left_behind(pond) == []
 
 
-def killed_at(scratch: Path, *steps: str) -> None:
+def killed_at(scratch: Path, *steps: str, store: str) -> None:
     """Die at each of these in turn, each time in the epoch that the run before left, and then come to the end."""
+    branch = "fix" if store == "branch" else ""
     for step in steps:
-        assert not run(scratch, step), f"{step} was never taken"
-    assert run(scratch)
+        assert not run(scratch, step, branch), f"{step} was never taken"
+    assert run(scratch, branch=branch)
     with millpond.open(scratch / "pond") as pond:
-        check(pond)
+        check(pond, branch)
 
 
 @pytest.mark.sample(1, of="drivers that are killed")
-@pytest.mark.parametrize("store", ["shard", "layers"])
-def test_a_query_that_dies_when_an_epoch_is_entered_and_spark_does_not_know(scratch: Path) -> None:
-    killed_at(scratch, "load.committed:1")
+@pytest.mark.parametrize("store", ["shard", "layers", "branch"])
+def test_a_query_that_dies_when_an_epoch_is_entered_and_spark_does_not_know(scratch: Path, store: str) -> None:
+    killed_at(scratch, "refs.committed:1" if store == "branch" else "load.committed:1", store=store)
 
 
 @pytest.mark.full
 def test_a_query_that_is_killed_again_and_again(scratch: Path) -> None:
-    killed_at(scratch, "epoch.tasks_done:1", "load.committed:1", "epoch.committed:1")
+    killed_at(scratch, "epoch.tasks_done:1", "load.committed:1", "epoch.committed:1", store="shard")
 
 
 @pytest.mark.full
 @pytest.mark.parametrize(("store", "step"), KILLS)
-def test_a_query_that_is_killed_at_a_step(scratch: Path, step: str) -> None:
-    killed_at(scratch, step)
+def test_a_query_that_is_killed_at_a_step(scratch: Path, store: str, step: str) -> None:
+    killed_at(scratch, step, store=store)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from millpond.errors import Conflict, Invalid
 from millpond.kernel.space import Transaction
@@ -21,6 +22,7 @@ from millpond.maps.snapshots.layers import bytes_after_load, fold, on_top
 from millpond.maps.snapshots.manifest import SnapshotManifest, absorbing
 from millpond.maps.snapshots.stretches import Writes, write_here
 from millpond.refs.changes import StateChange
+from millpond.refs.epochs import StreamEpoch, epoch_entered
 from millpond.refs.layers import manifest_of
 from millpond.refs.map_entries import MapEntry
 from millpond.refs.shared import shared_layers
@@ -48,8 +50,8 @@ class BranchLoad:
     """A load on a branch, besides its layers.
 
     `again`: also layers that are the newest already come on top. Without `commit` they are staged. What was entered
-    under a `load_id` is not entered again, and comes on top, unless the id was `drawn` for one load of a client.
-    `writes` has the ranges of folds written.
+    under a `load_id`, or for an epoch of a `stream`, is not entered again, and comes on top, unless the id was `drawn`
+    for one load of a client. `writes` has the ranges of folds written.
     """
 
     states: RefStates
@@ -59,15 +61,21 @@ class BranchLoad:
     again: bool = False
     commit: bool = True
     load_id: str | None = None
+    stream: tuple[str, int] | None = None
     drawn: bool = False
     writes: Writes = write_here
     _position: list[int] = field(default_factory=list)
 
     def earlier(self, maps: Collection[str] = ()) -> LoadResult | None:
-        """The result of the load that was entered under the id; None when there is none. `maps` as in `remembered`.
+        """The result of the load that was entered under the id, or for the epoch; None when there is none. `maps` as in
+        `remembered`.
 
-        Raises: `Invalid` for an id that is none, and for what is staged under an id; as `remembered`.
+        Raises: `Invalid` for an id that is none, and for what is staged under an id or as an epoch; as `remembered` and
+        `epoch_entered`.
         """
+        return self._of_id(maps) or self._of_epoch(maps)
+
+    def _of_id(self, maps: Collection[str]) -> LoadResult | None:
         if self.load_id is None:
             return None
         check_load_id(self.load_id)
@@ -83,12 +91,32 @@ class BranchLoad:
             duplicate_parts=len(load.rows), maps=load.rows, seconds=0, position=load.position, commit=commit,
         )  # fmt: skip
 
+    def _of_epoch(self, maps: Collection[str]) -> LoadResult | None:
+        if self.stream is None or not maps:
+            return None
+        check_staged(self.stream[0], commit=self.commit)
+        head, graph = self._head(), self.states.repository.site.graph
+        with self.states.loading.space.read() as tx:
+            commit = epoch_entered(tx, graph, head, StreamEpoch.of(self.stream, maps))
+        if commit is None:
+            return None
+        rows = int(commit.metadata.get("rows", "0"))
+        return LoadResult(
+            load=self.load_id or "", rows=rows, rejected=0, parts=0, duplicate_parts=len(maps),
+            maps=dict.fromkeys(maps, rows) if len(maps) == 1 else {}, seconds=0, commit=commit.id,
+        )  # fmt: skip
+
+    def _head(self) -> str:
+        with self.states.loading.space.read() as tx:
+            return self.states.repository.site.graph.commit(tx, self.branch).id
+
     def enter(self, layers: Sequence[WrittenLayer]) -> LoadResult:
         """Put layers on their maps, staged or as one commit with what is staged.
 
         Raises: `NotFound` when the branch, or a map on it, is gone; as `earlier`.
         """
         while True:
+            head = self._head()
             earlier = self.earlier({layer.map for layer in layers})
             if earlier is not None or not layers:
                 return earlier or self._result(layers, 0, None)
@@ -96,7 +124,7 @@ class BranchLoad:
             try:
                 commit = self.states.change(
                     self.branch, changes, self._words(layers), commit=self.commit,
-                    besides=lambda tx, commit: self._note(tx, layers, commit),
+                    besides=partial(self._note, layers, head),
                 )  # fmt: skip
             except Conflict as error:
                 if error.kind not in ("head_moved", _ENTERED):
@@ -134,8 +162,15 @@ class BranchLoad:
             )  # fmt: skip
         return layers.stored(manifest)
 
-    def _note(self, tx: Transaction, layers: Sequence[WrittenLayer], commit: Commit) -> None:
-        """Enter the load in the log, in the write that moves the branch."""
+    def _note(self, layers: Sequence[WrittenLayer], head: str, tx: Transaction, commit: Commit) -> None:
+        """Enter the load in the log, in the write that moves the branch: from `head`, or another driver may have
+        entered the epoch.
+        """
+        before, graph = commit.parents[0], self.states.repository.site.graph
+        if self.stream is not None and before != head:
+            epoch = StreamEpoch.of(self.stream, _rows(layers))
+            if epoch_entered(tx, graph, before, epoch) is not None:
+                raise Conflict("the epoch was entered meanwhile", kind=_ENTERED, branch=self.branch)
         if self.load_id is None:
             return
         if remembered(tx, self.load_id, None) is not None:
@@ -145,8 +180,11 @@ class BranchLoad:
         self._position[:] = [record(tx, "load", (), body | about, self.states.clock.now_ms()).position]
 
     def _words(self, layers: Sequence[WrittenLayer]) -> Message:
-        names = ", ".join(sorted({layer.map for layer in layers}))
+        maps = {layer.map for layer in layers}
+        names = ", ".join(sorted(maps))
         about = {"rows": str(sum(layer.rows for layer in layers))} | ({"source": self.source} if self.source else {})
+        if self.stream is not None:
+            about |= StreamEpoch.of(self.stream, maps).words
         return Message(f"Load {names}" + (f" from {self.source}" if self.source else ""), metadata=about)
 
     def _result(self, layers: Sequence[WrittenLayer], fresh: int, commit: Commit | None) -> LoadResult:

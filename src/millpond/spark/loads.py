@@ -55,7 +55,7 @@ def load(
     `load_id` is for work that may be repeated: a load of this id that was entered before is answered as then, and adds
     nothing. Its rows count as new, also where an earlier load had the same.
 
-    On a `branch` the load is one commit, after one that adds fields; it has no epochs.
+    On a `branch` the load is one commit, after one that adds fields.
 
     Of files alone: `written`, `effective_time`, `zone` and `null`, as in `Pond.load_files`; a file larger than
     `piece_bytes` (128 MiB) is several tasks; `show` is called with the stage and the rows so far, `reading` each

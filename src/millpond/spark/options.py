@@ -4,7 +4,7 @@
 |---|---|---|---|
 | `pond` (or the path) | yes | yes | the pond's folder or URLs; else the session's `spark.millpond.pond` |
 | `map` | yes | yes | the map |
-| `branch` | batch | batch | the map as it is on a branch |
+| `branch` | batch | yes | the map as it is on a branch |
 | `ref` | batch | | the map as it was at a ref: `main~3`, a tag, a commit or a time |
 | `known_at` | batch | | the map as it was known at a time |
 | `columns` | yes | | names of the columns that are wanted, by commas |

@@ -125,7 +125,12 @@ class MapSource(DataSource):
             from millpond.spark.changes import ChangesReader
         except ModuleNotFoundError as error:
             raise Invalid("reading a stream needs PySpark 4.2 or later", kind="spark_too_old") from error
-        self._only_main("a stream of changes")
+        at = [f"{name}={self.options[name]}" for name in _STATES if self.options.get(name, "main") != "main"]
+        if at:
+            raise Invalid(
+                "a stream of changes is of main", kind="ref_unsupported", map=self.map, at=", ".join(at),
+                hint="read a branch in a batch",
+            )  # fmt: skip
         definition = self._definition()
         _check_schema(definition, schema)
         show = TableView(definition, schema.names, push_condition(definition, self.options.get("where")).where)
@@ -141,14 +146,6 @@ class MapSource(DataSource):
         definition, settings = self._to_write(schema, overwrite, stream=True)
         return EpochWriter(self.place, definition, settings)
 
-    def _only_main(self, what: str) -> None:
-        at = [f"{name}={self.options[name]}" for name in _STATES if self.options.get(name, "main") != "main"]
-        if at:
-            raise Invalid(
-                f"{what} is of main", kind="ref_unsupported", map=self.map, operation=what, at=", ".join(at),
-                hint="in a batch a branch is read, and loaded on",
-            )  # fmt: skip
-
     def _to_write(self, schema: StructType, overwrite: bool, *, stream: bool) -> tuple[MapDefinition, LoadSettings]:
         if overwrite:
             mode = "outputMode('append')" if stream else "mode('append')"
@@ -156,8 +153,6 @@ class MapSource(DataSource):
                 "rows are merged into a map, they do not replace it", kind="mode_unsupported", map=self.map,
                 hint=f"use {mode}; to start anew, drop the map and create it again",
             )  # fmt: skip
-        if stream:
-            self._only_main("a stream of loads")
         if "known_at" in self.options:
             raise Invalid(
                 "what was known is only read", kind="ref_read_only", map=self.map, known_at=self.options["known_at"],

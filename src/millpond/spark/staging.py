@@ -251,7 +251,7 @@ def _entered_on_branch(
     on_branch = pond.branch(branch)
     load = BranchLoad(
         states=pond.refs.states, branch=branch, source=entered.source, rejected=entered.rejected,
-        again=bool(entered.salt), load_id=load_id, writes=entered.writes,
+        stream=entered.stream, again=bool(entered.salt), load_id=load_id, writes=entered.writes,
     )  # fmt: skip
     files = [part for part in parts if isinstance(part, RowFile)]
     if (earlier := load.earlier({file.map for file in files})) is not None:

@@ -229,9 +229,6 @@ def load_frame(
     with opened(pond, place) as open_:
         definition = place.map(open_, map).definition
         definition = check_rows(frame.schema, definition, mapping, partial(place.alter, open_))
-        if epoch is not None and place.branch:
-            raise Invalid("epochs are of main", kind="ref_unsupported", map=map, operation="an epoch", at=place.branch,
-                          hint="give a load_id: it is entered once")  # fmt: skip
         if epoch is not None:
             settings = replace(settings, epoch=epoch_of(_query_of(frame), epoch, definition))
         staging_dir = place.staging_dir(clock, os.getpid(), load_id=load_id).counted(frame.sparkSession)

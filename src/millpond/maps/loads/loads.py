@@ -49,7 +49,7 @@ from millpond.maps.loads.load_groups import LoadGroups, QueuedLoad
 from millpond.maps.loads.outcomes import enter_load, write_certainly
 from millpond.maps.loads.part_queue import PartQueue
 from millpond.maps.log.apply import events_alone, follow, load_body, record
-from millpond.maps.log.deduplication import RememberedLoad, check_epoch, check_load_id, remembered
+from millpond.maps.log.deduplication import RememberedLoad, check_epoch, check_load_id, last_epoch, remembered
 from millpond.maps.log.failures import MergeFailures
 from millpond.maps.log.log import Entry, entry_at, follows, head_of
 from millpond.maps.log.queue import NUMBER, MaintenanceOrder, Quarantined, Queued, queued_part, series_of
@@ -170,7 +170,7 @@ class Loads:
             return Committed.of(remembered_load)
         if stream is not None:
             with self.space.read() as tx:
-                check_epoch(tx, stream)
+                check_epoch(stream[1], last_epoch(tx, stream[0]))
         manifests = self._validated(parts, places)
         sharded, contents = manifests, list[LayerContent]()
         if layered is not None:

@@ -31,6 +31,7 @@ __all__ = (
     "check_epoch",
     "check_load_id",
     "forget_streams",
+    "last_epoch",
     "maps_of_load",
     "maps_of_stream",
     "remember",
@@ -164,14 +165,18 @@ def scoped_query(query: str, maps: Iterable[str]) -> str:
     return f"{','.join(sorted(maps))} {query}"
 
 
-def check_epoch(tx: ReadTransaction, stream: tuple[str, int]) -> None:
-    """Refuse an epoch that no stream comes to: every epoch up to it would count as entered from then on.
+def last_epoch(tx: ReadTransaction, query: str) -> int:
+    """The last epoch of a stream that was entered on `main`; 0 when none was."""
+    last = _last_epoch(tx, query)
+    return 0 if last is None else last.epoch
+
+
+def check_epoch(epoch: int, last: int) -> None:
+    """Refuse an epoch that no stream comes to: every epoch up to it would count as entered from then on. `last`: the
+    last epoch of the stream.
 
     Raises: `Invalid`, kind `stream_epoch`.
     """
-    query, epoch = stream
-    last_epoch = _last_epoch(tx, query)
-    last = 0 if last_epoch is None else last_epoch.epoch
     if not 0 <= epoch <= last + EPOCHS_AHEAD_MAX:
         raise Invalid(
             "the epoch is too far from the last one of this stream", kind="stream_epoch", epoch=epoch, last=last,

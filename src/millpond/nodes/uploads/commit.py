@@ -58,7 +58,7 @@ class LoadCommit:
         """
         with self._names.hold(_names(load, parts, stream)):
             if on is not None and not void:
-                return self._enter_on(on, load, parts, {}, source, rejected, may)
+                return self._enter_on(on, load, parts, {}, source, rejected, stream, may)
             return self._enter(load, parts, {}, source, rejected, stream, may, void)
 
     def bring(
@@ -85,7 +85,7 @@ class LoadCommit:
                     brought[part.manifest.id] = part
             may = partial(caller.may, "write")
             if on is not None:
-                return self._enter_on(on, load, parts, brought, source, rejected, may)
+                return self._enter_on(on, load, parts, brought, source, rejected, stream, may)
             return self._enter(load, parts, brought, source, rejected, stream, may)
 
     def _enter(
@@ -106,15 +106,17 @@ class LoadCommit:
 
     def _enter_on(
         self, on: OnBranch, load: str, parts: Sequence[str], brought: Mapping[str, PartFile], source: str,
-        rejected: int, may: Callable[[str], bool],
+        rejected: int, stream: tuple[str, int] | None, may: Callable[[str], bool],
     ) -> LoadResult:  # fmt: skip
         self._check_owned(load, may)
+        files = self._files(parts, brought, on.pond.ref)  # those of a load that was entered are gone
+        maps = {file.manifest.map for file in files if file is not None and may(file.manifest.map)}
         branch_load = BranchLoad(
             states=on.pond.refs.states, branch=on.pond.ref, source=source, rejected=rejected, again=on.again,
-            commit=on.commit, load_id=load if on.commit else None, drawn=on.drawn,
+            commit=on.commit, load_id=load if on.commit else None, stream=stream,
+            drawn=on.drawn,
         )  # fmt: skip
-        files = self._files(parts, brought, on.pond.ref)  # those of a load that was entered are gone
-        if (earlier := branch_load.earlier({file.manifest.map for file in files if file is not None})) is not None:
+        if (earlier := branch_load.earlier(maps)) is not None:
             return earlier
         here, _, _ = self._find(parts, files, may, on.pond.ref)
         result = replace(enter_parts(on.pond, here, branch_load, self._pond.loading), load=load)

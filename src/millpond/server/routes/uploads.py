@@ -206,7 +206,7 @@ def _add_loading(router: Routes, node: Node) -> None:
         again: Again = False, drawn: Drawn = False,
     ) -> dict[str, Any]:  # fmt: skip
         """Acknowledged, it is durable, and is merged in its turn; other nodes take it from the log. Primary only."""
-        on = partial(_on, request, branch, {"commit": commit, "again": again, "drawn": drawn}, stream=new_load.stream)
+        on = partial(_on, request, branch, {"commit": commit, "again": again, "drawn": drawn})
         return _noted(request, await _in_thread(_enter, node, new_load, caller, on))
 
     @router.put(
@@ -236,19 +236,12 @@ def _add_loading(router: Routes, node: Node) -> None:
         body = await request.body()
         request.app.state.metrics.upload_bytes.inc(len(body))
         order = {"source": source, "rejected": rejected, "stream": None if stream is None else (stream, stream_epoch)}
-        on = partial(_on, request, branch, {"commit": commit, "again": again, "drawn": drawn}, stream=stream)
+        on = partial(_on, request, branch, {"commit": commit, "again": again, "drawn": drawn})
         return _noted(request, await _in_thread(_bring, node, load_id, epoch, order, body, caller, on))
 
 
-def _on(request: Request, branch: str | None, options: Mapping[str, bool], *, stream: object) -> OnBranch | None:
-    if branch is None:
-        return None
-    if stream is not None:
-        raise Invalid(
-            "a stream is not loaded on a branch", kind="ref_unsupported", branch=branch, operation="stream",
-            hint="give each of its loads an id",
-        )  # fmt: skip
-    return OnBranch(branch_of(request, branch), **options)
+def _on(request: Request, branch: str | None, options: Mapping[str, bool]) -> OnBranch | None:
+    return None if branch is None else OnBranch(branch_of(request, branch), **options)
 
 
 async def _need_branch(request: Request, branch: str | None) -> None:

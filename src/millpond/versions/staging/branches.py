@@ -110,7 +110,8 @@ def get_branch(tx: ReadTransaction, uid: str, name: str) -> BranchRecord:
     """
     record = find_branch(tx, uid, name)
     if record is None:
-        raise NotFound("branch not found", kind="branch_not_found", branch=name)
+        raise NotFound("branch not found", kind="branch_not_found", branch=name,
+                       hint="it may have been deleted: name one that is there, or make it anew")  # fmt: skip
     return record
 
 
