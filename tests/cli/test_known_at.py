@@ -47,3 +47,31 @@ def test_commands_ask_as_known(millpond: Shell, moments: list[str]) -> None:
         assert [row.get("who") for row in rows] == expected
     early = millpond("scan", "planes", "--known-at", "2001-01-01T00:00Z", code=5)
     assert "nothing was known" in early.err
+
+
+def test_commands_ask_for_windows_as_known(millpond: Shell) -> None:
+    made = ("create", "sales", "--kind", "aggregate", "--value", "n long count", "--resolution", "1 hour")
+    millpond(*made, "--store", "layers")
+    times = []
+    for number in (1, 2):
+        Path("sales.csv").write_text("key,time\n" + f"a,2024-03-01T0{number}:10Z\n")
+        millpond("load", "sales", "sales.csv")
+        times.append(moment())
+    first, second = times
+    query = ("get", "sales", "a", "--at", "2024-03-01T03:00Z", "--window")
+    for window, count in (("1 hour", 1), ("1 day", 2)):
+        assert millpond(*query, window, "--json").object["value"] == {"n": count}
+    assert millpond(*query, "1 day", "--known-at", first, "--json").object["value"] == {"n": 1}
+    assert "make up the window" in millpond(*query, "90 minutes", code=5).err
+    Path("events.csv").write_text(
+        f"shop,at,seen\na,2024-03-01T03:30Z,{first}\na,2024-03-01T03:30Z,{second}\nb,2024-03-01T03:30Z,{second}\n"
+    )
+    enrich = ("enrich", "events.csv", "--with", "sales on shop at at over 1 day as day", "--out", "out.jsonl")
+    for known_at, expected in (
+        (("--known-at", "seen"), [1, 2, None]), (("--known-at", first), [1, 1, None]), ((), [2, 2, None])
+    ):  # fmt: skip
+        millpond(*enrich, "--no-spark", *known_at)
+        rows = [json.loads(line) for line in Path("out.jsonl").read_text().splitlines()]
+        assert [(row.get("day") or {}).get("n") for row in rows] == expected
+    wrong = ("enrich", "events.csv", "--with", "sales on shop at at over 1 minute", "--out", "out.jsonl")
+    assert "make up the window" in millpond(*wrong, code=5).err

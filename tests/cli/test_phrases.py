@@ -22,6 +22,8 @@ from millpond.cli.terminal.messages import Phrase, Wanted, parse_lookup, settled
         ("weather ON origin AS w", Phrase("weather", "origin", None, "w")),
         ("weather at t", Phrase("weather", None, "t")),
         ("weather on `the key` at `a time` as `w x`", Phrase("weather", "the key", "a time", "w x")),
+        ("sales on shop at t over 7 days as week", Phrase("sales", "shop", "t", "week", "7 days")),
+        ("sales over 1hour", Phrase("sales", window="1hour")),
         ("  weather  on  on  at  at  as  as ", Phrase("weather", "on", "at", "as")),
     ],
 )  # fmt: skip
@@ -30,7 +32,17 @@ def test_phrases_are_understood(said: str, meant: Phrase) -> None:
 
 
 @pytest.mark.parametrize(
-    "said", ["", "weather on", "weather origin", "weather at t on k", "weather on a b", "we-ather on k"]
+    "said",
+    [
+        "",
+        "weather on",
+        "weather origin",
+        "weather at t on k",
+        "weather on a b",
+        "we-ather on k",
+        "sales over week",
+        "sales as week over 7 days",
+    ],
 )
 def test_what_is_no_phrase_is_refused(said: str) -> None:
     with pytest.raises(millpond.Invalid, match="MAP on KEY"):

@@ -95,6 +95,29 @@ def check_known(clock: ManualClock, sales: Any) -> None:
         with pytest.raises(Invalid) as caught:
             act()
         assert caught.value.kind == "between"
+    check_windows(sales, now, before)
+
+
+def check_windows(sales: Any, now: int, before: dict[str, Any]) -> None:
+    """Windows, of now and as they were known: at one moment, or at those of a column, also before all loads."""
+    later, known = "2024-03-31T00:30Z", before | {"orders": 5, "total": 15.0}
+    assert sales.get("Lyon", later, window="1 day") == known == sales.get("Lyon", later, window="2 hours")
+    assert sales.get("Lyon", later, window="1 hour") is None
+    assert sales.get("Lyon", later, window="1 day", known_at=now) == before
+    moments = pa.array([0, now, now + 3_600_000, None], pa.timestamp("ms", "UTC"))
+    assert sales.lookup(["Lyon"] * 4, later, window="1 day", known_at=moments).to_pylist() == [
+        None, before, known, None
+    ]  # fmt: skip
+    times = [EVENTS[0]["time"], later, None, later]
+    at = pa.array([time and datetime.fromisoformat(time) for time in times])
+    answers = sales.lookup(["Lyon"] * 4, at, window="1 day", known_at=moments)
+    assert answers.to_pylist() == [None, before, None, None]
+    assert sales.lookup(["Nice", None], later, window="1 day", known_at=now).to_pylist() == [None, None]
+    for question in ({"window": "90 minutes"}, {"window": "1 day", "resolution": "1 day"}):
+        for known_at in (None, now):
+            with pytest.raises(Invalid) as caught:
+                sales.lookup(["Lyon"], later, known_at=known_at, **question)
+            assert caught.value.kind == "window"
 
 
 VALUE = "orders long count, total double sum, last string latest, users distinct, size quantiles(0.5)"

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions
 
+import millpond
 from millpond import spark as mp
 from millpond.errors import Invalid
+from tests.nodes.conftest import clock as clock
+from tests.nodes.conftest import serve as serve
+from tests.nodes.following import ticking
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -165,10 +172,41 @@ def test_features_are_of_the_buckets_before_that_of_the_event(spark: SparkSessio
         }  # fmt: skip
     with pytest.raises(Invalid, match="do not make up the window"):
         mp.enrich(questions, **request, window="36 hours")
-    if store == "layers":
-        with pytest.raises(Invalid, match="as of now"):
-            mp.enrich(questions, **request, window="7 days", known_at="at")
     pond.create_map("state", kind="temporal_state", value="long")
     with pytest.raises(Invalid) as raised:
         mp.enrich(questions, **(request | {"map": "state"}), window="7 days")
     assert raised.value.kind == "between_unsupported"
+
+
+@pytest.mark.parametrize("served", [False, pytest.param(True, marks=pytest.mark.full)])
+def test_features_of_a_window_are_those_that_were_known(
+    request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path, served: bool
+) -> None:
+    where, ticks = str(tmp_path / "here"), nullcontext()
+    if served:
+        where, ticks = request.getfixturevalue("serve")().url, ticking(request.getfixturevalue("clock"))
+    with ticks, millpond.open(where) as pond:
+        sales = pond.create_map("sales", kind="aggregate", value="n long count", resolution="1 day", store="layers")
+        for day in (1, 1, 2, 5):
+            sales.load([{"key": "a", "time": f"2024-03-0{day}T12:00Z"}], again=True)
+        moments = [row["time"] for row in pond.history("sales").to_pylist() if row["rows"]][::-1]
+        questions = [(key, datetime(2024, 3, day, 9, tzinfo=UTC), moment)
+                 for key in "ab" for day in (3, 7) for moment in (*moments, None)]  # fmt: skip
+        expected = [*(1, 2, 3, 3, None), *(None, None, None, 1, None), *[None] * 10]
+        frame = spark.createDataFrame(
+            [(number, *question) for number, question in enumerate(questions)],
+            "number int, key string, at timestamp, known timestamp",
+        )
+        window: dict[str, Any] = {"key": "key", "at": "at", "known_at": "known", "window": "2 days"}
+        for partition in (None, "key"):
+            answers = (
+                mp.enrich(frame, pond=pond, map="sales", partition=partition, **window).orderBy("number").collect()
+            )
+            assert [row["sales"] and row["sales"]["n"] for row in answers] == expected
+        features = mp.training_set(frame, {"sales": mp.Lookup("sales", **window)}, pond=pond).orderBy("number")
+        assert [row["sales"] and row["sales"]["n"] for row in features.collect()] == expected
+        columns = [pa.array(column) for column in zip(*questions, strict=True)]
+        here = pond.training_set(
+            pa.table(columns, ["key", "at", "known"]), {"sales": mp.Lookup("sales", **window)}, flat=True
+        )
+        assert here["sales_n"].to_pylist() == expected

@@ -25,6 +25,7 @@ __all__ = ("get",)
     "millpond get weather JFK --at 2013-02-08T18:00Z --known-at 2013-02-09T00:00Z",
     "millpond get sales JFK --between 2013-02-01T00:00Z 2013-03-01T00:00Z",
     'millpond get sales JFK --at 2013-02-08T18:00Z --resolution "1 day"',
+    'millpond get sales JFK --at 2013-02-08T18:00Z --window "7 days"',
     "millpond get weather JFK --history",
     "millpond get weather JFK --ref main~1",
     "millpond get weather JFK --history --at 2013-03-01T00:00Z --json",
@@ -40,6 +41,10 @@ def get(
         typer.Option("--between", metavar="START STOP", help="Combine the buckets of an aggregate that begin in here."),
     ] = None,
     resolution: Resolution = None,
+    window: Annotated[
+        str | None,
+        typer.Option("--window", metavar="TIME", help="Combine the buckets of an aggregate in so long a time before."),
+    ] = None,
     history: Annotated[
         bool, typer.Option("--history", help="All values over time, up to --at: drawn on a terminal, else rows.")
     ] = False,
@@ -59,7 +64,9 @@ def get(
         if history:
             _show_history(pond_map, lookup_key, at, as_json=json)
             return
-        value = pond_map.get(lookup_key, at=at, known_at=known_at, between=between, resolution=resolution)
+        value = pond_map.get(
+            lookup_key, at=at, known_at=known_at, between=between, resolution=resolution, window=window
+        )  # fmt: skip
     if json:
         from millpond.cli.rows import plain
 

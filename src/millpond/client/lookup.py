@@ -113,9 +113,10 @@ class Questions:
 
     def lookup(
         self, definition: MapDefinition, keys: Any, at: Any = None, via: Via = "auto", *,
-        on_invalid: OnInvalid = "error", known_at: Any = None,
+        on_invalid: OnInvalid = "error", known_at: Any = None, window: str | None = None,
     ) -> pa.Array:  # fmt: skip
-        """The values of many keys at their times (now by default), as `Snapshot.lookup` answers.
+        """The values of many keys at their times (now by default), as `Snapshot.lookup` answers; as they were known
+        then, in a `window` before the buckets of their times.
 
         Raises: `Invalid` for keys or times that are not such, or another `via`; what a node answers; `Unavailable`
         when none can be reached.
@@ -127,7 +128,7 @@ class Questions:
         check_on_invalid(on_invalid)
         keys = keys_of(definition, keys, on_invalid)
         if known_at is not None:
-            return self._remote(definition, keys, at, on_invalid, known_at)
+            return self._remote(definition, keys, at, on_invalid, known_at, window)
         if via == "remote" or (via == "auto" and self._few(definition.name, len(keys))):
             return self._remote(definition, keys, at, on_invalid)
         return self.snapshot(definition).lookup(keys, at, on_invalid=on_invalid)
@@ -160,13 +161,14 @@ class Questions:
         return count_so_far <= self.remote_rows_max
 
     def _remote(
-        self, definition: MapDefinition, keys: pa.Array, at: Any, on_invalid: OnInvalid, known_at: Any = None
+        self, definition: MapDefinition, keys: pa.Array, at: Any, on_invalid: OnInvalid, known_at: Any = None,
+        window: str | None = None,
     ) -> pa.Array:  # fmt: skip
         instants, in_range = instants_of(definition, at, len(keys), on_invalid)
-        query: dict[str, str] = {}
+        query = {} if window is None else {"window": window}
         if definition.kind.timed and len(instants) == 1 and not len(in_range):
             query["at"] = str(clear_instant(int(instants[0])))
-        timed = {"at": (instants, in_range)} if definition.kind.timed and not query else {}
+        timed = {"at": (instants, in_range)} if definition.kind.timed and "at" not in query else {}
         if known_at is not None:
             moments, there = moments_of(known_at, len(keys), on_invalid)
             if len(moments) == 1 and not len(there):

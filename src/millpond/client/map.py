@@ -17,12 +17,11 @@ from millpond.client.incarnation_guard import incarnation_headers, of_same_map
 from millpond.client.loads import RemoteLoading
 from millpond.client.lookup import Questions
 from millpond.client.operations import LARGE_SECONDS_MAX, ask_primary, perform
-from millpond.errors import Invalid
 from millpond.json_forms import JsonForm
 from millpond.maps.faces import MapFace
 from millpond.maps.inputs.mapping import ColumnMapping, mapping_of
 from millpond.maps.inputs.single_key import single_key
-from millpond.maps.inputs.spans import Between, lookup_combined
+from millpond.maps.inputs.spans import Between, check_span, lookup_combined
 from millpond.maps.loads.deletion import DeleteReport, condition_text
 from millpond.maps.loads.load import LoadResult
 from millpond.maps.maintenance.maintenance import MaintenanceReport
@@ -124,14 +123,16 @@ class RemoteMap(MapFace, MapOperations):
 
     def get(
         self, key: Key, at: object = None, *, known_at: object = None, between: Between | None = None,
-        resolution: str | None = None,
+        resolution: str | None = None, window: str | None = None,
     ) -> Any:  # fmt: skip
         """The value of a key at a time, see `Map.get`; a node answers.
 
         Raises: `Invalid` for a key or time the map cannot have; `Unavailable` when no node can be reached.
         """
-        if between is not None or resolution is not None:
-            return self.lookup([key], at, known_at=known_at, between=between, resolution=resolution)[0].as_py()
+        if between is not None or resolution is not None or window is not None:
+            return self.lookup(
+                [key], at, known_at=known_at, between=between, resolution=resolution, window=window
+            )[0].as_py()  # fmt: skip
         moment = None if known_at is None else parse_instant(known_at)
         encoded = single_key(self.definition, key)
         instant = None if at is None or not self.kind.timed else parse_instant(at)
@@ -141,27 +142,28 @@ class RemoteMap(MapFace, MapOperations):
 
     def lookup(
         self, keys: Any, at: Any = None, *, on_invalid: OnInvalid = "error", known_at: Any = None,
-        between: Between | None = None, resolution: str | None = None,
+        between: Between | None = None, resolution: str | None = None, window: str | None = None,
     ) -> pa.Array:  # fmt: skip
         """The values of many keys at their times, see `Map.lookup`; a node answers few keys, and as `known_at`, a local
-        snapshot many, and those `between` two times.
+        snapshot many, and those that combine buckets.
 
         Raises: as `Map.lookup`; `Unavailable` when there is no snapshot and no node can be reached.
         """
-        if between is not None or resolution is not None:
-            if at is not None and resolution is None:
-                raise Invalid("a lookup is at a time, or between two", kind="between", map=self.name,
-                              hint="leave one out")  # fmt: skip
+        if between is not None or resolution is not None or window is not None:
+            check_span(self.name, at, between, resolution, window)
             at = clear_instant(self.questions.clock.now_ms()) if at is None else at
-            if known_at is not None:
+            if known_at is None:
+                return lookup_combined(self.snapshot(), keys, at, between, resolution, window, on_invalid)
+            if window is None:
                 return self._of_same_map(
                     lambda: self.questions.lookup_known(
                         self.definition, keys, at, known_at, between, resolution, on_invalid
                     )
                 )
-            return lookup_combined(self.snapshot(), keys, at, between, resolution, on_invalid)
         return self._of_same_map(
-            lambda: self.questions.lookup(self.definition, keys, at, on_invalid=on_invalid, known_at=known_at)
+            lambda: self.questions.lookup(
+                self.definition, keys, at, on_invalid=on_invalid, known_at=known_at, window=window
+            )
         )
 
     def scan(

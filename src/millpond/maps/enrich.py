@@ -34,11 +34,11 @@ class Lookup:
     """One lookup for every row: the value of `key` in `map` (ranged maps: of a number), as of `at`.
 
     `key` and `at` are names of columns, in Spark also columns; without `at` it is now. `known_at`, a column or a time,
-    asks a layered map as it was known then. `window`, in Spark, combines the buckets of an aggregate in so long a time
-    before the bucket of the row's time, such as `7 days`: nothing that came later is in them. `into` names the answer's
-    column, by default the map's name. A null key or time gives null. `on_invalid` decides about a key or time of the
-    right type that is not a key or a time, such as the text `abc` for a ranged map: `error` fails and names column and
-    value, `miss` answers null.
+    asks a layered map as it was known then. `window` combines the buckets of an aggregate in so long a time before the
+    bucket of the row's time, such as `7 days`: nothing that came later is in them. `into` names the answer's column, by
+    default the map's name. A null key or time gives null. `on_invalid` decides about a key or time of the right type
+    that is not a key or a time, such as the text `abc` for a ranged map: `error` fails and names column and value,
+    `miss` answers null.
     """
 
     map: str
@@ -143,16 +143,15 @@ def enriched(pond: _Maps, data: Any, lookups: Sequence[Lookup], *, overwrite: bo
 def _answers(
     pond: _Maps, column: Callable[[str], Any], names: Sequence[str], lookup: Lookup, flat: bool
 ) -> Iterable[tuple[str, pa.Array[Any]]]:
-    if lookup.window is not None:
-        raise Invalid("a window is asked for in Spark", kind="window", map=lookup.map, window=lookup.window,
-                      hint="here, ask the map: lookup(keys, between=(since, until)), which takes columns")  # fmt: skip
     queried = pond.map(lookup.map)
     key = find_column(names, str(lookup.key))  # columns of pandas may be numbers, or tuples
     time = find_column(names, str(lookup.at)) if lookup.at is not None and queried.kind.timed else None
     try:
         at = None if time is None else column_of(time, column(time))
         known_at = _moments(lookup.known_at, names, column)
-        answer = queried.lookup(column_of(key, column(key)), at, on_invalid=lookup.on_invalid, known_at=known_at)
+        answer = queried.lookup(
+            column_of(key, column(key)), at, on_invalid=lookup.on_invalid, known_at=known_at, window=lookup.window
+        )  # fmt: skip
     except Invalid as error:
         wrong = time if time is not None and error.kind.startswith("time_") else key
         of_column = {} if "known_at" in error.values else {"column": wrong}

@@ -47,15 +47,15 @@ class PondFace(_Face, Closing):
     def enrich(
         self: Any, frame: Any, lookups: Lookup | Iterable[Lookup] | None = None, *, map: str | None = None,
         key: str | None = None, at: str | None = None, into: str | None = None, on_invalid: OnInvalid = "error",
-        known_at: Any = None, overwrite: bool = False, flat: bool = False,
+        known_at: Any = None, window: str | None = None, overwrite: bool = False, flat: bool = False,
     ) -> Any:  # fmt: skip
         """The rows of a frame of pandas or Polars, or of an Arrow table, with a column for each lookup; else null.
 
         `map, key, at, into` and `on_invalid` describe one lookup, `lookups` several, see `Lookup`: each row is looked
         up as of its own time in the column `at`; without `at`, now. `known_at`, a column or one time, asks layered maps
-        as they were known then. The answer is a frame of the same library; what else holds rows becomes an Arrow table.
-        A map of structs gives a struct, or with `flat` a column for each field, `weather_temp`. `overwrite=True`
-        replaces an existing column.
+        as they were known then; `window` combines the buckets of an aggregate before that time. The answer is a frame
+        of the same library; what else holds rows becomes an Arrow table. A map of structs gives a struct, or with
+        `flat` a column for each field, `weather_temp`. `overwrite=True` replaces an existing column.
 
         Raises: `Invalid` for keys or times that are not such, and for an existing column; `NotFound` for a map or a
             column that does not exist.
@@ -63,7 +63,7 @@ class PondFace(_Face, Closing):
         from millpond.maps.enrich import enriched, lookups_of
 
         questions = lookups_of(
-            lookups, map=map, key=key, at=at, into=into, on_invalid=on_invalid, known_at=known_at
+            lookups, map=map, key=key, at=at, into=into, on_invalid=on_invalid, known_at=known_at, window=window
         )  # fmt: skip
         return enriched(self, frame, questions, overwrite=overwrite, flat=flat)
 

@@ -172,17 +172,19 @@ class Map(MapFace):
 
     def get(
         self, key: Key, at: object = None, *, known_at: object = None, between: Between | None = None,
-        resolution: str | None = None,
+        resolution: str | None = None, window: str | None = None,
     ) -> Any:  # fmt: skip
         """The value of one key (ranged maps: one number) as of a time, by default now; None when there is none.
 
         A struct is a dict; a session is `{"start": …, "end": …}` with aware datetimes. `known_at`, `between`,
-        `resolution`: as in `lookup`.
+        `resolution`, `window`: as in `lookup`.
 
         Raises: `Invalid` for a key or time that the map cannot have.
         """
-        if between is not None or resolution is not None:
-            return self.lookup([key], at, known_at=known_at, between=between, resolution=resolution)[0].as_py()
+        if between is not None or resolution is not None or window is not None:
+            return self.lookup(
+                [key], at, known_at=known_at, between=between, resolution=resolution, window=window
+            )[0].as_py()  # fmt: skip
         time, encoded = self._instant(at), single_key(self.definition, key)
         if known_at is not None:
             self._follow()
@@ -199,7 +201,7 @@ class Map(MapFace):
 
     def lookup(
         self, keys: Any, at: Any = None, *, on_invalid: OnInvalid = "error", known_at: Any = None,
-        between: Between | None = None, resolution: str | None = None,
+        between: Between | None = None, resolution: str | None = None, window: str | None = None,
     ) -> pa.Array:  # fmt: skip
         """The values of many keys at their times: Arrow arrays in, an Arrow array of the same length out.
 
@@ -208,16 +210,15 @@ class Map(MapFace):
         up to date first. `on_invalid="miss"` answers null for a value that is not a key or not a time.
         `known_at`, one time or a column, asks a layered map as it was then: what was loaded later does not count.
         `between`, two times or columns in place of `at`, combines the buckets of an aggregate that begin from the first
-        on and before the second; a coarser `resolution` (`1 day`) those of the bucket that holds the time.
+        on and before the second; a coarser `resolution` (`1 day`) those of the bucket that holds the time; a `window`
+        (`7 days`) those in so long a time before that bucket.
 
         Raises: `Invalid` for columns of another type or length, and for values that are not keys or not times.
         """
-        if between is not None and resolution is None and at is not None:
-            raise Invalid("a lookup is at a time, or between two", kind="between", map=self.name, hint="leave one out")
+        if between is not None or resolution is not None or window is not None:
+            return self._combined(keys, at, known_at, between, resolution, window, on_invalid)
         if at is None and self.kind.timed:
             at = clear_instant(self.loading.clock.now_ms())
-        if between is not None or resolution is not None:
-            return self._combined(keys, at, known_at, between, resolution, on_invalid)
         with span("lookup", map=self.name):
             if known_at is not None:
                 self._follow()
@@ -225,15 +226,20 @@ class Map(MapFace):
             return self._of_keys(keys, on_invalid).lookup(keys, at, on_invalid=on_invalid)
 
     def _combined(
-        self, keys: Any, at: Any, known_at: Any, between: Between | None, resolution: str | None, on_invalid: OnInvalid
-    ) -> pa.Array:
-        from millpond.maps.inputs.spans import lookup_combined
+        self, keys: Any, at: Any, known_at: Any, between: Between | None, resolution: str | None, window: str | None,
+        on_invalid: OnInvalid,
+    ) -> pa.Array:  # fmt: skip
+        from millpond.maps.inputs.spans import check_span, lookup_combined
 
+        check_span(self.name, at, between, resolution, window)
+        at = clear_instant(self.loading.clock.now_ms()) if at is None else at
         if known_at is None:
-            return lookup_combined(self.snapshot(), keys, at, between, resolution, on_invalid)
+            return lookup_combined(self.snapshot(), keys, at, between, resolution, window, on_invalid)
         self._follow()
+        if window is not None:
+            return self.rows.past.lookup(keys, at, known_at, on_invalid, window=window)
         with self.rows.past.snapshot(known_at) as snapshot:
-            return lookup_combined(snapshot, keys, at, between, resolution, on_invalid)
+            return lookup_combined(snapshot, keys, at, between, resolution, None, on_invalid)
 
     def scan(
         self, where: Where = None, columns: Sequence[str] | None = None, *, known_at: object = None,

@@ -78,11 +78,11 @@ class MapLike(MapOperations, Protocol):
 
     def get(
         self, key: Key, at: object = None, *, known_at: object = None, between: Between | None = None,
-        resolution: str | None = None,
+        resolution: str | None = None, window: str | None = None,
     ) -> Any: ...  # fmt: skip
     def lookup(
         self, keys: Any, at: Any = None, *, on_invalid: OnInvalid = "error", known_at: Any = None,
-        between: Between | None = None, resolution: str | None = None,
+        between: Between | None = None, resolution: str | None = None, window: str | None = None,
     ) -> pa.Array: ...  # fmt: skip
     def scan(
         self, where: Where = None, columns: Sequence[str] | None = None, *, known_at: object = None,

@@ -93,11 +93,11 @@ class LookupService:
 
     def lookup(
         self, pond_map: Map, table: pa.Table, at: str | None = None, bytes_max: int = 1 << 31, *,
-        known_at: str | None = None, resolution: str | None = None,
+        known_at: str | None = None, resolution: str | None = None, window: str | None = None,
     ) -> pa.Array:  # fmt: skip
         """The answers to the column `key`, at the column `at`, or all at one instant, now by default; as known at one,
-        or at the column `known_at`. Of an aggregate between the columns `since` and `until`, or at a coarser
-        `resolution`, as known at one.
+        or at the column `known_at`. Of an aggregate in a `window` before the bucket of that, or as known at one between
+        the columns `since` and `until`, or at a coarser `resolution`.
 
         Raises: `Invalid` for columns that are no keys or times, and for more text in the answer than `bytes_max`; as
         `Past.lookup`.
@@ -106,16 +106,19 @@ class LookupService:
         times: Any = _column(table, "at") if "at" in table.column_names else None
         if times is None and pond_map.kind.timed:
             times = clear_instant(self.clock.now_ms()) if at is None else _whole(at)
-        if "since" in table.column_names or resolution is not None:
-            bounds = [_column(table, name) for name in ("since", "until") if name in table.column_names]
-            return pond_map.lookup(
-                keys, times if resolution else None, on_invalid="miss", between=tuple(bounds) or None,
-                known_at=known_at and _whole(known_at), resolution=resolution,
-            )  # fmt: skip
+        bounds = [_column(table, name) for name in ("since", "until") if name in table.column_names]
         moments = _column(table, "known_at") if "known_at" in table.column_names else None
-        if moments is not None or known_at is not None:
+        as_now = known_at is None and moments is None
+        if bounds or resolution is not None or (window is not None and as_now):
+            return pond_map.lookup(
+                keys, times if resolution or window else None, on_invalid="miss", between=tuple(bounds) or None,
+                known_at=known_at and _whole(known_at), resolution=resolution, window=window,
+            )  # fmt: skip
+        if not as_now:
             instants: Any = _whole(known_at) if moments is None else moments  # type: ignore[arg-type]
-            return pond_map.rows.past.lookup(keys, times, instants, bytes_max=min(bytes_max, ANSWER_BYTES_MAX))
+            return pond_map.rows.past.lookup(
+                keys, times, instants, bytes_max=min(bytes_max, ANSWER_BYTES_MAX), window=window
+            )  # fmt: skip
         if len(keys) <= SHARD_KEYS_MAX and pond_map.layers is None and self._fresh.known(pond_map) is None:
             return _from_shard(pond_map, keys, times, bytes_max)
         return self.snapshot(pond_map).lookup(keys, times, bytes_max=min(bytes_max, ANSWER_BYTES_MAX))

@@ -15,7 +15,6 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql.functions import broadcast, col, lit
 from pyspark.sql.types import DataType, StructField, StructType
 
-from millpond.errors import Invalid
 from millpond.maps.enrich import Lookup, check_new, features_of, lookups_of
 from millpond.maps.inputs.key_columns import OnInvalid, check_on_invalid
 from millpond.maps.inputs.spans import spans_before
@@ -140,9 +139,6 @@ def _is_one_time(frame: DataFrame, known_at: object) -> bool:
 def _check_types(frame: DataFrame, lookup: Lookup, question: Question) -> None:
     if lookup.window is not None:
         spans_before(question.definition, 0, 1, lookup.window, lookup.on_invalid)
-        if lookup.known_at is not None:
-            raise Invalid("a window is asked for as of now", kind="window", map=lookup.map, window=lookup.window,
-                          hint="leave known_at out, or ask the map: lookup(keys, between=…, known_at=…)")  # fmt: skip
     check_key(question.definition, _type_of(frame, lookup.key), lookup.key)
     if lookup.at is not None and question.definition.kind.timed:
         check_time(question.definition, _type_of(frame, lookup.at), lookup.at)

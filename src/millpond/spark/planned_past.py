@@ -17,6 +17,7 @@ import pyarrow as pa
 from millpond.clock import SystemClock
 from millpond.errors import NotFound
 from millpond.maps.inputs.key_columns import OnInvalid, moments_of
+from millpond.maps.inputs.spans import spans_of_window
 from millpond.maps.layered.past import ATTEMPTS, History, OpenHistory, Past
 from millpond.maps.model.columns import INSTANT
 from millpond.maps.model.definition import MapDefinition, Store
@@ -44,9 +45,11 @@ class PlannedPast(Protocol):
     """The past of one map; it travels to the executors."""
 
     def lookup(
-        self, keys: pa.Array, at: Any, known_at: pa.Array, on_invalid: OnInvalid, share: HashShare | None = None
+        self, keys: pa.Array, at: Any, known_at: pa.Array, on_invalid: OnInvalid, share: HashShare | None = None,
+        window: str | None = None,
     ) -> pa.Array:  # fmt: skip
         """The values of keys at their times, each as it was known at its moment; `share`: the keys have its hashes.
+        `window` as in `Lookup`.
 
         Raises: as `Past.lookup`; `NotFound` when a manifest aged out; `Unavailable` when no node answers.
         """
@@ -75,16 +78,18 @@ class FolderPast:
     history: History | None
 
     def lookup(
-        self, keys: pa.Array, at: Any, known_at: pa.Array, on_invalid: OnInvalid, share: HashShare | None = None
+        self, keys: pa.Array, at: Any, known_at: pa.Array, on_invalid: OnInvalid, share: HashShare | None = None,
+        window: str | None = None,
     ) -> pa.Array:  # fmt: skip
         """The values, from manifests that this process opens."""
         moments, there = moments_of(known_at, len(keys), on_invalid)
         opened, name = _opened(self.shelf, self.definition, share), self.definition.name
+        spans = None if window is None else spans_of_window(self.definition, window)
         for attempt in range(ATTEMPTS):
             try:
                 planned = None if attempt else self.history
                 history = _history(self.place, name, self.end) if planned is None else planned
-                return opened.lookup(history, keys, at, moments, there, on_invalid)
+                return opened.lookup(history, keys, at, moments, there, on_invalid, spans=spans)
             except NotFound:
                 if attempt == ATTEMPTS - 1:
                     raise
@@ -109,13 +114,14 @@ class NodesPast:
     planned_ms: int
 
     def lookup(
-        self, keys: pa.Array, at: Any, known_at: pa.Array, on_invalid: OnInvalid, share: HashShare | None = None
+        self, keys: pa.Array, at: Any, known_at: pa.Array, on_invalid: OnInvalid, share: HashShare | None = None,
+        window: str | None = None,
     ) -> pa.Array:  # fmt: skip
         """The values, as the first node that can be reached answers."""
         moments, there = moments_of(known_at, len(keys), on_invalid)
         until = pa.array(np.minimum(moments, self.planned_ms), INSTANT, mask=~there if len(there) else None)
         questions = _pond(self.place).questions
-        return questions.lookup(self.definition, keys, at, on_invalid=on_invalid, known_at=until)
+        return questions.lookup(self.definition, keys, at, on_invalid=on_invalid, known_at=until, window=window)
 
     def mark(self, pond: OpenPond) -> str:
         """None: the time says where it ends."""

@@ -97,7 +97,7 @@ class Question:
         try:
             if known_at is not None:
                 assert self.past is not None, "it was read when the query was planned"
-                answers = self.past.lookup(keys, instant, known_at, self.on_invalid, share)
+                answers = self.past.lookup(keys, instant, known_at, self.on_invalid, share, self.window)
             elif self.window is not None:
                 snapshot = self._opened(share)
                 between = spans_before(snapshot.definition, instant, len(keys), self.window, self.on_invalid)

@@ -202,7 +202,12 @@ def enrich_frame(
         options["known_at"] = _instants(frame, known_at, zone) if named else known_at
     lookups = [
         spark.Lookup(
-            lookup.map, key=f"`{lookup.key}`", at=_instants(frame, lookup.time, zone), into=lookup.into, **options
+            lookup.map,
+            key=f"`{lookup.key}`",
+            at=_instants(frame, lookup.time, zone),
+            into=lookup.into,
+            window=lookup.window,
+            **options,
         )
         for lookup in questions
     ]

@@ -50,7 +50,7 @@ def enrich(
             "--with",
             "-w",
             metavar="MAP",
-            help="A map to look up: MAP, or 'MAP on KEY at TIME as COLUMN'. Give it as often as there are lookups.",
+            help="A map to look up: MAP, or 'MAP on KEY at TIME [over WINDOW] as COLUMN'. Give one for each lookup.",
         ),
     ],
     out: Annotated[

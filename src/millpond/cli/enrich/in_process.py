@@ -11,6 +11,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -30,6 +31,7 @@ from millpond.maps.inputs.formats.files import find_files
 from millpond.maps.inputs.keys import NEVER_STORED
 from millpond.maps.inputs.rejects import RejectWriter
 from millpond.maps.inputs.scalars import Convert
+from millpond.maps.inputs.spans import lookup_combined, spans_of_window
 from millpond.maps.inputs.tags import key_reader
 from millpond.maps.inputs.zones import NAME_THE_ZONE, instants_in, time_form
 from millpond.maps.loads.load_files import guard_rejects
@@ -193,7 +195,7 @@ class _Lookup:
         self._now = clear_instant(clock.now_ms())
         self.moment = next((name for name in schema.names if name.lower() == (known_at or "").lower()), None)
         self._check(schema)
-        self._lookup: Any = map_.snapshot().lookup if known_at is None else map_.lookup
+        self._lookup: Any = _lookup_in(map_, lookup.window, known_at)
         self._known: dict[str, Any] = {} if known_at is None else {"known_at": known_at}
 
     @property
@@ -233,6 +235,21 @@ class _Lookup:
             if problem not in NEVER_STORED:  # a key that no row can have is a miss, as in every lookup
                 faults.add_values(mask, column, name, problem)
         return converted.values
+
+
+def _lookup_in(map_: MapLike, window: str | None, known_at: str | None) -> Any:
+    """The lookup in a map: in one snapshot for all events, or as it was known then.
+
+    Raises: as `spans_of_window`.
+    """
+    if window is not None:
+        spans_of_window(map_.definition, window)
+    if known_at is not None:
+        return partial(map_.lookup, window=window)
+    snapshot = map_.snapshot()
+    if window is None:
+        return snapshot.lookup
+    return lambda keys, at: lookup_combined(snapshot, keys, at, None, None, window, "error")
 
 
 def _column_of(schema: pa.Schema, name: str) -> str:

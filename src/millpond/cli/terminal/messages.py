@@ -1,9 +1,10 @@
-"""Parser of `--with` phrases: `MAP`, or `MAP on KEY at TIME as COLUMN`.
+"""Parser of `--with` phrases: `MAP`, or `MAP on KEY at TIME over WINDOW as COLUMN`.
 
     weather
     weather on origin at time_hour
     planes on tailnum as plane
     weather on `airport code` at time_hour
+    sales on shop at time over 7 days as week
 
 A column whose name holds a space stands in backticks. What a phrase leaves out comes from `--key` and `--time`;
 the column of the answer is called as the map.
@@ -24,7 +25,10 @@ if TYPE_CHECKING:
 __all__ = ("Phrase", "Wanted", "parse_lookup", "settled")
 
 _COLUMN = r"(`[^`]+`|[^\s`]+)"
-_PHRASE = re.compile(rf"^\s*(\w+)(?:\s+on\s+{_COLUMN})?(?:\s+at\s+{_COLUMN})?(?:\s+as\s+{_COLUMN})?\s*$", re.IGNORECASE)
+_PHRASE = re.compile(
+    rf"^\s*(\w+)(?:\s+on\s+{_COLUMN})?(?:\s+at\s+{_COLUMN})?(?:\s+over\s+(\d+\s*\w+))?(?:\s+as\s+{_COLUMN})?\s*$",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +39,14 @@ class Phrase:
     key: str | None = None
     time: str | None = None
     into: str | None = None
+    window: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """One lookup for every event: its `key` column, its `time` column if the map asks for one, the column to fill.
 
-    `textual` says that the key is text, also where it looks like a number.
+    `textual` says that the key is text, also where it looks like a number; `window` is as in `Lookup`.
     """
 
     map: str
@@ -49,13 +54,14 @@ class Wanted:
     time: str | None
     into: str
     textual: bool
+    window: str | None = None
 
 
 def parse_lookup(phrase: str) -> Phrase:
     """Parse a phrase.
 
     >>> parse_lookup("weather on origin at time_hour")
-    Phrase(map='weather', key='origin', time='time_hour', into=None)
+    Phrase(map='weather', key='origin', time='time_hour', into=None, window=None)
 
     Raises: `Invalid` when it is not understood.
     """
@@ -65,9 +71,9 @@ def parse_lookup(phrase: str) -> Phrase:
             "lookup is not understood", kind="lookup_phrase", lookup=repr(phrase),
             hint="write it as 'MAP on KEY at TIME as COLUMN', such as 'weather on origin at time_hour'",
         )  # fmt: skip
-    name, *columns = said.groups()
-    key, time, into = (column and column.strip("`") for column in columns)
-    return Phrase(name, key, time, into)
+    name, key, time, window, into = said.groups()
+    key, time, into = (column and column.strip("`") for column in (key, time, into))
+    return Phrase(name, key, time, into, window)
 
 
 def settled(phrase: Phrase, find: Callable[[str], MapLike], *, key: str | None, time: str | None) -> Wanted:
@@ -98,4 +104,5 @@ def settled(phrase: Phrase, find: Callable[[str], MapLike], *, key: str | None, 
         used_time if pond_map.kind.timed else None,
         phrase.into or pond_map.name,
         pond_map.kind.keyed,
+        phrase.window,
     )

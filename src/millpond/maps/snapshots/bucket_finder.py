@@ -19,6 +19,7 @@ import pyarrow as pa
 from millpond.arrays.radix import I64, U64, radix_order
 from millpond.arrays.xxh3 import hash_keys
 from millpond.maps.inputs.key_columns import OnInvalid, check_on_invalid, keys_of, moments_of
+from millpond.maps.inputs.spans import Spans
 from millpond.maps.model.aggregation import Aggregation
 from millpond.maps.model.columns import value_arrow
 from millpond.maps.model.computed import computed_column
@@ -96,15 +97,21 @@ class BucketFinder(Finder):
                 result.positions[~in_range[result.order]] = -1
         return result
 
-    def find_in_parts(self, keys: pa.Array, instants: I64, numbers: I64, parts: LayerParts) -> FoundRows:
-        """As `search`, in the layers of the part with the number of each question; nothing where that is -1."""
+    def find_in_parts(
+        self, keys: pa.Array, instants: I64, numbers: I64, parts: LayerParts, spans: Spans | None = None
+    ) -> FoundRows:  # fmt: skip
+        """As `search`, in the layers of the part with the number of each question; nothing where that is -1.
+
+        The rows of other `spans` than buckets, if they are given.
+        """
         batches = []
         for number in np.unique(numbers).tolist():
             places = np.flatnonzero(numbers == number)
             if number < 0:
                 batches.append((places, FoundRows.nothing(len(places))))
                 continue
-            since, until = _bucket_of(parts.aggregations[number], instants if len(instants) == 1 else instants[places])
+            times = instants if len(instants) == 1 else instants[places]
+            since, until = (spans or _bucket_of)(parts.aggregations[number], times)
             span = slice(parts.begins[number], parts.begins[number + 1])
             these = keys.take(pa.array(places))
             hides = parts.modes[span] == WHOLE

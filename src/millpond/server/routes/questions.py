@@ -128,6 +128,7 @@ def _add_many(router: Routes, answers: LookupService) -> None:
         at: Annotated[str | None, Meta(description="one instant for all keys; a column `at` has one for each")] = None,
         known_at: Annotated[str | None, Meta(description="likewise: as a layered map was known then")] = None,
         resolution: Annotated[str | None, Meta(description="wider buckets of an aggregate")] = None,
+        window: Annotated[str | None, Meta(description="those in so long a time before", examples=["7 days"])] = None,
         branch: Branch = None, ref: Ref = None,
     ) -> Response:  # fmt: skip
         """Columns `key` and, if each has its time, `at`; back comes the column `value`, as long, null where none is. Of
@@ -146,7 +147,9 @@ def _add_many(router: Routes, answers: LookupService) -> None:
 
         def look() -> memoryview:
             opened = map_of(request, name, branch, ref)
-            values = answers.lookup(opened, table, at, bytes_max // 2, known_at=known_at, resolution=resolution)
+            values = answers.lookup(
+                opened, table, at, bytes_max // 2, known_at=known_at, resolution=resolution, window=window
+            )  # fmt: skip
             return stream_of(pa.record_batch([values], names=["value"]))
 
         answer = await in_large_thread(request, look)
