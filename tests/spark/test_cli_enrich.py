@@ -13,6 +13,7 @@ from pyarrow import parquet
 
 from millpond.clock import SystemClock
 from tests.cli.conftest import Shell, millpond, weather  # noqa: F401 - fixtures
+from tests.cli.test_known_at import moment
 from tests.rings.sampling import drawn
 
 if TYPE_CHECKING:
@@ -57,6 +58,22 @@ def test_several_maps_are_queried_at_once_and_text_stays_text(flights: Shell) ->
     rows = [json.loads(line) for line in Path("out.jsonl").read_text().splitlines()]
     assert [(row["tail"], row["plane"]) for row in rows] == [("007", "Aston"), ("N1", "One"), (None, None)]
     assert rows[0]["weather"] == JFK
+
+
+def test_spark_asks_as_known_at_a_column(millpond: Shell) -> None:  # noqa: F811 - the fixture
+    millpond("create", "sales", "--kind", "aggregate", "--value", "n long count", "--resolution", "1 hour",
+             "--store", "layers")  # fmt: skip
+    moments = []
+    for hour in (1, 2):
+        Path("sales.csv").write_text(f"key,time\na,2024-03-01T0{hour}:10Z\n")
+        millpond("load", "sales", "sales.csv")
+        moments.append(moment())
+    lines = [f"a,2024-03-01T03:30:00Z,{known}" for known in moments]
+    Path("events.csv").write_text("\n".join(["shop,at,seen", *lines]))
+    phrase = ("--with", "sales on shop at at over 1 day as day", "--known-at", "SEEN")
+    millpond("enrich", "events.csv", *phrase, "--out", "out.jsonl", "--spark")
+    rows = [json.loads(line) for line in Path("out.jsonl").read_text().splitlines()]
+    assert [row["day"] for row in rows] == [{"n": 1}, {"n": 2}]
 
 
 def test_csv_gets_a_column_for_every_field(flights: Shell) -> None:

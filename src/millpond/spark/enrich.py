@@ -133,7 +133,10 @@ def _with_moments(frame: DataFrame, lookup: Lookup) -> Lookup:
 
 
 def _is_one_time(frame: DataFrame, known_at: object) -> bool:
-    return known_at is not None and not isinstance(known_at, Column) and known_at not in frame.columns
+    if known_at is None or isinstance(known_at, Column):
+        return False
+    names = {name.lower() for name in frame.columns}  # Spark does not tell cases apart
+    return not isinstance(known_at, str) or known_at.strip("`").lower() not in names
 
 
 def _check_types(frame: DataFrame, lookup: Lookup, question: Question) -> None:
