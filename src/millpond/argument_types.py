@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from numbers import Integral
+from collections.abc import Collection, Iterable, Mapping
+from numbers import Integral, Real
 from os import PathLike
 from types import NoneType
 
 from millpond.error_values import shown
 from millpond.errors import Invalid
 
-__all__ = ("need_type",)
+__all__ = ("need_list", "need_type")
 
 _WORDS = {
-    str: "a text", Integral: "a whole number", PathLike: "a path", Mapping: "a dict", Iterable: "a list",
-    NoneType: "None",
+    str: "a text", bytes: "bytes", Integral: "a whole number", Real: "a number", PathLike: "a path", Mapping: "a dict",
+    Iterable: "a list", Collection: "a list", NoneType: "None",
 }  # fmt: skip
 
 
@@ -23,8 +23,24 @@ def need_type(argument: str, value: object, *kinds: type) -> None:
 
     Raises: `Invalid`, kind `argument_type`.
     """
-    if not isinstance(value, kinds):
-        raise Invalid(
-            "an argument is of another type", kind="argument_type", argument=argument, value=shown(value),
-            hint=f"give {' or '.join(_WORDS.get(kind, kind.__name__) for kind in kinds)}",
-        )  # fmt: skip
+    # A duration of NumPy says that it is a whole number, and is none.
+    if not isinstance(value, kinds) or (isinstance(value, Integral) and not hasattr(value, "__index__")):
+        raise _refused(argument, value, kinds)
+
+
+def need_list(argument: str, values: object, *kinds: type) -> None:
+    """Refuse an argument that is not a list of such values; one text is none.
+
+    Raises: as `need_type`.
+    """
+    if isinstance(values, str | bytes) or not isinstance(values, Collection):
+        raise _refused(argument, values, (Collection,))
+    for value in values:
+        need_type(argument, value, *kinds)
+
+
+def _refused(argument: str, value: object, kinds: tuple[type, ...]) -> Invalid:
+    return Invalid(
+        "an argument is of another type", kind="argument_type", argument=argument, value=shown(value),
+        hint=f"give {' or '.join(_WORDS.get(kind, kind.__name__) for kind in kinds)}",
+    )  # fmt: skip

@@ -172,6 +172,23 @@ def test_snapshot(pond: Pond, name: str, keys: Any, window: Any) -> None:
 
 
 @pytest.mark.usefixtures("processor")
+@pytest.mark.parametrize("name", KINDS)
+@settings(max_examples=examples(5, 25))
+@given(one=anything, other=anything)
+def test_methods_of_snapshots(pond: Pond, name: str, one: Any, other: Any) -> None:
+    with pond.map(name).snapshot() as snapshot:
+        ours(lambda: snapshot.get(one, other))
+        ours(lambda: snapshot.value(one, other))
+        ours(lambda: snapshot.lookup(one, other))
+        ours(lambda: snapshot.lookup_between(one, other))
+        ours(lambda: snapshot.take(snapshot.find(one, other)))
+        ours(lambda: snapshot.take(one, other))
+        key: Any = b"a" if snapshot.definition.kind.keyed else 5
+        ours(lambda: snapshot.get(key, other))
+        ours(lambda: snapshot.value(key, other))
+
+
+@pytest.mark.usefixtures("processor")
 @settings(max_examples=examples(10, 30))
 @given(text=anything, before=anything)
 def test_sql_and_maintenance(pond: Pond, text: Any, before: Any) -> None:

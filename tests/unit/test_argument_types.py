@@ -5,10 +5,15 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import millpond
-from millpond.errors import MillpondError
+from millpond.argument_types import need_list
+from millpond.errors import Invalid, MillpondError
+from millpond.maps.snapshots.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,7 +21,7 @@ if TYPE_CHECKING:
     from millpond import Pond
 
 NEITHER: list[Any] = [5, 1.5, b"x", [5], {"x": 5}, datetime(2024, 1, 1), object()]
-NO_NUMBER: list[Any] = [None, 1.5, "x", b"x", [], {}, object()]
+NO_NUMBER: list[Any] = [None, 1.5, "x", b"x", [], {}, object(), np.timedelta64(1, "s")]
 ROWS = [{"key": "a", "value": 1}]
 
 CALLS: dict[str, tuple[Any, list[Any]]] = {
@@ -50,13 +55,63 @@ CALLS: dict[str, tuple[Any, list[Any]]] = {
     "tag": (lambda pond, odd: pond.repositories.get("rep").create_tag(odd, "main"), [None, *NEITHER]),
     "prefix": (lambda pond, odd: pond.repositories.get("rep").branches(prefix=odd), NEITHER),
     "amount": (lambda pond, odd: pond.repositories.get("rep").branches(amount=odd), NO_NUMBER),
-}
+    "key of a snapshot": (lambda pond, odd: pond.map("m").snapshot().get(odd), [None, 5, "a", [b"a"], object()]),
+    "value of a snapshot": (lambda pond, odd: pond.map("t").snapshot().value(odd, 5), [None, 5, "a", [b"a"], object()]),
+    "number of a snapshot": (lambda pond, odd: pond.map("r").snapshot().value(odd), NO_NUMBER),
+    "time of a snapshot": (lambda pond, odd: pond.map("t").snapshot().get(b"a", odd), NO_NUMBER[1:]),
+    "time of a value": (lambda pond, odd: pond.map("t").snapshot().value(b"a", odd), NO_NUMBER[1:]),
+    "span": (lambda pond, odd: pond.map("s").snapshot().lookup_between(["a"], odd), [None, *NEITHER, "ab", b"ab"]),
+    "found": (lambda pond, odd: pond.map("m").snapshot().take(odd), [None, *NEITHER]),
+    "found buckets": (lambda pond, odd: pond.map("s").snapshot().take(odd), [None, *NEITHER]),
+    "field": (lambda pond, odd: taken(pond, odd), [*NEITHER, "x"]),
+    "manifest": (lambda pond, odd: Snapshot.open(pond.map("m").objects, odd), [None, *NEITHER]),
+    "positions": (
+        lambda pond, odd: pond.events.append("q", "j", [b"x"], source="s", positions=odd), [None, 5, object()]
+    ),
+    "batches": (lambda pond, odd: pond.events.append_batches(odd), [None, *NEITHER, "q"]),
+    "streams": (lambda pond, odd: pond.events.watch_many(odd), [None, *NEITHER, "q"]),
+    "bytes_per_second": (lambda pond, odd: pond.events.compress(bytes_per_second=odd), NO_NUMBER),
+    "parts": (lambda pond, odd: pond.commit_load(odd), [None, *NEITHER, "ab"]),
+    "load_id": (lambda pond, odd: pond.commit_load([], load_id=odd), NEITHER),
+    "stream": (lambda pond, odd: pond.commit_load([], stream=odd), [*NEITHER, "ab", ("a", "b"), (1, "a"), ("a",)]),
+    "after": (lambda pond, odd: pond.log.entries(odd), NO_NUMBER),
+    "newest": (lambda pond, odd: pond.log.newest(odd), NO_NUMBER),
+    "maps to wait for": (lambda pond, odd: pond.log.wait_applied(0, odd), [5, b"x", [5], object(), "m"]),
+    "timeout": (lambda pond, odd: pond.log.wait_position(0, odd), [None, "x", b"x", [], {}, object()]),
+    "name of a repository": (lambda pond, odd: pond.repository(odd), [None, *NEITHER, []]),
+    "metadata": (lambda pond, odd: pond.repositories.create("other", metadata=odd), [5, "x", [5], object()]),
+    "path": (lambda pond, odd: branch(pond).get(odd), [None, *NEITHER]),
+    "paths": (lambda pond, odd: branch(pond).log(paths=odd), [None, *NEITHER[:-3], object()]),
+    "limit of a log": (lambda pond, odd: list(branch(pond).log(limit=odd)), NO_NUMBER[1:]),
+    "prefix of entries": (lambda pond, odd: list(branch(pond).entries(odd)), [None, *NEITHER]),
+    "prefix of changes": (lambda pond, odd: list(branch(pond).staging.uncommitted(odd)), [None, *NEITHER]),
+    "prefix of differences": (
+        lambda pond, odd: list(pond.repository("rep").diff_rows("main", "main", odd)), [None, *NEITHER]
+    ),
+    "rows": (lambda pond, odd: branch(pond).staging.stage(odd), [None, 5, 1.5, object()]),
+    "setting": (lambda pond, odd: pond.repository("rep").setting(odd), [None, *NEITHER]),
+    "ref of a copy": (lambda pond, odd: branch(pond).copy("a", "b", ref=odd), NEITHER),
+    "resolutions": (lambda pond, odd: pond.refs.merge("main", "main", resolutions=odd), [None, 5, 1.5, object()]),
+    "branch to commit": (lambda pond, odd: pond.refs.commit(odd), [None, *NEITHER]),
+}  # fmt: skip
+
+
+def taken(pond: Pond, field: Any) -> object:
+    snapshot = pond.map("m").snapshot()
+    return snapshot.take(snapshot.find(["a"]), field)
+
+
+def branch(pond: Pond) -> Any:
+    return pond.repository("rep").branch("main")
 
 
 @pytest.fixture(scope="module")
 def pond(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pond]:
     with millpond.open(tmp_path_factory.mktemp("odd") / "pond") as opened:
         opened.create_map("m", kind="state", value="long").load(ROWS)
+        opened.create_map("t", kind="temporal_state", value="long").load([{**ROWS[0], "effective_time": 5}])
+        opened.create_map("r", kind="ranged_state", value="long").load([{"key_start": 1, "key_end": 5, "value": 1}])
+        opened.create_map("s", kind="histogram", resolution="1 hour").load([{**ROWS[0], "time": 5}])
         opened.repositories.create("rep")
         yield opened
 
@@ -69,3 +124,24 @@ def test_an_argument_of_another_type_is_refused_by_name_with_the_way_out(pond: P
             call(pond, value)
         assert refused.value.hint, (value, refused.value)
         assert refused.value.values, (value, refused.value)
+
+
+def test_what_has_its_type_is_answered(pond: Pond) -> None:
+    assert (pond.map("t").snapshot().value(b"a", 5), pond.map("t").snapshot().value(b"a", 4)) == (1, None)
+    assert (pond.map("r").snapshot().value(3), pond.map("m").snapshot().value(b"a")) == (1, 1)
+    assert (pond.map("r").snapshot().value(1 << 63), pond.map("r").snapshot().get(-(10**100))) == (None, None)
+    for act in (pond.map("t").snapshot().value, pond.map("t").snapshot().get):
+        with pytest.raises(Invalid, match="outside the years"):
+            act(b"a", 10**100)
+    assert pond.map("t").snapshot().get(b"a", 5) == pond.map("m").snapshot().get(b"a")
+
+
+@given(st.one_of(st.none(), st.integers(), st.text(), st.binary(), st.lists(st.one_of(st.text(), st.integers()))))
+def test_a_list_holds_what_it_may_hold(values: Any) -> None:
+    good = isinstance(values, list) and all(isinstance(value, str) for value in values)
+    try:
+        need_list("names", values, str)
+    except Invalid:
+        assert not good
+    else:
+        assert good

@@ -12,8 +12,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import NoneType
 from typing import TYPE_CHECKING, Any
 
+from millpond.argument_types import need_list, need_type
 from millpond.client.transport import Nodes
 from millpond.client.upload import Advance, bring_load, confirming, enter_load, upload_parts
 from millpond.clock import Clock
@@ -25,6 +27,7 @@ from millpond.maps.inputs.zones import time_form
 from millpond.maps.loads.layered_load import parts_of
 from millpond.maps.loads.load import LoadResult, seal_data
 from millpond.maps.loads.load_files import Intake, name_of, seal_files, with_file_fields
+from millpond.maps.log.deduplication import check_stream
 from millpond.maps.parts.part import PartFile
 from millpond.stores.files import remove_tree
 
@@ -71,6 +74,9 @@ class RemoteLoading:
 
         Raises: as `upload_parts` and `enter_load`.
         """
+        need_list("parts", parts, PartFile)
+        need_type("load_id", load_id, str, NoneType)
+        check_stream(stream)
         began = self.clock.monotonic()
         load = load_id or self.clock.random_id()
         options = {"commit": commit, "again": again, "drawn": load_id is None} if self.at else {}

@@ -5,13 +5,14 @@ Events are tuples, for there are millions of them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import pairwise
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from millpond.argument_types import need_type
 from millpond.error_values import ShownAsTable, shown
 from millpond.errors import Invalid
 from millpond.events.ids import format_id
@@ -138,6 +139,7 @@ class EventBatch:
         return self
 
     def _check_source(self) -> None:
+        need_type("positions", self.positions, Collection)
         if len(self.positions) != (len(self.events) if self.source else 0):
             raise Invalid(
                 "a batch with a source has a position for each event, and another has none", kind="event_source",

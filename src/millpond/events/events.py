@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from millpond.argument_types import need_type
+from millpond.argument_types import need_list, need_type
 from millpond.clock import Clock
 from millpond.events.age_settings import AgeSettings, StoredAges, ages_in
 from millpond.events.appender import LINGER, Appender
@@ -224,6 +224,7 @@ class CountedAppends:
 
     def __call__(self, batches: Sequence[EventBatch]) -> list[Appended]:
         """As `StreamStore.append`."""
+        need_list("batches", batches, EventBatch)
         outcomes = self._store.append(batches)
         now_ms = self._clock.now_ms()
         today_ms = day_of(now_ms) * DAY_MS

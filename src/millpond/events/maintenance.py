@@ -12,8 +12,10 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
+from numbers import Integral
 from typing import TypeAlias
 
+from millpond.argument_types import need_type
 from millpond.clock import Clock
 from millpond.error_values import ShownAsTable
 from millpond.errors import Invalid, MillpondError, Unavailable
@@ -51,6 +53,7 @@ class MaintenanceRules:
     bytes_per_second: int = 16 * 1024 * 1024
 
     def __post_init__(self) -> None:
+        need_type("bytes_per_second", self.bytes_per_second, Integral)
         if min(self.compress_after_ms, self.retention_ms, self.bytes_per_second) < 0:
             raise Invalid("an age is not negative", kind="event_rules", retention=self.retention_ms)
 

@@ -17,6 +17,7 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
+from millpond.argument_types import need_type
 from millpond.error_values import shown
 from millpond.errors import Invalid
 from millpond.events.codec import size_of
@@ -57,6 +58,7 @@ def places_of(streams: Streams, place_of: Callable[[StreamName, str], int] = _id
     Raises:
         Invalid: a name or an id is not understood, or there are none or too many.
     """
+    need_type("streams", streams, Iterable)
     pairs = streams.items() if isinstance(streams, Mapping) else ((stream, "") for stream in streams)
     places = {(name := _name_of(stream)): place_of(name, after) for stream, after in pairs}
     if not 0 < len(places) <= STREAMS_MAX:
@@ -68,8 +70,9 @@ def places_of(streams: Streams, place_of: Callable[[StreamName, str], int] = _id
 
 
 def _name_of(stream: Any) -> StreamName:
-    if isinstance(stream, str) or len(stream) != len(StreamName._fields):
-        raise Invalid("a stream is a queue and a job set", kind="stream_name", stream=shown(stream))
+    if not isinstance(stream, tuple | list) or len(stream) != len(StreamName._fields):
+        raise Invalid("a stream is a queue and a job set", kind="stream_name", stream=shown(stream),
+                      hint="such as ('etl', 'nightly')")  # fmt: skip
     return StreamName(*stream).check()
 
 

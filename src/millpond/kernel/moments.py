@@ -42,7 +42,7 @@ class Moments(Generic[T]):
         # The attribute is read once and replaced as a pair, so that no thread sees the values of one moment under the
         # number of another. That takes the place of a lock.
         held = self._held
-        if moment is None:
+        if moment is None or not isinstance(name, str):  # what is no name has no value, and `make` says so
             return make()
         if held[0] != moment:
             held = self._held = (moment, {})

@@ -111,6 +111,7 @@ class Refs:
 
         Raises: `Invalid`, kind `no_changes`.
         """
+        need_type("branch", branch, str)
         tree = self.states.tree(Message(message or "Commit"))
         return record_main(tree, self.states.layers_for) if branch == MAIN else commit_changes(
             tree, branch, [], allow_empty=allow_empty
@@ -138,6 +139,7 @@ class Refs:
                 raise no_changes(into, head.id)
             return base, theirs, [] if squash or theirs.id == head.id else [theirs]
 
+        need_type("metadata", metadata, Mapping, NoneType)
         about = {**(metadata or {}), STRATEGY_NAME: merging.strategy.value}
         words = Message(message or f"Merge '{source}' into '{into}'", committer, about)
         named = f"{source} and {into}", into, source
@@ -170,6 +172,7 @@ class Refs:
         Raises: as `revert`.
         """
         commit, parent = self._picked(ref, parent_number, "cherry-pick")
+        need_type("metadata", metadata, Mapping, NoneType)
         about = {**(commit.metadata if metadata is None else metadata), "cherry-pick-origin": commit.id}
         words = Message(commit.message if message is None else message, committer, about)
         with _ways_out(

@@ -18,6 +18,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millpond.argument_types import need_type
 from millpond.kernel.job_reports import JobReport
 from millpond.kernel.keys import starting
 from millpond.versions.commits import Message, commit_staged
@@ -222,6 +223,7 @@ class Staging:
 
         Raises: `Conflict`, kind `precondition_failed`.
         """
+        need_type("entry", entry, Entry)
         condition = Condition(if_absent, if_match) if if_absent or if_match is not None else None
         put_entry(self.site, self.name, entry, condition, force=force)
         return entry
@@ -243,6 +245,7 @@ class Staging:
         Raises: `Invalid` for columns, paths or an order that is wrong: nothing is staged then. `Unavailable`, kind
         `ranges_collected`, when garbage with the same content was collected meanwhile: push again.
         """
+        need_type("batches", batches, Iterable)
         now, count = self.site.seconds(), collections(self.site)
         index = write_segment(self.site, (normal_batch(batch, mtime=now) for batch in batches))
         if index.count:
@@ -260,6 +263,7 @@ class Staging:
 
     def delete_prefix(self, prefix: str, *, force: bool = False) -> None:
         """Delete all paths that begin with a prefix, by one range tombstone."""
+        need_type("prefix", prefix, str)
         delete_prefix(self.site, self.name, prefix, fresh_token=self.site.clock.random_id(), force=force)
 
     def copy_prefix(self, prefix: str, target: str, *, ref: str | None = None, force: bool = False) -> int:
@@ -269,6 +273,8 @@ class Staging:
 
         Raises: `Invalid` for a path that becomes too long.
         """
+        need_type("prefix", prefix, str)
+        need_type("target", target, str)
         source, length = Reference(self.site, ref or self.name), len(prefix)
 
         def moved() -> Iterator[pa.RecordBatch]:
@@ -291,10 +297,12 @@ class Staging:
 
         Raises: `NotFound` for the path.
         """
+        need_type("metadata", metadata, Mapping)
         return set_metadata(self.site, self.name, path, dict(metadata), force=force)
 
     def restore(self, prefix: str, ref: str, *, force: bool = False) -> int:
         """Stage what makes the paths below a prefix what they are at a ref; how many changed. No bytes are copied."""
+        need_type("prefix", prefix, str)
         return restore_prefix(self.site, self.name, prefix, ref, force=force)
 
     def reset_hard(self, ref: str, *, force: bool = False) -> Commit:
@@ -310,6 +318,7 @@ class Staging:
 
     def uncommitted(self, prefix: str = "") -> Iterator[pa.RecordBatch]:
         """The changes that are staged, as batches with the columns of `diffs.DIFFERENCES`, of one moment."""
+        need_type("prefix", prefix, str)
         with self.site.space.read() as tx:
             view = view_of(self.site, tx, get_branch(tx, self.site.uid, self.name))
             for marked in two_dot(self.site, at(tx), view.head, view, starting(prefix)):

@@ -22,6 +22,7 @@ from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, islice
+from numbers import Integral
 from typing import Protocol
 
 import numpy as np
@@ -29,6 +30,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millpond.argument_types import need_type
 from millpond.arrays.xxh3 import hash_keys
 from millpond.error_values import ShownAsTable
 from millpond.errors import Invalid
@@ -177,6 +179,7 @@ def checked_grace(grace_ms: int) -> int:
     Raises:
         Invalid: it is too short for an upload that is on its way.
     """
+    need_type("grace_ms", grace_ms, Integral)
     if grace_ms < GRACE_MS_MIN:
         raise Invalid(
             "the grace time is too short: an upload whose row comes after its object would be lost", kind="grace_short",

@@ -12,7 +12,7 @@ Entries are compared by identity, of one path at a time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from numbers import Integral
@@ -131,6 +131,7 @@ def resolutions_of(stated: Resolutions) -> Sequence[Resolution]:
     """
     if isinstance(stated, Mapping):
         return [Resolution.of(path, side) for path, side in stated.items()]
+    need_type("resolutions", stated, Iterable)
     rules: Sequence[object] = stated
     return [rule if isinstance(rule, Resolution) else Resolution.of(rule, None) for rule in rules]
 
@@ -302,6 +303,7 @@ def cherry_pick(
         "must specify 1-based parent number for cherry-picking merge commit", kind="cherry_pick_parent", ref=ref
     ))  # fmt: skip
     commit = picked.commit
+    need_type("metadata", metadata, Mapping, NoneType)
     origin = {"cherry-pick-origin": commit.id, "cherry-pick-committer": commit.committer}
     about = {**(commit.metadata if metadata is None else metadata), **origin}
     words = Message(commit.message if text is None else text, committer, about)

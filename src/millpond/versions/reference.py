@@ -6,10 +6,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import islice
+from numbers import Integral
+from types import NoneType
 from typing import TypeAlias, TypeVar
 
 import pyarrow as pa
 
+from millpond.argument_types import need_type
 from millpond.errors import Invalid
 from millpond.kernel.keys import KeyRange, starting
 from millpond.kernel.listed import Listed
@@ -75,6 +78,7 @@ class Reference(ReferenceFace):
 
         Raises: `NotFound`, kind `entry_not_found`.
         """
+        need_type("path", path, str)
 
         def find() -> Entry | None:
             with self.site.space.read() as tx:
@@ -97,6 +101,8 @@ class Reference(ReferenceFace):
 
         Raises: as `get`.
         """
+        need_type("start", start, Integral)
+        need_type("stop", stop, Integral, NoneType)
         if start < 0:
             raise Invalid("bytes are counted from the first", kind="byte_range", start=start)
         entry = self.stat(path)
@@ -114,6 +120,8 @@ class Reference(ReferenceFace):
 
         Of a commit they are of one state; of a branch every batch is of one moment, and the next may be of a later one.
         """
+        need_type("prefix", prefix, str)
+        need_type("after", after, str)
         keys = behind(starting(prefix), after.encode()) if after else starting(prefix)
 
         def read(keys: KeyRange) -> pa.RecordBatch | None:
@@ -132,6 +140,8 @@ class Reference(ReferenceFace):
         limit: int | None = None,
     ) -> Iterator[Commit]:  # fmt: skip
         """The commits from here back; with paths or prefixes only those that changed one of them, no merges."""
+        need_type("window", window, Window, NoneType)
+        need_type("limit", limit, Integral, NoneType)
         commits = filtered_log(self.site, self.head().id, window, path_list(paths), path_list(prefixes), limit)
         return Listed(f"the log of {self.expression}", commits)
 

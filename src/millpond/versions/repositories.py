@@ -16,8 +16,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import PurePosixPath
+from types import NoneType
 from typing import Any, cast
 
+from millpond.argument_types import need_type
 from millpond.clock import Clock
 from millpond.errors import AlreadyExists, Conflict, Denied, Invalid, MillpondError, NotFound
 from millpond.json_forms import parse_object, to_json
@@ -163,6 +165,7 @@ class Repositories:
         """
         check_repository(name)
         check_branch(default_branch)
+        need_type("metadata", metadata, Mapping, NoneType)
         uid = self.clock.random_id()
         record = RepositoryRecord(
             name, uid, namespace or self._namespace(f"{name}-{uid}"), default_branch, self.clock.now_ms() // 1000,
@@ -249,6 +252,7 @@ class Repositories:
 
     def _get(self, name: str, *, wait: bool) -> tuple[bytes, Repository, Repository]:
         """The row of a repository, and the repository of that row, made once."""
+        need_type("name", name, str)
         if not wait and not hasattr(self.space, "last_change"):
             raise WouldBlock("reads of a database wait", hint="read where waiting is allowed")
         with self.space.read(wait=wait) as tx:

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 
+from millpond.argument_types import need_type
 from millpond.errors import AlreadyExists, Conflict, Denied, NotFound
 from millpond.kernel.keys import starting, text_prefix
 from millpond.kernel.keyspace import Keyspace
@@ -226,6 +227,7 @@ class Repository(RepositoryFace):
 
         Raises: as `diff`.
         """
+        need_type("prefix", prefix, str)
         keys = starting(prefix)
         if three_dots:
             base, ours, theirs = self._three(left, right)
@@ -300,6 +302,7 @@ class Repository(RepositoryFace):
             record = self.site.record(tx)
             if metadata is not None:
                 made = metadata(record.metadata) if callable(metadata) else metadata
+                need_type("metadata", made, Mapping)
                 record = replace(record, metadata=dict(made))
             if read_only is not None:
                 record = replace(record, read_only=read_only)

@@ -136,8 +136,8 @@ _SETTINGS: Mapping[type, tuple[str, JsonForm[object]]] = {
 }
 
 
-def _setting(kind: type) -> tuple[str, JsonForm[object]]:
-    if kind not in _SETTINGS:
+def _setting(kind: object) -> tuple[str, JsonForm[object]]:
+    if not isinstance(kind, type) or kind not in _SETTINGS:
         raise Invalid(
             "this is no setting of a repository", kind="value_form", value=shown(kind),
             hint=", ".join(setting.__name__ for setting in _SETTINGS),

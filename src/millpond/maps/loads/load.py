@@ -7,8 +7,10 @@ from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
+from millpond.argument_types import need_list, need_type
 from millpond.error_values import ShownAsTable
 from millpond.errors import Corrupt, Unavailable
 from millpond.kernel.job_reports import NO_JOB, JobReport
@@ -32,6 +34,7 @@ from millpond.maps.loads.merge_queue import merge_queued
 from millpond.maps.loads.pond_folder import writer_folder
 from millpond.maps.loads.retention import tidy_up
 from millpond.maps.log.apply import events_alone
+from millpond.maps.log.deduplication import check_stream
 from millpond.maps.log.failures import Failure
 from millpond.maps.log.log import head_of
 from millpond.maps.log.queue import applied_everywhere, applied_position
@@ -301,6 +304,9 @@ def commit_reported(
     void: bool = False,
 ) -> LoadResult:  # fmt: skip
     """As `commit_load`, for a load that nobody reported so far."""
+    need_list("parts", parts, PartFile)
+    need_type("load_id", load_id, str, NoneType)
+    check_stream(stream)
     job_set = load_job_set({part.manifest.map for part in parts})
     with loading.reports.job(job_set, load_id or "", parts=len(parts)) as job:
         result = commit_load(

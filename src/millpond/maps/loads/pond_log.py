@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
+from numbers import Integral, Real
 from pathlib import Path
 
+from millpond.argument_types import need_list, need_type
 from millpond.errors import Conflict
 from millpond.kernel.space import Transaction
 from millpond.maps.layered.head import Layers
@@ -69,11 +71,14 @@ class PondLog:
 
         Raises: `NotFound`, kind `log_trimmed`, when the next one is no longer retained.
         """
+        need_type("after", after, Integral)
+        need_type("limit", limit, Integral)
         with self._loading.space.read() as tx:
             return entries_after(tx, after, limit)
 
     def newest(self, limit: int) -> list[Entry]:
         """The last entries that are retained, the newest first."""
+        need_type("limit", limit, Integral)
         with self._loading.space.read() as tx:
             return list(islice(newest_first(tx), limit))
 
@@ -118,16 +123,26 @@ class PondLog:
         Raises: `Unavailable`, kind `merge_slow`; `Corrupt`, kind `part_quarantined`, when a part of the entry at this
         position was quarantined.
         """
+        _check_wait(position, maps, timeout)
         wait_applied(self._loading, position, maps, timeout)
 
     def begin_wait(self, position: int, maps: Sequence[str] | None = None) -> AppliedWait:
         """The same, for those who hold no thread meanwhile; in a served pond."""
+        _check_wait(position, maps)
         return AppliedWait(self._loading, position, maps)
 
     def wait_position(self, position: int, timeout: float) -> bool:
         """Wait until the log has come to a position, at most so many seconds; True when it has."""
+        _check_wait(position, None, timeout)
         return wait_for(self._loading.loads, lambda: self.position()[0] >= position, timeout)
 
     def announce(self) -> None:
         """Wake those who wait for an entry, or for one to be applied: the space was changed past this log."""
         self._loading.loads.announce()
+
+
+def _check_wait(position: object, maps: object, timeout: object = 0) -> None:
+    need_type("position", position, Integral)
+    need_type("timeout", timeout, Real)
+    if maps is not None:
+        need_list("maps", maps, str)

@@ -17,8 +17,11 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from numbers import Integral
 from typing import Any, Self, TypeVar
 
+from millpond.argument_types import need_list, need_type
+from millpond.error_values import shown
 from millpond.errors import Conflict, Invalid
 from millpond.json_forms import JsonForm
 from millpond.kernel.space import ReadTransaction, Transaction
@@ -30,6 +33,7 @@ __all__ = (
     "RememberedLoad",
     "check_epoch",
     "check_load_id",
+    "check_stream",
     "forget_streams",
     "last_epoch",
     "maps_of_load",
@@ -90,8 +94,22 @@ def check_load_id(load: str) -> None:
 
     Raises: `Invalid`.
     """
+    need_type("load_id", load, str)
     if not _LOAD_ID.fullmatch(load):
         raise Invalid("a load id is letters, digits, and - _ . between", kind="load_id", load=repr(load))
+
+
+def check_stream(stream: tuple[str, int] | None) -> None:
+    """Refuse what is no stream: a query and the number of an epoch.
+
+    Raises: `Invalid`.
+    """
+    if stream is None:
+        return
+    need_list("stream", stream, str, Integral)
+    if [isinstance(part, str) for part in stream] != [True, False]:
+        raise Invalid("a stream is a query and the number of an epoch", kind="stream_epoch", stream=shown(stream),
+                      hint="such as ('5f1c', 12)")  # fmt: skip
 
 
 def remember(tx: Transaction, entry: Entry) -> None:

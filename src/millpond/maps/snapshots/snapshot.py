@@ -18,15 +18,19 @@ A miss is null, and so is a value that is null: `find(…).there()` tells them a
 from __future__ import annotations
 
 from functools import cached_property, partial
+from numbers import Integral
+from types import NoneType
 from typing import Any, Self
 
 import pyarrow as pa
 
+from millpond.argument_types import need_type
 from millpond.arrays.byte_columns import to_list
 from millpond.error_values import html_facts
-from millpond.errors import Closed
+from millpond.errors import Closed, Invalid
 from millpond.kernel.closing import Closing
 from millpond.maps.inputs.key_columns import OnInvalid
+from millpond.maps.inputs.spans import span_of
 from millpond.maps.model.columns import INSTANT, value_arrow
 from millpond.maps.model.definition import Kind, MapDefinition
 from millpond.maps.model.one_value import NULL, python_value
@@ -34,14 +38,14 @@ from millpond.maps.model.store_limits import between_unsupported
 from millpond.maps.model.values import encode_values, present_values
 from millpond.maps.search.gather import ANSWER_BYTES_MAX
 from millpond.maps.search.groups import Groups
-from millpond.maps.snapshots.bucket_finder import BucketFinder, finder_class
+from millpond.maps.snapshots.bucket_finder import BucketFinder, FoundRows, finder_class
 from millpond.maps.snapshots.finder import Finder, Found
 from millpond.maps.snapshots.freeze import SnapshotManifest, open_layers, open_sections
 from millpond.maps.snapshots.leases import Lease
 from millpond.maps.snapshots.manifest import known_as
 from millpond.maps.snapshots.partition_filter import HashShare
 from millpond.stores.objects import Objects
-from millpond.times.instants import clear_instant
+from millpond.times.instants import INSTANT_MAX, INSTANT_MIN, clear_instant
 
 __all__ = ("Snapshot", "answer_type", "answers")
 
@@ -115,6 +119,7 @@ class Snapshot(Closing):
 
         Raises: `NotFound` when it was collected meanwhile; `Corrupt`, naming the file that is damaged.
         """
+        need_type("manifest", manifest, SnapshotManifest)
         return cls(
             objects, manifest, verify=verify, share=share, shown_as=shown_as, memory_max=memory_max, before=before
         )
@@ -183,7 +188,7 @@ class Snapshot(Closing):
         finder = self._open_finder()
         if not isinstance(finder, BucketFinder):
             raise between_unsupported(self.definition)
-        return self.take(finder.find_between(keys, between, on_invalid), bytes_max=bytes_max)
+        return self.take(finder.find_between(keys, span_of(between), on_invalid), bytes_max=bytes_max)
 
     def get(self, key: bytes | int, at: int | None = None) -> bytes | tuple[int, int] | None:
         """The encoded value for a key or number (at a time), or `(start, end)` of a session; None on a miss.
@@ -198,7 +203,8 @@ class Snapshot(Closing):
         Raises: as `lookup`.
         """
         finder, timed = self._open_finder(), self.definition.kind.timed
-        if finder.finds_one and self._plain is not None and (at is not None or not timed) and isinstance(key, bytes):
+        one_time = isinstance(at, int) and INSTANT_MIN <= at <= INSTANT_MAX if timed else at is None
+        if finder.finds_one and self._plain is not None and one_time and isinstance(key, bytes):
             position = finder.find_one(key, at or 0)
             return None if position < 0 else finder.take_one(position, self._plain)
         stored = self._stored(key, at)
@@ -218,7 +224,12 @@ class Snapshot(Closing):
 
     def _stored(self, key: bytes | int, at: int | None) -> pa.Array | bytes | tuple[int, int] | None:
         """The answer in the form that it has in the layers."""
-        finder, keys = self._open_finder(), pa.array([key], pa.binary() if self.definition.kind.keyed else pa.int64())
+        keyed = self.definition.kind.keyed
+        need_type("key", key, bytes if keyed else Integral)
+        need_type("at", at, Integral, NoneType)
+        if not isinstance(key, bytes) and not -(1 << 63) <= key < 1 << 63:
+            return None  # no range holds such a number
+        finder, keys = self._open_finder(), pa.array([key if isinstance(key, bytes) else int(key)])
         result = finder.find(keys, None if at is None else clear_instant(at))
         if not result.hits:
             return None
@@ -240,12 +251,22 @@ class Snapshot(Closing):
     def take(self, matches: Found, field: str | None = None, *, bytes_max: int = ANSWER_BYTES_MAX) -> pa.Array:
         """The answers, or one field of answers that are structs.
 
-        Raises: `Closed`; `KeyError` for a field that the answers do not have.
+        Raises: `Closed`; `Invalid`, kind `value_field_unknown`, for a field that the answers do not have.
         """
         finder = self._open_finder()
+        need_type("matches", matches, FoundRows if isinstance(finder, BucketFinder) else Found)
+        need_type("field", field, str, NoneType)
+        need_type("bytes_max", bytes_max, Integral)
         if field is None:
             return answers(finder, matches, bytes_max)
-        type_ = answer_type(self.definition).field(field).type
+        whole = answer_type(self.definition)
+        names = [inner.name for inner in whole] if pa.types.is_struct(whole) else []
+        if field not in names:
+            raise Invalid(
+                "value has no such field", kind="value_field_unknown", field=field, map=self.definition.name,
+                hint=f"fields: {', '.join(names)}" if names else "leave field out",
+            )  # fmt: skip
+        type_ = whole.field(field).type
         path = (field,) if self.definition.kind is Kind.SESSION else ("value", field)
         return finder.take(matches, path[0], type_, *path[1:])
 

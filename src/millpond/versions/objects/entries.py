@@ -26,7 +26,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from millpond.argument_types import need_type
+from millpond.argument_types import need_list, need_type
 from millpond.error_values import ShownAsTable, shown
 from millpond.errors import Invalid
 from millpond.json_forms import FormError, parse_object, stable_json
@@ -100,7 +100,9 @@ def path_list(paths: Iterable[str]) -> tuple[str, ...]:
     if isinstance(paths, str):
         raise Invalid("paths stand in a list", kind="path_invalid", path=shown(paths), hint="[path]")
     need_type("paths", paths, Iterable)
-    return tuple(paths)
+    listed = tuple(paths)
+    need_list("paths", listed, str)
+    return listed
 
 
 def metadata_text(metadata: Mapping[str, str]) -> str:

@@ -16,6 +16,7 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
+from millpond.argument_types import need_type
 from millpond.ranges import Index
 from millpond.ranges.key_columns import key_column
 from millpond.versions.repository_context import Site
@@ -65,6 +66,7 @@ class _Chunks(Iterator[pa.RecordBatch]):
     """The rows as changes, a chunk at a time: within one each path is once, and they ascend."""
 
     def __init__(self, site: Site, rows: Rows, chunk_rows: int) -> None:
+        need_type("rows", rows, Iterable, pa.Table, pa.RecordBatch)
         self._now, self._chunk_rows = site.seconds(), chunk_rows
         if isinstance(rows, pa.RecordBatch):
             rows = [rows]
