@@ -105,14 +105,19 @@ def branch(pond: Pond) -> Any:
     return pond.repository("rep").branch("main")
 
 
+def filled(pond: Any) -> None:
+    """Make what the calls are about."""
+    pond.create_map("m", kind="state", value="long").load(ROWS)
+    pond.create_map("t", kind="temporal_state", value="long").load([{**ROWS[0], "effective_time": 5}])
+    pond.create_map("r", kind="ranged_state", value="long").load([{"key_start": 1, "key_end": 5, "value": 1}])
+    pond.create_map("s", kind="histogram", resolution="1 hour").load([{**ROWS[0], "time": 5}])
+    pond.repositories.create("rep")
+
+
 @pytest.fixture(scope="module")
 def pond(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pond]:
     with millpond.open(tmp_path_factory.mktemp("odd") / "pond") as opened:
-        opened.create_map("m", kind="state", value="long").load(ROWS)
-        opened.create_map("t", kind="temporal_state", value="long").load([{**ROWS[0], "effective_time": 5}])
-        opened.create_map("r", kind="ranged_state", value="long").load([{"key_start": 1, "key_end": 5, "value": 1}])
-        opened.create_map("s", kind="histogram", resolution="1 hour").load([{**ROWS[0], "time": 5}])
-        opened.repositories.create("rep")
+        filled(opened)
         yield opened
 
 

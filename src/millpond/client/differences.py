@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from numbers import Integral
+from types import NoneType
 from typing import TYPE_CHECKING, Any
 
+from millpond.argument_types import need_type
 from millpond.client.arrow_body import read_batches
 from millpond.kernel.page import pages
 
@@ -32,6 +35,7 @@ def difference_pages(
     nodes: Nodes, about: Mapping[str, str | None], place: Mapping[str, str], limit: int | None = None
 ) -> Iterator[tuple[pa.Table, Mapping[str, str]]]:
     """The pages from a place on, each with the place of the next one, if it has a `bookmark`."""
+    need_type("limit", limit, Integral, NoneType)
     rows = 0
 
     def read(place: Mapping[str, str]) -> tuple[pa.Table, Mapping[str, str]]:

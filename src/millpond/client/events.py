@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
+from millpond.argument_types import need_type
 from millpond.client.operations import LARGE_SECONDS_MAX, ask_primary, perform
 from millpond.client.watched_lines import WatchedLines
 from millpond.errors import Invalid, MillpondError, NotFound, Unavailable
@@ -62,6 +63,7 @@ class RemoteEvents(Exporting, EventsOperations):
         positions: Sequence[int] = (),
     ) -> Appended:  # fmt: skip
         """As `Events.append`. Without a source it is not tried again when the answer is lost."""
+        need_type("events", events, Iterable)
         now_ms = self._clock.now_ms()
         new = [NewEvent(now_ms, event) if isinstance(event, bytes) else event for event in events]
         return self._append(EventBatch(StreamName(queue, job_set), new, source, positions).check())

@@ -75,6 +75,7 @@ class RemoteLoading:
         Raises: as `upload_parts` and `enter_load`.
         """
         need_list("parts", parts, PartFile)
+        need_type("source", source, str)
         need_type("load_id", load_id, str, NoneType)
         check_stream(stream)
         began = self.clock.monotonic()

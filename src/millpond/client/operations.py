@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from millpond.client.request_values import encoded
 from millpond.json_forms import JsonForm, plain
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def perform(
 
     Raises: what a node answers; `Unavailable` when none can be reached.
     """
-    requested, reads = operation.request(names, plain(arguments)), operation.right == "read"
+    requested, reads = operation.request(names, encoded(arguments, plain)), operation.right == "read"
     path = "".join(f"/{quote(segment, safe='')}" for segment in requested.segments)
     query = {name: str(value).lower() if isinstance(value, bool) else value for name, value in requested.query.items()}
 

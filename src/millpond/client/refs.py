@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
+from millpond.argument_types import need_list
 from millpond.client.differences import about_sides, difference_pages, table_of
 from millpond.client.operations import LARGE_SECONDS_MAX, ask_primary
 from millpond.deferred import opened_once
@@ -202,6 +203,7 @@ class RemoteRefs:
         """
         from millpond.client.versions.models import commit_of
 
+        need_list("maps", maps, str)
         body = {"ref": ref, "branch": branch, "maps": list(maps), "message": message}
         answer = ask_primary(self._nodes, "POST", "/v1/refs/restore", json=body, timeout=LARGE_SECONDS_MAX)
         self._changed()

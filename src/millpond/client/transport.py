@@ -41,6 +41,7 @@ from millpond.client.connections import (
     way_out,
 )
 from millpond.client.moments import Moments
+from millpond.client.request_values import encoded
 from millpond.client.response import Response
 from millpond.client.stopping import Interrupt
 from millpond.client.wire_errors import from_wire
@@ -186,7 +187,7 @@ class Connection:
         sent = {**self._headers, **self._moments.headers(), **trace_headers(), **(headers or {})}
         if json is not None:
             # In ASCII, so that any text can be sent: a node refuses what is no UTF-8, and names it.
-            body = stable_json(json)
+            body = encoded(json, stable_json)
             sent = {**sent, "Content-Type": "application/json"}
         if query:
             path += "?" + urlencode(query, doseq=True)

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
 __all__ = (
     "COMPRESSION", "CompactionRules", "ProtectedBranches", "RepositoryRecord", "Retention", "Site", "check_setting_row",
-    "clear_setting", "get_repository", "graph_of", "parse_repository", "put_repository", "put_setting_row",
-    "read_setting", "setting_rows", "stated", "write_setting",
+    "clear_setting", "get_repository", "graph_of", "no_setting", "parse_repository", "put_repository",
+    "put_setting_row", "read_setting", "setting_rows", "stated", "write_setting",
 )  # fmt: skip
 
 COMPRESSION = "zstd"
@@ -138,11 +138,16 @@ _SETTINGS: Mapping[type, tuple[str, JsonForm[object]]] = {
 
 def _setting(kind: object) -> tuple[str, JsonForm[object]]:
     if not isinstance(kind, type) or kind not in _SETTINGS:
-        raise Invalid(
-            "this is no setting of a repository", kind="value_form", value=shown(kind),
-            hint=", ".join(setting.__name__ for setting in _SETTINGS),
-        )  # fmt: skip
+        raise no_setting(kind)
     return _SETTINGS[kind]
+
+
+def no_setting(kind: object) -> Invalid:
+    """The error for what is no setting of a repository."""
+    return Invalid(
+        "this is no setting of a repository", kind="value_form", value=shown(kind),
+        hint=", ".join(setting.__name__ for setting in _SETTINGS),
+    )  # fmt: skip
 
 
 def read_setting(tx: ReadTransaction, uid: str, kind: type[T]) -> tuple[T | None, str]:

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
+from millpond.argument_types import need_list
 from millpond.errors import Conflict, Invalid
 from millpond.versions.merges import MergeConflict
 from millpond.versions.paging import CommonPrefix, Listing, Page, results_of
@@ -50,6 +51,7 @@ class VersionsApi:
 
         Raises: `Invalid` for a name that is no Unicode.
         """
+        need_list("name", names, str)
         with _unicode():
             return _PREFIX + "".join(f"/{quote(name, safe='')}" for name in names)
 

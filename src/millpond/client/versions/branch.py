@@ -6,10 +6,12 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
+from types import NoneType
 from typing import Any
 
 import pyarrow as pa
 
+from millpond.argument_types import need_type
 from millpond.arrays.arrow_streams import stream_pieces
 from millpond.client.versions.api import VersionsApi
 from millpond.client.versions.differences import difference_batches
@@ -112,6 +114,7 @@ def _picking(
     ref: str, parent_number: int | None, committer: str, message: str | None, metadata: Mapping[str, str] | None,
     force: bool,
 ) -> dict[str, Any]:  # fmt: skip
+    need_type("metadata", metadata, Mapping, NoneType)
     return {
         "ref": ref, "parent_number": parent_number, "committer": committer, "force": force,
         "commit_overrides": {"message": message, "metadata": None if metadata is None else dict(metadata)},
@@ -163,6 +166,7 @@ class RemoteStaging(StagingOperations):
 
         Raises: `Invalid` for columns or paths; `Denied` for an address at a place that the node does not allow.
         """
+        need_type("rows", rows, Iterable, pa.Table, pa.RecordBatch)
         batches = iter([rows] if isinstance(rows, pa.Table | pa.RecordBatch) else rows)
         first = next(batches, None)
         if first is None:
@@ -190,6 +194,7 @@ class RemoteStaging(StagingOperations):
 
     def uncommitted(self, prefix: str = "") -> Iterator[pa.RecordBatch]:
         """The changes that are staged, as batches with the columns of `diffs.DIFFERENCES`, each of one moment."""
+        need_type("prefix", prefix, str)
         branch = RemoteBranch(self._api, self._record, self.name)
         return difference_batches(lambda after: branch.diff(prefix, after=after, amount=1_000))
 

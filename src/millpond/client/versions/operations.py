@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, get_args, get_origin
 
+from millpond.client.request_values import encoded
 from millpond.client.versions.api import VersionsApi
 from millpond.client.versions.models import change_of, commit_of, entry_of, listed_of, named_of, record_of
 from millpond.json_forms import JsonForm, plain
@@ -33,7 +34,7 @@ def perform(
 
     Raises: what the node answers; as `VersionsApi.at`.
     """
-    requested = operation.request(names, plain(arguments))
+    requested = operation.request(names, encoded(arguments, plain))
     path, result = api.at(*requested.segments), operation.result
     if get_origin(result) is Page:
         return _page(api, path, dict(requested.query), get_args(result)[0], namespace)
@@ -55,6 +56,6 @@ def perform(
 
 def _page(api: VersionsApi, path: str, query: dict[str, Any], item: type, namespace: str) -> Page[Any]:
     prefix, delimiter, after = (query.pop(name, "") for name in ("prefix", "delimiter", "after"))
-    listing = Listing(prefix, delimiter, after, query.pop("amount"), bool(query.get("reverse")))
+    listing = Listing(prefix, delimiter, after, query.pop("amount", None), bool(query.get("reverse")))
     decode = partial(_LOCATED[item], namespace) if item in _LOCATED else _MODELS[item]
     return api.page(path, listing, decode, **query)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from types import NoneType
 from typing import Any
 
+from millpond.argument_types import need_type
 from millpond.client.transport import Connection
 from millpond.client.versions.api import VersionsApi
 from millpond.client.versions.models import record_of
@@ -41,6 +43,7 @@ class RemoteRepositories(RepositoriesOperations):
         Raises: `AlreadyExists`; `Invalid` for names, kind `namespace_used` for a namespace of another repository, and
         kind `namespace_place` for a folder; `Denied` for a place that the node's `versions.namespaces` does not name.
         """
+        need_type("metadata", metadata, Mapping, NoneType)
         body = {
             "name": name, "storage_namespace": namespace or "", "default_branch": default_branch,
             "read_only": read_only, "metadata": dict(metadata or {}),

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from types import NoneType
 from typing import Any, TypeVar
 
 import pyarrow as pa
 
+from millpond.argument_types import need_type
 from millpond.client.transport import Response
 from millpond.client.versions.api import VersionsApi
 from millpond.client.versions.branch import RemoteBranch
@@ -24,7 +26,13 @@ from millpond.versions.faces import RepositoryFace
 from millpond.versions.graph.commits import Commit
 from millpond.versions.paging import Listing, Page
 from millpond.versions.protocols import RepositoryOperations
-from millpond.versions.repository_context import CompactionRules, ProtectedBranches, RepositoryRecord, Retention
+from millpond.versions.repository_context import (
+    CompactionRules,
+    ProtectedBranches,
+    RepositoryRecord,
+    Retention,
+    no_setting,
+)
 
 __all__ = ("RemoteRepository",)
 
@@ -115,7 +123,7 @@ class RemoteRepository(RepositoryFace, RepositoryOperations):
 
     def setting(self, kind: type[T]) -> tuple[T | None, str]:
         """A setting (`ProtectedBranches`, `Retention`, `CompactionRules`) and its tag; None when it was never set."""
-        form = _SETTINGS[kind]
+        form = _form_of(kind)
         try:
             answer = self._api.get(self._at("settings", form.name))
         except NotFound as error:
@@ -130,7 +138,7 @@ class RemoteRepository(RepositoryFace, RepositoryOperations):
 
         Raises: `Conflict`, kind `setting_changed`.
         """
-        form = _SETTINGS[type(value)]
+        form = _form_of(type(value))
         headers = None if expected is None else {"If-Match": f'"{expected}"'}
         answer = self._api.change(
             "PUT", self._at("settings", form.name), form.write(value), headers=headers, repeatable=expected is None
@@ -139,12 +147,13 @@ class RemoteRepository(RepositoryFace, RepositoryOperations):
 
     def clear(self, kind: type) -> None:
         """Forget a setting, if it was ever set."""
-        self._api.change("DELETE", self._at("settings", _SETTINGS[kind].name), repeatable=True)
+        self._api.change("DELETE", self._at("settings", _form_of(kind).name), repeatable=True)
 
     def alter(
         self, *, metadata: Mapping[str, str] | None = None, read_only: bool | None = None
     ) -> RepositoryRecord:  # fmt: skip
         """Replace the repository's metadata; let it be read-only."""
+        need_type("metadata", metadata, Mapping, NoneType)
         body = {"metadata": None if metadata is None else dict(metadata), "read_only": read_only}
         self.record = record_of(self._api.change("PATCH", self._at(), body, repeatable=True).json())
         return self.record
@@ -184,3 +193,9 @@ _SETTINGS: Mapping[type, _SettingForm] = {
     Retention: _SettingForm("gc_rules", _read_retention, _write_retention),
     CompactionRules: _SettingForm("compaction", lambda answer: answer.read(_RULES), plain),
 }
+
+
+def _form_of(kind: object) -> Any:
+    if not isinstance(kind, type) or kind not in _SETTINGS:
+        raise no_setting(kind)
+    return _SETTINGS[kind]
