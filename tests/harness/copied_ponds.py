@@ -42,7 +42,7 @@ def new_place(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch, folder: Path
 
 def opened(where: object, clock: Clock | None = None) -> Pond:
     """The pond in a folder or a bucket, made if missing."""
-    pond = millpond.open(str(where), **({} if clock is None else {"clock": clock}))
+    pond = millpond.open(str(where), clock=clock)
     assert isinstance(pond, millpond.Pond)
     return pond
 
