@@ -220,7 +220,7 @@ def test_a_key_opens_the_files_that_may_have_it(
                 (target if key != inside else opened()).get(key)
             assert caught.value.kind == "range_damaged" and name in str(caught.value)
     with millpond.open(tmp_path) as pond:
-        assert not check_snapshot(pond.space, pond.map("m"), None).ok
+        assert not check_snapshot(pond.space, pond.map("m"), None, set()).ok
         assert [named.name for named in target.objects.list("quarantine")] == [f"quarantine/{damaged.id}.arrow"]
         with pytest.raises(Corrupt, match="in quarantine") as still:
             opened().get(inside)

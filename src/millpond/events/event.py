@@ -139,7 +139,8 @@ class EventBatch:
         return self
 
     def _check_source(self) -> None:
-        need_type("positions", self.positions, Collection)
+        if not isinstance(self.positions, tuple | list):  # as most are, and a check of another type takes a while
+            need_type("positions", self.positions, Collection)
         if len(self.positions) != (len(self.events) if self.source else 0):
             raise Invalid(
                 "a batch with a source has a position for each event, and another has none", kind="event_source",

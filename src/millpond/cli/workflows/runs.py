@@ -171,7 +171,7 @@ def show(
         spec = _spec(call, run_row) if json else None
     if json:
         rows = {"nodes": nodes, "tasks": tasks, "variables": variables, "queued": queued}
-        about = {"run": plain_message(run_row)} | ({} if spec is None else {"spec": plain_message(spec)})
+        about = {"run": plain_message(run_row)} | ({} if spec is None else {"spec": spec})
         console.print_json(about | {name: list(map(plain_message, row)) for name, row in rows.items()})
         return
     of_pipeline = {PARAMETERS, PROGRAM, VALUES} <= {row.id.name for row in variables}
@@ -180,12 +180,13 @@ def show(
     console.say("\n".join(lines))
 
 
-def _spec(call: Any, run: Any) -> Any:
-    """The specification of a run; None when it was deleted."""
+def _spec(call: Any, run: Any) -> dict[str, Any] | None:
+    """The specification of a run, its fields in an order that stays; None when it was deleted."""
     from millpond.errors import NotFound
+    from millpond.json_forms import parse_object, stable_json
 
     with suppress(NotFound):
-        return call("GetWfSpec", run.wf_spec_id)
+        return parse_object(stable_json(plain_message(call("GetWfSpec", run.wf_spec_id))))
     return None
 
 
