@@ -110,8 +110,8 @@ def run(
     """
     from millpond.workflows.backfill import newest_run, run_name
 
-    program, declared = declared_of(file, which)
     name_spark(master, deploy_mode, shared)
+    program, declared = declared_of(file, which)
     parameters = pairs_in(inputs or [])
     if follow:
         _follow(pond, program, declared, parameters)

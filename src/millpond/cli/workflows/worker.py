@@ -45,10 +45,10 @@ def worker(
 
     from millpond.cli.workflows.task_worker import TaskWorker
 
+    name_spark(master, deploy_mode, shared)
     functions = _functions(_module(module))
     server = server_beside(server, pond)
     config = worker_config(server, tenant, pond)
-    name_spark(master, deploy_mode, shared)
     worker_ = TaskWorker(functions, config, console.tell, end_seconds=end)
     worker_.register()
 
