@@ -144,7 +144,8 @@ class Command:
     def send_signal(self, number: int) -> None:
         """Send it a signal, unless it has ended."""
         if self.poll() is None:
-            os.kill(self.pid, number)
+            with suppress(ProcessLookupError):  # it ends at this moment
+                os.kill(self.pid, number)
 
     def terminate(self) -> None:
         """Ask it to end."""
