@@ -42,6 +42,11 @@ def driver() -> Iterator[SparkDriver]:
     made.close()
 
 
+def process_of(driver: SparkDriver) -> int | None:
+    line = driver._line
+    return None if line is None else line.process.pid
+
+
 def counting(sql: str) -> dict[str, Any]:
     return {"pond": "nowhere", "map": "none", "rows": {"sql": sql}, "rules": {"rows_min": 1}}
 
@@ -60,13 +65,13 @@ def passed(driver: SparkDriver, key: str) -> bool:
 
 def test_errors_of_jobs_are_those_of_millpond_and_leave_the_driver(driver: SparkDriver) -> None:
     assert passed(driver, "first")
-    process = driver.process_id
+    process = process_of(driver)
     with pytest.raises(Invalid, match="nowhere_at_all"):
         driver.run("second", "check", counting("select * from nowhere_at_all"))
     with pytest.raises(Invalid, match="rows_mim"):
         driver.run("third", "check", counting("select 1") | {"rules": {"rows_mim": 1}})
     assert passed(driver, "fourth")
-    assert driver.process_id == process
+    assert process_of(driver) == process
 
 
 SAYING = """
@@ -141,7 +146,7 @@ def test_a_job_is_taken_over_by_another_worker(driver: SparkDriver, tmp_path: Pa
         wait_for((tmp_path / "begun").exists)
         process = gone(driver) if worker == "gone" else None
         other = SparkDriver.again(place, "local[1]")
-        assert other is not None and other.process_id == place["pid"] and place["application"]
+        assert other is not None and process_of(other) == place["pid"] and place["application"]
         second = threads.submit(other.run, key, "function", holding(tmp_path), again=True)
         assert getattr(first.exception(30), "kind", None) == ("driver_lost" if worker == "gone" else "driver_taken")
         if worker == "slow":
@@ -156,7 +161,7 @@ def test_a_job_is_taken_over_by_another_worker(driver: SparkDriver, tmp_path: Pa
     driver._line, other._line = other._line, None  # the tests after this one need no other JVM
     assert driver._line is not None
     driver._line.process.popen = process
-    assert passed(driver, "after it was taken") and driver.process_id == place["pid"]
+    assert passed(driver, "after it was taken") and process_of(driver) == place["pid"]
 
 
 def test_a_job_that_the_driver_has_no_more_is_not_begun_again(driver: SparkDriver) -> None:
@@ -207,12 +212,12 @@ def test_mistakes_are_not_tried_again(
     driver: SparkDriver, job: str, arguments: dict[str, Any], kind: str, words: str
 ) -> None:
     assert passed(driver, "before a mistake")
-    process = driver.process_id
+    process = process_of(driver)
     with pytest.raises(Invalid) as caught:
         driver.run(f"mistake {words}", job, arguments | {"key": "mistake"})
     assert caught.value.kind in (kind, "spark_mistake") and words in str(caught.value)
     assert not re.search(r"\bo\d+\.", str(caught.value)) and "Exception" not in str(caught.value)
-    assert passed(driver, "after a mistake") and driver.process_id == process
+    assert passed(driver, "after a mistake") and process_of(driver) == process
 
 
 @pytest.mark.sample(1)
@@ -253,7 +258,7 @@ def test_attempts_at_one_key_are_one_job_and_a_lost_driver_fails_them(
 ) -> None:
     assert passed(driver, "before")
     slow = counting("select reflect('java.lang.Thread', 'sleep', 60000L) as a")
-    process = driver.process_id
+    process = process_of(driver)
     assert process is not None
     with ThreadPoolExecutor(2) as threads:
         attempts = [threads.submit(driver.run, "one", "check", slow) for _ in range(2)]
@@ -272,12 +277,12 @@ def test_keys_of_attempts_that_are_over_are_forgotten() -> None:
     assert len(own._cancelled) == CANCELLED_MAX
     with pytest.raises(Closed):
         own.run(f"key-{CANCELLED_MAX + 4}", "check", counting("select 1"))
-    assert len(own._cancelled) == CANCELLED_MAX - 1 and own.process_id is None
+    assert len(own._cancelled) == CANCELLED_MAX - 1 and process_of(own) is None
 
 
 def test_a_driver_ends_with_its_worker(driver: SparkDriver) -> None:
     assert passed(driver, "there")
-    process = driver.process_id
+    process = process_of(driver)
     assert process is not None
     java = children(process)
     driver.close()

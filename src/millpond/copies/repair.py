@@ -99,10 +99,7 @@ def _listed(here: Objects) -> dict[str, int]:
 
 
 def _faults(here: Objects, ids: Iterable[str]) -> Report:
-    report = Report()
-    for _, of_state in check_states(here, ids, set()):
-        report += of_state
-    return report
+    return sum((report for _, report in check_states(here, ids, set())), Report())
 
 
 def _bring(there: Objects, here: Objects, ids: Iterable[str]) -> None:

@@ -91,8 +91,9 @@ def _check_named(
     for folder, ids in named.items():
         if not going():
             return
-        forget_copies(files_of(folder))
-        for id_, report in check_states(files_of(folder), ids, read.get(folder, set())):
+        objects = files_of(folder)
+        forget_copies(objects)
+        for id_, report in check_states(objects, ids, read.get(folder, set())):
             if not report.ok:
                 with space.read() as tx:  # whoever collects may have taken it meanwhile
                     report = report if id_ in named_manifests(tx).get(folder, ()) else Report()
@@ -100,10 +101,7 @@ def _check_named(
 
 
 def _sum(reports: Iterable[Report]) -> Report:
-    total = Report()
-    for report in reports:
-        total += report
-    return total
+    return sum(reports, Report())
 
 
 def _check_map(loads: Loads, pond_map: Map, seen: set[str], *, full: bool) -> Report:

@@ -182,12 +182,6 @@ class SparkDriver:
         return key not in self._taken
 
     @property
-    def process_id(self) -> int | None:
-        """The process, while there is one; 0 in a cluster."""
-        line = self._line
-        return None if line is None else line.process.pid
-
-    @property
     def folder(self) -> str:
         """The name of its folder, while there is one."""
         folder = self._folder if self._line is None else self._line.folder

@@ -36,7 +36,7 @@ from millpond.pipelines.attempt_logs import AttemptLog
 from millpond.pipelines.cluster_doors import admitted_by, keep_alive
 from millpond.pipelines.clusters import ClusterDriver, State, is_managed, submit, submitted
 from millpond.pipelines.driver_process import ADDRESS, APPLICATION, ENVIRONMENT, empty_large
-from millpond.stores.files import remove_tree
+from millpond.stores.files import remove_tree, write_file_atomically
 
 __all__ = ("Line", "LocalProcess", "began_of")
 
@@ -228,7 +228,7 @@ class Line:
             return
         name = f"request-{SystemClock().random_id()}"
         with suppress(OSError):
-            _write(self.folder / name, request)
+            write_file_atomically(self.folder / name, to_json(request), mode=0o600)
         self.send(to_json({"file": name}) + b"\n")
 
     def send(self, line: bytes) -> None:
@@ -283,17 +283,12 @@ def _fill(folder: Path) -> None:
         _sweep_shared(folder.parent)
         folder.mkdir(mode=0o700, exist_ok=True)
         own = {name: value for name, value in os.environ.items() if name.startswith(_PASSED_ON)}
-        _write(folder / ENVIRONMENT, {"cwd": str(Path.cwd()), "environment": own})
+        taken_over = to_json({"cwd": str(Path.cwd()), "environment": own})
+        write_file_atomically(folder / ENVIRONMENT, taken_over, mode=0o600)
         (folder / "driver.py").write_text(_CLUSTER_MAIN)
     except OSError as error:
         raise Invalid("the shared folder cannot be written", kind="pipeline_place", path=folder, reason=error.strerror,
                       hint="name a folder that worker and cluster may write") from None  # fmt: skip
-
-
-def _write(file: Path, row: Mapping[str, Any]) -> None:
-    """Write a file that is this user's alone."""
-    with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as written:
-        written.write(to_json(dict(row)))
 
 
 def _end_left(folder: Path, master: str) -> None:

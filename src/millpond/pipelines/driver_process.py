@@ -41,7 +41,7 @@ from millpond.pipelines.attempt_logs import AttemptLog, collecting
 from millpond.pipelines.cluster_doors import Door
 from millpond.pipelines.step import understood
 from millpond.process_settings import tracing_target
-from millpond.stores.files import remove_tree
+from millpond.stores.files import remove_tree, write_file_atomically
 from millpond.tracing import TRACEPARENT, Kind, begin_tracing, flush_spans, span
 
 if TYPE_CHECKING:
@@ -341,10 +341,7 @@ def main_in_cluster(master: str, folder: str) -> None:
     host = conf.get("spark.driver.host") or socket.gethostname()
     listener = socket.create_server((conf.get("spark.driver.bindAddress", host) or host, 0))
     address = to_json({"host": host, "port": listener.getsockname()[1], "secret": driver.door.secret})
-    staged = place / f".{ADDRESS}"
-    with os.fdopen(os.open(staged, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as written:
-        written.write(address)
-    staged.rename(place / ADDRESS)
+    write_file_atomically(place / ADDRESS, address, mode=0o600)
     begin_thread("whether a worker comes", driver.wait_for_first)
     _serve(driver, listener)
 

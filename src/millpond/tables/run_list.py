@@ -18,7 +18,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from millpond.argument_types import need_type
-from millpond.error_values import ROWS_SHOWN, html_bars, html_facts, html_rows
+from millpond.error_values import ROWS_SHOWN, SHOWN_MAX, html_bars, html_facts, html_rows, html_table
 from millpond.errors import MillpondError, NotFound
 from millpond.kernel.page import pages
 from millpond.tables.runs import RUNS, RunReading, RunSearch, runs_in
@@ -75,8 +75,7 @@ class Run:
                 key, headers = event.headers.get("job_id", ""), event.headers
                 if "step" not in headers or (key not in steps and len(steps) == STEPS_MAX):
                     continue
-                at = _instant(event.time_ms)
-                assert at is not None
+                at = event.time
                 began = steps[key].began if key in steps else at
                 name, attempt = headers.get("pipeline_step", headers["step"]), int(headers.get("attempt", 0))
                 seconds, reason = (at - began).total_seconds(), headers.get("reason", "")
@@ -151,8 +150,8 @@ class Runs:
     def _repr_html_(self) -> str | None:
         with suppress(MillpondError):
             names = ("id", "workflow", "version", "status", "began", "ended", "error")
-            rows = [_Shown(*(getattr(run, name) for name in names)) for run in self.newest()]
-            return html_rows(f"{self!r}: the newest", rows)
+            rows = ([str(getattr(run, name))[:SHOWN_MAX] for name in names] for run in self.newest())
+            return html_table(f"{self!r}: the newest", names, rows)
         return None
 
 
@@ -170,17 +169,6 @@ def _newest(
         return (row for rows, _ in pages(partial(page, first, last), b"", itemgetter(1)) for row in rows)
 
     return newest(first_of, all_of, limit, now_ms)
-
-
-@dataclass(frozen=True, slots=True)
-class _Shown:
-    id: str
-    workflow: str
-    version: str
-    status: str
-    began: datetime | None
-    ended: datetime | None
-    error: str | None
 
 
 def _instant(ms: int | None) -> datetime | None:
