@@ -1,4 +1,4 @@
-"""The types of arguments of public calls: one that a call cannot take is refused by its name."""
+"""Arguments of public calls: one of another type, or a number of things below zero, is refused by its name."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from types import NoneType
 from millpond.error_values import shown
 from millpond.errors import Invalid
 
-__all__ = ("need_list", "need_type")
+__all__ = ("need_count", "need_list", "need_type")
 
 _WORDS = {
     str: "a text", bytes: "bytes", Integral: "a whole number", Real: "a number", PathLike: "a path", Mapping: "a dict",
@@ -26,6 +26,19 @@ def need_type(argument: str, value: object, *kinds: type) -> None:
     # A duration of NumPy says that it is a whole number, and is none.
     if not isinstance(value, kinds) or (isinstance(value, Integral) and not hasattr(value, "__index__")):
         raise _refused(argument, value, kinds)
+
+
+def need_count(argument: str, value: object, *kinds: type) -> None:
+    """Refuse what is no number of things: a whole number, from zero on, or of `kinds`.
+
+    Raises: as `need_type`; `Invalid`, kind `argument_negative`.
+    """
+    need_type(argument, value, Integral, *kinds)
+    if isinstance(value, Integral) and int(value) < 0:
+        raise Invalid(
+            "a number of things is negative", kind="argument_negative", argument=argument, value=value,
+            hint="give 0 or more",
+        )  # fmt: skip
 
 
 def need_list(argument: str, values: object, *kinds: type) -> None:

@@ -87,6 +87,11 @@ _LOADS: dict[str, Mistake] = {
     "max rejects": (Invalid, "max_rejects", lambda s: s.timed.load(_row(), max_rejects=-1)),
     "zone": (Invalid, "zone_unknown", lambda s: s.timed.load(_row(), zone="Mars/Base")),
     "reject file": (NotFound, "rejects_file", lambda s: s.timed.load(_row(), rejects="/no/such/folder/file")),
+    "reject file's name": (NotFound, "rejects_file", lambda s: s.timed.load(_row(), rejects="\0")),
+    "reject file's long name": (NotFound, "rejects_file", lambda s: s.timed.load(_row(), rejects="x" * 2_000)),
+    "long name": (NotFound, "file_not_found", lambda s: s.pond.load_files("x" * 2_000, s.timed.name)),
+    "retry on no node": (Invalid, "node_unknown", lambda s: s.pond.parts.retry(node="nobody")),
+    "entries of the log": (Invalid, "argument_negative", lambda s: s.pond.log.entries(0, -1)),
     "no data": (Invalid, "data_unknown", lambda s: s.timed.load(42)),
     "range": (
         Invalid, "too_many_rejects",

@@ -24,6 +24,14 @@ NEITHER: list[Any] = [5, 1.5, b"x", [5], {"x": 5}, datetime(2024, 1, 1), object(
 NO_NUMBER: list[Any] = [None, 1.5, "x", b"x", [], {}, object(), np.timedelta64(1, "s")]
 ROWS = [{"key": "a", "value": 1}]
 
+LIMITS: dict[str, Any] = {
+    "newest": lambda pond: pond.log.newest(-1),
+    "entries": lambda pond: pond.log.entries(0, -1),
+    "commits": lambda pond: pond.repository("pond").branch("main").log(limit=-1),
+    "history": lambda pond: pond.refs.history("m", limit=-1),
+    "diff": lambda pond: pond.refs.diff("main", "main", limit=-1),
+}
+
 CALLS: dict[str, tuple[Any, list[Any]]] = {
     "at": (lambda pond, odd: pond.at(odd).maps(), [None, *NEITHER]),
     "branch": (lambda pond, odd: pond.branch("fix", source=odd), NEITHER),
@@ -129,6 +137,13 @@ def test_an_argument_of_another_type_is_refused_by_name_with_the_way_out(pond: P
             call(pond, value)
         assert refused.value.hint, (value, refused.value)
         assert refused.value.values, (value, refused.value)
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_a_number_of_things_below_zero_is_refused_by_name(pond: Pond, name: str) -> None:
+    with pytest.raises(Invalid) as refused:
+        LIMITS[name](pond)
+    assert (refused.value.kind, refused.value.values) == ("argument_negative", {"argument": "limit", "value": -1})
 
 
 def test_what_has_its_type_is_answered(pond: Pond) -> None:

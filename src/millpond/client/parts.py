@@ -11,7 +11,7 @@ from millpond.client.transfer import fetch_part
 from millpond.client.transport import Connection, Nodes
 from millpond.errors import NotFound, Unavailable
 from millpond.json_forms import JsonForm
-from millpond.maps.loads.pond_parts import PartsByNode
+from millpond.maps.loads.pond_parts import PartsByNode, unknown_node
 from millpond.maps.log.queue import PartStatus
 from millpond.maps.parts.part import PartManifest
 
@@ -42,7 +42,7 @@ class RemoteParts:
     def retry(self, part_ids: Sequence[str] | None = None, *, node: str = "") -> Sequence[PartStatus]:
         """Merge parts that were quarantined once more, on every node or on one; what the primary, or that, retries.
 
-        Raises: `NotFound`; `Unavailable` when a node cannot be reached.
+        Raises: `NotFound`; `Invalid` for a name of no node; `Unavailable` when a node cannot be reached.
         """
         body = {} if part_ids is None else {"parts": list(part_ids)}
 
@@ -50,7 +50,10 @@ class RemoteParts:
             return node.request("POST", "/v1/parts/retry", json=body, repeatable=True).read(_LIST).parts
 
         if node:
-            return order(next(connection for connection in self._nodes.connections if connection.url == node))
+            by_url = {connection.url: connection for connection in self._nodes.connections}
+            if node not in by_url:
+                raise unknown_node(node, by_url)
+            return order(by_url[node])
         primary = self._nodes.primary()
         outcomes = self._nodes.all(lambda node: () if node.withheld and node is not primary else order(node))
         for outcome in outcomes:

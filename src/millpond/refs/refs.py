@@ -12,12 +12,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
-from numbers import Integral
 from types import NoneType
 
 import pyarrow as pa
 
-from millpond.argument_types import need_type
+from millpond.argument_types import need_count, need_type
 from millpond.errors import Conflict, Invalid
 from millpond.kernel.listed import Listed
 from millpond.maps.layered.head import Head
@@ -235,7 +234,7 @@ class Refs:
 
         Raises: `Invalid`, kind `maps_differ`; `NotFound` for a map that is at neither.
         """
-        need_type("limit", limit, Integral, NoneType)
+        need_count("limit", limit, NoneType)
         sides = compared(self.states, left, right, map=map, three_dots=three_dots, only_of=only_of)
         return difference_page(map_differences(sides.old, sides.new, self.states.layers_for), sides, limit=limit)[0]
 
@@ -248,7 +247,7 @@ class Refs:
         Columns: `time`, `commit`, `message`, `version` of the map, `rows` that were loaded or changed, those `removed`
         (null: not known, or none), `source`. A map that was renamed is followed to its old name, if `only_of` takes it.
         """
-        need_type("limit", limit, Integral, NoneType)
+        need_count("limit", limit, NoneType)
         commits = self.log(ref, first_parent=True)
         rows = list(islice(self._changes_of(check_name(map), commits, only_of, ()), limit))
         return pa.Table.from_pylist([dict(zip(_HISTORY.names, row, strict=True)) for row in rows], _HISTORY)

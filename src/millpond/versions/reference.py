@@ -12,7 +12,7 @@ from typing import TypeAlias, TypeVar
 
 import pyarrow as pa
 
-from millpond.argument_types import need_type
+from millpond.argument_types import need_count, need_type
 from millpond.errors import Invalid
 from millpond.kernel.keys import KeyRange, starting
 from millpond.kernel.listed import Listed
@@ -141,7 +141,7 @@ class Reference(ReferenceFace):
     ) -> Iterator[Commit]:  # fmt: skip
         """The commits from here back; with paths or prefixes only those that changed one of them, no merges."""
         need_type("window", window, Window, NoneType)
-        need_type("limit", limit, Integral, NoneType)
+        need_count("limit", limit, NoneType)
         commits = filtered_log(self.site, self.head().id, window, path_list(paths), path_list(prefixes), limit)
         return Listed(f"the log of {self.expression}", commits)
 

@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from itertools import islice
-from numbers import Integral
 from types import NoneType
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millpond.argument_types import need_type
+from millpond.argument_types import need_count, need_type
 from millpond.client.arrow_body import read_batches
 from millpond.client.transport import Body
 from millpond.client.versions.api import VersionsApi
@@ -148,7 +147,7 @@ class RemoteReference(ReferenceFace, ReferenceOperations):
     ) -> Iterator[Commit]:  # fmt: skip
         """The commits from here back; with paths or prefixes only those that changed one of them, no merges."""
         need_type("window", window, Window, NoneType)
-        need_type("limit", limit, Integral, NoneType)
+        need_count("limit", limit, NoneType)
         head = self.head().id  # the branch may move between two pages
         since = None if window is None or window.since is None else window.since
         commits = self._api.pages(

@@ -59,10 +59,10 @@ class RejectWriter:
         if self.path is not None:
             try:
                 self._file = self.path.open("w", encoding="utf-8")
-            except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
+            except (OSError, ValueError) as error:
                 raise NotFound(
                     "the reject file cannot be made", kind="rejects_file", path=self.path,
-                    hint="name a file in a folder that exists",
+                    reason=getattr(error, "strerror", error), hint="name a file in a folder that may be written",
                 ) from error  # fmt: skip
         return self
 

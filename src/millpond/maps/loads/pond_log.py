@@ -7,7 +7,7 @@ from itertools import islice
 from numbers import Integral, Real
 from pathlib import Path
 
-from millpond.argument_types import need_list, need_type
+from millpond.argument_types import need_count, need_list, need_type
 from millpond.errors import Conflict
 from millpond.kernel.space import Transaction
 from millpond.maps.layered.head import Layers
@@ -72,13 +72,13 @@ class PondLog:
         Raises: `NotFound`, kind `log_trimmed`, when the next one is no longer retained.
         """
         need_type("after", after, Integral)
-        need_type("limit", limit, Integral)
+        need_count("limit", limit)
         with self._loading.space.read() as tx:
             return entries_after(tx, after, limit)
 
     def newest(self, limit: int) -> list[Entry]:
         """The last entries that are retained, the newest first."""
-        need_type("limit", limit, Integral)
+        need_count("limit", limit)
         with self._loading.space.read() as tx:
             return list(islice(newest_first(tx), limit))
 

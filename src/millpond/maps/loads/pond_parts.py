@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from millpond.errors import Invalid
 from millpond.maps.loads.loading import Loading
 from millpond.maps.loads.retention import expire, part_folder, part_statuses
 from millpond.maps.loads.retries import replace_part, retry_parts
 from millpond.maps.log.queue import PartStatus, Quarantined
 
-__all__ = ("PartsByNode", "PondParts")
+__all__ = ("PartsByNode", "PondParts", "unknown_node")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +51,11 @@ class PondParts:
         A part comes before what was entered after it, so what was applied meanwhile is applied again, from kept parts.
         `node` is a name that `by_node` gave: none, for a folder.
 
-        Raises: `NotFound`; `Conflict`, kind `part_order`, when a part that was named cannot be put in its place.
+        Raises: `NotFound`; `Invalid` for the name of a node; `Conflict`, kind `part_order`, when a part that was named
+        cannot be put in its place.
         """
-        assert not node, "a folder is no node"
+        if node:
+            raise unknown_node(node, ())
         with self._loading.writing():
             return retry_parts(self._loading, part_ids)
 
@@ -72,3 +75,11 @@ class PondParts:
     def list(self, name: str | None = None, state: str | None = None) -> Sequence[PartStatus]:
         """The parts that wait, are merged now, were quarantined or are kept; of one map, or in one state."""
         return [part for part in part_statuses(self._loading.loads, name) if state in (None, part.state)]
+
+
+def unknown_node(node: str, nodes: Iterable[str]) -> Invalid:
+    """The error for a node that a pond does not have."""
+    return Invalid(
+        "no node of the pond has this name", kind="node_unknown", node=node,
+        hint=f"name one of {', '.join(nodes)}" if nodes else "a pond in a folder has none: leave it out",
+    )  # fmt: skip

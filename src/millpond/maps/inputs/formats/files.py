@@ -115,9 +115,15 @@ def paths_of(target: str | Path) -> list[Path]:
             hint="read it with Spark and write the frame: frame.write.format('millpond')",
         )  # fmt: skip
     path = Path(target)
-    if path.is_dir():
+    try:
+        is_folder, exists = path.is_dir(), path.exists()
+    except OSError as error:  # a name that is too long, a folder that may not be read
+        raise NotFound(
+            "the file cannot be read", kind="file_not_found", path=path, reason=error.strerror,
+        ) from error  # fmt: skip
+    if is_folder:
         return _in_folder(path)
-    if path.exists():
+    if exists:
         return [path]
     if glob.has_magic(str(target)):
         matched = [Path(name) for name in sorted(glob.glob(str(target), recursive=True))]  # noqa: PTH207 - a pattern may be absolute
