@@ -214,7 +214,7 @@ class Pond(PondFace, RefsFace):
         from millpond.maps.loads.loads import Loads
 
         return Loads(
-            self.space, self.folder, self.clock, keep_ms=self._retention_ms, memory_max=self.loading.memory_max,
+            self.space, self.folder, self.clock, keep_ms=self._retention_ms,
             open_reports=lambda: self.reports, tell_alerts=lambda: self.tell_alerts(),
         )  # fmt: skip
 

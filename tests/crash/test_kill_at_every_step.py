@@ -158,7 +158,7 @@ def test_killed_at_one_moment_of_every_step(stored: str, teller: Teller, moments
     "second", [pytest.param(1, marks=pytest.mark.full), 4, pytest.param(9, marks=pytest.mark.full)]
 )
 def test_killed_again_while_it_recovers(stored: str, teller: Teller, moments: list[str], second: int) -> None:
-    firsts = [step for step in moments if step.startswith(("load.committed", "merge.first_part_moved"))]
+    firsts = [step for step in moments if step.startswith(("load.committed", "merge.part_put"))]
     # In the first half of the story, so that there are moments left for the second kill.
     for moment in drawn(firsts[: (len(firsts) + 1) // 2], 1, name="again"):
         name = f"{moment.replace(':', '-')}-{second}"

@@ -107,7 +107,7 @@ def test_the_story_takes_every_step(whole: tuple[list[str], dict[str, object]]) 
         "maintenance.ordered",
         "maintenance.dequeued",
         "merge.part_taken",
-        "merge.first_part_copied",
+        "merge.part_put",
         "merge.dequeued",
         "merge.quarantine_moved",
         "retry.part_replaced",

@@ -1,4 +1,4 @@
-"""Parts without their data, or that gave it to the shard before a kill: others are merged, and no row is lost."""
+"""Parts without their data: others are merged, and no row is lost."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import pytest
 
 import millpond
 from millpond.clock import ManualClock
-from millpond.pond import open_pond
 from millpond.testing.faults import flip_byte
 from tests.harness.rows import canonical_of
 from tests.rings.forked import run_python
@@ -80,25 +79,6 @@ def test_a_part_without_its_data_blocks_no_other(
         assert [gone.part for gone in pond.parts.quarantined()] == [parts[missing]]
         assert answers(pond, *parts) == [None if load == missing else load for load in parts]
         assert not pond.parts.queued_maps()
-
-
-@pytest.mark.parametrize("step", ["merge.first_part_moved", "shard.switched", "shard.changed_uncommitted"])
-def test_an_earlier_part_comes_again_after_a_first_merge_was_killed(tmp_path: Path, step: str) -> None:
-    """The file of a first merge is the only copy of a part's rows: the part that comes before it must not take it."""
-    folder, intact = tmp_path / "pond", tmp_path / "intact"
-    with millpond.open(folder, clock=ManualClock(now=1)) as pond:
-        pond.create_map("m", kind="state", value="string")
-        first = quarantine_first(pond, intact)
-        queue(pond, "second")
-    killed(folder, step)
-    # A node answers before its merger has looked at what waits.
-    with open_pond(folder, clock=ManualClock(now=9), serve=True) as pond:
-        pond.parts.replace(first, intact)
-        pond.merge()
-        assert answers(pond, "first", "second", "last") == ["first", "second", "second"]
-        assert not pond.parts.quarantined()
-        assert not pond.parts.queued_maps()
-        assert pond.verify().ok
 
 
 @pytest.mark.parametrize("step", ["merge.part_taken", "shard.switched", "shard.changed", "merge.dequeued:2"])

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millpond.maps.loads import first_merge, merge
 from millpond.maps.loads.merge import Received, merge_parts, part_rows
 from millpond.maps.model.definition import PLAIN_KINDS, Kind
 from millpond.maps.parts.part import PartWriter, verify_part
@@ -51,20 +50,13 @@ def check_part(definition: MapDefinition, part: Received, rows: list[Row]) -> No
 
 @pytest.mark.usefixtures("processor")
 @pytest.mark.sample(2)
-@pytest.mark.parametrize("in_one_pass", [False, True], ids=["part by part", "in one pass"])
 @pytest.mark.parametrize("kind", PLAIN_KINDS)
 @given(data=st.data())
-def test_merged_parts_answer_as_the_model(kind: Kind, in_one_pass: bool, data: st.DataObject) -> None:
+def test_merged_parts_answer_as_the_model(kind: Kind, data: st.DataObject) -> None:
     definition = data.draw(strategies.definitions(kind=kind))
     pools = data.draw(strategies.pools(definition))
     model = MapModel(kind, overwrite=definition.overwrite)
-    with (
-        scratch_folder() as folder, closing(Shard(folder / "shard", definition)) as shard,
-        pytest.MonkeyPatch.context() as patch,
-    ):  # fmt: skip
-        patch.setattr(merge, "ROWS_MIN", 0 if in_one_pass else 1 << 40)
-        patch.setattr(first_merge, "PIECE_ROWS_MAX", data.draw(st.sampled_from([1, 3, 65_536])))
-        patch.setattr(first_merge, "ROWS_AT_ONCE_MIN", data.draw(st.sampled_from([1, 65_536])))
+    with scratch_folder() as folder, closing(Shard(folder / "shard", definition)) as shard:
         for load in range(1, data.draw(st.integers(2, 4))):
             parts = []
             for number in range(data.draw(st.integers(1, 3))):

@@ -37,7 +37,7 @@ ELSEWHERE = (
     "part", "upload", "spark", "epoch", "snapshot", "narrow", "ranges.fetched", "ranges.index_fetched",
     "ranges.one_fetched", "pond.rows_migrated", "pond.slice_migrated", "fetch",
     "clone.map_fetched", "clone.map_switched", "merge.quarantine_moved", "retry",
-    "merge.first_part", "nodes", "promotion", "maintenance.swept", "publish",
+    "nodes", "promotion", "maintenance.swept", "publish",
     "freeze.sections_written",
     "what.has_just_happened", "backup", "prune", "restore", "versions", "compaction", "collect", "receive.unpacked",
     "receive.checked", "events", "dumps", "restores", "jobs", "simulation",

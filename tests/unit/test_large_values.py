@@ -2,48 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
 import millpond
-from millpond.arrays.byte_columns import Bytes
 from millpond.maps.layered import differences
-from millpond.maps.loads import merge, merge_queue
-from millpond.maps.loads.first_merge import BYTES_AT_ONCE_MIN, merged_rows
+from millpond.maps.loads import merge_queue
 from millpond.maps.loads.load import seal_data
 from millpond.maps.loads.merge import Arrived, MergeReport, merge_loads
 from millpond.maps.loads.pond_folder import writer_folder
-from millpond.maps.model.definition import Kind, MapDefinition, parse_value_type
-from millpond.maps.shard.plain_tables import PlainStore
 from millpond.maps.shard.shard import Shard
-from millpond.maps.shard.tables import DIRECT
 from millpond.refs.diffs import map_differences
 
-PARTS, ROWS, VALUE_BYTES = 4, 12, 1 << 20
-DEFINITION = MapDefinition(name="m", kind=Kind.STATE, incarnation="1", value=parse_value_type("binary"))
-
-
-def pieces(part: int) -> Iterator[tuple[Bytes, Bytes]]:
-    """A row at a time: those of the parts lie between each other."""
-    value = np.zeros(VALUE_BYTES, np.uint8)
-    for row in range(ROWS):
-        key = np.frombuffer(f"{row:04d}{part}".encode(), np.uint8)
-        yield Bytes(np.array([0, len(key)]), key), Bytes(np.array([0, VALUE_BYTES]), value)
-
-
-def test_so_many_bytes_are_merged_at_once() -> None:
-    keys: list[bytes] = []
-    sources = [pieces(part) for part in range(PARTS)]
-    for some_keys, some_values in merged_rows(DEFINITION, DIRECT, sources, overwrite=True):
-        assert len(some_values.data) <= BYTES_AT_ONCE_MIN + PARTS * VALUE_BYTES
-        keys += [some_keys.rows(row, row + 1).data.tobytes() for row in range(len(some_keys))]
-    assert len(keys) == PARTS * ROWS
-    assert keys == sorted(keys)
+VALUE_BYTES = 1 << 20
 
 
 def load_waiting(pond: millpond.Pond, first: int, count: int) -> None:
@@ -71,19 +46,6 @@ def test_loads_of_large_values_are_folded_by_their_bytes(tmp_path: Path, monkeyp
         pond.merge()
         assert merged == [2, 2, 2, 1]
         assert [made.get(f"k{number}")[:1] for number in range(7)] == [bytes([number]) for number in range(7)]
-
-
-def test_a_first_load_of_large_values_is_one_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # A transaction of LMDB would hold all of them in memory.
-    monkeypatch.setattr(merge, "BYTES_MIN", 2 * VALUE_BYTES)
-    put: list[str] = []
-    monkeypatch.setattr(PlainStore, "put_table", lambda *given: put.append(given[2]))
-    with millpond.open(tmp_path) as pond:
-        made = pond.create_map("m", kind="state", value="binary")
-        load_waiting(pond, 0, 5)
-        pond.merge()
-        assert put == []
-        assert [made.get(f"k{number}")[:1] for number in range(5)] == [bytes([number]) for number in range(5)]
 
 
 @pytest.mark.usefixtures("processor")

@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millpond.stores.lmdb.bulk_write import BulkTable, write_environment
+from millpond.stores.lmdb.bulk_read import Piece, read_pieces
+from millpond.stores.lmdb.bulk_write import LEAF_VALUES_BYTES_MAX, BulkTable, write_environment
+from millpond.stores.lmdb.page_check import check_file
 from millpond.stores.lmdb.probe import MAIN, read_through
 from tests.rings.sampling import examples
 
@@ -156,3 +158,25 @@ def test_a_tree_is_described_as_lmdb_describes_it(tmp_path: Path) -> None:
         ):
             stats.append(transaction.stat(environment.open_db(b"rows", txn=transaction, create=False)))
     assert stats[0] == stats[1]
+
+
+@pytest.mark.usefixtures("processor")
+def test_a_leaf_ends_when_the_values_beside_it_are_many_bytes(tmp_path: Path) -> None:
+    """So readers hold a few of them; LMDB takes such a file, also when it deletes and puts rows in it."""
+    rows = {b"%03d" % number: bytes([number]) * (1 << 20) for number in range(40)}
+    written(tmp_path / "large", [table("rows", rows)])
+    check_file(tmp_path / "large" / "data.mdb", {"rows": False})
+    with lmdb.open(str(tmp_path / "large"), max_dbs=8, map_size=1 << 30) as environment:
+        opened = environment.open_db(b"rows", create=False)
+        with environment.begin(db=opened, write=True) as transaction:
+            record = transaction.get(b"rows", db=environment.open_db(None, transaction))
+            assert record is not None
+            assert 5 <= transaction.stat(opened)["leaf_pages"] <= 9
+            pieces = list(read_pieces(tmp_path / "large" / "data.mdb", record, 1_000))
+            assert max(len(piece.values) for piece in pieces if isinstance(piece, Piece)) <= LEAF_VALUES_BYTES_MAX
+            for number in range(0, 40, 3):
+                assert transaction.delete(b"%03d" % number)
+                rows.pop(b"%03d" % number)
+            rows[b"017x"] = b"new"
+            transaction.put(b"017x", b"new")
+        assert rows_of(environment, "rows") == rows

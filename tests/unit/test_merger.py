@@ -273,9 +273,7 @@ def test_a_map_dropped_before_its_change_leaves_nothing_behind(pond: Pond, merge
 
 
 @pytest.mark.usefixtures("process")
-def test_a_first_part_that_became_the_shard_is_not_blamed_for_a_mistake(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_part_is_not_blamed_for_a_mistake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def mistaken(*_arguments: object, **_more: object) -> None:
         raise RuntimeError("a mistake")
 
@@ -293,7 +291,7 @@ def test_a_first_part_that_became_the_shard_is_not_blamed_for_a_mistake(
 
 @pytest.mark.usefixtures("process")
 @pytest.mark.parametrize("retention", ["off", "7d"])
-def test_a_part_without_data_behind_a_first_one_is_quarantined(tmp_path: Path, retention: str) -> None:
+def test_a_part_without_data_is_quarantined(tmp_path: Path, retention: str) -> None:
     with open_pond(tmp_path / "pond", maps_part_retention=retention) as pond:
         pond.create_map("one", kind="temporal_state", value="long")
         for value in (1, 2, 3):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
-__all__ = ("ordered_results", "produced_ahead")
+__all__ = ("ordered_results",)
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -36,30 +36,6 @@ def ordered_results(
         finally:
             for future in due:
                 future.cancel()
-
-
-def produced_ahead(items: Generator[Result]) -> Iterator[Result]:
-    """The same items; while one is in use, a thread of their own works out the next.
-
-    That thread also closes `items`, whenever the consumer stops.
-
-    Raises: what `items` raises, in its place.
-    """
-    with ThreadPoolExecutor(1, thread_name_prefix="ahead") as pool:
-        try:
-            upcoming = pool.submit(_following, items)
-            while (item := upcoming.result()) is not None:
-                upcoming = pool.submit(_following, items)
-                yield item[0]
-                del item
-        finally:
-            pool.submit(items.close).result()
-
-
-def _following(items: Iterator[Result]) -> tuple[Result] | None:
-    for item in items:
-        return (item,)
-    return None
 
 
 def _all(work: Callable[[Item], Iterable[Result]], item: Item) -> list[Result]:

@@ -215,9 +215,7 @@ def _whole(loads: Loads, pond_map: Map, queued: Queued) -> Corrupt | None:
     if place is None:
         return Corrupt("a queued part is missing", kind="part_missing", map=queued.map, folder=places[0])
     try:
-        # The file of a map's first part becomes its shard: until its merge is finished only the manifest is left.
-        became_shard = place == places[0] and not (place / "data.mdb").exists()
-        manifest = read_manifest(place) if became_shard else verify_part(place)
+        manifest = verify_part(place)
     except Corrupt as error:
         return error
     stated = (manifest.id, manifest.map, manifest.incarnation, manifest.rows)

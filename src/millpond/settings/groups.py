@@ -192,7 +192,7 @@ class Maps(_Group):
 
     memory_max: Size = Field(
         MEMORY_MAX, ge=MEMORY_LEAST,
-        description="memory that sealing, merging or freezing a map may take; rows beyond it wait on the disk",
+        description="memory that sealing or freezing a map may take; rows beyond it wait on the disk",
     )  # fmt: skip
     part_retention: Duration = Field(
         7 * UNITS_MS["d"],

@@ -58,7 +58,6 @@ from millpond.maps.model.catalogue import find_map, known_map
 from millpond.maps.model.keyspaces import ABSORBED, MAINTENANCE, QUARANTINE, QUEUE, RETAINED
 from millpond.maps.parts.part import PART_FILES, PART_FORMAT, PartFile, PartManifest, read_manifest, unknown_format
 from millpond.maps.parts.verified_parts import AcceptedParts
-from millpond.memory_bound import MEMORY_MAX
 from millpond.stores.files import disk_errors, move, remove_tree, sync, write_file_atomically
 from millpond.stores.locks import alone, together
 from millpond.stores.shared_sync import SharedSync
@@ -74,14 +73,14 @@ T = TypeVar("T")
 class Loads:
     """The life of loads: a queue of parts, and the folders that follow it.
 
-    `keep_ms`: so long merged parts are retained. `memory_max`: the bytes of memory that one merge may take.
-    `open_reports` is called when something is reported, `tell_alerts` when merges left something to be told. `to_fold`:
-    the layered maps whose layers loads made due, for the merger of a served pond; `collected_ms`: when the files of
-    each were collected. `merging`: the ids of the parts that this process merges now; to write that down costs a sync.
+    `keep_ms`: so long merged parts are retained. `open_reports` is called when something is reported, `tell_alerts`
+    when merges left something to be told. `to_fold`: the layered maps whose layers loads made due, for the merger of a
+    served pond; `collected_ms`: when the files of each were collected. `merging`: the ids of the parts that this
+    process merges now; to write that down costs a sync.
     """
 
     def __init__(
-        self, space: Space, folder: Path, clock: Clock, *, keep_ms: int = 0, memory_max: int = MEMORY_MAX,
+        self, space: Space, folder: Path, clock: Clock, *, keep_ms: int = 0,
         open_reports: Callable[[], JobReports] = lambda: NO_REPORTS, tell_alerts: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
         self.space, self.folder, self.clock, self.keep_ms = space, folder, clock, keep_ms
@@ -92,7 +91,7 @@ class Loads:
         self._uncertain: set[str] = set()
         self.changed, self.settled = Signal(clock), Signal(clock)
         self.failures = MergeFailures()
-        self.memory_max, self.expired_ms = memory_max, 0
+        self.expired_ms = 0
         self._open_reports, self.tell_alerts = open_reports, tell_alerts
         self.groups = LoadGroups(space, clock, self._turn)
 

@@ -7,20 +7,11 @@ Invariants:
 * rows of an aggregate are added to those that are there, once: a part that comes again is noted in table `added`, in
   the same transaction. They are added load by load, part by part: so doubles are rounded alike on all nodes;
 * parts are merged in the order of the loads, and within a load in its order; of rows with the same address the later
-  part's wins, or where the map said `overwrite=False` when the load was entered, the first stays;
-* the first part of a map becomes its shard: the file is moved, or copied where parts are kept; many rows of several
-  parts become one file in one pass (`first_merge.py`). Until the merge commits, the file has no table `info`, which
-  distinguishes a crash in between from a finished merge;
-* only the first part that waits may have given its file to a shard without a change (`gave_its_file`), and it takes it
-  back before another part comes before it (`give_back_first`);
-* the file of a part that comes again is copied: such a part is merged although the shard has its rows, so it needs its
-  file until it waits no more.
+  part's wins, or where the map said `overwrite=False` when the load was entered, the first stays.
 """
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -36,10 +27,9 @@ from millpond.maps.alerts.alerted import LoadOfShard, leave_alerted
 from millpond.maps.alerts.judging import Judged
 from millpond.maps.alerts.merged import judged_load
 from millpond.maps.alerts.rules import AlertRule
-from millpond.maps.loads.first_merge import BYTES_MIN, ROWS_MIN, combine
 from millpond.maps.model.columns import canonical_schema
 from millpond.maps.model.definition import MapDefinition
-from millpond.maps.parts.part import PartManifest, open_part, read_manifest
+from millpond.maps.parts.part import PartManifest, open_part
 from millpond.maps.parts.touched import read_touched
 from millpond.maps.shard.bucket_tables import BucketStore, add_rows, is_added, note_added
 from millpond.maps.shard.interned_tables import InternedStore
@@ -47,15 +37,9 @@ from millpond.maps.shard.layouts import decode_rows
 from millpond.maps.shard.plain_tables import PlainStore
 from millpond.maps.shard.range_widths import WIDTHS, width_class
 from millpond.maps.shard.row_batches import column_of, gathered
-from millpond.maps.shard.shard import Shard, ShardView, generation_folder, read_generation
-from millpond.maps.shard.tables import OVERFLOW
-from millpond.memory_bound import MEMORY_MAX
-from millpond.stores.files import disk_errors, make_folder, move, remove_tree, sync
+from millpond.maps.shard.shard import Shard, ShardView
 
-__all__ = (
-    "Arrived", "MergeReport", "Received", "gave_its_file", "give_back_first", "merge_loads", "merge_parts",
-    "part_rows", "rows_held",
-)  # fmt: skip
+__all__ = ("Arrived", "MergeReport", "Received", "merge_loads", "merge_parts", "part_rows", "rows_held")
 
 ROWS_PER_BATCH = 65_536
 
@@ -93,17 +77,15 @@ class MergeReport:
 
 
 def merge_parts(shard: Shard, parts: Sequence[Received], load: int, now_ms: int) -> MergeReport:
-    """Merge the parts of one load, in order, as `merge_loads` does; the first part of a map is moved, not copied."""
+    """Merge the parts of one load, in order, as `merge_loads` does."""
     return merge_loads(shard, [Arrived(load, now_ms, shard.definition.overwrite, tuple(parts))])
 
 
 def merge_loads(
-    shard: Shard, loads: Sequence[Arrived], *, keep: bool = False, memory_max: int = MEMORY_MAX,
-    rules: Sequence[AlertRule] = (),
+    shard: Shard, loads: Sequence[Arrived], *, rules: Sequence[AlertRule] = ()
 ) -> MergeReport:  # fmt: skip
     """Merge loads of one map, in order, in one transaction. Call it while `shard.exclusive()`.
 
-    `keep`: the files of the parts stay as they are. `memory_max`: the bytes of memory that a first merge may take.
     `rules`: those of the alerts that a load, which is alone, may make: they are left to be told.
 
     Raises:
@@ -116,21 +98,13 @@ def merge_loads(
     if not due:
         return MergeReport(rows, shard.stats().rows, repeated=True)
     parts = [part for load in due for part in load.parts]
-    combined = _combine_first(shard, due, memory_max)
-    if rules:
-        give_back_first(shard, parts[0].folder)  # it is read twice
     outcome, after = _judged(shard, due, rules) if rules else (None, None)
-    keep = keep or due[0].again or bool(rules)
-    there = parts if combined else parts[:1] if _adopt_first(shard, parts, keep) else []
-    adopted, position = bool(there), max(before, *(load.position for load in due))
+    position = max(before, *(load.position for load in due))
 
     def act(tx: lmdb.Transaction) -> None:
-        for part in there:
-            _put_rest(tx, shard.store, part, overflow=combined, overwrite=due[0].overwrite)
         for load in due:
             for part in load.parts:
-                added = load.again and not _is_fresh(tx, shard.store, part, load)
-                if added or any(part is merged for merged in there):
+                if load.again and not _is_fresh(tx, shard.store, part, load):
                     continue
                 if after is not None and len(parts) == 1:  # more are added one after another
                     shard.put_rows(tx, after, load.stamp_ms, overwrite=True)
@@ -141,7 +115,7 @@ def merge_loads(
             assert isinstance(shard.store, BucketStore), "it has rules"
             leave_alerted(shard.store, tx, outcome, LoadOfShard(due[0].number, due[0].stamp_ms, position))
 
-    touched = None if adopted else _touched(parts)
+    touched = _touched(parts) if shard.version else None  # nothing was frozen before the first change
     longest = max(part.manifest.longest_session for part in parts)
     shard.change(act, touched, absorbed=max(load.number for load in due), position=position, longest=longest)
     return MergeReport(rows, shard.stats().rows, repeated=False)
@@ -173,112 +147,9 @@ def rows_held(shard: Shard) -> Callable[[int, int], bool]:
     return lambda number, position: number <= absorbed or 0 < position <= last
 
 
-def _combine_first(shard: Shard, loads: Sequence[Arrived], memory_max: int) -> bool:
-    """True when the rows of all parts are in a first generation that was made of them in one pass."""
-    parts = [part for load in loads for part in load.parts]
-    rows = sum(part.manifest.rows for part in parts)
-    large = rows >= ROWS_MIN or sum(part.manifest.data_bytes for part in parts) >= BYTES_MIN
-    if len(parts) < 2 or not large or isinstance(shard.store, InternedStore) or shard.tracking or shard.version:
-        return False
-    if shard.definition.aggregation is not None:
-        return False
-    if len({load.overwrite for load in loads}) > 1 or not all((part.folder / "data.mdb").exists() for part in parts):
-        return False
-    # What a crash left of a first merge may have the rows of other parts: the next generation is begun instead.
-    number = int(read_generation(shard.folder) or 0) + 1
-    place = generation_folder(shard.folder, number)
-    make_folder(place)
-    unfinished = place / ".data.mdb.tmp"
-    sources = [(part.folder, part.manifest) for part in parts]
-    combined = False
-    try:
-        combined = combine(shard.definition, sources, unfinished, overwrite=loads[0].overwrite, memory_max=memory_max)
-    finally:
-        if not combined:
-            remove_tree(place)
-    if not combined:
-        return False
-    move(unfinished, place / "data.mdb")
-    sync(place.parent)
-    step("merge.first_parts_combined")
-    shard.switch(number)
-    return True
-
-
-def _adopt_first(shard: Shard, parts: Sequence[Received], keep: bool) -> bool:
-    """True when the first part's file is, or was made, the shard's first generation."""
-    first = parts[0].folder / "data.mdb"
-    place = generation_folder(shard.folder, 1)
-    if not first.exists():
-        if shard.version or not (place / "data.mdb").exists():
-            raise Corrupt("the part's data is missing", kind="part_file_missing", file=first.name, folder=first.parent)
-    elif isinstance(shard.store, InternedStore) or shard.tracking or shard.version:
-        return False
-    elif keep or shard.exists():
-        # What a crash left of a first merge may be another part's file: the next generation is begun instead.
-        number = int(read_generation(shard.folder) or 0) + 1
-        _copy(first, generation_folder(shard.folder, number))
-        shard.switch(number)
-    else:
-        make_folder(place)
-        move(first, place / "data.mdb")
-        step("merge.first_part_moved")
-    if not shard.exists():
-        shard.switch(1)
-    return True
-
-
-def gave_its_file(shard: Shard, folder: Path, load: int, position: int, *, first: bool) -> bool:
-    """True when a part has no data because the shard has it: a kill cut its merge off. `first`: it is before others."""
-    if not folder.exists() or (folder / "data.mdb").exists():
-        return False
-    unfinished = first and not shard.version and (generation_folder(shard.folder, 1) / "data.mdb").exists()
-    return unfinished or rows_held(shard)(load, position)
-
-
-def give_back_first(shard: Shard, folder: Path) -> None:
-    """Undo a first merge that was cut off before its commit: the part has its file again, as it was sealed.
-
-    The merge only appended to the file, for a sealed part has no free pages. Call it while `shard.exclusive()`.
-    """
-    first, place = folder / "data.mdb", generation_folder(shard.folder, 1) / "data.mdb"
-    if first.exists() or not place.exists() or not folder.exists() or shard.version:
-        return
-    shard.close()
-    (shard.folder / "current").unlink(missing_ok=True)
-    step("merge.first_part_withdrawn")
-    os.truncate(place, read_manifest(folder).data_bytes)
-    move(place, first)
-
-
-def _copy(file: Path, folder: Path) -> None:
-    make_folder(folder)
-    unfinished = folder / ".data.mdb.tmp"
-    with disk_errors(folder):
-        shutil.copyfile(file, unfinished)
-        sync(unfinished)
-        move(unfinished, folder / "data.mdb")
-    sync(folder.parent)
-    step("merge.first_part_copied")
-
-
 def _touched(parts: Sequence[Received]) -> pa.Array:
     touched = [read_touched(part.folder) for part in parts]
     return pa.concat_arrays(touched).unique() if len(parts) > 1 else touched[0]
-
-
-def _put_rest(
-    tx: lmdb.Transaction, store: PlainStore | InternedStore, part: Received, *, overflow: bool, overwrite: bool
-) -> None:
-    """Put the rows of a part that its table in the first generation does not have: widths, and clashing keys."""
-    assert isinstance(store, PlainStore), "other maps put all rows"
-    if WIDTHS in store.dbs:
-        _put_widths(tx, store, part)
-    if overflow and OVERFLOW in part.manifest.tables:
-        with open_part(part.folder) as env:
-            db = env.open_db(OVERFLOW.encode(), create=False)
-            with env.begin(db=db) as reading:
-                store.put_table(tx, OVERFLOW, reading.cursor().iternext(), overwrite)
 
 
 def _put_widths(tx: lmdb.Transaction, store: PlainStore | InternedStore, part: Received) -> None:

@@ -26,15 +26,7 @@ from millpond.maps.alerts.alerted import Alerted, left_alerted
 from millpond.maps.alerts.rules import AlertRule, rules_of
 from millpond.maps.loads.attempts import ATTEMPTS_MAX, MergeAttempts
 from millpond.maps.loads.loads import Loads
-from millpond.maps.loads.merge import (
-    Arrived,
-    Received,
-    gave_its_file,
-    give_back_first,
-    merge_loads,
-    part_rows,
-    rows_held,
-)
+from millpond.maps.loads.merge import Arrived, Received, merge_loads, part_rows, rows_held
 from millpond.maps.log.queue import (
     MaintenanceOrder,
     Quarantined,
@@ -46,7 +38,6 @@ from millpond.maps.log.queue import (
 from millpond.maps.maintenance.maintenance import MaintenanceReport, condense, delete, idle_report, retain
 from millpond.maps.model.catalogue import known_map
 from millpond.maps.model.store_limits import tracks_updates
-from millpond.maps.parts.part import read_manifest
 from millpond.maps.shard.shard import WRITE_LOCK_SECONDS, Shard
 from millpond.stores.files import remove_tree
 
@@ -264,7 +255,6 @@ def _without_fatal(
         fatal = [queued for queued in fatal if queued.again or not has(queued.load_number, queued.position)]
     for queued in fatal:
         reason = f"the process ended {counts[queued.part]} times while the part was merged"
-        give_back_first(shard, loads.places.part(queued.part))
         merged.quarantined.append(loads.quarantine(queued, reason))
     attempts.ended(queued.part for queued in fatal)
     return [queued for queued in parts if queued not in fatal]
@@ -304,7 +294,7 @@ def _merge_whole(loads: Loads, shard: Shard, parts: Sequence[tuple[Queued, Recei
         rules = _rules(tx, shard) if len(arrived) == 1 else ()  # else they came before the first rule
     rules = [rule for rule in rules if rule.position <= arrived[0].position or arrived[0].again]
     with _as_set(shard, parts[0][0].settings) as target:
-        report = merge_loads(target, arrived, keep=loads.keep, memory_max=loads.memory_max, rules=rules)
+        report = merge_loads(target, arrived, rules=rules)
         alerted = _left_alerted(target, [load.number for load in arrived])
     loads.finish([queued for queued, _ in parts], alerted)
     if alerted:
@@ -325,10 +315,7 @@ def _checked(loads: Loads, shard: Shard, parts: Sequence[Queued], merged: Merged
     for queued in parts:
         try:
             folder = loads.take(queued)
-            adopted = gave_its_file(shard, folder, queued.load_number, queued.position, first=not whole)
-            adopted = adopted and not (queued.again and shard.version)  # it comes again, and its rows are needed
-            manifest = read_manifest(folder) if adopted else loads.accepted.verify(folder, shard.definition)
-            whole.append((queued, Received(folder, manifest)))
+            whole.append((queued, Received(folder, loads.accepted.verify(folder, shard.definition))))
         except (Unavailable, Conflict, OSError):
             raise
         except MillpondError as error:
@@ -352,8 +339,6 @@ def _unreadable(shard: Shard, parts: Sequence[tuple[Queued, Received]]) -> list[
     """
     unreadable = []
     for queued, received in parts:
-        if not (received.folder / "data.mdb").exists():
-            continue  # it was whole (`_checked`), and became the shard's file: the merge goes on from there
         try:
             rows = sum(batch.num_rows for batch in part_rows(shard.definition, received))
             if rows != queued.rows:

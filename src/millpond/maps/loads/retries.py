@@ -24,7 +24,6 @@ from millpond.kernel.steps import step
 from millpond.maps.loads.attempts import MergeAttempts
 from millpond.maps.loads.loading import Loading
 from millpond.maps.loads.loads import Loads
-from millpond.maps.loads.merge import give_back_first
 from millpond.maps.loads.merge_queue import merge_queued
 from millpond.maps.loads.retention import part_statuses
 from millpond.maps.log.apply import events_alone
@@ -120,15 +119,10 @@ def _retry_map(loads: Loads, shard: Shard, quarantine: Sequence[Quarantined]) ->
 
 
 def _end_attempts(loads: Loads, shard: Shard) -> None:
-    """Forget the attempts on parts that were merged, which may be queued again now, and undo a cut off first merge.
-
-    The file of the shard may be the only copy of the first part that waits: what comes before it would replace it.
-    """
+    """Forget the attempts on parts that were merged, which may be queued again now."""
     with loads.space.read() as tx:
         queued = [part.part for part in queued_parts(tx, shard.definition.name)]
     MergeAttempts(shard.folder).leave(queued)
-    if queued:
-        give_back_first(shard, loads.places.part(queued[0]))
 
 
 def _put_back(loads: Loads, shard: Shard, quarantine: Sequence[Quarantined], sound: AbstractSet[int]) -> None:

@@ -163,7 +163,7 @@ class Shard:
             if self._pointer < 0 or not os.fstat(self._pointer).st_nlink:
                 return self._reopen()
             if self._generation.info is None:
-                # The generation was adopted but its first change was not committed yet when it was opened.
+                # Its first change was not committed yet when it was opened.
                 self._generation.open_tables()
             return self._generation
 

@@ -35,7 +35,7 @@ from millpond.stores.lmdb.page_format import (
     U8,
 )
 
-__all__ = ("RECORD_BYTES", "Piece", "Rest", "read_from", "read_pieces", "rows_until")
+__all__ = ("RECORD_BYTES", "Piece", "Rest", "read_from", "read_pieces")
 
 DAMAGED, SEVERAL = -1, -2
 TREE_ENDS, ENOUGH, SEVERAL_NEXT = 0, 1, 2
@@ -163,11 +163,6 @@ def read_from(file: Path, record: bytes, first: bytes, rows_max: int) -> tuple[P
         # What is before the next leaf was looked at in vain: the key lies between two leaves.
         return read_from(file, record, following, rows_max)
     return piece.rows(start, stop), following
-
-
-def rows_until(offsets: I64, keys: U8, key: bytes) -> int:
-    """The number of these sorted keys that sort before `key`, or are it."""
-    return int(_rows_before(offsets, keys, np.frombuffer(bytearray(key + b"\0"), np.uint8)))
 
 
 def _piece_of_none() -> Piece:

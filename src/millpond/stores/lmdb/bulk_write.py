@@ -43,10 +43,7 @@ from millpond.stores.lmdb.page_format import (
     U8,
 )
 
-__all__ = (
-    "BulkTable", "CHUNK_PAGES", "fill_branches", "fill_leaves", "meta_page", "overflow_chunks", "plan_branches",
-    "plan_leaves", "table_of_tables", "write_environment",
-)  # fmt: skip
+__all__ = ("BulkTable", "write_environment")
 
 ROOM = PAGE - HEADER
 NODE_BYTES_MAX = 2038
@@ -97,14 +94,14 @@ def write_environment(tables: Sequence[BulkTable], put: Callable[[memoryview], A
         records[table.name.encode()] = plan.record()
         pages += plan.pages
     # Page 1 has the higher transaction number, so LMDB takes it; page 0 is the empty environment before.
-    put(memoryview(meta_page(0, None, 2) + meta_page(1, len(records), pages) + table_of_tables(records)))
+    put(memoryview(_meta_page(0, None, 2) + _meta_page(1, len(records), pages) + _table_of_tables(records)))
     for plan in plans:
         for chunk in plan.chunks():
             put(chunk.data)
     return pages * PAGE
 
 
-def meta_page(number: int, tables: int | None, pages: int) -> bytes:
+def _meta_page(number: int, tables: int | None, pages: int) -> bytes:
     """A meta page: of the empty environment (`tables` None), or of the one transaction that filled it."""
     # The list of free pages carries the page size in its padding, and has integers as keys.
     free = TABLE.pack(PAGE, INTEGER_KEYS, 0, 0, 0, 0, 0, NO_PAGE)
@@ -113,7 +110,7 @@ def meta_page(number: int, tables: int | None, pages: int) -> bytes:
     return (header + free + main + struct.pack("<QQ", pages - 1, number)).ljust(PAGE, b"\x00")
 
 
-def table_of_tables(records: dict[bytes, bytes]) -> bytes:
+def _table_of_tables(records: dict[bytes, bytes]) -> bytes:
     """The page that names the tables, each with its record."""
     page = bytearray(PAGE)
     upper = PAGE
@@ -134,7 +131,7 @@ class _Plan:
         self.table = table
         self.first_page = first_page
         leaves = np.empty(len(table) + 1, np.int64)
-        count, self.overflow_pages = plan_leaves(table.key_offsets, table.value_offsets, leaves)
+        count, self.overflow_pages = _plan_leaves(table.key_offsets, table.value_offsets, leaves)
         # The row that begins each page, level by level; the last entry is the end.
         self.leaves = leaves[: count + 1].copy()
         self.branches: list[I64] = []
@@ -142,7 +139,7 @@ class _Plan:
         begins = self.leaves
         while len(begins) > 2:
             children = np.empty(len(begins), np.int64)
-            pages = plan_branches(table.key_offsets, begins, children)
+            pages = _plan_branches(table.key_offsets, begins, children)
             children = children[: pages + 1].copy()
             self.branches.append(children)
             begins = begins[children]
@@ -173,10 +170,11 @@ class _Plan:
             # Zeros, so that gaps between places and nodes are the same bytes each time.
             out = np.zeros((len(children) - 1) * PAGE, np.uint8)
             pages = np.arange(below, below + len(begins) - 1)
-            fill_branches(out, page, pages, children, begins, self.table.key_offsets, self.table.key_data)
+            _fill_branches(out, page, pages, children, begins, self.table.key_offsets, self.table.key_data)
             yield out
             page, below, begins = page + len(children) - 1, page, begins[children]
-        yield from self._overflow_chunks(page)
+        if self.overflow_pages:
+            yield from _overflow_chunks(page, self.table)
 
     def _leaf_chunks(self) -> Iterator[U8]:
         # Overflow pages follow all others of the table, in order of the rows.
@@ -186,17 +184,13 @@ class _Plan:
         for first in range(0, len(self.leaves) - 1, CHUNK_PAGES):
             begins = self.leaves[first : first + CHUNK_PAGES + 1]
             out = chunk[: (len(begins) - 1) * PAGE]
-            big = fill_leaves(out, self.first_page + first, big, begins, *self.table.columns)
+            big = _fill_leaves(out, self.first_page + first, big, begins, *self.table.columns)
             yield out
 
-    def _overflow_chunks(self, page: int) -> Iterator[U8]:
-        if self.overflow_pages:
-            yield from overflow_chunks(page, *self.table.columns)
 
-
-def overflow_chunks(page: int, key_offsets: I64, _key_data: U8, value_offsets: I64, value_data: U8) -> Iterator[U8]:
+def _overflow_chunks(page: int, table: BulkTable) -> Iterator[U8]:
     """The overflow pages of the values that need some, from `page` on, in order of the rows."""
-    keys, values = np.diff(key_offsets), np.diff(value_offsets)
+    keys, values = np.diff(table.key_offsets), np.diff(table.value_offsets)
     rows = np.flatnonzero(NODE_HEADER + keys + values > NODE_BYTES_MAX)
     # An exact multiple would need one page more without the header: that is LMDB's OVPAGES.
     ends = np.cumsum((HEADER - 1 + values[rows]) // PAGE + 1)
@@ -204,7 +198,7 @@ def overflow_chunks(page: int, key_offsets: I64, _key_data: U8, value_offsets: I
     while first < len(rows):
         last = max(first + 1, int(np.searchsorted(ends, done + CHUNK_PAGES, side="right")))
         out = np.zeros(int(ends[last - 1] - done) * PAGE, np.uint8)
-        _fill_overflow(out, page + done, rows[first:last], value_offsets, value_data)
+        _fill_overflow(out, page + done, rows[first:last], table.value_offsets, table.value_data)
         yield out
         first, done = last, int(ends[last - 1].item())
 
@@ -214,7 +208,7 @@ LEAF_VALUES_BYTES_MAX = 8 << 20
 
 
 @kernel
-def plan_leaves(key_offsets, value_offsets, begins):  # type: ignore[no-untyped-def]
+def _plan_leaves(key_offsets, value_offsets, begins):  # type: ignore[no-untyped-def]
     """Fill in the row that begins each leaf; how many leaves there are, and how many overflow pages."""
     count = overflow = used = beside = 0
     rows = len(key_offsets) - 1
@@ -243,7 +237,7 @@ def plan_leaves(key_offsets, value_offsets, begins):  # type: ignore[no-untyped-
 
 
 @kernel
-def plan_branches(key_offsets, begins, children):  # type: ignore[no-untyped-def]
+def _plan_branches(key_offsets, begins, children):  # type: ignore[no-untyped-def]
     """Fill in the child that begins each branch page over the pages that begin with these rows; how many."""
     count = used = 0
     below = len(begins) - 1
@@ -290,7 +284,7 @@ def _copy(out, at, data, start, stop):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def fill_leaves(out, page, big, begins, key_offsets, key_data, value_offsets, value_data):  # type: ignore[no-untyped-def]
+def _fill_leaves(out, page, big, begins, key_offsets, key_data, value_offsets, value_data):  # type: ignore[no-untyped-def]
     """Fill leaf pages; `big` is the next free overflow page, before and, as the answer, after."""
     for number in range(len(begins) - 1):
         base = number * PAGE
@@ -323,7 +317,7 @@ def fill_leaves(out, page, big, begins, key_offsets, key_data, value_offsets, va
 
 
 @kernel
-def fill_branches(out, page, pages, children, begins, key_offsets, key_data):  # type: ignore[no-untyped-def]
+def _fill_branches(out, page, pages, children, begins, key_offsets, key_data):  # type: ignore[no-untyped-def]
     """Fill branch pages over `pages`, which begin with the rows `begins`."""
     for number in range(len(children) - 1):
         base = number * PAGE
