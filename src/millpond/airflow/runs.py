@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from millpond.airflow.place import Place
 from millpond.errors import NotFound
+from millpond.workflows.deferred import engine, protocol
 
 __all__ = ("begun_or_found", "name_of", "state_of", "stop")
 
@@ -41,16 +42,12 @@ def state_of(place: Place, run: str) -> dict[str, Any] | None:
 
     Raises: as `connected`.
     """
-    from littlehorse.model import LHStatus
-
-    from millpond.workflows.engine import run_id
-
     with place.call() as call:
         try:
-            row = call("GetWfRun", run_id(run))
+            row = call("GetWfRun", engine.run_id(run))
         except NotFound:
             return None
-    status = LHStatus.Name(row.status)
+    status = protocol.LHStatus.Name(row.status)
     reason = row.thread_runs[0].error_message.strip() if row.thread_runs else ""
     return {"run": run, "status": status, "ended": status in (*_FAILED, "COMPLETED"), "reason": reason}
 
@@ -64,10 +61,7 @@ def begun_or_found(
 
     Raises: as `connected`, such as `Invalid` for a parameter, `NotFound` for a pipeline.
     """
-    from littlehorse.model import ResumeWfRunRequest
-
     from millpond.workflows.backfill import NodeRuns
-    from millpond.workflows.engine import run_id
 
     for number in reversed(tries):
         state = state_of(place, f"{name}-{number}")
@@ -77,7 +71,7 @@ def begun_or_found(
             break
         if state["status"] in ("HALTING", "HALTED"):
             with place.call() as call:
-                call("ResumeWfRun", ResumeWfRunRequest(wf_run_id=run_id(state["run"])))
+                call("ResumeWfRun", protocol.ResumeWfRunRequest(wf_run_id=engine.run_id(state["run"])))
         return state
     run = f"{name}-{tries[-1]}"
     with place.call() as call:
@@ -90,9 +84,5 @@ def stop(place: Place, run: str) -> None:
 
     Raises: as `connected`.
     """
-    from littlehorse.model import StopWfRunRequest
-
-    from millpond.workflows.engine import run_id
-
     with place.call() as call:
-        call("StopWfRun", StopWfRunRequest(wf_run_id=run_id(run)))
+        call("StopWfRun", protocol.StopWfRunRequest(wf_run_id=engine.run_id(run)))

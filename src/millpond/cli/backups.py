@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +14,9 @@ import typer
 from millpond.cli.options import Json, PondPlace
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
+from millpond.client.location import FolderLocation, parse_location
+from millpond.clock import SystemClock
+from millpond.errors import Corrupt
 
 if TYPE_CHECKING:
     from millpond.nodes.backups.layout import Backup
@@ -44,7 +48,6 @@ def create(
     scratch: Scratch = None, json: Json = False,
 ) -> None:  # fmt: skip
     """Back up a pond as it is now. Loads and lookups go on; the next backups bring only what changed."""
-    from millpond.clock import SystemClock
     from millpond.nodes.backups.create import create_backup
 
     settings, objects = _place(place)
@@ -98,7 +101,6 @@ def listed(place: Place, json: Json = False) -> None:
 @verb("backup verify", "millpond backup verify s3://bucket/backups", "millpond backup verify /mnt/backups --json")
 def verify(place: Place, backup: BackupName = None, scratch: Scratch = None, json: Json = False) -> None:
     """Read all that a backup needs, and compare checksums. `millpond restore` checks more: it opens every map."""
-    from millpond.errors import Corrupt
     from millpond.nodes.backups.layout import find_backup
     from millpond.nodes.backups.prune import check_backup
 
@@ -124,7 +126,6 @@ def prune_old(
     json: Json = False,
 ) -> None:
     """Remove old backups, and what only they needed."""
-    from millpond.clock import SystemClock
     from millpond.nodes.backups.prune import prune
 
     _, objects = _place(place)
@@ -158,7 +159,6 @@ def restore(
     json: Json = False,
 ) -> None:
     """Make a pond of a backup, in a new folder, and verify it."""
-    from millpond.clock import SystemClock
     from millpond.nodes.backups.layout import find_backup
     from millpond.nodes.backups.restore import restore_backup
 
@@ -191,7 +191,6 @@ def _place(where: str) -> tuple[Settings, ObjectStore]:
 def _source(pond: str, settings: Settings) -> AbstractContextManager[BackupSource]:
     """The pond as a source of backups: the first of its nodes, or a folder that no node serves."""
     from millpond.client.connections import node_urls
-    from millpond.client.location import parse_location
     from millpond.client.transport import Connection
     from millpond.nodes.replication.peer import Peer
 
@@ -203,8 +202,6 @@ def _source(pond: str, settings: Settings) -> AbstractContextManager[BackupSourc
 
 @contextmanager
 def _folder_source(folder: Path) -> Iterator[BackupSource]:
-    from millpond.client.location import FolderLocation
-    from millpond.clock import SystemClock
     from millpond.nodes.backups.source import FolderSource
 
     with FolderLocation(folder).open_existing() as opened, closing(FolderSource(opened, SystemClock())) as source:
@@ -218,8 +215,6 @@ def _scratch(folder: Path | None) -> Iterator[Path]:
 
 
 def _row(backup: Backup) -> dict[str, Any]:
-    from datetime import UTC, datetime
-
     rows = sum(shard.rows for shard in backup.shards) + sum(layers.rows for layers in backup.layers)
     size = sum(file.bytes for file in backup.files()) + sum(layers.bytes for layers in backup.layers)
     size += 0 if backup.own is None else backup.own.objects_bytes

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+import webbrowser
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,6 +13,10 @@ from millpond.cli.options import Json
 from millpond.cli.serve import UMASK, send_log
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
+from millpond.client.location import FolderLocation, NodesLocation, parse_location
+from millpond.clock import SystemClock
+from millpond.error_values import shown_address
+from millpond.errors import Invalid, NotFound
 
 if TYPE_CHECKING:
     from millpond.server.run import Service
@@ -38,7 +44,6 @@ def show_console(
     The pond is served to this machine alone, and to whoever opens the address that is printed: it counts once. The
     pages of a pond that a node serves are at the node's own address.
     """
-    from millpond.clock import SystemClock
     from millpond.nodes.tokens import draw_token, hash_token
     from millpond.server.run import Service
     from millpond.settings import load_settings
@@ -62,10 +67,6 @@ def _check_place(pond: str) -> None:
 
     Raises: `Invalid` for that of nodes; `NotFound`; as `BucketLocation.open`.
     """
-    from millpond.client.location import FolderLocation, NodesLocation, parse_location
-    from millpond.error_values import shown_address
-    from millpond.errors import Invalid, NotFound
-
     location = parse_location(pond)
     if isinstance(location, NodesLocation):
         url = shown_address(pond)
@@ -77,9 +78,6 @@ def _check_place(pond: str) -> None:
 
 
 def _begin(service: Service, ticket: str, *, browser: bool, as_json: bool) -> None:
-    import sys
-    import webbrowser
-
     url = f"{service.node.url}/console/sign-in?ticket={ticket}"
     if as_json:
         console.print_json({"url": url})

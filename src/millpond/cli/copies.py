@@ -5,6 +5,7 @@ A place has a `/` in it, such as `./pond` or `s3://bucket/pond`; the name of a m
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -13,6 +14,7 @@ from millpond.cli.maps import tell_copied
 from millpond.cli.options import Branch, Json, PondPlace, pond_at
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
+from millpond.errors import Invalid, NotFound
 
 __all__ = ("copy",)
 
@@ -42,10 +44,6 @@ def copy(
 
     A pond that is copied again sends what changed since.
     """
-    from pathlib import Path
-
-    from millpond.errors import Invalid, NotFound
-
     places = ["/" in place for place in (source, target)]
     if any(places) != all(places):
         raise Invalid("a map and a pond are given", kind="copy_place", source=source, target=target,

@@ -11,6 +11,7 @@ from millpond import json_forms
 from millpond.cli.options import Branch, Confirmed, Json, MapName, PondPlace, pond_at
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
+from millpond.errors import Invalid
 
 __all__ = ("delete",)
 
@@ -37,8 +38,6 @@ def delete(
     json: Json = False,
 ) -> None:
     """Delete the rows for which a condition holds. Asks first; off a terminal, --yes is needed."""
-    from millpond.errors import Invalid
-
     with pond_at(pond, branch) as opened:
         pond_map = opened.map(name)
         if not yes:

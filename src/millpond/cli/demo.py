@@ -21,8 +21,11 @@ import typer
 
 from millpond.cli.options import Json, Master
 from millpond.cli.terminal import console
+from millpond.cli.terminal.messages import Wanted
 from millpond.cli.terminal.steps import steps
 from millpond.cli.verbs import verb
+from millpond.clock import SystemClock
+from millpond.errors import Invalid
 from millpond.json_forms import plain
 
 if TYPE_CHECKING:
@@ -50,7 +53,6 @@ def demo(
     """Load a year of real flights and their weather with Spark, and enrich every flight. Takes half a minute."""
     from millpond.arrays.warming import load_ahead
     from millpond.cli.enrich.by_spark import running
-    from millpond.clock import SystemClock
     from millpond.demo.plan import LOOKUPS, MAPS, SETTINGS, register_views
     from millpond.demo.sources import prepare
 
@@ -85,8 +87,6 @@ def _clear(folder: Path) -> None:
 
     Raises: `Invalid` when the folder holds something else.
     """
-    from millpond.errors import Invalid
-
     ours = {"data", "pond", "flights.parquet", "flights", "server.log", "worker.log"}
     others = [path.name for path in folder.iterdir() if path.name not in ours] if folder.is_dir() else []
     if others:
@@ -167,7 +167,6 @@ def _load_map(run: _Run, planned: PlannedMap, pond: Any) -> _Loaded:
 
 def _enrich_flights(run: _Run) -> _Flights:
     from millpond.cli.enrich.by_spark import enrich_frame, write_events
-    from millpond.cli.terminal.messages import Wanted
     from millpond.demo.plan import LOOKUPS
 
     run.step("enriching every flight")
@@ -182,7 +181,6 @@ def _enrich_flights(run: _Run) -> _Flights:
 def _place_addresses(run: _Run) -> _Addresses:
     """Look up the places of a million addresses: the ranged map at work."""
     from millpond.cli.enrich.by_spark import enrich_frame
-    from millpond.cli.terminal.messages import Wanted
 
     run.step(f"placing {ADDRESSES:,} addresses")
     began = run.clock.monotonic()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from millpond.cli.terminal import console
 from millpond.errors import Unavailable
+from millpond.workflows.deferred import protocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,24 +64,22 @@ def _steps(server: WorkflowServer, specification: Any, clock: Clock) -> Iterator
 
     Raises: `Unavailable` when the run ends without the last of them.
     """
-    from littlehorse.model import LHStatus, RunWfRequest, WfRunId
-
     import millpond
     from millpond.cli.workflows.server import connected
 
     with connected(server.server, "default") as call, millpond.open(server.url) as pond:
         call("PutWfSpec", specification)
-        call("RunWf", RunWfRequest(wf_spec_name=_RUN, id=_RUN))
+        call("RunWf", protocol.RunWfRequest(wf_spec_name=_RUN, id=_RUN))
         with pond.events.watch("default", _RUN) as watch:
             running = True
             while running:
                 # Events that came before the run had ended are read after it.
-                run = call("GetWfRun", WfRunId(id=_RUN))
-                running = run.status in (LHStatus.RUNNING, LHStatus.STARTING)
+                run = call("GetWfRun", protocol.WfRunId(id=_RUN))
+                running = run.status in (protocol.LHStatus.RUNNING, protocol.LHStatus.STARTING)
                 batch = watch.next_batch(clock.monotonic() + _LOOK_SECONDS)
                 yield from (event for event in batch if event.kind == "succeeded" and "step" in event.headers)
-        if run.status != LHStatus.COMPLETED:
-            status = LHStatus.Name(run.status)
+        if run.status != protocol.LHStatus.COMPLETED:
+            status = protocol.LHStatus.Name(run.status)
             raise Unavailable("the run did not complete", kind="demo_run", run=_RUN, status=status,
                               hint="worker.log in the folder of the demo says why")  # fmt: skip
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,6 +25,14 @@ from millpond.cli.options import (
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
 from millpond.cli.watch import print_event
+from millpond.clock import SystemClock
+from millpond.errors import Invalid
+from millpond.events.days import format_day
+from millpond.events.ids import format_id
+from millpond.events.names import StreamName
+from millpond.events.selection import no_such_stream
+from millpond.json_forms import plain
+from millpond.sizes import parse_size
 
 if TYPE_CHECKING:
     from millpond.events.index import StreamIndex
@@ -54,8 +64,6 @@ def listed(
     json: Json = False,
 ) -> None:
     """List streams, or the days of one: their state, events, and bytes as they are stored."""
-    import itertools
-
     with existing_pond(pond) as opened:
         if queue is not None and job_set is not None:
             _show_days(opened.events.index(queue, job_set), queue, job_set, json=json)
@@ -78,10 +86,6 @@ def listed(
 
 
 def _show_days(index: StreamIndex | None, queue: str, job_set: str, *, json: bool) -> None:
-    from millpond.events.days import format_day
-    from millpond.events.ids import format_id
-    from millpond.events.selection import no_such_stream
-
     if index is None:
         raise no_such_stream(queue, job_set)
     days = [
@@ -117,10 +121,7 @@ def read(
     json: Json = False,
 ) -> None:
     """Print the events that are there, oldest first; `millpond watch` goes on with those to come."""
-    import itertools
-
     from millpond.events.many_watch import StreamEvent
-    from millpond.events.names import StreamName
 
     filters = event_filters(kind, job, header)
     with existing_pond(pond) as opened:
@@ -188,12 +189,8 @@ def append(
     json: Json = False,
 ) -> None:
     """Append each line of a file, or of what is piped in, as an event of now."""
-    from contextlib import nullcontext
-
     from millpond.cli.versions.places import items
-    from millpond.clock import SystemClock
     from millpond.events.lines import append_lines
-    from millpond.json_forms import plain
 
     headers = items(header, "such as --header team=etl")
     with existing_pond(pond) as opened, nullcontext(sys.stdin.buffer) if file is None else file.open("rb") as lines:
@@ -225,7 +222,6 @@ def imported(
 ) -> None:
     """Append the events of a file of Parquet with their times; the same file again adds nothing."""
     from millpond.events.importing import import_file
-    from millpond.json_forms import plain
 
     with (
         existing_pond(pond) as opened,
@@ -251,8 +247,6 @@ def compress(
     json: Json = False,
 ) -> None:
     """Compress old days now. Ids and events stay as they are; readers and writers go on meanwhile."""
-    from millpond.sizes import parse_size
-
     with existing_pond(pond) as opened, console.working("compressing", quiet=json):
         report = opened.events.compress(after, bytes_per_second=parse_size(rate))
     saved = f"{console.human_bytes(report.bytes_before)} are {console.human_bytes(report.bytes_after)} now"
@@ -273,8 +267,6 @@ def expire(
 
 
 def _report(report: MaintenanceReport, summary: str, *, json: bool) -> None:
-    from millpond.json_forms import plain
-
     if json:
         console.print_json(plain(report))
     else:
@@ -320,8 +312,6 @@ def delete(
     json: Json = False,
 ) -> None:
     """Delete the events of a job set, or of one job of it. Asks first; off a terminal, --yes is needed."""
-    from millpond.errors import Invalid
-
     what = f"the events of {queue} {job_set}" if job is None else f"the events of job {job} of {queue} {job_set}"
     if not yes:
         if json or not sys.stdin.isatty():

@@ -12,9 +12,11 @@ import typer
 from millpond.cli.options import Json, NodePlace
 from millpond.cli.terminal import console, exits
 from millpond.cli.verbs import verb
+from millpond.client.location import FolderLocation, parse_location
+from millpond.errors import Invalid
+from millpond.json_forms import plain
 
 if TYPE_CHECKING:
-    from millpond.client.location import FolderLocation
     from millpond.client.transport import Connection, Nodes, Outcome
 
 __all__ = ("jobs", "pause", "resume", "run")
@@ -37,7 +39,6 @@ def jobs(
     json: Json = False,
 ) -> None:
     """Show what a node does by itself: how often, how it went, and when next."""
-    from millpond.client.location import FolderLocation, parse_location
     from millpond.settings import load_settings
 
     if context.invoked_subcommand is not None:
@@ -109,7 +110,6 @@ def _switch(name: str, act: str, deed: str, pond: str | None, everywhere: bool, 
 
 @contextmanager
 def _nodes(pond: str | None, everywhere: bool) -> Iterator[Nodes]:
-    from millpond.client.location import parse_location
     from millpond.client.transport import Nodes
     from millpond.settings import load_settings
 
@@ -125,7 +125,6 @@ def _nodes(pond: str | None, everywhere: bool) -> Iterator[Nodes]:
 
 def _of_folder(location: FolderLocation) -> dict[str, Any]:
     """The answer of a folder: the threads of a process that has opened it, which is this one."""
-    from millpond.json_forms import plain
     from millpond.kernel.worker import workers
 
     with location.open_existing() as pond:
@@ -134,8 +133,6 @@ def _of_folder(location: FolderLocation) -> dict[str, Any]:
 
 
 def _no_jobs(folder: Path) -> NoReturn:
-    from millpond.errors import Invalid
-
     raise Invalid(
         "jobs run on nodes, and this is a folder", kind="jobs_folder", pond=folder,
         hint="name the node that serves it: --pond http://localhost:7433",

@@ -29,6 +29,9 @@ from millpond.cli.options import (
 )
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
+from millpond.clock import SystemClock
+from millpond.errors import Invalid
+from millpond.maps.inputs.formats.files import find_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -114,7 +117,6 @@ def load(
     stage: Stage = False, branch: Branch = None, pond: PondPlace = "pond", json: Json = False,
 ) -> None:  # fmt: skip
     """Load files into a map: Parquet, CSV, JSON lines or Stroom's XML. All rows get in, or none."""
-    from millpond.clock import SystemClock
     from millpond.maps.inputs.mapping import ColumnMapping, value_columns
 
     name, files = split_targets(targets)
@@ -138,8 +140,6 @@ def load(
 
 
 def _branch_options(branch: str | None, stage: bool, spark: bool | None, master: str | None) -> dict[str, bool]:
-    from millpond.errors import Invalid
-
     if stage and branch is None:
         raise Invalid("only a load on a branch is staged", kind="stage_branch", hint="name one by --branch")
     if stage and (spark or master is not None):
@@ -157,8 +157,6 @@ def _by_spark(spark: bool | None, master: str | None, files: list[str], written:
 
 
 def _bytes_of(files: list[str], written: str | None) -> int:
-    from millpond.maps.inputs.formats.files import find_files
-
     return sum(file.size for file in find_files(files, written))
 
 
@@ -241,8 +239,6 @@ def split_targets(targets: list[str]) -> tuple[str | None, list[str]]:
 
     Raises: `Invalid` when there is no file.
     """
-    from millpond.errors import Invalid
-
     named = not any(sign in targets[0] for sign in "./*?[")
     files = targets[named:]
     if not files:

@@ -10,6 +10,7 @@ import typer
 from millpond.cli.options import At, Branch, Json, KnownAt, MapName, PondPlace, Ref, Resolution, pond_at
 from millpond.cli.terminal import console, exits
 from millpond.cli.verbs import verb
+from millpond.errors import Invalid
 
 if TYPE_CHECKING:
     from millpond.maps.protocols import MapLike
@@ -90,8 +91,6 @@ def _show_history(pond_map: MapLike, key: str | int, until: str | None, *, as_js
 
 
 def _number(key: str, name: str) -> int:
-    from millpond.errors import Invalid
-
     try:
         return int(key)
     except ValueError:

@@ -1,7 +1,7 @@
 """The application: its commands, and its treatment of errors.
 
 A command line imports the modules of its own command and of no other; help, which lists all, imports all. A module
-imports only typer at its top; a command imports the rest when it runs. One place turns errors into a sentence (or JSON)
+imports at its top what is light, or waits (`deferred.py`); a command imports the rest when it runs. One place turns errors into a sentence (or JSON)
 and an exit code; a traceback is shown only when `MILLPOND_TRACEBACK` is set.
 """
 

@@ -11,6 +11,7 @@ import typer
 
 from millpond import json_forms
 from millpond.cli.options import AllMaps, Before, Branch, Json, MapNames, Master, PondPlace, pond_at
+from millpond.cli.rows import plain
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
 from millpond.errors import Invalid
@@ -155,6 +156,4 @@ def _maintain_maps(
 
 
 def _facts(report: Any) -> dict[str, Any]:
-    from millpond.cli.rows import plain
-
     return {name: plain(value) for name, value in json_forms.plain(report).items() if name not in ("map", "seconds")}

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from millpond.cli.options import Branch, Confirmed, Json, MapName, PondPlace, Ref, pond_at
+from millpond.cli.rows import plain
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
+from millpond.errors import Invalid
 from millpond.times.durations import format_duration
 
 if TYPE_CHECKING:
@@ -249,8 +251,6 @@ def _show(shown: MapLike, *, as_json: bool) -> None:
 
 
 def _plain(info: dict[str, Any]) -> dict[str, Any]:
-    from millpond.cli.rows import plain
-
     return {name: plain(value) for name, value in info.items()}
 
 
@@ -380,8 +380,6 @@ def drop(
     json: Json = False,
 ) -> None:
     """Drop a map and all its data. Asks first; off a terminal, --yes is needed."""
-    from millpond.errors import Invalid
-
     with pond_at(pond, branch) as opened:
         pond_map = opened.map(name)
         if not yes:

@@ -13,6 +13,8 @@ import typer
 from millpond.cli.options import Json
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
+from millpond.client.location import FolderLocation
+from millpond.errors import MillpondError, Unavailable
 
 if TYPE_CHECKING:
     from millpond.client.transport import Connection, Nodes
@@ -72,8 +74,6 @@ def add(
     json: Json = False,
 ) -> None:
     """Make a node that has everything a member: from then on it answers, and loads wait for it."""
-    from millpond.errors import Unavailable
-
     never, tries = threading.Event(), 0
     with _nodes(node, pond) as (url, nodes), console.progress(f"{url} takes what the others have", quiet=json):
         while True:
@@ -119,7 +119,6 @@ def reset(
 
     Other nodes of the pond may not go on with the old list: two ponds that had one log fork.
     """
-    from millpond.client.location import FolderLocation
     from millpond.maps.log.node_list import NodeList
     from millpond.nodes.membership.stored_lists import StoredLists
 
@@ -162,8 +161,6 @@ def _nodes(node: str, pond: str | None) -> Iterator[tuple[str, Nodes]]:
 
 def _only_there(node: Connection) -> list[str]:
     """The kinds of content that a node alone has; none when it cannot be asked, or does not say."""
-    from millpond.errors import MillpondError
-
     with suppress(MillpondError):
         return list(node.once.request("GET", "/v1/node").json().get("only_here", ()))
     return []

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from millpond.client.location import parse_location
 from millpond.errors import Invalid
 
 if TYPE_CHECKING:
@@ -234,7 +235,6 @@ def existing_pond(place: str | Path, **settings: Any) -> PondLike:
     Raises: `NotFound` when there is none; only `millpond init` makes one. `Unavailable` when no node can be reached.
     """
     from millpond.arrays.deferred_pandas import defer_pandas
-    from millpond.client.location import parse_location
 
     defer_pandas()
     return parse_location(str(place)).open_existing(**settings)

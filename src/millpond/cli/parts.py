@@ -12,6 +12,7 @@ import typer
 from millpond.cli.options import Json, PondPlace, existing_pond
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
+from millpond.errors import Invalid, NotFound
 from millpond.json_forms import plain
 
 if TYPE_CHECKING:
@@ -117,8 +118,6 @@ def _stand(before: Sequence[PartStatus], after: Sequence[PartStatus]) -> list[Pa
 
 
 def _one(ids: Sequence[str], prefix: str) -> str:
-    from millpond.errors import Invalid, NotFound
-
     meant = [part for part in ids if part.startswith(prefix.lower())]
     if len(meant) == 1:
         return meant[0]

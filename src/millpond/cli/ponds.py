@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as installed
 from typing import Annotated, Any
 
 import typer
@@ -9,6 +11,8 @@ import typer
 from millpond.cli.options import Json, PondPlace
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
+from millpond.client.location import BucketLocation, NodesLocation, parse_location
+from millpond.errors import Invalid, NotFound
 
 __all__ = ("init", "version")
 
@@ -30,8 +34,6 @@ def init(
 ) -> None:
     """Make a pond. An existing pond is left as it is; but rows in a database are moved to another --space."""
     import millpond
-    from millpond.client.location import BucketLocation, NodesLocation, parse_location
-    from millpond.errors import Invalid, NotFound
 
     place = place or pond
     location = parse_location(place)
@@ -61,8 +63,6 @@ def init(
 @verb("version", "millpond version", "millpond version --json")
 def version(json: Json = False) -> None:
     """Print the version."""
-    from importlib.metadata import version as installed
-
     import lmdb
     import pyarrow
 
@@ -79,9 +79,6 @@ def version(json: Json = False) -> None:
 
 
 def _pyspark_version() -> str | None:
-    from importlib.metadata import PackageNotFoundError
-    from importlib.metadata import version as installed
-
     try:
         return installed("pyspark")
     except PackageNotFoundError:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from millpond.cli.options import Branch, Json, KnownAt, MapName, Out, PondPlace, Ref, Resolution, comma_list, pond_at
+from millpond.cli.rows import limited
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
 
@@ -80,8 +81,6 @@ def scan(
 
     With --plot a terminal shows a chart for each key: numbers as steps, other values and sessions as bars.
     """
-    from millpond.cli.rows import limited
-
     if plot and out is not None:
         raise typer.BadParameter("--plot draws on the terminal: leave --out away")
     with pond_at(pond, branch, ref) as opened:

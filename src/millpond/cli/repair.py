@@ -10,6 +10,7 @@ import typer
 from millpond.cli.options import Confirmed, Json
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
+from millpond.json_forms import plain, to_json
 
 if TYPE_CHECKING:
     from millpond.client.transport import Connection
@@ -74,7 +75,6 @@ def _put_back(places: list[str], source: str | None, *, quiet: bool) -> None:
     Raises: `Corrupt` where problems are left.
     """
     import millpond
-    from millpond.json_forms import plain
 
     if source is None:
         raise typer.BadParameter("name a copy of the pond, or a place of its backups: --from PLACE")
@@ -98,7 +98,6 @@ def _repair(url: str, source: str | None, settings: Any, *, quiet: bool) -> dict
     from millpond.client.connections import node_urls
     from millpond.client.transport import Connection
     from millpond.client.wire_errors import from_wire
-    from millpond.json_forms import to_json
 
     connection = Connection(node_urls(url)[0], settings)
     body = {"source": source, "over": source is not None}

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
+import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,8 +17,6 @@ from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
 
 if TYPE_CHECKING:
-    import logging
-
     from millpond.nodes.node import Node
     from millpond.settings import Settings
 
@@ -116,8 +117,6 @@ def _begin(node: Node, *, as_json: bool) -> None:
 
 def send_log(settings: Settings) -> None:
     """Send the node's log to standard error, in UTC; leave out the routine messages of its libraries."""
-    import logging
-
     handler = logging.StreamHandler()
     handler.setFormatter(_utc_lines())
     level = settings.server.log_level.upper()
@@ -128,16 +127,11 @@ def send_log(settings: Settings) -> None:
 
 
 def _warn_of(unknown: list[str]) -> None:
-    import logging
-
     for name in unknown:
         logging.getLogger("millpond.server").warning("%s in the environment is no setting: see 'millpond config'", name)
 
 
 def _utc_lines() -> logging.Formatter:
-    import logging
-    import time
-
     class Lines(logging.Formatter):
         def format(self, record: logging.LogRecord) -> str:
             return console.neutral(super().format(record))
@@ -148,8 +142,6 @@ def _utc_lines() -> logging.Formatter:
 
 
 def _announce(node: Node, *, as_json: bool) -> None:
-    import sys
-
     maps = [pond_map.name for pond_map in node.pond.maps()]
     data, grpc_port = node.settings.server.data, node.settings.server.grpc_port
     if as_json:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,6 +11,7 @@ import typer
 from millpond.cli.options import AllMaps, Json, MapNames, PondFolder, existing_pond
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
+from millpond.clock import SystemClock
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -93,7 +95,6 @@ def listed(origin: Origin = None, json: Json = False) -> None:
 def pull(names: MapNames = None, all_maps: AllMaps = False, origin: Origin = None, json: Json = False) -> None:
     """Bring published maps into this machine's cache, where `millpond.open_snapshot` opens them without waiting."""
     from millpond.client.snapshots.published import fetch_published
-    from millpond.clock import SystemClock
 
     settings, place = _place(origin)
     _one_or_all(names, all_maps)
@@ -117,8 +118,6 @@ def _place(url: str | None) -> tuple[Settings, PublishedPlace]:
 
 
 def _moment(millis: int) -> str:
-    from datetime import UTC, datetime
-
     return datetime.fromtimestamp(millis // 1000, UTC).isoformat().replace("+00:00", "Z")
 
 

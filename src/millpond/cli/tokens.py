@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +15,8 @@ from millpond.cli.serve import ConfigFile, DataFolder
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
 from millpond.client.location import in_bucket
+from millpond.clock import SystemClock
+from millpond.times.durations import optional_duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -68,7 +71,6 @@ def add(
     A running node knows it at once, one on a bucket within a second. For a pond of several nodes with folders of their
     own, put what `--json` prints (name, sha256, rights) into `server.tokens` of the file of settings that they share.
     """
-    from millpond.clock import SystemClock
     from millpond.nodes.tokens import draw_access_key, draw_token
 
     clock = SystemClock()
@@ -92,7 +94,6 @@ def rotate(
     Its rights stay, and the time at which it expires, unless `--expires` gives another. A running node knows
     it at once.
     """
-    from millpond.clock import SystemClock
     from millpond.nodes.tokens import draw_token
 
     clock = SystemClock()
@@ -109,9 +110,6 @@ def rotate(
 
 def _note(data: str | None, config: Path | None, command: str, name: str) -> None:
     """Write a change of a token to the audit log of the node's folder, which a running node writes to as well."""
-    from contextlib import closing
-
-    from millpond.clock import SystemClock
     from millpond.nodes.audit import AuditLog
 
     settings = _settings(data, config)
@@ -135,15 +133,11 @@ def _show(token: str, made: TokenSetting, *, json: bool) -> None:
 
 def _after(clock: Clock, duration: str | None) -> int | None:
     """The time that is a duration from now; None when there is none, or when it is off."""
-    from millpond.times.durations import optional_duration
-
     age_ms = optional_duration(duration)
     return None if age_ms is None else clock.now_ms() + age_ms
 
 
 def _time(ms: int | None) -> str | None:
-    from datetime import UTC, datetime
-
     return None if ms is None else datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="seconds")
 
 

@@ -9,6 +9,9 @@ import typer
 from millpond.cli.options import Json, PondPlace, existing_pond
 from millpond.cli.terminal import console, exits
 from millpond.cli.verbs import verb
+from millpond.client.location import NodesLocation, parse_location
+from millpond.clock import SystemClock
+from millpond.errors import MillpondError
 
 if TYPE_CHECKING:
     from millpond.nodes.replication.log_agreement import Agreement
@@ -36,8 +39,6 @@ def verify(
     Damaged parts and snapshots are quarantined; each problem says what was done, or what to do. Of a pond on nodes,
     each node checks itself, and the rows of every map are compared between them.
     """
-    from millpond.client.location import NodesLocation, parse_location
-
     location = parse_location(pond)
     with existing_pond(pond) as opened:
         with console.progress("verifying", quiet=json):
@@ -57,8 +58,6 @@ def verify(
 def _compared(urls: str, wait: int, problems: list[str]) -> Agreement | None:
     """The comparison of a pond's nodes; None for a node that is alone, or when the nodes cannot be compared."""
     from millpond.client.transport import Nodes
-    from millpond.clock import SystemClock
-    from millpond.errors import MillpondError
     from millpond.nodes.replication.log_agreement import agreement
     from millpond.nodes.replication.peer import Peer
     from millpond.settings import load_settings

@@ -9,6 +9,7 @@ import typer
 from millpond.cli.options import Json
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
+from millpond.clock import SystemClock
 
 __all__ = ("warm",)
 
@@ -28,7 +29,6 @@ def warm(
     last step of the build: every user of the image has it then.
     """
     from millpond.arrays import warming
-    from millpond.clock import SystemClock
 
     clock = SystemClock()
     began = clock.monotonic()

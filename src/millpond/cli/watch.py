@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 import typer
 
 from millpond.cli.event_details import ENDED_BADLY, details_of, line_of, time_of
-from millpond.cli.options import From, Headers, Jobs, Json, Kinds, PondPlace, event_filters
+from millpond.cli.options import From, Headers, Jobs, Json, Kinds, PondPlace, event_filters, existing_pond
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
+from millpond.clock import SystemClock
 from millpond.errors import Invalid
+from millpond.events.selection import named_streams
 from millpond.kernel.cache import Cache
 
 if TYPE_CHECKING:
@@ -67,10 +69,6 @@ def watch(
     json: Json = False,
 ) -> None:
     """Show what happens in job sets: jobs by state and the last events, as they come. Interrupt to end."""
-    from millpond.cli.options import existing_pond
-    from millpond.clock import SystemClock
-    from millpond.events.selection import named_streams
-
     filters = event_filters(kind, job, header)
     if kind and exit_when_done:
         raise Invalid(

@@ -23,6 +23,7 @@ import pyarrow as pa
 from millpond.errors import Unavailable
 from millpond.kernel.page import pages
 from millpond.tables.rows import TIME, Left, Row, RowTable
+from millpond.workflows.deferred import protocol
 from millpond.workflows.keyspaces import INITIALIZED
 
 if TYPE_CHECKING:
@@ -83,13 +84,11 @@ class RunRows(ABC):
 
     def page(self, tenant: str, search: RunSearch, bookmark: bytes) -> tuple[list[Row], bytes | None]:
         """The next runs that a search leaves, and the bookmark of those after them; None at the end."""
-        from littlehorse.model import LHStatus
-
         from millpond.workflows.store import Wanted
 
-        if search.status is not None and search.status not in LHStatus.keys():  # noqa: SIM118, it is no dictionary
+        if search.status is not None and search.status not in protocol.LHStatus.keys():  # noqa: SIM118, it is no dictionary
             return [], None
-        code = None if search.status is None else int(LHStatus.Value(search.status))
+        code = None if search.status is None else int(protocol.LHStatus.Value(search.status))
         conditions = replace(
             Wanted.runs(status=code, spec=search.workflow), start_ms=_bound(search.start_ms),
             stop_ms=_bound(search.stop_ms),
@@ -175,21 +174,17 @@ def _bound(ms: int | None) -> int | None:
 
 
 def _rows(rows: ReadRows, tenant: str, paths: Sequence[str]) -> list[Row]:
-    from littlehorse.model import WfRun
-
-    runs = ((path, rows.get(WfRun, (path,))) for path in paths)
+    runs = ((path, rows.get(protocol.WfRun, (path,))) for path in paths)
     return [_row(tenant, path, run) for path, run in runs if run is not None]
 
 
 def _row(tenant: str, path: str, run: Any) -> Row:
-    from littlehorse.model import LHStatus
-
     spec = run.wf_spec_id
     error = run.thread_runs[0].error_message if run.thread_runs else ""
     began, ended = (
         getattr(run, name).ToMilliseconds() if run.HasField(name) else None for name in ("start_time", "end_time")
     )
     return (
-        tenant, path, spec.name, spec.major_version, spec.revision, LHStatus.Name(run.status), began, ended,
+        tenant, path, spec.name, spec.major_version, spec.revision, protocol.LHStatus.Name(run.status), began, ended,
         error or None,
     )  # fmt: skip

@@ -22,6 +22,7 @@ from typing import Any, Final, Protocol
 
 from millpond.errors import AlreadyExists, Invalid, NotFound
 from millpond.json_forms import stable_json
+from millpond.workflows.deferred import conversions, pipeline_starts, protocol
 
 __all__ = (
     "EVERY", "PARTITIONS_MAX", "Backfill", "NodeRuns", "Runs", "check_parameter", "newest_run", "partitions",
@@ -54,23 +55,19 @@ class NodeRuns:
     pipeline: str
 
     def status(self, run: str) -> str:
-        from littlehorse.model import LHStatus, WfRunId
-
         try:
-            return LHStatus.Name(self.call("GetWfRun", WfRunId(id=run)).status)
+            return protocol.LHStatus.Name(self.call("GetWfRun", protocol.WfRunId(id=run)).status)
         except NotFound:
             return ""
 
     def begin(self, run: str, parameters: Mapping[str, str]) -> None:
         """Begin a run; one that is there goes on by itself."""
-        from littlehorse.model import RunWfRequest
-
-        from millpond.workflows.engine.pipeline_starts import PARAMETERS, spec_name
-        from millpond.workflows.engine.values.conversions import value_of
-
-        inputs = {PARAMETERS: value_of(dict(parameters))}
+        inputs = {pipeline_starts.PARAMETERS: conversions.value_of(dict(parameters))}
         try:
-            self.call("RunWf", RunWfRequest(wf_spec_name=spec_name(self.pipeline), id=run, variables=inputs))
+            self.call(
+                "RunWf",
+                protocol.RunWfRequest(wf_spec_name=pipeline_starts.spec_name(self.pipeline), id=run, variables=inputs),
+            )
         except AlreadyExists:
             return
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from millpond.error_values import shown, some_of
 from millpond.errors import Invalid, MillpondError, NotFound
+from millpond.workflows.deferred import engine, pipeline_starts, protocol, start_inputs
 
 __all__ = ("answer_in", "filters_of", "found", "run_of", "spec_of", "status_of", "version_of")
 
@@ -22,12 +23,10 @@ def status_of(text: str) -> Any:
 
     Raises: `Invalid`, which names those that there are.
     """
-    from littlehorse.model import LHStatus
-
-    if text.upper() not in LHStatus.keys():  # noqa: SIM118, it is no dictionary
+    if text.upper() not in protocol.LHStatus.keys():  # noqa: SIM118, it is no dictionary
         raise Invalid("no run has this status", kind="run_status", status=text,
-                      hint=f"one of {', '.join(LHStatus.keys())}")  # fmt: skip
-    return LHStatus.Value(text.upper())
+                      hint=f"one of {', '.join(protocol.LHStatus.keys())}")  # fmt: skip
+    return protocol.LHStatus.Value(text.upper())
 
 
 def spec_of(call: Any, workflow: str) -> Any:
@@ -35,14 +34,10 @@ def spec_of(call: Any, workflow: str) -> Any:
 
     Raises: `NotFound`, which names the workflows that there are.
     """
-    from littlehorse.model import GetLatestWfSpecRequest, SearchWfSpecRequest
-
-    from millpond.workflows.engine.pipeline_starts import spec_name
-
     try:
-        return call("GetLatestWfSpec", GetLatestWfSpecRequest(name=spec_name(workflow)))
+        return call("GetLatestWfSpec", protocol.GetLatestWfSpecRequest(name=pipeline_starts.spec_name(workflow)))
     except NotFound:
-        names = some_of({spec_id.name for spec_id in call("SearchWfSpec", SearchWfSpecRequest()).results})
+        names = some_of({spec_id.name for spec_id in call("SearchWfSpec", protocol.SearchWfSpecRequest()).results})
         raise NotFound("no workflow has this name", kind="workflow_spec", workflow=workflow,
                        hint=f"one of: {names}" if names else "register one first") from None  # fmt: skip
 
@@ -52,10 +47,8 @@ def run_of(call: Any, run: str) -> Any:
 
     Raises: `NotFound`.
     """
-    from millpond.workflows.engine import run_id
-
     try:
-        return call("GetWfRun", run_id(run))
+        return call("GetWfRun", engine.run_id(run))
     except NotFound:
         raise NotFound("no run has this id", kind="workflow_run", run=run, hint="list them: millpond runs") from None
 
@@ -65,10 +58,6 @@ def filters_of(call: Any, workflow: str, tags: Sequence[str]) -> list[Any]:
 
     Raises: `Invalid`; `NotFound` for a workflow that is not there.
     """
-    from littlehorse.model import VariableMatch
-
-    from millpond.workflows.engine.start_inputs import value_in
-
     if not workflow:
         tagged = some_of(_workflows_with(call, tags[0].partition("=")[0].strip()))
         raise Invalid("a tag belongs to a workflow", kind="run_tag", tag=shown(tags[0]),
@@ -83,18 +72,20 @@ def filters_of(call: Any, workflow: str, tags: Sequence[str]) -> list[Any]:
             names = ", ".join(sorted(other for other, variable in declared.items() if variable.searchable))
             raise Invalid("runs have no such tag", kind="run_tag", tag=shown(tag),
                           hint=f"write NAME=VALUE of a searchable variable: {names or 'it has none'}")  # fmt: skip
-        filters.append(VariableMatch(var_name=name, value=value_in(text, own.var_def.type_def.primitive_type)))
+        filters.append(
+            protocol.VariableMatch(
+                var_name=name, value=start_inputs.value_in(text, own.var_def.type_def.primitive_type)
+            )
+        )
     return filters
 
 
 def _workflows_with(call: Any, tag: str) -> Iterator[str]:
     """The first workflows that declare a variable of this name as searchable."""
-    from littlehorse.model import GetLatestWfSpecRequest, SearchWfSpecRequest
-
     with suppress(MillpondError):  # who may search for runs may perhaps not read specifications
-        names = {spec_id.name for spec_id in call("SearchWfSpec", SearchWfSpecRequest()).results}
+        names = {spec_id.name for spec_id in call("SearchWfSpec", protocol.SearchWfSpecRequest()).results}
         for name in islice(sorted(names), _WORKFLOWS_MAX):
-            spec = call("GetLatestWfSpec", GetLatestWfSpecRequest(name=name))
+            spec = call("GetLatestWfSpec", protocol.GetLatestWfSpecRequest(name=name))
             variables = spec.thread_specs[spec.entrypoint_thread_name].variable_defs
             if any(own.searchable and own.var_def.name == tag for own in variables):
                 yield name
@@ -125,10 +116,8 @@ def found(call: Any, method: str, name: Any, thing: str, value: str) -> Any:
 
 def answer_in(call: Any, task: Any, texts: Mapping[str, str]) -> dict[str, Any]:
     """The fields of an answer to a user task run, each of its type."""
-    from littlehorse.model import VariableType
-
-    from millpond.workflows.engine.start_inputs import value_in
-
     fields = call("GetUserTaskDef", task.user_task_def_id).fields
     types = {field.name: field.type for field in fields}
-    return {field: value_in(text, types.get(field, VariableType.STR)) for field, text in texts.items()}
+    return {
+        field: start_inputs.value_in(text, types.get(field, protocol.VariableType.STR)) for field, text in texts.items()
+    }

@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from millpond.errors import Invalid
+from millpond.workflows.deferred import engine, protocol
 
 if TYPE_CHECKING:
     from millpond.workflows.engine.cron import Cron
@@ -48,16 +49,14 @@ def switch(call: Any, schedule: str, *, paused: bool) -> Cron:
 
     Raises: `NotFound`.
     """
-    from littlehorse.model import ScheduledWfRunId, ScheduleWfRequest
-
     from millpond.workflows.engine.cron import parse_cron
 
-    row = call("GetScheduledWfRun", ScheduledWfRunId(id=schedule))
+    row = call("GetScheduledWfRun", protocol.ScheduledWfRunId(id=schedule))
     cron = parse_cron(row.cron_expression)
     if cron.paused != paused:
         cron = cron.switched(paused=paused)
         parent = row.parent_wf_run_id if row.HasField("parent_wf_run_id") else None
-        call("ScheduleWf", ScheduleWfRequest(
+        call("ScheduleWf", protocol.ScheduleWfRequest(
             id=schedule, wf_spec_name=row.wf_spec_id.name, variables=row.variables, parent_wf_run_id=parent,
             cron_expression=cron.text(),
         ))  # fmt: skip
@@ -66,15 +65,12 @@ def switch(call: Any, schedule: str, *, paused: bool) -> Cron:
 
 def run_now(call: Any, row: Any) -> str:
     """Begin a run as a schedule would, beside those that it begins; the id of the run. The row is as it is stored."""
-    from littlehorse.model import RunWfRequest
-
-    from millpond.workflows.engine import run_path
     from millpond.workflows.engine.cron import parse_cron
 
     major, revision = parse_cron(row.cron_expression).numbers()
     parent = row.parent_wf_run_id if row.HasField("parent_wf_run_id") else None
-    begun = call("RunWf", RunWfRequest(
+    begun = call("RunWf", protocol.RunWfRequest(
         wf_spec_name=row.wf_spec_id.name, variables=row.variables, parent_wf_run_id=parent, major_version=major,
         revision=revision,
     ))  # fmt: skip
-    return run_path(begun.id)
+    return engine.run_path(begun.id)

@@ -23,6 +23,7 @@ from millpond.cli.terminal.quiet import quiet_spark
 from millpond.clock import Clock, SystemClock
 from millpond.errors import Invalid, NotFound
 from millpond.kernel.worker import repeating
+from millpond.maps.inputs.formats.files import find_files, paths_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -85,8 +86,6 @@ def only_for_spark(inputs: Inputs, out: str) -> bool:
 
 def bytes_of(inputs: Inputs) -> int:
     """The size of the files together."""
-    from millpond.maps.inputs.formats.files import find_files
-
     return sum(file.size for file in find_files(inputs.paths, inputs.file_format or format_of(inputs.paths[0])))
 
 
@@ -135,8 +134,6 @@ def _check_not_read(inputs: Inputs, written: Path) -> None:
 
     Raises: `Invalid`.
     """
-    from millpond.maps.inputs.formats.files import paths_of
-
     paths = [path.removeprefix(_HERE) for path in inputs.paths if written.exists()]
     for file in (file for path in paths if "://" not in path and "{" not in path for file in paths_of(path)):
         if written.samefile(file) or written.resolve() in file.resolve().parents:
@@ -278,7 +275,6 @@ def read_events(session: SparkSession, inputs: Inputs, textual: frozenset[str] =
 def _csv_form(inputs: Inputs) -> dict[str, Any]:
     """Spark's options for CSV as `load` reads it: delimiter, quotes doubled within quotes, line ends within them."""
     from millpond.maps.inputs.formats.delimited import csv_form, holds_long_records
-    from millpond.maps.inputs.formats.files import find_files
 
     options: dict[str, Any] = {"header": True, "nullValue": inputs.null, "escape": '"'}
     if any("://" in path or "{" in path for path in inputs.paths):

@@ -13,7 +13,10 @@ import typer
 from millpond.cli.loads import HERE_BYTES_MAX
 from millpond.cli.options import Branch, InputFormat, Json, KnownAtOf, Master, Null, PondPlace, Ref, Zone, pond_at
 from millpond.cli.terminal import console
+from millpond.cli.terminal.messages import parse_lookup, settled
 from millpond.cli.verbs import verb
+from millpond.clock import SystemClock
+from millpond.errors import Invalid
 from millpond.lineage import ENRICHING
 from millpond.process_settings import is_stated
 
@@ -91,7 +94,6 @@ def enrich(
     Events of up to 1 GiB are looked up here; more, and what only Spark reads, by Spark where it is installed.
     """
     from millpond.cli.enrich import by_spark as work
-    from millpond.clock import SystemClock
 
     clock = SystemClock()
     began = clock.monotonic()
@@ -139,7 +141,6 @@ def _job_of(pond: PondLike, chosen: _Events, lookups: tuple[Wanted, ...]) -> str
 def _by_spark(spark: bool | None, master: str | None, chosen: _Events) -> bool:
     """True when Spark shall work: when it is named, or when there is much to read, or what only Spark reads."""
     from millpond.cli.enrich import by_spark as work
-    from millpond.errors import Invalid
 
     if spark is not None or master is not None:
         if spark is not False and chosen.rejectable:
@@ -158,7 +159,6 @@ def _here(
 ) -> Enriched | None:
     """Look events up in this process; None for columns of several types, which Spark reads, where it may be used."""
     from millpond.cli.enrich.in_process import Rejects, enrich_here
-    from millpond.errors import Invalid
 
     rejects = Rejects(chosen.on_invalid == "miss", chosen.max_rejects, chosen.rejects)
     try:
@@ -194,8 +194,6 @@ def _with_spark(
 
 
 def _wanted(pond: PondLike, what: list[str], key: str | None, time: str | None) -> tuple[Wanted, ...]:
-    from millpond.cli.terminal.messages import parse_lookup, settled
-
     return tuple(settled(parse_lookup(phrase), pond.map, key=key, time=time) for phrase in what)
 
 

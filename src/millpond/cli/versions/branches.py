@@ -20,7 +20,9 @@ from millpond.cli.versions.places import (
     parse_repository,
     repository,
 )
+from millpond.errors import Invalid
 from millpond.json_forms import plain
+from millpond.refs.face import POND
 
 __all__ = ("compact", "create", "delete", "listed", "restore", "show")
 
@@ -86,8 +88,6 @@ def create(
 
 def _ref_of(name: str, source: str | None) -> str | None:
     """A ref that was given alone, or with its repository."""
-    from millpond.errors import Invalid
-
     if source is None or "/" not in source:
         return source
     place = parse_place(source, path=False)
@@ -155,9 +155,6 @@ def restore(
     json: Json = False,
 ) -> None:  # fmt: skip
     """Let maps of a branch of pond be what they were at a ref, by a new commit; also maps that were dropped."""
-    from millpond.errors import Invalid
-    from millpond.refs.face import POND
-
     name, branch, source = parse_pair(place, ref)
     if name != POND:
         raise Invalid("maps are in the repository pond", kind="place_repository", repository=name,

@@ -14,6 +14,7 @@ from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
 from millpond.cli.versions.output import commit_object, committer_or_user, headline, short
 from millpond.cli.versions.places import BranchPlace, Metadata, Place, items, parse_pair, parse_place, repository
+from millpond.errors import Invalid, NotFound
 
 if TYPE_CHECKING:
     from millpond.versions.graph.commits import Commit
@@ -154,7 +155,6 @@ def merge(
 
 def _resolution(text: str) -> Resolution:
     """The resolution that `source=2013/` writes."""
-    from millpond.errors import Invalid
     from millpond.versions.merges import Resolution
 
     side, _, path = text.partition("=")
@@ -227,8 +227,6 @@ def reset(
     json: Json = False,
 ) -> None:  # fmt: skip
     """Take back what is staged: on a whole branch, below a prefix, or at one path."""
-    from millpond.errors import Invalid
-
     where = parse_place(place)
     if hard is not None and where.path:
         raise Invalid("a hard reset moves the whole branch", kind="place_path", place=place, hint="leave out the path")
@@ -256,8 +254,6 @@ def _check_staged(branch: BranchLike, where: Place) -> None:
 
     Raises: `NotFound`; `Invalid` for a folder without its slash.
     """
-    from millpond.errors import Invalid, NotFound
-
     paths = [change.path for change in branch.diff(where.path, amount=1).results]
     if paths and (where.path.endswith("/") or paths[0] == where.path):
         return

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from millpond.cli.options import Json, PondPlace
+from millpond.cli.rows import plain
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
 from millpond.cli.versions.output import entry_object
 from millpond.cli.versions.places import Limit, opened, parse_pair, parse_place, repository
+from millpond.errors import Invalid
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -95,8 +97,6 @@ def diff(
 
 def _sides(left: str, right: str | None, two_dots: bool, prefix: str) -> tuple[str, str, str | None, bool, str]:
     """The repository, both refs, the kind of difference, and the prefix."""
-    from millpond.errors import Invalid
-
     if right is None:
         place = parse_place(_REPOSITORY_TWICE.sub(r"\1/\2\3", left), ref=False)
         dotted = _DOTS.fullmatch(place.ref)
@@ -126,8 +126,6 @@ def _show_keys(table: pa.Table, counts: Counter[str], *, summary: bool, as_json:
 
 def _print_key(row: dict[str, Any]) -> None:
     from rich.text import Text
-
-    from millpond.cli.rows import plain
 
     mark, style = _MARKS[row.pop("change")]
     values = [row.pop(side, None) for side in ("old", "new")]

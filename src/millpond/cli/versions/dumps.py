@@ -14,6 +14,7 @@ from millpond.cli.options import Json, PondPlace
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
 from millpond.cli.versions.places import RepositoryName, opened, parse_repository, repository
+from millpond.errors import Invalid, NotFound, Unavailable
 
 __all__ = ("dump", "restore")
 
@@ -51,8 +52,6 @@ def dump(
 
 def _write(file: Path, chunks: Iterable[bytes]) -> int:
     """Write a file that appears when it is whole; its size."""
-    from millpond.errors import Invalid, NotFound, Unavailable
-
     if not file.absolute().parent.is_dir():
         raise NotFound("the folder does not exist", kind="file_not_found", path=file.parent, hint="make it first")
     if file.is_dir():
@@ -99,8 +98,6 @@ def restore(
 
 
 def _chunks(file: Path) -> Iterator[bytes]:
-    from millpond.errors import Invalid, NotFound
-
     if str(file) == "-":
         yield from iter(lambda: sys.stdin.buffer.read(_CHUNK_BYTES), b"")
         return

@@ -12,8 +12,11 @@ import typer
 from millpond.cli.options import Json, PondPlace
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
+from millpond.cli.versions.graph import Graph
 from millpond.cli.versions.output import commit_object, committed, headline, short
 from millpond.cli.versions.places import opened, parse_place, repository
+from millpond.errors import Invalid
+from millpond.times.instants import parse_instant
 
 if TYPE_CHECKING:
     from millpond.versions.graph.commits import Commit
@@ -56,8 +59,6 @@ def log(
     json: Json = False,
 ) -> None:  # fmt: skip
     """Show commits, the newest first. A path that ends with / stands for all that lies below it."""
-    from millpond.errors import Invalid
-    from millpond.times.instants import parse_instant
     from millpond.versions.graph.history import Window
 
     where = parse_place(place, ref=False)
@@ -98,7 +99,6 @@ def log(
 
 def _map_log(pond: str, ref: str, name: str, limit: int | None, *, bounded: bool, as_json: bool) -> None:
     from millpond.cli import rows
-    from millpond.errors import Invalid
 
     if bounded:
         raise Invalid(
@@ -138,8 +138,6 @@ def _table(rows: Iterable[Commit], names: Mapping[str, list[str]]) -> None:
 
 def _draw(rows: Iterable[Commit], names: Mapping[str, list[str]], *, first_parent: bool) -> None:
     from rich.text import Text
-
-    from millpond.cli.versions.graph import Graph
 
     plain = not _can_draw()
     drawing, printer = Graph(), console.console()

@@ -14,6 +14,7 @@ from millpond.cli.verbs import verb
 from millpond.cli.versions import transfers
 from millpond.cli.versions.output import entry_object, iso
 from millpond.cli.versions.places import AnyPlace, Place, Recursive, parse_place, repository
+from millpond.errors import Invalid, NotFound
 
 if TYPE_CHECKING:
     from millpond.versions.protocols import BranchLike
@@ -57,8 +58,6 @@ def copy(
     json: Json = False,
 ) -> None:
     """Copy an object, or a folder, within a repository. The bytes are shared, whatever their size."""
-    from millpond.errors import Invalid
-
     if "://" not in source and ("/" not in source or Path(source).exists()):
         raise Invalid("cp copies within a repository", kind="place_form", source=source, target=target,
                       hint="a file: 'millpond fs put FILE REPO/BRANCH/PATH'")  # fmt: skip
@@ -98,8 +97,6 @@ def move(
     json: Json = False,
 ) -> None:
     """Give an object of a branch another path, in one write. It is staged, and no bytes are copied."""
-    from millpond.errors import Invalid
-
     origin, goal = parse_place(source, path=None), parse_place(target)
     if (origin.repository, origin.ref) != (goal.repository, goal.ref):
         raise Invalid("objects are moved on one branch", kind="place_repository", source=source, target=target,
@@ -130,8 +127,6 @@ def _folder(path: str) -> str:
 @verb("fs rm", "millpond fs rm flights/main/2013/01.csv", "millpond fs rm -r flights/main/2013/")
 def remove(place: AnyPlace, recursive: Recursive = False, pond: PondPlace = "pond", json: Json = False) -> None:
     """Delete an object from a branch, or all that lies below a folder: one entry, however many there are."""
-    from millpond.errors import Invalid
-
     where = parse_place(place, path=True if recursive else None)
     with repository(pond, where.repository) as repo:
         branch = repo.branch(where.ref)
@@ -178,8 +173,6 @@ def _absent(where: Place) -> Exception:
 
 
 def _nothing_below(where: Place, start: str) -> Exception:
-    from millpond.errors import NotFound
-
     return NotFound(
         "nothing lies below it", kind="entry_not_found", path=start or "/", ref=where.ref,
         hint=f"millpond fs ls {where.repository}/{where.ref}",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -21,6 +22,8 @@ from millpond.cli.versions.places import (
     parse_repository,
     repository,
 )
+from millpond.errors import Invalid
+from millpond.times.durations import parse_duration
 
 if TYPE_CHECKING:
     from millpond.versions.collect import Garbage
@@ -47,8 +50,6 @@ def create(
 
     No other repository may ever have its place.
     """
-    from pathlib import Path
-
     import millpond
 
     name = parse_repository(name)
@@ -184,9 +185,6 @@ def settings(
 
 def _days(age: str) -> int:
     """An age in whole days, of which the retention of commits is counted."""
-    from millpond.errors import Invalid
-    from millpond.times.durations import parse_duration
-
     days, rest = divmod(parse_duration(age), 24 * 3_600_000)
     if rest:
         raise Invalid("commits are retained for whole days", kind="retention_days", given=age, hint="such as 30d")
@@ -231,8 +229,6 @@ def collect(
     json: Json = False,
 ) -> None:
     """Collect garbage: delete objects that no active commit and nothing staged names, and ranges that nothing names."""
-    from millpond.times.durations import parse_duration
-
     grace_ms = parse_duration(grace)
     with repository(pond, parse_repository(name)) as repo, console.working("collecting garbage", quiet=json):
         garbage = repo.collect(grace_ms=grace_ms, dry_run=dry_run)
@@ -272,8 +268,6 @@ def delete(
 
     Asks first; off a terminal, --yes is needed.
     """
-    from millpond.errors import Invalid
-
     name = parse_repository(name)
     with opened(pond) as opened_pond:
         record = opened_pond.repository(name).record

@@ -25,6 +25,7 @@ from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
 from millpond.cli.versions.output import entry_object
 from millpond.cli.versions.places import AnyPlace, Metadata, Place, items, parse_place, repository
+from millpond.errors import Invalid, NotFound
 
 if TYPE_CHECKING:
     from millpond.cli.terminal.console import Advance
@@ -101,8 +102,6 @@ def put(
 
 def _plan(source: Path, where: Place, *, recursive: bool) -> tuple[list[_Upload], int | None]:
     """The files and their paths, and how many bytes they are together."""
-    from millpond.errors import Invalid, NotFound
-
     if str(source) == "-":
         if not where.path or where.path.endswith("/"):
             raise Invalid("standard input has no name", kind="place_path", place=str(where), hint="name the object")
@@ -216,8 +215,6 @@ def stat_of(ref: ReferenceLike, where: Place, hint: str) -> Entry:
 
     Raises: `NotFound`, `Invalid`.
     """
-    from millpond.errors import Invalid, NotFound
-
     try:
         return ref.stat(where.path)
     except NotFound as error:
@@ -229,7 +226,6 @@ def stat_of(ref: ReferenceLike, where: Place, hint: str) -> Entry:
 
 def _get_folder(ref: ReferenceLike, where: Place, folder: Path, *, quiet: bool) -> tuple[int, int]:
     """Fetch what lies below a folder; how many objects, and their bytes."""
-    from millpond.errors import Invalid, NotFound
     from millpond.versions.paging import results_of
 
     if folder.exists() and not folder.is_dir():
@@ -263,8 +259,6 @@ def _inside(folder: Path, path: str, start: str) -> Path:
 
     Raises: `Invalid` for a path that leads out of it, or that no file can have.
     """
-    from millpond.errors import Invalid
-
     parts = path.removeprefix(start).split("/")
     if any(part in ("", ".", "..") or "\0" in part or os.sep in part for part in parts):
         raise Invalid(
@@ -275,8 +269,6 @@ def _inside(folder: Path, path: str, start: str) -> Path:
 
 def _get(ref: ReferenceLike, entry: Entry, file: Path, advance: Advance) -> None:
     """Fetch one object into a file that appears when it is whole."""
-    from millpond.errors import Invalid
-
     partial = file.with_name(f".{file.name[:100]}.{os.getpid()}.partial")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)

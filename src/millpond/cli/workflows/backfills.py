@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -9,19 +10,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millpond.cli.options import Json, Master, PondPlace
+from millpond.cli.options import Json, Master, PondPlace, existing_pond
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
 from millpond.cli.workflows.pipelines import Which, declared_of, leaving
 from millpond.cli.workflows.runs import pairs_in
 from millpond.cli.workflows.server import ServerBeside, Tenant, connected, opened_here, server_beside
 from millpond.cli.workflows.spark_place import DeployMode, Shared, name_spark
+from millpond.client.location import FolderLocation, NodesLocation, parse_location
+from millpond.errors import Invalid
+from millpond.workflows.backfill import Backfill, NodeRuns, check_parameter, partitions
+from millpond.workflows.deferred import pipeline_starts
 
 if TYPE_CHECKING:
     from millpond.client.pond import RemotePond
     from millpond.pipelines.runs import RunsHere
     from millpond.pond import Pond
-    from millpond.workflows.backfill import Backfill, Runs
+    from millpond.workflows.backfill import Runs
 
 __all__ = ("backfill",)
 
@@ -88,13 +93,9 @@ def backfill(
 
     Runs have ids of their pipeline and parameters, as `pipeline run` gives them: the same command again goes on.
     """
-    from millpond.errors import Invalid
-    from millpond.workflows.backfill import Backfill, check_parameter, partitions
-    from millpond.workflows.engine.pipeline_starts import BRANCH
-
     texts, parameters = partitions(first, last, every), pairs_in(inputs or [])
     if branch is not None:
-        parameters[BRANCH] = branch
+        parameters[pipeline_starts.BRANCH] = branch
 
     def of(runs: Runs, pipeline: str, names: Sequence[str]) -> Backfill:
         check_parameter(pipeline, parameter, names)
@@ -129,9 +130,6 @@ def _in_process(
 @contextmanager
 def _opened(place: str, branch: str | None) -> Iterator[tuple[Any, RunsHere]]:
     """A pond, of a node only where its branch is wanted, and its runs whose steps this process carries out."""
-    from millpond.cli.options import existing_pond
-    from millpond.client.location import NodesLocation, parse_location
-
     if isinstance(parse_location(place), NodesLocation):
         from millpond.cli.workflows.on_node import on_node
 
@@ -174,9 +172,7 @@ def _on_node(
     name: str, server: str, tenant: str, of: Callable[[Runs, str, Sequence[str]], Backfill], place: str,
     branch: str | None, *, merge: bool,
 ) -> tuple[Backfill, str]:  # fmt: skip
-    from millpond.cli.options import existing_pond
     from millpond.cli.workflows.deployed import parameters_of
-    from millpond.workflows.backfill import NodeRuns
 
     with ExitStack() as held:
         call = held.enter_context(connected(server, tenant))
@@ -186,8 +182,6 @@ def _on_node(
 
 
 def _until_done(own: Backfill) -> None:
-    import threading
-
     while own.advance():
         threading.Event().wait(_LOOK_SECONDS)
 
@@ -197,9 +191,6 @@ def _url(place: str, branch: str) -> str:
 
     Raises: `Invalid` for a folder, such as the default, which need not be that of the node.
     """
-    from millpond.client.location import FolderLocation, parse_location
-    from millpond.errors import Invalid
-
     if isinstance(parse_location(place), FolderLocation):
         raise Invalid("the branch of runs on a node is one of its pond", kind="pipeline_place", branch=branch,
                       pond=place, hint="name the node: --pond http://HOST:7433")  # fmt: skip

@@ -19,6 +19,8 @@ from millpond.cli.workflows.server import (
     opened_runs,
     plain_message,
 )
+from millpond.workflows.deferred import protocol
+from millpond.workflows.named import found
 
 __all__ = ("delete", "list_jobs")
 
@@ -30,17 +32,16 @@ def list_jobs(
     pond: Here = None, server: Server = SERVER, tenant: Tenant = "default", json: Json = False
 ) -> None:  # fmt: skip
     """List the jobs that `run delete-many` began: the runs that they delete, and if they have ended."""
-    from littlehorse.model import BulkJobStatus, GetBulkJobRequest, LHStatus, SearchBulkJobRequest
-
     with opened_runs(server, tenant, pond) as call:
-        names = every_result(call, "SearchBulkJob", SearchBulkJobRequest(limit=_PAGE))
-        rows = [call("GetBulkJob", GetBulkJobRequest(id=name)) for name in names]
+        names = every_result(call, "SearchBulkJob", protocol.SearchBulkJobRequest(limit=_PAGE))
+        rows = [call("GetBulkJob", protocol.GetBulkJobRequest(id=name)) for name in names]
     if json:
         console.print_json_list(plain_message(row) for row in rows)
         return
     console.print_table(["job", "workflow", "runs in", "status", "began"], [
-        [row.id.id, row.bulk_delete_wf_run.wf_spec_name, LHStatus.Name(row.bulk_delete_wf_run.wf_run_status),
-         BulkJobStatus.Name(row.status).removeprefix("BULK_JOB_"), row.created_at.ToJsonString().replace("T", " ")[:19]]
+        [row.id.id, row.bulk_delete_wf_run.wf_spec_name, protocol.LHStatus.Name(row.bulk_delete_wf_run.wf_run_status),
+         protocol.BulkJobStatus.Name(row.status).removeprefix("BULK_JOB_"),
+         row.created_at.ToJsonString().replace("T", " ")[:19]]
         for row in rows
     ])  # fmt: skip
 
@@ -53,14 +54,10 @@ def delete(
     json: Json = False,
 ) -> None:
     """Forget a job that has ended."""
-    from littlehorse.model import BulkJobId, DeleteBulkJobRequest, GetBulkJobRequest
-
-    from millpond.workflows.named import found
-
-    job = BulkJobId(id=name)
+    job = protocol.BulkJobId(id=name)
     with connected(server, tenant) as call:
-        found(call, "GetBulkJob", GetBulkJobRequest(id=job), "bulk-job", name)
-        call("DeleteBulkJob", DeleteBulkJobRequest(id=job))
+        found(call, "GetBulkJob", protocol.GetBulkJobRequest(id=job), "bulk-job", name)
+        call("DeleteBulkJob", protocol.DeleteBulkJobRequest(id=job))
     if json:
         console.print_json({"deleted": name})
     else:

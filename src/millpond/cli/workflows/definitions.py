@@ -21,6 +21,10 @@ from millpond.cli.workflows.server import (
     opened_runs,
     plain_message,
 )
+from millpond.errors import NotFound
+from millpond.json_forms import to_json
+from millpond.workflows.deferred import protocol, start_inputs
+from millpond.workflows.named import found, spec_of, version_of
 
 __all__ = ("delete_task", "delete_workflow", "list_tasks", "list_workflows", "show_workflow", "versions_by_name")
 
@@ -47,10 +51,8 @@ def list_workflows(
 
 def versions_by_name(call: Any, prefix: str = "") -> dict[str, list[str]]:
     """The versions of each workflow, by its name."""
-    from littlehorse.model import SearchWfSpecRequest
-
     versions: dict[str, list[str]] = {}
-    for spec in every_result(call, "SearchWfSpec", SearchWfSpecRequest(prefix=prefix or None, limit=_PAGE)):
+    for spec in every_result(call, "SearchWfSpec", protocol.SearchWfSpecRequest(prefix=prefix or None, limit=_PAGE)):
         versions.setdefault(spec.name, []).append(f"{spec.major_version}.{spec.revision}")
     return versions
 
@@ -67,13 +69,9 @@ def show_workflow(
     json: Json = False,
 ) -> None:
     """Show a workflow: its versions, the inputs of a run, and its threads with their nodes."""
-    from littlehorse.model import SearchWfSpecRequest
-
-    from millpond.workflows.named import spec_of
-
     with opened_runs(server, tenant, pond) as call:
         spec = spec_of(call, name) if version is None else _spec(call, name, version)
-        listed = every_result(call, "SearchWfSpec", SearchWfSpecRequest(name=spec.id.name, limit=_PAGE))
+        listed = every_result(call, "SearchWfSpec", protocol.SearchWfSpecRequest(name=spec.id.name, limit=_PAGE))
         versions = [f"{own.major_version}.{own.revision}" for own in listed]
     if json:
         console.print_json({**plain_message(spec), "versions": versions})
@@ -83,10 +81,7 @@ def show_workflow(
 
 
 def _tree(spec: Any) -> Iterator[str]:
-    from millpond.json_forms import to_json
-    from millpond.workflows.engine.start_inputs import declared_inputs
-
-    for own in declared_inputs(spec):
+    for own in start_inputs.declared_inputs(spec):
         default = own["default"]
         text = f"{default}()" if own["computed"] else to_json(default).decode()
         more = ", required" * own["required"] + ("" if default is None else f" = {text}")
@@ -107,15 +102,10 @@ def _number(node: str) -> tuple[int, str]:
 
 
 def _spec(call: Any, name: str, version: str) -> Any:
-    from littlehorse.model import WfSpecId
-
-    from millpond.errors import NotFound
-    from millpond.workflows.named import spec_of, version_of
-
     major, revision = version_of(version)
     newest = spec_of(call, name).id
     with suppress(NotFound):
-        return call("GetWfSpec", WfSpecId(name=newest.name, major_version=major, revision=revision))
+        return call("GetWfSpec", protocol.WfSpecId(name=newest.name, major_version=major, revision=revision))
     raise NotFound("the workflow has no such version", kind="workflow_version", workflow=name, version=version,
                    hint=f"its newest is {newest.major_version}.{newest.revision}")  # fmt: skip
 
@@ -129,11 +119,9 @@ def delete_workflow(
     json: Json = False,
 ) -> None:
     """Delete a version of a workflow: it starts no run any more, and its open runs go on with it."""
-    from littlehorse.model import DeleteWfSpecRequest
-
     with connected(server, tenant) as call:
         spec = _spec(call, name, version).id
-        call("DeleteWfSpec", DeleteWfSpecRequest(id=spec))
+        call("DeleteWfSpec", protocol.DeleteWfSpecRequest(id=spec))
     if json:
         console.print_json({"deleted": spec.name, "version": version})
     else:
@@ -145,10 +133,8 @@ def list_tasks(
     prefix: Prefix = "", pond: Here = None, server: Server = SERVER, tenant: Tenant = "default", json: Json = False
 ) -> None:  # fmt: skip
     """List the tasks that are defined: their inputs, what waits in their queues, and the workers that poll them."""
-    from littlehorse.model import SearchTaskDefRequest
-
     with opened_runs(server, tenant, pond) as call:
-        names = every_result(call, "SearchTaskDef", SearchTaskDefRequest(prefix=prefix or None, limit=_PAGE))
+        names = every_result(call, "SearchTaskDef", protocol.SearchTaskDefRequest(prefix=prefix or None, limit=_PAGE))
         # Workers are known to a server alone.
         rows = [
             (call("GetTaskDef", name), _queued(call, name), None if pond else _workers(call, name)) for name in names
@@ -167,15 +153,11 @@ def list_tasks(
 
 
 def _queued(call: Any, name: Any) -> int:
-    from littlehorse.model import CountTaskRunRequest, TaskStatus
-
-    request = CountTaskRunRequest(task_def_name=name.name, status=TaskStatus.TASK_SCHEDULED)
+    request = protocol.CountTaskRunRequest(task_def_name=name.name, status=protocol.TaskStatus.TASK_SCHEDULED)
     return int(call("CountTaskRun", request).value)
 
 
 def _workers(call: Any, name: Any) -> list[str]:
-    from millpond.errors import NotFound
-
     with suppress(NotFound):
         return sorted(call("GetTaskWorkerGroup", name).task_workers)
     return []
@@ -189,13 +171,9 @@ def delete_task(
     json: Json = False,
 ) -> None:
     """Delete the definition of a task: runs that reach it fail then."""
-    from littlehorse.model import DeleteTaskDefRequest, TaskDefId
-
-    from millpond.workflows.named import found
-
     with connected(server, tenant) as call:
-        found(call, "GetTaskDef", TaskDefId(name=name), "task", name)
-        call("DeleteTaskDef", DeleteTaskDefRequest(id=TaskDefId(name=name)))
+        found(call, "GetTaskDef", protocol.TaskDefId(name=name), "task", name)
+        call("DeleteTaskDef", protocol.DeleteTaskDefRequest(id=protocol.TaskDefId(name=name)))
     if json:
         console.print_json({"deleted": name})
     else:

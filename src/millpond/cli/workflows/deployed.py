@@ -22,6 +22,12 @@ from millpond.cli.workflows.server import (
     opened_runs,
     server_beside,
 )
+from millpond.client.location import NodesLocation, parse_location
+from millpond.clock import SystemClock
+from millpond.errors import Conflict, Invalid, NotFound
+from millpond.workflows.deferred import engine, pipeline_starts, protocol
+from millpond.workflows.newest import newest_runs
+from millpond.workflows.schedules import next_runs, switch
 
 if TYPE_CHECKING:
     from millpond.workflows.engine.cron import Cron
@@ -46,8 +52,6 @@ def listed(pond: Here = None, server: Server = SERVER, tenant: Tenant = "default
 
     With a pond in a folder or a bucket, those that ran there.
     """
-    from millpond.clock import SystemClock
-
     now = SystemClock().now_ms()
     with opened_runs(server, tenant, pond) as call:
         rows = [_row(call, name, now) for name in _names(call)]
@@ -84,9 +88,6 @@ def resume(
 
 
 def _served(place: str | None, server: str | None) -> str:
-    from millpond.client.location import NodesLocation, parse_location
-    from millpond.errors import Invalid
-
     if place is not None and not isinstance(parse_location(place), NodesLocation):
         raise Invalid("only a node begins runs by itself", kind="pipeline_place", pond=place,
                       hint="name the node by its URL; without one it is millpond pipeline run --follow")  # fmt: skip
@@ -94,28 +95,20 @@ def _served(place: str | None, server: str | None) -> str:
 
 
 def _switch(name: str, run: str | None, server: str, tenant: str, *, paused: bool, json: bool) -> None:
-    from littlehorse.model import ResumeWfRunRequest, StopWfRunRequest
-
-    from millpond.clock import SystemClock
-    from millpond.errors import Invalid
-    from millpond.workflows.engine import run_id
-    from millpond.workflows.engine.pipeline_starts import spec_name
-    from millpond.workflows.schedules import switch
-
     at = None
     with connected(server, tenant) as call:
         check_deployed(call, name)
         if run is not None:
             _check_run(call, name, run)
-            order = StopWfRunRequest if paused else ResumeWfRunRequest
-            call("StopWfRun" if paused else "ResumeWfRun", order(wf_run_id=run_id(run)))
+            order = protocol.StopWfRunRequest if paused else protocol.ResumeWfRunRequest
+            call("StopWfRun" if paused else "ResumeWfRun", order(wf_run_id=engine.run_id(run)))
         else:
             cron = deployed_cron(call, name)
             at = None if cron is None or paused else _next(replace(cron, paused=False), SystemClock().now_ms())
             if cron is None:
                 raise Invalid("the pipeline has no schedule", kind="pipeline_schedule", pipeline=name,
                               hint="--run RUN for one of its runs; a schedule stands in its file")  # fmt: skip
-            switch(call, spec_name(name), paused=paused)
+            switch(call, pipeline_starts.spec_name(name), paused=paused)
     word, what = "paused" if paused else "resumed", run or name
     if json:
         console.print_json({word: what})
@@ -125,28 +118,22 @@ def _switch(name: str, run: str | None, server: str, tenant: str, *, paused: boo
 
 def deployed_cron(call: Any, name: str) -> Cron | None:
     """The schedule of a pipeline; None when it has none."""
-    from littlehorse.model import ScheduledWfRunId
-
-    from millpond.errors import NotFound
     from millpond.workflows.engine.cron import parse_cron
-    from millpond.workflows.engine.pipeline_starts import spec_name
 
     with suppress(NotFound):
-        return parse_cron(call("GetScheduledWfRun", ScheduledWfRunId(id=spec_name(name))).cron_expression)
+        return parse_cron(
+            call("GetScheduledWfRun", protocol.ScheduledWfRunId(id=pipeline_starts.spec_name(name))).cron_expression
+        )
     return None
 
 
 def put_cron(call: Any, name: str, cron: Cron | None) -> None:
     """Give a pipeline this schedule, or none."""
-    from littlehorse.model import DeleteScheduledWfRunRequest, ScheduledWfRunId, ScheduleWfRequest
-
-    from millpond.workflows.engine.pipeline_starts import spec_name
-
-    name = spec_name(name)
+    name = pipeline_starts.spec_name(name)
     if cron is None:
-        call("DeleteScheduledWfRun", DeleteScheduledWfRunRequest(id=ScheduledWfRunId(id=name)))
+        call("DeleteScheduledWfRun", protocol.DeleteScheduledWfRunRequest(id=protocol.ScheduledWfRunId(id=name)))
     else:
-        call("ScheduleWf", ScheduleWfRequest(id=name, wf_spec_name=name, cron_expression=cron.text()))
+        call("ScheduleWf", protocol.ScheduleWfRequest(id=name, wf_spec_name=name, cron_expression=cron.text()))
 
 
 def parameters_of(call: Any, name: str) -> list[str]:
@@ -154,39 +141,27 @@ def parameters_of(call: Any, name: str) -> list[str]:
 
     Raises: `NotFound`.
     """
-    from millpond.workflows.engine.pipeline_starts import parameters_in
-
     check_deployed(call, name)
-    return [own["name"] for own in parameters_in(_spec(call, name)) or ()]
+    return [own["name"] for own in pipeline_starts.parameters_in(_spec(call, name)) or ()]
 
 
 def count_open(call: Any, name: str) -> int:
     """The runs of a pipeline that have not ended, those that are stopped included."""
-    from littlehorse.model import SearchWfRunRequest
-
-    from millpond.workflows.engine.pipeline_starts import spec_name
-
-    requests = [SearchWfRunRequest(wf_spec_name=spec_name(name), status=status) for status in _OPEN]
+    requests = [
+        protocol.SearchWfRunRequest(wf_spec_name=pipeline_starts.spec_name(name), status=status) for status in _OPEN
+    ]
     return sum(1 for request in requests for _ in every_result(call, "SearchWfRun", request))
 
 
 def _names(call: Any) -> list[str]:
     """The pipelines that are functions: the workflows of their one task that hold a program."""
-    from littlehorse.model import SearchWfSpecRequest
-
-    from millpond.workflows.engine.pipeline_starts import STEP, parameters_in, pipeline_name
-
-    specs = every_result(call, "SearchWfSpec", SearchWfSpecRequest(task_def_name=STEP))
-    names = [pipeline_name(name) for name in sorted({spec.name for spec in specs})]
-    return [name for name in names if parameters_in(_spec(call, name)) is not None]
+    specs = every_result(call, "SearchWfSpec", protocol.SearchWfSpecRequest(task_def_name=pipeline_starts.STEP))
+    names = [pipeline_starts.pipeline_name(name) for name in sorted({spec.name for spec in specs})]
+    return [name for name in names if pipeline_starts.parameters_in(_spec(call, name)) is not None]
 
 
 def _spec(call: Any, name: str) -> Any:
-    from littlehorse.model import GetLatestWfSpecRequest
-
-    from millpond.workflows.engine.pipeline_starts import spec_name
-
-    return call("GetLatestWfSpec", GetLatestWfSpecRequest(name=spec_name(name)))
+    return call("GetLatestWfSpec", protocol.GetLatestWfSpecRequest(name=pipeline_starts.spec_name(name)))
 
 
 def check_free(call: Any, name: str) -> None:
@@ -194,12 +169,9 @@ def check_free(call: Any, name: str) -> None:
 
     Raises: `Conflict`.
     """
-    from millpond.errors import Conflict, NotFound
-    from millpond.workflows.engine.pipeline_starts import parameters_in
-
     with suppress(NotFound):
         spec = _spec(call, name)
-        if parameters_in(spec) is None:
+        if pipeline_starts.parameters_in(spec) is None:
             raise Conflict("a workflow that is no pipeline has this name", kind="pipeline_deployed", pipeline=name,
                            workflow=spec.id.name, hint='give the pipeline another: @pipeline(name="…")')  # fmt: skip
 
@@ -209,37 +181,26 @@ def check_deployed(call: Any, name: str) -> None:
 
     Raises: `NotFound`.
     """
-    from millpond.errors import NotFound
-    from millpond.workflows.engine.pipeline_starts import parameters_in
-
     with suppress(NotFound):
-        if parameters_in(_spec(call, name)) is not None:
+        if pipeline_starts.parameters_in(_spec(call, name)) is not None:
             return
     raise NotFound("no pipeline has this name", kind="pipeline_deployed", pipeline=name,
                    hint=f"there are: {', '.join(_names(call)) or 'none, deploy it'}")  # fmt: skip
 
 
 def _check_run(call: Any, name: str, run: str) -> None:
-    from millpond.errors import NotFound
-    from millpond.workflows.engine import run_id
-    from millpond.workflows.engine.pipeline_starts import spec_name
-
     with suppress(NotFound):
-        if call("GetWfRun", run_id(run)).wf_spec_id.name == spec_name(name):
+        if call("GetWfRun", engine.run_id(run)).wf_spec_id.name == pipeline_starts.spec_name(name):
             return
     raise NotFound("the pipeline has no such run", kind="workflow_run", pipeline=name, run=run,
                    hint=f"list them: millpond runs --workflow {name}")  # fmt: skip
 
 
 def _row(call: Any, name: str, now: int) -> tuple[dict[str, Any], str]:
-    from littlehorse.model import LHStatus, SearchWfRunRequest
-
     from millpond.pipelines.plan import cron_words
-    from millpond.workflows.engine import run_path
-    from millpond.workflows.newest import newest_runs
 
     spec, cron = _spec(call, name), deployed_cron(call, name)
-    of_pipeline = SearchWfRunRequest(wf_spec_name=spec.id.name)
+    of_pipeline = protocol.SearchWfRunRequest(wf_spec_name=spec.id.name)
     newest = [call("GetWfRun", own) for own in newest_runs(call, of_pipeline, 1, now)]
     return {
         "pipeline": name, "version": f"{spec.id.major_version}.{spec.id.revision}",
@@ -248,15 +209,13 @@ def _row(call: Any, name: str, now: int) -> tuple[dict[str, Any], str]:
         "paused": cron is not None and cron.paused, "overlap": cron is not None and cron.overlap,
         "missed": "" if cron is None else cron.missed,
         "next": _next(cron, now),
-        "last_run": run_path(newest[0].id) if newest else None,
+        "last_run": engine.run_path(newest[0].id) if newest else None,
         "last_began": newest[0].start_time.ToJsonString() if newest else None,
-        "last_status": LHStatus.Name(newest[0].status) if newest else None,
+        "last_status": protocol.LHStatus.Name(newest[0].status) if newest else None,
         "open_runs": count_open(call, name),
     }, cron_words(cron)  # fmt: skip
 
 
 def _next(cron: Cron | None, now: int) -> str | None:
     """The instant at which a schedule begins a run, in its zone."""
-    from millpond.workflows.schedules import next_runs
-
     return next((at.isoformat() for at in next_runs(cron, now, 1)), None) if cron is not None else None

@@ -19,6 +19,9 @@ from millpond.cli.workflows.server import (
     opened_runs,
     plain_message,
 )
+from millpond.errors import Invalid
+from millpond.workflows.deferred import conversions, engine, protocol, start_inputs
+from millpond.workflows.named import found
 
 __all__ = ("list_events", "post")
 
@@ -30,10 +33,8 @@ def list_events(
     pond: Here = None, server: Server = SERVER, tenant: Tenant = "default", json: Json = False
 ) -> None:  # fmt: skip
     """List the external events that are defined: the type of their content, and if keys find the runs that wait."""
-    from littlehorse.model import SearchExternalEventDefRequest
-
     with opened_runs(server, tenant, pond) as call:
-        names = every_result(call, "SearchExternalEventDef", SearchExternalEventDefRequest(limit=_PAGE))
+        names = every_result(call, "SearchExternalEventDef", protocol.SearchExternalEventDefRequest(limit=_PAGE))
         rows = [call("GetExternalEventDef", name) for name in names]
     if json:
         console.print_json_list(plain_message(row) for row in rows)
@@ -43,10 +44,8 @@ def list_events(
 
 
 def _type(row: Any) -> str:
-    from millpond.workflows.engine.values.conversions import type_name
-
     returned = row.type_information.return_type
-    return type_name(returned).lower() if returned.WhichOneof("defined_type") else ""
+    return conversions.type_name(returned).lower() if returned.WhichOneof("defined_type") else ""
 
 
 @verb(
@@ -74,26 +73,19 @@ def post(
     json: Json = False,
 ) -> None:  # fmt: skip
     """Send an external event to a run, or by a key to every node that waits for it. The run need not be there yet."""
-    from littlehorse.model import ExternalEventDefId, PutCorrelatedEventRequest, PutExternalEventRequest
-
-    from millpond.errors import Invalid
-    from millpond.workflows.engine import run_id
-    from millpond.workflows.engine.start_inputs import value_in
-    from millpond.workflows.named import found
-
     if (run is None) == (key is None) or (run is None and id is not None):
         raise Invalid("an external event is for a run or for a key", kind="external_event_for", event=name,
                       hint="--run RUN, perhaps with --id ID; or --key KEY")  # fmt: skip
-    event = ExternalEventDefId(name=name)
+    event = protocol.ExternalEventDefId(name=name)
     with connected(server, tenant) as call:
         defined = found(call, "GetExternalEventDef", event, "external-event", name)
         kind = defined.type_information.return_type.primitive_type
-        value = None if content is None else value_in(content, kind if _type(defined) else None)
+        value = None if content is None else start_inputs.value_in(content, kind if _type(defined) else None)
         if run is None:
-            request: Any = PutCorrelatedEventRequest(key=key or "", external_event_def_id=event, content=value)
+            request: Any = protocol.PutCorrelatedEventRequest(key=key or "", external_event_def_id=event, content=value)
         else:
-            name_of_run = run_id(run)
-            request = PutExternalEventRequest(
+            name_of_run = engine.run_id(run)
+            request = protocol.PutExternalEventRequest(
                 wf_run_id=name_of_run, external_event_def_id=event, guid=id, content=value
             )
         sent = call("PutCorrelatedEvent" if run is None else "PutExternalEvent", request)

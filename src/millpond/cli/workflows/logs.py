@@ -11,6 +11,11 @@ from millpond.cli.options import Json
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
 from millpond.cli.workflows.server import SERVER, Here, Server, Tenant, every_result, opened_runs
+from millpond.clock import SystemClock
+from millpond.errors import NotFound
+from millpond.workflows.deferred import engine, pipeline_starts, protocol
+from millpond.workflows.named import run_of
+from millpond.workflows.newest import newest_runs
 
 __all__ = ("pipeline_logs", "run_logs")
 
@@ -42,42 +47,29 @@ def pipeline_logs(
     json: Json = False,
 ) -> None:
     """Show what the attempts of the newest run of a pipeline have written."""
-    from littlehorse.model import SearchWfRunRequest
-
     from millpond.cli.workflows.deployed import check_deployed
-    from millpond.clock import SystemClock
-    from millpond.errors import NotFound
-    from millpond.workflows.engine import run_path
-    from millpond.workflows.engine.pipeline_starts import spec_name
-    from millpond.workflows.newest import newest_runs
 
     with opened_runs(server, tenant, pond) as call:
         check_deployed(call, name)
-        newest = newest_runs(call, SearchWfRunRequest(wf_spec_name=spec_name(name)), 1, SystemClock().now_ms())
+        newest = newest_runs(
+            call, protocol.SearchWfRunRequest(wf_spec_name=pipeline_starts.spec_name(name)), 1, SystemClock().now_ms()
+        )
     if not newest:
         raise NotFound("the pipeline has no run", kind="workflow_run", pipeline=name,
                        hint=f"start it: millpond run start {name}")  # fmt: skip
-    run = run_path(newest[0])
+    run = engine.run_path(newest[0])
     _show(run, _tasks(server, tenant, run, pond), step, json=json)
 
 
 def _tasks(server: str, tenant: str, run: str, place: str | None) -> list[Any]:
-    from littlehorse.model import ListTaskRunsRequest
-
-    from millpond.workflows.engine import run_id
-    from millpond.workflows.named import run_of
-
     with opened_runs(server, tenant, place) as call:
         run_of(call, run)
-        return list(every_result(call, "ListTaskRuns", ListTaskRunsRequest(wf_run_id=run_id(run))))
+        return list(every_result(call, "ListTaskRuns", protocol.ListTaskRunsRequest(wf_run_id=engine.run_id(run))))
 
 
 def _show(run: str, tasks: Iterable[Any], step: str | None, *, json: bool) -> None:
-    from littlehorse.model import TaskStatus
-
     from millpond.cli.workflows.runs import reason_of
     from millpond.cli.workflows.task_worker import step_of
-    from millpond.errors import NotFound
 
     tasks = sorted(tasks, key=lambda task: task.scheduled_at.ToNanoseconds())
     names = [step_of(task.task_def_id.name, task.input_variables) for task in tasks]
@@ -85,7 +77,8 @@ def _show(run: str, tasks: Iterable[Any], step: str | None, *, json: bool) -> No
         raise NotFound("the run has no such step", kind="pipeline_step", run=run, step=step,
                        hint=f"those that began: {', '.join(dict.fromkeys(names))}")  # fmt: skip
     rows = [
-        {"step": name, "attempt": number, "status": TaskStatus.Name(attempt.status).removeprefix("TASK_").lower(),
+        {"step": name, "attempt": number,
+         "status": protocol.TaskStatus.Name(attempt.status).removeprefix("TASK_").lower(),
          "reason": attempt.exception.message or attempt.error.message, "log": attempt.log_output.str}
         for name, task in zip(names, tasks, strict=True) if step in (None, name)
         for number, attempt in enumerate(task.attempts)

@@ -12,7 +12,10 @@ from millpond.cli.options import Json
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
 from millpond.cli.workflows.server import SERVER, Server, Tenant, connected, every_result, plain_message
+from millpond.errors import Invalid, MillpondError
 from millpond.sizes import human_count
+from millpond.workflows.deferred import protocol
+from millpond.workflows.named import found, run_of, version_of
 
 __all__ = ("apply_plan", "delete_plan", "list_plans", "put_plan")
 
@@ -41,14 +44,10 @@ def put_plan(
     json: Json = False,
 ) -> None:  # fmt: skip
     """Store a plan: where threads and nodes of one version go on in another. What it does not name keeps its name."""
-    from littlehorse.model import PutWorkflowMigrationPlanRequest, WfSpecId
-
-    from millpond.workflows.named import version_of
-
     (major, revision), (new_major, new_revision) = version_of(old), version_of(new)
-    request = PutWorkflowMigrationPlanRequest(
-        name=name, old_wfSpec=WfSpecId(name=workflow, major_version=major, revision=revision), major_version=new_major,
-        revision=new_revision,
+    request = protocol.PutWorkflowMigrationPlanRequest(
+        name=name, old_wfSpec=protocol.WfSpecId(name=workflow, major_version=major, revision=revision),
+        major_version=new_major, revision=new_revision,
     )  # fmt: skip
     for text in thread or ():
         before, after = _pair(text)
@@ -70,10 +69,10 @@ def put_plan(
 @verb("migration list", "millpond migration list --json")
 def list_plans(server: Server = SERVER, tenant: Tenant = "default", json: Json = False) -> None:
     """List the plans."""
-    from littlehorse.model import SearchWorkflowMigrationPlanRequest
-
     with connected(server, tenant) as call:
-        names = every_result(call, "SearchWorkflowMigrationPlan", SearchWorkflowMigrationPlanRequest(limit=_PAGE))
+        names = every_result(
+            call, "SearchWorkflowMigrationPlan", protocol.SearchWorkflowMigrationPlanRequest(limit=_PAGE)
+        )
         plans = [call("GetWorkflowMigrationPlan", name) for name in names]
     if json:
         console.print_json_list(plain_message(plan) for plan in plans)
@@ -98,19 +97,16 @@ def apply_plan(
     json: Json = False,
 ) -> None:
     """Let the runs of a plan's old version that have not completed go on with the new one; those that cannot, stay."""
-    from littlehorse.model import ApplyWorkflowMigrationPlanRequest, WorkflowMigrationPlanId
-
-    from millpond.errors import MillpondError
-    from millpond.workflows.named import found, run_of
-
-    plan, reasons, moved = WorkflowMigrationPlanId(name=name), Counter[str](), 0
+    plan, reasons, moved = protocol.WorkflowMigrationPlanId(name=name), Counter[str](), 0
     trial = [("dry-run", "1")] if dry_run else []
     with connected(server, tenant) as call:
         stored = found(call, "GetWorkflowMigrationPlan", plan, "migration", name)
         for candidate in [run_of(call, run).id] if run is not None else list(_open_runs(call, stored)):
             try:
                 call(
-                    "ApplyWorkflowMigrationPlan", ApplyWorkflowMigrationPlanRequest(id=plan, wfRun_id=candidate), *trial
+                    "ApplyWorkflowMigrationPlan",
+                    protocol.ApplyWorkflowMigrationPlanRequest(id=plan, wfRun_id=candidate),
+                    *trial,
                 )
                 moved += 1
             except MillpondError as error:
@@ -129,14 +125,10 @@ def apply_plan(
 @verb("migration delete", "millpond migration delete fix")
 def delete_plan(name: Name, server: Server = SERVER, tenant: Tenant = "default", json: Json = False) -> None:
     """Delete a plan; runs that followed it stay where they are."""
-    from littlehorse.model import DeleteWorkflowMigrationPlanRequest, WorkflowMigrationPlanId
-
-    from millpond.workflows.named import found
-
     with connected(server, tenant) as call:
-        plan = WorkflowMigrationPlanId(name=name)
+        plan = protocol.WorkflowMigrationPlanId(name=name)
         found(call, "GetWorkflowMigrationPlan", plan, "migration", name)
-        call("DeleteWorkflowMigrationPlan", DeleteWorkflowMigrationPlanRequest(id=plan))
+        call("DeleteWorkflowMigrationPlan", protocol.DeleteWorkflowMigrationPlanRequest(id=plan))
     if json:
         console.print_json({"plan": name})
     else:
@@ -144,19 +136,15 @@ def delete_plan(name: Name, server: Server = SERVER, tenant: Tenant = "default",
 
 
 def _open_runs(call: Any, plan: Any) -> Iterator[Any]:
-    from littlehorse.model import LHStatus, SearchWfRunRequest
-
     old = plan.old_wfSpec
-    for status in sorted(set(LHStatus.values()) - {LHStatus.COMPLETED}):
-        yield from every_result(call, "SearchWfRun", SearchWfRunRequest(
+    for status in sorted(set(protocol.LHStatus.values()) - {protocol.LHStatus.COMPLETED}):
+        yield from every_result(call, "SearchWfRun", protocol.SearchWfRunRequest(
             wf_spec_name=old.name, wf_spec_major_version=old.major_version, wf_spec_revision=old.revision,
-            status=LHStatus.Name(status), limit=_PAGE,
+            status=protocol.LHStatus.Name(status), limit=_PAGE,
         ))  # fmt: skip
 
 
 def _pair(text: str) -> tuple[str, str]:
-    from millpond.errors import Invalid
-
     before, equals, after = text.partition("=")
     if not (before and equals and after):
         raise Invalid("not a pair of names", kind="migration_plan", value=text, hint="write OLD=NEW")

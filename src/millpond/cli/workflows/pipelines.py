@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millpond.cli.options import Json, Master, PondPlace
+from millpond.cli.options import Json, Master, PondPlace, existing_pond
 from millpond.cli.terminal import console, exits
 from millpond.cli.verbs import verb
 from millpond.cli.workflows.runs import pairs_in
 from millpond.cli.workflows.server import ServerBeside, Tenant, connected, node_of, opened_here, server_beside
 from millpond.cli.workflows.spark_place import DeployMode, Shared, name_spark
+from millpond.client.location import NodesLocation, parse_location
+from millpond.errors import Denied, Invalid, Unavailable
+from millpond.json_forms import plain
+from millpond.workflows.backfill import newest_run, run_name
+from millpond.workflows.deferred import pipeline_starts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,9 +60,6 @@ def show(
     json: Json = False,
 ) -> None:  # fmt: skip
     """Check a pipeline, and show its plan: its parameters, its steps and what each takes. Nothing runs."""
-    from pathlib import Path
-
-    from millpond.json_forms import plain
     from millpond.pipelines.plan import drawn, drawn_svg, shown_plan
 
     _, declared = declared_of(file, which)
@@ -108,8 +111,6 @@ def run(
 
     The tables of its steps are in `pipeline-files`, or where `MILLPOND_PIPELINE_FILES` says.
     """
-    from millpond.workflows.backfill import newest_run, run_name
-
     name_spark(master, deploy_mode, shared)
     program, declared = declared_of(file, which)
     parameters = pairs_in(inputs or [])
@@ -144,8 +145,6 @@ def leaving() -> Iterator[None]:
 
 @contextmanager
 def _runs_of(place: str) -> Iterator[RunsHere]:
-    from millpond.client.location import NodesLocation, parse_location
-
     if isinstance(parse_location(place), NodesLocation):
         from millpond.cli.workflows.on_node import on_node
 
@@ -159,8 +158,6 @@ def _runs_of(place: str) -> Iterator[RunsHere]:
 
 
 def _follow(place: str, program: Program, declared: Declared, parameters: dict[str, str]) -> None:
-    from millpond.client.location import NodesLocation, parse_location
-    from millpond.errors import Invalid
     from millpond.pipelines.embedded import embedded
 
     if isinstance(parse_location(place), NodesLocation):
@@ -201,7 +198,6 @@ def deploy(
     from millpond.pipelines.compiled import compiled
     from millpond.pipelines.plan import cron_words
     from millpond.pipelines.tasks import step
-    from millpond.workflows.engine.pipeline_starts import STEP
 
     program, declared = declared_of(file, which)
     plan = declared.plan
@@ -209,7 +205,7 @@ def deploy(
     with connected(server_beside(server, pond), tenant) as call:
         _check_pond(plan, pond, call)
         check_free(call, plan.name)
-        littlehorse.create_task_def(step, STEP, _config(call))
+        littlehorse.create_task_def(step, pipeline_starts.STEP, _config(call))
         spec = call("PutWfSpec", compiled(plan, program).compile())
         before = deployed_cron(call, plan.name)
         paused = before is not None and before.paused
@@ -235,8 +231,6 @@ def _check_pond(plan: Plan, place: str | None, call: Any = None) -> None:
 
     Raises: as `existing_pond` and `check_pond`.
     """
-    from millpond.cli.options import existing_pond
-    from millpond.errors import Denied, Unavailable
     from millpond.pipelines.pond_check import check_pond
 
     served = place or node_of(call)
@@ -257,7 +251,6 @@ def declared_of(file: str, which: str | None) -> tuple[Program, Declared]:
 
     Raises: `Invalid` when it has several and none is named; as `pipelines_of`.
     """
-    from millpond.errors import Invalid
     from millpond.pipelines.programs import pipelines_of, read_program
 
     program = read_program(file)

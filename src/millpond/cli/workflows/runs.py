@@ -22,8 +22,15 @@ from millpond.cli.workflows.server import (
     opened_runs,
     plain_message,
 )
+from millpond.client.location import NodesLocation, parse_location
+from millpond.clock import SystemClock
+from millpond.errors import Conflict, Invalid, NotFound
+from millpond.json_forms import parse_object, stable_json, to_json
 from millpond.sizes import human_count, human_time
+from millpond.times.instants import parse_instant
+from millpond.workflows.deferred import conversions, engine, pipeline_starts, protocol, start_inputs
 from millpond.workflows.named import filters_of, run_of, spec_of, status_of
+from millpond.workflows.newest import newest_runs
 
 __all__ = ("delete", "delete_many", "pairs_in", "reason_of", "rescue", "resume", "runs", "show", "start", "stop")
 
@@ -62,16 +69,9 @@ def runs(
     json: Json = False,
 ) -> None:  # fmt: skip
     """List runs of workflows: their status, when they began and how long they took."""
-    from littlehorse.model import LHStatus, SearchWfRunRequest
-
-    from millpond.clock import SystemClock
-    from millpond.workflows.engine import run_path
-    from millpond.workflows.engine.pipeline_starts import spec_name
-    from millpond.workflows.newest import newest_runs
-
-    request = SearchWfRunRequest()
+    request = protocol.SearchWfRunRequest()
     if workflow is not None:
-        request.wf_spec_name = spec_name(workflow)
+        request.wf_spec_name = pipeline_starts.spec_name(workflow)
     if status is not None:
         request.status = status_of(status)
     with opened_runs(server, tenant, pond) as call:
@@ -85,7 +85,7 @@ def runs(
         console.print_json_list(plain_message(run) for run in rows)
         return
     lines = [
-        [run_path(run.id), run.wf_spec_id.name, LHStatus.Name(run.status),
+        [engine.run_path(run.id), run.wf_spec_id.name, protocol.LHStatus.Name(run.status),
          run.start_time.ToJsonString().replace("T", " ")[:19], _took(run)]
         for run in rows
     ]  # fmt: skip
@@ -115,22 +115,17 @@ def start(
     json: Json = False,
 ) -> None:  # fmt: skip
     """Start a run of a workflow."""
-    from littlehorse.model import RunWfRequest
-
-    from millpond.workflows.engine import run_path
-    from millpond.workflows.engine.start_inputs import inputs_of
-
     pairs = pairs_in(inputs or [])
     with connected(server, tenant) as call:
         spec = spec_of(call, workflow)
-        request = RunWfRequest(wf_spec_name=spec.id.name, variables=inputs_of(spec, pairs))
+        request = protocol.RunWfRequest(wf_spec_name=spec.id.name, variables=start_inputs.inputs_of(spec, pairs))
         if name is not None:
             request.id = name
         run = call("RunWf", request)
     if json:
         console.print_json(plain_message(run))
     else:
-        console.say(f"started {run_path(run.id)}")
+        console.say(f"started {engine.run_path(run.id)}")
 
 
 def pairs_in(texts: list[str]) -> dict[str, str]:
@@ -138,8 +133,6 @@ def pairs_in(texts: list[str]) -> dict[str, str]:
 
     Raises: `Invalid`.
     """
-    from millpond.errors import Invalid
-
     pairs: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -156,17 +149,12 @@ def show(
     run: Run, pond: Here = None, server: Server = SERVER, tenant: Tenant = "default", json: Json = False
 ) -> None:  # fmt: skip
     """Show a run as a tree: threads, nodes, attempts of tasks, failures, variables, and the threads that are queued."""
-    from littlehorse.model import ListNodeRunsRequest, ListTaskRunsRequest, ListVariablesRequest
-
-    from millpond.workflows.engine import run_id
-    from millpond.workflows.engine.pipeline_starts import PARAMETERS, PROGRAM, VALUES
-
-    name = run_id(run)
+    name = engine.run_id(run)
     with opened_runs(server, tenant, pond) as call:
         run_row = run_of(call, run)
-        nodes = list(every_result(call, "ListNodeRuns", ListNodeRunsRequest(wf_run_id=name)))
-        tasks = list(every_result(call, "ListTaskRuns", ListTaskRunsRequest(wf_run_id=name)))
-        variables = list(every_result(call, "ListVariables", ListVariablesRequest(wf_run_id=name)))
+        nodes = list(every_result(call, "ListNodeRuns", protocol.ListNodeRunsRequest(wf_run_id=name)))
+        tasks = list(every_result(call, "ListTaskRuns", protocol.ListTaskRunsRequest(wf_run_id=name)))
+        variables = list(every_result(call, "ListVariables", protocol.ListVariablesRequest(wf_run_id=name)))
         queued = list(_queued(call, run_row, None if json else _NAMES_MAX))
         spec = _spec(call, run_row) if json else None
     if json:
@@ -174,7 +162,9 @@ def show(
         about = {"run": plain_message(run_row)} | ({} if spec is None else {"spec": spec})
         console.print_json(about | {name: list(map(plain_message, row)) for name, row in rows.items()})
         return
-    of_pipeline = {PARAMETERS, PROGRAM, VALUES} <= {row.id.name for row in variables}
+    of_pipeline = {pipeline_starts.PARAMETERS, pipeline_starts.PROGRAM, pipeline_starts.VALUES} <= {
+        row.id.name for row in variables
+    }
     lines = [*_tree(run, run_row, nodes, tasks, variables), *_queue_lines(run_row, queued),
              *_way_on(run, run_row, pond, of_pipeline=of_pipeline)]  # fmt: skip
     console.say("\n".join(lines))
@@ -182,9 +172,6 @@ def show(
 
 def _spec(call: Any, run: Any) -> dict[str, Any] | None:
     """The specification of a run, its fields in an order that stays; None when it was deleted."""
-    from millpond.errors import NotFound
-    from millpond.json_forms import parse_object, stable_json
-
     with suppress(NotFound):
         return parse_object(stable_json(plain_message(call("GetWfSpec", run.wf_spec_id))))
     return None
@@ -192,61 +179,48 @@ def _spec(call: Any, run: Any) -> dict[str, Any] | None:
 
 def _queued(call: Any, run: Any, limit: int | None) -> Iterator[Any]:
     """The first threads that wait in the queue of a run; those that have left it meanwhile are left out."""
-    from littlehorse.model import InactiveThreadRunId
-
-    from millpond.errors import NotFound
-
     for number in run.thread_run_queue[:limit]:
         with suppress(NotFound):
-            yield call("GetInactiveThreadRun", InactiveThreadRunId(wf_run_id=run.id, thread_run_number=number))
+            yield call("GetInactiveThreadRun", protocol.InactiveThreadRunId(wf_run_id=run.id, thread_run_number=number))
 
 
 def _way_on(name: str, run: Any, pond: str | None, *, of_pipeline: bool) -> Iterator[str]:
     """The commands that let a run go on which does not go on by itself."""
-    from littlehorse.model import LHStatus
-
-    from millpond.client.location import NodesLocation, parse_location
-    from millpond.workflows.engine.pipeline_starts import is_here
-
-    here = is_here(run.wf_spec_id.name)
+    here = pipeline_starts.is_here(run.wf_spec_id.name)
     in_process = here or (pond is not None and not isinstance(parse_location(pond), NodesLocation))
-    if in_process and run.status in (LHStatus.HALTED, LHStatus.ERROR, LHStatus.EXCEPTION):
-        rescue = " --rescue" * (run.status != LHStatus.HALTED)
+    if in_process and run.status in (protocol.LHStatus.HALTED, protocol.LHStatus.ERROR, protocol.LHStatus.EXCEPTION):
+        rescue = " --rescue" * (run.status != protocol.LHStatus.HALTED)
         yield f"let it go on: millpond pipeline run FILE --id {name}{rescue} --pond {pond or 'URL'}"
         return
-    if run.status in (LHStatus.HALTED, LHStatus.HALTING):
+    if run.status in (protocol.LHStatus.HALTED, protocol.LHStatus.HALTING):
         yield f"it is stopped; let it go on: millpond run resume {name}"
-    failed = [thread.number for thread in run.thread_runs if thread.status == LHStatus.ERROR]
-    if run.status == LHStatus.EXCEPTION and of_pipeline:
+    failed = [thread.number for thread in run.thread_runs if thread.status == protocol.LHStatus.ERROR]
+    if run.status == protocol.LHStatus.EXCEPTION and of_pipeline:
         failed = [0]
-    if run.status in (LHStatus.ERROR, LHStatus.EXCEPTION) and failed:
+    if run.status in (protocol.LHStatus.ERROR, protocol.LHStatus.EXCEPTION) and failed:
         thread = f" --thread {failed[0]}" if failed[0] else ""
         yield f"let the failed step try again: millpond run rescue {name}{thread}; --skip goes on behind it"
 
 
 def _queue_lines(run: Any, queued: list[Any]) -> Iterator[str]:
-    from littlehorse.model import LHStatus
-
     if count := len(run.thread_run_queue):
         yield f"├─ {human_count(count, 'queued thread')}: they begin in this order, as others end"
         for thread in (row.thread_run for row in queued):
-            yield f"│  {thread.number:>3} {thread.thread_spec_name}  {LHStatus.Name(thread.status)}"
+            yield f"│  {thread.number:>3} {thread.thread_spec_name}  {protocol.LHStatus.Name(thread.status)}"
         if count > _NAMES_MAX:
             yield f"│      and {count - _NAMES_MAX:,} more: --json has them"
 
 
 def _tree(name: str, run: Any, nodes: list[Any], tasks: list[Any], variables: list[Any]) -> Iterator[str]:
-    from littlehorse.model import LHStatus
-
     took = _took(run)
-    yield f"{name}  {run.wf_spec_id.name}  {LHStatus.Name(run.status)}" + (f"  in {took}" if took else "")
+    yield f"{name}  {run.wf_spec_id.name}  {protocol.LHStatus.Name(run.status)}" + (f"  in {took}" if took else "")
     attempts = {task.id.task_guid: task for task in tasks}
     nodes_of, variables_of = defaultdict[int, list[Any]](list), defaultdict[int, list[Any]](list)
     for rows, rows_of in ((nodes, nodes_of), (variables, variables_of)):
         for row in rows:
             rows_of[row.id.thread_run_number].append(row)
     for thread in run.thread_runs:
-        yield f"├─ thread {thread.number} {thread.thread_spec_name}  {LHStatus.Name(thread.status)}"
+        yield f"├─ thread {thread.number} {thread.thread_spec_name}  {protocol.LHStatus.Name(thread.status)}"
         for node in nodes_of[thread.number]:
             yield from _node_lines(node, attempts)
         for variable in variables_of[thread.number]:
@@ -271,25 +245,19 @@ def _cut(text: str) -> str:
 
 
 def _node_lines(node: Any, attempts: dict[str, Any]) -> Iterator[str]:
-    from littlehorse.model import LHStatus, TaskStatus
-
     from millpond.cli.workflows.task_worker import step_of
-    from millpond.json_forms import to_json
-    from millpond.workflows.engine import run_path
-    from millpond.workflows.engine.pipeline_starts import is_step
-    from millpond.workflows.engine.values.conversions import plain
     from millpond.workflows.tasks.inputs import inputs_of_task
     from millpond.workflows.tasks.progress import words_of
 
     task = attempts.get(node.task.task_run_id.task_guid) if node.WhichOneof("node_type") == "task" else None
     name = node.node_name
-    if task is not None and is_step(task.task_def_id.name):
+    if task is not None and pipeline_starts.is_step(task.task_def_id.name):
         name = step_of(task.task_def_id.name, task.input_variables)
-    yield f"│  {node.id.position:>3} {name}  {LHStatus.Name(node.status)}"
+    yield f"│  {node.id.position:>3} {name}  {protocol.LHStatus.Name(node.status)}"
     for failure in node.failures:
         yield f"│        failed: {failure.failure_name} {reason_of(failure.message)}".rstrip()
     if node.HasField("run_child_wf") and node.run_child_wf.HasField("child_wf_run_id"):
-        yield f"│        began the run {run_path(node.run_child_wf.child_wf_run_id)}"
+        yield f"│        began the run {engine.run_path(node.run_child_wf.child_wf_run_id)}"
     if inputs := {} if task is None else inputs_of_task(task):
         yield f"│        given {_cut(to_json(inputs).decode())}"
     newest = task is not None and task.source.task_node.node_run_id == node.id  # a rescued task has several nodes
@@ -298,17 +266,14 @@ def _node_lines(node: Any, attempts: dict[str, Any]) -> Iterator[str]:
         words = _shown(attempt.output) if result == "output" else ""
         words = reason_of(attempt.error.message) if result == "error" else words
         words = f"{attempt.exception.name} {reason_of(attempt.exception.message)}" if result == "exception" else words
-        if attempt.status == TaskStatus.TASK_RUNNING and attempt.HasField("log_output"):
-            words = words_of(plain(attempt.log_output))
-        status = TaskStatus.Name(attempt.status).removeprefix("TASK_").lower()
+        if attempt.status == protocol.TaskStatus.TASK_RUNNING and attempt.HasField("log_output"):
+            words = words_of(conversions.plain(attempt.log_output))
+        status = protocol.TaskStatus.Name(attempt.status).removeprefix("TASK_").lower()
         yield f"│        attempt {number} {status}  {words}".rstrip()
 
 
 def _shown(value: Any) -> str:
-    from millpond.json_forms import to_json
-    from millpond.workflows.engine.values.conversions import plain
-
-    return _cut(to_json(plain(value)).decode())
+    return _cut(to_json(conversions.plain(value)).decode())
 
 
 @verb("run stop", "millpond run stop n-1")
@@ -316,11 +281,9 @@ def stop(
     run: Run, thread: Thread = 0, server: Server = SERVER, tenant: Tenant = "default", json: Json = False
 ) -> None:  # fmt: skip
     """Stop a run, or a thread of it, until it is resumed."""
-    from littlehorse.model import StopWfRunRequest
-
     with connected(server, tenant) as call:
         name = _open_thread(call, run, thread)
-        call("StopWfRun", StopWfRunRequest(wf_run_id=name, thread_run_number=thread))
+        call("StopWfRun", protocol.StopWfRunRequest(wf_run_id=name, thread_run_number=thread))
     _say("stopped", run, json=json)
 
 
@@ -329,11 +292,9 @@ def resume(
     run: Run, thread: Thread = 0, server: Server = SERVER, tenant: Tenant = "default", json: Json = False
 ) -> None:  # fmt: skip
     """Let a run that was stopped go on."""
-    from littlehorse.model import ResumeWfRunRequest
-
     with connected(server, tenant) as call:
         name = _open_thread(call, run, thread)
-        call("ResumeWfRun", ResumeWfRunRequest(wf_run_id=name, thread_run_number=thread))
+        call("ResumeWfRun", protocol.ResumeWfRunRequest(wf_run_id=name, thread_run_number=thread))
     _say("resumed", run, json=json)
 
 
@@ -342,15 +303,11 @@ def _open_thread(call: Any, run: str, number: int) -> Any:
 
     Raises: `NotFound`; `Conflict` for one that has.
     """
-    from littlehorse.model import LHStatus
-
-    from millpond.errors import Conflict
-
     row = run_of(call, run)
     ended = [own.status for own in row.thread_runs if own.number == number and own.HasField("end_time")]
     if ended:
         hints = {"ERROR": f"let it try its step again: millpond run rescue {run}"}
-        status = LHStatus.Name(ended[0])
+        status = protocol.LHStatus.Name(ended[0])
         raise Conflict("the thread has ended", kind="failed_precondition", hint=hints.get(status), run=run,
                        thread=number, status=status)  # fmt: skip
     return row.id
@@ -369,10 +326,8 @@ def rescue(
 
     The step has its checkpoints, and enters no load twice. The run keeps the text with which it began.
     """
-    from littlehorse.model import RescueThreadRunRequest
-
     with connected(server, tenant) as call:
-        call("RescueThreadRun", RescueThreadRunRequest(
+        call("RescueThreadRun", protocol.RescueThreadRunRequest(
             wf_run_id=run_of(call, run).id, thread_run_number=thread, skip_current_node=skip))  # fmt: skip
     _say("rescued", run, json=json)
 
@@ -380,10 +335,8 @@ def rescue(
 @verb("run delete", "millpond run delete n-1")
 def delete(run: Run, server: Server = SERVER, tenant: Tenant = "default", json: Json = False) -> None:
     """Delete a run with all that belongs to it, also while it runs."""
-    from littlehorse.model import DeleteWfRunRequest
-
     with connected(server, tenant) as call:
-        call("DeleteWfRun", DeleteWfRunRequest(id=run_of(call, run).id))
+        call("DeleteWfRun", protocol.DeleteWfRunRequest(id=run_of(call, run).id))
     _say("deleted", run, json=json)
 
 
@@ -402,18 +355,14 @@ def delete_many(
     json: Json = False,
 ) -> None:
     """Delete the runs of a workflow that ended so, by a job that goes on by itself; its id is shown."""
-    from littlehorse.model import BulkDeleteWfRun, CreateBulkJobRequest
-
-    from millpond.clock import SystemClock
-    from millpond.times.instants import parse_instant
-    from millpond.workflows.engine.pipeline_starts import spec_name
-
-    deletion = BulkDeleteWfRun(wf_spec_name=spec_name(workflow), wf_run_status=status_of(status))
+    deletion = protocol.BulkDeleteWfRun(
+        wf_spec_name=pipeline_starts.spec_name(workflow), wf_run_status=status_of(status)
+    )
     stop = SystemClock().now_ms() if before is None else parse_instant(before) - 1
     deletion.latest_start.FromMilliseconds(stop)
     with connected(server, tenant) as call:
         spec_of(call, workflow)
-        job = call("CreateBulkJob", CreateBulkJobRequest(bulk_delete_wf_run=deletion))
+        job = call("CreateBulkJob", protocol.CreateBulkJobRequest(bulk_delete_wf_run=deletion))
     _say("job", job.id.id, json=json)
     if not json:
         left = f"those that are left: millpond runs --workflow {workflow} --status {status}"

@@ -11,6 +11,11 @@ from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
 from millpond.cli.workflows.definitions import versions_by_name
 from millpond.cli.workflows.server import SERVER, Here, Server, Tenant, connected, opened_runs
+from millpond.clock import SystemClock
+from millpond.errors import Conflict
+from millpond.workflows.deferred import protocol
+from millpond.workflows.named import found, spec_of
+from millpond.workflows.schedules import run_now, schedule_facts, switch
 
 __all__ = ("delete", "list_schedules", "pause", "resume", "run")
 
@@ -28,17 +33,12 @@ def list_schedules(
     json: Json = False,
 ) -> None:
     """List the schedules: when they begin runs, and the next of them."""
-    from littlehorse.model import SearchScheduledWfRunRequest
-
-    from millpond.clock import SystemClock
     from millpond.pipelines.plan import cron_words
     from millpond.workflows.engine.cron import parse_cron
-    from millpond.workflows.named import spec_of
-    from millpond.workflows.schedules import schedule_facts
 
     with opened_runs(server, tenant, pond) as call:
         names = versions_by_name(call) if workflow is None else [spec_of(call, workflow).id.name]
-        searches = [SearchScheduledWfRunRequest(wf_spec_name=name) for name in names]
+        searches = [protocol.SearchScheduledWfRunRequest(wf_spec_name=name) for name in names]
         listed = [call("SearchScheduledWfRun", search).results for search in searches]
         rows = [call("GetScheduledWfRun", id) for ids in listed for id in ids]
     facts = [{"workflow": row.wf_spec_id.name, **schedule_facts(row, SystemClock().now_ms())} for row in rows]
@@ -64,8 +64,6 @@ def resume(name: Name, server: Server = SERVER, tenant: Tenant = "default", json
 
 
 def _switch(name: str, server: str, tenant: str, *, paused: bool, json: bool) -> None:
-    from millpond.workflows.schedules import switch
-
     with connected(server, tenant) as call:
         _stored(call, name)
         switch(call, name, paused=paused)
@@ -75,9 +73,7 @@ def _switch(name: str, server: str, tenant: str, *, paused: bool, json: bool) ->
 @verb("schedule run", "millpond schedule run nightly")
 def run(name: Name, server: Server = SERVER, tenant: Tenant = "default", json: Json = False) -> None:
     """Start a run as a schedule would, now, beside those that it begins."""
-    from millpond.errors import Conflict
     from millpond.workflows.engine.values.masks import MASK
-    from millpond.workflows.schedules import run_now
 
     with connected(server, tenant) as call:
         row = _stored(call, name)
@@ -91,19 +87,13 @@ def run(name: Name, server: Server = SERVER, tenant: Tenant = "default", json: J
 @verb("schedule delete", "millpond schedule delete nightly")
 def delete(name: Name, server: Server = SERVER, tenant: Tenant = "default", json: Json = False) -> None:
     """Delete a schedule; its runs stay."""
-    from littlehorse.model import DeleteScheduledWfRunRequest
-
     with connected(server, tenant) as call:
-        call("DeleteScheduledWfRun", DeleteScheduledWfRunRequest(id=_stored(call, name).id))
+        call("DeleteScheduledWfRun", protocol.DeleteScheduledWfRunRequest(id=_stored(call, name).id))
     _say("deleted", name, json=json)
 
 
 def _stored(call: Any, name: str) -> Any:
-    from littlehorse.model import ScheduledWfRunId
-
-    from millpond.workflows.named import found
-
-    return found(call, "GetScheduledWfRun", ScheduledWfRunId(id=name), "schedule", name)
+    return found(call, "GetScheduledWfRun", protocol.ScheduledWfRunId(id=name), "schedule", name)
 
 
 def _say(done: str, name: str, *, json: bool) -> None:

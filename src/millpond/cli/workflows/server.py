@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import urlsplit
 
 import typer
 
+from millpond.client.location import NodesLocation, parse_location
+from millpond.clock import SystemClock
+from millpond.errors import Invalid, Unavailable
 from millpond.tracing import trace_headers
+from millpond.workflows.deferred import protocol
 from millpond.workflows.newest import every_result
 
 if TYPE_CHECKING:
@@ -61,8 +69,6 @@ _NOT_SENT = ("failed to connect", "DNS resolution failed")
 
 def server_beside(server: str | None, place: str | None) -> str:
     """The server that is named; else that of the node that a pond is on, else the one of this machine."""
-    from millpond.client.location import NodesLocation, parse_location
-
     on_node = place is not None and isinstance(parse_location(place), NodesLocation)
     return server or (place if place and on_node else SERVER)
 
@@ -72,8 +78,6 @@ def host_and_port(server: str, settings: Settings) -> tuple[str, int]:
 
     Raises: `Invalid`; as `Nodes.first`.
     """
-    from millpond.errors import Invalid
-
     if "://" in server:
         return _of_node(server, settings)
     host, colon, port = server.rpartition(":")
@@ -84,10 +88,7 @@ def host_and_port(server: str, settings: Settings) -> tuple[str, int]:
 
 
 def _of_node(urls: str, settings: Settings) -> tuple[str, int]:
-    from urllib.parse import urlsplit
-
     from millpond.client.transport import Nodes
-    from millpond.clock import SystemClock
 
     with closing(Nodes(urls, settings, clock=SystemClock())) as nodes:
         url, status = nodes.first(lambda node: (node.url, node.request("GET", "/v1/node").json()))
@@ -101,9 +102,6 @@ def worker_config(server: str, tenant: str, place: str) -> LHConfig:
 
     Raises: as `connected`.
     """
-    import logging
-    import os
-
     from google.protobuf.empty_pb2 import Empty
     from littlehorse.config import LHConfig
 
@@ -129,7 +127,6 @@ def connected(server: str, tenant: str, settings: Settings | None = None) -> Ite
     when the answer to a change does not come.
     """
     import grpc
-    from littlehorse.model import service_pb2_grpc
 
     from millpond.settings import load_settings
     from millpond.workflows.engine.metadata.tenancy import check_tenant
@@ -141,7 +138,7 @@ def connected(server: str, tenant: str, settings: Settings | None = None) -> Ite
     if settings.client.token:
         metadata.append(("authorization", f"Bearer {settings.client.token}"))
     with _channel(f"{host}:{port}", settings) as channel:
-        stub: Any = service_pb2_grpc.LittleHorseStub(channel)  # type: ignore[no-untyped-call]
+        stub: Any = protocol.service_pb2_grpc.LittleHorseStub(channel)  # type: ignore[no-untyped-call]
 
         def call(
             method: str, request: Any, *more: tuple[str, str], trailing: Callable[[Any], object] = lambda _: None
@@ -173,8 +170,6 @@ def node_of(call: Any) -> str | None:
 
 
 def _channel(address: str, settings: Settings) -> grpc.Channel:
-    from pathlib import Path
-
     import grpc
 
     if not settings.tls.ca:
@@ -190,7 +185,6 @@ def understood(error: Any, server: str, *, changes: bool) -> MillpondError:
 
     from millpond.client.connections import answer_lost
     from millpond.client.wire_errors import KIND_KEY, from_grpc
-    from millpond.errors import Unavailable
 
     metadata = dict(error.trailing_metadata() or ())
     kind = metadata.get(KIND_KEY)
@@ -206,8 +200,6 @@ def understood(error: Any, server: str, *, changes: bool) -> MillpondError:
 
 
 def _unserved(server: str) -> MillpondError:
-    from millpond.errors import Unavailable
-
     return Unavailable(
         "the server serves no workflows", kind="workflows_unserved", server=server,
         hint="install 'millpond[workflows]', on a bucket also 'millpond[rocksdb]', and no server.grpc_port=off",
@@ -227,14 +219,11 @@ def opened_runs(server: str, tenant: str, place: str | None) -> Iterator[Any]:
 
     Raises: as `connected`; as `reading_pond`.
     """
-    from millpond.client.location import NodesLocation, parse_location
-
     location = None if place is None else parse_location(place)
     if location is None or isinstance(location, NodesLocation):
         with connected(place or server, tenant) as call:
             yield call
         return
-    from millpond.clock import SystemClock
     from millpond.pipelines.engine import reading_pond
     from millpond.server.workflows.reads import READS
     from millpond.workflows.engine.metadata.tenancy import check_tenant
@@ -248,9 +237,6 @@ def opened_here(place: str) -> Pond:
 
     Raises: `Invalid`, kind `pipeline_place`, for one on nodes; as `open`.
     """
-    from millpond.client.location import NodesLocation, parse_location
-    from millpond.errors import Invalid
-
     location = parse_location(place)
     if isinstance(location, NodesLocation):
         raise Invalid("a pipeline runs in this process on the pond in a folder or a bucket", kind="pipeline_place",

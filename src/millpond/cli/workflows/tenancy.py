@@ -11,6 +11,8 @@ from millpond.cli.options import Json
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
 from millpond.cli.workflows.server import SERVER, Server, connected, every_result, plain_message
+from millpond.errors import Invalid
+from millpond.workflows.deferred import protocol
 
 __all__ = (
     "delete_principal",
@@ -42,18 +44,14 @@ Principal = Annotated[
 @verb("tenant put", "millpond tenant put etl")
 def put_tenant(name: Name, server: Server = SERVER, json: Json = False) -> None:
     """Make a tenant. One that is there stays as it is."""
-    from littlehorse.model import PutTenantRequest
-
-    _change(server, "PutTenant", PutTenantRequest(id=name), json, f"tenant {name} is there")
+    _change(server, "PutTenant", protocol.PutTenantRequest(id=name), json, f"tenant {name} is there")
 
 
 @verb("tenant list", "millpond tenant list --json")
 def list_tenants(server: Server = SERVER, json: Json = False) -> None:
     """List the tenants."""
-    from littlehorse.model import SearchTenantRequest
-
     with connected(server, "default") as call:
-        names = every_result(call, "SearchTenant", SearchTenantRequest(limit=_PAGE))
+        names = every_result(call, "SearchTenant", protocol.SearchTenantRequest(limit=_PAGE))
         tenants = [call("GetTenant", name) for name in names]
     if json:
         console.print_json_list(plain_message(tenant) for tenant in tenants)
@@ -72,9 +70,7 @@ def put_principal(
     json: Json = False,
 ) -> None:
     """Make a principal with rights, everywhere or in tenants."""
-    from littlehorse.model import PutPrincipalRequest
-
-    request = PutPrincipalRequest(id=name, overwrite=overwrite)
+    request = protocol.PutPrincipalRequest(id=name, overwrite=overwrite)
     for right in allow or ():
         tenant, slash, rest = right.rpartition("/")
         acls = request.per_tenant_acls[tenant] if slash else request.global_acls
@@ -85,10 +81,8 @@ def put_principal(
 @verb("principal list", "millpond principal list")
 def list_principals(server: Server = SERVER, json: Json = False) -> None:
     """List the principals, with their rights."""
-    from littlehorse.model import SearchPrincipalRequest
-
     with connected(server, "default") as call:
-        names = every_result(call, "SearchPrincipal", SearchPrincipalRequest(limit=_PAGE))
+        names = every_result(call, "SearchPrincipal", protocol.SearchPrincipalRequest(limit=_PAGE))
         principals = [call("GetPrincipal", name) for name in names]
     if json:
         console.print_json_list(plain_message(principal) for principal in principals)
@@ -99,9 +93,7 @@ def list_principals(server: Server = SERVER, json: Json = False) -> None:
 @verb("principal delete", "millpond principal delete nightly")
 def delete_principal(name: Name, server: Server = SERVER, json: Json = False) -> None:
     """Delete a principal: its callers have the rights of anonymous then."""
-    from littlehorse.model import DeletePrincipalRequest, PrincipalId
-
-    request = DeletePrincipalRequest(id=PrincipalId(id=name))
+    request = protocol.DeletePrincipalRequest(id=protocol.PrincipalId(id=name))
     _change(server, "DeletePrincipal", request, json, f"principal {name} is deleted", get="GetPrincipal")
 
 
@@ -114,21 +106,17 @@ def put_quota(
     json: Json = False,
 ) -> None:
     """Limit the changing requests of a tenant, or of a principal in it; those beyond are sent again later."""
-    from littlehorse.model import PrincipalId, PutQuotaRequest, TenantId
-
-    request = PutQuotaRequest(tenant=TenantId(id=tenant), write_requests_per_second=rate)
+    request = protocol.PutQuotaRequest(tenant=protocol.TenantId(id=tenant), write_requests_per_second=rate)
     if principal:
-        request.principal.CopyFrom(PrincipalId(id=principal))
+        request.principal.CopyFrom(protocol.PrincipalId(id=principal))
     _change(server, "PutQuota", request, json, f"{tenant} may send {rate:,} changing requests a second")
 
 
 @verb("quota list", "millpond quota list")
 def list_quotas(server: Server = SERVER, json: Json = False) -> None:
     """List the quotas."""
-    from littlehorse.model import SearchQuotaRequest
-
     with connected(server, "default") as call:
-        names = every_result(call, "SearchQuota", SearchQuotaRequest(limit=_PAGE))
+        names = every_result(call, "SearchQuota", protocol.SearchQuotaRequest(limit=_PAGE))
         quotas = [call("GetQuota", name) for name in names]
     if json:
         console.print_json_list(plain_message(quota) for quota in quotas)
@@ -147,11 +135,16 @@ def delete_quota(
     json: Json = False,
 ) -> None:
     """Delete a quota: there is no limit any more."""
-    from littlehorse.model import DeleteQuotaRequest, PrincipalId, QuotaId, TenantId
-
-    name = QuotaId(tenant=TenantId(id=tenant), principal=PrincipalId(id=principal) if principal else None)
+    name = protocol.QuotaId(
+        tenant=protocol.TenantId(id=tenant), principal=protocol.PrincipalId(id=principal) if principal else None
+    )
     _change(
-        server, "DeleteQuota", DeleteQuotaRequest(id=name), json, f"{tenant} has no such quota any more", get="GetQuota"
+        server,
+        "DeleteQuota",
+        protocol.DeleteQuotaRequest(id=name),
+        json,
+        f"{tenant} has no such quota any more",
+        get="GetQuota",
     )
 
 
@@ -168,29 +161,24 @@ def _change(server: str, method: str, request: Any, json: bool, said: str, get: 
 
 
 def _acl(right: str, rest: str) -> Any:
-    from littlehorse.model import ACLAction, ACLResource, ServerACL
-
-    from millpond.errors import Invalid
-
     resource, _, action = rest.partition(":")
-    resources = {name.removeprefix("ACL_"): name for name in ACLResource.keys()}  # noqa: SIM118
-    if resource not in resources or action not in ACLAction.keys():  # noqa: SIM118
+    resources = {name.removeprefix("ACL_"): name for name in protocol.ACLResource.keys()}  # noqa: SIM118
+    if resource not in resources or action not in protocol.ACLAction.keys():  # noqa: SIM118
         raise Invalid("not a right", kind="principal_right", right=right,
                       hint=f"write [TENANT/]RESOURCE:ACTION; resources: {', '.join(sorted(resources))};"
-                           f" actions: {', '.join(ACLAction.keys())}")  # fmt: skip
-    return ServerACL(resources=[resources[resource]], allowed_actions=[action])
+                           f" actions: {', '.join(protocol.ACLAction.keys())}")  # fmt: skip
+    return protocol.ServerACL(resources=[resources[resource]], allowed_actions=[action])
 
 
 def _rights(principal: Any) -> Iterator[str]:
     """The rights of a principal, as `--allow` takes them."""
-    from littlehorse.model import ACLAction, ACLResource
-
     scopes = [("", principal.global_acls), *((f"{name}/", acls) for name, acls in principal.per_tenant_acls.items())]
     for scope, acls in scopes:
         for acl in acls.acls:
             for resource in acl.resources:
                 for action in acl.allowed_actions:
-                    yield f"{scope}{ACLResource.Name(resource).removeprefix('ACL_')}:{ACLAction.Name(action)}"
+                    name = protocol.ACLResource.Name(resource).removeprefix("ACL_")
+                    yield f"{scope}{name}:{protocol.ACLAction.Name(action)}"
 
 
 def _since(row: Any) -> str:

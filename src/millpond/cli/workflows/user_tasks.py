@@ -21,6 +21,9 @@ from millpond.cli.workflows.server import (
     opened_runs,
     plain_message,
 )
+from millpond.errors import Conflict, Invalid
+from millpond.workflows.deferred import conversions, engine, protocol
+from millpond.workflows.named import answer_in, found
 
 __all__ = ("answer", "assign", "cancel", "list_tasks", "show")
 
@@ -48,16 +51,14 @@ def list_tasks(
     json: Json = False,
 ) -> None:  # fmt: skip
     """List user tasks: the questions that runs ask people."""
-    from littlehorse.model import SearchUserTaskRunRequest, UserTaskRunStatus
-
-    from millpond.errors import Invalid
-
     statuses = _OPEN if status is None else (status.upper(),)
-    if not set(statuses) <= set(UserTaskRunStatus.keys()):
+    if not set(statuses) <= set(protocol.UserTaskRunStatus.keys()):
         raise Invalid("no user task has this status", kind="run_status", status=status,
-                      hint=f"one of {', '.join(UserTaskRunStatus.keys())}")  # fmt: skip
+                      hint=f"one of {', '.join(protocol.UserTaskRunStatus.keys())}")  # fmt: skip
     searches = [
-        SearchUserTaskRunRequest(status=own, user_task_def_name=task, user_id=user, user_group=group, limit=limit)
+        protocol.SearchUserTaskRunRequest(
+            status=own, user_task_def_name=task, user_id=user, user_group=group, limit=limit
+        )
         for own in statuses
     ]
     with opened_runs(server, tenant, pond) as call:
@@ -68,8 +69,8 @@ def list_tasks(
         console.print_json_list(plain_message(row) for row in rows)
         return
     console.print_table(["user task", "asks", "status", "user", "group", "since"], [
-        [_path(row.id), row.user_task_def_id.name, UserTaskRunStatus.Name(row.status), row.user_id, row.user_group,
-         row.scheduled_time.ToJsonString().replace("T", " ")[:19]]
+        [_path(row.id), row.user_task_def_id.name, protocol.UserTaskRunStatus.Name(row.status), row.user_id,
+         row.user_group, row.scheduled_time.ToJsonString().replace("T", " ")[:19]]
         for row in rows
     ], spared=["user", "group"])  # fmt: skip
 
@@ -79,10 +80,6 @@ def show(
     name: Task, pond: Here = None, server: Server = SERVER, tenant: Tenant = "default", json: Json = False
 ) -> None:  # fmt: skip
     """Show a user task: its state, whom it is for, and the fields of an answer."""
-    from littlehorse.model import UserTaskRunStatus, VariableType
-
-    from millpond.workflows.engine.values.conversions import plain
-
     with opened_runs(server, tenant, pond) as call:
         row = _row(call, name)
         fields = [] if json else call("GetUserTaskDef", row.user_task_def_id).fields
@@ -90,10 +87,11 @@ def show(
         console.print_json(plain_message(row))
         return
     console.print_facts({
-        "asks": row.user_task_def_id.name, "status": UserTaskRunStatus.Name(row.status), "user": row.user_id or None,
-        "group": row.user_group or None, "notes": row.notes or None,
-        **{f"field {own.name}": VariableType.Name(own.type).lower() + ", required" * own.required for own in fields},
-        **{f"answer {key}": plain(value) for key, value in sorted(row.results.items())},
+        "asks": row.user_task_def_id.name, "status": protocol.UserTaskRunStatus.Name(row.status),
+        "user": row.user_id or None, "group": row.user_group or None, "notes": row.notes or None,
+        **{f"field {own.name}": protocol.VariableType.Name(own.type).lower() + ", required" * own.required
+           for own in fields},
+        **{f"answer {key}": conversions.plain(value) for key, value in sorted(row.results.items())},
     })  # fmt: skip
 
 
@@ -108,15 +106,12 @@ def assign(
     json: Json = False,
 ) -> None:
     """Give a user task to a user, a group or both."""
-    from littlehorse.model import AssignUserTaskRunRequest
-
-    from millpond.errors import Conflict
 
     def request_of(_call: Any, row: Any) -> Any:
         if row.user_id and not override:
             raise Conflict("the user task has a user", kind="failed_precondition", user_task=name, user=row.user_id,
                            hint="--override takes it from them")  # fmt: skip
-        return AssignUserTaskRunRequest(
+        return protocol.AssignUserTaskRunRequest(
             user_task_run_id=row.id, user_id=user, user_group=group, override_claim=override
         )
 
@@ -136,21 +131,15 @@ def answer(
     json: Json = False,
 ) -> None:
     """Complete a user task with an answer: its run goes on."""
-    from littlehorse.model import CompleteUserTaskRunRequest
-
-    from millpond.workflows.named import answer_in
-
     texts = pairs_in(field or [])
-    _change(name, server, tenant, "answered", json, lambda call, row: CompleteUserTaskRunRequest(
+    _change(name, server, tenant, "answered", json, lambda call, row: protocol.CompleteUserTaskRunRequest(
         user_task_run_id=row.id, user_id=user or row.user_id, results=answer_in(call, row, texts)))  # fmt: skip
 
 
 @verb("user-task cancel", "millpond user-task cancel n-1/1f0a")
 def cancel(name: Task, server: Server = SERVER, tenant: Tenant = "default", json: Json = False) -> None:
     """Cancel a user task: the step of its run fails."""
-    from littlehorse.model import CancelUserTaskRunRequest
-
-    _change(name, server, tenant, "cancelled", json, lambda _call, row: CancelUserTaskRunRequest(
+    _change(name, server, tenant, "cancelled", json, lambda _call, row: protocol.CancelUserTaskRunRequest(
         user_task_run_id=row.id))  # fmt: skip
 
 
@@ -159,14 +148,10 @@ def _change(name: str, server: str, tenant: str, done: str, json: bool, request_
 
     Raises: `NotFound`; `Conflict` for one that has ended.
     """
-    from littlehorse.model import UserTaskRunStatus
-
-    from millpond.errors import Conflict
-
     methods = {"assigned": "AssignUserTaskRun", "answered": "CompleteUserTaskRun", "cancelled": "CancelUserTaskRun"}
     with connected(server, tenant) as call:
         row = _row(call, name)
-        status = UserTaskRunStatus.Name(row.status)
+        status = protocol.UserTaskRunStatus.Name(row.status)
         if status not in _OPEN:
             raise Conflict("the user task has ended", kind="failed_precondition", user_task=name, status=status)
         call(methods[done], request_of(call, row))
@@ -177,17 +162,10 @@ def _change(name: str, server: str, tenant: str, done: str, json: bool, request_
 
 
 def _row(call: Any, name: str) -> Any:
-    from littlehorse.model import UserTaskRunId
-
-    from millpond.workflows.engine import run_id
-    from millpond.workflows.named import found
-
     run, _, guid = name.partition("/")
-    task = UserTaskRunId(wf_run_id=run_id(run), user_task_guid=guid)
+    task = protocol.UserTaskRunId(wf_run_id=engine.run_id(run), user_task_guid=guid)
     return found(call, "GetUserTaskRun", task, "user-task", name)
 
 
 def _path(name: Any) -> str:
-    from millpond.workflows.engine import run_path
-
-    return f"{run_path(name.wf_run_id)}/{name.user_task_guid}"
+    return f"{engine.run_path(name.wf_run_id)}/{name.user_task_guid}"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
+import sys
 from types import ModuleType
 from typing import Annotated, Any
 
@@ -12,6 +15,7 @@ from millpond.cli.terminal import console, exits
 from millpond.cli.verbs import verb
 from millpond.cli.workflows.server import ServerBeside, Tenant, server_beside, worker_config
 from millpond.cli.workflows.spark_place import DeployMode, Shared, name_spark
+from millpond.errors import Invalid
 
 __all__ = ("worker",)
 
@@ -63,11 +67,6 @@ def worker(
 
 
 def _module(name: str) -> ModuleType:
-    import importlib
-    import sys
-
-    from millpond.errors import Invalid
-
     sys.path.insert(0, "")
     try:
         return importlib.import_module(name)
@@ -77,10 +76,6 @@ def _module(name: str) -> ModuleType:
 
 
 def _functions(module: ModuleType) -> dict[str, Any]:
-    import inspect
-
-    from millpond.errors import Invalid
-
     if hasattr(module, "__tasks__"):
         return {function.__name__: function for function in module.__tasks__}
     listed = getattr(module, "__all__", None)

@@ -22,7 +22,8 @@ from millpond.server.console.actions import Form, action
 from millpond.server.console.pages import answered, pages
 from millpond.server.console.runs import INPUT, calls_of, texts_of
 from millpond.server.dispatch import Routes
-from millpond.workflows.backfill import Backfill
+from millpond.workflows.backfill import Backfill, NodeRuns, check_parameter, partitions
+from millpond.workflows.deferred import pipeline_starts, protocol
 
 __all__ = ("PARALLEL_MAX", "PARTITIONS_MAX", "routes")
 
@@ -61,16 +62,15 @@ def _backfill(call: Any, workflow: str, form: Form, span: dict[str, str]) -> Bac
 
     Raises: `Invalid` for more than one request looks at; `NotFound` for a workflow that is no pipeline.
     """
-    from littlehorse.model import GetLatestWfSpecRequest
-
-    from millpond.workflows.backfill import Backfill, NodeRuns, check_parameter, partitions
-    from millpond.workflows.engine.pipeline_starts import parameters_in, pipeline_name
-
-    declared = parameters_in(call("GetLatestWfSpec", GetLatestWfSpecRequest(name=workflow)))
+    declared = pipeline_starts.parameters_in(call("GetLatestWfSpec", protocol.GetLatestWfSpecRequest(name=workflow)))
     if declared is None:
         raise NotFound("the workflow is no pipeline", kind="pipeline_deployed", workflow=workflow,
                        hint="start its runs one by one")  # fmt: skip
-    pipeline, parameter, parallel = pipeline_name(workflow), form.get("parameter", ""), form.get("parallel", "1")
+    pipeline, parameter, parallel = (
+        pipeline_starts.pipeline_name(workflow),
+        form.get("parameter", ""),
+        form.get("parallel", "1"),
+    )
     check_parameter(pipeline, parameter, [own["name"] for own in declared])
     names = partitions(**span)
     if len(names) > PARTITIONS_MAX:

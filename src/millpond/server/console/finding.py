@@ -41,6 +41,7 @@ from millpond.server.lakefs.access import may as may_repository
 from millpond.server.stream_rights import may_stream
 from millpond.versions.graph.history import Window
 from millpond.versions.repository import Repository
+from millpond.workflows.deferred import engine, pipeline_starts, protocol
 
 __all__ = ("routes",)
 
@@ -189,16 +190,12 @@ def _runs(request: Request, caller: Caller, text: str) -> Iterator[Place]:
     calls = calling(request, caller, TENANT)
     if calls is None:
         return
-    from littlehorse.model import GetLatestWfSpecRequest
 
-    from millpond.workflows.engine import run_id
-    from millpond.workflows.engine.pipeline_starts import spec_name
-
-    spec = GetLatestWfSpecRequest(name=spec_name(text))
+    spec = protocol.GetLatestWfSpecRequest(name=pipeline_starts.spec_name(text))
     for tenant in islice(tenants_of(calls), _TENANTS_MAX):
         call = replace(calls, tenant=tenant)
         of, own = ("", {}) if tenant == TENANT else (f" of the tenant {tenant}", {"tenant": tenant})
-        if _there(lambda call=call: call("GetWfRun", run_id(text))):  # type: ignore[misc]
+        if _there(lambda call=call: call("GetWfRun", engine.run_id(text))):  # type: ignore[misc]
             yield f"the run {text}{of}", link("/console/runs/run", id=text, **own)
         if _there(lambda call=call: call("GetLatestWfSpec", spec)):  # type: ignore[misc]
             yield f"the workflow {text}{of}", link("/console/workflows/workflow", name=spec.name, **own)

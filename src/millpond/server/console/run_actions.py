@@ -18,6 +18,8 @@ from millpond.server.console.actions import ACTIONS, Form, action
 from millpond.server.console.pages import SIGNED_IN, answered, pages
 from millpond.server.console.runs import Calls, absent, calling, calls_of, may_press, texts_of
 from millpond.server.dispatch import Routes
+from millpond.workflows.deferred import conversions, engine, pipeline_starts, protocol, start_inputs
+from millpond.workflows.named import answer_in, spec_of
 
 __all__ = ("routes",)
 
@@ -38,12 +40,10 @@ def _add_starts(router: Routes) -> None:
         request: Request, caller: Caller, workflow: str = "", like: str = "", tenant: str = "default"
     ) -> Response:
         """The inputs that a workflow asks for, with the values that they have in the run `like`."""
-        from littlehorse.model import SearchWfSpecRequest
-
         call = calling(request, caller, tenant)
         if call is None:
             raise absent()
-        listed = call("SearchWfSpec", SearchWfSpecRequest(limit=_WORKFLOWS_MAX)).results
+        listed = call("SearchWfSpec", protocol.SearchWfSpecRequest(limit=_WORKFLOWS_MAX)).results
         values: dict[str, Any] = {
             "tenant": tenant, "workflow": workflow or None, "workflows": sorted({spec.name for spec in listed}),
             "actions": may_press(request, caller, tenant), "inputs": [],
@@ -54,18 +54,14 @@ def _add_starts(router: Routes) -> None:
 
     @action(router, "start")
     def start(request: Request, form: Form) -> str:
-        from littlehorse.model import RunWfRequest
-
-        from millpond.workflows.engine import run_path
-        from millpond.workflows.engine.start_inputs import inputs_of
-        from millpond.workflows.named import spec_of
-
         call, tenant = calls_of(request)
         spec = spec_of(call, form.get("workflow", ""))
-        started = RunWfRequest(wf_spec_name=spec.id.name, variables=inputs_of(spec, texts_of(form)))
+        started = protocol.RunWfRequest(
+            wf_spec_name=spec.id.name, variables=start_inputs.inputs_of(spec, texts_of(form))
+        )
         if form.get("id"):
             started.id = form["id"]
-        run = run_path(call("RunWf", started).id)
+        run = engine.run_path(call("RunWf", started).id)
         note_change(request, run=run)
         return _page(run, tenant)
 
@@ -83,30 +79,24 @@ def _add_orders(router: Routes) -> None:
 
     @action(router, "answer")
     def answer(request: Request, form: Form) -> str:
-        from littlehorse.model import CompleteUserTaskRunRequest, UserTaskRunId
-
-        from millpond.workflows.named import answer_in
-
         def completed(run: Any, _thread: int) -> Any:
-            name = UserTaskRunId(wf_run_id=run, user_task_guid=form.get("task", ""))
+            name = protocol.UserTaskRunId(wf_run_id=run, user_task_guid=form.get("task", ""))
             call, _ = calls_of(request)
             user = form.get("user") or caller_in(request).name
             results = answer_in(call, call("GetUserTaskRun", name), texts_of(form))
-            return CompleteUserTaskRunRequest(user_task_run_id=name, user_id=user, results=results)
+            return protocol.CompleteUserTaskRunRequest(user_task_run_id=name, user_id=user, results=results)
 
         return _act(request, form, "CompleteUserTaskRun", completed)
 
 
 def _act(request: Request, form: Form, method: str, message: Any) -> str:
     """Call a method about the run, and the thread, of a form; the page of the run."""
-    from millpond.workflows.engine import run_id
-
     call, tenant = calls_of(request)
     run, thread = form.get("run", ""), form.get("thread", "0")
     if not thread.isdecimal() or len(thread) > 9:
         raise Invalid("the number of a thread is a whole number", kind="request_invalid", where="form", reason=thread)
     note_change(request, run=run)
-    call(method, message(run_id(run), int(thread)))
+    call(method, message(engine.run_id(run), int(thread)))
     return _page(run, tenant)
 
 
@@ -118,10 +108,7 @@ def _inputs(call: Calls, workflow: str, like: str) -> list[dict[str, Any]]:
     """The inputs that a workflow asks for; `value` is that of an earlier run, else the default, as text; of a computed
     default nothing, for then the run finds it.
     """
-    from millpond.workflows.engine.start_inputs import declared_inputs
-    from millpond.workflows.named import spec_of
-
-    inputs = declared_inputs(spec_of(call, workflow))
+    inputs = start_inputs.declared_inputs(spec_of(call, workflow))
     earlier = _values(call, like) if like else {}
     for own in inputs:
         default = None if own["computed"] else own["default"]
@@ -132,15 +119,9 @@ def _inputs(call: Calls, workflow: str, like: str) -> list[dict[str, Any]]:
 
 def _values(call: Calls, run: str) -> Mapping[str, Any]:
     """The variables of the first thread of a run; of a pipeline, its parameters: those given, and those it found."""
-    from littlehorse.model import ListVariablesRequest
-
-    from millpond.workflows.engine import run_id
-    from millpond.workflows.engine.pipeline_starts import PARAMETERS, PROGRAM, VALUES
-    from millpond.workflows.engine.values.conversions import plain
-
-    listed = call("ListVariables", ListVariablesRequest(wf_run_id=run_id(run))).results
-    values = {row.id.name: plain(row.value) for row in listed if row.id.thread_run_number == 0}
-    if PROGRAM not in values:
+    listed = call("ListVariables", protocol.ListVariablesRequest(wf_run_id=engine.run_id(run))).results
+    values = {row.id.name: conversions.plain(row.value) for row in listed if row.id.thread_run_number == 0}
+    if pipeline_starts.PROGRAM not in values:
         return values
-    computed, stated = (values.get(name) for name in (VALUES, PARAMETERS))
+    computed, stated = (values.get(name) for name in (pipeline_starts.VALUES, pipeline_starts.PARAMETERS))
     return (computed if isinstance(computed, dict) else {}) | (stated if isinstance(stated, dict) else {})

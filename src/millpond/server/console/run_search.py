@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from millpond.server.console.pages import PAGE_ROWS
+from millpond.workflows.deferred import engine, pipeline_starts, protocol
+from millpond.workflows.named import filters_of, spec_of, status_of
 
 if TYPE_CHECKING:
     from millpond.server.console.runs import Calls
@@ -42,7 +44,6 @@ def newest(
     `NotFound` for a workflow of which there is none.
     """
     from millpond.server.workflows.reads import search_runs
-    from millpond.workflows.named import spec_of
 
     request = _request(call, search)
     request.limit, request.bookmark = limit, bookmark
@@ -61,12 +62,8 @@ def failed_runs(call: Calls, limit: int) -> list[dict[str, Any]]:
 
 def run_facts(run: Any) -> dict[str, Any]:
     """A run as lists show it."""
-    from littlehorse.model import LHStatus
-
-    from millpond.workflows.engine import run_path
-
     return {
-        "id": run_path(run.id), "workflow": run.wf_spec_id.name, "status": LHStatus.Name(run.status),
+        "id": engine.run_path(run.id), "workflow": run.wf_spec_id.name, "status": protocol.LHStatus.Name(run.status),
         "error": run.thread_runs[0].error_message if run.thread_runs else "", **times_of(run, "start_time", "end_time"),
     }  # fmt: skip
 
@@ -79,14 +76,9 @@ def times_of(row: Any, start: str, end: str) -> dict[str, int | None]:
 
 
 def _request(call: Calls, search: Search) -> Any:
-    from littlehorse.model import SearchWfRunRequest
-
-    from millpond.workflows.engine.pipeline_starts import spec_name
-    from millpond.workflows.named import filters_of, status_of
-
-    request: Any = SearchWfRunRequest()
+    request: Any = protocol.SearchWfRunRequest()
     if search.workflow:
-        request.wf_spec_name = spec_name(search.workflow)
+        request.wf_spec_name = pipeline_starts.spec_name(search.workflow)
     if search.status:
         request.status = status_of(search.status)
     if search.earliest_ms:

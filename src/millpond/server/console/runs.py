@@ -33,6 +33,8 @@ from millpond.server.stream_rights import may_stream
 from millpond.server.thread_limits import on_loop
 from millpond.sizes import human_time
 from millpond.times.instants import parse_instant
+from millpond.workflows.deferred import conversions, engine, protocol
+from millpond.workflows.named import run_of
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -212,12 +214,10 @@ class Calls:
         return call
 
     async def _called(self, method: str, message: Any) -> Any:
-        from littlehorse.model import service_pb2
-
         call = await self._admitted(method)
         answer = await self.service.rows[method].handler(call, message)
         note_change(self.request, **call.notes)
-        described = service_pb2.DESCRIPTOR.services_by_name["LittleHorse"].methods_by_name[method]
+        described = protocol.service_pb2.DESCRIPTOR.services_by_name["LittleHorse"].methods_by_name[method]
         return _parsed(described.output_type, answer) if isinstance(answer, bytes) else answer
 
 
@@ -233,12 +233,10 @@ def tenants_of(call: Calls) -> Iterator[str]:
     """The tenants whose names a caller may know: the one that all nodes have, those that its rights name, and, for who
     may list them, all; read page by page.
     """
-    from littlehorse.model import SearchTenantRequest
-
     patterns = call.caller.patterns("read", "tenant")
     named = dict.fromkeys((TENANT, *(name for name in patterns if not set(name) & set("*?["))))
     yield from named
-    request, more = SearchTenantRequest(), True
+    request, more = protocol.SearchTenantRequest(), True
     with suppress(MillpondError):
         while more:
             page = call("SearchTenant", request)
@@ -269,10 +267,10 @@ def runs_by_hour(call: Calls, now_ms: int) -> list[int]:
 
 def _names_of_workflows(call: Calls) -> list[str]:
     """The first workflows, for the form of a search to choose from."""
-    from littlehorse.model import SearchWfSpecRequest
-
     with suppress(MillpondError):  # who may search for runs may perhaps not list them
-        return sorted({spec.name for spec in call("SearchWfSpec", SearchWfSpecRequest(limit=_WORKFLOWS_MAX)).results})
+        return sorted(
+            {spec.name for spec in call("SearchWfSpec", protocol.SearchWfSpecRequest(limit=_WORKFLOWS_MAX)).results}
+        )
     return []
 
 
@@ -280,20 +278,14 @@ def _run(
     call: Calls, id: str, tenant: str, places: tuple[str, int, str], now_ms: int
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """A run, and its graph with the states of the steps that are listed; its lists begin behind the places."""
-    from littlehorse.model import ListNodeRunsRequest, ListVariablesRequest, SearchWfRunRequest
-
-    from millpond.workflows.engine import run_id, run_path
-    from millpond.workflows.engine.values.conversions import plain
-    from millpond.workflows.named import run_of
-
-    name, (after, queued, child) = run_id(id), places
+    name, (after, queued, child) = engine.run_id(id), places
     run = run_of(call, id)
-    request = ListNodeRunsRequest(wf_run_id=name, limit=_STEPS_MAX)
+    request = protocol.ListNodeRunsRequest(wf_run_id=name, limit=_STEPS_MAX)
     if after:
         request.bookmark = bookmark_in(after)
     nodes = call("ListNodeRuns", request)
     tasks = call.all("GetTaskRun", (node.task.task_run_id for node in nodes.results if _has_task(node)))
-    variables = call("ListVariables", ListVariablesRequest(wf_run_id=name, limit=_STEPS_MAX))
+    variables = call("ListVariables", protocol.ListVariablesRequest(wf_run_id=name, limit=_STEPS_MAX))
     tasks_of = {task.id.task_guid: task for task in tasks if task is not None}
     more = nodes.bookmark.hex() if nodes.HasField("bookmark") else ""
     questions = (
@@ -303,17 +295,17 @@ def _run(
     labels = {(thread["name"], node["name"]): node["label"] for thread in specified for node in thread["nodes"]}
     steps = [_step(node, tasks_of) for node in nodes.results]
     steps = [{**step, "label": labels.get((step["thread_name"], step["name"]), step["name"])} for step in steps]
-    family = SearchWfRunRequest(parent_wf_run_id=name, limit=PAGE_ROWS)
+    family = protocol.SearchWfRunRequest(parent_wf_run_id=name, limit=PAGE_ROWS)
     if child:
         family.bookmark = bookmark_in(child)
     children = call("SearchWfRun", family)
     here = partial(link, "/console/runs/run", id=id, tenant=tenant)
     values = {
         "run": run_facts(run), "specified": specified, "threads": _threads(run),
-        "children": [run_path(own) for own in children.results],
+        "children": [engine.run_path(own) for own in children.results],
         "more_children": here(children=children.bookmark.hex()) if children.HasField("bookmark") else None,
         "questions": [_question(call, question) for question in questions],
-        "variables": {_variable(own.id): plain(own.value) for own in variables.results},
+        "variables": {_variable(own.id): conversions.plain(own.value) for own in variables.results},
         "more_variables": variables.HasField("bookmark"),
         "steps": steps, "next": here(after=more) if more else None,
         "queue": _queue(call, run, queued, partial(here, after=after)),
@@ -328,17 +320,15 @@ def _variable(name: Any) -> str:
 
 def _queue(call: Calls, run: Any, behind: int, here: Callable[..., str]) -> dict[str, Any]:
     """The number of threads that wait until fewer move, and a page of them behind one."""
-    from littlehorse.model import InactiveThreadRunId, LHStatus
-
     left = [number for number in run.thread_run_queue if number > behind]
-    names = (InactiveThreadRunId(wf_run_id=run.id, thread_run_number=number) for number in left[:PAGE_ROWS])
+    names = (protocol.InactiveThreadRunId(wf_run_id=run.id, thread_run_number=number) for number in left[:PAGE_ROWS])
     rows = [row.thread_run for row in call.all("GetInactiveThreadRun", names) if row is not None]
     more = left[PAGE_ROWS - 1] if len(left) > PAGE_ROWS else None
     return {
         "count": len(run.thread_run_queue),
         "threads": [
             {"thread": own.number, **dict.fromkeys(("name", "label", "thread_name"), own.thread_spec_name),
-             "status": LHStatus.Name(own.status), "began_ms": own.start_time.ToMilliseconds(), "took_ms": None}
+             "status": protocol.LHStatus.Name(own.status), "began_ms": own.start_time.ToMilliseconds(), "took_ms": None}
             for own in rows
         ],
         "next": here(queued=more) if more else None,
@@ -379,31 +369,26 @@ def _times_drawn(steps: Sequence[Mapping[str, Any]], now_ms: int) -> list[Markup
 
 
 def _threads(run: Any) -> list[dict[str, Any]]:
-    from littlehorse.model import LHStatus
-
-    return [{"number": thread.number, "status": LHStatus.Name(thread.status)} for thread in run.thread_runs]
+    return [{"number": thread.number, "status": protocol.LHStatus.Name(thread.status)} for thread in run.thread_runs]
 
 
 def _question(call: Calls, name: Any) -> dict[str, Any]:
     """A task for people: its state, the user or the group that it is for, its notes, and the fields of an answer."""
-    from littlehorse.model import UserTaskRunStatus, VariableType
-
     task = call("GetUserTaskRun", name)
     fields = call("GetUserTaskDef", task.user_task_def_id).fields
     return {
-        "id": name.user_task_guid, "task": task.user_task_def_id.name, "status": UserTaskRunStatus.Name(task.status),
-        "user": task.user_id, "group": task.user_group, "notes": task.notes,
+        "id": name.user_task_guid, "task": task.user_task_def_id.name,
+        "status": protocol.UserTaskRunStatus.Name(task.status), "user": task.user_id, "group": task.user_group,
+        "notes": task.notes,
         "fields": [
             {"name": field.name, "title": field.display_name or field.name, "about": field.description,
-             "type": VariableType.Name(field.type).lower(), "required": field.required}
+             "type": protocol.VariableType.Name(field.type).lower(), "required": field.required}
             for field in fields
         ],
     }  # fmt: skip
 
 
 def _step(node: Any, tasks: Mapping[str, Any]) -> dict[str, Any]:
-    from littlehorse.model import LHStatus
-
     from millpond.workflows.tasks.inputs import inputs_of_task
 
     task = tasks.get(node.task.task_run_id.task_guid) if _has_task(node) else None
@@ -411,7 +396,7 @@ def _step(node: Any, tasks: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "thread": node.id.thread_run_number, "thread_name": node.thread_spec_name,
         "position": node.id.position, "name": node.node_name,
-        "status": LHStatus.Name(node.status), **times_of(node, "arrival_time", "end_time"),
+        "status": protocol.LHStatus.Name(node.status), **times_of(node, "arrival_time", "end_time"),
         "error": failures or node.error_message, "inputs": {} if task is None else inputs_of_task(task),
         "attempts": [] if task is None else [_attempt(attempt) for attempt in task.attempts],
     }  # fmt: skip
@@ -422,19 +407,16 @@ def _has_task(node: Any) -> bool:
 
 
 def _attempt(attempt: Any) -> dict[str, Any]:
-    from littlehorse.model import TaskStatus
-
-    from millpond.workflows.engine.values.conversions import plain
     from millpond.workflows.tasks.progress import words_of
 
     result = attempt.WhichOneof("result")
-    words = to_json(plain(attempt.output)).decode() if result == "output" else ""
+    words = to_json(conversions.plain(attempt.output)).decode() if result == "output" else ""
     words = attempt.error.message if result == "error" else words
     words = f"{attempt.exception.name} {attempt.exception.message}" if result == "exception" else words
-    if attempt.status == TaskStatus.TASK_RUNNING and attempt.HasField("log_output"):
-        words = words_of(plain(attempt.log_output))
-    status = TaskStatus.Name(attempt.status).removeprefix("TASK_")
-    log = "" if attempt.status == TaskStatus.TASK_RUNNING else attempt.log_output.str
+    if attempt.status == protocol.TaskStatus.TASK_RUNNING and attempt.HasField("log_output"):
+        words = words_of(conversions.plain(attempt.log_output))
+    status = protocol.TaskStatus.Name(attempt.status).removeprefix("TASK_")
+    log = "" if attempt.status == protocol.TaskStatus.TASK_RUNNING else attempt.log_output.str
     return {
         "status": status, "worker": attempt.task_worker_id, "words": words, "log": log, **times_of(attempt, *_ATTEMPT),
     }  # fmt: skip

@@ -19,6 +19,9 @@ from millpond.server.console.actions import Form, action
 from millpond.server.console.pages import PAGE_ROWS, SIGNED_IN, answered, pages
 from millpond.server.console.runs import ABSENT, TENANT, absent, bookmark_in, calling, calls_of, may_press
 from millpond.server.console.spec_graphs import drawings, threads_of
+from millpond.workflows.deferred import pipeline_starts, protocol, start_inputs
+from millpond.workflows.named import spec_of, version_of
+from millpond.workflows.schedules import run_now, schedule_facts, switch
 
 if TYPE_CHECKING:
     from millpond.nodes.node import Node
@@ -44,12 +47,10 @@ def routes(node: Node) -> Routes:
         request: Request, caller: Caller, prefix: str = "", tenant: str = TENANT, after: str = ""
     ) -> Response:
         """A page of specifications by name, each with its schedules."""
-        from littlehorse.model import SearchWfSpecRequest
-
         call = calling(request, caller, tenant)
         values: dict[str, Any] = {"workflows": [], "next": None, "absent": ABSENT}
         if call is not None:
-            specs, more = _page(call, "SearchWfSpec", SearchWfSpecRequest(prefix=prefix or None), after)
+            specs, more = _page(call, "SearchWfSpec", protocol.SearchWfSpecRequest(prefix=prefix or None), after)
             versions: dict[str, list[str]] = {}
             for spec in specs:
                 versions.setdefault(spec.name, []).append(f"{spec.major_version}.{spec.revision}")
@@ -88,12 +89,10 @@ def _add_tasks(router: Routes) -> None:
         request: Request, caller: Caller, prefix: str = "", tenant: str = TENANT, after: str = ""
     ) -> Response:
         """A page of definitions of tasks: what waits in the queue of each, and the workers that poll it."""
-        from littlehorse.model import SearchTaskDefRequest
-
         call = calling(request, caller, tenant)
         values: dict[str, Any] = {"tasks": [], "next": None, "absent": ABSENT, "prefix": prefix, "tenant": tenant}
         if call is not None:
-            tasks, more = _page(call, "SearchTaskDef", SearchTaskDefRequest(prefix=prefix or None), after)
+            tasks, more = _page(call, "SearchTaskDef", protocol.SearchTaskDefRequest(prefix=prefix or None), after)
             values |= {
                 "tasks": [*_tasks(call, [own.name for own in tasks])], "absent": None,
                 "next": _next(f"{_PAGE}/tasks", more, prefix=prefix, tenant=tenant),
@@ -106,16 +105,12 @@ def _add_orders(router: Routes) -> None:
 
         @action(router, name)
         def switch_schedule(request: Request, form: Form, paused: bool = paused) -> str:
-            from millpond.workflows.schedules import switch
-
             call, tenant = calls_of(request, schedule=form.get("schedule", ""))
             switch(call, form.get("schedule", ""), paused=paused)
             return _page_of(form, tenant)
 
     @action(router, "run-schedule")
     def run_schedule(request: Request, form: Form) -> str:
-        from millpond.workflows.schedules import run_now
-
         call, tenant = calls_of(request, schedule=form.get("schedule", ""))
         row = _stored(call, form.get("schedule", ""))
         return link("/console/runs/run", id=run_now(call, row), tenant=tenant)
@@ -147,9 +142,7 @@ def _stored(call: Calls, schedule: str) -> Any:
 
     Raises: `NotFound`.
     """
-    from littlehorse.model import ScheduledWfRun
-
-    row = call.rows("GetScheduledWfRun", lambda rows: rows.get(ScheduledWfRun, (schedule,)))
+    row = call.rows("GetScheduledWfRun", lambda rows: rows.get(protocol.ScheduledWfRun, (schedule,)))
     if row is None:
         raise NotFound("there is no such schedule", kind="workflow_object", type="ScheduledWfRun", id=schedule[:80])
     return row
@@ -159,9 +152,6 @@ def _schedules(
     call: Calls, workflows: Sequence[str], now_ms: int, limit: int, bookmark: bytes = b""
 ) -> list[dict[str, Any]]:  # fmt: skip
     """A page of the schedules of each workflow, and its bookmark for the next one."""
-    from littlehorse.model import ScheduledWfRun
-
-    from millpond.workflows.schedules import schedule_facts
     from millpond.workflows.store.unscoped_tags import wanted_schedules
 
     def read(rows: ReadRows) -> list[tuple[list[Any], str]]:
@@ -170,7 +160,10 @@ def _schedules(
             for workflow in workflows
         ]
         return [
-            ([rows.get(ScheduledWfRun, cast("tuple[str]", key)) for key in page.rows], (page.bookmark or b"").hex())
+            (
+                [rows.get(protocol.ScheduledWfRun, cast("tuple[str]", key)) for key in page.rows],
+                (page.bookmark or b"").hex(),
+            )
             for page in pages
         ]
 
@@ -181,24 +174,18 @@ def _schedules(
 
 
 def _workflow(call: Calls, name: str, version: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    from littlehorse.model import SearchWfSpecRequest, WfSpecId
-
-    from millpond.workflows.engine.pipeline_starts import parameters_in
-    from millpond.workflows.engine.start_inputs import declared_inputs
-    from millpond.workflows.named import spec_of, version_of
-
     spec = spec_of(call, name)
     name = spec.id.name
     if version:
         major, revision = version_of(version)
-        spec = call("GetWfSpec", WfSpecId(name=name, major_version=major, revision=revision))
-    listed = call("SearchWfSpec", SearchWfSpecRequest(name=name, limit=1_000)).results
+        spec = call("GetWfSpec", protocol.WfSpecId(name=name, major_version=major, revision=revision))
+    listed = call("SearchWfSpec", protocol.SearchWfSpecRequest(name=name, limit=1_000)).results
     versions = [f"{own.major_version}.{own.revision}" for own in listed]
-    parameters, threads = parameters_in(spec), threads_of(spec)
+    parameters, threads = pipeline_starts.parameters_in(spec), threads_of(spec)
     values = {
         "workflow": name, "version": f"{spec.id.major_version}.{spec.id.revision}",
         "versions": list(islice(reversed(versions), _VERSIONS_MAX)), "made_ms": spec.created_at.ToMilliseconds(),
-        "threads": threads, "inputs": declared_inputs(spec),
+        "threads": threads, "inputs": start_inputs.declared_inputs(spec),
         "parameters": None if parameters is None else [own["name"] for own in parameters],
     }  # fmt: skip
     return values, drawings(threads, {})
@@ -206,12 +193,10 @@ def _workflow(call: Calls, name: str, version: str) -> tuple[dict[str, Any], dic
 
 def _tasks(call: Calls, names: Sequence[str]) -> Iterator[dict[str, Any]]:
     """Of each task, what waits in its queue, up to so many, and the workers that registered lately."""
-    from littlehorse.model import SearchTaskRunRequest, TaskDefId, TaskStatus
-
-    status = TaskStatus.TASK_SCHEDULED
-    searches = [SearchTaskRunRequest(task_def_name=name, status=status, limit=_QUEUED_MAX) for name in names]
+    status = protocol.TaskStatus.TASK_SCHEDULED
+    searches = [protocol.SearchTaskRunRequest(task_def_name=name, status=status, limit=_QUEUED_MAX) for name in names]
     queues = call.all("SearchTaskRun", searches)
-    groups = call.all("GetTaskWorkerGroup", [TaskDefId(name=name) for name in names])
+    groups = call.all("GetTaskWorkerGroup", [protocol.TaskDefId(name=name) for name in names])
     for name, queued, group in zip(names, queues, groups, strict=True):
         workers = sorted(group.task_workers.items())[:PAGE_ROWS] if group is not None else ()
         yield {
