@@ -67,10 +67,7 @@ def remove(name: MapName, alert: AlertName, pond: PondPlace = _HERE, json: Json 
     """Remove an alert of a map."""
     with pond_at(pond, None) as opened:
         opened.map(name).alerts.remove(alert)
-    if json:
-        console.print_json({"map": name, "removed": alert})
-    else:
-        console.say(f"removed alert {alert} of {name}")
+    console.answer({"map": name, "removed": alert}, f"removed alert {alert} of {name}", as_json=json)
 
 
 @verb(

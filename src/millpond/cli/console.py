@@ -79,10 +79,9 @@ def _check_place(pond: str) -> None:
 
 def _begin(service: Service, ticket: str, *, browser: bool, as_json: bool) -> None:
     url = f"{service.node.url}/console/sign-in?ticket={ticket}"
-    if as_json:
-        console.print_json({"url": url})
-    else:
-        console.say(f"the console is at {url}\nthis address opens it once; end with Ctrl-C")
+    console.answer(
+        {"url": url}, f"the console is at {url}\nthis address opens it once; end with Ctrl-C", as_json=as_json
+    )
     sys.stdout.flush()
     if browser:
         webbrowser.open(url)

@@ -80,10 +80,11 @@ def remove(queue: Queue, job_set: JobSet = None, pond: PondPlace = _HERE, json: 
     """Remove the rule of a queue, or of one job set: the ages of what is less specific hold again."""
     with existing_pond(pond) as opened:
         opened.events.settings.remove(queue, job_set)
-    if json:
-        console.print_json({"queue": queue, "job_set": job_set, "removed": True})
-    else:
-        console.say(f"removed the rule of {queue}{'' if job_set is None else f' {job_set}'}")
+    console.answer(
+        {"queue": queue, "job_set": job_set, "removed": True},
+        f"removed the rule of {queue}{'' if job_set is None else f' {job_set}'}",
+        as_json=json,
+    )
 
 
 def _print(rules: list[AgeRule]) -> None:

@@ -197,10 +197,11 @@ def append(
         done = append_lines(
             opened.events, queue, job_set, lines, now_ms=SystemClock().now_ms, kind=kind, headers=headers, source=source
         )
-    if json:
-        console.print_json(plain(done))
-    else:
-        console.say(f"appended {console.human_count(done.events, 'event')}; {done.repeated:,} were there before")
+    console.answer(
+        plain(done),
+        f"appended {console.human_count(done.events, 'event')}; {done.repeated:,} were there before",
+        as_json=json,
+    )
 
 
 @verb(
@@ -321,10 +322,11 @@ def delete(
         typer.confirm(f"delete {what}?", abort=True)
     with existing_pond(pond) as opened, console.working("deleting", quiet=json):
         events = opened.events.delete(queue, job_set, job=job)
-    if json:
-        console.print_json({"queue": queue, "job_set": job_set, "job": job, "events": events})
-    else:
-        console.say(f"deleted {events:,} of {what}")
+    console.answer(
+        {"queue": queue, "job_set": job_set, "job": job, "events": events},
+        f"deleted {events:,} of {what}",
+        as_json=json,
+    )
 
 
 def _counted(events: int, streams: int) -> str:

@@ -162,10 +162,9 @@ def _raise_first(outcomes: Sequence[Outcome[Any]]) -> None:
 
 
 def _tell(node: str, job: dict[str, Any], deed: str, *, as_json: bool, named: bool) -> None:
-    if as_json:
-        console.print_json({"node": node} | job)
-    else:
-        console.say(f"{node}: {job['name']}: {deed}" if named else f"{job['name']}: {deed}")
+    console.answer(
+        {"node": node} | job, f"{node}: {job['name']}: {deed}" if named else f"{job['name']}: {deed}", as_json=as_json
+    )
 
 
 def _ended(last: dict[str, Any]) -> str:

@@ -1,8 +1,8 @@
 """The application: its commands, and its treatment of errors.
 
 A command line imports the modules of its own command and of no other; help, which lists all, imports all. A module
-imports at its top what is light, or waits (`deferred.py`); a command imports the rest when it runs. One place turns errors into a sentence (or JSON)
-and an exit code; a traceback is shown only when `MILLPOND_TRACEBACK` is set.
+imports at its top what is light, or waits (`deferred.py`); a command imports the rest when it runs. One place turns
+errors into a sentence (or JSON) and an exit code; a traceback is shown only when `MILLPOND_TRACEBACK` is set.
 """
 
 from __future__ import annotations

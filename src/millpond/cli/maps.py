@@ -343,10 +343,7 @@ def tell_copied(done: str, name: str, definition: MapDefinition, *, as_json: boo
 
 
 def _tell(definition: MapDefinition, text: str, *, as_json: bool) -> None:
-    if as_json:
-        console.print_json(definition.to_dict() | {"store": str(definition.store)})
-    else:
-        console.say(text)
+    console.answer(definition.to_dict() | {"store": str(definition.store)}, text, as_json=as_json)
 
 
 def _field_changes(
@@ -389,7 +386,4 @@ def drop(
                 f"drop {pond_map.name} with {console.human_count(pond_map.info()['rows'], 'row')}?", abort=True
             )
         opened.drop_map(pond_map.name)
-    if json:
-        console.print_json({"map": pond_map.name, "dropped": True})
-    else:
-        console.say(f"dropped {pond_map.name}")
+    console.answer({"map": pond_map.name, "dropped": True}, f"dropped {pond_map.name}", as_json=json)

@@ -128,10 +128,11 @@ def reset(
         nodes = NodeList(0, ()) if current is None else NodeList(current.epoch + 1, ())
         if current is not None:
             stored.append(nodes, own="", epoch=current.epoch)
-    if json:
-        console.print_json({"folder": str(folder), "epoch": nodes.epoch})
-    else:
-        console.say(f"the setting `nodes.urls` counts in {folder}, from epoch {nodes.epoch} on")
+    console.answer(
+        {"folder": str(folder), "epoch": nodes.epoch},
+        f"the setting `nodes.urls` counts in {folder}, from epoch {nodes.epoch} on",
+        as_json=json,
+    )
 
 
 # -- orders -------------------------------------------------------------------------------------------

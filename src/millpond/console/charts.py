@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+from markupsafe import Markup
 
 from millpond.error_values import html_bars
-
-if TYPE_CHECKING:
-    from markupsafe import Markup
 
 __all__ = ("Dot", "Span", "bars", "captioned", "commit_graph", "lanes", "steps", "strip")
 
@@ -41,8 +39,6 @@ class Span:
 
 def strip(spans: Sequence[Span], start: float, stop: float, label: str) -> Markup:
     """Spans beside one another, of what lies from `start` to `stop`; each has its words as its title."""
-    from markupsafe import Markup
-
     scale = _WIDTH / max(stop - start, 1e-9)
     drawn = Markup("").join(
         Markup('<rect class="part{} {}" x="{:.2f}" y="4" width="{:.2f}" height="{}"><title>{}</title></rect>').format(
@@ -60,8 +56,6 @@ def steps(points: Sequence[tuple[float, float]], stop: float, label: str) -> Mar
     >>> str(steps([(0, 1.0), (5, 3.0)], 10, "two"))[-54:]
     'label="two"><path d="M0.0 26.0H80.0V2.0H160.0"/></svg>'
     """
-    from markupsafe import Markup
-
     start, low, high = points[0][0], min(value for _, value in points), max(value for _, value in points)
     width, height = _WIDTH / max(stop - start, 1e-9), (_HEIGHT - 4) / ((high - low) or 1)
     path = ""
@@ -73,22 +67,16 @@ def steps(points: Sequence[tuple[float, float]], stop: float, label: str) -> Mar
 
 def bars(values: Sequence[float], label: str, words: Sequence[str] = ()) -> Markup:
     """Bars of a few numbers, in their order; each has its words, or its number, as its title."""
-    from markupsafe import Markup
-
     return Markup(html_bars(label, values, words))
 
 
 def captioned(drawing: Markup, words: str, start: str, stop: str) -> Markup:
     """A wide drawing with words below it: what it shows, and from where to where."""
-    from markupsafe import Markup
-
     ends = Markup("<span>{}</span><span>{}</span><span>{}</span>").format(start, words, stop)
     return Markup('<figure class="wide">{}<figcaption>{}</figcaption></figure>').format(drawing, ends)
 
 
 def _drawing(kind: str, label: str, drawn: Markup) -> Markup:
-    from markupsafe import Markup
-
     return Markup(
         '<svg class="{}" viewBox="0 0 {} {}" preserveAspectRatio="none" role="img" aria-label="{}">{}</svg>'
     ).format(kind, _WIDTH, _HEIGHT, label, drawn)
@@ -132,8 +120,6 @@ def _free(open_lanes: list[str | None]) -> int:
 
 def commit_graph(commits: Sequence[tuple[str, Sequence[str]]]) -> Markup:
     """The drawing beside a list of commits, whose rows are as high as those of the list."""
-    from markupsafe import Markup
-
     dots = lanes(commits)
     width = _LANE * (min(max((dot.lane for dot in dots), default=0), _LANES_MAX) + 2)
     return Markup('<svg class="graph" width="{}" height="{}" aria-hidden="true">{}</svg>').format(
@@ -142,8 +128,6 @@ def commit_graph(commits: Sequence[tuple[str, Sequence[str]]]) -> Markup:
 
 
 def _marks(dots: Sequence[Dot]) -> Iterator[Markup]:
-    from markupsafe import Markup
-
     for dot in dots:
         x, y = _place(dot.row, dot.lane)
         for row, lane in dot.parents:

@@ -12,10 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from markupsafe import Markup
+from markupsafe import Markup
 
 __all__ = ("Flow", "Layout", "flow_graph", "laid_out")
 
@@ -137,8 +135,6 @@ def _sort(rows: list[list[object]], pairs: Sequence[tuple[object, object]]) -> N
 
 def flow_graph(flow: Flow) -> Markup:
     """The drawing of a graph."""
-    from markupsafe import Markup
-
     layout = laid_out(list(flow.labels), flow.edges)
     points = [*layout.places.values(), *(point for way in layout.bends.values() for point in way)]
     widest = max((abs(place) for _, place in points), default=0)
@@ -150,8 +146,6 @@ def flow_graph(flow: Flow) -> Markup:
 
 
 def _marks(flow: Flow, layout: Layout, widest: float) -> Iterator[Markup]:
-    from markupsafe import Markup
-
     def at(point: tuple[int, float]) -> tuple[float, float]:
         return (point[1] + widest + 0.5) * (_WIDTH + _GAP) + _GAP / 2, point[0] * _ROW + _GAP / 2
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = (
     "Advance",
     "ShowStage",
+    "answer",
     "console",
     "human_bytes",
     "human_count",
@@ -84,6 +85,14 @@ def print_json_list(values: Iterable[Any]) -> None:
 def say(text: str) -> None:
     """One line of result."""
     sys.stdout.write(neutral(text) + "\n")
+
+
+def answer(facts: Any, text: str, *, as_json: bool) -> None:
+    """The result of a command: one JSON object, or one line of text."""
+    if as_json:
+        print_json(facts)
+    else:
+        say(text)
 
 
 def tell(text: str) -> None:

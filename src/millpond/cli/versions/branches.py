@@ -80,10 +80,11 @@ def create(
     with repository(pond, where.repository) as repo:
         ref = _ref_of(where.repository, source) or repo.record.default_branch
         head = repo.create_branch(where.ref, ref, hidden=hidden).head()
-    if json:
-        console.print_json({"branch": where.ref, "repository": repo.name, "head": commit_object(head)})
-    else:
-        console.say(f"made {where} at {short(head.id)} of {ref}")
+    console.answer(
+        {"branch": where.ref, "repository": repo.name, "head": commit_object(head)},
+        f"made {where} at {short(head.id)} of {ref}",
+        as_json=json,
+    )
 
 
 def _ref_of(name: str, source: str | None) -> str | None:
@@ -161,10 +162,11 @@ def restore(
                       hint=f"write {POND}/{branch}")  # fmt: skip
     with opened(pond) as opened_pond:
         made = opened_pond.refs.restore(source, branch, maps=maps or (), message=message)
-    if json:
-        console.print_json(commit_object(made))
-    else:
-        console.say(f"committed to {name}/{branch}: {short(made.id)} {headline(made.message)}".rstrip())
+    console.answer(
+        commit_object(made),
+        f"committed to {name}/{branch}: {short(made.id)} {headline(made.message)}".rstrip(),
+        as_json=json,
+    )
 
 
 @verb("branch delete", "millpond branch delete flights/fix", "millpond branch delete flights/fix --json")
@@ -174,7 +176,8 @@ def delete(place: BranchPlace, pond: PondPlace = "pond", json: Json = False) -> 
     with repository(pond, where.repository) as repo:
         head = repo.branch(where.ref).staging.state().commit_id
         repo.delete_branch(where.ref)
-    if json:
-        console.print_json({"branch": where.ref, "repository": repo.name, "deleted": True, "head": head})
-    else:
-        console.say(f"deleted {where}; its head was {short(head)}")
+    console.answer(
+        {"branch": where.ref, "repository": repo.name, "deleted": True, "head": head},
+        f"deleted {where}; its head was {short(head)}",
+        as_json=json,
+    )

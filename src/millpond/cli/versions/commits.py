@@ -77,10 +77,11 @@ class _Move:
             console.working(self.working, quiet=as_json),
         ):
             made = act(repo.branch(branch))
-        if as_json:
-            console.print_json(commit_object(made))
-        else:
-            console.say(f"{self.done} {name}/{branch}: {short(made.id)} {headline(made.message)}".rstrip())
+        console.answer(
+            commit_object(made),
+            f"{self.done} {name}/{branch}: {short(made.id)} {headline(made.message)}".rstrip(),
+            as_json=as_json,
+        )
 
 
 _COMMIT, _REVERT, _PICK = _Move("committing"), _Move("reverting"), _Move("picking")

@@ -44,10 +44,11 @@ def dump(
             return
         size = _write(file, repo.dump())
         place = repo.record.namespace
-    if json:
-        console.print_json({"repository": name, "file": str(file), "bytes": size, "place": place})
-    else:
-        console.say(f"wrote {file} ({console.human_bytes(size)}); the bytes of {name} lie in {place}")
+    console.answer(
+        {"repository": name, "file": str(file), "bytes": size, "place": place},
+        f"wrote {file} ({console.human_bytes(size)}); the bytes of {name} lie in {place}",
+        as_json=json,
+    )
 
 
 def _write(file: Path, chunks: Iterable[bytes]) -> int:
@@ -86,15 +87,12 @@ def restore(
     name = parse_repository(name)
     with opened(pond) as opened_pond, console.working("restoring", quiet=json):
         restored = opened_pond.repositories.restore(name, _chunks(file))
-    if json:
-        console.print_json(
-            {"repository": name, "commits": restored.commits, "branches": restored.branches, "tags": restored.tags}
-        )
-    else:
-        console.say(
-            f"restored {name}: {console.human_count(restored.commits, 'commit')}, "
-            f"{console.human_count(restored.branches, 'branch')}, {console.human_count(restored.tags, 'tag')}"
-        )
+    console.answer(
+        {"repository": name, "commits": restored.commits, "branches": restored.branches, "tags": restored.tags},
+        f"restored {name}: {console.human_count(restored.commits, 'commit')}, "
+        f"{console.human_count(restored.branches, 'branch')}, {console.human_count(restored.tags, 'tag')}",
+        as_json=json,
+    )
 
 
 def _chunks(file: Path) -> Iterator[bytes]:

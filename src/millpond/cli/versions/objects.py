@@ -75,10 +75,11 @@ def copy(
             transfers.stat_of(repo.ref(origin.ref), origin, "add -r")
             entry = branch.copy(origin.path, _under(goal, origin), ref=origin.ref)
             goal, count = replace(goal, path=entry.path), 1
-    if json:
-        console.print_json({"source": str(origin), "target": str(goal), "objects": count})
-    else:
-        console.say(f"copied {console.human_count(count, 'object')} to {goal}")
+    console.answer(
+        {"source": str(origin), "target": str(goal), "objects": count},
+        f"copied {console.human_count(count, 'object')} to {goal}",
+        as_json=json,
+    )
 
 
 def _under(goal: Place, origin: Place) -> str:
@@ -105,10 +106,9 @@ def move(
         branch = repo.branch(goal.ref)
         transfers.stat_of(branch, origin, "of a folder: millpond fs cp -r, then millpond fs rm -r")
         goal = replace(goal, path=branch.staging.move(origin.path, _under(goal, origin)).path)
-    if json:
-        console.print_json({"source": str(origin), "target": str(goal)})
-    else:
-        console.say(f"moved {origin} to {goal}; not committed yet")
+    console.answer(
+        {"source": str(origin), "target": str(goal)}, f"moved {origin} to {goal}; not committed yet", as_json=json
+    )
 
 
 def _copy_folder(branch: BranchLike, origin: Place, goal: Place) -> int:
@@ -139,10 +139,11 @@ def remove(place: AnyPlace, recursive: Recursive = False, pond: PondPlace = "pon
             if branch.list(_folder(where.path), amount=1).results:
                 raise Invalid("this is a folder", kind="path_folder", path=str(where), hint="delete it with -r")
             raise _absent(where)
-    if json:
-        console.print_json({"deleted": str(where), "recursive": recursive})
-    else:
-        console.say(f"deleted {where}" + (" and all below it" if recursive else "") + "; not committed yet")
+    console.answer(
+        {"deleted": str(where), "recursive": recursive},
+        f"deleted {where}" + (" and all below it" if recursive else "") + "; not committed yet",
+        as_json=json,
+    )
 
 
 @verb(
@@ -158,12 +159,11 @@ def restore(
     where = parse_place(place)
     with repository(pond, where.repository) as repo:
         count = repo.branch(where.ref).staging.restore(where.path, ref)
-    if json:
-        console.print_json({"place": str(where), "from": ref, "changes": count})
-    else:
-        console.say(
-            f"staged {console.human_count(count, 'change')} of {where}" if count else f"{where} is what it was in {ref}"
-        )
+    console.answer(
+        {"place": str(where), "from": ref, "changes": count},
+        f"staged {console.human_count(count, 'change')} of {where}" if count else f"{where} is what it was in {ref}",
+        as_json=json,
+    )
 
 
 def _absent(where: Place) -> Exception:

@@ -57,10 +57,11 @@ def create(
         namespace = str(Path(namespace).absolute())  # it is opened from other folders, too
     with millpond.open(pond) as opened_pond:
         made = opened_pond.repositories.create(name, namespace, default_branch=branch, metadata=items(meta))
-    if json:
-        console.print_json(_object(made.record))
-    else:
-        console.say(f"made {name} with the branch {branch}; its bytes lie in {made.record.namespace}")
+    console.answer(
+        _object(made.record),
+        f"made {name} with the branch {branch}; its bytes lie in {made.record.namespace}",
+        as_json=json,
+    )
 
 
 @verb("repo list", "millpond repo list", "millpond repo list --prefix fl --json")
@@ -276,7 +277,8 @@ def delete(
                 raise Invalid("deleting is for ever", kind="not_confirmed", repository=name, hint="say --yes")
             typer.confirm(f"delete {name} with all its commits?", abort=True)
         opened_pond.repositories.delete(name)
-    if json:
-        console.print_json({"repository": name, "deleted": True, "place": record.namespace})
-    else:
-        console.say(f"deleted {name}; its bytes are left in {record.namespace}")
+    console.answer(
+        {"repository": name, "deleted": True, "place": record.namespace},
+        f"deleted {name}; its bytes are left in {record.namespace}",
+        as_json=json,
+    )

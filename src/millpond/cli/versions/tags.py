@@ -61,10 +61,11 @@ def create(
     parse_place(place, path=False)
     with repository(pond, name) as repo:
         commit = repo.create_tag(tag, source)
-    if json:
-        console.print_json({"tag": tag, "repository": name, "commit": commit_object(commit)})
-    else:
-        console.say(f"{name}/{tag} is {short(commit.id)}")
+    console.answer(
+        {"tag": tag, "repository": name, "commit": commit_object(commit)},
+        f"{name}/{tag} is {short(commit.id)}",
+        as_json=json,
+    )
 
 
 @verb("tag delete", "millpond tag delete flights/v1", "millpond tag delete flights/v1 --json")
@@ -74,7 +75,8 @@ def delete(place: TagPlace, pond: PondPlace = "pond", json: Json = False) -> Non
     with repository(pond, where.repository) as repo:
         commit = repo.tag(where.ref)
         repo.delete_tag(where.ref)
-    if json:
-        console.print_json({"tag": where.ref, "repository": repo.name, "deleted": True, "commit": commit})
-    else:
-        console.say(f"deleted {where}; it was {short(commit)}")
+    console.answer(
+        {"tag": where.ref, "repository": repo.name, "deleted": True, "commit": commit},
+        f"deleted {where}; it was {short(commit)}",
+        as_json=json,
+    )

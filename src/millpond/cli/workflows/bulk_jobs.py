@@ -58,7 +58,4 @@ def delete(
     with connected(server, tenant) as call:
         found(call, "GetBulkJob", protocol.GetBulkJobRequest(id=job), "bulk-job", name)
         call("DeleteBulkJob", protocol.DeleteBulkJobRequest(id=job))
-    if json:
-        console.print_json({"deleted": name})
-    else:
-        console.say(f"deleted {name}")
+    console.answer({"deleted": name}, f"deleted {name}", as_json=json)

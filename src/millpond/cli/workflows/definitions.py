@@ -122,10 +122,7 @@ def delete_workflow(
     with connected(server, tenant) as call:
         spec = _spec(call, name, version).id
         call("DeleteWfSpec", protocol.DeleteWfSpecRequest(id=spec))
-    if json:
-        console.print_json({"deleted": spec.name, "version": version})
-    else:
-        console.say(f"deleted {spec.name} {version}")
+    console.answer({"deleted": spec.name, "version": version}, f"deleted {spec.name} {version}", as_json=json)
 
 
 @verb("task list", "millpond task list", "millpond task list --prefix greet --json")
@@ -174,7 +171,4 @@ def delete_task(
     with connected(server, tenant) as call:
         found(call, "GetTaskDef", protocol.TaskDefId(name=name), "task", name)
         call("DeleteTaskDef", protocol.DeleteTaskDefRequest(id=protocol.TaskDefId(name=name)))
-    if json:
-        console.print_json({"deleted": name})
-    else:
-        console.say(f"deleted {name}")
+    console.answer({"deleted": name}, f"deleted {name}", as_json=json)

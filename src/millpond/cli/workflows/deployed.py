@@ -110,10 +110,7 @@ def _switch(name: str, run: str | None, server: str, tenant: str, *, paused: boo
                               hint="--run RUN for one of its runs; a schedule stands in its file")  # fmt: skip
             switch(call, pipeline_starts.spec_name(name), paused=paused)
     word, what = "paused" if paused else "resumed", run or name
-    if json:
-        console.print_json({word: what})
-    else:
-        console.say(f"{word} {what}" + f"; its next run begins at {at}" * (at is not None))
+    console.answer({word: what}, f"{word} {what}" + f"; its next run begins at {at}" * (at is not None), as_json=json)
 
 
 def deployed_cron(call: Any, name: str) -> Cron | None:

@@ -89,7 +89,6 @@ def post(
                 wf_run_id=name_of_run, external_event_def_id=event, guid=id, content=value
             )
         sent = call("PutCorrelatedEvent" if run is None else "PutExternalEvent", request)
-    if json:
-        console.print_json(plain_message(sent))
-    else:
-        console.say(f"sent {name} to {run if run is not None else f'all that wait for {key}'}")
+    console.answer(
+        plain_message(sent), f"sent {name} to {run if run is not None else f'all that wait for {key}'}", as_json=json
+    )

@@ -60,10 +60,9 @@ def put_plan(
         migration.node_migrations[old_node].new_node_name = after
     with connected(server, tenant) as call:
         plan = call("PutWorkflowMigrationPlan", request)
-    if json:
-        console.print_json(plain_message(plan))
-    else:
-        console.say(f"plan {name} is there; try it: millpond migration apply {name} --dry-run")
+    console.answer(
+        plain_message(plan), f"plan {name} is there; try it: millpond migration apply {name} --dry-run", as_json=json
+    )
 
 
 @verb("migration list", "millpond migration list --json")
@@ -129,10 +128,7 @@ def delete_plan(name: Name, server: Server = SERVER, tenant: Tenant = "default",
         plan = protocol.WorkflowMigrationPlanId(name=name)
         found(call, "GetWorkflowMigrationPlan", plan, "migration", name)
         call("DeleteWorkflowMigrationPlan", protocol.DeleteWorkflowMigrationPlanRequest(id=plan))
-    if json:
-        console.print_json({"plan": name})
-    else:
-        console.say(f"plan {name} is deleted")
+    console.answer({"plan": name}, f"plan {name} is deleted", as_json=json)
 
 
 def _open_runs(call: Any, plan: Any) -> Iterator[Any]:

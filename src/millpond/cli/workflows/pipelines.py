@@ -67,10 +67,7 @@ def show(
         _check_pond(declared.plan, pond)
     if svg is not None:
         Path(svg).write_text(drawn_svg(declared.plan))
-    if json:
-        console.print_json(plain(shown_plan(declared.plan)))
-    else:
-        console.say("\n".join(drawn(declared.plan)))
+    console.answer(plain(shown_plan(declared.plan)), "\n".join(drawn(declared.plan)), as_json=json)
 
 
 @verb(
@@ -127,10 +124,9 @@ def run(
         elif runs.status(name) == "COMPLETED":
             console.tell(f"{name} has ended; --again starts another run")
         ended = runs.run(declared, program, parameters, name, rescues=rescue)
-    if json:
-        console.print_json({"run": ended.run, "status": ended.status, "values": ended.values})
-    else:
-        console.say(f"{ended.run}  {ended.status}")
+    console.answer(
+        {"run": ended.run, "status": ended.status, "values": ended.values}, f"{ended.run}  {ended.status}", as_json=json
+    )
 
 
 @contextmanager

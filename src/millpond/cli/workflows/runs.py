@@ -122,10 +122,7 @@ def start(
         if name is not None:
             request.id = name
         run = call("RunWf", request)
-    if json:
-        console.print_json(plain_message(run))
-    else:
-        console.say(f"started {engine.run_path(run.id)}")
+    console.answer(plain_message(run), f"started {engine.run_path(run.id)}", as_json=json)
 
 
 def pairs_in(texts: list[str]) -> dict[str, str]:
@@ -370,7 +367,4 @@ def delete_many(
 
 
 def _say(done: str, run: str, *, json: bool) -> None:
-    if json:
-        console.print_json({done: run})
-    else:
-        console.say(f"{done} {run}")
+    console.answer({done: run}, f"{done} {run}", as_json=json)

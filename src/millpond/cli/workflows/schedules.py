@@ -97,7 +97,4 @@ def _stored(call: Any, name: str) -> Any:
 
 
 def _say(done: str, name: str, *, json: bool) -> None:
-    if json:
-        console.print_json({done: name})
-    else:
-        console.say(f"{done} {name}")
+    console.answer({done: name}, f"{done} {name}", as_json=json)

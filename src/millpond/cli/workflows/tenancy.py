@@ -154,10 +154,7 @@ def _change(server: str, method: str, request: Any, json: bool, said: str, get: 
         if get is not None:
             call(get, request.id)
         changed = call(method, request)
-    if json:
-        console.print_json(plain_message(changed))
-    else:
-        console.say(said)
+    console.answer(plain_message(changed), said, as_json=json)
 
 
 def _acl(right: str, rest: str) -> Any:

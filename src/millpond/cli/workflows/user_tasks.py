@@ -155,10 +155,7 @@ def _change(name: str, server: str, tenant: str, done: str, json: bool, request_
         if status not in _OPEN:
             raise Conflict("the user task has ended", kind="failed_precondition", user_task=name, status=status)
         call(methods[done], request_of(call, row))
-    if json:
-        console.print_json({done: name})
-    else:
-        console.say(f"{done} {name}")
+    console.answer({done: name}, f"{done} {name}", as_json=json)
 
 
 def _row(call: Any, name: str) -> Any:
