@@ -24,14 +24,13 @@ from millpond.cli.terminal import console
 from millpond.cli.terminal.messages import Wanted
 from millpond.cli.terminal.steps import steps
 from millpond.cli.verbs import verb
-from millpond.clock import SystemClock
+from millpond.clock import Clock, SystemClock
 from millpond.errors import Invalid
 from millpond.json_forms import plain
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from millpond.clock import Clock
     from millpond.demo.corrections import Corrected
     from millpond.demo.plan import Lookup, PlannedMap
 

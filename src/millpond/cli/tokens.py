@@ -15,13 +15,12 @@ from millpond.cli.serve import ConfigFile, DataFolder
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
 from millpond.client.location import in_bucket
-from millpond.clock import SystemClock
+from millpond.clock import Clock, SystemClock
 from millpond.times.durations import optional_duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from millpond.clock import Clock
     from millpond.nodes.tokens import TokenList
     from millpond.settings import Settings, TokenSetting
 

@@ -23,7 +23,7 @@ from millpond.maps.snapshots.leases import Leased, pin, pinned_at, pinned_entry
 from millpond.maps.snapshots.manifest import load_manifest
 from millpond.maps.snapshots.subset import leased_subset, subset_objects
 from millpond.nodes.ponds_at_refs import is_at_ref
-from millpond.stores.objects import FolderObjects
+from millpond.stores.objects import FolderObjects, Objects
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from millpond.clock import Clock
     from millpond.maps.map import Map
     from millpond.maps.snapshots.freeze import SnapshotManifest
-    from millpond.stores.objects import Objects
 
 __all__ = ("PIN_MS_MAX", "Publisher")
 

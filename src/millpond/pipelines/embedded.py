@@ -24,6 +24,7 @@ from littlehorse.config import LHConfig
 from littlehorse.exceptions import LHTaskException
 from littlehorse.model import (
     Checkpoint,
+    LittleHorseStub,
     ReportTaskRun,
     RunWfRequest,
     ScheduledTask,
@@ -62,7 +63,6 @@ from millpond.workflows.tasks.traced import task_span
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
-    from littlehorse.model import LittleHorseStub
 
     from millpond.pipelines.declare import Declared
     from millpond.pipelines.programs import Program

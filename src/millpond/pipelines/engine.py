@@ -19,7 +19,7 @@ from millpond.tables.runs import runs_in
 from millpond.workflows.logs.bucket_owner import IN_PROCESS, BucketOwner
 from millpond.workflows.partitions import completed, partition_of_request
 from millpond.workflows.partitions.bucket import BUCKET_PARTITIONS, BucketRuns, stores_now
-from millpond.workflows.processor import Measures, Processor, read_rows
+from millpond.workflows.processor import Applied, Measures, Processor, ReadRows, read_rows
 from millpond.workflows.tasks.queues import Workers
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from millpond.clock import Clock
     from millpond.pond import Pond
     from millpond.workflows.engine import Request
-    from millpond.workflows.processor import Applied, ReadRows
 
 __all__ = ("Engine", "open_engine", "reading_pond")
 

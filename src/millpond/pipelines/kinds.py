@@ -13,7 +13,7 @@ from contextlib import suppress
 from contextvars import copy_context
 from datetime import UTC, datetime
 from functools import partial
-from io import IncrementalNewlineDecoder
+from io import FileIO, IncrementalNewlineDecoder
 from pathlib import Path
 from selectors import EVENT_READ, DefaultSelector
 from typing import TYPE_CHECKING, Any, cast
@@ -44,8 +44,6 @@ from millpond.workflows.engine.data_starts import mark_of
 from millpond.workflows.engine.pipeline_starts import BRANCH, PARAMETERS, checked_parameters
 
 if TYPE_CHECKING:
-    from io import FileIO
-
     import pyarrow as pa
 
     from millpond.client.pond import RemotePond

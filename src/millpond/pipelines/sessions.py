@@ -21,14 +21,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from millpond import spark
-from millpond.clock import SystemClock
+from millpond.clock import Clock, SystemClock
 from millpond.errors import Closed
 from millpond.spark.private_api import is_connect
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from millpond.clock import Clock
 
 __all__ = (
     "Progress",

@@ -7,11 +7,10 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from millpond.errors import Invalid, NotFound
-from millpond.maps.model.definition import parse_value_type
+from millpond.maps.model.definition import MapDefinition, parse_value_type
 
 if TYPE_CHECKING:
     from millpond.client.pond import RemotePond
-    from millpond.maps.model.definition import MapDefinition
     from millpond.pipelines.requests import Target
     from millpond.pond import Pond
 

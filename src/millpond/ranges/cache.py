@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from millpond.kernel.cache import Cache
 from millpond.kernel.space import WouldBlock
-from millpond.stores.objects import Objects
+from millpond.stores.objects import ObjectInfo, Objects
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from millpond.ranges.index import Index
-    from millpond.stores.objects import ObjectInfo
 
 __all__ = ("RANGES_BYTES_MAX", "CachedObjects", "HeldObjects")
 

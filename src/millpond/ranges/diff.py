@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.errors import Invalid
-from millpond.kernel.keys import starting
+from millpond.kernel.keys import KeyRange, starting
 from millpond.ranges.equality import equal_at
 from millpond.ranges.gather import rows_at
 from millpond.ranges.key_columns import key_column, lower_bound
@@ -19,7 +19,6 @@ from millpond.ranges.walk import Cursor, check_schemas, shared_bound, unfinished
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from millpond.kernel.keys import KeyRange
     from millpond.ranges.index import Index
     from millpond.stores.objects import Objects
 

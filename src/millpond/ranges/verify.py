@@ -20,16 +20,14 @@ from millpond.kernel.verify import Report, checked, problem
 from millpond.ranges.blocks import checksum_of, filter_of
 from millpond.ranges.files import content_id, read_sealed
 from millpond.ranges.ids import columns_id
-from millpond.ranges.index import index_name, load_index, quarantine_name, range_name, read_index
+from millpond.ranges.index import Index, RangeEntry, index_name, load_index, quarantine_name, range_name, read_index
 from millpond.ranges.key_columns import first_unordered, key_column
 from millpond.ranges.reader import open_range
-from millpond.stores.objects import originals
+from millpond.stores.objects import Objects, originals
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from millpond.ranges.index import Index, RangeEntry
-    from millpond.stores.objects import Objects
 
 __all__ = ("Verifier", "check_file", "quarantine", "verify")
 

@@ -22,7 +22,7 @@ from millpond.maps.layered.past import ATTEMPTS, History, OpenHistory, Past
 from millpond.maps.model.columns import INSTANT
 from millpond.maps.model.definition import MapDefinition, Store
 from millpond.maps.model.store_limits import one_state
-from millpond.maps.snapshots.manifest import known_as
+from millpond.maps.snapshots.manifest import SnapshotManifest, known_as
 from millpond.spark.places import NodesPlace, OpenPond, Place, nodes_at
 from millpond.spark.planned_snapshot import FolderSnapshots, NodesSnapshots, PlannedSnapshots, snapshots_of
 from millpond.times.instants import clear_instant, parse_instant
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
     from millpond.client.pond import RemotePond
     from millpond.client.ref_ponds import RemoteRefPond
-    from millpond.maps.snapshots.manifest import SnapshotManifest
     from millpond.maps.snapshots.partition_filter import HashShare
 
 __all__ = ("FolderPast", "NodesPast", "NodesRows", "PlannedPast", "past_of", "rows_known_at")

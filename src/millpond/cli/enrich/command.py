@@ -13,7 +13,7 @@ import typer
 from millpond.cli.loads import HERE_BYTES_MAX
 from millpond.cli.options import Branch, InputFormat, Json, KnownAtOf, Master, Null, PondPlace, Ref, Zone, pond_at
 from millpond.cli.terminal import console
-from millpond.cli.terminal.messages import parse_lookup, settled
+from millpond.cli.terminal.messages import Wanted, parse_lookup, settled
 from millpond.cli.verbs import verb
 from millpond.clock import SystemClock
 from millpond.errors import Invalid
@@ -22,7 +22,6 @@ from millpond.process_settings import is_stated
 
 if TYPE_CHECKING:
     from millpond.cli.enrich.by_spark import Enriched, Inputs
-    from millpond.cli.terminal.messages import Wanted
     from millpond.maps.protocols import PondLike
 
 __all__ = ("OnInvalid", "enrich")

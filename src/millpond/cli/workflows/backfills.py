@@ -19,14 +19,13 @@ from millpond.cli.workflows.server import ServerBeside, Tenant, connected, opene
 from millpond.cli.workflows.spark_place import DeployMode, Shared, name_spark
 from millpond.client.location import FolderLocation, NodesLocation, parse_location
 from millpond.errors import Invalid
-from millpond.workflows.backfill import Backfill, NodeRuns, check_parameter, partitions
+from millpond.workflows.backfill import Backfill, NodeRuns, Runs, check_parameter, partitions
 from millpond.workflows.deferred import pipeline_starts
 
 if TYPE_CHECKING:
     from millpond.client.pond import RemotePond
     from millpond.pipelines.runs import RunsHere
     from millpond.pond import Pond
-    from millpond.workflows.backfill import Runs
 
 __all__ = ("backfill",)
 

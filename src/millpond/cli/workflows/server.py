@@ -14,7 +14,7 @@ import typer
 
 from millpond.client.location import NodesLocation, parse_location
 from millpond.clock import SystemClock
-from millpond.errors import Invalid, Unavailable
+from millpond.errors import Invalid, MillpondError, Unavailable
 from millpond.tracing import trace_headers
 from millpond.workflows.deferred import protocol
 from millpond.workflows.newest import every_result
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     import grpc
     from littlehorse.config import LHConfig
 
-    from millpond.errors import MillpondError
     from millpond.pond import Pond
     from millpond.settings import Settings
 

@@ -20,10 +20,19 @@ from typing import TYPE_CHECKING
 
 from millpond.events import shared_jobs
 from millpond.events.days import DAY_MS
-from millpond.events.redis.keys import escaped
+from millpond.events.redis.keys import Place, escaped
 from millpond.events.redis.scripts import SWAP
-from millpond.events.redis.servers import Call, script_call
-from millpond.events.shared_jobs import CLAIM, CLIENT_DAYS, JOB_PLACE, TURN_SECONDS, JobTables, queues_full
+from millpond.events.redis.servers import Call, Servers, script_call
+from millpond.events.shared_jobs import (
+    CLAIM,
+    CLIENT_DAYS,
+    JOB_PLACE,
+    TURN_SECONDS,
+    Claim,
+    JobPlace,
+    JobTables,
+    queues_full,
+)
 from millpond.events.turned_claims import TurnedClaims
 
 if TYPE_CHECKING:
@@ -31,9 +40,6 @@ if TYPE_CHECKING:
     from millpond.events.names import StreamName
     from millpond.events.protocol import StreamStore
     from millpond.events.redis.connections import Argument
-    from millpond.events.redis.keys import Place
-    from millpond.events.redis.servers import Servers
-    from millpond.events.shared_jobs import Claim, JobPlace
 
 __all__ = ("RedisClaims", "RedisJobs", "RedisQueues", "redis_tables")
 

@@ -15,7 +15,7 @@ import json
 from numbers import Integral
 from os import PathLike
 from pathlib import Path
-from types import NoneType
+from types import NoneType, TracebackType
 from typing import TYPE_CHECKING, NoReturn, Self, TextIO
 
 from millpond.argument_types import need_type
@@ -23,7 +23,6 @@ from millpond.errors import Invalid, NotFound
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from types import TracebackType
 
     import pyarrow as pa
 

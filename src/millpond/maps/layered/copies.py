@@ -22,7 +22,7 @@ from millpond.kernel.steps import step
 from millpond.maps.layered.history import changes_of, put_back, put_change
 from millpond.maps.log.apply import record
 from millpond.maps.model.catalogue import created_map, find_map, same_map
-from millpond.maps.model.definition import check_name
+from millpond.maps.model.definition import MapDefinition, check_name
 from millpond.maps.model.field_changes import need_layers
 from millpond.maps.model.keyspaces import ABSORBED, ALERTS
 from millpond.maps.model.snapshot_pointer import Current, move_pointer
@@ -30,7 +30,7 @@ from millpond.maps.snapshots.freeze import files_of
 from millpond.maps.snapshots.leases import writing
 from millpond.maps.snapshots.manifest import SnapshotManifest, load_manifest, manifest_name, store_manifest
 from millpond.stores.files import disk_errors, make_folder, remove_tree, sync
-from millpond.stores.objects import FolderObjects
+from millpond.stores.objects import FolderObjects, Objects
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from millpond.kernel.space import Transaction
     from millpond.maps.layered.head import Head, Layers
     from millpond.maps.loads.loading import Loading
-    from millpond.maps.model.definition import MapDefinition
-    from millpond.stores.objects import Objects
 
 __all__ = ("copy_map", "linked_files")
 

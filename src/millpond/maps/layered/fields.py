@@ -19,7 +19,7 @@ from millpond.kernel.steps import step
 from millpond.maps.inputs.scalars import to_scalar
 from millpond.maps.log.apply import record
 from millpond.maps.model.catalogue import altered, find_map
-from millpond.maps.model.definition import Store, ValueType
+from millpond.maps.model.definition import MapDefinition, ScalarType, Store, ValueType
 from millpond.maps.model.field_changes import FieldChanges, changed_fields, need_layers
 from millpond.maps.model.store_limits import tracks_updates
 from millpond.maps.model.values import encode_values
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from millpond.kernel.space import Transaction
     from millpond.maps.layered.head import Head, Layers
     from millpond.maps.loads.loading import Loading
-    from millpond.maps.model.definition import MapDefinition, ScalarType
 
 __all__ = ("alter_fields", "alter_settings", "encoded_default", "stored_change")
 

@@ -24,13 +24,13 @@ from typing import TYPE_CHECKING
 from millpond.errors import Conflict, Corrupt, Denied, NotFound
 from millpond.maps.layered.history import put_change, put_fold
 from millpond.maps.model.catalogue import same_map
-from millpond.maps.model.definition import folder_name
+from millpond.maps.model.definition import MapDefinition, folder_name
 from millpond.maps.model.snapshot_pointer import Current, Pointer, move_pointer, read_pointer
 from millpond.maps.snapshots.freeze import freeze
 from millpond.maps.snapshots.leases import Lease, Leased, writing
 from millpond.maps.snapshots.manifest import SnapshotManifest, load_manifest, store_manifest
 from millpond.maps.snapshots.sorted_runs import SpillTo
-from millpond.stores.objects import FolderObjects, at_once
+from millpond.stores.objects import FolderObjects, Objects, at_once
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from millpond.clock import Clock
     from millpond.kernel.space import Space, Transaction
     from millpond.maps.log.log import Entry
-    from millpond.maps.model.definition import MapDefinition
-    from millpond.stores.objects import Objects
 
 __all__ = ("Head", "Layers", "collected_at")
 

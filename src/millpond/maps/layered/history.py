@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from millpond.json_forms import JsonForm
 from millpond.maps.model.catalogue import list_maps
-from millpond.maps.model.definition import folder_name
+from millpond.maps.model.definition import MapDefinition, folder_name
 from millpond.maps.model.keyspaces import HISTORY
 from millpond.maps.model.snapshot_pointer import read_pointer
 from millpond.maps.snapshots.named import named_everywhere, named_in
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
     from millpond.kernel.space import ReadTransaction, Space, Transaction
     from millpond.maps.log.log import Entry
-    from millpond.maps.model.definition import MapDefinition
 
 __all__ = (
     "Change",

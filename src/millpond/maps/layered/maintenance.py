@@ -35,7 +35,7 @@ from millpond.maps.predicates.predicate import predicate
 from millpond.maps.snapshots.freeze import KEEP_MS, Collected, collect
 from millpond.maps.snapshots.layers import LayerFold, bytes_after_load, fold_layers, layers_due, substitute
 from millpond.maps.snapshots.leases import collecting
-from millpond.maps.snapshots.manifest import SnapshotManifest
+from millpond.maps.snapshots.manifest import Layer, SnapshotManifest
 from millpond.maps.snapshots.stretches import Writes, write_here
 from millpond.maps.snapshots.subset import collect_subsets
 from millpond.stores.locks import alone
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from millpond.maps.loads.loading import Loading
     from millpond.maps.log.log import Entry
     from millpond.maps.shard.shard import ShardStats
-    from millpond.maps.snapshots.manifest import Layer
 
 __all__ = (
     "LAYERS_AFTER_LOAD",

@@ -24,12 +24,11 @@ from millpond.maps.model.rolled_up import rolled_up, shown_starts
 from millpond.maps.model.values import encode_values
 from millpond.maps.snapshots.layer_times import times_of
 from millpond.maps.snapshots.layers import LayerFold, write_layer
-from millpond.maps.snapshots.manifest import LayerMode
+from millpond.maps.snapshots.manifest import Layer, LayerMode, LayerTimes, SnapshotManifest
 from millpond.maps.snapshots.rows_of_groups import GroupSpan
 
 if TYPE_CHECKING:
     from millpond.maps.layered.head import Layers
-    from millpond.maps.snapshots.manifest import Layer, LayerTimes, SnapshotManifest
     from millpond.stores.objects import Objects
 
 __all__ = ("retained",)

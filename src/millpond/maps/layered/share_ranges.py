@@ -21,7 +21,7 @@ import numpy as np
 from millpond import ranges
 from millpond.errors import Conflict
 from millpond.kernel.steps import step
-from millpond.maps.layered.row_files import rows_of_shares
+from millpond.maps.layered.row_files import RowFile, rows_of_shares
 from millpond.maps.layered.writer import WrittenLayer, layer_id, loaded_mode
 from millpond.maps.model.event_digest import digest_salt
 from millpond.maps.snapshots.freeze import bytes_at_once
@@ -30,15 +30,13 @@ from millpond.maps.snapshots.manifest import Layer, LayerMode
 from millpond.maps.snapshots.sorted_runs import RUNS_HELD, SpillTo
 from millpond.maps.snapshots.sum_reach import with_reach
 from millpond.ranges import FILTER_KEYS_MAX, FoldedPart, Index, RangeWriter
-from millpond.stores.objects import uncopied
+from millpond.stores.objects import Objects, uncopied
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from millpond.maps.layered.head import Layers
-    from millpond.maps.layered.row_files import RowFile
     from millpond.maps.model.definition import MapDefinition
-    from millpond.stores.objects import Objects
 
 __all__ = ("ShareRanges", "ShareWriter", "SharesWritten", "layer_of_files", "stretches")
 

@@ -21,7 +21,7 @@ A first manifest has all rows, in one layer; the next has those of the keys that
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -62,8 +62,6 @@ from millpond.stores.locks import alone
 from millpond.stores.objects import Objects
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     import lmdb
 
     from millpond.kernel.space import Transaction

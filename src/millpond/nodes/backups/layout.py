@@ -38,12 +38,11 @@ from millpond.maps.layered.stored_heads import StoredLayers
 from millpond.maps.log.log import Entry
 from millpond.stores.files import checksum_file, disk_errors
 from millpond.stores.growing_file import GrowingFile
-from millpond.stores.objects import FolderObjects, open_objects
+from millpond.stores.objects import FolderObjects, Objects, ObjectStore, open_objects
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from millpond.stores.objects import Objects, ObjectStore
 
 __all__ = (
     "BACKUP_FORMAT", "Backup", "LogChunk", "StoredFile", "StoredObject", "StoredOwn", "StoredShard",

@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING, Any
 from millpond.events.ids import format_id, id_time_ms, place_before
 from millpond.events.names import OWN_QUEUE, StreamName
 from millpond.kernel.hours import HOUR_MS
-from millpond.maps.layered.history import newest_changes
+from millpond.maps.layered.history import Change, newest_changes
 from millpond.maps.loads.load import load_job_set
 
 if TYPE_CHECKING:
     from millpond.events.index import StreamIndex
-    from millpond.maps.layered.history import Change
     from millpond.maps.log.log import Entry
     from millpond.nodes.node import Node
 

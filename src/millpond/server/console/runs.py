@@ -23,7 +23,7 @@ from millpond.json_forms import to_json
 from millpond.kernel.hours import HOUR_MS
 from millpond.nodes.tokens import Caller
 from millpond.server.access import caller_in, note_change, share_of
-from millpond.server.console.actions import ACTIONS, actions_of
+from millpond.server.console.actions import ACTIONS, Form, actions_of
 from millpond.server.console.pages import PAGE_ROWS, SIGNED_IN, answered, pages
 from millpond.server.console.run_search import Search, newest, run_facts, times_of
 from millpond.server.console.spec_graphs import drawings, states_of, threads_of
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
     from millpond.nodes.node import Node
-    from millpond.server.console.actions import Form
     from millpond.server.rpc.dispatch import Call, Front, Service
     from millpond.server.workflows.service import WorkflowService
     from millpond.workflows.processor import ReadRows

@@ -17,7 +17,7 @@ from millpond.errors import NotFound
 from millpond.nodes.tokens import Caller
 from millpond.server.console.actions import Form, action
 from millpond.server.console.pages import PAGE_ROWS, SIGNED_IN, answered, pages
-from millpond.server.console.runs import ABSENT, TENANT, absent, bookmark_in, calling, calls_of, may_press
+from millpond.server.console.runs import ABSENT, TENANT, Calls, absent, bookmark_in, calling, calls_of, may_press
 from millpond.server.console.spec_graphs import drawings, threads_of
 from millpond.workflows.deferred import pipeline_starts, protocol, start_inputs
 from millpond.workflows.named import spec_of, version_of
@@ -25,7 +25,6 @@ from millpond.workflows.schedules import run_now, schedule_facts, switch
 
 if TYPE_CHECKING:
     from millpond.nodes.node import Node
-    from millpond.server.console.runs import Calls
     from millpond.server.dispatch import Routes
     from millpond.workflows.processor import ReadRows
 

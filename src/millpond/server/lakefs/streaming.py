@@ -17,13 +17,12 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from starlette.requests import ClientDisconnect
+from starlette.requests import ClientDisconnect, Request
 
 from millpond.errors import MillpondError
 from millpond.server.thread_limits import on_loop
 
 if TYPE_CHECKING:
-    from starlette.requests import Request
     from typing_extensions import Buffer
 
 __all__ = ("SMALL_BYTES", "BodyFile", "BodyStream", "read_to_its_end", "whole_body")

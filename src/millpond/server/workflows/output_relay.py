@@ -25,8 +25,17 @@ from millpond.errors import Unavailable
 from millpond.kernel.steps import step
 from millpond.kernel.worker import WorkerThread
 from millpond.workflows.logs.kafka_config import read_client_config
-from millpond.workflows.logs.topics import RECORD_BYTES_MAX, TopicRecord
-from millpond.workflows.outputs import EXECUTION, METADATA, delete_outputs, output_sizes, outputs_after
+from millpond.workflows.logs.topics import RECORD_BYTES_MAX, TopicRecord, Topics
+from millpond.workflows.outputs import (
+    EXECUTION,
+    METADATA,
+    Output,
+    OutputPlace,
+    WaitingOutput,
+    delete_outputs,
+    output_sizes,
+    outputs_after,
+)
 from millpond.workflows.partitions.routing import RUN_PARTITIONS
 
 if TYPE_CHECKING:
@@ -35,8 +44,6 @@ if TYPE_CHECKING:
     from millpond.clock import Clock
     from millpond.kernel.space import Space
     from millpond.settings.groups import Workflows
-    from millpond.workflows.logs.topics import Topics
-    from millpond.workflows.outputs import Output, OutputPlace, WaitingOutput
 
 __all__ = ("OUTPUT_BYTES_WAITING_MAX", "OutputRelay", "relay_of")
 

@@ -21,7 +21,16 @@ from functools import lru_cache
 from itertools import islice, product
 from typing import TYPE_CHECKING, TypeAlias
 
-from littlehorse.model import ExternalEvent, NodeRun, TaskRun, UserTaskRun, Variable, WfRun, WorkflowEvent
+from littlehorse.model import (
+    ExternalEvent,
+    NodeRun,
+    TaskRun,
+    UserTaskRun,
+    Variable,
+    VariableValue,
+    WfRun,
+    WorkflowEvent,
+)
 
 from millpond.errors import Corrupt
 from millpond.kernel.keys import Part, Prefix, encode
@@ -35,7 +44,6 @@ if TYPE_CHECKING:
     from enum import IntEnum
 
     from google.protobuf.timestamp_pb2 import Timestamp
-    from littlehorse.model import VariableValue
 
     from millpond.workflows.store.messages import Stored
 
