@@ -16,7 +16,7 @@ import typer
 from millpond import json_forms
 from millpond.cli.options import Json, MapName, PondPlace, existing_pond
 from millpond.cli.terminal import console
-from millpond.cli.verbs import verb
+from millpond.cli.verbs import keyword, signed, verb
 from millpond.events.operations import EventsOperations
 from millpond.kernel.operations import Operation, operations_of
 from millpond.maps.protocols import MapOperations
@@ -32,17 +32,11 @@ def _command(operation: Operation, owner: Owner, named: Mapping[str, Any]) -> Ca
             result = getattr(owner(opened, **names), operation.name)(**arguments)
         _show(operation, names, json_forms.plain(result), as_json=json)
 
-    taken = [_keyword(name, annotation) for name, annotation in named.items()]
+    taken = [keyword(name, annotation) for name, annotation in named.items()]
     taken += [_parameter(operation, parameter) for parameter in operation.parameters]
-    taken += [_keyword("pond", PondPlace, "pond"), _keyword("json", Json, False)]
-    command.__signature__ = inspect.Signature(taken)  # type: ignore[attr-defined]
-    command.__annotations__ = {parameter.name: parameter.annotation for parameter in taken}
-    command.__doc__ = operation.summary
-    return command
-
-
-def _keyword(name: str, annotation: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+    return signed(
+        command, [*taken, keyword("pond", PondPlace, "pond"), keyword("json", Json, False)], operation.summary
+    )
 
 
 def _parameter(operation: Operation, parameter: inspect.Parameter) -> inspect.Parameter:

@@ -15,18 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from millpond.cli.options import (
-    Branch,
-    InputFormat,
-    Json,
-    Master,
-    Null,
-    PondPlace,
-    TimeUnit,
-    Zone,
-    comma_list,
-    pond_at,
-)
+from millpond.cli.options import Branch, InputFormat, Json, Master, Null, PondPlace, TimeUnit, Zone, comma_list, pond_at
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
 from millpond.clock import SystemClock

@@ -5,19 +5,24 @@
 
 The parameters of the function are its arguments and options, and its docstring is its help. Words of several parts make
 groups, which `GROUPS` explains; a function with the words of a group is what the group does by itself.
+
+Commands on one thing say so, `on=RUNS`: they have the options that name it, before their last one, and their
+function gets it first, open.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_type_hints
 
 import typer
 
 from millpond.cli.options import examples
 
-__all__ = ("made", "verb")
+__all__ = ("Reached", "keyword", "made", "signed", "verb")
 
 F = TypeVar("F", bound=Callable[..., None])
 GROUPS = {
@@ -57,15 +62,50 @@ class _Verb:
     settings: Mapping[str, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """A thing that commands work on: the options that name it, and how it is opened by their values."""
+
+    options: Sequence[inspect.Parameter]
+    open: Callable[..., AbstractContextManager[Any]]
+
+    def command(self, function: Callable[..., None]) -> Callable[..., None]:
+        """The command of a function that gets the thing first."""
+
+        def command(**arguments: Any) -> None:
+            named = {option.name: arguments.pop(option.name) for option in self.options}
+            with self.open(**named) as opened:
+                function(opened, **arguments)
+
+        hints = get_type_hints(function, include_extras=True)
+        _, *own = inspect.signature(function).parameters.values()
+        *own, last = (keyword(parameter.name, hints[parameter.name], parameter.default) for parameter in own)
+        return signed(command, [*own, *self.options, last], function.__doc__)
+
+
+def keyword(name: str, annotation: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:
+    """A parameter of a command that is made."""
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def signed(command: F, parameters: Sequence[inspect.Parameter], words: str | None) -> F:
+    """A command that is made, with these parameters and words about it."""
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    command.__doc__ = words
+    return command
+
+
 _VERBS: dict[str, _Verb] = {}
 """The commands of all modules that were imported, in their order."""
 
 
-def verb(words: str, *lines: str, **settings: Any) -> Callable[[F], F]:
+def verb(words: str, *lines: str, on: Reached | None = None, **settings: Any) -> Callable[[F], F]:
     """Declare a function as the command of these words; `lines` are its examples."""
 
     def declare(function: F) -> F:
-        _VERBS[words] = _Verb(function, examples(*lines), settings)
+        command = function if on is None else on.command(function)
+        _VERBS[words] = _Verb(command, examples(*lines), settings)
         return function
 
     return declare

@@ -26,6 +26,7 @@ __all__ = (
     "ShowStage",
     "answer",
     "console",
+    "done",
     "human_bytes",
     "human_count",
     "human_span",
@@ -93,6 +94,11 @@ def answer(facts: Any, text: str, *, as_json: bool) -> None:
         print_json(facts)
     else:
         say(text)
+
+
+def done(act: str, name: str, *, as_json: bool) -> None:
+    """The result of a command that did something to one thing."""
+    answer({act: name}, f"{act} {name}", as_json=as_json)
 
 
 def tell(text: str) -> None:

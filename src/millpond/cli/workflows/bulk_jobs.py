@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from millpond.cli.options import Json
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
-from millpond.cli.workflows.server import (
-    SERVER,
-    Here,
-    Server,
-    Tenant,
-    connected,
-    every_result,
-    opened_runs,
-    plain_message,
-)
+from millpond.cli.workflows.server import RUNS, TENANT, every_result, plain_message
 from millpond.workflows.deferred import protocol
 from millpond.workflows.named import found
 
@@ -27,14 +18,11 @@ __all__ = ("delete", "list_jobs")
 _PAGE = 1_000
 
 
-@verb("bulk-job list", "millpond bulk-job list", "millpond bulk-job list --json")
-def list_jobs(
-    pond: Here = None, server: Server = SERVER, tenant: Tenant = "default", json: Json = False
-) -> None:  # fmt: skip
+@verb("bulk-job list", "millpond bulk-job list", "millpond bulk-job list --json", on=RUNS)
+def list_jobs(call: Any, json: Json = False) -> None:
     """List the jobs that `run delete-many` began: the runs that they delete, and if they have ended."""
-    with opened_runs(server, tenant, pond) as call:
-        names = every_result(call, "SearchBulkJob", protocol.SearchBulkJobRequest(limit=_PAGE))
-        rows = [call("GetBulkJob", protocol.GetBulkJobRequest(id=name)) for name in names]
+    names = every_result(call, "SearchBulkJob", protocol.SearchBulkJobRequest(limit=_PAGE))
+    rows = [call("GetBulkJob", protocol.GetBulkJobRequest(id=name)) for name in names]
     if json:
         console.print_json_list(plain_message(row) for row in rows)
         return
@@ -46,16 +34,14 @@ def list_jobs(
     ])  # fmt: skip
 
 
-@verb("bulk-job delete", "millpond bulk-job delete 1f0a")
+@verb("bulk-job delete", "millpond bulk-job delete 1f0a", on=TENANT)
 def delete(
+    call: Any,
     name: Annotated[str, typer.Argument(metavar="JOB", help="The id of the job.")],
-    server: Server = SERVER,
-    tenant: Tenant = "default",
     json: Json = False,
 ) -> None:
     """Forget a job that has ended."""
     job = protocol.BulkJobId(id=name)
-    with connected(server, tenant) as call:
-        found(call, "GetBulkJob", protocol.GetBulkJobRequest(id=job), "bulk-job", name)
-        call("DeleteBulkJob", protocol.DeleteBulkJobRequest(id=job))
-    console.answer({"deleted": name}, f"deleted {name}", as_json=json)
+    found(call, "GetBulkJob", protocol.GetBulkJobRequest(id=job), "bulk-job", name)
+    call("DeleteBulkJob", protocol.DeleteBulkJobRequest(id=job))
+    console.done("deleted", name, as_json=json)

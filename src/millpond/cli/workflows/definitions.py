@@ -12,11 +12,12 @@ from millpond.cli.options import Json
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
 from millpond.cli.workflows.server import (
+    RUNS,
     SERVER,
+    TENANT,
     Here,
     Server,
     Tenant,
-    connected,
     every_result,
     opened_runs,
     plain_message,
@@ -35,13 +36,10 @@ Prefix = Annotated[
 ]
 
 
-@verb("workflow list", "millpond workflow list", "millpond workflow list --prefix etl- --json")
-def list_workflows(
-    prefix: Prefix = "", pond: Here = None, server: Server = SERVER, tenant: Tenant = "default", json: Json = False
-) -> None:  # fmt: skip
+@verb("workflow list", "millpond workflow list", "millpond workflow list --prefix etl- --json", on=RUNS)
+def list_workflows(call: Any, prefix: Prefix = "", json: Json = False) -> None:
     """List the workflows, with their versions."""
-    with opened_runs(server, tenant, pond) as call:
-        versions = versions_by_name(call, prefix)
+    versions = versions_by_name(call, prefix)
     if json:
         console.print_json_list({"workflow": name, "versions": own} for name, own in versions.items())
         return
@@ -57,22 +55,19 @@ def versions_by_name(call: Any, prefix: str = "") -> dict[str, list[str]]:
     return versions
 
 
-@verb("workflow show", "millpond workflow show nightly", "millpond workflow show nightly --version 0.1 --json")
+@verb("workflow show", "millpond workflow show nightly", "millpond workflow show nightly --version 0.1 --json", on=RUNS)
 def show_workflow(
+    call: Any,
     name: Workflow,
     version: Annotated[
         str | None, typer.Option("--version", metavar="MAJOR.REVISION", help="This one.", show_default="the newest")
     ] = None,
-    pond: Here = None,
-    server: Server = SERVER,
-    tenant: Tenant = "default",
     json: Json = False,
 ) -> None:
     """Show a workflow: its versions, the inputs of a run, and its threads with their nodes."""
-    with opened_runs(server, tenant, pond) as call:
-        spec = spec_of(call, name) if version is None else _spec(call, name, version)
-        listed = every_result(call, "SearchWfSpec", protocol.SearchWfSpecRequest(name=spec.id.name, limit=_PAGE))
-        versions = [f"{own.major_version}.{own.revision}" for own in listed]
+    spec = spec_of(call, name) if version is None else _spec(call, name, version)
+    listed = every_result(call, "SearchWfSpec", protocol.SearchWfSpecRequest(name=spec.id.name, limit=_PAGE))
+    versions = [f"{own.major_version}.{own.revision}" for own in listed]
     if json:
         console.print_json({**plain_message(spec), "versions": versions})
         return
@@ -110,18 +105,16 @@ def _spec(call: Any, name: str, version: str) -> Any:
                    hint=f"its newest is {newest.major_version}.{newest.revision}")  # fmt: skip
 
 
-@verb("workflow delete", "millpond workflow delete nightly --version 0.0")
+@verb("workflow delete", "millpond workflow delete nightly --version 0.0", on=TENANT)
 def delete_workflow(
+    call: Any,
     name: Workflow,
     version: Annotated[str, typer.Option("--version", metavar="MAJOR.REVISION", help="The version.")],
-    server: Server = SERVER,
-    tenant: Tenant = "default",
     json: Json = False,
 ) -> None:
     """Delete a version of a workflow: it starts no run any more, and its open runs go on with it."""
-    with connected(server, tenant) as call:
-        spec = _spec(call, name, version).id
-        call("DeleteWfSpec", protocol.DeleteWfSpecRequest(id=spec))
+    spec = _spec(call, name, version).id
+    call("DeleteWfSpec", protocol.DeleteWfSpecRequest(id=spec))
     console.answer({"deleted": spec.name, "version": version}, f"deleted {spec.name} {version}", as_json=json)
 
 
@@ -160,15 +153,13 @@ def _workers(call: Any, name: Any) -> list[str]:
     return []
 
 
-@verb("task delete", "millpond task delete greet")
+@verb("task delete", "millpond task delete greet", on=TENANT)
 def delete_task(
+    call: Any,
     name: Annotated[str, typer.Argument(metavar="TASK", help="The name of the task.")],
-    server: Server = SERVER,
-    tenant: Tenant = "default",
     json: Json = False,
 ) -> None:
     """Delete the definition of a task: runs that reach it fail then."""
-    with connected(server, tenant) as call:
-        found(call, "GetTaskDef", protocol.TaskDefId(name=name), "task", name)
-        call("DeleteTaskDef", protocol.DeleteTaskDefRequest(id=protocol.TaskDefId(name=name)))
-    console.answer({"deleted": name}, f"deleted {name}", as_json=json)
+    found(call, "GetTaskDef", protocol.TaskDefId(name=name), "task", name)
+    call("DeleteTaskDef", protocol.DeleteTaskDefRequest(id=protocol.TaskDefId(name=name)))
+    console.done("deleted", name, as_json=json)

@@ -11,17 +11,7 @@ import typer
 from millpond.cli.options import Json
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
-from millpond.cli.workflows.server import (
-    SERVER,
-    Here,
-    Server,
-    ServerBeside,
-    Tenant,
-    connected,
-    every_result,
-    opened_runs,
-    server_beside,
-)
+from millpond.cli.workflows.server import RUNS, ServerBeside, Tenant, connected, every_result, server_beside
 from millpond.client.location import NodesLocation, parse_location
 from millpond.clock import SystemClock
 from millpond.errors import Conflict, Invalid, NotFound
@@ -46,15 +36,14 @@ OneRun = Annotated[
 AtNode = Annotated[str | None, typer.Option("--pond", metavar="URL", help="The node.", show_default=False)]
 
 
-@verb("pipeline list", "millpond pipeline list", "millpond pipeline list --pond http://node-1:7433 --json")
-def listed(pond: Here = None, server: Server = SERVER, tenant: Tenant = "default", json: Json = False) -> None:
+@verb("pipeline list", "millpond pipeline list", "millpond pipeline list --pond http://node-1:7433 --json", on=RUNS)
+def listed(call: Any, json: Json = False) -> None:
     """List the pipelines of a node: version, schedule and its next instant, the newest run, and the open runs.
 
     With a pond in a folder or a bucket, those that ran there.
     """
     now = SystemClock().now_ms()
-    with opened_runs(server, tenant, pond) as call:
-        rows = [_row(call, name, now) for name in _names(call)]
+    rows = [_row(call, name, now) for name in _names(call)]
     if json:
         console.print_json_list([row for row, _ in rows])
         return

@@ -9,38 +9,21 @@ import typer
 from millpond.cli.options import Json
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
-from millpond.cli.workflows.server import (
-    SERVER,
-    Here,
-    Server,
-    Tenant,
-    connected,
-    every_result,
-    opened_runs,
-    plain_message,
-)
+from millpond.cli.workflows.server import RUNS, TENANT, every, plain_message, show_messages
 from millpond.errors import Invalid
 from millpond.workflows.deferred import conversions, engine, protocol, start_inputs
 from millpond.workflows.named import found
 
 __all__ = ("list_events", "post")
 
-_PAGE = 1_000
 
-
-@verb("external-event list", "millpond external-event list --json")
-def list_events(
-    pond: Here = None, server: Server = SERVER, tenant: Tenant = "default", json: Json = False
-) -> None:  # fmt: skip
+@verb("external-event list", "millpond external-event list --json", on=RUNS)
+def list_events(call: Any, json: Json = False) -> None:
     """List the external events that are defined: the type of their content, and if keys find the runs that wait."""
-    with opened_runs(server, tenant, pond) as call:
-        names = every_result(call, "SearchExternalEventDef", protocol.SearchExternalEventDefRequest(limit=_PAGE))
-        rows = [call("GetExternalEventDef", name) for name in names]
-    if json:
-        console.print_json_list(plain_message(row) for row in rows)
-        return
-    lines = [[row.id.name, _type(row), row.HasField("correlated_event_config")] for row in rows]
-    console.print_table(["event", "content", "by key"], lines)
+    show_messages(
+        every(call, "ExternalEventDef"), ["event", "content", "by key"],
+        lambda row: [row.id.name, _type(row), row.HasField("correlated_event_config")], as_json=json,
+    )  # fmt: skip
 
 
 def _type(row: Any) -> str:
@@ -52,8 +35,10 @@ def _type(row: Any) -> str:
     "external-event post",
     "millpond external-event post approved --run n-1 --content true",
     "millpond external-event post payment --key order-7",
+    on=TENANT,
 )
 def post(
+    call: Any,
     name: Annotated[str, typer.Argument(metavar="EVENT", help="The name of the external event.")],
     run: Annotated[
         str | None, typer.Option("--run", metavar="RUN", help="The run that it is for.", show_default=False)
@@ -68,8 +53,6 @@ def post(
         str | None, typer.Option("--id", metavar="ID", help="With --run: the same again sends nothing.",
                                  show_default="made by the server")
     ] = None,
-    server: Server = SERVER,
-    tenant: Tenant = "default",
     json: Json = False,
 ) -> None:  # fmt: skip
     """Send an external event to a run, or by a key to every node that waits for it. The run need not be there yet."""
@@ -77,18 +60,17 @@ def post(
         raise Invalid("an external event is for a run or for a key", kind="external_event_for", event=name,
                       hint="--run RUN, perhaps with --id ID; or --key KEY")  # fmt: skip
     event = protocol.ExternalEventDefId(name=name)
-    with connected(server, tenant) as call:
-        defined = found(call, "GetExternalEventDef", event, "external-event", name)
-        kind = defined.type_information.return_type.primitive_type
-        value = None if content is None else start_inputs.value_in(content, kind if _type(defined) else None)
-        if run is None:
-            request: Any = protocol.PutCorrelatedEventRequest(key=key or "", external_event_def_id=event, content=value)
-        else:
-            name_of_run = engine.run_id(run)
-            request = protocol.PutExternalEventRequest(
-                wf_run_id=name_of_run, external_event_def_id=event, guid=id, content=value
-            )
-        sent = call("PutCorrelatedEvent" if run is None else "PutExternalEvent", request)
+    defined = found(call, "GetExternalEventDef", event, "external-event", name)
+    kind = defined.type_information.return_type.primitive_type
+    value = None if content is None else start_inputs.value_in(content, kind if _type(defined) else None)
+    if run is None:
+        request: Any = protocol.PutCorrelatedEventRequest(key=key or "", external_event_def_id=event, content=value)
+    else:
+        name_of_run = engine.run_id(run)
+        request = protocol.PutExternalEventRequest(
+            wf_run_id=name_of_run, external_event_def_id=event, guid=id, content=value
+        )
+    sent = call("PutCorrelatedEvent" if run is None else "PutExternalEvent", request)
     console.answer(
         plain_message(sent), f"sent {name} to {run if run is not None else f'all that wait for {key}'}", as_json=json
     )

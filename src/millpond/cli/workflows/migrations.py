@@ -11,7 +11,7 @@ import typer
 from millpond.cli.options import Json
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
-from millpond.cli.workflows.server import SERVER, Server, Tenant, connected, every_result, plain_message
+from millpond.cli.workflows.server import TENANT, every, every_result, plain_message, show_messages
 from millpond.errors import Invalid, MillpondError
 from millpond.sizes import human_count
 from millpond.workflows.deferred import protocol
@@ -23,8 +23,13 @@ _PAGE = 1_000
 Name = Annotated[str, typer.Argument(metavar="PLAN", help="The name of the plan.")]
 
 
-@verb("migration put", "millpond migration put fix --workflow nightly --from 0.0 --to 0.1 --node entrypoint/1-a=2-b")
+@verb(
+    "migration put",
+    "millpond migration put fix --workflow nightly --from 0.0 --to 0.1 --node entrypoint/1-a=2-b",
+    on=TENANT,
+)
 def put_plan(
+    call: Any,
     name: Name,
     workflow: Annotated[str, typer.Option("--workflow", metavar="NAME", help="The workflow.")],
     old: Annotated[str, typer.Option("--from", metavar="MAJOR.REVISION", help="The version of the runs.")],
@@ -39,8 +44,6 @@ def put_plan(
         typer.Option("--node", metavar="THREAD/OLD=NEW", help="The new name of a node of a thread. Again for more.",
                      show_default="the same names"),
     ] = None,
-    server: Server = SERVER,
-    tenant: Tenant = "default",
     json: Json = False,
 ) -> None:  # fmt: skip
     """Store a plan: where threads and nodes of one version go on in another. What it does not name keeps its name."""
@@ -58,60 +61,51 @@ def put_plan(
         migration = request.thread_migrations[before]
         migration.new_thread_name = migration.new_thread_name or before
         migration.node_migrations[old_node].new_node_name = after
-    with connected(server, tenant) as call:
-        plan = call("PutWorkflowMigrationPlan", request)
+    plan = call("PutWorkflowMigrationPlan", request)
     console.answer(
         plain_message(plan), f"plan {name} is there; try it: millpond migration apply {name} --dry-run", as_json=json
     )
 
 
-@verb("migration list", "millpond migration list --json")
-def list_plans(server: Server = SERVER, tenant: Tenant = "default", json: Json = False) -> None:
+@verb("migration list", "millpond migration list --json", on=TENANT)
+def list_plans(call: Any, json: Json = False) -> None:
     """List the plans."""
-    with connected(server, tenant) as call:
-        names = every_result(
-            call, "SearchWorkflowMigrationPlan", protocol.SearchWorkflowMigrationPlanRequest(limit=_PAGE)
-        )
-        plans = [call("GetWorkflowMigrationPlan", name) for name in names]
-    if json:
-        console.print_json_list(plain_message(plan) for plan in plans)
-        return
-    console.print_table(
-        ["plan", "workflow", "from", "to"],
-        [[plan.workflow_migration_plan_id.name, plan.old_wfSpec.name,
-          f"{plan.old_wfSpec.major_version}.{plan.old_wfSpec.revision}", f"{plan.major_version}.{plan.revision}"]
-         for plan in plans],
+    show_messages(
+        every(call, "WorkflowMigrationPlan"), ["plan", "workflow", "from", "to"],
+        lambda plan: [
+            plan.workflow_migration_plan_id.name, plan.old_wfSpec.name,
+            f"{plan.old_wfSpec.major_version}.{plan.old_wfSpec.revision}", f"{plan.major_version}.{plan.revision}",
+        ],
+        as_json=json,
     )  # fmt: skip
 
 
-@verb("migration apply", "millpond migration apply fix --dry-run", "millpond migration apply fix --run a")
+@verb("migration apply", "millpond migration apply fix --dry-run", "millpond migration apply fix --run a", on=TENANT)
 def apply_plan(
+    call: Any,
     name: Name,
     run: Annotated[
         str | None, typer.Option("--run", metavar="RUN", help="Only this run.", show_default="all of the old version")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Try it on a copy of each run, and change none.")] = False,
-    server: Server = SERVER,
-    tenant: Tenant = "default",
     json: Json = False,
 ) -> None:
     """Let the runs of a plan's old version that have not completed go on with the new one; those that cannot, stay."""
     plan, reasons, moved = protocol.WorkflowMigrationPlanId(name=name), Counter[str](), 0
     trial = [("dry-run", "1")] if dry_run else []
-    with connected(server, tenant) as call:
-        stored = found(call, "GetWorkflowMigrationPlan", plan, "migration", name)
-        for candidate in [run_of(call, run).id] if run is not None else list(_open_runs(call, stored)):
-            try:
-                call(
-                    "ApplyWorkflowMigrationPlan",
-                    protocol.ApplyWorkflowMigrationPlanRequest(id=plan, wfRun_id=candidate),
-                    *trial,
-                )
-                moved += 1
-            except MillpondError as error:
-                if run is not None:
-                    raise
-                reasons[str(error.without("run", "plan"))] += 1
+    stored = found(call, "GetWorkflowMigrationPlan", plan, "migration", name)
+    for candidate in [run_of(call, run).id] if run is not None else list(_open_runs(call, stored)):
+        try:
+            call(
+                "ApplyWorkflowMigrationPlan",
+                protocol.ApplyWorkflowMigrationPlanRequest(id=plan, wfRun_id=candidate),
+                *trial,
+            )
+            moved += 1
+        except MillpondError as error:
+            if run is not None:
+                raise
+            reasons[str(error.without("run", "plan"))] += 1
     if json:
         console.print_json({"plan": name, "dry_run": dry_run, "moved": moved, "stayed": dict(reasons)})
         return
@@ -121,13 +115,12 @@ def apply_plan(
         console.say(f"{number:,} {'stays' if number == 1 else 'stay'}: {reason}")
 
 
-@verb("migration delete", "millpond migration delete fix")
-def delete_plan(name: Name, server: Server = SERVER, tenant: Tenant = "default", json: Json = False) -> None:
+@verb("migration delete", "millpond migration delete fix", on=TENANT)
+def delete_plan(call: Any, name: Name, json: Json = False) -> None:
     """Delete a plan; runs that followed it stay where they are."""
-    with connected(server, tenant) as call:
-        plan = protocol.WorkflowMigrationPlanId(name=name)
-        found(call, "GetWorkflowMigrationPlan", plan, "migration", name)
-        call("DeleteWorkflowMigrationPlan", protocol.DeleteWorkflowMigrationPlanRequest(id=plan))
+    plan = protocol.WorkflowMigrationPlanId(name=name)
+    found(call, "GetWorkflowMigrationPlan", plan, "migration", name)
+    call("DeleteWorkflowMigrationPlan", protocol.DeleteWorkflowMigrationPlanRequest(id=plan))
     console.answer({"plan": name}, f"plan {name} is deleted", as_json=json)
 
 

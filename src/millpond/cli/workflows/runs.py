@@ -13,11 +13,12 @@ from millpond.cli.options import Json
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
 from millpond.cli.workflows.server import (
+    RUNS,
     SERVER,
+    TENANT,
     Here,
     Server,
     Tenant,
-    connected,
     every_result,
     opened_runs,
     plain_message,
@@ -49,8 +50,10 @@ Thread = Annotated[int, typer.Option("--thread", metavar="N", min=0, max=2**31 -
     "millpond runs --workflow nightly --tag day=2026-01-01",
     "millpond runs --limit 5 --json",
     "millpond runs --pond pond",
+    on=RUNS,
 )
 def runs(
+    call: Any,
     workflow: Annotated[
         str | None, typer.Option("--workflow", metavar="NAME", help="Only runs of it.", show_default="all workflows")
     ] = None,
@@ -63,9 +66,6 @@ def runs(
         typer.Option("--tag", metavar="NAME=VALUE", help="Only runs with this parameter or searchable input."),
     ] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="So many at most, the newest first.")] = 20,
-    pond: Here = None,
-    server: Server = SERVER,
-    tenant: Tenant = "default",
     json: Json = False,
 ) -> None:  # fmt: skip
     """List runs of workflows: their status, when they began and how long they took."""
@@ -74,13 +74,12 @@ def runs(
         request.wf_spec_name = pipeline_starts.spec_name(workflow)
     if status is not None:
         request.status = status_of(status)
-    with opened_runs(server, tenant, pond) as call:
-        if tag:
-            request.variable_filters.extend(filters_of(call, workflow or "", tag))
-        names = newest_runs(call, request, limit, SystemClock().now_ms())
-        if workflow is not None and not names:
-            spec_of(call, workflow)
-        rows = [call("GetWfRun", name) for name in names]
+    if tag:
+        request.variable_filters.extend(filters_of(call, workflow or "", tag))
+    names = newest_runs(call, request, limit, SystemClock().now_ms())
+    if workflow is not None and not names:
+        spec_of(call, workflow)
+    rows = [call("GetWfRun", name) for name in names]
     if json:
         console.print_json_list(plain_message(run) for run in rows)
         return
@@ -99,8 +98,11 @@ def _took(row: Any) -> str:
     return human_time(row.end_time.ToMilliseconds() - row.start_time.ToMilliseconds())
 
 
-@verb("run start", "millpond run start nightly --input day=2026-11-22", "millpond run start nightly --id n-1")
+@verb(
+    "run start", "millpond run start nightly --input day=2026-11-22", "millpond run start nightly --id n-1", on=TENANT
+)
 def start(
+    call: Any,
     workflow: Annotated[str, typer.Argument(metavar="WORKFLOW", help="The name of the workflow.")],
     inputs: Annotated[
         list[str] | None,
@@ -110,18 +112,15 @@ def start(
         str | None, typer.Option("--id", metavar="ID", help="The id of the run: the same again starts nothing.",
                                  show_default="made by the server")
     ] = None,
-    server: Server = SERVER,
-    tenant: Tenant = "default",
     json: Json = False,
 ) -> None:  # fmt: skip
     """Start a run of a workflow."""
     pairs = pairs_in(inputs or [])
-    with connected(server, tenant) as call:
-        spec = spec_of(call, workflow)
-        request = protocol.RunWfRequest(wf_spec_name=spec.id.name, variables=start_inputs.inputs_of(spec, pairs))
-        if name is not None:
-            request.id = name
-        run = call("RunWf", request)
+    spec = spec_of(call, workflow)
+    request = protocol.RunWfRequest(wf_spec_name=spec.id.name, variables=start_inputs.inputs_of(spec, pairs))
+    if name is not None:
+        request.id = name
+    run = call("RunWf", request)
     console.answer(plain_message(run), f"started {engine.run_path(run.id)}", as_json=json)
 
 
@@ -273,26 +272,20 @@ def _shown(value: Any) -> str:
     return _cut(to_json(conversions.plain(value)).decode())
 
 
-@verb("run stop", "millpond run stop n-1")
-def stop(
-    run: Run, thread: Thread = 0, server: Server = SERVER, tenant: Tenant = "default", json: Json = False
-) -> None:  # fmt: skip
+@verb("run stop", "millpond run stop n-1", on=TENANT)
+def stop(call: Any, run: Run, thread: Thread = 0, json: Json = False) -> None:
     """Stop a run, or a thread of it, until it is resumed."""
-    with connected(server, tenant) as call:
-        name = _open_thread(call, run, thread)
-        call("StopWfRun", protocol.StopWfRunRequest(wf_run_id=name, thread_run_number=thread))
-    _say("stopped", run, json=json)
+    name = _open_thread(call, run, thread)
+    call("StopWfRun", protocol.StopWfRunRequest(wf_run_id=name, thread_run_number=thread))
+    console.done("stopped", run, as_json=json)
 
 
-@verb("run resume", "millpond run resume n-1")
-def resume(
-    run: Run, thread: Thread = 0, server: Server = SERVER, tenant: Tenant = "default", json: Json = False
-) -> None:  # fmt: skip
+@verb("run resume", "millpond run resume n-1", on=TENANT)
+def resume(call: Any, run: Run, thread: Thread = 0, json: Json = False) -> None:
     """Let a run that was stopped go on."""
-    with connected(server, tenant) as call:
-        name = _open_thread(call, run, thread)
-        call("ResumeWfRun", protocol.ResumeWfRunRequest(wf_run_id=name, thread_run_number=thread))
-    _say("resumed", run, json=json)
+    name = _open_thread(call, run, thread)
+    call("ResumeWfRun", protocol.ResumeWfRunRequest(wf_run_id=name, thread_run_number=thread))
+    console.done("resumed", run, as_json=json)
 
 
 def _open_thread(call: Any, run: str, number: int) -> Any:
@@ -310,35 +303,33 @@ def _open_thread(call: Any, run: str, number: int) -> Any:
     return row.id
 
 
-@verb("run rescue", "millpond run rescue n-1", "millpond run rescue n-1 --skip")
+@verb("run rescue", "millpond run rescue n-1", "millpond run rescue n-1 --skip", on=TENANT)
 def rescue(
+    call: Any,
     run: Run,
     thread: Thread = 0,
     skip: Annotated[bool, typer.Option("--skip", help="Go on behind the node that failed.")] = False,
-    server: Server = SERVER,
-    tenant: Tenant = "default",
     json: Json = False,
 ) -> None:
     """Let a thread that ended in ERROR try its node again; the step of a pipeline at which its run failed goes on.
 
     The step has its checkpoints, and enters no load twice. The run keeps the text with which it began.
     """
-    with connected(server, tenant) as call:
-        call("RescueThreadRun", protocol.RescueThreadRunRequest(
-            wf_run_id=run_of(call, run).id, thread_run_number=thread, skip_current_node=skip))  # fmt: skip
-    _say("rescued", run, json=json)
+    call("RescueThreadRun", protocol.RescueThreadRunRequest(
+        wf_run_id=run_of(call, run).id, thread_run_number=thread, skip_current_node=skip))  # fmt: skip
+    console.done("rescued", run, as_json=json)
 
 
-@verb("run delete", "millpond run delete n-1")
-def delete(run: Run, server: Server = SERVER, tenant: Tenant = "default", json: Json = False) -> None:
+@verb("run delete", "millpond run delete n-1", on=TENANT)
+def delete(call: Any, run: Run, json: Json = False) -> None:
     """Delete a run with all that belongs to it, also while it runs."""
-    with connected(server, tenant) as call:
-        call("DeleteWfRun", protocol.DeleteWfRunRequest(id=run_of(call, run).id))
-    _say("deleted", run, json=json)
+    call("DeleteWfRun", protocol.DeleteWfRunRequest(id=run_of(call, run).id))
+    console.done("deleted", run, as_json=json)
 
 
-@verb("run delete-many", "millpond run delete-many nightly --status ERROR --before 2026-01-01T00:00:00Z")
+@verb("run delete-many", "millpond run delete-many nightly --status ERROR --before 2026-01-01T00:00:00Z", on=TENANT)
 def delete_many(
+    call: Any,
     workflow: Annotated[str, typer.Argument(metavar="WORKFLOW", help="The workflow whose runs they are.")],
     status: Annotated[
         str, typer.Option("--status", metavar="STATUS", help="How they ended: COMPLETED, ERROR or EXCEPTION.")
@@ -347,8 +338,6 @@ def delete_many(
         str | None,
         typer.Option("--before", metavar="TIME", help="Only those that began before it.", show_default="now"),
     ] = None,
-    server: Server = SERVER,
-    tenant: Tenant = "default",
     json: Json = False,
 ) -> None:
     """Delete the runs of a workflow that ended so, by a job that goes on by itself; its id is shown."""
@@ -357,14 +346,9 @@ def delete_many(
     )
     stop = SystemClock().now_ms() if before is None else parse_instant(before) - 1
     deletion.latest_start.FromMilliseconds(stop)
-    with connected(server, tenant) as call:
-        spec_of(call, workflow)
-        job = call("CreateBulkJob", protocol.CreateBulkJobRequest(bulk_delete_wf_run=deletion))
-    _say("job", job.id.id, json=json)
+    spec_of(call, workflow)
+    job = call("CreateBulkJob", protocol.CreateBulkJobRequest(bulk_delete_wf_run=deletion))
+    console.done("job", job.id.id, as_json=json)
     if not json:
         left = f"those that are left: millpond runs --workflow {workflow} --status {status}"
         console.say(f"it deletes them, see millpond bulk-job list; {left}")
-
-
-def _say(done: str, run: str, *, json: bool) -> None:
-    console.answer({done: run}, f"{done} {run}", as_json=json)

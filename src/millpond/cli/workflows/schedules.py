@@ -10,7 +10,7 @@ from millpond.cli.options import Json
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
 from millpond.cli.workflows.definitions import versions_by_name
-from millpond.cli.workflows.server import SERVER, Here, Server, Tenant, connected, opened_runs
+from millpond.cli.workflows.server import RUNS, TENANT
 from millpond.clock import SystemClock
 from millpond.errors import Conflict
 from millpond.workflows.deferred import protocol
@@ -22,25 +22,22 @@ __all__ = ("delete", "list_schedules", "pause", "resume", "run")
 Name = Annotated[str, typer.Argument(metavar="SCHEDULE", help="The id of the schedule.")]
 
 
-@verb("schedule list", "millpond schedule list", "millpond schedule list --workflow nightly --json")
+@verb("schedule list", "millpond schedule list", "millpond schedule list --workflow nightly --json", on=RUNS)
 def list_schedules(
+    call: Any,
     workflow: Annotated[
         str | None, typer.Option("--workflow", metavar="NAME", help="Only those of it.", show_default="all workflows")
     ] = None,
-    pond: Here = None,
-    server: Server = SERVER,
-    tenant: Tenant = "default",
     json: Json = False,
 ) -> None:
     """List the schedules: when they begin runs, and the next of them."""
     from millpond.pipelines.plan import cron_words
     from millpond.workflows.engine.cron import parse_cron
 
-    with opened_runs(server, tenant, pond) as call:
-        names = versions_by_name(call) if workflow is None else [spec_of(call, workflow).id.name]
-        searches = [protocol.SearchScheduledWfRunRequest(wf_spec_name=name) for name in names]
-        listed = [call("SearchScheduledWfRun", search).results for search in searches]
-        rows = [call("GetScheduledWfRun", id) for ids in listed for id in ids]
+    names = versions_by_name(call) if workflow is None else [spec_of(call, workflow).id.name]
+    searches = [protocol.SearchScheduledWfRunRequest(wf_spec_name=name) for name in names]
+    listed = [call("SearchScheduledWfRun", search).results for search in searches]
+    rows = [call("GetScheduledWfRun", id) for ids in listed for id in ids]
     facts = [{"workflow": row.wf_spec_id.name, **schedule_facts(row, SystemClock().now_ms())} for row in rows]
     if json:
         console.print_json_list(facts)
@@ -51,50 +48,43 @@ def list_schedules(
     ])  # fmt: skip
 
 
-@verb("schedule pause", "millpond schedule pause nightly")
-def pause(name: Name, server: Server = SERVER, tenant: Tenant = "default", json: Json = False) -> None:
+@verb("schedule pause", "millpond schedule pause nightly", on=TENANT)
+def pause(call: Any, name: Name, json: Json = False) -> None:
     """Switch a schedule off."""
-    _switch(name, server, tenant, paused=True, json=json)
+    _switch(call, name, paused=True, json=json)
 
 
-@verb("schedule resume", "millpond schedule resume nightly")
-def resume(name: Name, server: Server = SERVER, tenant: Tenant = "default", json: Json = False) -> None:
+@verb("schedule resume", "millpond schedule resume nightly", on=TENANT)
+def resume(call: Any, name: Name, json: Json = False) -> None:
     """Switch a schedule on again, from its next instant."""
-    _switch(name, server, tenant, paused=False, json=json)
+    _switch(call, name, paused=False, json=json)
 
 
-def _switch(name: str, server: str, tenant: str, *, paused: bool, json: bool) -> None:
-    with connected(server, tenant) as call:
-        _stored(call, name)
-        switch(call, name, paused=paused)
-    _say("paused" if paused else "resumed", name, json=json)
+def _switch(call: Any, name: str, *, paused: bool, json: bool) -> None:
+    _stored(call, name)
+    switch(call, name, paused=paused)
+    console.done("paused" if paused else "resumed", name, as_json=json)
 
 
-@verb("schedule run", "millpond schedule run nightly")
-def run(name: Name, server: Server = SERVER, tenant: Tenant = "default", json: Json = False) -> None:
+@verb("schedule run", "millpond schedule run nightly", on=TENANT)
+def run(call: Any, name: Name, json: Json = False) -> None:
     """Start a run as a schedule would, now, beside those that it begins."""
     from millpond.workflows.engine.values.masks import MASK
 
-    with connected(server, tenant) as call:
-        row = _stored(call, name)
-        if any(MASK in str(value) for value in row.variables.values()):  # a run would begin with the mask
-            raise Conflict("inputs of the schedule are hidden", kind="failed_precondition", schedule=name,
-                           hint="run it on the console's page of its workflow")  # fmt: skip
-        begun = run_now(call, row)
-    _say("started", begun, json=json)
+    row = _stored(call, name)
+    if any(MASK in str(value) for value in row.variables.values()):  # a run would begin with the mask
+        raise Conflict("inputs of the schedule are hidden", kind="failed_precondition", schedule=name,
+                       hint="run it on the console's page of its workflow")  # fmt: skip
+    begun = run_now(call, row)
+    console.done("started", begun, as_json=json)
 
 
-@verb("schedule delete", "millpond schedule delete nightly")
-def delete(name: Name, server: Server = SERVER, tenant: Tenant = "default", json: Json = False) -> None:
+@verb("schedule delete", "millpond schedule delete nightly", on=TENANT)
+def delete(call: Any, name: Name, json: Json = False) -> None:
     """Delete a schedule; its runs stay."""
-    with connected(server, tenant) as call:
-        call("DeleteScheduledWfRun", protocol.DeleteScheduledWfRunRequest(id=_stored(call, name).id))
-    _say("deleted", name, json=json)
+    call("DeleteScheduledWfRun", protocol.DeleteScheduledWfRunRequest(id=_stored(call, name).id))
+    console.done("deleted", name, as_json=json)
 
 
 def _stored(call: Any, name: str) -> Any:
     return found(call, "GetScheduledWfRun", protocol.ScheduledWfRunId(id=name), "schedule", name)
-
-
-def _say(done: str, name: str, *, json: bool) -> None:
-    console.answer({done: name}, f"{done} {name}", as_json=json)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,6 +12,8 @@ from urllib.parse import urlsplit
 
 import typer
 
+from millpond.cli.terminal import console
+from millpond.cli.verbs import Reached, keyword
 from millpond.client.location import NodesLocation, parse_location
 from millpond.clock import SystemClock
 from millpond.errors import Invalid, MillpondError, Unavailable
@@ -27,13 +29,17 @@ if TYPE_CHECKING:
     from millpond.settings import Settings
 
 __all__ = (
+    "INSTALLATION",
+    "RUNS",
     "SERVER",
+    "TENANT",
     "Here",
     "Server",
     "ServerBeside",
     "Tenant",
     "opened_runs",
     "connected",
+    "every",
     "every_result",
     "host_and_port",
     "node_of",
@@ -41,6 +47,7 @@ __all__ = (
     "opened_here",
     "worker_config",
     "plain_message",
+    "show_messages",
     "understood",
 )
 
@@ -61,6 +68,7 @@ Tenant = Annotated[str, typer.Option("--tenant", metavar="NAME", help="The tenan
 SERVER = "localhost:7434"
 """The server that nobody named."""
 _SECONDS = 30
+_OBJECTS_AT_ONCE = 1_000
 _QUESTIONS = ("Get", "List", "Search", "Whoami")
 _NOT_SENT = ("failed to connect", "DNS resolution failed")
 """The beginnings of what gRPC says when a request had no connection to go over."""
@@ -229,6 +237,31 @@ def opened_runs(server: str, tenant: str, place: str | None) -> Iterator[Any]:
 
     with location.open_existing() as pond, reading_pond(pond, SystemClock(), check_tenant(tenant)) as read:
         yield lambda _method, request: read(lambda rows: READS[type(request)](rows, request))
+
+
+def every(call: Any, kind: str) -> list[Any]:
+    """All objects of a kind, such as `Tenant`, that a server has."""
+    request = getattr(protocol, f"Search{kind}Request")(limit=_OBJECTS_AT_ONCE)
+    return [call(f"Get{kind}", name) for name in every_result(call, f"Search{kind}", request)]
+
+
+def show_messages(
+    rows: Sequence[Any], columns: Sequence[str], cells: Callable[[Any], Sequence[Any]], *, as_json: bool
+) -> None:
+    """Print messages: as a table with the cells of each, or as JSON."""
+    if as_json:
+        console.print_json_list(map(plain_message, rows))
+    else:
+        console.print_table(columns, map(cells, rows))
+
+
+_OPTIONS = keyword("server", Server, SERVER), keyword("tenant", Tenant, "default")
+RUNS = Reached((keyword("pond", Here, None), *_OPTIONS), lambda pond, server, tenant: opened_runs(server, tenant, pond))
+"""Of commands that ask: the function that asks the server, or the pond."""
+TENANT = Reached(_OPTIONS, connected)
+"""Of commands that change something: the function that calls the server."""
+INSTALLATION = Reached(_OPTIONS[:1], lambda server: connected(server, "default"))
+"""The same, for what belongs to no tenant."""
 
 
 def opened_here(place: str) -> Pond:

@@ -10,7 +10,7 @@ import typer
 from millpond.cli.options import Json
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
-from millpond.cli.workflows.server import SERVER, Server, connected, every_result, plain_message
+from millpond.cli.workflows.server import INSTALLATION, every, plain_message, show_messages
 from millpond.errors import Invalid
 from millpond.workflows.deferred import protocol
 
@@ -25,7 +25,6 @@ __all__ = (
     "put_tenant",
 )
 
-_PAGE = 1_000
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Its name.")]
 Tenant = Annotated[str, typer.Argument(metavar="TENANT", help="The name of a tenant.")]
 Allow = Annotated[
@@ -41,32 +40,27 @@ Principal = Annotated[
 ]
 
 
-@verb("tenant put", "millpond tenant put etl")
-def put_tenant(name: Name, server: Server = SERVER, json: Json = False) -> None:
+@verb("tenant put", "millpond tenant put etl", on=INSTALLATION)
+def put_tenant(call: Any, name: Name, json: Json = False) -> None:
     """Make a tenant. One that is there stays as it is."""
-    _change(server, "PutTenant", protocol.PutTenantRequest(id=name), json, f"tenant {name} is there")
+    _change(call, "PutTenant", protocol.PutTenantRequest(id=name), json, f"tenant {name} is there")
 
 
-@verb("tenant list", "millpond tenant list --json")
-def list_tenants(server: Server = SERVER, json: Json = False) -> None:
+@verb("tenant list", "millpond tenant list --json", on=INSTALLATION)
+def list_tenants(call: Any, json: Json = False) -> None:
     """List the tenants."""
-    with connected(server, "default") as call:
-        names = every_result(call, "SearchTenant", protocol.SearchTenantRequest(limit=_PAGE))
-        tenants = [call("GetTenant", name) for name in names]
-    if json:
-        console.print_json_list(plain_message(tenant) for tenant in tenants)
-        return
-    console.print_table(["tenant", "since"], [[tenant.id.id, _since(tenant)] for tenant in tenants])
+    show_messages(every(call, "Tenant"), ["tenant", "since"], lambda row: [row.id.id, _since(row)], as_json=json)
 
 
-@verb("principal put", "millpond principal put nightly --allow etl/WORKFLOW:RUN --allow etl/TASK:ALL_ACTIONS")
+@verb("principal put", "millpond principal put nightly --allow etl/WORKFLOW:RUN --allow etl/TASK:ALL_ACTIONS",
+      on=INSTALLATION)  # fmt: skip
 def put_principal(
+    call: Any,
     name: Annotated[str, typer.Argument(metavar="NAME", help="The name of a token, or anonymous.")],
     allow: Allow = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Give one that is there these rights instead.")
     ] = False,
-    server: Server = SERVER,
     json: Json = False,
 ) -> None:
     """Make a principal with rights, everywhere or in tenants."""
@@ -75,85 +69,63 @@ def put_principal(
         tenant, slash, rest = right.rpartition("/")
         acls = request.per_tenant_acls[tenant] if slash else request.global_acls
         acls.acls.append(_acl(right, rest))
-    _change(server, "PutPrincipal", request, json, f"principal {name} may do so")
+    _change(call, "PutPrincipal", request, json, f"principal {name} may do so")
 
 
-@verb("principal list", "millpond principal list")
-def list_principals(server: Server = SERVER, json: Json = False) -> None:
+@verb("principal list", "millpond principal list", on=INSTALLATION)
+def list_principals(call: Any, json: Json = False) -> None:
     """List the principals, with their rights."""
-    with connected(server, "default") as call:
-        names = every_result(call, "SearchPrincipal", protocol.SearchPrincipalRequest(limit=_PAGE))
-        principals = [call("GetPrincipal", name) for name in names]
-    if json:
-        console.print_json_list(plain_message(principal) for principal in principals)
-        return
-    console.print_table(["principal", "rights"], [[row.id.id, ", ".join(_rights(row)) or "none"] for row in principals])
+    principals = every(call, "Principal")
+    show_messages(
+        principals, ["principal", "rights"], lambda row: [row.id.id, ", ".join(_rights(row)) or "none"], as_json=json
+    )
 
 
-@verb("principal delete", "millpond principal delete nightly")
-def delete_principal(name: Name, server: Server = SERVER, json: Json = False) -> None:
+@verb("principal delete", "millpond principal delete nightly", on=INSTALLATION)
+def delete_principal(call: Any, name: Name, json: Json = False) -> None:
     """Delete a principal: its callers have the rights of anonymous then."""
     request = protocol.DeletePrincipalRequest(id=protocol.PrincipalId(id=name))
-    _change(server, "DeletePrincipal", request, json, f"principal {name} is deleted", get="GetPrincipal")
+    _change(call, "DeletePrincipal", request, json, f"principal {name} is deleted", get="GetPrincipal")
 
 
-@verb("quota put", "millpond quota put etl 100", "millpond quota put etl 10 --principal nightly")
+@verb("quota put", "millpond quota put etl 100", "millpond quota put etl 10 --principal nightly", on=INSTALLATION)
 def put_quota(
+    call: Any,
     tenant: Tenant,
     rate: Annotated[int, typer.Argument(metavar="PER_SECOND", help="Changing requests a second.")],
     principal: Principal = "",
-    server: Server = SERVER,
     json: Json = False,
 ) -> None:
     """Limit the changing requests of a tenant, or of a principal in it; those beyond are sent again later."""
     request = protocol.PutQuotaRequest(tenant=protocol.TenantId(id=tenant), write_requests_per_second=rate)
     if principal:
         request.principal.CopyFrom(protocol.PrincipalId(id=principal))
-    _change(server, "PutQuota", request, json, f"{tenant} may send {rate:,} changing requests a second")
+    _change(call, "PutQuota", request, json, f"{tenant} may send {rate:,} changing requests a second")
 
 
-@verb("quota list", "millpond quota list")
-def list_quotas(server: Server = SERVER, json: Json = False) -> None:
+@verb("quota list", "millpond quota list", on=INSTALLATION)
+def list_quotas(call: Any, json: Json = False) -> None:
     """List the quotas."""
-    with connected(server, "default") as call:
-        names = every_result(call, "SearchQuota", protocol.SearchQuotaRequest(limit=_PAGE))
-        quotas = [call("GetQuota", name) for name in names]
-    if json:
-        console.print_json_list(plain_message(quota) for quota in quotas)
-        return
-    console.print_table(
-        ["tenant", "principal", "requests/s"],
-        [[row.id.tenant.id, row.id.principal.id or "all", f"{row.write_requests_per_second:,}"] for row in quotas],
-    )
+    show_messages(
+        every(call, "Quota"), ["tenant", "principal", "requests/s"],
+        lambda row: [row.id.tenant.id, row.id.principal.id or "all", f"{row.write_requests_per_second:,}"],
+        as_json=json,
+    )  # fmt: skip
 
 
-@verb("quota delete", "millpond quota delete etl")
-def delete_quota(
-    tenant: Tenant,
-    principal: Principal = "",
-    server: Server = SERVER,
-    json: Json = False,
-) -> None:
+@verb("quota delete", "millpond quota delete etl", on=INSTALLATION)
+def delete_quota(call: Any, tenant: Tenant, principal: Principal = "", json: Json = False) -> None:
     """Delete a quota: there is no limit any more."""
-    name = protocol.QuotaId(
-        tenant=protocol.TenantId(id=tenant), principal=protocol.PrincipalId(id=principal) if principal else None
-    )
-    _change(
-        server,
-        "DeleteQuota",
-        protocol.DeleteQuotaRequest(id=name),
-        json,
-        f"{tenant} has no such quota any more",
-        get="GetQuota",
-    )
+    own = protocol.PrincipalId(id=principal) if principal else None
+    request = protocol.DeleteQuotaRequest(id=protocol.QuotaId(tenant=protocol.TenantId(id=tenant), principal=own))
+    _change(call, "DeleteQuota", request, json, f"{tenant} has no such quota any more", get="GetQuota")
 
 
-def _change(server: str, method: str, request: Any, json: bool, said: str, get: str | None = None) -> None:
+def _change(call: Any, method: str, request: Any, json: bool, said: str, get: str | None = None) -> None:
     """Send a request for a change; `get` is the method that finds what must be there before."""
-    with connected(server, "default") as call:
-        if get is not None:
-            call(get, request.id)
-        changed = call(method, request)
+    if get is not None:
+        call(get, request.id)
+    changed = call(method, request)
     console.answer(plain_message(changed), said, as_json=json)
 
 

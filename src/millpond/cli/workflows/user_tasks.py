@@ -11,16 +11,7 @@ from millpond.cli.options import Json
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
 from millpond.cli.workflows.runs import pairs_in
-from millpond.cli.workflows.server import (
-    SERVER,
-    Here,
-    Server,
-    Tenant,
-    connected,
-    every_result,
-    opened_runs,
-    plain_message,
-)
+from millpond.cli.workflows.server import RUNS, TENANT, every_result, plain_message
 from millpond.errors import Conflict, Invalid
 from millpond.workflows.deferred import conversions, engine, protocol
 from millpond.workflows.named import answer_in, found
@@ -33,8 +24,9 @@ User = Annotated[str | None, typer.Option("--user", metavar="NAME", help="The us
 Group = Annotated[str | None, typer.Option("--group", metavar="NAME", help="The group.", show_default=False)]
 
 
-@verb("user-task list", "millpond user-task list", "millpond user-task list --user anna --json")
+@verb("user-task list", "millpond user-task list", "millpond user-task list --user anna --json", on=RUNS)
 def list_tasks(
+    call: Any,
     task: Annotated[
         str | None, typer.Option("--task", metavar="NAME", help="Only of this definition.", show_default="all")
     ] = None,
@@ -45,9 +37,6 @@ def list_tasks(
     user: User = None,
     group: Group = None,
     limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="So many at most, the oldest first.")] = 20,
-    pond: Here = None,
-    server: Server = SERVER,
-    tenant: Tenant = "default",
     json: Json = False,
 ) -> None:  # fmt: skip
     """List user tasks: the questions that runs ask people."""
@@ -61,9 +50,8 @@ def list_tasks(
         )
         for own in statuses
     ]
-    with opened_runs(server, tenant, pond) as call:
-        names = [islice(every_result(call, "SearchUserTaskRun", search), limit) for search in searches]
-        rows = [call("GetUserTaskRun", name) for own in names for name in own]
+    names = [islice(every_result(call, "SearchUserTaskRun", search), limit) for search in searches]
+    rows = [call("GetUserTaskRun", name) for own in names for name in own]
     rows = sorted(rows, key=lambda row: row.scheduled_time.ToMilliseconds())[:limit]
     if json:
         console.print_json_list(plain_message(row) for row in rows)
@@ -75,14 +63,11 @@ def list_tasks(
     ], spared=["user", "group"])  # fmt: skip
 
 
-@verb("user-task show", "millpond user-task show n-1/1f0a", "millpond user-task show n-1/1f0a --json")
-def show(
-    name: Task, pond: Here = None, server: Server = SERVER, tenant: Tenant = "default", json: Json = False
-) -> None:  # fmt: skip
+@verb("user-task show", "millpond user-task show n-1/1f0a", "millpond user-task show n-1/1f0a --json", on=RUNS)
+def show(call: Any, name: Task, json: Json = False) -> None:
     """Show a user task: its state, whom it is for, and the fields of an answer."""
-    with opened_runs(server, tenant, pond) as call:
-        row = _row(call, name)
-        fields = [] if json else call("GetUserTaskDef", row.user_task_def_id).fields
+    row = _row(call, name)
+    fields = [] if json else call("GetUserTaskDef", row.user_task_def_id).fields
     if json:
         console.print_json(plain_message(row))
         return
@@ -95,67 +80,60 @@ def show(
     })  # fmt: skip
 
 
-@verb("user-task assign", "millpond user-task assign n-1/1f0a --user anna")
+@verb("user-task assign", "millpond user-task assign n-1/1f0a --user anna", on=TENANT)
 def assign(
+    call: Any,
     name: Task,
     user: User = None,
     group: Group = None,
     override: Annotated[bool, typer.Option("--override", help="Also when it has a user.")] = False,
-    server: Server = SERVER,
-    tenant: Tenant = "default",
     json: Json = False,
 ) -> None:
     """Give a user task to a user, a group or both."""
-
-    def request_of(_call: Any, row: Any) -> Any:
-        if row.user_id and not override:
-            raise Conflict("the user task has a user", kind="failed_precondition", user_task=name, user=row.user_id,
-                           hint="--override takes it from them")  # fmt: skip
-        return protocol.AssignUserTaskRunRequest(
-            user_task_run_id=row.id, user_id=user, user_group=group, override_claim=override
-        )
-
-    _change(name, server, tenant, "assigned", json, request_of)
+    row = _open(call, name)
+    if row.user_id and not override:
+        raise Conflict("the user task has a user", kind="failed_precondition", user_task=name, user=row.user_id,
+                       hint="--override takes it from them")  # fmt: skip
+    call("AssignUserTaskRun", protocol.AssignUserTaskRunRequest(
+        user_task_run_id=row.id, user_id=user, user_group=group, override_claim=override))  # fmt: skip
+    console.done("assigned", name, as_json=json)
 
 
-@verb("user-task answer", "millpond user-task answer n-1/1f0a --field approved=true --user anna")
+@verb("user-task answer", "millpond user-task answer n-1/1f0a --field approved=true --user anna", on=TENANT)
 def answer(
+    call: Any,
     name: Task,
     field: Annotated[
         list[str] | None,
         typer.Option("--field", metavar="NAME=VALUE", help="A field: JSON, or text as it stands. Again for more."),
     ] = None,
     user: User = None,
-    server: Server = SERVER,
-    tenant: Tenant = "default",
     json: Json = False,
 ) -> None:
     """Complete a user task with an answer: its run goes on."""
-    texts = pairs_in(field or [])
-    _change(name, server, tenant, "answered", json, lambda call, row: protocol.CompleteUserTaskRunRequest(
+    texts, row = pairs_in(field or []), _open(call, name)
+    call("CompleteUserTaskRun", protocol.CompleteUserTaskRunRequest(
         user_task_run_id=row.id, user_id=user or row.user_id, results=answer_in(call, row, texts)))  # fmt: skip
+    console.done("answered", name, as_json=json)
 
 
-@verb("user-task cancel", "millpond user-task cancel n-1/1f0a")
-def cancel(name: Task, server: Server = SERVER, tenant: Tenant = "default", json: Json = False) -> None:
+@verb("user-task cancel", "millpond user-task cancel n-1/1f0a", on=TENANT)
+def cancel(call: Any, name: Task, json: Json = False) -> None:
     """Cancel a user task: the step of its run fails."""
-    _change(name, server, tenant, "cancelled", json, lambda _call, row: protocol.CancelUserTaskRunRequest(
-        user_task_run_id=row.id))  # fmt: skip
+    call("CancelUserTaskRun", protocol.CancelUserTaskRunRequest(user_task_run_id=_open(call, name).id))
+    console.done("cancelled", name, as_json=json)
 
 
-def _change(name: str, server: str, tenant: str, done: str, json: bool, request_of: Any) -> None:
-    """Change a user task that is open.
+def _open(call: Any, name: str) -> Any:
+    """A user task that is open.
 
     Raises: `NotFound`; `Conflict` for one that has ended.
     """
-    methods = {"assigned": "AssignUserTaskRun", "answered": "CompleteUserTaskRun", "cancelled": "CancelUserTaskRun"}
-    with connected(server, tenant) as call:
-        row = _row(call, name)
-        status = protocol.UserTaskRunStatus.Name(row.status)
-        if status not in _OPEN:
-            raise Conflict("the user task has ended", kind="failed_precondition", user_task=name, status=status)
-        call(methods[done], request_of(call, row))
-    console.answer({done: name}, f"{done} {name}", as_json=json)
+    row = _row(call, name)
+    status = protocol.UserTaskRunStatus.Name(row.status)
+    if status not in _OPEN:
+        raise Conflict("the user task has ended", kind="failed_precondition", user_task=name, status=status)
+    return row
 
 
 def _row(call: Any, name: str) -> Any:
