@@ -14,6 +14,7 @@ SCALES: dict[Unit, tuple[tuple[float, str], ...]] = {
     "/s": ((1e6, "M/s"), (1e3, "k/s"), (1.0, "/s")),
     "B": ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B")),
     "blocks": ((1.0, "blocks"),),
+    "requests": ((1.0, "requests"),),
 }  # fmt: skip
 
 

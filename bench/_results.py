@@ -31,8 +31,8 @@ from typing import Annotated, Literal
 import msgspec
 
 __all__ = (
-    "Figure", "Load", "Machine", "Result", "Rival", "Run", "Unit", "counted", "machine", "program_version", "ratio",
-    "read_result", "read_results", "schema", "version",
+    "OURS", "Figure", "Load", "Machine", "Result", "Rival", "Run", "Unit", "counted", "machine", "program_version",
+    "ratio", "read_result", "read_results", "schema", "version",
 )  # fmt: skip
 
 ROOT = Path(__file__).parents[1]
@@ -40,8 +40,10 @@ FOLDER, TRIALS = Path("bench", "results"), Path("build", "bench")
 SCHEMA = ROOT / FOLDER / "schema.json"
 OURS = "Millpond"
 
-Unit = Literal["s", "/s", "B", "blocks"]
-"""Seconds, things a second, bytes, blocks read. Of things a second more are better; of all else fewer."""
+Unit = Literal["s", "/s", "B", "blocks", "requests"]
+"""Seconds, things a second, bytes, blocks read, requests to a bucket. Of things a second more are better; of all else
+fewer.
+"""
 
 
 class Rival(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

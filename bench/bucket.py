@@ -12,7 +12,7 @@
 
 Counts carry over to other servers; times are those of this machine.
 
-    python bench/bucket.py            10 M rows, in versitygw
+    python bench/bucket.py            10 M rows, in versitygw; published with all four of `--lake`
     python bench/bucket.py --short    200,000 rows, 8 maps
     python bench/bucket.py --server s3proxy    a put of 1 MB takes it four times the processor time
     python bench/bucket.py --lake delta=ENVIRONMENT/bin/python --lake iceberg=…    each with a Spark: `_lake_merge.py`
@@ -29,7 +29,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -42,14 +42,19 @@ from pyarrow import parquet
 
 import millpond
 from _lake_merge import LAKES
+from _results import OURS, Run, Unit, version
 from millpond.stores.objects import open_objects
 from millpond.stores.objects.at_once import AT_ONCE_MAX
 from tests.harness.buckets.requests import counted_requests, fetched_bytes
 from tests.s3_server import S3Server, start_server
 from tests.versity_server import running
 
+BARE, FOLDER, PARQUET = "bare requests", "Millpond, in a folder", "Parquet, and its files put"
+"""The ways besides a pond in a bucket."""
 WRITERS, MAPS_WRITTEN, LOOKUP_KEYS, TRIES, COLD_TRIES = 64, 8, 1_000, 9, 3
 BLOCK = 128 << 10
+LOAD, MERGE = "load by Spark", "merge of 1 %"
+MERGED = f"cold lookup of {LOOKUP_KEYS:,} keys after the merge"
 PRICES = {"PUT": 5e-6, "LIST": 5e-6, "GET": 0.4e-6, "HEAD": 0.4e-6, "DELETE": 0.0}
 """Dollars a request, as Amazon published them for S3 Standard in us-east-1."""
 MONTH_SECONDS = 30 * 86_400
@@ -66,44 +71,75 @@ def timed(act: Callable[[], Any]) -> float:
     return time.perf_counter() - began
 
 
-def say(what: str, seconds: float | None, counts: Counter[str] | None = None, more: str = "") -> None:
-    """Print one line: the time, the requests."""
-    requests = "" if counts is None else ", ".join(f"{count:g} {verb}" for verb, count in sorted(counts.items())) or "0"
-    print(f"{what:48} {'' if seconds is None else f'{1000 * seconds:11.2f} ms'}  {requests:32} {more}", flush=True)
+class Figures:
+    """What was measured: printed at once, and noted as figures of the claim."""
+
+    def __init__(self) -> None:
+        self.run = Run("bucket")
+
+    def note(
+        self, task: str, seconds: float | Sequence[float], counts: Counter[str] | None = None, more: str = "", *,
+        way: str = OURS,
+    ) -> None:  # fmt: skip
+        """Note the seconds of one way of doing a task, and its requests."""
+        self.run.note(task, way, seconds)
+        median = statistics.median(seconds) if isinstance(seconds, Sequence) else seconds
+        self.say(task, way, f"{1000 * median:11.2f} ms", "" if counts is None else shown(counts), more)
+        if counts:
+            self.run.note(f"{task}, requests", way, sum(counts.values()), unit="requests")
+
+    def rate(self, task: str, rate: float, *, unit: Unit = "/s") -> None:
+        """Note things a second, or requests."""
+        self.run.note(task, OURS, rate, unit=unit)
+        self.say(task, OURS, f"{rate:10.1f} {unit}")
+
+    @staticmethod
+    def say(task: str, way: str, *more: str) -> None:
+        """Print one line."""
+        print(f"{task:52} {way:28} {'  '.join(more)}", flush=True)
+
+
+def shown(counts: Counter[str]) -> str:
+    """Requests as text."""
+    return ", ".join(f"{count:g} {verb}" for verb, count in sorted(counts.items())) or "0"
 
 
 def opened(url: str, cache: Path, **settings: Any) -> Any:
     return millpond.open(url, cache=cache, **settings)
 
 
-def writers(url: str, folder: Path, loads: int, count: int = WRITERS) -> Counter[str]:
+def writers(figures: Figures, url: str, folder: Path, loads: int, count: int = WRITERS) -> Counter[str]:
     """Small loads by many threads, or one; the requests of one load."""
+    work = f"{count} threads" if count > 1 else "one thread"
     with opened(url, folder / "writers") as pond:
         maps = [pond.create_map(f"w{count}_{number}", kind="state", value="long") for number in range(MAPS_WRITTEN)]
         taken: list[float] = []
 
-        def work(writer: int) -> None:
+        def load(writer: int) -> None:
             for number in range(loads):
                 row = {"key": f"k{writer}-{number}", "value": writer}
                 taken.append(timed(lambda row=row: maps[writer % MAPS_WRITTEN].load([row])))
 
-        threads = [threading.Thread(target=work, args=(writer,)) for writer in range(count)]
+        threads = [threading.Thread(target=load, args=(writer,)) for writer in range(count)]
         with counted_requests() as counts:
-            began = time.perf_counter()
+            began, processor = time.perf_counter(), time.process_time()
             for thread in threads:
                 thread.start()
             for thread in threads:
                 thread.join()
-            elapsed = time.perf_counter() - began
+            elapsed, processor = time.perf_counter() - began, time.process_time() - processor
         there = sum(opened_map.info()["rows"] for opened_map in maps)
         assert there == count * loads, f"{there} rows of {count * loads} loads"
-    one = Counter({verb: round(count / len(taken), 2) for verb, count in counts.items()})
-    say(f"load, {count} threads, p50", statistics.median(taken), one, f"{len(taken) / elapsed:.0f} loads a second")
-    say("bare PUT of 2,000 bytes", bare(url, 2_000)[0])
+    one = Counter({verb: round(number / len(taken), 2) for verb, number in counts.items()})
+    figures.rate(f"small loads, {work}", len(taken) / elapsed)
+    figures.note(f"a small load, {work}", taken, one)
+    figures.note(f"a small load, {work}, processor", processor / len(taken))
+    if count == 1:
+        figures.note(f"a small load, {work}", bare(url, 2_000)[0], way="bare PUT of 2,000 bytes")
     return one
 
 
-def cold(url: str, folder: Path, rows: int) -> None:
+def cold(figures: Figures, url: str, folder: Path, rows: int, maps: int) -> None:
     """The requests of readers with an empty cache."""
     opening, first = [], []
     for number in range(COLD_TRIES):
@@ -112,75 +148,76 @@ def cold(url: str, folder: Path, rows: int) -> None:
             with opened(url, folder / f"cold-{number}", max_staleness=600) as pond:
                 opening.append(time.perf_counter() - began)
                 if number == COLD_TRIES - 1:
-                    say("cold open, p50", statistics.median(opening), counts, f"{sum(sizes):,} bytes")
+                    figures.note(f"cold open of a pond of {maps} maps", opening, counts, f"{sum(sizes):,} bytes")
                 reader = pond.map("m")
                 counts.clear()
                 sizes.clear()
                 first.append(timed(lambda reader=reader: reader.get(f"device-{rows // 2:08}")))
                 if number == COLD_TRIES - 1:
-                    say("first get of a map, p50", statistics.median(first), counts, f"{sum(sizes):,} bytes")
-                    later(reader, rows, counts, sizes)
-                    many(url, reader, rows, counts, sizes)
+                    figures.note("first get of a map, with its index", first, counts, f"{sum(sizes):,} bytes")
+                    later(figures, reader, rows, counts, sizes)
+                    many(figures, url, reader, rows, counts, sizes)
 
 
-def later(reader: Any, rows: int, counts: Counter[str], sizes: list[int]) -> None:
-    """The requests of a reader that has the index, for keys far from each other and for absent ones, beside a bare GET
-    of as many bytes of the same files, in turn.
+def later(figures: Figures, reader: Any, rows: int, counts: Counter[str], sizes: list[int]) -> None:
+    """The requests of a reader that has the index, for keys far from each other and for absent ones; in turn with a
+    bare GET of as many bytes of the same files.
     """
     random, bucket = np.random.default_rng(3), reader.objects.bucket
     files = [info.name for info in bucket.list("ranges") if info.size > 2 * BLOCK]
-    blocks = []
     names = {
         "cold get": [f"device-{number:08}" for number in range(rows // 5, rows // 5 + 3 * TRIES)],
         "cold get of an absent key": [f"nobody-{number}" for number in range(3 * TRIES)],
     }
     for what, those in names.items():
-        samples, one, fetched = [], Counter[str](), 0
+        samples, alone, one, fetched = [], [], Counter[str](), 0
         for name in those:
             counts.clear()
             sizes.clear()
             samples.append(timed(lambda name=name: reader.get(name)))
-            one, fetched = one + counts, fetched + sum(sizes)
+            one, size = one + counts, sum(sizes)
+            fetched += size
             start, file = int(random.integers(0, BLOCK)), files[random.integers(len(files))]
-            blocks.append(timed(lambda start=start, file=file: bucket.get_range(file, start, start + BLOCK)))
+            if size:
+                alone.append(timed(lambda: bucket.get_range(file, start, start + size)))  # noqa: B023
         rate = Counter({verb: round(count / len(those), 2) for verb, count in one.items()})
-        say(f"{what}, p50", statistics.median(samples), rate, f"{fetched // len(those):,} bytes")
-    say(f"bare GET of {BLOCK:,} bytes of a file, p50", statistics.median(blocks))
+        figures.note(what, samples, rate, f"{fetched // len(those):,} bytes")
+        if alone:
+            figures.note(what, alone, way=BARE)
 
 
-def many(url: str, reader: Any, rows: int, counts: Counter[str], sizes: list[int]) -> None:
+def many(figures: Figures, url: str, reader: Any, rows: int, counts: Counter[str], sizes: list[int]) -> None:
     """A lookup of keys from all over the map, beside as many bare requests as it needed, side by side."""
-    questions = some_keys(rows, 2)
+    questions, task = some_keys(rows, 2), f"cold lookup of {LOOKUP_KEYS:,} keys"
     counts.clear()
     sizes.clear()
     seconds = timed(lambda: reader.lookup(questions))
-    say(f"cold lookup of {LOOKUP_KEYS:,} keys", seconds, counts, f"{sum(sizes):,} bytes")
+    figures.note(task, seconds, counts, f"{sum(sizes):,} bytes")
     fetched, objects = list(sizes), open_objects(f"{url}-bare")
     objects.put("large", os.urandom(max(fetched, default=1)))
     with ThreadPoolExecutor(AT_ONCE_MAX) as threads:
         side_by_side = timed(lambda: list(threads.map(lambda size: objects.get_range("large", 0, size), fetched)))
-    say(f"{len(fetched):,} bare GET of as many bytes, {AT_ONCE_MAX} at once", side_by_side)
-    say(f"cold lookup of {LOOKUP_KEYS:,} keys, again", timed(lambda: reader.lookup(questions)), Counter())
+    figures.note(task, side_by_side, way=BARE)
+    figures.note(f"{task}, again", timed(lambda: reader.lookup(questions)), Counter())
 
 
-def bare(url: str, size: int) -> tuple[float, float]:
-    """The seconds of one put, and of one get, of the client alone."""
+def bare(url: str, size: int) -> tuple[list[float], list[float]]:
+    """The seconds of puts, and of gets, of the client alone."""
     objects, data = open_objects(f"{url}-bare"), os.urandom(size)
     puts = [timed(lambda: objects.put("one", data)) for _ in range(TRIES)]
-    gets = [timed(lambda: objects.get("one")) for _ in range(3 * TRIES)]
-    return statistics.median(puts), statistics.median(gets)
+    return puts, [timed(lambda: objects.get("one")) for _ in range(3 * TRIES)]
 
 
 def some_keys(rows: int, seed: int) -> pa.Array:
     return keys(rows).take(pa.array(np.random.default_rng(seed).integers(0, rows, LOOKUP_KEYS)))
 
 
-def warm(url: str, folder: Path, rows: int) -> None:
+def warm(figures: Figures, url: str, folder: Path, rows: int) -> None:
     """Questions from the cache, beside a folder."""
     questions = some_keys(rows, 1)
-    for what, place in (("bucket", url), ("folder", str(folder / "pond"))):
+    for way, place in ((OURS, url), (FOLDER, str(folder / "pond"))):
         with ExitStack() as stack:
-            settings = {"cache": folder / "warm", "max_staleness": 600} if what == "bucket" else {}
+            settings = {"cache": folder / "warm", "max_staleness": 600} if way == OURS else {}
             pond = stack.enter_context(millpond.open(place, **settings))
             reader = pond.map("m")
             reader.lookup(questions)
@@ -189,12 +226,12 @@ def warm(url: str, folder: Path, rows: int) -> None:
                 reader.get(name)
             counts = stack.enter_context(counted_requests())
             samples = [timed(lambda reader=reader: reader.lookup(questions)) for _ in range(50)]
-            say(f"warm lookup of {LOOKUP_KEYS:,} keys, {what}, p50", statistics.median(samples), counts)
+            figures.note(f"lookup of {LOOKUP_KEYS:,} keys from the cache", samples, counts, way=way)
             samples = [timed(lambda reader=reader, name=name: reader.get(name)) for name in names * 10]
-            say(f"warm get, {what}, p50", statistics.median(samples), counts)
+            figures.note("get from the cache", samples, counts, way=way)
 
 
-def spark_load(url: str, folder: Path, rows: int) -> None:
+def spark_load(figures: Figures, url: str, folder: Path, rows: int) -> None:
     """A load by Spark, beside Spark writing Parquet, whose files are then put into the bucket."""
     from millpond import spark as mp
 
@@ -210,14 +247,15 @@ def spark_load(url: str, folder: Path, rows: int) -> None:
             target = pond.create_map(name, kind="state", value="long")
             with counted_requests() as counts:
                 seconds = timed(part.write.format("millpond").option("map", name).mode("append").save)
-        say("Spark: a load, with the driver's requests", seconds, counts, f"{rows / seconds:,.0f} rows a second")
+        # Those of the executors are not counted.
+        figures.note(LOAD, seconds, None, f"{rows / seconds:,.0f} rows a second; the driver: {shown(counts)}")
         assert target.info()["rows"] == rows
     frame.limit(1000).write.parquet(str(folder / "warming"))
     written = timed(lambda: frame.write.parquet(str(folder / "output")))
     objects, files = open_objects(f"{url}-parquet"), list((folder / "output").glob("*.parquet"))
     with ThreadPoolExecutor(AT_ONCE_MAX) as threads:
         put = timed(lambda: list(threads.map(lambda file: objects.put(file.name, file.read_bytes()), files)))
-    say("Spark: Parquet, and its files put", written + put, Counter({"PUT": len(files)}))
+    figures.note(LOAD, written + put, way=PARQUET)
     session.stop()
 
 
@@ -228,7 +266,7 @@ def table_of(numbers: np.ndarray, add: int = 0) -> pa.Table:
     )  # fmt: skip
 
 
-def merge(url: str, folder: Path, rows: int, lakes: list[str]) -> None:
+def merge(figures: Figures, url: str, folder: Path, rows: int, lakes: list[str]) -> None:
     """A hundredth of the rows, most with new values and some of new keys, merged; then looked up. `lakes` are the names
     of others, each with the Python of its environment.
     """
@@ -236,7 +274,7 @@ def merge(url: str, folder: Path, rows: int, lakes: list[str]) -> None:
     changed = table_of(numbers, rows)
     with opened(url, folder / "merging") as pond, counted_requests() as counts:
         target = pond.map("m")
-        say(f"merge of {len(numbers):,} rows", timed(lambda: target.load(changed)), counts)
+        figures.note(MERGE, timed(lambda: target.load(changed)), counts, f"{len(numbers):,} rows")
     before = np.arange(rows)
     others = np.setdiff1d(before, numbers)
     wanted = np.concatenate([numbers[-LOOKUP_KEYS // 2 :], others[:: len(others) // LOOKUP_KEYS][: LOOKUP_KEYS // 2]])
@@ -244,8 +282,7 @@ def merge(url: str, folder: Path, rows: int, lakes: list[str]) -> None:
     keys_wanted = table_of(wanted).select(["key"])
     with opened(url, folder / "merged") as pond:
         found: list[pa.Array] = []
-        seconds = timed(lambda: found.append(pond.map("m").lookup(keys_wanted["key"])))
-        say(f"cold lookup of {len(wanted):,} keys after it, half of them merged", seconds)
+        figures.note(MERGED, timed(lambda: found.append(pond.map("m").lookup(keys_wanted["key"]))))
         assert found[0].to_pylist() == values.tolist()
         assert pond.map("m").info()["rows"] == len(others) + len(numbers)
     answers = [int(values.sum()), len(wanted), len(others) + len(numbers), int(others.sum() + (numbers + rows).sum())]
@@ -253,36 +290,36 @@ def merge(url: str, folder: Path, rows: int, lakes: list[str]) -> None:
         (folder / name).mkdir()
         parquet.write_table(table, folder / name / "0.parquet")
     for lake in lakes:
-        merge_in_lake(*lake.split("=", 1), folder, answers)
+        merge_in_lake(figures, *lake.split("=", 1), folder, answers)
 
 
-def merge_in_lake(name: str, python: str, folder: Path, answers: list[int]) -> None:
+def merge_in_lake(figures: Figures, name: str, python: str, folder: Path, answers: list[int]) -> None:
     """The same in another format of tables; its answers must be ours."""
     script, places = Path(__file__).with_name("_lake_merge.py"), ("rows", "changed", "wanted", f"of-{name}")
     command = [python, str(script), name, *(str(folder / place) for place in places)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     lines = {line["work"]: line for line in map(json.loads, filter(_is_json, done.stdout.splitlines()))}
     assert lines["answers"]["answers"] == answers, f"{name}: {lines['answers']} and not {answers}"
-    for work in ("load", "merge", "lookup"):
-        say(f"{LAKES[name].name}, in a folder: {work}", lines[work]["seconds"])
+    for work, task in (("load", LOAD), ("merge", MERGE), ("lookup", MERGED)):
+        figures.note(task, lines[work]["seconds"], way=f"{LAKES[name].name}, in a folder")
 
 
 def _is_json(line: str) -> bool:
     return line.startswith("{")  # jars print other lines
 
 
-def idle(url: str, folder: Path, seconds: float) -> Counter[str]:
+def idle(figures: Figures, url: str, folder: Path, seconds: float) -> Counter[str]:
     """The requests a second of a pond that is open, and of one that is asked all the time."""
     with opened(url, folder / "warm") as pond:
         reader = pond.map("m")
         reader.get("device-00000001")
         with counted_requests() as counts:
             time.sleep(seconds)
-            say(f"open for {seconds:g} s, and not asked", None, counts)
+            figures.say(f"open for {seconds:g} s, and not asked", OURS, shown(counts))
             end = time.monotonic() + seconds
             while time.monotonic() < end:
                 reader.get("device-00000001")
-            say(f"asked for {seconds:g} s", None, counts)
+    figures.rate("asked all the time, a second", sum(counts.values()) / seconds, unit="requests")
     return Counter({verb: count / seconds for verb, count in counts.items()})
 
 
@@ -310,10 +347,6 @@ def fill(url: str, folder: Path, rows: int, maps: int) -> None:
             pond.create_map(f"s{number}", kind="state", value="long").load([{"key": "a", "value": number}])
         pond.space.write_checkpoint()
         beside.map("m").get("device-00000001")  # what is compiled is compiled now
-        for size in {info.size for info in list(pond.map("m").objects.list("ranges"))[:1]}:
-            put, get = bare(url, size)
-            say(f"bare PUT of {size:,} bytes, a range", put)
-            say(f"bare GET of {size:,} bytes, a range", get)
 
 
 def started(stack: ExitStack, name: str, folder: Path) -> S3Server:
@@ -334,19 +367,30 @@ def main() -> None:
     parser.add_argument("--server", choices=("versitygw", "s3proxy"), default="versitygw", help="the S3 server")
     given = parser.parse_args()
     rows, maps, loads, seconds = (200_000, 8, 2, 3.0) if given.short else (10_000_000, 100, 10, 20.0)
+    figures = Figures()
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         server = started(stack, given.server, folder)
         os.environ.update(server.environment)
         url = f"{server.make_bucket('bench')}/pond"
         fill(url, folder, rows, maps)
-        cold(url, folder, rows)
-        warm(url, folder, rows)
-        reading = idle(url, folder, seconds)
-        together, alone = writers(url, folder, loads), writers(url, folder, 10 * loads, 1)
-        merge(url, folder, rows, given.lake)
-        spark_load(url, folder, rows)
+        cold(figures, url, folder, rows, maps)
+        warm(figures, url, folder, rows)
+        reading = idle(figures, url, folder, seconds)
+        together, alone = (
+            writers(figures, url, folder, loads),
+            writers(figures, url, folder, 10 * loads, 1),
+        )
+        spark_load(figures, url, folder, rows)
+        merge(figures, url, folder, rows, given.lake)
         cost(alone, together, reading)
+    lakes = {lake.partition("=")[0] for lake in given.lake}
+    versions = {LAKES[name].name: LAKES[name].package.rpartition(":")[2] for name in sorted(lakes)}
+    rivals = {"Spark": version("pyspark")} | versions
+    whole = not given.short and given.server == "versitygw" and lakes == LAKES.keys()
+    figures.run.write(
+        rivals, whole=whole, rows=rows, maps=maps, note=f"The S3 server: {given.server}, on the same machine."
+    )
 
 
 if __name__ == "__main__":

@@ -29,10 +29,10 @@ from millpond.stores.objects import (
     FolderBeforeBucket,
     MemoryObjects,
     Part,
+    fetch_parts,
     forget_copies,
     hold_read,
     read_once,
-    read_parts,
     uncopied,
 )
 from tests.contracts.test_bucket_ponds import opened, url  # noqa: F401
@@ -160,7 +160,7 @@ class Parts:
         """The requests that a question for parts needs, whose answer is right."""
         self.bucket.reads.clear()
         parts = [self.part(number, wanted=number in numbers) for number in range(numbers[0], numbers[-1] + 1)]
-        found = read_parts(objects, "ranges/one.arrow", parts)
+        found = fetch_parts(objects, "ranges/one.arrow", parts)()
         for part, data in zip(parts, found, strict=True):
             content = pa.py_buffer(self.content[part.start : part.stop])
             assert not part.wanted or data in (content, turned(content))
@@ -173,10 +173,10 @@ def test_a_part_that_lay_between_others_is_here_and_not_given(tmp_path: Path) ->
     some = [parts.part(number, wanted=number != 1) for number in range(3)]
     for requests in (1, 0):
         parts.bucket.reads.clear()
-        first, between, last = read_parts(objects, "ranges/one.arrow", some)
+        first, between, last = fetch_parts(objects, "ranges/one.arrow", some)()
         assert (first, between, last) == (turned(content_of(parts, 0)), None, turned(content_of(parts, 2)))
         assert len(parts.bucket.reads) == requests
-    assert read_parts(objects, "ranges/one.arrow", [parts.part(1)]) == [content_of(parts, 1)]
+    assert fetch_parts(objects, "ranges/one.arrow", [parts.part(1)])() == [content_of(parts, 1)]
     assert parts.fetched(before(tmp_path, parts.bucket, 1 << 20), 0, 1, 2) == 0
 
 
@@ -203,6 +203,16 @@ def test_a_thousand_parts_lie_in_one_file_which_processes_share(tmp_path: Path) 
     for torn in (whole[:-1_000], whole[:-1_060], whole + b"MPpart02" * 10, whole + bytes(4096)):
         own.write_bytes(torn)
         assert parts.fetched(before(tmp_path, parts.bucket, 1 << 30), *range(1_000)) == 0, "a writer was killed"
+
+
+def test_parts_of_a_request_are_kept_together_or_not_at_all(tmp_path: Path) -> None:
+    parts = Parts(CountedObjects(), 9, 1_000)
+    first = before(tmp_path, parts.bucket, 1 << 20)
+    assert parts.fetched(first, 0, 1, 2, 4) == 1
+    [segment] = segments(first)
+    segment.write_bytes(bytes(64) + segment.read_bytes()[64:])  # what a writer writes last
+    assert parts.fetched(before(tmp_path, parts.bucket, 1 << 20), 0, 1, 2, 4) == 1, "its writer was killed"
+    assert parts.fetched(before(tmp_path, parts.bucket, 1 << 20), 0, 1, 2, 4) == 0
 
 
 def test_parts_go_with_what_was_used_longest_ago(tmp_path: Path) -> None:
@@ -267,7 +277,7 @@ def test_what_the_bucket_has_damaged_is_no_copy_of_a_part(tmp_path: Path) -> Non
     parts = Parts(CountedObjects(), 9, 1_000)
     objects = before(tmp_path, parts.bucket, 1 << 20)
     parts.bucket.put("ranges/one.arrow", parts.content[:8_500])
-    assert read_parts(objects, "ranges/one.arrow", [parts.part(8)]) == [None], "the reader refuses it"
+    assert fetch_parts(objects, "ranges/one.arrow", [parts.part(8)])() == [None], "the reader refuses it"
     assert not segments(objects) and objects.local_path("ranges/one.arrow") is None
 
 

@@ -140,7 +140,7 @@ def test_neighbouring_blocks_come_by_one_request() -> None:
         assert value_of(needed, keys[6], keys[14]) == [shown(number(keys[at])) for at in (6, 14)]
     fresh = NeededRanges(objects, needed.manifest)
     acts = pieces.pieces_opening(objects, fresh.indexes, [(0, 0, at) for at in range(len(table.rows))])
-    spans = [sum(map(table.size, numbers)) for numbers in ([at for _, _, at in act()] for act in acts)]
+    spans = [sum(map(table.size, numbers)) for numbers in ([at for _, _, at in act()()] for act in acts)]
     assert len(acts) > 1 and max(spans) <= 40_000, "no request asks for more"
 
 

@@ -58,7 +58,7 @@ def written(rows: int = 60, value: str = "value") -> tuple[FarObjects, Index, Ra
 
 
 def open_one(objects: MemoryObjects, index: Index, entry: RangeEntry, number: int) -> pa.RecordBatch:
-    [block] = ranges.open_blocks(objects, entry, range(number, number + 1), index.schema)
+    [block] = ranges.fetch_blocks(objects, entry, range(number, number + 1), index.schema)()
     return block
 
 
@@ -82,7 +82,7 @@ def test_blocks_are_the_range_and_the_ids_are_those_of_one_batch(model: Model, l
         assert all(ranges.may_have(entry.filter, key) for key in whole.column("key").to_pylist())
         if entry.blocks is not None:
             assert [row for rows in block_rows(far, index, entry) for row in rows] == whole.to_pylist()
-            joined = ranges.open_blocks(far, entry, range(len(entry.blocks.rows)), index.schema)
+            joined = ranges.fetch_blocks(far, entry, range(len(entry.blocks.rows)), index.schema)()
             assert [row for block in joined for row in block.to_pylist()] == whole.to_pylist()
             assert ranges.open_filter(far, entry.without_filter) == entry.filter
             numbers = [number for number, rows in enumerate(entry.blocks.rows) for _ in range(rows)]
@@ -248,7 +248,7 @@ def test_an_index_that_grew_has_its_filters_where_they_stand(monkeypatch: pytest
 def in_batches(objects: MemoryObjects, index: Index, entry: RangeEntry, number: int) -> tuple[pa.Buffer, RangeEntry]:
     """The file of a range, and its entry, as formats 3 and 4 had them: each block is a batch of the file."""
     assert entry.blocks is not None and entry.filter is not None
-    cut = ranges.open_blocks(objects, entry, range(len(entry.blocks.rows)), index.schema)
+    cut = ranges.fetch_blocks(objects, entry, range(len(entry.blocks.rows)), index.schema)()
     empty, grown, ends = f"range {number} {entry.id} {'0' * 32}".encode(), pa.BufferOutputStream(), []
     with pa.ipc.new_file(grown, index.schema.with_metadata({SEAL: empty})) as writer:
         for block in cut:

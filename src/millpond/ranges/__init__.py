@@ -2,7 +2,7 @@
 
     index = write(objects, batches)             entries, cut where a hash of their keys says, and their index
     find, get, scan, open_index, open_range     read them, memory-mapped
-    open_blocks, open_filter, may_have          parts of one that lies far away, where its filter has the key
+    fetch_blocks, open_filter, may_have         parts of one that lies far away, where its filter has the key
     fold, differences                           changes beside an index, opening only what they meet
     fold_part, join_parts                       a fold by several processes, each a stretch of the keys
     diff, merge                                 side by side, opening only what is not shared
@@ -25,7 +25,7 @@ from millpond.ranges.fold import Folded, differences, fold
 from millpond.ranges.fold_parts import FoldedPart, fold_part, join_parts
 from millpond.ranges.index import DEFAULT_BOUNDARIES, Boundaries, Index, RangeEntry, index_name, load_index, range_name
 from millpond.ranges.merge import merge
-from millpond.ranges.reader import RangeReader, find, get, open_blocks, open_filter, open_index, open_range, scan
+from millpond.ranges.reader import RangeReader, fetch_blocks, find, get, open_filter, open_index, open_range, scan
 from millpond.ranges.spans import NO_SPANS, Spans
 from millpond.ranges.three_way import Choice, Conflicts, Side, ThreeWay, conflicts, merge_three_way
 from millpond.ranges.transfer import FetchReport, fetch, missing
@@ -36,8 +36,7 @@ __all__ = (
     "DEFAULT_BOUNDARIES", "FILTER_KEYS_MAX", "NO_SPANS", "Boundaries", "CachedObjects", "Choice", "Conflicts",
     "Difference", "FetchReport", "Folded", "FoldedPart", "HeldObjects", "Index", "RangeEntry", "RangeReader",
     "RangeWriter", "Side", "Spans", "ThreeWay", "Verifier", "check_file", "conflicts", "diff", "differences", "fetch",
-    "find", "fold",
-    "fold_part", "get", "index_name", "join_parts", "load_index", "may_have", "merge", "merge_three_way",
-    "missing", "open_blocks", "open_filter", "open_index", "open_range", "quarantine", "range_name", "scan", "starting",
-    "text_prefix", "verify", "write",
+    "fetch_blocks", "find", "fold", "fold_part", "get", "index_name", "join_parts", "load_index", "may_have", "merge",
+    "merge_three_way", "missing", "open_filter", "open_index", "open_range", "quarantine", "range_name", "scan",
+    "starting", "text_prefix", "verify", "write",
 )  # fmt: skip

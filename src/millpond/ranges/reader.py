@@ -7,7 +7,7 @@ something wanted are opened.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
@@ -23,11 +23,11 @@ from millpond.ranges.files import read_sealed
 from millpond.ranges.index import Index, RangeEntry, Source, load_index, quarantine_name, range_name
 from millpond.ranges.key_columns import KeyColumn, find_rows, key_column, lower_bound, search
 from millpond.ranges.messages import plain_message
-from millpond.stores.objects import Objects, Part, read_parts
+from millpond.stores.objects import Objects, Part, PartsRead, fetch_parts
 from millpond.stores.verified import verify_once
 
 __all__ = (
-    "RangeReader", "find", "get", "open_blocks", "open_filter", "open_index", "open_range", "range_bytes", "scan",
+    "RangeReader", "fetch_blocks", "find", "get", "open_filter", "open_index", "open_range", "range_bytes", "scan",
 )  # fmt: skip
 
 
@@ -96,10 +96,11 @@ def _refuse_quarantined(objects: Objects, name: str) -> None:
         )  # fmt: skip
 
 
-def open_blocks(
+def fetch_blocks(
     objects: Objects, entry: RangeEntry, numbers: Sequence[int], schema: pa.Schema
-) -> list[pa.RecordBatch]:  # fmt: skip
-    """The entries of blocks of a range, which ascend, fetched by one request with those between them, and verified.
+) -> Callable[[], list[pa.RecordBatch]]:  # fmt: skip
+    """Read blocks of a range, which ascend, by one request with those between them. What is returned verifies them, and
+    has their entries.
 
     Bytes without their checksum may be those of a writer that put the same entries otherwise: the file tells, which is
     fetched whole then.
@@ -110,36 +111,40 @@ def open_blocks(
     assert table is not None, "the range has blocks"
     fetched, opened = range(numbers[0], numbers[-1] + 1), set(numbers)
     parts = [Part(*table.spans[number], table.checksums[number], plain_message, number in opened) for number in fetched]
-    blocks = [
-        None if data is None else block_in(pa.py_buffer(data), schema, table.firsts[number], table.rows[number])
-        for number, data in zip(fetched, _sound_parts(objects, entry, parts), strict=True)
-        if number in opened
-    ]
-    sound = [block for block in blocks if block is not None]
-    if len(sound) == len(blocks):
-        return sound
-    whole, begins = open_range(objects, entry, verify=True), [0, *accumulate(table.rows)]
-    return [canonical(whole.slice(begins[number], table.rows[number])) for number in numbers]
+    read = _fetch_parts(objects, entry, parts)
+
+    def blocks() -> list[pa.RecordBatch]:
+        made = [
+            None if data is None else block_in(pa.py_buffer(data), schema, table.firsts[number], table.rows[number])
+            for number, data in zip(fetched, read(), strict=True)
+            if number in opened
+        ]
+        sound = [block for block in made if block is not None]
+        if len(sound) == len(made):
+            return sound
+        whole, begins = open_range(objects, entry, verify=True), [0, *accumulate(table.rows)]
+        return [canonical(whole.slice(begins[number], table.rows[number])) for number in numbers]
+
+    return blocks
 
 
-def _sound_parts(objects: Objects, entry: RangeEntry, parts: Sequence[Part]) -> list[bytes | pa.Buffer | None]:
-    """The bytes of neighbouring parts of a range's file; None for those without their checksum."""
+def _fetch_parts(objects: Objects, entry: RangeEntry, parts: Sequence[Part]) -> Callable[[], PartsRead]:
+    """Read neighbouring parts of a range's file; None for those without their checksum."""
     try:
-        return read_parts(objects, range_name(entry.id), parts)
+        return fetch_parts(objects, range_name(entry.id), parts)
     except NotFound:
-        return [None] * len(parts)  # to be named as a range that is missing
+        return lambda: [None] * len(parts)  # to be named as a range that is missing
 
 
 def open_filter(objects: Objects, entry: RangeEntry) -> pa.Buffer:
-    """The filter of a range that stands in its file alone, fetched and verified; as of `open_blocks`, the file tells
+    """The filter of a range that stands in its file alone, fetched and verified; as of `fetch_blocks`, the file tells
     where its bytes are not those of the index.
 
     Raises: as `open_range`.
     """
     table = entry.blocks
     assert table is not None, "the index says that there is one"
-
-    [data] = _sound_parts(objects, entry, [Part(*table.filter_span, table.filter_checksum)])
+    [data] = _fetch_parts(objects, entry, [Part(*table.filter_span, table.filter_checksum)])()
     return filter_of(open_range(objects, entry, verify=True).column("key")) if data is None else pa.py_buffer(data)
 
 

@@ -19,7 +19,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import accumulate
-from operator import attrgetter
+from operator import attrgetter, methodcaller
 from typing import TypeAlias
 
 import numpy as np
@@ -30,11 +30,11 @@ from millpond.arrays.xxh3 import hash_keys
 from millpond.kernel.cache import Cache
 from millpond.maps.snapshots.condition_span import order_key
 from millpond.maps.snapshots.manifest import SnapshotManifest
-from millpond.maps.snapshots.pieces import WHOLE_FILE, Piece, groups_of, pieces_opening
+from millpond.maps.snapshots.pieces import WHOLE_FILE, Opening, Piece, groups_of, pieces_opening
 from millpond.maps.snapshots.shown_layers import shown_layers
 from millpond.maps.snapshots.snapshot import Snapshot
 from millpond.ranges.index import Index, RangeEntry
-from millpond.stores.objects import Objects, at_once
+from millpond.stores.objects import Objects, fetched_at_once
 
 __all__ = ("BlockStarts", "CoveredKeys", "NeededRanges")
 
@@ -122,7 +122,7 @@ class NeededRanges:
         self.filters: Cache[str, pa.Buffer] = (
             Cache(HELD_BYTES_MAX, attrgetter("size")) if before is None else before.filters
         )
-        self._held: Cache[Piece, pa.RecordBatch] = Cache(HELD_BYTES_MAX, attrgetter("nbytes"))
+        self._held: Cache[Piece, pa.RecordBatch] = Cache(HELD_BYTES_MAX, methodcaller("get_total_buffer_size"))
         self._snapshots: Cache[frozenset[Piece], Snapshot] = Cache(HELD_BYTES_MAX, attrgetter("mapped_bytes"))
         self._last: tuple[frozenset[Piece], Snapshot | None, CoveredKeys | None] = frozenset(), None, None
 
@@ -222,14 +222,14 @@ class NeededRanges:
         there = {piece: batch for piece in pieces if (batch := self._held.get(piece)) is not None}
         acts = pieces_opening(self.objects, self.indexes, [piece for piece in pieces if piece not in there])
         acts += [partial(self._fetch_filter, place) for place in filters]
-        for opened in at_once(self.objects, acts):
+        for opened in fetched_at_once(self.objects, acts):
             for piece, batch in opened.items():
                 self._held.put(piece, batch)
                 if piece in pieces:
                     there[piece] = batch
         return there
 
-    def _fetch_filter(self, place: _Place) -> dict[Piece, pa.RecordBatch]:
+    def _fetch_filter(self, place: _Place) -> Opening:
         entry = self._entry(place)
         self.filters.put(entry.id, ranges.open_filter(self.objects, entry))
-        return {}
+        return dict

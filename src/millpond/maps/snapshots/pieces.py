@@ -28,11 +28,13 @@ from millpond.maps.search.validate import damaged
 from millpond.ranges.blocks import BlockTable
 from millpond.stores.objects import Objects
 
-__all__ = ("WHOLE_FILE", "Piece", "groups_of", "open_file", "pieces_opening")
+__all__ = ("WHOLE_FILE", "Opening", "Piece", "groups_of", "open_file", "pieces_opening")
 
 Piece: TypeAlias = tuple[int, int, int]
 """The number of a layer, of a range in its index, and of a block in that; `WHOLE_FILE` for all of its blocks."""
 WHOLE_FILE = -1
+Opening: TypeAlias = Callable[[], dict[Piece, pa.RecordBatch]]
+"""Opens pieces that were read."""
 
 GAP_BYTES_MAX = 256 << 10
 """Between two blocks that come by one request: to leave out fewer takes longer than to fetch them."""
@@ -42,12 +44,12 @@ RUN_BYTES_MAX = 4 << 20
 
 def pieces_opening(
     objects: Objects, indexes: Sequence[ranges.Index], pieces: Collection[Piece]
-) -> list[Callable[[], dict[Piece, pa.RecordBatch]]]:  # fmt: skip
-    """Acts that open pieces, each by one request at most.
+) -> list[Callable[[], Opening]]:  # fmt: skip
+    """Acts that read pieces, each by one request at most, for `fetched_at_once`.
 
-    They raise: as `open_file`.
+    They, and what they return, raise: as `open_file`.
     """
-    acts: list[Callable[[], dict[Piece, pa.RecordBatch]]] = []
+    acts: list[Callable[[], Opening]] = []
     for (layer, place), those in groupby(sorted(pieces), itemgetter(0, 1)):
         index, numbers = indexes[layer], [number for _, _, number in those]
         entry = index.entries[place]
@@ -70,17 +72,20 @@ def _runs(table: BlockTable, numbers: Sequence[int]) -> Iterator[list[int]]:
     yield run
 
 
-def _whole(objects: Objects, index: ranges.Index, place: tuple[int, int]) -> dict[Piece, pa.RecordBatch]:
-    return {(*place, WHOLE_FILE): open_file(objects, index, index.entries[place[1]])}
+def _whole(objects: Objects, index: ranges.Index, place: tuple[int, int]) -> Opening:
+    opened = {(*place, WHOLE_FILE): open_file(objects, index, index.entries[place[1]])}
+    return lambda: opened
 
 
-def _run(
-    objects: Objects, index: ranges.Index, place: tuple[int, int], run: Sequence[int]
-) -> dict[Piece, pa.RecordBatch]:  # fmt: skip
+def _run(objects: Objects, index: ranges.Index, place: tuple[int, int], run: Sequence[int]) -> Opening:
     entry = index.entries[place[1]]
-    with _named(entry):
-        blocks = ranges.open_blocks(objects, entry, run, index.schema)
-        return {(*place, number): _shown(index, entry, block) for number, block in zip(run, blocks, strict=True)}
+    blocks = ranges.fetch_blocks(objects, entry, run, index.schema)
+
+    def opened() -> dict[Piece, pa.RecordBatch]:
+        with _named(entry):
+            return {(*place, number): _shown(index, entry, block) for number, block in zip(run, blocks(), strict=True)}
+
+    return opened
 
 
 def open_file(

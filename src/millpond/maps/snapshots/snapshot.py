@@ -162,7 +162,7 @@ class Snapshot(Closing):
     @property
     def mapped_bytes(self) -> int:
         """The bytes of the range files that are mapped."""
-        return sum(batch.nbytes for batch in self._open_finder().groups.batches)
+        return sum(batch.get_total_buffer_size() for batch in self._open_finder().groups.batches)
 
     def lookup(
         self, keys: Any, at: Any = None, *, on_invalid: OnInvalid = "error", bytes_max: int = ANSWER_BYTES_MAX

@@ -7,16 +7,16 @@
 `protocol.py` states what every place keeps; a driver is a module: `folder.py`, `memory.py`, `bucket.py`.
 """
 
-from millpond.stores.objects.at_once import at_once
+from millpond.stores.objects.at_once import at_once, fetched_at_once
 from millpond.stores.objects.before_bucket import (
     FolderBeforeBucket,
+    fetch_parts,
     forget_copies,
     hold_read,
     is_whole,
     originals,
     put_with_copy,
     read_once,
-    read_parts,
     uncopied,
 )
 from millpond.stores.objects.below import ObjectsBelow, StoreBelow
@@ -24,12 +24,13 @@ from millpond.stores.objects.copies import CACHE_MAX, CopiesOf
 from millpond.stores.objects.folder import FolderObjects, put_all, read_at_once, settle, sweep_partial
 from millpond.stores.objects.memory import MemoryObjects
 from millpond.stores.objects.opening import can_presign, open_objects, presign
-from millpond.stores.objects.part_copies import Part
+from millpond.stores.objects.part_copies import Part, PartsRead
 from millpond.stores.objects.protocol import Beside, Level, ObjectInfo, Objects, ObjectStore, TaggedObject
 
 __all__ = (
     "CACHE_MAX", "Beside", "CopiesOf", "FolderBeforeBucket", "FolderObjects", "Level", "MemoryObjects", "ObjectInfo",
-    "ObjectStore", "Objects", "ObjectsBelow", "Part", "StoreBelow", "TaggedObject", "at_once", "can_presign",
-    "forget_copies", "hold_read", "is_whole", "open_objects", "originals", "presign", "put_all", "put_with_copy",
-    "read_at_once", "read_once", "read_parts", "settle", "sweep_partial", "uncopied",
+    "ObjectStore", "Objects", "ObjectsBelow", "Part", "PartsRead", "StoreBelow", "TaggedObject", "at_once",
+    "can_presign", "fetch_parts", "fetched_at_once", "forget_copies", "hold_read", "is_whole", "open_objects",
+    "originals", "presign", "put_all", "put_with_copy", "read_at_once", "read_once", "settle", "sweep_partial",
+    "uncopied",
 )  # fmt: skip

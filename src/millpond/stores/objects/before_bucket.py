@@ -36,13 +36,13 @@ from millpond.stores.files import disk_errors, unfinished_file
 from millpond.stores.objects.at_once import at_once
 from millpond.stores.objects.copies import CopiesOf
 from millpond.stores.objects.folder import FolderObjects, partial_folder, ready_to_write
-from millpond.stores.objects.part_copies import Part, PartCopies, sound_parts
+from millpond.stores.objects.part_copies import Part, PartCopies, PartsRead, sound_parts
 from millpond.stores.objects.protocol import ObjectInfo, Objects, check_name
 from millpond.stores.verified import verify_once
 
 __all__ = (
-    "FolderBeforeBucket", "KnownObjects", "forget_copies", "hold_read", "is_whole", "originals", "put_with_copy",
-    "read_once", "read_parts", "uncopied",
+    "FolderBeforeBucket", "KnownObjects", "fetch_parts", "forget_copies", "hold_read", "is_whole", "originals",
+    "put_with_copy", "read_once", "uncopied",
 )  # fmt: skip
 
 T = TypeVar("T")
@@ -105,15 +105,16 @@ def put_with_copy(objects: Objects, name: str, data: pa.Buffer, here: Callable[[
         objects.put(name, data)
 
 
-def read_parts(objects: Objects, name: str, parts: Sequence[Part]) -> list[bytes | pa.Buffer | None]:
-    """The bytes of parts of an object whose name stands for its content, which ascend and hardly leave any out: copies,
-    and what comes by one request. None for those that are not sound.
+def fetch_parts(objects: Objects, name: str, parts: Sequence[Part]) -> Callable[[], PartsRead]:
+    """Read parts of an object whose name stands for its content, which ascend and hardly leave any out: copies, and
+    what comes by one request. What is returned makes copies, and has the bytes; None for those that are not sound.
 
     Raises: `NotFound`, `Denied`, `Unavailable`.
     """
     if isinstance(objects, FolderBeforeBucket):
-        return objects.blocks.get(name, parts)
-    return sound_parts(objects, name, parts)
+        return objects.blocks.fetch(name, parts)
+    data = sound_parts(objects, name, parts)
+    return lambda: data
 
 
 class KnownObjects:

@@ -92,10 +92,10 @@ class CopiesOf:
                 return None
             return cast(pa.Buffer, self.in_form(data, name, blocks=False, rows=rows))
 
-    def use(self, file: Path) -> None:
+    def use(self, file: Path | str) -> None:
         """Note that a copy is used now."""
         with suppress(OSError):  # it may have gone, or be another user's: then it goes earlier than it might
-            os.utime(file, ns=(self.clock.now_ms() * 1_000_000, file.stat().st_mtime_ns))
+            os.utime(file, ns=(self.clock.now_ms() * 1_000_000, os.stat(file).st_mtime_ns))  # noqa: PTH116
 
     def make_room(self, size: int) -> bool:
         """Remove what was used longest ago, so that a copy of so many bytes has room; False for one that never has."""

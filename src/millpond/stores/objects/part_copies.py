@@ -10,7 +10,7 @@ What is in a segment is learnt by walking its records, once: a process looks aga
 Invariants:
 * A part is compared with its checksum when it comes, and its copy with its own each time it is taken. A segment that
   has another one goes whole.
-* A record is there when its first 64 bytes are, which are written last: who dies in the middle leaves none.
+* Records are appended together; the first 64 bytes of the first are written last: who dies in the middle leaves none.
 * No segment stays open or mapped beyond those who use a part of it: one that is removed gives back its disk.
 * What the disk has no room for is fetched, and not kept.
 """
@@ -20,8 +20,11 @@ from __future__ import annotations
 import os
 import struct
 import threading
+from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
+from itertools import chain, islice
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
@@ -34,7 +37,7 @@ from millpond.stores.objects.at_once import UNPACKING
 from millpond.stores.objects.copies import CopiesOf
 from millpond.stores.objects.protocol import Objects
 
-__all__ = ("Part", "PartCopies", "sound_parts")
+__all__ = ("Part", "PartCopies", "PartsRead", "sound_parts")
 
 SEGMENT_BYTES = 64 << 20
 """A segment that has as many is not appended to; nor one with `SEGMENT_SHARE` of the bound of all copies, for
@@ -49,7 +52,11 @@ _MAGIC = b"MPpart02"
 _RECORD = struct.Struct("<8sQ16sQ16s")
 _SEAL = struct.Struct("<Q")
 _ALIGNED = 64
+_PIECES_MAX = 1024
+"""Linux takes no more in one call."""
 
+PartsRead: TypeAlias = list[bytes | pa.Buffer | None]
+"""The bytes of parts; None for those that are not sound, and those that are not wanted."""
 _Key: TypeAlias = tuple[bytes, int]
 """The XXH3-128 of a part, and its bytes."""
 
@@ -94,7 +101,7 @@ def _checksum(data: bytes | memoryview | pa.Buffer) -> bytes:
     return xxhash.xxh3_128_digest(memoryview(data))
 
 
-def sound_parts(objects: Objects, name: str, parts: Sequence[Part]) -> list[bytes | pa.Buffer | None]:
+def sound_parts(objects: Objects, name: str, parts: Sequence[Part]) -> PartsRead:
     """The bytes of parts of an object, by one request; None for those that are not sound.
 
     Raises: `NotFound`, `Denied`, `Unavailable`.
@@ -117,8 +124,8 @@ class PartCopies:
         self._listed = 0
         self._own, self._process, self._end = "", 0, 0
 
-    def get(self, name: str, parts: Sequence[Part]) -> list[bytes | pa.Buffer | None]:
-        """As `read_parts`. What is fetched and sound becomes copies, in whose form it is given.
+    def fetch(self, name: str, parts: Sequence[Part]) -> Callable[[], PartsRead]:
+        """As `fetch_parts`. What is fetched and sound becomes copies, in whose form it is given.
 
         Raises: `NotFound`, `Denied`, `Unavailable`.
         """
@@ -128,49 +135,47 @@ class PartCopies:
         held = self._held(parts)
         missing = [number for number, data in enumerate(held) if data is None and parts[number].wanted]
         if not missing:
-            return held
+            return lambda: held
         span = slice(missing[0], missing[-1] + 1)
-        fetched = sound_parts(self._bucket, name, parts[span])
-        for number, data in enumerate(fetched, span.start):
-            there = held[number] is not None or (not parts[number].wanted and parts[number].key in self._places)
-            if data is not None and not there:
-                self._keep(parts[number], pa.py_buffer(data))
+        return partial(self._copied, parts, held, span, sound_parts(self._bucket, name, parts[span]))
+
+    def _copied(self, parts: Sequence[Part], held: PartsRead, span: slice, fetched: PartsRead) -> PartsRead:
+        self._keep([
+            (part, pa.py_buffer(data)) for part, there, data in zip(parts[span], held[span], fetched, strict=True)
+            if data is not None and there is None and (part.wanted or part.key not in self._places)
+        ])  # fmt: skip
         # Mapped, they take no memory that the system cannot have back. Without room there is what was fetched.
         mapped = self._held(parts[span])
         held[span] = [there or copy or data for there, copy, data in zip(held[span], mapped, fetched, strict=True)]
         return [data if part.wanted else None for part, data in zip(parts, held, strict=True)]
 
-    def _held(self, parts: Sequence[Part]) -> list[bytes | pa.Buffer | None]:
+    def _held(self, parts: Sequence[Part]) -> PartsRead:
         """The copies of parts, mapped; None where there is none."""
-        mapped: dict[str, pa.Buffer | None] = {}
-        held: list[bytes | pa.Buffer | None] = []
-        for part in parts:
-            place = self._places.get(part.key) if part.wanted else None
-            if place is None:
-                held.append(None)
-                continue
-            segment = place.segment
-            if segment not in mapped:
-                mapped[segment] = self._mapped(segment)
-            data = mapped[segment]
-            copy = None if data is None else data[place.offset : place.offset + place.size]
-            if copy is not None and _checksum(copy) != place.checksum:
-                (self._folder / segment).unlink(missing_ok=True)
-                self._forget(segment)
-                copy = None
-            held.append(copy)
+        held: PartsRead = [None] * len(parts)
+        places = {number: place for number, part in enumerate(parts)
+                  if part.wanted and (place := self._places.get(part.key)) is not None}  # fmt: skip
+        for segment in {place.segment for place in places.values()}:
+            those = {number: place for number, place in places.items() if place.segment == segment}
+            for number, copy in zip(those, self._mapped(segment, list(those.values())), strict=True):
+                held[number] = copy
         return held
 
-    def _mapped(self, segment: str) -> pa.Buffer | None:
-        """A segment as it is now; None of one that has gone, as any may at any time."""
+    def _mapped(self, segment: str, places: Sequence[_Place]) -> PartsRead:
+        """Copies in a segment; None for one that is damaged, whose segment goes, and of one that has gone, as any may
+        at any time.
+        """
+        file = f"{self._folder}/{segment}"
         try:
-            with pa.memory_map(f"{self._folder}/{segment}") as file:
-                data = file.read_buffer()
+            with pa.memory_map(file) as mapped:
+                copies = [_read_at(mapped, place) for place in places]
         except (OSError, pa.ArrowInvalid):
             self._forget(segment)
-            return None
-        self._copies.use(self._folder / segment)
-        return data
+            return [None] * len(places)
+        self._copies.use(file)
+        if any(copy is None for copy in copies):
+            Path(file).unlink(missing_ok=True)
+            self._forget(segment)
+        return copies
 
     def _forget(self, segment: str) -> None:
         with self._lock:
@@ -181,7 +186,7 @@ class PartCopies:
     def _look(self) -> None:
         """Learn of the records that came since, in segments that are new and in those that grew last."""
         try:
-            changed = self._folder.stat().st_mtime_ns
+            changed = os.stat(self._folder).st_mtime_ns  # noqa: PTH116 - for each request
         except FileNotFoundError:
             return
         looked_at = list(self._walked)[-LOOKED_AT_MAX:]
@@ -194,11 +199,11 @@ class PartCopies:
                 self._walk(segment)
 
     def _walk(self, segment: str) -> None:
-        file, begin = self._folder / segment, self._walked.get(segment, 0)
-        if begin and file.stat().st_size <= begin:
+        file, begin = f"{self._folder}/{segment}", self._walked.get(segment, 0)
+        if begin and os.stat(file).st_size <= begin:  # noqa: PTH116
             return
         end = begin
-        with file.open("rb", buffering=0) as opened:
+        with open(file, "rb", buffering=0) as opened:  # noqa: PTH123
             for key, place in _records(opened.fileno(), begin, segment):
                 self._places.setdefault(key, place)
                 end = place.offset + _filled_up(place.size)
@@ -213,35 +218,53 @@ class PartCopies:
 
     # -- what this process appends --------------------------------------------------------------------
 
-    def _keep(self, part: Part, fetched: pa.Buffer) -> None:
-        """Have a copy, if the disk has room. It need not survive a crash of the machine: then it is fetched again."""
-        if part.wanted and part.form is not None:
-            with UNPACKING:
-                fetched = part.form(fetched)
-        data = memoryview(fetched)
-        size, checksum = _ALIGNED + _filled_up(data.nbytes), _checksum(data)
+    def _keep(self, fetched: Sequence[tuple[Part, pa.Buffer]]) -> None:
+        """Have copies, if the disk has room. They need not survive a crash of the machine: then all is fetched again.
+
+        Those of one request are written together: to open a segment takes longer than to write a small one.
+        """
+        with UNPACKING:
+            data = [part.form(data) if part.wanted and part.form is not None else data for part, data in fetched]
+        together, size = list[_Copied](), 0
+        for (part, _), copy in zip(fetched, [memoryview(copied) for copied in data], strict=True):
+            record = _Copied(part.key, copy, _checksum(copy), _ALIGNED + _filled_up(copy.nbytes))
+            if together and size + record.size > self._segment_max:
+                self._append(together, size)
+                together, size = [], 0
+            together.append(record)
+            size += record.size
+        if together:
+            self._append(together, size)
+
+    def _append(self, copies: Sequence[_Copied], size: int) -> None:
         with suppress(Unavailable), disk_errors(self._folder):
             if not self._copies.make_room(size):
                 return
             with self._lock:
                 handle, begin = self._segment(size)
+                first, *others = chain.from_iterable(copy.pieces for copy in copies)
                 try:
-                    _write_whole(handle, data, begin + _ALIGNED)
-                    _write_whole(handle, memoryview(_header(part.key, data.nbytes, checksum)), begin)
+                    _write_whole(handle, others, begin + len(first))
+                    _write_whole(handle, [first], begin)
                 except OSError:
                     os.ftruncate(handle, begin)  # a disk that is full has it back
                     raise
                 finally:
                     os.close(handle)
-                self._places[part.key] = _Place(self._own, begin + _ALIGNED, data.nbytes, checksum)
-                self._walked[self._own] = self._end = begin + size
+                for copy in copies:
+                    self._places[copy.key] = _Place(self._own, begin + _ALIGNED, copy.data.nbytes, copy.checksum)
+                    begin += copy.size
+                self._walked[self._own] = self._end = begin
+
+    @property
+    def _segment_max(self) -> int:
+        return min(SEGMENT_BYTES, self._copies.bytes_max // SEGMENT_SHARE)
 
     def _segment(self, size: int) -> tuple[int, int]:
         """A segment of this process with room for a record, opened, and where the record begins."""
-        segment_max = min(SEGMENT_BYTES, self._copies.bytes_max // SEGMENT_SHARE)
-        if self._process == os.getpid() and self._end + size <= segment_max:
+        if self._process == os.getpid() and self._end + size <= self._segment_max:
             with suppress(FileNotFoundError):
-                return os.open(self._folder / self._own, os.O_WRONLY), self._end
+                return os.open(f"{self._folder}/{self._own}", os.O_WRONLY), self._end
         self._folder.mkdir(parents=True, exist_ok=True)
         while True:
             self._own, self._process, self._end = self._copies.clock.random_id(), os.getpid(), 0
@@ -249,9 +272,28 @@ class PartCopies:
                 return os.open(self._folder / self._own, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), 0
 
 
-def _header(key: _Key, size: int, checksum: bytes) -> bytes:
-    record = _RECORD.pack(_MAGIC, key[1], key[0], size, checksum)
-    return (record + _SEAL.pack(xxhash.xxh3_64_intdigest(record))).ljust(_ALIGNED, b"\0")
+class _Copied(NamedTuple):
+    """A copy that is to be appended; `size` is that of its record."""
+
+    key: _Key
+    data: memoryview
+    checksum: bytes
+    size: int
+
+    @property
+    def pieces(self) -> tuple[memoryview, memoryview, memoryview]:
+        """The header of its record, the copy, and what fills that up."""
+        record = _RECORD.pack(_MAGIC, self.key[1], self.key[0], self.data.nbytes, self.checksum)
+        header = (record + _SEAL.pack(xxhash.xxh3_64_intdigest(record))).ljust(_ALIGNED, b"\0")
+        fill = bytes(self.size - _ALIGNED - self.data.nbytes)
+        return memoryview(header), self.data.cast("B"), memoryview(fill)
+
+
+def _read_at(mapped: pa.MemoryMappedFile, place: _Place) -> pa.Buffer | None:
+    """A copy that is sound; of what is asked for, and no more, the system reads ahead."""
+    mapped.seek(place.offset)
+    copy = mapped.read_buffer(place.size)
+    return copy if _checksum(copy) == place.checksum else None
 
 
 def _records(handle: int, begin: int, segment: str) -> Iterator[tuple[_Key, _Place]]:
@@ -275,7 +317,13 @@ def _filled_up(size: int) -> int:
     return -(-size // _ALIGNED) * _ALIGNED
 
 
-def _write_whole(handle: int, data: memoryview, begin: int) -> None:
-    while data.nbytes:
-        written = os.pwrite(handle, data, begin)
-        data, begin = data[written:], begin + written
+def _write_whole(handle: int, pieces: Sequence[memoryview], begin: int) -> None:
+    """Write pieces one behind the other."""
+    left = deque(piece for piece in pieces if piece.nbytes)
+    while left:
+        written = os.pwritev(handle, list(islice(left, _PIECES_MAX)), begin)
+        begin += written
+        while left and written >= left[0].nbytes:
+            written -= left.popleft().nbytes
+        if written:
+            left[0] = left[0][written:]
