@@ -84,6 +84,14 @@ CLAIMS = (
         "The broadcast join knows nothing of time: a draw.",
     ),
     Claim(
+        "bucket", "Maps", "In a bucket",
+        "bench/bucket.py --lake NAME=PYTHON",
+        "Ten million rows in a bucket of a local S3 server.",
+        "Lakes lie in a folder. Requests carry over to other servers, times do not.",
+        ("small loads, 64 threads", "a small load, one thread", "cold get", "cold get, requests",
+         "cold lookup of 1,000 keys", "cold lookup of 1,000 keys, requests", "load by Spark", "merge of 1 %"),
+    ),
+    Claim(
         "load", "Maps in shards", "Sealing and merging", "bench/load.py",
         "A million rows become a part, and the part is merged.",
         "LMDB is given rows that are sorted and encoded.",

@@ -51,10 +51,10 @@ from tests.versity_server import running
 
 BARE, FOLDER, PARQUET = "bare requests", "Millpond, in a folder", "Parquet, and its files put"
 """The ways besides a pond in a bucket."""
-WRITERS, MAPS_WRITTEN, LOOKUP_KEYS, TRIES, COLD_TRIES = 64, 8, 1_000, 9, 3
+WRITERS, MAPS_WRITTEN, LOOKUP_KEYS, TRIES, COLD_TRIES, SPARK_TRIES = 64, 8, 1_000, 9, 3, 3
 BLOCK = 128 << 10
-LOAD, MERGE = "load by Spark", "merge of 1 %"
-MERGED = f"cold lookup of {LOOKUP_KEYS:,} keys after the merge"
+LOAD, MERGE, LOOKUP = "load by Spark", "merge of 1 %", f"cold lookup of {LOOKUP_KEYS:,} keys"
+MERGED = f"{LOOKUP} after the merge"
 PRICES = {"PUT": 5e-6, "LIST": 5e-6, "GET": 0.4e-6, "HEAD": 0.4e-6, "DELETE": 0.0}
 """Dollars a request, as Amazon published them for S3 Standard in us-east-1."""
 MONTH_SECONDS = 30 * 86_400
@@ -72,25 +72,36 @@ def timed(act: Callable[[], Any]) -> float:
 
 
 class Figures:
-    """What was measured: printed at once, and noted as figures of the claim."""
+    """The measurements: printed at once, and noted as figures of the claim, those of a task together."""
 
     def __init__(self) -> None:
-        self.run = Run("bucket")
+        self._run = Run("bucket")
+        self._tasks: dict[str, list[Callable[[], None]]] = {}
+
+    def _note(self, task: str, way: str, values: float | Sequence[float], unit: Unit = "s") -> None:
+        self._tasks.setdefault(task, []).append(lambda: self._run.note(task, way, values, unit=unit))
+
+    def write(self, rivals: dict[str, str], *, whole: bool, note: str, **sizes: int) -> None:
+        """Write all that was noted."""
+        for those in self._tasks.values():
+            for note_it in those:
+                note_it()
+        self._run.write(rivals, whole=whole, note=note, **sizes)
 
     def note(
         self, task: str, seconds: float | Sequence[float], counts: Counter[str] | None = None, more: str = "", *,
         way: str = OURS,
     ) -> None:  # fmt: skip
         """Note the seconds of one way of doing a task, and its requests."""
-        self.run.note(task, way, seconds)
+        self._note(task, way, seconds)
         median = statistics.median(seconds) if isinstance(seconds, Sequence) else seconds
         self.say(task, way, f"{1000 * median:11.2f} ms", "" if counts is None else shown(counts), more)
         if counts:
-            self.run.note(f"{task}, requests", way, sum(counts.values()), unit="requests")
+            self._note(f"{task}, requests", way, sum(counts.values()), "requests")
 
     def rate(self, task: str, rate: float, *, unit: Unit = "/s") -> None:
         """Note things a second, or requests."""
-        self.run.note(task, OURS, rate, unit=unit)
+        self._note(task, OURS, rate, unit)
         self.say(task, OURS, f"{rate:10.1f} {unit}")
 
     @staticmethod
@@ -141,22 +152,29 @@ def writers(figures: Figures, url: str, folder: Path, loads: int, count: int = W
 
 def cold(figures: Figures, url: str, folder: Path, rows: int, maps: int) -> None:
     """The requests of readers with an empty cache."""
-    opening, first = [], []
+    opening, first, lookups, side_by_side = [], [], [], []
     for number in range(COLD_TRIES):
         with counted_requests() as counts, fetched_bytes() as sizes:
-            began = time.perf_counter()
+            began, last = time.perf_counter(), number == COLD_TRIES - 1
             with opened(url, folder / f"cold-{number}", max_staleness=600) as pond:
                 opening.append(time.perf_counter() - began)
-                if number == COLD_TRIES - 1:
+                if last:
                     figures.note(f"cold open of a pond of {maps} maps", opening, counts, f"{sum(sizes):,} bytes")
                 reader = pond.map("m")
                 counts.clear()
                 sizes.clear()
                 first.append(timed(lambda reader=reader: reader.get(f"device-{rows // 2:08}")))
-                if number == COLD_TRIES - 1:
+                if last:
                     figures.note("first get of a map, with its index", first, counts, f"{sum(sizes):,} bytes")
                     later(figures, reader, rows, counts, sizes)
-                    many(figures, url, reader, rows, counts, sizes)
+                counts.clear()
+                sizes.clear()
+                questions = some_keys(rows, 2)
+                lookups.append(timed(lambda reader=reader, questions=questions: reader.lookup(questions)))
+                if last:
+                    figures.note(LOOKUP, lookups, counts, f"{sum(sizes):,} bytes")
+                side_by_side.append(requests_side_by_side(url, sizes))
+    figures.note(LOOKUP, side_by_side, way=BARE)
 
 
 def later(figures: Figures, reader: Any, rows: int, counts: Counter[str], sizes: list[int]) -> None:
@@ -186,19 +204,12 @@ def later(figures: Figures, reader: Any, rows: int, counts: Counter[str], sizes:
             figures.note(what, alone, way=BARE)
 
 
-def many(figures: Figures, url: str, reader: Any, rows: int, counts: Counter[str], sizes: list[int]) -> None:
-    """A lookup of keys from all over the map, beside as many bare requests as it needed, side by side."""
-    questions, task = some_keys(rows, 2), f"cold lookup of {LOOKUP_KEYS:,} keys"
-    counts.clear()
-    sizes.clear()
-    seconds = timed(lambda: reader.lookup(questions))
-    figures.note(task, seconds, counts, f"{sum(sizes):,} bytes")
-    fetched, objects = list(sizes), open_objects(f"{url}-bare")
+def requests_side_by_side(url: str, sizes: Sequence[int]) -> float:
+    """The seconds of bare requests, as many and as large as a lookup needed."""
+    objects, fetched = open_objects(f"{url}-bare"), list(sizes)
     objects.put("large", os.urandom(max(fetched, default=1)))
     with ThreadPoolExecutor(AT_ONCE_MAX) as threads:
-        side_by_side = timed(lambda: list(threads.map(lambda size: objects.get_range("large", 0, size), fetched)))
-    figures.note(task, side_by_side, way=BARE)
-    figures.note(f"{task}, again", timed(lambda: reader.lookup(questions)), Counter())
+        return timed(lambda: list(threads.map(lambda size: objects.get_range("large", 0, size), fetched)))
 
 
 def bare(url: str, size: int) -> tuple[list[float], list[float]]:
@@ -242,20 +253,24 @@ def spark_load(figures: Figures, url: str, folder: Path, rows: int) -> None:
         (folder / "input").mkdir(exist_ok=True)
         parquet.write_table(table_of(some), folder / "input" / f"{number}.parquet")
     frame = session.read.parquet(str(folder / "input"))
-    with opened(url, folder / "driver") as pond:
-        for name, part in (("warming", frame.limit(1000)), ("spark", frame)):
-            target = pond.create_map(name, kind="state", value="long")
+    objects, seconds, written = open_objects(f"{url}-parquet"), [], []
+    with opened(url, folder / "driver") as pond, ThreadPoolExecutor(AT_ONCE_MAX) as threads:
+        for number in range(1 + SPARK_TRIES):
+            target = pond.create_map(f"spark{number}", kind="state", value="long")
             with counted_requests() as counts:
-                seconds = timed(part.write.format("millpond").option("map", name).mode("append").save)
-        # Those of the executors are not counted.
-        figures.note(LOAD, seconds, None, f"{rows / seconds:,.0f} rows a second; the driver: {shown(counts)}")
-        assert target.info()["rows"] == rows
-    frame.limit(1000).write.parquet(str(folder / "warming"))
-    written = timed(lambda: frame.write.parquet(str(folder / "output")))
-    objects, files = open_objects(f"{url}-parquet"), list((folder / "output").glob("*.parquet"))
-    with ThreadPoolExecutor(AT_ONCE_MAX) as threads:
-        put = timed(lambda: list(threads.map(lambda file: objects.put(file.name, file.read_bytes()), files)))
-    figures.note(LOAD, written + put, way=PARQUET)
+                load = frame.write.format("millpond").option("map", target.name).mode("append")
+                seconds.append(timed(load.save))
+            assert target.info()["rows"] == rows
+            output = folder / f"output{number}"
+            took = timed(lambda output=output: frame.write.parquet(str(output)))
+            files = list(output.glob("*.parquet"))
+            put = timed(
+                lambda files=files: list(threads.map(lambda file: objects.put(file.name, file.read_bytes()), files))
+            )
+            written.append(took + put)
+    # The first has warmed both; the requests of the executors are not counted.
+    figures.note(LOAD, seconds[1:], None, f"{rows / min(seconds):,.0f} rows a second; the driver: {shown(counts)}")
+    figures.note(LOAD, written[1:], way=PARQUET)
     session.stop()
 
 
@@ -301,7 +316,7 @@ def merge_in_lake(figures: Figures, name: str, python: str, folder: Path, answer
     lines = {line["work"]: line for line in map(json.loads, filter(_is_json, done.stdout.splitlines()))}
     assert lines["answers"]["answers"] == answers, f"{name}: {lines['answers']} and not {answers}"
     for work, task in (("load", LOAD), ("merge", MERGE), ("lookup", MERGED)):
-        figures.note(task, lines[work]["seconds"], way=f"{LAKES[name].name}, in a folder")
+        figures.note(task, lines[work]["seconds"], way=LAKES[name].name)
 
 
 def _is_json(line: str) -> bool:
@@ -388,9 +403,7 @@ def main() -> None:
     versions = {LAKES[name].name: LAKES[name].package.rpartition(":")[2] for name in sorted(lakes)}
     rivals = {"Spark": version("pyspark")} | versions
     whole = not given.short and given.server == "versitygw" and lakes == LAKES.keys()
-    figures.run.write(
-        rivals, whole=whole, rows=rows, maps=maps, note=f"The S3 server: {given.server}, on the same machine."
-    )
+    figures.write(rivals, whole=whole, rows=rows, maps=maps, note=f"The server: {given.server}, on the same machine.")
 
 
 if __name__ == "__main__":
