@@ -24,7 +24,7 @@ from millpond.kernel.keys import KeyRange
 from millpond.kernel.overlay import Overlay
 from millpond.kernel.space import ReadTransaction, Transaction, already_writing
 
-__all__ = ("BLOCK_ROWS_MAX", "MemorySpace", "Rows")
+__all__ = ("BLOCK_ROWS_MAX", "Block", "MemorySpace", "Rows")
 
 BLOCK_ROWS_MAX = 256
 """Larger: a write copies more rows; smaller: it copies a longer list of blocks."""
@@ -32,7 +32,7 @@ BLOCK_ROWS_MAX = 256
 T = TypeVar("T")
 
 
-class _Block(NamedTuple):
+class Block(NamedTuple):
     """Neighbouring rows in order."""
 
     keys: list[bytes]
@@ -44,7 +44,7 @@ class Rows:
     """The rows at one moment: a `ReadTransaction` that never ends."""
 
     firsts: list[bytes] = field(default_factory=list)
-    blocks: list[_Block] = field(default_factory=list)
+    blocks: list[Block] = field(default_factory=list)
 
     @classmethod
     def of(cls, rows: Iterable[tuple[bytes, bytes]]) -> Rows:
@@ -111,12 +111,12 @@ class Rows:
         self.firsts[number : number + len(replaced)] = [block.keys[0] for block in new]
 
 
-def _blocks_of(rows: dict[bytes, bytes]) -> Iterator[_Block]:
+def _blocks_of(rows: dict[bytes, bytes]) -> Iterator[Block]:
     """Blocks of rows that are in order: one, or several that are half full, with room to grow."""
     keys, values = list(rows), list(rows.values())
     size = BLOCK_ROWS_MAX if len(keys) <= BLOCK_ROWS_MAX else BLOCK_ROWS_MAX // 2
     for start in range(0, len(keys), size):
-        yield _Block(keys[start : start + size], values[start : start + size])
+        yield Block(keys[start : start + size], values[start : start + size])
 
 
 class MemorySpace:

@@ -3,7 +3,8 @@
     checkpoint                       the number, the chain after it, and the pieces that hold the rows, in their order
     rows/<number>-<content id>       a piece, named by the checkpoint that was the first to need it
 
-Pieces are cut where a hash of a key says so: a change moves no other cut, so a checkpoint puts what changed alone.
+Pieces are cut where a hash of a key says so: a change moves no other cut, so a checkpoint puts what changed alone. Nor
+is a piece made anew whose rows lie in the same blocks as when this process put the last checkpoint.
 
 Invariants:
 * Pieces are there before the checkpoint that names them, and go after the next but one: who reads meanwhile finds them,
@@ -14,10 +15,12 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from hashlib import blake2b
+from itertools import islice
+from operator import is_
 
 import xxhash
 
@@ -26,8 +29,9 @@ from millpond.errors import NotFound
 from millpond.json_forms import FormError, JsonForm
 from millpond.stores.bucket_space.batch_log import LogObjects, later
 from millpond.stores.bucket_space.forms import NO_CHAIN, damaged, decode_rows, encode_rows, framed, row_bytes, unframed
+from millpond.stores.memory import Block, Rows
 
-__all__ = ("CHECKPOINT", "Checkpoint", "Checkpoints", "Former", "Replaced")
+__all__ = ("CHECKPOINT", "Checkpoint", "Checkpoints", "Former", "Piece", "Replaced", "pieces_of")
 
 CHECKPOINT = "checkpoint"
 PIECE_BYTES_MIN, PIECE_BYTES_MAX = 64 << 10, 1 << 20
@@ -69,6 +73,8 @@ class Checkpoints:
 
     def __init__(self, objects: LogObjects, clock: Clock) -> None:
         self._objects, self._clock = objects, clock
+        self._last: dict[bytes, Piece] = {}
+        """The pieces of the last checkpoint, by their first keys."""
 
     def current(self) -> tuple[Checkpoint, str | None]:
         """The checkpoint of now and the tag to replace it by; an empty one, without a tag, before the first.
@@ -115,25 +121,19 @@ class Checkpoints:
                 raise Replaced from error
             return None
 
-    def put(
-        self, made: Checkpoint, rows: Iterable[tuple[bytes, bytes]], base: Checkpoint, tag: str | None
-    ) -> Checkpoint:
+    def put(self, made: Checkpoint, rows: Rows, base: Checkpoint, tag: str | None) -> Checkpoint:
         """Store all rows as a checkpoint in the place of `base`, with the tag that it was read with.
 
         Raises: `Conflict` when another one has replaced it; `Unavailable`.
         """
         there = {name.rpartition("-")[2]: name for name in base.pieces}
-        new: dict[str, bytes] = {}
-        pieces: list[str] = []
-        for content in _pieces(rows):
-            id_ = _content_id(content)
-            name = there.get(id_) or f"rows/{made.number:020d}-{id_}"
-            if id_ not in there:
-                new[name] = framed(_PIECE, content)
-            pieces.append(name)
+        pieces = list(pieces_of(rows, self._last))
+        self._last = {piece.first: piece for piece in pieces}
+        new = {f"rows/{made.number:020d}-{piece.id}": piece for piece in pieces if piece.id not in there}
         with ThreadPoolExecutor(FETCHES_MAX, thread_name_prefix="pieces") as threads:
-            list(threads.map(lambda item: self._objects.put(*item), new.items()))
-        whole = Checkpoint(made.number, made.time_ms, made.chain, made.trimmed, tuple(pieces), made.former)
+            list(threads.map(lambda name: self._objects.put(name, framed(_PIECE, new[name].content())), new))
+        names = tuple(there.get(piece.id) or f"rows/{made.number:020d}-{piece.id}" for piece in pieces)
+        whole = Checkpoint(made.number, made.time_ms, made.chain, made.trimmed, names, made.former)
         self._objects.swap(CHECKPOINT, framed(_CHECKPOINT, _FORM.encode(whole)), tag)
         self._sweep(whole, base)
         return whole
@@ -149,16 +149,66 @@ def _content_id(content: bytes) -> str:
     return blake2b(content, digest_size=20).hexdigest()
 
 
-def _pieces(rows: Iterable[tuple[bytes, bytes]]) -> Iterator[bytes]:
-    """The contents of pieces: rows up to a cut."""
-    piece: list[tuple[bytes, bytes]] = []
+@dataclass(slots=True)
+class Piece:
+    """Rows up to a cut: those of blocks from the row `start` of the first on, up to before `stop` of the last. Without
+    `cut` they go to the end of all rows.
+    """
+
+    blocks: Sequence[Block]
+    start: int
+    stop: int
+    cut: bool
+    id: str = ""
+
+    def __post_init__(self) -> None:
+        self.id = _content_id(self.content())
+
+    @property
+    def first(self) -> bytes:
+        """The first key."""
+        return self.blocks[0].keys[self.start]
+
+    def content(self) -> bytes:
+        """The rows, one after another."""
+        last = len(self.blocks) - 1
+        return encode_rows(
+            row for number, block in enumerate(self.blocks)
+            for row in islice(
+                zip(block.keys, block.values, strict=True),
+                0 if number else self.start, self.stop if number == last else None,
+            )
+        )  # fmt: skip
+
+    def lies_in(self, blocks: Sequence[Block], start: int) -> bool:
+        """True when its rows are the next ones from a row of the first block on: blocks do not change."""
+        there = blocks[: len(self.blocks)]
+        same = len(there) == len(self.blocks) and all(map(is_, there, self.blocks))
+        return same and start == self.start and (self.cut or len(blocks) == len(self.blocks))
+
+
+def pieces_of(rows: Rows, last: Mapping[bytes, Piece]) -> Iterator[Piece]:
+    """All rows as pieces, of which the last ones are taken over that no change has met."""
+    number = start = 0
+    while number < len(rows.blocks):
+        piece = last.get(rows.blocks[number].keys[start])
+        if piece is None or not piece.lies_in(rows.blocks[number : number + len(piece.blocks) + 1], start):
+            piece = _next_piece(rows.blocks, number, start)
+        yield piece
+        number, start = number + len(piece.blocks) - 1, piece.stop
+        if start == len(rows.blocks[number].keys):
+            number, start = number + 1, 0
+
+
+def _next_piece(blocks: Sequence[Block], number: int, start: int) -> Piece:
+    """The rows from one of a block on, up to a cut."""
     size = 0
-    for key, value in rows:
-        piece.append((key, value))
-        size += row_bytes(key, value)
-        cut = size >= PIECE_BYTES_MIN and not xxhash.xxh3_64_intdigest(key) & _CUT_MASK
-        if cut or size >= PIECE_BYTES_MAX:
-            yield encode_rows(piece)
-            piece, size = [], 0
-    if piece:
-        yield encode_rows(piece)
+    for end in range(number, len(blocks)):
+        begin = start if end == number else 0
+        for row in range(begin, len(blocks[end].keys)):
+            key = blocks[end].keys[row]
+            size += row_bytes(key, blocks[end].values[row])
+            cut = size >= PIECE_BYTES_MIN and not xxhash.xxh3_64_intdigest(key) & _CUT_MASK
+            if cut or size >= PIECE_BYTES_MAX:
+                return Piece(blocks[number : end + 1], start, row + 1, cut=True)
+    return Piece(blocks[number:], start, len(blocks[-1].keys), cut=False)

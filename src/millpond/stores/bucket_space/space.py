@@ -24,7 +24,6 @@ from typing import Any, Generic, TypeVar
 
 from millpond.clock import Clock
 from millpond.errors import Closed, Conflict, MillpondError, Unavailable, Uncertain
-from millpond.kernel.keys import EVERYTHING
 from millpond.kernel.overlay import Overlay
 from millpond.kernel.space import ReadTransaction, Transaction, WouldBlock, already_writing
 from millpond.kernel.steps import step
@@ -430,7 +429,7 @@ class BucketSpace:
         step("bucket.trimmed")
         left = tuple(earlier for earlier in former if earlier.number > trimmed)
         made = Checkpoint(copy.number, now, copy.chain.hex(), trimmed, (), left)
-        self._checkpoints.put(made, copy.rows.scan(EVERYTHING), base, tag)
+        self._checkpoints.put(made, copy.rows, base, tag)
         self._checkpointed = copy.number
         step("bucket.checkpoint_put")
 
