@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import replace
 from itertools import accumulate, pairwise
+from threading import Barrier
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -55,6 +56,25 @@ def written(rows: int = 60, value: str = "value") -> tuple[FarObjects, Index, Ra
     [entry] = ranges.load_index(objects, index.id).entries
     assert entry.blocks is not None and len(entry.blocks.rows) > 5
     return objects, index, entry
+
+
+class MeetingObjects(FarObjects):
+    """Objects of which two are put at once, or none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.meeting = Barrier(2, timeout=10)
+
+    def put(self, name: str, data: bytes | memoryview | pa.Buffer) -> None:
+        self.meeting.wait()
+        super().put(name, data)
+
+
+def test_a_range_and_its_index_are_put_at_once() -> None:
+    objects = MeetingObjects()
+    batch = pa.record_batch({"key": pa.array([b"a", b"b"]), "value": pa.array([1, 2])})
+    index = ranges.write(objects, [batch])
+    assert ranges.open_index(objects, index.id).batch(0).to_pylist() == batch.to_pylist()
 
 
 def open_one(objects: MemoryObjects, index: Index, entry: RangeEntry, number: int) -> pa.RecordBatch:

@@ -24,6 +24,7 @@ import itertools
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import PurePosixPath
 from typing import Protocol
 
@@ -35,7 +36,7 @@ from millpond.ranges.blocks import FILTERS_BYTES_MAX, BlockTable, checksum_of, f
 from millpond.ranges.cache import CachedObjects
 from millpond.ranges.files import far_form, format_said, put_content, read_sealed, sealed_bytes
 from millpond.ranges.ids import BLOCKS_FORMAT, FILTERS_FORMAT, FORMAT, ID_BYTES, PACKED_FORMAT, columns_id, schema_code
-from millpond.stores.objects import Objects, hold_read, read_once, settle
+from millpond.stores.objects import Objects, at_once, hold_read, read_once, settle
 
 __all__ = (
     "DEFAULT_BOUNDARIES", "Boundaries", "Index", "RangeEntry", "Shown", "Source", "far_entry", "index_bytes",
@@ -203,14 +204,20 @@ def index_name(id_: str) -> str:
     return f"indexes/{id_}.arrow"
 
 
-def store_index(objects: Objects, entries: list[RangeEntry], schema: pa.Schema, boundaries: Boundaries) -> Index:
-    """Write the index over ranges that are stored already; the ranges become reachable by this act."""
+def store_index(
+    objects: Objects, entries: list[RangeEntry], schema: pa.Schema, boundaries: Boundaries,
+    beside: Sequence[Callable[[], object]] = (),
+) -> Index:  # fmt: skip
+    """Write the index over ranges that are stored already, or by acts that are done `beside`, where files are far away;
+    the ranges become reachable by this act.
+    """
     # An assertion, not an error: the writer refused unordered keys of a user before.
     assert all(a.last < b.first for a, b in itertools.pairwise(entries)), "ranges overlap"
     index = _with_few_filters(Index("", tuple(entries), schema, boundaries))
     id_, data = _file_of(index.entries, schema, boundaries)
     settle(objects, "ranges")  # those that lay here already may be the work of one who died before they were durable
-    put_content(objects, index_name(id_), data)
+    acts: list[Callable[[], object]] = [*beside, partial(put_content, objects, index_name(id_), data)]
+    at_once(objects, acts)
     settle(objects, "indexes")
     index = replace(index, id=id_)
     hold_read(objects, index_name(id_), index, data.size)

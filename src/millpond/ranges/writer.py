@@ -1,8 +1,8 @@
 """Writing ranges: sorted batches in, content-named files and their index out.
 
 Batches are made canonical, cut where their keys say, and written range by range; a few threads write ranges
-while the next is being cut. Nothing is visible as an index before all its ranges are stored. Ranges that lie in
-the place already are not written again. Where files are far away, they are written in packed blocks and have
+while the next is being cut. Nobody is told of an index before all its ranges are stored. Ranges that lie in the
+place already are not written again. Where files are far away, they are written in packed blocks and have
 filters (`blocks.py`), unless they are compressed whole.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -174,6 +174,12 @@ class RangeWriter(Closing):
         return len(self._writing) == _WRITING_MAX or bytes_there + size > self._bytes_at_once
 
     def _store(self, pieces: list[pa.RecordBatch]) -> RangeEntry:
+        entry, put = self._made(pieces)
+        put()
+        return entry
+
+    def _made(self, pieces: list[pa.RecordBatch]) -> tuple[RangeEntry, Callable[[], object]]:
+        """The entry of a range, and the act that stores it."""
         folder = self._scratch_folder(sum(piece.nbytes for piece in pieces))
         if folder is None or len(pieces) == 1:
             batch = canonical(pieces[0] if len(pieces) == 1 else pa.concat_batches(pieces))
@@ -187,10 +193,11 @@ class RangeWriter(Closing):
             far = FarFile(sealed_bytes("range", id_, batch, options=self._options, folder=folder))
         # To unpack what was just packed would take longer than all else.
         here = None if far.table is None else partial(sealed_bytes, "range", id_, batch)
-        put_content(self._objects, range_name(id_), far.data, here)
+        put = partial(put_content, self._objects, range_name(id_), far.data, here)
         keys = key_column(batch.column(self._key))
         first, last = keys[0], keys[len(keys) - 1]
-        return RangeEntry(id_, first, last, batch.num_rows, far.data.size, far.table, self._indexed(far.filter))
+        entry = RangeEntry(id_, first, last, batch.num_rows, far.data.size, far.table, self._indexed(far.filter))
+        return entry, put
 
     def _indexed(self, filter_: pa.Buffer | None) -> pa.Buffer | None:
         """The filter of a range, for the index; none where that would have too many bytes of them, and gets none."""
@@ -227,8 +234,16 @@ class RangeWriter(Closing):
         return entries
 
     def finish(self) -> Index:
-        """End the last range, wait until all are stored, and write the index."""
-        index = store_index(self._objects, self.end(), self.schema, self.boundaries)
+        """End the last range, wait until all are stored, and write the index: far away beside the last range, for each
+        put is waited for.
+        """
+        beside = []
+        if self._pending and self._objects.in_blocks:
+            pieces, self._pending = self._pending, []
+            entry, put = self._made(pieces)
+            self._entries.append(entry)
+            beside.append(put)
+        index = store_index(self._objects, self.end(), self.schema, self.boundaries, beside)
         step("ranges.indexed")
         return index
 
