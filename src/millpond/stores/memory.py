@@ -28,6 +28,8 @@ __all__ = ("BLOCK_ROWS_MAX", "Block", "MemorySpace", "Rows")
 
 BLOCK_ROWS_MAX = 256
 """Larger: a write copies more rows; smaller: it copies a longer list of blocks."""
+_FEW = 32
+"""So many rows are put into a copy of a block one by one; of more the block is sorted anew."""
 
 T = TypeVar("T")
 
@@ -49,7 +51,8 @@ class Rows:
     @classmethod
     def of(cls, rows: Iterable[tuple[bytes, bytes]]) -> Rows:
         """Rows that are in the order of their keys."""
-        blocks = list(_blocks_of(dict(rows)))
+        there = dict(rows)
+        blocks = list(_blocks_of(Block(list(there), list(there.values()))))
         return cls([block.keys[0] for block in blocks], blocks)
 
     def get(self, key: bytes) -> bytes | None:
@@ -98,22 +101,34 @@ class Rows:
 
     def _change_block(self, number: int, changed: dict[bytes, bytes | None]) -> None:
         replaced = self.blocks[number : number + 1]
-        there = {key: value for block in replaced for key, value in zip(*block, strict=True)}
-        there |= {key: value for key, value in changed.items() if value is not None}
-        left = {key: there[key] for key in sorted(there) if changed.get(key, b"") is not None}
+        left = _changed(replaced[0] if replaced else Block([], []), changed)
         following = self.blocks[number + 1 : number + 2]
         # A block that has become small joins the next, so that deleting leaves no long list of blocks.
-        if 0 < len(left) <= BLOCK_ROWS_MAX // 8 and following and len(following[0].keys) <= BLOCK_ROWS_MAX // 4:
-            left |= zip(*following[0], strict=True)
+        if 0 < len(left.keys) <= BLOCK_ROWS_MAX // 8 and following and len(following[0].keys) <= BLOCK_ROWS_MAX // 4:
+            left = Block(left.keys + following[0].keys, left.values + following[0].values)
             replaced += following
         new = list(_blocks_of(left))
         self.blocks[number : number + len(replaced)] = new
         self.firsts[number : number + len(replaced)] = [block.keys[0] for block in new]
 
 
-def _blocks_of(rows: dict[bytes, bytes]) -> Iterator[Block]:
+def _changed(block: Block, changed: dict[bytes, bytes | None]) -> Block:
+    """The rows of a block after changes."""
+    if len(changed) > _FEW:
+        there = dict(zip(*block, strict=True)) | changed
+        left = [(key, value) for key in sorted(there) if (value := there[key]) is not None]
+        return Block([key for key, _ in left], [value for _, value in left])
+    keys, values = block.keys.copy(), block.values.copy()
+    for key, value in changed.items():
+        at = bisect_left(keys, key)
+        stop = at + 1 if at < len(keys) and keys[at] == key else at
+        keys[at:stop], values[at:stop] = ([], []) if value is None else ([key], [value])
+    return Block(keys, values)
+
+
+def _blocks_of(rows: Block) -> Iterator[Block]:
     """Blocks of rows that are in order: one, or several that are half full, with room to grow."""
-    keys, values = list(rows), list(rows.values())
+    keys, values = rows
     size = BLOCK_ROWS_MAX if len(keys) <= BLOCK_ROWS_MAX else BLOCK_ROWS_MAX // 2
     for start in range(0, len(keys), size):
         yield Block(keys[start : start + size], values[start : start + size])

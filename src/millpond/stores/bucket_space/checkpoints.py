@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from hashlib import blake2b
-from itertools import islice
+from itertools import chain
 from operator import is_
 
 import xxhash
@@ -171,14 +171,13 @@ class Piece:
 
     def content(self) -> bytes:
         """The rows, one after another."""
-        last = len(self.blocks) - 1
-        return encode_rows(
-            row for number, block in enumerate(self.blocks)
-            for row in islice(
-                zip(block.keys, block.values, strict=True),
-                0 if number else self.start, self.stop if number == last else None,
-            )
-        )  # fmt: skip
+        begins = [self.start, *[0] * (len(self.blocks) - 1)]
+        ends = [*[None] * (len(self.blocks) - 1), self.stop]
+        spans = (
+            zip(block.keys[begin:end], block.values[begin:end], strict=True)
+            for block, begin, end in zip(self.blocks, begins, ends, strict=True)
+        )
+        return encode_rows(chain.from_iterable(spans))
 
     def lies_in(self, blocks: Sequence[Block], start: int) -> bool:
         """True when its rows are the next ones from a row of the first block on: blocks do not change."""
@@ -204,10 +203,15 @@ def _next_piece(blocks: Sequence[Block], number: int, start: int) -> Piece:
     """The rows from one of a block on, up to a cut."""
     size = 0
     for end in range(number, len(blocks)):
-        begin = start if end == number else 0
-        for row in range(begin, len(blocks[end].keys)):
-            key = blocks[end].keys[row]
-            size += row_bytes(key, blocks[end].values[row])
+        begin, block = start if end == number else 0, blocks[end]
+        keys, values = block.keys[begin:], block.values[begin:]
+        whole = size + len(keys) * row_bytes(b"", b"") + sum(map(len, keys)) + sum(map(len, values))
+        if whole < PIECE_BYTES_MIN:  # no row of it ends a piece
+            size = whole
+            continue
+        for row in range(begin, len(block.keys)):
+            key = block.keys[row]
+            size += row_bytes(key, block.values[row])
             cut = size >= PIECE_BYTES_MIN and not xxhash.xxh3_64_intdigest(key) & _CUT_MASK
             if cut or size >= PIECE_BYTES_MAX:
                 return Piece(blocks[number : end + 1], start, row + 1, cut=True)

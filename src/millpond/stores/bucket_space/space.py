@@ -451,15 +451,16 @@ class BucketSpace:
 
 def _run_on(rows: Rows, requests: list[_Request[Any]]) -> _Outcome:
     """Run requests one after another, each on what those before it made of the rows, as far as one batch holds them."""
-    outcome = _Outcome({}, [], [])
+    outcome, before = _Outcome({}, [], []), dict[bytes, bytes | None]()
     size = 0
     for request in requests:
         if size > GROUP_BYTES_MAX:
             break
-        changes = request.run(rows)
+        if before:
+            rows = rows.changed(sorted(before.items()))
+        before = changes = request.run(rows)
         outcome.ran.append(request)
         if changes:
-            rows = rows.changed(sorted(changes.items()))
             outcome.changes |= changes
             size += sum(row_bytes(key, value) for key, value in changes.items())
         else:
