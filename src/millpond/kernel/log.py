@@ -34,7 +34,7 @@ from millpond.kernel.keys import KeyRange, Prefix
 from millpond.kernel.space import ReadTransaction, Transaction
 from millpond.kernel.verify import Report, checked, problem
 
-__all__ = ("Head", "Log", "Record")
+__all__ = ("Head", "Log", "Record", "put_head")
 
 E = TypeVar("E")
 _ROW = struct.Struct(">16sq")
@@ -81,13 +81,15 @@ class Log(Generic[E]):
     def append(self, tx: Transaction, entry: E, now_ms: int, last: Head | None = None) -> Record[E]:
         """Put the next entry; its time is `now_ms`, or the time of the entry before when clocks went backwards.
 
-        `last` is the head, where it was read already.
+        With `last`, the head as it is before, the new one is not stored: `put_head` does it behind several entries.
         """
-        last = last or self.head(tx)
-        row, position, stamp_ms = self.encode(entry), last.position + 1, max(now_ms, last.stamp_ms)
-        record = Record(position, stamp_ms, _chain(last.chain, position, stamp_ms, row), entry)
-        self._put(tx, record, row, last)
-        return record
+        before = last or self.head(tx)
+        row, position, stamp_ms = self.encode(entry), before.position + 1, max(now_ms, before.stamp_ms)
+        head = Head(position, _chain(before.chain, position, stamp_ms, row), stamp_ms)
+        self._put(tx, head, row)
+        if last is None:
+            put_head(tx, self.prefix, head)
+        return Record(position, stamp_ms, head.chain, entry)
 
     def accept(self, tx: Transaction, record: Record[E]) -> bool:
         """Put an entry of another log as the next; False when it is here already.
@@ -98,17 +100,18 @@ class Log(Generic[E]):
         if not self.follows(tx, record):
             return False
         # Encoded here, and not copied: what is stored is what was hashed when it was checked.
-        self._put(tx, record, self.encode(record.entry), self.head(tx))
+        head = Head(record.position, record.chain, record.stamp_ms)
+        assert head.position == self.head(tx).position + 1, "positions are dense"
+        self._put(tx, head, self.encode(record.entry))
+        put_head(tx, self.prefix, head)
         return True
 
     def trim(self, tx: Transaction, before: int) -> int:
         """Drop the entries before a position; how many there were."""
         return tx.delete_range(self._positions(0, before))
 
-    def _put(self, tx: Transaction, record: Record[E], row: bytes, last: Head) -> None:
-        assert record.position == last.position + 1, "positions are dense"
-        tx.put(self.prefix.pack(record.position), _ROW.pack(bytes.fromhex(record.chain), record.stamp_ms) + row)
-        tx.put(self.prefix.pack("head"), _HEAD.encode(Head(record.position, record.chain, record.stamp_ms)))
+    def _put(self, tx: Transaction, head: Head, row: bytes) -> None:
+        tx.put(self.prefix.pack(head.position), _ROW.pack(bytes.fromhex(head.chain), head.stamp_ms) + row)
 
     # -- reading --------------------------------------------------------------------------------------
 
@@ -244,6 +247,11 @@ class Log(Generic[E]):
         return Corrupt(
             f"the log is damaged: {message}", kind="log_damaged", key=self.prefix.packed.hex(), found=evidence
         )
+
+
+def put_head(tx: Transaction, prefix: Prefix, head: Head) -> None:
+    """Store the head of the log under a prefix."""
+    tx.put(prefix.pack("head"), _HEAD.encode(head))
 
 
 def _chain(before: str, position: int, stamp_ms: int, row: bytes) -> str:

@@ -133,7 +133,7 @@ class Overlay:
 
     def writes(self) -> tuple[Write | RunDeleted, ...]:
         """All writes: first the deleted runs, then the rows in the order of kind and key."""
-        places = sorted(self._changed, key=lambda place: (place[0].DESCRIPTOR.full_name, place[1]))
+        places = sorted(self._changed, key=lambda place: (place[0].__name__, place[1]))
         rows = [Write(kind, key, self._seen[kind, key]) for kind, key in places]
         return (*map(RunDeleted, self._deleted_runs), *rows)
 

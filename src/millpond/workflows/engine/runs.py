@@ -91,7 +91,8 @@ class Run:
 
     def put(self, node_run: NodeRun) -> None:
         """Write a node run."""
-        self.work.rows.put(key_of(node_run.id), node_run)
+        place = node_run.id
+        self.work.rows.put((self.path, place.thread_run_number, place.position), node_run)
 
     def save(self) -> None:
         """Write the row of the run."""

@@ -33,6 +33,7 @@ class Work:
     def __init__(self, rows: Rows, command: Command, now: int) -> None:
         self.rows = Overlay(rows)
         self.now = now
+        self._instant: Timestamp | None = None
         self.child_runs_started = 0
         self.ahead: list[tuple[str, list[int] | None]] = []
         self._seed = command.id
@@ -46,8 +47,10 @@ class Work:
         self._effects.clear()
 
     def instant(self) -> Timestamp:
-        """The instant of the command as a message."""
-        return instant(self.now)
+        """The instant of the command as a message, for others to copy."""
+        if self._instant is None:
+            self._instant = instant(self.now)
+        return self._instant
 
     def new_id(self) -> str:
         """An id that no other command makes, and this one makes at every replay."""

@@ -142,7 +142,7 @@ class FollowedPartition(Partition):
             case TimerEntry():
                 now = instant_after(last, entry.ms)
                 timer = DueTimer(entry.tenant, entry.name, entry.at)
-                return now, [Ended(self._fire(tx, timer, now, Head(self._position - 1)), timer)]
+                return now, [Ended(self._fire(tx, timer, now, Head(self._position - 1))[0], timer)]
             case CausedEntry():
                 # A definition is the same everywhere, also in its times.
                 now = entry.ms if entry.source == METADATA else instant_after(last, entry.ms)

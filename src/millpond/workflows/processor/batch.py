@@ -146,7 +146,7 @@ class Batch(Overlay):
 
     def get(self, key: bytes) -> bytes | None:
         if key.startswith(_GROUP):
-            rows = self._group(key)
+            rows = self._rows if key.startswith(self._place) else self._group(key)
             if rows is not None:
                 return rows.get(key)
         if key in self._changed:
@@ -194,7 +194,8 @@ class Batch(Overlay):
         # As that of an overlay, in fewer steps: a command puts some fourteen rows.
         if not 0 < len(key) <= KEY_BYTES_MAX or len(value) > VALUE_BYTES_MAX:
             check_row(key, value)
-        self._refuse_over()
+        if self._over:
+            self._refuse_over()
         self._change(key, bytes(value))
 
     def _change(self, key: bytes, value: bytes | None) -> None:

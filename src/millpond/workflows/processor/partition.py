@@ -29,7 +29,7 @@ from littlehorse.model import Tenant, Variable, WfRunVariableAccessLevel, WfSpec
 
 from millpond.errors import AlreadyExists, Closed, Conflict, Internal, Invalid, MillpondError, NotFound, Unavailable
 from millpond.json_forms import to_json
-from millpond.kernel.log import Head, Log
+from millpond.kernel.log import Head, Log, put_head
 from millpond.kernel.space import ReadTransaction, Transaction
 from millpond.kernel.steps import step
 from millpond.workflows.engine import (
@@ -134,12 +134,14 @@ class Partition:
         """Apply commands in their order, and what they cause, until time is `over`; the end of each."""
         now, ends = self.instant(now_ms), []
         with batched(tx) as rows:
-            head = self.log.head(rows)
+            head = last = self.log.head(rows)
             for command in commands:
                 end, head = self._apply_chain(rows, command, now, head)
                 ends.append(end)
                 if over():
                     break
+            if head is not last:
+                put_head(rows, self.log.prefix, head)
         return ends
 
     def _apply_chain(self, tx: Batch, command: LoggedCommand, now: int, head: Head) -> tuple[Applied, Head]:
@@ -167,30 +169,36 @@ class Partition:
 
     def fire(self, tx: Transaction, timers: Sequence[DueTimer], now_ms: int) -> list[Applied]:
         """Apply the commands of timers that are due; the end of each that is still set."""
-        now = self.instant(now_ms)
+        now, ends = self.instant(now_ms), []
         with batched(tx) as rows:
-            ends = [self._fire(rows, timer, now, self.log.head(rows)) for timer in timers]
-        return [end for end in ends if end is not None]
+            head = last = self.log.head(rows)
+            for timer in timers:
+                end, head = self._fire(rows, timer, now, head)
+                ends += [] if end is None else [end]
+            if head is not last:
+                put_head(rows, self.log.prefix, head)
+        return ends
 
     def instant(self, now_ms: int) -> int:
         """The instant of commands that are applied now."""
         self._now = instant_after(self._now, now_ms)
         return self._now
 
-    def _fire(self, tx: Batch, timer: DueTimer, now: int, head: Head) -> Applied | None:
+    def _fire(self, tx: Batch, timer: DueTimer, now: int, head: Head) -> tuple[Applied | None, Head]:
+        """The end of the command of a timer that is still set, and the head of the log behind it."""
         request = take_timer(tx, timer)
         if request is None:
-            return None
+            return None, head
         run, own = str(timer.name[0]), derived_id("timer", self.number, head.position + 1)
         command = LoggedCommand(timer.tenant, own, request)
         end, head = self._apply_chain(tx, command, now, head)
         if end.error is None:
-            return end
+            return end, head
         _LOG.error("a timer of run %s of tenant %s failed: %s", run, command.tenant, end.error)
         unable = RunUnable(run_id(run), str(end.error))
         last, head = self._apply_chain(tx, LoggedCommand(command.tenant, caused_id(command.id, 0), unable), now, head)
         note_failed(tx, command, (last.position, 1), end.error)
-        return replace(end, effects=last.effects, queued=last.queued, unheard=1 + last.unheard)
+        return replace(end, effects=last.effects, queued=last.queued, unheard=1 + last.unheard), head
 
     def _apply_caused(self, tx: Batch, command: LoggedCommand, now: int, place: Place) -> Applied:
         """The end of a command that another one caused. The log holds the cause alone."""

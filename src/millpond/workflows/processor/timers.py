@@ -52,17 +52,18 @@ class DueTimer:
 
 def set_timer(tx: Transaction, tenant: str, timer: TimerSet, now: int) -> None:
     """Set a timer in place of the one with its name."""
-    cancel_timer(tx, tenant, timer.name)
+    key = cancel_timer(tx, tenant, timer.name)
     tx.put(TIMER.pack(timer.at, tenant, *timer.name), encode_request(timer.request))
-    tx.put(TIMER_TIME.pack(tenant, *timer.name), _TIMES.pack(timer.at, now))
+    tx.put(key, _TIMES.pack(timer.at, now))
 
 
-def cancel_timer(tx: Transaction, tenant: str, name: Key) -> None:
-    """Cancel a timer; one that is not set is no error."""
+def cancel_timer(tx: Transaction, tenant: str, name: Key) -> bytes:
+    """Cancel a timer; one that is not set is no error. The key of its instant."""
     key = TIMER_TIME.pack(tenant, *name)
     row = tx.get(key)
     if row is not None:
         delete_rows(tx, [key, TIMER.pack(_TIME.unpack_from(row)[0], tenant, *name)])
+    return key
 
 
 def cancel_timers_of(tx: Transaction, tenant: str, run: str) -> None:

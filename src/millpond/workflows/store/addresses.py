@@ -13,10 +13,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
-from typing import TypeAlias, cast
+from typing import NamedTuple, TypeAlias, cast
 
 from littlehorse.model import (
     CheckpointId,
@@ -79,8 +78,7 @@ class Kind(IntEnum):
 _GUIDED = (Kind.TASK_RUN, Kind.USER_TASK_RUN, Kind.CHECKPOINT)
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
+class Address(NamedTuple):
     """The place of one object: its run, its kind, and what tells it from others of that kind.
 
     >>> Address(("a",), Kind.TASK_RUN, ("0-10",)).parts
@@ -102,9 +100,10 @@ class Address:
         """The key of its row."""
         return group_of(tenant, self.run).packed + _rest_code(self.kind, self.rest)
 
-    def tags_key(self, tenant: str) -> bytes:
-        """The key of the list of its tags."""
-        return group_of(tenant, self.run).packed + _TAGS_CODE + _rest_code(self.kind, self.rest)
+    def keys(self, tenant: str) -> tuple[bytes, bytes]:
+        """The keys of its row, and of the list of its tags."""
+        group, rest = group_of(tenant, self.run).packed, _rest_code(self.kind, self.rest)
+        return group + rest, group + _TAGS_CODE + rest
 
     def trail(self) -> bytes:
         """The end of the keys of its tags."""

@@ -73,7 +73,7 @@ class _Tags:
         """True when a run has such a tag, of whatever time."""
         _, root, children = decode(run)
         path = cast("RunPath", (root, *decode(cast("bytes", children))))
-        listed = self._tx.get(Address(path, self._index.kind, self._index.rest).tags_key(self._tenant))
+        listed = self._tx.get(Address(path, self._index.kind, self._index.rest).keys(self._tenant)[1])
         code = encode(self._index.attributes)
         return any(tag.startswith(code) for tag in listed_tags(listed or b""))
 

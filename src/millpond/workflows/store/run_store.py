@@ -12,6 +12,7 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
+from collections.abc import Set as AbstractSet
 from heapq import merge
 from typing import TypeAlias, cast
 
@@ -192,8 +193,9 @@ class RunStore(RunReads):
         legacy = self._legacy(tx, address)
         if legacy is not None:
             self._drop_legacy(tx, legacy)
-        self._retag(tx, address, set())
-        return tx.delete(address.key(self.tenant)) or legacy is not None
+        key, tags_key = address.keys(self.tenant)
+        self._retag(tx, address, tags_key, frozenset())
+        return tx.delete(key) or legacy is not None
 
     def delete_slice(self, tx: Transaction, run: RunPath, rows_max: int) -> bool:
         """Delete some rows of a run, the run itself first; True when none is left. Its children stay.
@@ -236,10 +238,11 @@ class RunStore(RunReads):
             raise Conflict("the run is being deleted", kind="run_deleting", run="_".join(run), hint="try again soon")
 
     def _put(self, tx: Transaction, address: Address, message: Stored) -> None:
-        paths = self._searchable(message) if isinstance(message, Variable) else ()
+        key, tags_key = address.keys(self.tenant)
         if address.kind in _TAGGED:
-            self._retag(tx, address, tags_of(message, paths=paths))
-        tx.put(address.key(self.tenant), pack(message))
+            paths = self._searchable(message) if isinstance(message, Variable) else ()
+            self._retag(tx, address, tags_key, tags_of(message, paths=paths))
+        tx.put(key, pack(message))
 
     def _note_unclaimed(self, tx: Transaction, address: Address, event: ExternalEvent) -> None:
         """Note an event that a node may take; the legacy layout has no such rows."""
@@ -247,14 +250,14 @@ class RunStore(RunReads):
         key = group_of(self.tenant, address.run).pack(UNCLAIMED, name, event.created_at.ToMilliseconds(), guid)
         tx.put(key, pack_id(event))
 
-    def _retag(self, tx: Transaction, address: Address, tags: set[bytes]) -> None:
-        """Replace the tags of an object: only those that differ are written."""
-        place, row = address.tags_key(self.tenant), list_tags(tags)
-        listed = tx.get(place) or b""
+    def _retag(self, tx: Transaction, address: Address, place: bytes, tags: AbstractSet[bytes]) -> None:
+        """Replace the tags of an object, which are listed at a place: only those that differ are written."""
+        listed, row = tx.get(place) or b"", list_tags(tags) if tags else b""
         if listed == row:
             return
         old = listed_tags(listed)
-        delete_rows(tx, tag_keys(self.tenant, address, old - tags))
+        if old:
+            delete_rows(tx, tag_keys(self.tenant, address, old - tags))
         for key in tag_keys(self.tenant, address, tags - old):
             tx.put(key, b"")
         if row:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from functools import lru_cache
 from itertools import islice, product
@@ -69,22 +70,33 @@ TEXT_CHARACTERS_MAX = 64
 """The characters of a text in a tag; a longer one is its beginning and a hash of the whole."""
 
 _LENGTH = struct.Struct(">H")
+_NO_TAGS: AbstractSet[bytes] = frozenset()
 
 
-def tags_of(message: Stored, *, paths: Collection[str] = ()) -> set[bytes]:
+def tags_of(message: Stored, *, paths: Collection[str] = ()) -> AbstractSet[bytes]:
     """The tags of an object, each without its address. A variable has those of its values at some `paths`; the empty
     path is the whole of it, of a list each item."""
+    kind = type(message)
+    if kind is NodeRun and not message.HasField("external_event"):  # most rows of a run
+        return _NO_TAGS
     if isinstance(message, WfRun):  # with the most tags, of which few differ from run to run
         spec, path = message.wf_spec_id, path_of(message.id)
-        codes = _run_codes(int(message.status), spec.name, spec.major_version, spec.revision, path[:-1])
+        codes = _run_codes(message.status, spec.name, spec.major_version, spec.revision, path[:-1])
         at = _ms(message.start_time)
+    elif isinstance(message, TaskRun):
+        codes, at = _task_codes(message.task_def_id.name, message.status), _ms(message.scheduled_at)
     else:
         attributes, at = _attributes(message, paths)
         codes = tuple(_code(*parts) for parts in attributes)
     if not codes:
-        return set()
+        return _NO_TAGS
     time = encode((at,))
     return {code + time for code in codes}
+
+
+@lru_cache(4096)
+def _task_codes(definition: str, status: int) -> tuple[bytes, ...]:
+    return tuple(encode(parts) for parts in _open((definition,), (int(status),)))
 
 
 @lru_cache(4096, typed=True)  # 1 and True are equal, and have different codes
@@ -100,13 +112,11 @@ def _run_codes(status: int, name: str, major: int, revision: int, parent: RunPat
 
 
 def _attributes(message: Stored, paths: Collection[str]) -> tuple[Iterable[Attributes], int]:
-    """The sets of attributes that an object is found by, and its time; a run has a function of its own."""
+    """The sets of attributes that an object is found by, and its time; runs and tasks have functions of their own."""
     match message:
-        case NodeRun() if message.HasField("external_event"):
+        case NodeRun():
             name = message.external_event.external_event_def_id.name
             return _open((name,), (int(message.status),)), _ms(message.arrival_time)
-        case TaskRun():
-            return _open((message.task_def_id.name,), (int(message.status),)), _ms(message.scheduled_at)
         case UserTaskRun():
             own = (message.user_task_def_id.name, message.user_id or None, message.user_group or None)
             sets = set(product((None, int(message.status)), *((None, _text(part)) for part in own)))
