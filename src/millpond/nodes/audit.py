@@ -20,6 +20,7 @@ import os
 import stat
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import lru_cache
 from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
@@ -45,18 +46,25 @@ class _Rotating(RotatingFileHandler):
     Lines go around logging's records: to make one takes longer than to write the line, while every other request waits.
     """
 
-    def append(self, line: str) -> None:
+    _bytes_left = 0
+    """The bytes that may be written before the size of the file is looked at: it has no other writer."""
+
+    def append(self, line: bytes) -> None:
         """Write a line; errors go to the node's own log."""
         self.acquire()
         try:
             stream = self.stream or self._opened()
-            status = os.fstat(stream.fileno())
-            # What is no file, such as a terminal, has no size, and no older files.
-            if self.maxBytes and stat.S_ISREG(status.st_mode) and status.st_size + len(line) + 1 >= self.maxBytes:
-                self.doRollover()
-                stream = self._opened()
-            stream.write(line + "\n")
-            stream.flush()
+            if self.maxBytes and self._bytes_left < len(line):
+                status = os.fstat(stream.fileno())
+                # What is no file, such as a terminal, has no size, and no older files.
+                if stat.S_ISREG(status.st_mode) and status.st_size + len(line) >= self.maxBytes:
+                    self.doRollover()
+                    stream = self._opened()
+                    status = os.fstat(stream.fileno())
+                self._bytes_left = max(self.maxBytes - status.st_size, len(line))
+            self._bytes_left -= len(line)
+            stream.buffer.write(line)
+            stream.buffer.flush()
         except Exception:
             _LOG.exception("the audit log %s cannot be written to", self.baseFilename)
         finally:
@@ -84,7 +92,7 @@ class AuditLog:
         """Write one line; `values` say more about the change, such as the load that was entered."""
         row = {"at": _in_iso(self._clock.now_ms()), "token": token, "method": method, "path": path,
                "status": status, **values}  # fmt: skip
-        self._file.append(to_json(row).decode())
+        self._file.append(to_json(row) + b"\n")
 
     def write_command(self, command: str, **values: Any) -> None:
         """Write one line about a command that changed the folder of the node on its machine."""
@@ -110,4 +118,9 @@ class AuditLog:
 
 
 def _in_iso(ms: int) -> str:
-    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return f"{_second(ms // 1000)}.{ms % 1000:03}Z"
+
+
+@lru_cache(1)
+def _second(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat().removesuffix("+00:00")

@@ -102,7 +102,8 @@ class Caller:
 
     def may_tenant(self, right: str, tenant: str) -> bool:
         """True for a right on a tenant of workflows."""
-        return any(fnmatchcase(tenant, pattern) for pattern in self.patterns(right, "tenant"))
+        patterns = self.patterns(right, "tenant")
+        return "*" in patterns or any(fnmatchcase(tenant, pattern) for pattern in patterns)
 
     def need_tenant(self, right: str, tenant: str) -> None:
         """Insist on a right on a tenant of workflows.

@@ -26,8 +26,8 @@ import base64
 import binascii
 import inspect
 import mmap
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, aclosing, contextmanager, nullcontext, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, aclosing, nullcontext, suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -204,9 +204,13 @@ class Front:
         try:
             self._let_in(call, context)
             SHARE.set(share_of(call.caller))  # each call is a task of its own
-            with self._room(row, call), _traced(service.name, row, call):
-                await service.admit(call)
-                result = await act(call)
+            self._take_place(row, call)
+            try:
+                with _traced(service.name, row, call):
+                    await service.admit(call)
+                    result = await act(call)
+            finally:
+                self._leave_place(row, call)
             if call.trailing:
                 context.set_trailing_metadata(tuple(call.trailing.items()))
             status = 200
@@ -243,24 +247,22 @@ class Front:
         if call.caller is not ANYBODY:
             self.node.rate_limits.need(call.caller.name)
 
-    @contextmanager
-    def _room(self, row: Row[Any, Any], call: Call[Any]) -> Iterator[None]:
-        """Count a call that is worked on.
+    def _take_place(self, row: Row[Any, Any], call: Call[Any]) -> None:
+        """Count a call that is worked on, until `_leave_place`.
 
         Raises:
             Unavailable: there are as many of its class as there may be.
         """
         shares = self._rooms.get(row.work)
-        if shares is None:
-            yield
-            return
-        with shares.holding(share_of(call.caller)) as held:
-            if not held:
-                raise Unavailable(
-                    f"the node works on as many {row.work.value} as it may", kind="calls_full", calls_max=shares.total,
-                    hint="send it again in a moment",
-                )  # fmt: skip
-            yield
+        if shares is not None and not shares.take(share_of(call.caller)):
+            raise Unavailable(
+                f"the node works on as many {row.work.value} as it may", kind="calls_full", calls_max=shares.total,
+                hint="send it again in a moment",
+            )  # fmt: skip
+
+    def _leave_place(self, row: Row[Any, Any], call: Call[Any]) -> None:
+        if (shares := self._rooms.get(row.work)) is not None:
+            shares.give(share_of(call.caller))
 
     async def _received(self, call: Call[Any], context: _Context) -> bytes:
         """The message of a call that has one.
@@ -276,6 +278,8 @@ class Front:
         def hold(before: int | None = None) -> None:
             nonlocal late
             now = _process_bytes()
+            if limit.when() is None:  # most messages are there at once: their calls have one timer, and not two
+                limit.reschedule(loop.time() + seconds - _AT_ONCE_SECONDS)
             late = loop.call_later(_AT_ONCE_SECONDS, hold, now if before is None else before)
             try:
                 room.need(min(MESSAGE_BYTES_MAX, bytes_max))
@@ -286,7 +290,7 @@ class Front:
 
         try:
             with self._memory.room(share_of(call.caller)) as room:
-                async with asyncio.timeout(seconds) as limit:
+                async with asyncio.timeout(None if seconds > _AT_ONCE_SECONDS else seconds) as limit:
                     late = loop.call_later(_AT_ONCE_SECONDS, hold)
                     try:
                         request = await context.read()

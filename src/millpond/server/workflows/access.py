@@ -185,7 +185,8 @@ class Access:
             )  # fmt: skip
         if need.counted:
             for quota in ((tenant,), (tenant, name)):
-                await self._count(quota)
+                if self._rates.get(quota) != 0 or quota in self._turns:
+                    await self._count(quota)
 
     async def may(self, caller: Caller, need: Need, tenant: str) -> bool:
         """True when the access lists of a caller have what a method needs."""

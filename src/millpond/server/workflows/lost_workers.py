@@ -69,6 +69,8 @@ class LostWorkers:
 
     def reported(self, tenant: str, report: ReportTaskRun) -> None:
         """Note that an attempt has ended."""
+        if not self._attempts:
+            return
         attempt = _attempt(report.task_run_id, report.attempt_number)
         for (of, _), attempts in self._attempts.items():
             if of == tenant and attempts.pop(attempt, None) is not None:

@@ -224,9 +224,11 @@ class WorkflowService:
         self.workers.wait(worker)
         try:
             result = await task
-        finally:
+        except BaseException:
             # A task that is claimed for it already costs one timeout.
             self.workers.withdraw(worker)
+            raise
+        finally:
             self._handed.pop(worker, None)
         assert isinstance(result, ScheduledTask)
         return result

@@ -231,7 +231,8 @@ class Processor:
 
     def _append(self, command: LoggedCommand) -> None:
         self._queue.append(command)
-        self._wake.set()
+        if not self._wake.is_set():  # else the thread has yet to look, and meets the command
+            self._wake.set()
 
     def _gone(self) -> MillpondError:
         """The error of callers that nobody answers any more."""

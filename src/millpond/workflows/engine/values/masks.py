@@ -29,14 +29,17 @@ __all__ = (
 )
 
 MASK: Final = "*****"
+_MASKED: Final = (Variable, TaskRun, NodeRun, InactiveThreadRun)
 
 
 def shown(row: M) -> M:
-    """A row with every masked value replaced; a row without any is a copy of itself.
+    """A copy of a row with every masked value replaced; a row of a kind that has none is itself.
 
     >>> shown(Variable(value=VariableValue(int=7), masked=True)).value.str
     '*****'
     """
+    if not isinstance(row, _MASKED):
+        return row
     masked = copied(row)
     match masked:
         case Variable():
