@@ -102,9 +102,10 @@ def queue(work: Work, task: TaskRun) -> None:
 
 def withdraw(work: Work, task: TaskRun) -> bool:
     """Take a queued task out of its queue. True when it was queued."""
-    if work.rows.get(ScheduledTask, key_of(task.id)) is None:
+    key = key_of(task.id)
+    if work.rows.get(ScheduledTask, key) is None:
         return False
-    work.rows.delete(ScheduledTask, key_of(task.id))
+    work.rows.delete(ScheduledTask, key)
     work.cause(TaskWithdrawn(task.task_def_id, task.id))
     return True
 
@@ -116,11 +117,11 @@ def is_queued(work: Work, task: TaskRun) -> bool:
 
 def claim(work: Work, request: TaskClaim) -> ScheduledTask | None:
     """Hand a queued attempt to a worker, and begin its timeout; None when it is queued no more."""
-    scheduled = work.rows.get(ScheduledTask, key_of(request.task_run_id))
-    task = work.rows.get(TaskRun, key_of(request.task_run_id))
+    key = key_of(request.task_run_id)
+    scheduled, task = work.rows.get(ScheduledTask, key), work.rows.get(TaskRun, key)
     if scheduled is None or task is None:
         return None
-    work.rows.delete(ScheduledTask, key_of(request.task_run_id))
+    work.rows.delete(ScheduledTask, key)
     attempt = task.attempts[scheduled.attempt_number]
     assert attempt.status == TaskStatus.TASK_SCHEDULED, "a queued attempt has not been claimed"
     attempt.status = TaskStatus.TASK_RUNNING

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from google.protobuf.timestamp_pb2 import Timestamp
 from littlehorse.model import (
@@ -74,8 +74,7 @@ __all__ = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """A node run on its way: all that the functions of a node's kind need."""
 
     run: Run

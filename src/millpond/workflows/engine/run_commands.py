@@ -85,11 +85,12 @@ def run_workflow(work: Work, request: RunWfRequest) -> WfRun:
                        spec=request.wf_spec_name)  # fmt: skip
     if request.HasField("parent_wf_run_id"):
         name.parent_wf_run_id.CopyFrom(request.parent_wf_run_id)
-    if run_path(name).count("_") >= RUN_DEPTH_MAX:
+    path = run_path(name)
+    if path.count("_") >= RUN_DEPTH_MAX:
         raise Invalid("runs nested too deep", kind="run_depth", limit=RUN_DEPTH_MAX)
     _check_parent(work, spec, request)
-    if work.rows.get(WfRun, (run_path(name),)) is not None:
-        raise AlreadyExists(f"WfRun with id {name.id} already exists!", kind="workflow_run", run=run_path(name),
+    if work.rows.get(WfRun, (path,)) is not None:
+        raise AlreadyExists(f"WfRun with id {name.id} already exists!", kind="workflow_run", run=path,
                             hint="give another id, or go on with the run that is there")  # fmt: skip
     check_start(spec, request.variables)
     run = Run(work, WfRun(id=name, wf_spec_id=spec.id, status=LHStatus.RUNNING, start_time=work.instant()), spec)

@@ -20,7 +20,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final, cast
+from types import TracebackType
+from typing import Final, Self, cast
 
 from millpond.kernel.keys import KeyRange
 from millpond.kernel.overlay import Overlay
@@ -120,15 +121,18 @@ class Batch(Overlay):
         self._recent.trim()
         super().end()
 
-    @contextmanager
-    def command(self) -> Iterator[None]:
-        """A command: what it changed is taken back when it fails."""
+    def command(self) -> Self:
+        """A command, as a context: what it changed is taken back when it fails."""
+        return self
+
+    def __enter__(self) -> None:
         self._before.clear()
-        try:
-            yield
-        except Exception:
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, Exception):
             self._undo()
-            raise
 
     def _undo(self) -> None:
         before, self._before = self._before, {}

@@ -147,10 +147,10 @@ class Partition:
     def _apply_chain(self, tx: Batch, command: LoggedCommand, now: int, head: Head) -> tuple[Applied, Head]:
         """Apply a command, then what it causes. What it causes on other partitions is sent away."""
         first, head = self._apply(tx, command, now, head)
-        effects, queued, caused, number = list(first.effects), list(first.queued), deque(_caused(first)), 0
-        unheard = 0
+        caused = deque(_caused(first))
         if not caused:
             return first, head
+        effects, queued, number, unheard = list(first.effects), list(first.queued), 0, 0
         while caused:
             cause = caused.popleft()
             follower = LoggedCommand(command.tenant, caused_id(command.id, number), cause.request)
@@ -253,7 +253,7 @@ class Partition:
                     cancel_timer(tx, command.tenant, effect.name)
                 case TimersOfRunCancelled():
                     cancel_timers_of(tx, command.tenant, effect.run)
-        if any(isinstance(write, Write) and write.kind is WfSpec for write in outcome.writes):
+        if rows.changed_specs:
             self._variables.clear()
         return outcome, queued
 

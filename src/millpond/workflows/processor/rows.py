@@ -219,7 +219,7 @@ class WriteRows(ReadRows):
         self, tx: Transaction, store: RunStore, delete_run: Callable[[RunPath], object], share: tuple[int, int]
     ) -> None:
         super().__init__(tx, store)
-        self.share = share
+        self.share, self.changed_specs = share, False
         self._writes, self._store, self._delete_run = tx, store, delete_run
 
     def _stored(self, address: Address) -> Stored | None:
@@ -239,7 +239,9 @@ class WriteRows(ReadRows):
         for number, write in enumerate(writes, first):
             if isinstance(write, RunDeleted):
                 self._drop_run(run_of(write.run))
-            elif write.kind in RUN_KINDS:
+                continue
+            self.changed_specs |= write.kind is WfSpec
+            if write.kind in RUN_KINDS:
                 self._write_object(write)
             elif write.kind is ScheduledTask:
                 queued += self._write_scheduled(write, (position, number))
