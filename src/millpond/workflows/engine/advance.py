@@ -206,8 +206,7 @@ def skip(run: Run, thread: ThreadRun) -> None:
 def _set_status(run: Run) -> None:
     """Set the run's status from its first thread, and end it when that has ended."""
     first, before = run.thread(0), run.row.status
-    manual = any(reason.WhichOneof("reason") == "manual_halt" for reason in first.halt_reasons)
-    if first.status in TERMINAL or (first.status in (LHStatus.HALTING, LHStatus.HALTED) and manual):
+    if first.status in TERMINAL or (first.status in PAUSING and _is_stopped(first)):
         run.row.status = first.status
     else:
         run.row.status = LHStatus.RUNNING
@@ -221,6 +220,11 @@ def _set_status(run: Run) -> None:
             seconds = run.spec.retention_policy.seconds_after_wf_termination
             at = run.work.now + 1000 * max(0, seconds)
             run.work.set_timer((run.path, "retention"), at, DeleteWfRunRequest(id=run.row.id))
+
+
+def _is_stopped(thread: ThreadRun) -> bool:
+    """True when somebody has halted a thread, and not resumed it."""
+    return any(reason.WhichOneof("reason") == "manual_halt" for reason in thread.halt_reasons)
 
 
 def archive(run: Run) -> None:

@@ -54,6 +54,8 @@ def _interrupt_handler(run: Run, thread: ThreadRun, event: ExternalEvent) -> str
 def start_interrupts(run: Run) -> bool:
     """Start the handlers of pending interrupts whose threads have paused. True when something changed."""
     pending = list(run.row.pending_interrupts)
+    if not pending:
+        return False
     left = [interrupt for interrupt in pending if not _started(run, interrupt)]
     if len(left) == len(pending):
         return False
