@@ -47,7 +47,7 @@ class _Rotating(RotatingFileHandler):
     """
 
     _bytes_left = 0
-    """The bytes that may be written before the size of the file is looked at: it has no other writer."""
+    """The bytes that may be written before the size of the file is looked at."""
 
     def append(self, line: bytes) -> None:
         """Write a line; errors go to the node's own log."""
@@ -61,7 +61,7 @@ class _Rotating(RotatingFileHandler):
                     self.doRollover()
                     stream = self._opened()
                     status = os.fstat(stream.fileno())
-                self._bytes_left = max(self.maxBytes - status.st_size, len(line))
+                self._bytes_left = max(min(self.maxBytes - status.st_size, TAIL_BYTES), len(line))
             self._bytes_left -= len(line)
             stream.buffer.write(line)
             stream.buffer.flush()
