@@ -123,6 +123,17 @@ def test_many_keys_that_clash(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("processor")
+def test_keys_of_every_length_are_compared_to_the_last_byte(tmp_path: Path) -> None:
+    definition, text = a_map(Kind.STATE, "string", bits=2), "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGH"
+    stored = [text[:length] for length in range(1, len(text))] + [text * 7]  # too long for the kernel that hashes
+    near = [key[:place] + "!" + key[place + 1 :] for key in stored for place in {0, len(key) // 2, len(key) - 1}]
+    rows = batch_of(definition, pa.array(stored), pa.array(stored))
+    with snapshot_of(open_objects(tmp_path), definition, [(rows, None)]) as snapshot:
+        assert snapshot.lookup(pa.array(stored + near)).to_pylist() == stored + [None] * len(near)
+        assert [snapshot.value(key.encode()) for key in stored + near] == stored + [None] * len(near)
+
+
+@pytest.mark.usefixtures("processor")
 @pytest.mark.parametrize("bits", [64, 2])
 def test_keys_that_are_asked_again_and_again_find_their_buckets(tmp_path: Path, bits: int) -> None:
     """Many questions about few keys, which are looked for once; with few bits keys of one hash stand between them."""
@@ -213,3 +224,17 @@ def test_a_long_history_is_searched_by_halving(tmp_path: Path) -> None:
         places = [bisect_right(times, at) for at in query.tolist()]
         answers = snapshot.lookup(pa.array(["one"] * len(query)), at=pa.array(query).cast(INSTANT))
         assert answers.to_pylist() == [words[place - 1] if place else None for place in places]
+
+
+@pytest.mark.usefixtures("processor")
+def test_histories_of_every_length_lie_side_by_side(tmp_path: Path) -> None:
+    definition, numbers = a_map(Kind.TEMPORAL_STATE, "long"), np.arange(120)
+    owners = np.repeat(numbers, numbers)  # the key 0 has no row, the last 119
+    times = np.concatenate([np.arange(number) * 10 for number in numbers])
+    rows = batch_of(definition, names(owners), pa.array(times), pa.array(times))
+    keys = np.repeat(numbers, 121)
+    at = np.tile(np.arange(121) * 10 - 5, len(numbers))
+    with snapshot_of(open_objects(tmp_path), definition, [(rows, None)]) as snapshot:
+        answers = snapshot.lookup(names(keys), at=pa.array(at).cast(INSTANT)).to_pylist()
+    last = np.minimum(at // 10, keys - 1)
+    assert answers == [int(row) * 10 if row >= 0 else None for row in last]

@@ -114,11 +114,13 @@ def swap_u64(context: Any, value: Any) -> _Typed:
 @njit(nogil=True, inline="always")
 def same_bytes(a, b, length):  # type: ignore[no-untyped-def]
     """True when `length` bytes at the two addresses agree."""
-    k = 0
-    while k + 8 <= length:
+    k, last = 0, length - 8
+    while k < last:
         if load_u64(a + k) != load_u64(b + k):
             return False
         k += 8
+    if last >= 0:  # the last eight overlap those before: no byte is compared alone
+        return load_u64(a + last) == load_u64(b + last)
     while k < length:
         if load_u8(a + k) != load_u8(b + k):
             return False
@@ -129,10 +131,13 @@ def same_bytes(a, b, length):  # type: ignore[no-untyped-def]
 @njit(nogil=True, inline="always")
 def copy_bytes(target, source, length):  # type: ignore[no-untyped-def]
     """Copy `length` bytes between addresses that do not overlap."""
-    k = 0
-    while k + 8 <= length:
+    k, last = 0, length - 8
+    while k < last:
         store_u64(target + k, load_u64(source + k))
         k += 8
-    while k < length:
-        store_u8(target + k, load_u8(source + k))
-        k += 1
+    if last >= 0:
+        store_u64(target + last, load_u64(source + last))
+    else:
+        while k < length:
+            store_u8(target + k, load_u8(source + k))
+            k += 1

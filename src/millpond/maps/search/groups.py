@@ -3,8 +3,6 @@
 A snapshot's layers are lists of record batches, mapped from files. Kernels do not see Arrow objects: they read from a
 table of addresses, one line per batch (a *piece*), made once when the snapshot is opened. Nothing is copied.
 
-A *position* names one group or one row: piece × 2^32 + its number in the piece's column; -1 is "there is none".
-
 Invariants:
 * Pieces are numbered layer by layer, the newest layer first, in order of key within a layer; empty ones are left out.
 * The batches are kept alive as long as the table.
@@ -22,14 +20,10 @@ import pyarrow as pa
 
 from millpond.arrays.radix import I64, U64
 from millpond.maps.model.definition import Kind
-from millpond.maps.search.kernels import FILTER_WORDS, directory_bits, fill_directory, fill_filter, filter_blocks
+from millpond.maps.search.directories import FILTER_WORDS, directory_bits, fill_directory, fill_filter, filter_blocks
+from millpond.maps.search.group_table import COUNT
 
-__all__ = ("MISSING", "Directories", "Groups", "column_address", "gather_table", "rows_of")
-
-MISSING = -1
-
-# Columns of `Groups.table`, int64 addresses but for the first; 0: there is none.
-COUNT, HASH, KEY_OFFSETS, KEY_DATA, ROW_OFFSETS, COVER_OFFSETS, COVER_FROM, COVER_ROW = range(8)
+__all__ = ("Directories", "Groups", "column_address", "gather_table", "rows_of")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +31,7 @@ class Groups:
     """All layers of a snapshot, as kernels read them.
 
     * `layers`: offsets of the layers over the pieces.
-    * `table`: see `COUNT …`.
+    * `table`: see `group_table.py`.
     * `names`: of the file of each piece, for when it is damaged.
     """
 

@@ -31,7 +31,8 @@ import pyarrow as pa
 from millpond.arrays.compiled import kernel
 from millpond.arrays.memory import load_i64, prefetch
 from millpond.arrays.radix import I64, U64, ordered_u64, radix_order
-from millpond.maps.search.kernels import AHEAD, BLOCK, directory_bits, last_not_after
+from millpond.maps.search.directories import directory_bits
+from millpond.maps.search.kernels import AHEAD, BLOCK, last_not_after
 
 __all__ = (
     "ALWAYS", "INTERVALS_SCHEMA", "LAST_NUMBER", "LINE", "Intervals", "best_first", "choose_sections", "find_ranges",

@@ -5,9 +5,7 @@ time. The order makes neighbours in time neighbours in memory; it is partial bec
 touched fits in the near caches. Work goes in blocks, stage by stage, so that the processor waits for the memory of
 many keys at once.
 
-Groups ascend by hash, so a *directory* over the upper bits of the hash says where those of a slot begin: a few on
-average, one read away. It is worked out from the hash column when a snapshot is first asked; so is the *filter* of each
-layer that lies over others, which says of most keys that the layer lacks them, by one cache line.
+`directories.py` says where the groups of a hash begin.
 
 Invariants:
 * A group is taken only when its full key is equal: a hash alone never answers.
@@ -20,13 +18,26 @@ from __future__ import annotations
 import numpy as np
 
 from millpond.arrays.compiled import kernel
-from millpond.arrays.memory import load_i32, load_i64, load_u8, load_u64, prefetch, same_bytes
+from millpond.arrays.memory import chosen, load_i32, load_i64, load_u8, load_u64, prefetch, same_bytes
+from millpond.maps.search.directories import probes_of
+from millpond.maps.search.group_table import (
+    COUNT,
+    COVER_FROM,
+    COVER_OFFSETS,
+    COVER_ROW,
+    HASH,
+    KEY_OFFSETS,
+    NUMBER,
+    PIECE,
+    ROW_OFFSETS,
+    cell,
+    key_of,
+)
 
 __all__ = (
-    "AHEAD", "BLOCK", "FILTER_WORDS", "as_of", "begin_block", "bucket_order", "candidates_of", "cell",
-    "directory_bits", "fill_directory", "fill_filter", "filter_blocks", "find_groups",
-    "first_of_hash", "innermost", "innermost_row", "key_spans", "last_not_after", "may_have", "only_row", "order_bits",
-    "probes_of", "slots_of", "verified",
+    "AHEAD", "BLOCK", "as_of", "ask_for_bytes", "ask_for_times", "begin_block", "bucket_order", "candidates_of", "cell",
+    "find_groups", "first_of_hash", "innermost", "innermost_row", "key_spans", "last_not_after", "last_rows",
+    "only_row", "order_bits", "slots_of", "spans_of", "verified",
 )  # fmt: skip
 
 BLOCK = 256
@@ -41,20 +52,11 @@ ORDER_MIN = 4_096
 ORDER_BITS_MAX = 12
 """4,096 buckets: a bucket of a large snapshot touches little enough to stay cached, the counters do as well."""
 
-SLOT_GROUPS = 4
-"""Groups in a slot of a directory, on average: the directory costs eight bytes a slot."""
+FEW = 8
+"""So many hashes are compared at once; one slot of fifty has more groups."""
 
-FILTER_KEYS = 25
-"""Keys in a block of a filter, on average: ten bits a key, and about one of eighty keys is asked for in vain."""
-FILTER_WORDS = 4
-"""A block is four words, half a cache line; a key has one bit in each."""
-
-COUNTED_MAX = 16
-"""So many times at most are compared one and all, not by halves."""
-
-_COUNT, _HASH, _KEY_OFFSETS, _KEY_DATA, _ROW_OFFSETS, _COVER_OFFSETS, _COVER_FROM, _COVER_ROW = range(8)
-_PIECE = 32  # a position is piece << 32 | number in the piece
-_NUMBER = (1 << 32) - 1
+NEAR_TIMES = 16
+"""So many times lie in the places that are asked for at once; a longer span is halved first."""
 
 
 def order_bits(count: int, groups: int) -> int:
@@ -62,22 +64,6 @@ def order_bits(count: int, groups: int) -> int:
     if count < ORDER_MIN or groups < ORDER_MIN:
         return 0
     return min(ORDER_BITS_MAX, count.bit_length() - 6, groups.bit_length() - 4)
-
-
-def directory_bits(groups: int) -> int:
-    """The number of upper bits of the hash that choose the slot in the directory of a layer."""
-    return max((groups // SLOT_GROUPS).bit_length(), 1)
-
-
-def filter_blocks(groups: int) -> int:
-    """The number of blocks of the filter of a layer."""
-    return max(1, -(-groups // FILTER_KEYS))
-
-
-@kernel
-def cell(table, piece, column):  # type: ignore[no-untyped-def]
-    """One column of a piece's line in the table of groups."""
-    return load_i64(table + ((piece << 3) + column) * 8)
 
 
 @kernel
@@ -98,113 +84,70 @@ def bucket_order(hashes, bits, order, ordered):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def fill_directory(table, begin, end, bits, directory):  # type: ignore[no-untyped-def]
-    """The position of the first group of each slot of the layer `[begin, end)`; the last entry is its end."""
-    shift = np.uint64(64 - bits)
-    slot = 0
-    for piece in range(begin, end):
-        at = cell(table, piece, _HASH)
-        for number in range(cell(table, piece, _COUNT)):
-            reached = np.int64(load_u64(at + 8 * number) >> shift)
-            while slot <= reached:
-                directory[slot] = (piece << _PIECE) | number
-                slot += 1
-    while slot < len(directory):
-        directory[slot] = end << _PIECE
-        slot += 1
-
-
-@kernel
-def _filter_word(hash_, blocks):  # type: ignore[no-untyped-def]
-    """The first word of the block of a hash: by its upper half, so keys in order of their hashes ask side by side."""
-    return np.int64(((hash_ >> np.uint64(32)) * np.uint64(blocks)) >> np.uint64(32)) * FILTER_WORDS
-
-
-@kernel
-def fill_filter(table, begin, end, words):  # type: ignore[no-untyped-def]
-    """Set the bits of all groups of the layer `[begin, end)`."""
-    blocks = len(words) // FILTER_WORDS
-    for piece in range(begin, end):
-        at = cell(table, piece, _HASH)
-        for number in range(cell(table, piece, _COUNT)):
-            hash_ = load_u64(at + 8 * number)
-            word = _filter_word(hash_, blocks)
-            for i in range(FILTER_WORDS):
-                words[word + i] |= np.uint64(1) << ((hash_ >> np.uint64(6 * i)) & np.uint64(63))
-
-
-@kernel
-def probes_of(hashes, pending, count, filters, begin, blocks, which, probes):  # type: ignore[no-untyped-def]
-    """Fill in which of the pending keys a layer may have, and those keys; how many. Without blocks it may have all."""
-    if blocks == 0:
-        for k in range(count):
-            which[k], probes[k] = k, pending[k]
-        return count
-    address = filters.ctypes.data + 8 * begin
-    for k in range(count):
-        prefetch(address + 8 * _filter_word(hashes[pending[k]], blocks))
-    left = np.int64(0)
-    for k in range(count):
-        hash_ = hashes[pending[k]]
-        word = begin + _filter_word(hash_, blocks)
-        bits = np.uint64(1)
-        for i in range(FILTER_WORDS):
-            bits &= filters[word + i] >> ((hash_ >> np.uint64(6 * i)) & np.uint64(63))
-        which[left], probes[left] = k, pending[k]
-        left += np.int64(bits)  # without a branch, which would be guessed wrongly
-    return left
-
-
-@kernel
-def may_have(hash_, filter_, blocks):  # type: ignore[no-untyped-def]
-    """False for a key that the layer with the filter at this address lacks; without blocks it may have all."""
-    if blocks == 0:
-        return True
-    word, bits = filter_ + 8 * _filter_word(hash_, blocks), np.uint64(1)
-    for i in range(FILTER_WORDS):
-        bits &= load_u64(word + 8 * i) >> ((hash_ >> np.uint64(6 * i)) & np.uint64(63))
-    return bits != 0
-
-
-@kernel
 def first_of_hash(hash_, table, position, stop):  # type: ignore[no-untyped-def]
     """The first group with this very hash from the position on and before `stop`; -1 when there is none."""
     while position < stop:
-        piece, number = position >> _PIECE, position & _NUMBER
-        at = cell(table, piece, _HASH) + 8 * number
-        last = cell(table, piece, _COUNT)
-        if piece == stop >> _PIECE:
-            last = min(last, stop & _NUMBER)
+        piece, number = position >> PIECE, position & NUMBER
+        at = cell(table, piece, HASH) + 8 * number
+        last = cell(table, piece, COUNT)
+        if piece == stop >> PIECE:
+            last = min(last, stop & NUMBER)
         while number < last:
             there = load_u64(at)
             if there >= hash_:
-                return (piece << _PIECE) | number if there == hash_ else -1
+                return (piece << PIECE) | number if there == hash_ else -1
             number += 1
             at += 8
-        position = (piece + 1) << _PIECE
+        position = (piece + 1) << PIECE
     return -1
 
 
 @kernel
+def _first_of_few(hash_, hashes, first, stop, count):  # type: ignore[no-untyped-def]
+    """The number of the first hash that is this very one, from `first` to `stop` of `count` that ascend; -1: none is.
+
+    `hashes` is their address. Of a few it takes no branch that depends on them, which would be guessed wrongly.
+    """
+    if stop - first > FEW or count < FEW:
+        while first < stop and load_u64(hashes + 8 * first) < hash_:
+            first += 1
+        return first if first < stop and load_u64(hashes + 8 * first) == hash_ else np.int64(-1)
+    first = min(first, count - FEW)
+    at, below, same = hashes + 8 * first, np.int64(0), False
+    for i in range(FEW):
+        there = load_u64(at + 8 * i)
+        below += np.int64(there < hash_)
+        same |= there == hash_
+    return chosen(same, first + below, np.int64(-1))
+
+
+@kernel
+def _first_in_slot(hash_, table, position, stop):  # type: ignore[no-untyped-def]
+    """As `first_of_hash`; most slots lie in one piece."""
+    piece = position >> PIECE
+    if piece != stop >> PIECE:
+        return first_of_hash(hash_, table, position, stop)
+    hashes, count = cell(table, piece, HASH), cell(table, piece, COUNT)
+    number = _first_of_few(hash_, hashes, position & NUMBER, stop & NUMBER, count)
+    return chosen(number >= 0, (piece << PIECE) | number, np.int64(-1))
+
+
+@kernel
 def _is_key(table, position, key, length):  # type: ignore[no-untyped-def]
-    """True when the group's key, which follows 8 bytes of hash, is this one."""
-    piece = position >> _PIECE
-    offsets = cell(table, piece, _KEY_OFFSETS) + 4 * (position & _NUMBER)
-    start, stop = np.int64(load_i32(offsets)), np.int64(load_i32(offsets + 4))
-    if stop - start - 8 != length:
-        return False
-    return same_bytes(cell(table, piece, _KEY_DATA) + start + 8, key, length)
+    """True when the group's key is this one."""
+    at, there = key_of(table, position)
+    return there == length and same_bytes(at, key, length)
 
 
 @kernel
 def _among_clashes(hash_, candidate, end, table, key, length):  # type: ignore[no-untyped-def]
     """The group of exactly this key from the candidate on, while the hash is the same; -1 when there is none."""
-    piece, number = candidate >> _PIECE, candidate & _NUMBER
+    piece, number = candidate >> PIECE, candidate & NUMBER
     while piece < end:
-        while number < cell(table, piece, _COUNT):
-            if load_u64(cell(table, piece, _HASH) + 8 * number) != hash_:
+        while number < cell(table, piece, COUNT):
+            if load_u64(cell(table, piece, HASH) + 8 * number) != hash_:
                 return -1
-            position = (piece << _PIECE) | number
+            position = (piece << PIECE) | number
             if _is_key(table, position, key, length):
                 return position
             number += 1
@@ -224,6 +167,13 @@ def verified(hash_, candidate, end, table, key, length):  # type: ignore[no-unty
 @kernel
 def _is_null(valid, offset, row):  # type: ignore[no-untyped-def]
     return valid != 0 and not (load_u8(valid + ((offset + row) >> 3)) >> np.uint8((offset + row) & 7)) & 1
+
+
+@kernel
+def ask_for_bytes(at, length):  # type: ignore[no-untyped-def]
+    """Prefetch the bytes of a key: it may lie across two lines of the cache."""
+    prefetch(at)
+    prefetch(at + length - 1)
 
 
 @kernel
@@ -253,7 +203,7 @@ def key_spans(order, keys, pending, count, at, lengths):  # type: ignore[no-unty
             start, stop = np.int64(load_i32(place)), np.int64(load_i32(place + 4))
         at[k] = data + start
         lengths[k] = stop - start
-        prefetch(data + start)
+        ask_for_bytes(data + start, stop - start)
 
 
 @kernel
@@ -266,7 +216,7 @@ def slots_of(hashes, pending, count, table, directory, bits, slots):  # type: ig
         prefetch(at + 8 * slots[k])
     for k in range(count):
         position = directory[slots[k]]
-        prefetch(cell(table, position >> _PIECE, _HASH) + 8 * (position & _NUMBER))
+        ask_for_bytes(cell(table, position >> PIECE, HASH) + 8 * (position & NUMBER), 8 * FEW)
 
 
 @kernel
@@ -274,16 +224,14 @@ def candidates_of(hashes, pending, count, table, directory, slots, candidates): 
     """For each waiting key the first group of the layer with its hash, and ask for that group's key."""
     for k in range(count):
         slot = slots[k]
-        position = first_of_hash(hashes[pending[k]], table, directory[slot], directory[slot + 1])
+        position = _first_in_slot(hashes[pending[k]], table, directory[slot], directory[slot + 1])
         candidates[k] = position
         if position >= 0:
-            prefetch(cell(table, position >> _PIECE, _KEY_OFFSETS) + 4 * (position & _NUMBER))
+            ask_for_bytes(cell(table, position >> PIECE, KEY_OFFSETS) + 4 * (position & NUMBER), 8)
     for k in range(count):
-        position = candidates[k]
-        if position >= 0:
-            piece = position >> _PIECE
-            start = np.int64(load_i32(cell(table, piece, _KEY_OFFSETS) + 4 * (position & _NUMBER)))
-            prefetch(cell(table, piece, _KEY_DATA) + start + 8)
+        if candidates[k] >= 0:
+            at, length = key_of(table, candidates[k])
+            ask_for_bytes(at, length)
 
 
 @kernel
@@ -327,7 +275,7 @@ def find_groups(hashes, order, keys, table, layers, hides, directories, filters,
 def _ask_ahead(table, rows, ahead):  # type: ignore[no-untyped-def]
     """Ask for the row offsets of a group that is needed soon."""
     if ahead < len(rows) and rows[ahead] >= 0:
-        prefetch(cell(table, rows[ahead] >> _PIECE, _ROW_OFFSETS) + 4 * (rows[ahead] & _NUMBER))
+        prefetch(cell(table, rows[ahead] >> PIECE, ROW_OFFSETS) + 4 * (rows[ahead] & NUMBER))
 
 
 @kernel
@@ -339,28 +287,73 @@ def only_row(table, rows):  # type: ignore[no-untyped-def]
     for i in range(len(rows)):
         _ask_ahead(table, rows, i + AHEAD)
         if rows[i] >= 0:
-            piece, number = rows[i] >> _PIECE, rows[i] & _NUMBER
-            offsets = cell(table, piece, _ROW_OFFSETS)
+            piece, number = rows[i] >> PIECE, rows[i] & NUMBER
+            offsets = cell(table, piece, ROW_OFFSETS)
             if offsets == 0:
                 continue
             at = offsets + 4 * number
             low = load_i32(at)
-            rows[i] = (piece << _PIECE) | low if load_i32(at + 4) > low else -1
+            rows[i] = (piece << PIECE) | low if load_i32(at + 4) > low else -1
 
 
 @kernel
 def last_not_after(times, low, high, instant):  # type: ignore[no-untyped-def]
     """The number of the last of the ascending times `[low, high)` that is not after the instant; low - 1: none."""
     left = high - low
-    while left > COUNTED_MAX:
+    while left > 0:
         half = (left + 1) >> 1
-        low += half * np.int64(load_i64(times + 8 * (low + half - 1)) <= instant)
+        low = chosen(load_i64(times + 8 * (low + half - 1)) <= instant, low + half, low)
         left -= half
-    # To count takes no branch that depends on times, which would be guessed wrongly, and several times at once.
-    stop = low + left
-    for number in range(low, stop):
-        low += np.int64(load_i64(times + 8 * number) <= instant)
     return low - 1
+
+
+@kernel
+def ask_for_times(times, low, high):  # type: ignore[no-untyped-def]
+    """Prefetch the times `[low, high)`: all of a few, of more the middle, where a search begins."""
+    prefetch(times + 8 * low)
+    prefetch(times + 4 * (low + high))
+    prefetch(times + 8 * high - 8)
+
+
+@kernel
+def spans_of(table, groups, count, times, columns, lows, highs):  # type: ignore[no-untyped-def]
+    """Compute the rows of each group, none where that is -1, and the address of the column of their times.
+
+    All that `last_rows` reads is prefetched. `times` is the address of a table of columns (`groups.gather_table`).
+    """
+    for k in range(count):
+        if groups[k] >= 0:
+            ask_for_bytes(cell(table, groups[k] >> PIECE, ROW_OFFSETS) + 4 * (groups[k] & NUMBER), 8)
+    for k in range(count):
+        lows[k] = highs[k] = 0
+        if groups[k] >= 0:
+            piece = groups[k] >> PIECE
+            at = cell(table, piece, ROW_OFFSETS) + 4 * (groups[k] & NUMBER)
+            lows[k], highs[k] = np.int64(load_i32(at)), np.int64(load_i32(at + 4))
+            columns[k] = load_i64(times + 32 * piece)
+            ask_for_times(columns[k], lows[k], highs[k])
+
+
+@kernel
+def last_rows(columns, lows, highs, instants, first, end):  # type: ignore[no-untyped-def]
+    """`last_not_after` of the spans from `first` to `end`, each in place of its end."""
+    begins, longest = np.empty(BLOCK, np.int64), np.int64(0)
+    for k in range(first, end):
+        begins[k] = lows[k]
+        longest = max(longest, highs[k] - lows[k])
+    # Long spans are halved side by side, so that the processor waits for the memory of all at once.
+    while longest > NEAR_TIMES:
+        longest = np.int64(0)
+        for k in range(first, end):
+            left = highs[k] - begins[k]
+            if left > NEAR_TIMES:
+                middle = begins[k] + (left >> 1)
+                after = load_i64(columns[k] + 8 * middle) > instants[k]
+                highs[k], begins[k] = chosen(after, middle, highs[k]), chosen(after, begins[k], middle + 1)
+                ask_for_times(columns[k], begins[k], highs[k])
+                longest = max(longest, highs[k] - begins[k])
+    for k in range(first, end):
+        highs[k] = last_not_after(columns[k], begins[k], highs[k], instants[k])
 
 
 @kernel
@@ -370,57 +363,84 @@ def as_of(table, times, order, instants, step, rows):  # type: ignore[no-untyped
     `times` is the address of a table of columns (`groups.gather_table`), `instants` that of the instants, which are
     `step` bytes apart (0: one for all).
     """
+    columns, moments = np.zeros(BLOCK, np.int64), np.empty(BLOCK, np.int64)
     lows, highs = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
     for block in range(0, len(rows), BLOCK):
         stop = min(block + BLOCK, len(rows))
         for i in range(block, stop):
             prefetch(instants + step * order[i])
-            _ask_ahead(table, rows, i + AHEAD)
-            if rows[i] >= 0:
-                piece = rows[i] >> _PIECE
-                at = cell(table, piece, _ROW_OFFSETS) + 4 * (rows[i] & _NUMBER)
-                low, high = np.int64(load_i32(at)), np.int64(load_i32(at + 4))
-                lows[i - block], highs[i - block] = low, high
-                prefetch(load_i64(times + 32 * piece) + 4 * (low + high))
-        for i in range(block, stop):
-            if rows[i] < 0:
-                continue
-            piece, low = rows[i] >> _PIECE, lows[i - block]
-            instant = load_i64(instants + step * order[i])
-            row = last_not_after(load_i64(times + 32 * piece), low, highs[i - block], instant)
-            rows[i] = (piece << _PIECE) | row if row >= low else -1
+        groups = rows[block:stop]
+        spans_of(table, groups, len(groups), times, columns, lows, highs)
+        for k in range(len(groups)):
+            moments[k] = load_i64(instants + step * order[block + k])
+        last_rows(columns, lows, highs, moments, 0, len(groups))
+        for k in range(len(groups)):
+            groups[k] = (groups[k] & ~NUMBER) | highs[k] if highs[k] >= lows[k] else -1
 
 
 @kernel
 def innermost(table, starts, ends, order, instants, step, rows):  # type: ignore[no-untyped-def]
     """From groups to the innermost session that holds each key's instant, in place."""
-    for i in range(len(rows)):
-        ahead = i + AHEAD
-        _ask_ahead(table, rows, ahead)
-        if ahead < len(rows) and rows[ahead] >= 0:
-            prefetch(cell(table, rows[ahead] >> _PIECE, _COVER_OFFSETS) + 4 * (rows[ahead] & _NUMBER))
-            prefetch(instants + step * order[ahead])
-        if rows[i] < 0:
-            continue
-        piece, number = rows[i] >> _PIECE, rows[i] & _NUMBER
-        rows[i] = innermost_row(table, starts, ends, piece, number, load_i64(instants + step * order[i]))
+    columns, moments = np.zeros(BLOCK, np.int64), np.empty(BLOCK, np.int64)
+    lows, marks, covered = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64), np.empty(BLOCK, np.bool_)
+    for block in range(0, len(rows), BLOCK):
+        stop = min(block + BLOCK, len(rows))
+        groups = rows[block:stop]
+        for k in range(len(groups)):
+            prefetch(instants + step * order[block + k])
+            if groups[k] >= 0:
+                ask_for_bytes(cell(table, groups[k] >> PIECE, COVER_OFFSETS) + 4 * (groups[k] & NUMBER), 8)
+        spans_of(table, groups, len(groups), starts, columns, lows, marks)
+        for k in range(len(groups)):
+            moments[k] = load_i64(instants + step * order[block + k])
+            first, last = _cover_of(table, groups[k])
+            covered[k] = last > first
+            if covered[k]:
+                columns[k], lows[k], marks[k] = cell(table, groups[k] >> PIECE, COVER_FROM), first, last
+                ask_for_times(columns[k], first, last)
+        last_rows(columns, lows, marks, moments, 0, len(groups))
+        for k in range(len(groups)):
+            piece = groups[k] >> PIECE
+            if marks[k] < lows[k]:
+                groups[k] = -1
+            elif covered[k]:
+                prefetch(cell(table, piece, COVER_ROW) + 4 * marks[k])
+            else:
+                prefetch(load_i64(ends + 32 * piece) + 8 * marks[k])
+        for k in range(len(groups)):
+            if groups[k] >= 0:
+                groups[k] = _marked(table, ends, groups[k], marks[k], covered[k], moments[k])
 
 
 @kernel
-def innermost_row(table, starts, ends, piece, number, instant):  # type: ignore[no-untyped-def]
-    """The innermost session of one group that holds an instant; -1: none does."""
-    at = cell(table, piece, _ROW_OFFSETS) + 4 * number
+def _cover_of(table, group):  # type: ignore[no-untyped-def]
+    """The first breakpoint of a group's cover, and its end; the same where it has none, or there is no group."""
+    if group < 0:
+        return np.int64(0), np.int64(0)
+    at = cell(table, group >> PIECE, COVER_OFFSETS) + 4 * (group & NUMBER)
+    return np.int64(load_i32(at)), np.int64(load_i32(at + 4))
+
+
+@kernel
+def _marked(table, ends, group, mark, covered, instant):  # type: ignore[no-untyped-def]
+    """The session that a breakpoint of the cover names; without a cover the row itself, if it holds the instant."""
+    piece = group >> PIECE
+    if not covered:
+        return (piece << PIECE) | mark if load_i64(load_i64(ends + 32 * piece) + 8 * mark) >= instant else np.int64(-1)
+    at = cell(table, piece, ROW_OFFSETS) + 4 * (group & NUMBER)
     low, high = np.int64(load_i32(at)), np.int64(load_i32(at + 4))
-    cover = cell(table, piece, _COVER_OFFSETS) + 4 * number
-    first, last = np.int64(load_i32(cover)), np.int64(load_i32(cover + 4))
-    if last > first:
-        mark = last_not_after(cell(table, piece, _COVER_FROM), first, last, instant)
-        if mark >= first:
-            row = np.int64(load_i32(cell(table, piece, _COVER_ROW) + 4 * mark))
-            if 0 <= row < high - low:
-                return (piece << _PIECE) | (low + row)
-        return np.int64(-1)
-    row = last_not_after(load_i64(starts + 32 * piece), low, high, instant)
-    if row >= low and load_i64(load_i64(ends + 32 * piece) + 8 * row) >= instant:
-        return (piece << _PIECE) | row
-    return np.int64(-1)
+    row = np.int64(load_i32(cell(table, piece, COVER_ROW) + 4 * mark))
+    return (piece << PIECE) | (low + row) if 0 <= row < high - low else np.int64(-1)
+
+
+@kernel
+def innermost_row(table, starts, ends, group, instant):  # type: ignore[no-untyped-def]
+    """The innermost session of one group that holds an instant; -1: none does."""
+    piece = group >> PIECE
+    first, last = _cover_of(table, group)
+    column, covered = cell(table, piece, COVER_FROM), last > first
+    if not covered:
+        at = cell(table, piece, ROW_OFFSETS) + 4 * (group & NUMBER)
+        column, first, last = load_i64(starts + 32 * piece), np.int64(load_i32(at)), np.int64(load_i32(at + 4))
+    mark = last_not_after(column, first, last, instant)
+    return _marked(table, ends, group, mark, covered, instant) if mark >= first else np.int64(-1)

@@ -14,18 +14,19 @@ import numpy as np
 
 from millpond.arrays.compiled import kernel
 from millpond.arrays.memory import load_i32, load_i64, prefetch
+from millpond.maps.search.directories import may_have, probes_of
+from millpond.maps.search.group_table import NUMBER, PIECE, ROW_OFFSETS, cell
 from millpond.maps.search.kernels import (
     BLOCK,
+    ask_for_bytes,
     begin_block,
     candidates_of,
-    cell,
     first_of_hash,
     innermost_row,
     key_spans,
     last_not_after,
-    may_have,
-    probes_of,
     slots_of,
+    spans_of,
     verified,
 )
 
@@ -34,15 +35,12 @@ __all__ = ("FILL", "JOIN", "WHOLE", "find_row", "find_rows", "last_up_to", "orde
 WHOLE, JOIN, FILL = range(3)
 """The modes of layers, as the kernel takes them."""
 
-_ROW_OFFSETS = 4
-_PIECE = 32  # a position is piece << 32 | number in the piece
-_NUMBER = (1 << 32) - 1
 _SPANS = 4  # so many spans for each moment
 
 
 @kernel
 def _time_of(times, position):  # type: ignore[no-untyped-def]
-    return load_i64(load_i64(times + 32 * (position >> _PIECE)) + 8 * (position & _NUMBER))
+    return load_i64(load_i64(times + 32 * (position >> PIECE)) + 8 * (position & NUMBER))
 
 
 @kernel
@@ -59,15 +57,15 @@ def _is_better(first, second, row, other, filled):  # type: ignore[no-untyped-de
 @kernel
 def _row_in(table, first, second, group, instant):  # type: ignore[no-untyped-def]
     """The row of a group that answers; -1: none does. Without times (`first` is 0) it is the only one."""
-    piece, number = group >> _PIECE, group & _NUMBER
     if second != 0:
-        return innermost_row(table, first, second, piece, number, instant)
-    at = cell(table, piece, _ROW_OFFSETS)
+        return innermost_row(table, first, second, group, instant)
+    piece, number = group >> PIECE, group & NUMBER
+    at = cell(table, piece, ROW_OFFSETS)
     if at == 0:
         return group
     low, high = np.int64(load_i32(at + 4 * number)), np.int64(load_i32(at + 4 * number + 4))
     row = last_not_after(load_i64(first + 32 * piece), low, high, instant) if first != 0 else high - 1
-    return (piece << _PIECE) | row if row >= low else np.int64(-1)
+    return (piece << PIECE) | row if row >= low else np.int64(-1)
 
 
 @kernel
@@ -75,17 +73,7 @@ def _ask_for_rows(table, candidates, count):  # type: ignore[no-untyped-def]
     """Ask for the row offsets of the groups that are there."""
     for k in range(count):
         if candidates[k] >= 0:
-            prefetch(cell(table, candidates[k] >> _PIECE, _ROW_OFFSETS) + 4 * (candidates[k] & _NUMBER))
-
-
-@kernel
-def _ask_for_times(table, first, candidates, count):  # type: ignore[no-untyped-def]
-    """Ask for the time in the middle of each group that is there."""
-    for k in range(count):
-        if candidates[k] >= 0:
-            piece = candidates[k] >> _PIECE
-            at = cell(table, piece, _ROW_OFFSETS) + 4 * (candidates[k] & _NUMBER)
-            prefetch(load_i64(first + 32 * piece) + 4 * (np.int64(load_i32(at)) + np.int64(load_i32(at + 4))))
+            ask_for_bytes(cell(table, candidates[k] >> PIECE, ROW_OFFSETS) + 4 * (candidates[k] & NUMBER), 8)
 
 
 @kernel
@@ -150,6 +138,7 @@ def find_rows(  # type: ignore[no-untyped-def]
     pending, slots, candidates = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
     which, probes = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
     at, lengths, filled = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64), np.empty(BLOCK, np.bool_)
+    columns, lows, highs = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
     stretch, block = 0, stretches[0, 0] if len(stretches) else 0
     while stretch < len(stretches):
         stop = min(block + BLOCK, stretches[stretch, 1])
@@ -166,9 +155,10 @@ def find_rows(  # type: ignore[no-untyped-def]
             for j in range(those):
                 k = which[j]
                 candidates[j] = verified(hashes[probes[j]], candidates[j], end, table, at[k], lengths[k])
-            _ask_for_rows(table, candidates, those)
             if first != 0:
-                _ask_for_times(table, first, candidates, those)
+                spans_of(table, candidates, those, first, columns, lows, highs)
+            else:
+                _ask_for_rows(table, candidates, those)
             left = j = 0
             for k in range(count):
                 i, candidate = pending[k], np.int64(-1)

@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from millpond.arrays.radix import I64
-from millpond.maps.search.groups import COUNT, Groups
+from millpond.maps.search.group_table import COUNT
+from millpond.maps.search.groups import Groups
 from millpond.maps.search.intervals import LINE, Intervals
 from millpond.maps.search.validate import check_positions, damaged
 

@@ -12,7 +12,8 @@ import pyarrow as pa
 
 from millpond.arrays.compiled import kernel
 from millpond.arrays.memory import load_i32, load_u8
-from millpond.maps.search.groups import KEY_DATA, KEY_OFFSETS, Groups
+from millpond.maps.search.group_table import KEY_DATA, KEY_OFFSETS
+from millpond.maps.search.groups import Groups
 
 __all__ = ("compare_keys", "tombstones", "visible_groups")
 

@@ -24,9 +24,10 @@ from millpond.maps.inputs.key_columns import OnInvalid, check_on_invalid, instan
 from millpond.maps.model.aggregation import Aggregation
 from millpond.maps.model.definition import Kind, MapDefinition
 from millpond.maps.search.gather import ANSWER_BYTES_MAX, RowColumn, gather
-from millpond.maps.search.groups import COUNT, Directories, Groups, gather_table, rows_of
+from millpond.maps.search.group_table import COUNT, NUMBER, PIECE
+from millpond.maps.search.groups import Directories, Groups, gather_table, rows_of
 from millpond.maps.search.intervals import choose_sections, find_ranges, find_ranges_as_of, locate, spread
-from millpond.maps.search.joined_rows import JOINED_AFTER, JoinedRows, find_joined, joined_bytes
+from millpond.maps.search.joined_rows import JOINED_AFTER, JOINED_BYTES_MAX, JoinedRows, find_joined, joined_bytes
 from millpond.maps.search.kernels import BLOCK, as_of, bucket_order, find_groups, innermost, only_row, order_bits
 from millpond.maps.search.partial import FILL, JOIN, WHOLE, find_row, find_rows, order_by_parts
 from millpond.maps.search.sections import OpenSections
@@ -41,9 +42,6 @@ __all__ = ("Finder", "Found", "KeyAddress", "LayerParts", "key_address")
 
 KeyAddress = tuple[int, int, int, int, int]
 """The addresses at which kernels read keys: offsets and their width, bytes, validity and its offset."""
-
-_PIECE, _NUMBER = 32, (1 << 32) - 1
-"""A position is the number of a piece, then that of a row in it."""
 
 _MODES = {LayerMode.WHOLE: WHOLE, LayerMode.JOIN: JOIN, LayerMode.FILL: FILL}
 
@@ -234,7 +232,8 @@ class Finder:
     def _joins_from(self) -> int | None:
         """The number of questions from which on layers are joined in memory; None: they are not."""
         layers, timed = self.groups.layers, self.definition.kind is Kind.TEMPORAL_STATE
-        if self._modes is None or not timed or len(layers) < 3 or joined_bytes(self.groups) > self.memory_max:
+        bytes_max = min(self.memory_max, JOINED_BYTES_MAX)
+        if self._modes is None or not timed or len(layers) < 3 or joined_bytes(self.groups) > bytes_max:
             return None
         return max(JOINED_AFTER, int(self.groups.table[: layers[-2], COUNT].sum()) // 2)  # it costs as much
 
@@ -251,9 +250,9 @@ class Finder:
     def _find_joined(self, joined: JoinedRows, keys: KeyAddress, instants: I64, ordered: U64, order: I64) -> Found:
         positions, oldest = np.empty(len(order), np.int64), self._directories.layers[-1]
         find_joined(
-            ordered, order, keys, self._address, oldest, self._directories.slots[oldest[2] :], joined.hashes,
-            joined.keys, joined.slots, joined.bits, joined.times, joined.rows, self._times("effective_time"),
-            instants.ctypes.data, 0 if len(instants) == 1 else 8, positions,
+            ordered, order, keys, self._address, oldest, self._directories.slots[oldest[2] :], joined.keys,
+            joined.slots, joined.bits, joined.rows, self._times("effective_time"), instants.ctypes.data,
+            0 if len(instants) == 1 else 8, positions,
         )  # fmt: skip
         return Found(order, positions)
 
@@ -375,7 +374,7 @@ class Finder:
         if self._values is None:
             self._column("value", kind)  # checks what leads to the bytes
             self._values = [self._row_column(batch, "value", ()) for batch in self.groups.batches]
-        value = self._values[position >> _PIECE][position & _NUMBER].as_py()
+        value = self._values[position >> PIECE][position & NUMBER].as_py()
         return dict(zip(kind.names, value.values(), strict=True)) if isinstance(value, dict) else value
 
     def _column(self, name: str, kind: pa.DataType, *path: str) -> RowColumn:
