@@ -68,7 +68,7 @@ def spelled(types: object) -> str:
     >>> spelled("(Array(int64, 1, 'C', False, aligned=True), UniTuple(int64, 5), bool)")
     '(int64[::1], UniTuple(int64, 5), boolean)'
     """
-    text = str(types).replace(", aligned=True)", ")")
+    text = str(types).replace(", aligned=True)", ")").replace("readonly bytes(uint8, 1d, C)", "Bytes(uint8, 1, 'C')")
     for kind in ("bool", "uint8", "int32", "uint32", "int64", "uint64", "float64"):
         text = text.replace(f"Array({kind}, 1, 'C', False)", f"{kind}[::1]")
         text = text.replace(f"Array({kind}, 2, 'C', False)", f"{kind}[:,::1]")

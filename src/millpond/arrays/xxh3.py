@@ -22,7 +22,7 @@ from millpond.arrays.compiled import kernel
 from millpond.arrays.memory import load_i32, load_i64, load_u8, load_u32, load_u64, multiply_fold, swap_u64
 from millpond.errors import Invalid
 
-__all__ = ("ByteColumn", "byte_column", "hash_keys", "hash_spans")
+__all__ = ("KERNEL_BYTES_MAX", "ByteColumn", "byte_column", "hash_at", "hash_keys", "hash_spans")
 
 KERNEL_BYTES_MAX = 240  # XXH3 changes its algorithm here; longer keys are rare and left to the package
 
@@ -197,7 +197,8 @@ def _hash_17_to_240(at, length):  # type: ignore[no-untyped-def]
 
 
 @kernel(signature="uint64(int64, int64)")
-def _hash_at(at, length):  # type: ignore[no-untyped-def]
+def hash_at(at, length):  # type: ignore[no-untyped-def]
+    """The hash of the bytes at an address, at most `KERNEL_BYTES_MAX`."""
     if length > 16:
         return _hash_17_to_240(at, length)
     if length > 8:
@@ -220,7 +221,7 @@ def _hash_column(offsets, wide, data, count, out):  # type: ignore[no-untyped-de
         if stop - start > KERNEL_BYTES_MAX:
             longer += 1
         else:
-            out[row] = _hash_at(data + start, stop - start)
+            out[row] = hash_at(data + start, stop - start)
     return longer
 
 
@@ -232,5 +233,5 @@ def _hash_spans(memory, starts, stops, out):  # type: ignore[no-untyped-def]
         if stops[row] - starts[row] > KERNEL_BYTES_MAX:
             longer += 1
         else:
-            out[row] = _hash_at(memory + starts[row], stops[row] - starts[row])
+            out[row] = hash_at(memory + starts[row], stops[row] - starts[row])
     return longer

@@ -191,11 +191,7 @@ def _parse_text(text: str) -> int:
 
 def _whole_second(text: str) -> int | None:
     """Microseconds of text as people and programs mostly write it, 2013-02-08T18:00:00Z; None for every other form."""
-    if (
-        len(text) != 20
-        or text[4] + text[7] + text[10] + text[13] + text[16] + text[19] != "--T::Z"
-        or text[11:13] > "23"
-    ):
+    if len(text) != 20 or text[4::3] != "--T::Z" or text[11:13] > "23":
         return None
     try:
         return (datetime.fromisoformat(text) - _EPOCH) // _MICROSECOND

@@ -14,6 +14,7 @@ import numpy as np
 
 from millpond.arrays.compiled import kernel
 from millpond.arrays.memory import load_i32, load_i64, prefetch
+from millpond.arrays.xxh3 import hash_at
 from millpond.maps.search.directories import may_have, probes_of
 from millpond.maps.search.group_table import NUMBER, PIECE, ROW_OFFSETS, cell
 from millpond.maps.search.kernels import (
@@ -182,13 +183,14 @@ def find_rows(  # type: ignore[no-untyped-def]
 
 
 @kernel
-def find_row(hash_, key, instant, places):  # type: ignore[no-untyped-def]
-    """The position of the row that answers one key at an instant; -1 where there is none.
+def find_row(key, instant, places):  # type: ignore[no-untyped-def]
+    """The position of the row that answers one key, of at most `KERNEL_BYTES_MAX` bytes, at an instant; -1: none does.
 
-    `hash_` is that of the key, as a signed number. `places` are the addresses of the table, of the lines of layers, of
-    their modes, of directories and of filters, then `first` and `second` as for `find_rows`, and the number of layers.
+    `places` are the addresses of the table, of the lines of layers, of their modes, of directories and of filters, then
+    `first` and `second` as for `find_rows`, the number of layers, and the bits that hashes have.
     """
-    hashed, best, filled = np.uint64(hash_), np.int64(-1), False
+    data, length = np.frombuffer(key, np.uint8).ctypes.data, len(key)
+    hashed, best, filled = hash_at(data, length) & np.uint64(places[8]), np.int64(-1), False
     table, lines, modes, slots = places[0], places[1], places[2], places[3]
     filters, first, second = places[4], places[5], places[6]
     for layer in range(places[7]):
@@ -198,7 +200,7 @@ def find_row(hash_, key, instant, places):  # type: ignore[no-untyped-def]
             continue
         slot = slots + 8 * (begin + np.int64(hashed >> np.uint64(64 - bits)))
         group = first_of_hash(hashed, table, load_i64(slot), load_i64(slot + 8))
-        group = verified(hashed, group, end, table, key.ctypes.data, len(key))
+        group = verified(hashed, group, end, table, data, length)
         if group < 0:
             continue
         mode, row = load_i64(modes + 8 * layer), _row_in(table, first, second, group, instant)

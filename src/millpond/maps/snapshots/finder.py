@@ -16,9 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from millpond.arrays.key_hash import hash_key
 from millpond.arrays.radix import I64, U64
-from millpond.arrays.xxh3 import byte_column, hash_keys
+from millpond.arrays.xxh3 import KERNEL_BYTES_MAX, byte_column, hash_keys
 from millpond.errors import Invalid
 from millpond.maps.inputs.key_columns import OnInvalid, check_on_invalid, instants_of, keys_of
 from millpond.maps.model.aggregation import Aggregation
@@ -124,7 +123,7 @@ class Finder:
         self._columns: dict[str, RowColumn] = {}
         self._tables: dict[str, tuple[npt.NDArray[np.int64], int]] = {}
         self._address = groups.address
-        self._values: list[pa.Array] | None = None
+        self._values: list[pa.Array | memoryview] | None = None
         self._before = before if before is not None and before.directories() is not None else None
 
     @cached_property
@@ -198,9 +197,14 @@ class Finder:
 
     def find_one(self, key: bytes, instant: int) -> int:
         """The position of the row that answers, -1: none, where `finds_one`: columns would cost more than that."""
-        hash_ = hash_key(key, self.definition.hash_bits)
-        signed = hash_ - (1 << 64) if hash_ >> 63 else hash_
-        return int(find_row(signed, np.frombuffer(key, np.uint8), instant, self._places))
+        if len(key) > KERNEL_BYTES_MAX:
+            return int(self.search(pa.array([key]), np.array([instant])).positions[0])
+        return int(self._find_row(key, instant, self._places))
+
+    @cached_property
+    def _find_row(self) -> Callable[[bytes, int, I64], int]:
+        compiled: Callable[[bytes, int, I64], int] = find_row.compiled()
+        return compiled
 
     @cached_property
     def _places(self) -> I64:
@@ -209,7 +213,8 @@ class Finder:
         first, second = [*map(self._times, row_times(self.definition.kind)), 0, 0][:2]
         arrays = directories.layers, self._layer_modes, directories.slots, directories.filters
         addresses = [array.ctypes.data for array in arrays]
-        return np.array([self._address, *addresses, first, second, len(directories.layers)], np.int64)
+        bits = -1 if self.definition.hash_bits == 64 else (1 << self.definition.hash_bits) - 1
+        return np.array([self._address, *addresses, first, second, len(directories.layers), bits], np.int64)
 
     @cached_property
     def _layer_modes(self) -> I64:
@@ -373,8 +378,10 @@ class Finder:
         """The value of one row, of a type without instants, as Python has it."""
         if self._values is None:
             self._column("value", kind)  # checks what leads to the bytes
-            self._values = [self._row_column(batch, "value", ()) for batch in self.groups.batches]
-        value = self._values[position >> PIECE][position & NUMBER].as_py()
+            self._values = [_single_values(self._row_column(batch, "value", ())) for batch in self.groups.batches]
+        value = self._values[position >> PIECE][position & NUMBER]
+        if isinstance(value, pa.Scalar):
+            value = value.as_py()
         return dict(zip(kind.names, value.values(), strict=True)) if isinstance(value, dict) else value
 
     def _column(self, name: str, kind: pa.DataType, *path: str) -> RowColumn:
@@ -390,6 +397,12 @@ class Finder:
         for step in (name, *path):
             array = array.field(step)
         return array
+
+
+def _single_values(column: pa.Array) -> pa.Array | memoryview:
+    """A column of which single values are read: of plain numbers a view, which has no Arrow between."""
+    numbers = pa.types.is_int64(column.type) or pa.types.is_float64(column.type)
+    return memoryview(column.to_numpy()) if numbers and not column.null_count else column
 
 
 def key_address(keys: pa.Array) -> KeyAddress:

@@ -38,12 +38,12 @@ class Stamp(NamedTuple):
 class Freshness:
     """The stamps of one map."""
 
-    __slots__ = ("_definition", "_definition_key", "_last_change", "_pointer_key", "_rows", "_shard", "_space")
+    __slots__ = ("_definition", "_definition_key", "_last_change", "_latest", "_pointer_key", "_shard", "_space")
 
     def __init__(self, space: Space, definition: MapDefinition, shard: Shard | None) -> None:
         self._space, self._definition, self._shard = space, definition, shard
         self._last_change = last_change_of(space)
-        self._rows: tuple[int | None, Row, Row] = (None, None, None)
+        self._latest: tuple[int | None, Stamp] = None, Stamp(None, None, 0)
         self._definition_key = map_key(definition.name)
         self._pointer_key = SNAPSHOT.pack(definition.name)
 
@@ -53,13 +53,12 @@ class Freshness:
         Raises: `NotFound`, kind `map_dropped`, when the shard is gone.
         """
         change = self._last_change()
-        seen, definition, register = self._rows
-        if change is None or change != seen:
+        moment, stamp = self._latest
+        if change is None or change != moment:
             with self._space.read() as tx:
-                definition, register = tx.get(self._definition_key), tx.get(self._pointer_key)
-                moment = moment_of(tx)
-            self._rows = moment, definition, register
-        return Stamp(definition, register, 0 if self._shard is None else self._shard.version)
+                stamp = Stamp(tx.get(self._definition_key), tx.get(self._pointer_key), 0)
+                self._latest = moment_of(tx), stamp
+        return stamp if self._shard is None else Stamp(stamp.definition, stamp.register, self._shard.version)
 
     def proving(self, manifest: SnapshotManifest) -> Stamp | None:
         """The stamp of now, if it proves that a snapshot shows all of the map; None when something moved meanwhile.

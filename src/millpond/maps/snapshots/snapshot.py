@@ -204,7 +204,7 @@ class Snapshot(Closing):
         """
         finder, timed = self._open_finder(), self.definition.kind.timed
         one_time = isinstance(at, int) and INSTANT_MIN <= at <= INSTANT_MAX if timed else at is None
-        if finder.finds_one and self._plain is not None and one_time and isinstance(key, bytes):
+        if finder.finds_one and self._plain is not None and one_time and type(key) is bytes:
             position = finder.find_one(key, at or 0)
             return None if position < 0 else finder.take_one(position, self._plain)
         stored = self._stored(key, at)
