@@ -76,10 +76,12 @@ def copy(
 ) -> CopyReport:  # fmt: skip
     """Copy a pond to a folder or a bucket, or these `maps` of it into the pond there; what is copied is verified.
 
-    Of a whole pond go its layered maps with their history, its branches, tags, repositories and events; of maps by name
-    `main`, with its history. From a folder or a node to a new folder go maps in shards and runs of workflows, too;
-    `without_runs` leaves runs behind where they cannot go. Copied again, what changed since is sent, also after a copy
-    that was cut short. `advance` is called with bytes as they are sent.
+    Of a whole pond go its layered maps with their history, its branches, tags, repositories, events and runs of
+    workflows; of maps by name `main`, with its history. From a folder or a node to a new folder go maps in shards, too.
+    `without_runs` leaves runs behind where they need not go: from a node, or with shards, to a new folder they come.
+    The copy goes on with its runs when it is served, or a pipeline is run there: let one of the two ponds do so.
+    Copied again, what changed since is sent, also after a copy that was cut short. `advance` is called with bytes as
+    they are sent.
 
     Raises:
         NotFound: there is no pond at the source, or no such map.

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 import millpond
 from millpond.cli.main import app
 from millpond.clock import SystemClock
-from millpond.errors import Conflict, Invalid
+from millpond.errors import Conflict
 from millpond.pipelines.engine import open_engine, reading_pond
 from tests.workflows.test_client import wait_for
 
@@ -88,6 +88,3 @@ def test_a_run_goes_on_where_it_was_killed_and_its_rows_lie_in_the_bucket(url: s
         assert found is not None
         assert found.status == LHStatus.COMPLETED
         assert pond.verify().ok
-        with pytest.raises(Invalid) as refused:
-            millpond.copy(url, tmp_path / "copy")
-        assert (refused.value.kind, refused.value.values["part"]) == ("copy_unsupported", "runs of workflows")

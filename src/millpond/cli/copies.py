@@ -36,13 +36,13 @@ def copy(
         typer.Option("--map", metavar="NAME", help="Of a pond only this map, of main.", show_default="the whole pond"),
     ] = None,
     without_runs: Annotated[
-        bool, typer.Option("--without-runs", help="Leave runs of workflows behind where they cannot go.")
+        bool, typer.Option("--without-runs", help="Leave runs of workflows behind, where they need not go.")
     ] = False,
     branch: Branch = None, pond: PondPlace = "pond", json: Json = False,
 ) -> None:  # fmt: skip
     """Copy a layered map, which takes no room and no time; or a pond to another place, where it is verified.
 
-    A pond that is copied again sends what changed since.
+    A pond that is copied again sends what changed since. Let one of the two go on with its runs of workflows.
     """
     places = ["/" in place for place in (source, target)]
     if any(places) != all(places):

@@ -2,7 +2,7 @@
 
     source ─▶ <beside>/backup, a place of backups ─▶ <beside>/pond ─▶ the folder
 
-Shards and runs of workflows go this way only, and all that a node has. What `<beside>/pond` holds may be copied on.
+Shards go this way only, and all that a node has. What `<beside>/pond` holds may be copied on.
 
 Invariants:
 * The backup stays until the copy is whole: one that was cut short is gone on with, and only what is missing comes.

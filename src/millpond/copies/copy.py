@@ -4,7 +4,7 @@
                                     └──────────────────────────▶ one write of all rows ◀────┘   target
 
 The target says then what the source said when the copy began: of a whole pond its maps with their history, branches,
-tags and repositories, its events and its log; of maps by name their `main`, with its history.
+tags and repositories, its events, its log and its runs of workflows; of maps by name their `main`, with its history.
 
 Invariants:
 * Files go before the rows that name them, and all rows go in one write: nobody sees half a copy. Until then the lock of
@@ -34,12 +34,12 @@ from millpond.copies.by_backup import copy_to_new_folder, restored, takes_backup
 from millpond.copies.files import Secured, Sent, copy_snapshots, held_files
 from millpond.copies.maps import MapsByName, check_name
 from millpond.copies.rows import WholePond, check_target
+from millpond.copies.runs import runs_of_moment
 from millpond.copies.selection import Selection
 from millpond.errors import Corrupt, Invalid
 from millpond.kernel.steps import step
 from millpond.maps.model.definition import MapDefinition, folder_name
 from millpond.nodes.backups.source import FolderSource
-from millpond.nodes.folder_content import RUNS
 from millpond.nodes.replication.peer import Peer
 from millpond.nodes.replication.source import BackupSource
 from millpond.pond import Pond
@@ -101,7 +101,6 @@ class _Copying:
             definitions = self.selection.definitions(remote)
         self.selection.refuse_shards(definitions, peer.url)
         facts = peer.node()
-        self.selection.refuse_parts([part for part in facts["only_here"] if part == RUNS], peer.url)
         with self._opened() as here, here.space.read() as tx:
             for definition in definitions if self.selection.maps else ():
                 check_name(tx, definition)
@@ -114,7 +113,7 @@ class _Copying:
         """Copy the pond in a folder or a bucket."""
         with location.open_existing() as there:
             definitions, new = self.selection.definitions(there), self._new_folder()
-            if isinstance(location, FolderLocation) and new and self.selection.needs_backup(there, definitions):
+            if isinstance(location, FolderLocation) and new and self.selection.needs_backup(definitions):
                 with closing(FolderSource(there, self.clock)) as source:
                     return self._by_backup(source, new)
             self.selection.refuse(there, definitions)
@@ -155,8 +154,13 @@ class _Copying:
             for definition in definitions:  # what they name now stays until it is copied
                 held.enter_context(held_files(source, folder_name(definition)))
             _record_main(source)
+            come = not (self.selection.maps or self.selection.without_runs)
+            runs = held.enter_context(runs_of_moment(source)) if come else None
             tx = held.enter_context(source.space.read())
-            rows = MapsByName(tx, definitions) if self.selection.maps else WholePond(tx, source)
+            rows = (
+                MapsByName(tx, definitions) if self.selection.maps
+                else WholePond(tx, source, runs and runs(tx))
+            )  # fmt: skip
             rows.check(target)
             held.enter_context(rows.begin(target))
             sent, manifests = Sent(self.advance), rows.manifests()

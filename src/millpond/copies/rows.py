@@ -10,6 +10,7 @@ from hashlib import blake2b
 from itertools import chain, islice
 
 from millpond.copies.files import Secured, Sent, copy_objects
+from millpond.copies.runs import CopiedRuns
 from millpond.copies.streams import Streams, state_of_streams
 from millpond.errors import Conflict, MillpondError
 from millpond.kernel.keyspace import REGISTRY, Scope
@@ -46,6 +47,7 @@ from millpond.versions.keyspaces import (
     STAGED,
     TAG,
 )
+from millpond.workflows.keyspaces import COMMANDS, INITIALIZED, OWNER
 
 __all__ = ("WholePond", "check_target", "is_copy_of", "mark_copied")
 
@@ -54,7 +56,7 @@ _TAKEN = (
     *(keyspace for keyspace in REGISTRY.of(Scope.SHARED) if keyspace is not NODE_LIST),
     HISTORY, HISTORY_AGE, NAMED, SNAPSHOT, STAND_IN, *_VERSIONS,
 )  # fmt: skip
-_STATE = (ALERTS, CATALOGUE, LOG, BRANCH, REPOSITORY, STAGED, TAG)
+_STATE = (ALERTS, CATALOGUE, LOG, BRANCH, REPOSITORY, STAGED, TAG, COMMANDS, OWNER)
 """The rows of which every change of a pond by its users changes some; what maintenance does changes others."""
 _ROWS_AT_ONCE = 8192
 
@@ -85,8 +87,8 @@ def check_target(tx: ReadTransaction, where: str, pond_id: bytes | None) -> None
     Raises: `Conflict`, kinds `copy_target` and `copy_target_changed`.
     """
     if tx.get(COPIED.packed) in (None, COPY_BEGUN):
-        repository, stream = next(tx.keys(REPOSITORY.range()), None), next(state_of_streams(tx), None)
-        if head_of(tx).position or repository is not None or stream is not None:
+        others = chain.from_iterable(tx.keys(rows.range()) for rows in (REPOSITORY, INITIALIZED, OWNER))
+        if head_of(tx).position or next(chain(others, state_of_streams(tx)), None) is not None:
             raise Conflict("there is another pond", kind="copy_target", pond=where,
                            hint="name an empty place, or copy maps by name: maps=['NAME']")  # fmt: skip
     elif not is_copy_of(tx, pond_id):
@@ -100,6 +102,7 @@ class WholePond:
 
     tx: ReadTransaction
     source: Pond
+    runs: CopiedRuns | None = None
 
     @cached_property
     def _holder(self) -> str:
@@ -156,6 +159,8 @@ class WholePond:
         if next(self.tx.keys(REPOSITORY.range()), None) is not None:
             copy_objects(self.source, target, sent)
         self._streams.bring(target, sent)
+        if self.runs is not None:
+            self.runs.bring(target, sent)
 
     def enter(self, target: Pond, secured: Secured) -> bool:
         """Put all rows in place of those of the target, in one write; False when files may have gone meanwhile.
@@ -173,6 +178,8 @@ class WholePond:
                 while block := list(islice(rows, _ROWS_AT_ONCE)):
                     put_rows(tx, block)
             self._streams.enter(tx)
+            if self.runs is not None:
+                self.runs.enter(tx, target)
             mark_copied(tx)
             return True
 

@@ -14,12 +14,11 @@ from millpond.maps.loads.pond_folder import FolderPlace
 from millpond.maps.model.definition import MapDefinition, Store
 from millpond.nodes.folder_content import RUNS, lying_elsewhere, runs_elsewhere
 from millpond.pond import Pond
-from millpond.workflows.keyspaces import INITIALIZED, OWNER
 
 if TYPE_CHECKING:
     from millpond.client.pond import RemotePond
 
-__all__ = ("Selection", "runs_of")
+__all__ = ("Selection",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +62,12 @@ class Selection:
         if runs and not self.maps and not self.without_runs:
             raise Invalid(
                 "runs of workflows are not copied", kind="copy_unsupported", part=", ".join(runs), pond=pond,
-                hint="leave them behind: without_runs=True; from a folder or a node they go to a new folder",
+                hint="leave them behind: without_runs=True; runs in the space of a pond, or in its bucket, are copied",
             )  # fmt: skip
 
-    def needs_backup(self, source: Pond, definitions: Sequence[MapDefinition]) -> bool:
+    def needs_backup(self, definitions: Sequence[MapDefinition]) -> bool:
         """True for a pond with what goes by a backup only."""
-        return not self.maps and bool(_sharded(definitions) or (runs_of(source) and not self.without_runs))
+        return not self.maps and bool(_sharded(definitions))
 
     def refuse(self, source: Pond, definitions: Sequence[MapDefinition]) -> None:
         """Refuse a pond with what cannot be copied.
@@ -76,17 +75,10 @@ class Selection:
         Raises: as `refuse_shards`, `refuse_parts`.
         """
         self.refuse_shards(definitions, source.place.address)
-        self.refuse_parts(lying_elsewhere(source) + runs_of(source), source.place.address)
+        runs = runs_elsewhere(source.folder) if isinstance(source.place, FolderPlace) else []
+        self.refuse_parts(lying_elsewhere(source) + runs, source.place.address)
 
 
 def _sharded(definitions: Sequence[MapDefinition]) -> list[str]:
     """The names of those maps that lie in shards."""
     return [definition.name for definition in definitions if definition.store is Store.SHARD]
-
-
-def runs_of(source: Pond) -> list[str]:
-    """The kinds of runs of workflows that a pond has."""
-    with source.space.read() as tx:
-        in_rows = any(tx.get(keyspace.pack()) is not None for keyspace in (INITIALIZED, OWNER))
-    beside = runs_elsewhere(source.folder) if isinstance(source.place, FolderPlace) else []
-    return [RUNS] * in_rows + beside

@@ -34,7 +34,7 @@ from millpond.kernel.keys import KeyRange, Prefix
 from millpond.kernel.space import ReadTransaction, Transaction
 from millpond.kernel.verify import Report, checked, problem
 
-__all__ = ("Head", "Log", "Record", "put_head")
+__all__ = ("Head", "Log", "Record", "begun_at", "put_head")
 
 E = TypeVar("E")
 _ROW = struct.Struct(">16sq")
@@ -53,6 +53,11 @@ class Head:
 
 
 _HEAD = JsonForm(Head)
+
+
+def begun_at(prefix: Prefix, position: int, stamp_ms: int) -> tuple[bytes, bytes]:
+    """The row of a log without entries that goes on behind a position of another."""
+    return prefix.pack("head"), _HEAD.encode(Head(position, "0" * 32, stamp_ms))
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,6 +74,10 @@ class BucketLog:
         self._need_open()
         return self._parts[partition].learn(self._clock.monotonic())
 
+    def begin_at(self, partition: int, position: int) -> bool:
+        """Let a partition without entries go on behind a position; False when it has some."""
+        return self._parts[partition].begin_at(position)
+
     def trim(self, partition: int, before: int) -> None:
         """Drop the batches whose entries are all before a position."""
         self._need_open()

@@ -202,6 +202,20 @@ class PartitionBatches:
             if ours:
                 return positions
 
+    def begin_at(self, position: int) -> bool:
+        """Let a log without batches go on behind a position; False when it has some.
+
+        Raises: as `learn`.
+        """
+        with self._following:
+            self.learn(self._clock.monotonic())
+            start, tag = self._start()
+            if self._tail.number or start.number:
+                return False
+            begun = self._swapped(_Start(position=position), tag) is not None
+            self._forget(self._opened())
+            return begun
+
     def trim(self, before: int) -> None:
         """Put marks in the place of batches whose entries are all before a position.
 

@@ -59,6 +59,12 @@ class Checkpoints:
         # While there are fewer, the log is the only other way to the store: it is needed from its beginning on.
         return positions[-CHECKPOINTS_RETAINED] + 1 if len(positions) >= CHECKPOINTS_RETAINED else 1
 
+    def replace(self, number: int, position: int, rows: Iterator[tuple[bytes, bytes]]) -> int:
+        """Store rows, in the order of their keys, as the one checkpoint of a partition; the bytes of it."""
+        self._objects.put_stream(_name(number, position), _frames(rows))
+        self._objects.delete(*(_name(number, old) for old in self.positions(number) if old != position))
+        return self._objects.size(_name(number, position))
+
     def restore(self, number: int, space: Space) -> int:
         """Put the rows of the newest checkpoint into an empty space; its position, 0 without one.
 
