@@ -8,6 +8,7 @@ import pytest
 
 import millpond
 from millpond.errors import Denied
+from millpond.stores.objects.bucket import BucketObjects
 from tests.versity_server import credentials_of, grant, running
 
 if TYPE_CHECKING:
@@ -81,3 +82,30 @@ def test_who_may_read_alone_reads_and_the_first_write_names_the_right(become: Ca
     for right, verb in (("GetObject", "s3:GetObject"), ("ListBucket", "s3:ListBucket")):
         become(f"without-{right.lower()}")
         assert verb in verb_of(lambda: millpond.open(place, create=False).map("m").get("a"))
+
+
+def test_the_first_write_names_the_right_to_remove_and_a_machine_asks_once(
+    become: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    place, removed = f"s3://{BUCKET}/removers", list[str]()
+    become(OWNER)
+    with millpond.open(place) as pond:
+        pond.create_map("m", kind="state", value="long").load([{"key": "a", "value": 1}])
+    become("without-deleteobject")
+    with millpond.open(place) as pond:
+        assert pond.map("m").get("a") == 1
+        for _ in range(2):
+            assert verb_of(lambda: pond.map("m").load([{"key": "b", "value": 2}])) == "s3:DeleteObject"
+        assert pond.map("m").get("b") is None
+    become(OWNER)
+    delete = BucketObjects.delete
+
+    def counted(objects: BucketObjects, *names: str) -> None:
+        removed.extend(names)
+        delete(objects, *names)
+
+    monkeypatch.setattr(BucketObjects, "delete", counted)
+    for _ in range(2):
+        with millpond.open(place) as pond:
+            pond.map("m").load([{"key": "c", "value": 3}], again=True)
+    assert removed == [], "the process that made the pond has asked"

@@ -14,13 +14,14 @@ Invariants:
 * A pond is made only where nothing is, in a bucket that keeps to `If-None-Match`: of several who put one name, one
   succeeds. A try among threads shows that before the marker is there.
 * Who opens a pond only reads. The first change of a process tries whether it may write, and whether the bucket still
-  keeps to conditions, before anything is put.
+  keeps to conditions, before anything is put; and whether it may remove, which this machine remembers of a key.
 """
 
 from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
@@ -75,6 +76,8 @@ _OWN = ("leases", "pins", "scratch", "subsets", "writing.lock")
 _RACERS = 4
 _PAUSES = Backoff(first_seconds=0.1, seconds_max=5.0, attempts_max=8)
 _CACHE_MAX = "MILLPOND_BUCKET_CACHE_MAX"
+_RIGHTS_MS = 7 * 24 * 3_600_000
+"""So long this machine remembers that credentials may remove objects."""
 
 
 def bucket_place(
@@ -257,11 +260,22 @@ class BucketPlace:
         if won and won != [stored]:
             raise self._unfit()
 
-    def _try_put(self) -> None:
-        """See that this process may put, and that a put of what is there is refused."""
+    def _try_writing(self) -> None:
+        """See that this process may put and remove, and that a put of what is there is refused."""
         # A bucket that does not keep to conditions puts it: then it says what it said.
         if self._put_new(MARKER_NAME, marker_of(self.note)):
             raise self._unfit()
+        from millpond.stores.objects.bucket import credential_set
+
+        who = blake2b(credential_set().encode(), digest_size=10).hexdigest()
+        note, now_ms = self.folder / "rights" / who, self.clock.now_ms()
+        with suppress(OSError, ValueError):
+            if 0 <= now_ms - int(note.read_text()) < _RIGHTS_MS:
+                return
+        self.objects.delete(f"probe/{self.clock.random_id()}")  # what is not there is removed by those who may
+        with suppress(OSError):
+            note.parent.mkdir(exist_ok=True)
+            note.write_text(str(now_ms))
 
     def _put_new(self, name: str, data: bytes) -> bool:
         """Put an object where none is; False when there was one: this one, where an answer was lost before.
@@ -302,11 +316,11 @@ class BucketPlace:
 
             return open_head(
                 Home(self.note.id, self.address, self.note.space), self.space, self.objects, self.clock,
-                max_staleness=self.max_staleness, before_writing=self._try_put,
+                max_staleness=self.max_staleness, before_writing=self._try_writing,
             )  # fmt: skip
         return BucketSpace(
             StoreBelow(self.objects, "space"), self.clock, max_staleness=self.max_staleness,
-            before_writing=self._try_put,
+            before_writing=self._try_writing,
         )  # fmt: skip
 
     def open_files(self, folder: Path) -> FolderBeforeBucket:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from obstore import Bytes, GetResult
 
-__all__ = ("CREDENTIALS", "BucketObjects", "endpoint_set", "unreadable")
+__all__ = ("CREDENTIALS", "BucketObjects", "credential_set", "endpoint_set", "unreadable")
 
 T = TypeVar("T")
 
@@ -72,6 +72,11 @@ def endpoint_set() -> str:
     """The address of the S3 server that the environment names, or the profile; nothing is Amazon's."""
     stated = next((os.environ[name] for name in ENDPOINTS if os.environ.get(name)), "")
     return stated or profile_settings().get("endpoint", "")
+
+
+def credential_set() -> str:
+    """The id of the key that the environment names, or the profile; nothing is that of a role."""
+    return os.environ.get("AWS_ACCESS_KEY_ID") or profile_settings().get("access_key_id", "")
 
 
 class BucketObjects(ObjectStore):
