@@ -17,7 +17,7 @@ from pathlib import Path
 from tests.harness.cluster import free_port
 from tests.s3_server import KEY, SECRET, S3Server, end, wait_until_it_answers
 
-__all__ = ("credentials_of", "grant", "running")
+__all__ = ("credentials_of", "grant", "keep_versions", "running")
 
 
 @contextmanager
@@ -26,14 +26,14 @@ def running(folder: Path, accounts: Sequence[str] = ()) -> Iterator[S3Server]:
     server = shutil.which("versitygw", path=str(Path(sys.prefix, "bin"))) or shutil.which("versitygw")
     assert server, "the server is missing: run `tools/setup versitygw`"
     port, log = free_port(), folder / "versitygw.log"
-    buckets, about, iam = (folder / name for name in ("buckets", "about", "iam"))
-    for made in (buckets, about, iam):
+    buckets, about, iam, versions = (folder / name for name in ("buckets", "about", "iam", "versions"))
+    for made in (buckets, about, iam, versions):
         made.mkdir()
     users = {name: {"access": name, "secret": SECRET, "role": "user"} for name in accounts}
     (iam / "users.json").write_text(json.dumps({"accessAccounts": users}))
     command = [
         server, "--access", KEY, "--secret", SECRET, "--port", f"127.0.0.1:{port}", "--keep-alive", "--quiet",
-        "--iam-dir", str(iam), "posix", "--sidecar", str(about), str(buckets),
+        "--iam-dir", str(iam), "posix", "--sidecar", str(about), "--versioning-dir", str(versions), str(buckets),
     ]  # fmt: skip
     with log.open("wb") as out:
         process = subprocess.Popen(command, stdout=out, stderr=out)
@@ -56,6 +56,15 @@ def grant(server: S3Server, bucket: str, rights: Mapping[str, Sequence[str]]) ->
          "Resource": [f"arn:aws:s3:::{bucket}" + ("" if right == "ListBucket" else "/*")]}
         for account, granted in rights.items() for right in granted
     ]  # fmt: skip
-    policy = server.folder.parent / "about" / bucket / "meta" / "policy"
-    policy.parent.mkdir(parents=True, exist_ok=True)
-    policy.write_text(json.dumps({"Version": "2012-10-17", "Statement": statements}))
+    _set(server, bucket, "policy", json.dumps({"Version": "2012-10-17", "Statement": statements}).encode())
+
+
+def keep_versions(server: S3Server, bucket: str) -> None:
+    """Let a bucket keep versions of its objects."""
+    _set(server, bucket, "versioning", b"\x01")
+
+
+def _set(server: S3Server, bucket: str, name: str, said: bytes) -> None:
+    file = server.folder.parent / "about" / bucket / "meta" / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(said)

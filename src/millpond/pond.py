@@ -175,9 +175,9 @@ class Pond(PondFace, RefsFace):
             self.loading = Loading(
                 folder, self.space, clock, lambda: self.loads, self._shard, self._layers, served=serve,
                 writing=self._serving.writing, memory_max=memory_max, history_ms=history_ms,
-                let_go=self._let_go,
-                shared_layers=self._shared_layers,
+                let_go=self._let_go, shared_layers=self._shared_layers,
                 open_files=self.place.open_files, tell_alerts=lambda: self.tell_alerts(),
+                beyond_purges=self.place.beyond_purges,
             )  # fmt: skip
             self.open_maps = OpenMaps(self.loading)
             opened.callback(self.open_maps.forget)

@@ -196,10 +196,8 @@ def test_verify_reads_the_bucket_and_not_the_copies(url: str, tmp_path: Path, s3
     [
         lambda pond: pond.create_map("s", kind="state", store="shard"),
         lambda pond: pond.alter_map("m", store="shard"),
-        lambda pond: pond.map("m").delete("key = 'a'", now=True),
-        lambda pond: pond.branch("b", source="main").map("m").delete("key = 'a'", now=True),
     ],
-    ids=["shard", "alter", "purge", "purge on a branch"],
+    ids=["shard", "alter"],
 )
 def test_parts_that_do_not_work_are_refused_by_name(
     url: str, tmp_path: Path, act: Callable[[Pond], object]

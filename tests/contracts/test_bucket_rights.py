@@ -9,7 +9,7 @@ import pytest
 import millpond
 from millpond.errors import Denied
 from millpond.stores.objects.bucket import BucketObjects
-from tests.versity_server import credentials_of, grant, running
+from tests.versity_server import credentials_of, grant, keep_versions, running
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -109,3 +109,20 @@ def test_the_first_write_names_the_right_to_remove_and_a_machine_asks_once(
         with millpond.open(place) as pond:
             pond.map("m").load([{"key": "c", "value": 3}], again=True)
     assert removed == [], "the process that made the pond has asked"
+
+
+def test_a_bucket_that_keeps_versions_is_named_by_a_purge(
+    server: S3Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:  # fmt: skip
+    place = f"{server.make_bucket('with-versions')}/pond"
+    for name, value in server.environment.items():
+        monkeypatch.setenv(name, value)
+    for versions in (False, True):
+        if versions:
+            keep_versions(server, "with-versions")
+        with millpond.open(place, cache=tmp_path) as pond:
+            people = pond.create_map("people", kind="state", value="long", exist_ok=True)
+            people.load([{"key": "ann", "value": 1}, {"key": "bob", "value": 2}], again=True)
+            report = people.delete("key = 'ann'", now=True)
+        lines = [line.partition(":")[0] for line in report.left]
+        assert (report.purged, lines) == (not versions, ["old versions of objects"] if versions else [])

@@ -112,7 +112,7 @@ class TestCluster(PondContract):
 class TestBucket(PondContract):
     """Without a server of ours."""
 
-    verified, purges = "snapshot", False
+    verified = "snapshot"
 
     @pytest.fixture(scope="class")
     def pond(self, tmp_path_factory: pytest.TempPathFactory, s3_server: S3Server) -> Iterator[PondLike]:
@@ -129,7 +129,7 @@ class TestBucket(PondContract):
 class TestBucketHead(PondContract):
     """The rows lie in PostgreSQL."""
 
-    verified, purges = "snapshot", False
+    verified = "snapshot"
 
     @pytest.fixture(scope="class")
     def pond(
@@ -165,7 +165,7 @@ class Balancer(FaultyProxy):
 class TestNodesOnABucket(PondContract):
     """Two of them, behind a balancer that cares for nothing."""
 
-    verified, purges = "snapshot", False
+    verified = "snapshot"
     clock = ManualClock(BEGIN)
 
     @pytest.fixture(scope="class")

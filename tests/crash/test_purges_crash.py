@@ -29,25 +29,27 @@ with millpond.open(sys.argv[1], events_reports=False) as pond:
 REFS = {"main": {"b": 1, "c": 2}, "v1": {"b": 1}, "fix": {"b": 1, "d": 3}, "other": {"b": 1, "e": 4}}
 
 
-def _fill(folder: Path) -> None:
-    with millpond.open(folder, events_reports=False) as pond:
-        m = pond.create_map("m", kind="state", value="long", store="layers")
-        m.load([{"key": "ann-of-the-hill", "value": 9}, {"key": "b", "value": 1}])
-        pond.repository("pond").create_tag("v1", pond.refs.states.record().id)
-        for branch, row in (("fix", ("d", 3)), ("other", ("e", 4))):
-            made = pond.branch(branch, source="main").map("m")
-            made.load([{"key": row[0], "value": row[1]}], commit=branch == "fix")
-        m.load([{"key": "c", "value": 2}])
+def fill(pond: Pond) -> None:
+    """A map whose rows are on `main`, in a tag, and on two branches, on one of them staged."""
+    m = pond.create_map("m", kind="state", value="long", store="layers")
+    m.load([{"key": "ann-of-the-hill", "value": 9}, {"key": "b", "value": 1}])
+    pond.repository("pond").create_tag("v1", pond.refs.states.record().id)
+    for branch, row in (("fix", ("d", 3)), ("other", ("e", 4))):
+        made = pond.branch(branch, source="main").map("m")
+        made.load([{"key": row[0], "value": row[1]}], commit=branch == "fix")
+    m.load([{"key": "c", "value": 2}])
 
 
-def _said(pond: Pond) -> dict[str, dict[str, int]]:
+def said(pond: Pond) -> dict[str, dict[str, int]]:
+    """The rows at each ref."""
     maps = {"main": pond, "v1": pond.at("v1"), "fix": pond.branch("fix"), "other": pond.branch("other")}
     rows = {ref: at.map("m").scan().read_all().to_pylist() for ref, at in maps.items()}
     return {ref: {row["key"]: row["value"] for row in found} for ref, found in rows.items()}
 
 
 def test_killed_at_any_step(tmp_path: Path) -> None:
-    _fill(tmp_path / "filled")
+    with millpond.open(tmp_path / "filled", events_reports=False) as pond:
+        fill(pond)
     shutil.copytree(tmp_path / "filled", tmp_path / "whole")
     done = run_python("-c", CHILD, str(tmp_path / "whole"), **{STEPS_LOG: str(tmp_path / "log")})
     assert (done.returncode, done.stdout) == (0, "True\n"), (done.stdout, done.stderr)
@@ -61,14 +63,14 @@ def test_killed_at_any_step(tmp_path: Path) -> None:
         killed = run_python("-c", CHILD, str(folder), **{KILL_AT: moment})
         assert killed.returncode == -signal.SIGKILL, (moment, killed.stderr)
         with millpond.open(folder, events_reports=False) as pond:
-            said = _said(pond)
+            now = said(pond)
             assert pond.verify(full=True).ok, moment
         for ref, rows in REFS.items():
-            assert said[ref] in (rows, rows | {"ann-of-the-hill": 9}), (moment, ref)
+            assert now[ref] in (rows, rows | {"ann-of-the-hill": 9}), (moment, ref)
         again = run_python("-c", CHILD, str(folder))
         assert (again.returncode, again.stdout) == (0, "True\n"), (moment, again.stdout, again.stderr)
         with millpond.open(folder, events_reports=False) as pond:
-            assert _said(pond) == REFS, moment
+            assert said(pond) == REFS, moment
             assert pond.verify(full=True).ok, moment
         files = [path for path in (folder / "snapshots").rglob("*") if path.is_file()]
         assert not [path for path in files if b"ann-of-the-hill" in path.read_bytes()], moment

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import os
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -15,9 +16,11 @@ from millpond.maps.model.definition import Kind
 from tests.rings.sampling import examples
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from millpond import Map
+    from tests.s3_server import S3Server
 
 Row = dict[str, Any]
 Rows = dict[tuple[Any, ...], Row]
@@ -92,10 +95,11 @@ def shown(kind: Kind, rows: Rows) -> list[tuple[Any, ...]]:
     return sorted(tuple(row.values()) for row in table)
 
 
-def run(pond: millpond.Pond, kind: Kind, story: list[tuple[str, Any]]) -> None:
+def run(pond: millpond.Pond, kind: Kind, story: list[tuple[str, Any]], stores: Sequence[str]) -> None:
+    """Tell a story of a map in each of some stores; they are converted where there are two."""
     value = "long" if kind.valued else None
     both = [pond.create_map(f"m{number}", kind=kind, value=value, store=store)
-            for number, store in enumerate(("shard", "layers"))]  # fmt: skip
+            for number, store in enumerate(stores)]  # fmt: skip
     model: Rows = {}
     for act, about in story:
         if act == "load":
@@ -111,11 +115,11 @@ def run(pond: millpond.Pond, kind: Kind, story: list[tuple[str, Any]]) -> None:
                 report = pond_map.delete(text_of(kind, condition), now=now)
                 assert (report.rows_removed, report.rows_after) == (len(gone), len(model))
                 assert report.purged == (now and not report.left)
-        else:
+        elif len(stores) == 2:
             for pond_map in both:
                 other = "layers" if pond_map.definition.store == "shard" else "shard"
                 pond.alter_map(pond_map.name, store=other)
-        assert [held(pond_map) for pond_map in both] == [shown(kind, model)] * 2
+        assert [held(pond_map) for pond_map in both] == [shown(kind, model)] * len(stores)
     for pond_map in both:
         pond.drop_map(pond_map.name)
 
@@ -128,6 +132,25 @@ def test_both_stores_lose_the_rows_that_a_model_loses(tmp_path_factory: pytest.T
         @settings(max_examples=EXAMPLES, deadline=None)
         @given(acts(Kind(kind)))
         def check(story: list[tuple[str, Any]]) -> None:
-            run(pond, Kind(kind), story)
+            run(pond, Kind(kind), story, ("shard", "layers"))
+
+        check()
+
+
+@pytest.mark.usefixtures("process")
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_map_in_a_bucket_loses_them_too(
+    tmp_path: Path, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:  # fmt: skip
+    for name, said in s3_server.environment.items():
+        monkeypatch.setenv(name, said)
+    bucket = s3_server.make_bucket(f"deletes-{os.getpid()}-{kind.replace('_', '-')}")
+    with millpond.open(f"{bucket}/pond", cache=tmp_path) as pond:
+
+        @settings(max_examples=examples(3, 30), deadline=None)
+        @given(acts(Kind(kind)))
+        def check(story: list[tuple[str, Any]]) -> None:
+            run(pond, Kind(kind), story, ("layers",))
 
         check()

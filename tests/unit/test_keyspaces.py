@@ -46,7 +46,10 @@ OF_NODES = {
     "pond/promise",
 }
 """The keyspaces that only a pond of several nodes has rows in, or a copy of another."""
-OF_BUCKETS = {"maps/collecting/<folder>", "maps/unnamed/<folder>/<manifest>", "pond/job/<job>", "pond/tokens"}
+OF_BUCKETS = {
+    "maps/collecting/<folder>", "maps/purged/<folder>", "maps/rewriting/<folder>/<writer>",
+    "maps/unnamed/<folder>/<manifest>", "pond/job/<job>", "pond/tokens",
+}  # fmt: skip
 """Those that only a pond in a bucket has rows in: of its nodes, and when its garbage is collected."""
 UNTOLD = {"maps/alerted/<position>/<number>"}
 """Those that have rows between a load and what it lets be told."""

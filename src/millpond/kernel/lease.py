@@ -27,7 +27,7 @@ from millpond.json_forms import FormError, JsonForm
 from millpond.kernel.cache import Cache
 from millpond.kernel.space import ReadTransaction, Transaction
 
-__all__ = ("LEASE", "Lease", "LeaseRow", "LeaseWatch")
+__all__ = ("LEASE", "LOOKS", "Lease", "LeaseRow", "LeaseWatch")
 
 LOOKS = 60
 """The looks at a row, within the time of its lease, of a process that waits for its end."""

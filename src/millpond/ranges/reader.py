@@ -44,7 +44,7 @@ def range_bytes(objects: Source, entry: RangeEntry) -> pa.Buffer:
             raise  # a source that knows more
         raise NotFound(
             "a range is missing", kind="range_not_found", object=name, where=error.values.get("where", objects.where),
-            hint="put it back from a copy or a backup, or make anew what has it",
+            hint="read again, if a purge removed it; else put it back from a copy, or make anew what has it",
         ) from error  # fmt: skip
 
 

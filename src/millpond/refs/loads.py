@@ -7,6 +7,7 @@ and says what was loaded where. So a load that comes again is answered as then, 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -21,7 +22,7 @@ from millpond.maps.log.log import entry_at
 from millpond.maps.snapshots.layers import bytes_after_load, fold, on_top
 from millpond.maps.snapshots.manifest import SnapshotManifest, absorbing
 from millpond.maps.snapshots.stretches import Writes, write_here
-from millpond.refs.changes import StateChange
+from millpond.refs.changes import StateChange, head_moved
 from millpond.refs.epochs import StreamEpoch, epoch_entered
 from millpond.refs.layers import manifest_of
 from millpond.refs.map_entries import MapEntry
@@ -120,12 +121,14 @@ class BranchLoad:
             earlier = self.earlier({layer.map for layer in layers})
             if earlier is not None or not layers:
                 return earlier or self._result(layers, 0, None)
-            changes = [change for layer in layers if (change := self._change(layer)) is not None]
+            changes = list[StateChange]()
             try:
-                commit = self.states.change(
-                    self.branch, changes, self._words(layers), commit=self.commit,
-                    besides=partial(self._note, layers, head),
-                )  # fmt: skip
+                with ExitStack() as held:
+                    changes += [change for layer in layers if (change := self._change(layer, held)) is not None]
+                    commit = self.states.change(
+                        self.branch, changes, self._words(layers), commit=self.commit,
+                        besides=partial(self._note, layers, head),
+                    )  # fmt: skip
             except Conflict as error:
                 if error.kind not in ("head_moved", _ENTERED):
                     raise
@@ -136,16 +139,18 @@ class BranchLoad:
                 commit = None
             return self._result(layers, len(changes), commit)
 
-    def _change(self, layer: WrittenLayer) -> StateChange | None:
+    def _change(self, layer: WrittenLayer, held: ExitStack) -> StateChange | None:
         """The map with the layer on top; None when that is what it is."""
         state = self.states.map_at(self.branch, layer.map)
         head = manifest_of(layer.layers, state, self.branch)
         again = self.again or (self.load_id is not None and not self.drawn)
         if not again and head is not None and _is_there(head, layer):
             return None
-        return StateChange(state, state.with_manifest(self._stored(layer, head, state)))
+        return StateChange(state, state.with_manifest(self._stored(layer, head, state, held)))
 
-    def _stored(self, layer: WrittenLayer, head: SnapshotManifest | None, state: MapEntry) -> SnapshotManifest:
+    def _stored(
+        self, layer: WrittenLayer, head: SnapshotManifest | None, state: MapEntry, held: ExitStack
+    ) -> SnapshotManifest:
         """The manifest of a layer on a state; what that made due is folded, as far as that follows what it brought."""
         layers, now = layer.layers, layer.layers.clock.now_ms()
         manifest = on_top(
@@ -155,6 +160,9 @@ class BranchLoad:
         manifest = absorbing(manifest, (layer.id,))
         adds = manifest.aggregation is not None
         if has_many(layers, manifest, branch=not adds):
+            held.enter_context(layers.writing(rewrites=True))
+            if self.states.map_at(self.branch, layer.map) != state:
+                raise head_moved(layer.map)
             shared = shared_layers(self.states, manifest, self.branch) if adds else 0
             manifest = fold(
                 layers.objects, manifest, created_ms=now, bytes_max=bytes_after_load(manifest), shared=shared,

@@ -16,7 +16,7 @@ from millpond.maps.inputs.zones import time_form
 from millpond.maps.layered.maintenance import maintain
 from millpond.maps.layered.past import Past
 from millpond.maps.layered.writer import LayerWriter, WrittenLayer
-from millpond.maps.loads.deletion import DeleteReport, Left, need_purge, purge_layers
+from millpond.maps.loads.deletion import DeleteReport, Left, purge_layers
 from millpond.maps.loads.load import LoadResult, write_data
 from millpond.maps.loads.loading import Loading
 from millpond.maps.log.log import head_of
@@ -111,7 +111,6 @@ class _RefRows(LayeredRows):
         clock, states = self._loading.clock, self._at.branch(self.definition.name)
         began, shared = clock.monotonic(), states.layers_for(self.definition)
         if now:
-            need_purge(shared)
             shared.head()
         commit, gone = delete_rows(states, self.layers, where, purge=now)
         left = purge_layers(self._loading, shared, where) if now else Left()

@@ -103,7 +103,7 @@ def _layers_on(states: RefStates, branch: str, state: MapEntry) -> RefLayers:
 def _written_anew(states: RefStates, state: MapEntry, where: str) -> int:
     """Let the state of a map without the rows stand in for it; how many went, as `without_rows` says."""
     layers, site = states.layers_for(state.definition), states.repository.site
-    with layers.writing():
+    with layers.writing(rewrites=True):
         manifest = load_manifest(layers.objects, state.manifest)
         try:
             done, gone = without_rows(layers, manifest, where, purge=True)

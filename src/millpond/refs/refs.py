@@ -8,7 +8,7 @@ refs.merge("fix", into="main")
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
@@ -19,7 +19,8 @@ import pyarrow as pa
 from millpond.argument_types import need_count, need_type
 from millpond.errors import Conflict, Invalid
 from millpond.kernel.listed import Listed
-from millpond.maps.layered.head import Head
+from millpond.maps.layered.head import Head, rewriting_maps
+from millpond.maps.layered.secured import collected_terms
 from millpond.maps.model.definition import check_name
 from millpond.maps.snapshots.manifest import SnapshotManifest
 from millpond.refs.changes import StateChange, commit_changes, moment_of, tree_with
@@ -289,6 +290,7 @@ class Refs:
         """Merge maps, and files, into a branch, from the states that the merge names."""
         site = self.states.repository.site
         for _ in range(TRIES_MAX):
+            terms = collected_terms(site.space)
             heads = self._heads(branch)
             with site.space.read() as tx:
                 head = site.graph.commit(tx, f"{branch}@")
@@ -297,6 +299,8 @@ class Refs:
             self._check_rights(branch, sides)
             try:
                 with self._writing(sides):
+                    if collected_terms(site.space) != terms:
+                        continue  # files of these sides may have gone
                     merged = merge_maps(
                         sides, self.states.layers_for, partial(self._manifest, heads=heads, ref=branch),
                         strategy=merge.options.strategy, resolutions=merge.options.resolutions,
@@ -331,14 +335,10 @@ class Refs:
             heads[name] = Head(pointer, manifest)
         return heads
 
-    @contextmanager
-    def _writing(self, sides: Sides) -> Iterator[None]:
+    def _writing(self, sides: Sides) -> AbstractContextManager[None]:
         """Keep the files of all maps that a merge may write."""
         definitions = {state.folder: state.definition for side in (sides.ours, sides.theirs) for state in side.values()}
-        with ExitStack() as held:
-            for _, definition in sorted(definitions.items()):
-                held.enter_context(self.states.layers_for(definition).writing())
-            yield
+        return rewriting_maps([self.states.layers_for(definition) for _, definition in sorted(definitions.items())])
 
     def _manifest(self, entry: MapEntry, heads: Mapping[str, Head], ref: str) -> SnapshotManifest | None:
         """The manifest of one of our states; on `main` that of the head, which may be folded since it was recorded."""

@@ -85,9 +85,9 @@ def _rewritten(
     """
 
     def counted() -> tuple[Commit | None, int]:
-        state = layers.state_now()
-        here = replace(layers, definition=state.definition)
-        with here.writing():
+        with replace(layers, definition=layers.state_now().definition).writing(rewrites=True):
+            state = layers.state_now()  # again: a purge may have come in between
+            here = replace(layers, definition=state.definition)
             manifest = manifest_of(here, state, here.ref)
             if (manifest is None or not manifest.layers) and here.definition.roll_up is None:
                 return None, 0

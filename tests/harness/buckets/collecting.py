@@ -1,10 +1,13 @@
-"""Ponds over one bucket in memory that load, fold, drop and collect in between one another's requests, and are killed.
+"""Ponds over one bucket in memory that load, fold, drop, collect and purge in between one another's requests, and are
+killed.
 
 The files of a load are named by what it brings, and loads bring the same again and again: so a collection meets files
 that were garbage, and are about to be needed. After each act, and whenever something is removed:
 
 * every file that a manifest names which the space names is there;
-* none is removed that one of those named which the space named a grace time ago, or later.
+* none is removed that one of those named which the space named a grace time ago, or later; by a purge, none that one
+  names now;
+* nothing has a row that was loaded once, and purged since, whoever folds and loads in the meantime, or dies.
 
 At the end, when all have ended and two grace times are over, there is nothing else.
 """
@@ -14,16 +17,19 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pytest
 
 from millpond.errors import MillpondError
 from millpond.kernel.space import ReadTransaction
+from millpond.maps.layered import secured
 from millpond.maps.layered.history import manifests_named
+from millpond.maps.loads import bucket_purges
 from millpond.maps.model.beginning import Retention
 from millpond.maps.model.catalogue import list_maps
 from millpond.maps.model.definition import folder_name
@@ -52,6 +58,7 @@ __all__ = ("Bucket", "Client", "Collecting", "WorldClock")
 GRACE_MS = 60_000
 MAPS = ("m", "n")
 DEPTH_MAX = 3
+RENEW_SECONDS = 5.0
 FOLDERS = ("manifests", "indexes", "ranges")
 
 
@@ -72,7 +79,7 @@ class WorldClock:
 
     def wait(self, event: threading.Event, due: float | None) -> bool:
         assert due is not None
-        self.world.seconds = max(self.world.seconds, due)
+        self.world.pass_to(due)
         return event.is_set()
 
     def wait_for(self, condition: threading.Condition, predicate: Callable[[], bool], due: float | None) -> bool:
@@ -114,12 +121,18 @@ class Client(ObjectStore):
     where = "memory://"
 
     def __init__(self, bucket: Bucket, between: Callable[[], None]) -> None:
-        self.bucket, self.calm = bucket, False
+        self.bucket, self.calm, self.dead = bucket, False, False
         self._between, self._thread = between, threading.get_ident()
 
     def _meanwhile(self) -> None:
+        if self.dead:
+            raise Killed
         if not self.calm and threading.get_ident() == self._thread:
-            self._between()
+            try:
+                self._between()
+            except Killed:
+                self.dead = True
+                raise
 
     def put(self, name: str, data: bytes | memoryview | pa.Buffer) -> None:
         self._meanwhile()
@@ -133,6 +146,8 @@ class Client(ObjectStore):
         return tag
 
     def delete(self, *names: str) -> None:
+        if self.dead:
+            raise Killed
         self.bucket.delete(*names)
         self._meanwhile()
 
@@ -173,8 +188,13 @@ class Collecting:
     removed: int = 0
     refused: list[str] = field(default_factory=list)
     ponds: dict[str, Pond] = field(default_factory=dict)
+    clients: dict[str, Client] = field(default_factory=dict)
     random: random.Random = field(init=False)
     bucket: Bucket = field(init=False)
+    purged: list[bytes] = field(default_factory=list)
+    purging: int = 0
+    once: dict[str, list[str]] = field(default_factory=dict)
+    renewals: dict[int, tuple[Client | None, Callable[[], object]]] = field(default_factory=dict)
     _acting: list[str] = field(default_factory=list)
     _seen: dict[tuple[str, str], float] = field(default_factory=dict)
     _auditor: BucketSpace | None = None
@@ -184,13 +204,48 @@ class Collecting:
 
     def run(self, steps: int) -> Collecting:
         """Let processes act, and check after each act."""
-        for name in MAPS:
-            self._pond("p0").create_map(name, kind="state", value="long", exist_ok=True)
-        for _ in range(steps):
-            self._act()
-            self.check()
-        self._quiet()
+        with pytest.MonkeyPatch.context() as patched:
+            for module in (secured, bucket_purges):
+                patched.setattr(module, "repeating", self.repeating)
+            for name in MAPS:
+                self._pond("p0").create_map(name, kind="state", value="long", exist_ok=True)
+            for _ in range(steps):
+                self._act()
+                self.check()
+            self._quiet()
         return self
+
+    # -- time -----------------------------------------------------------------------------------------
+
+    def pass_to(self, due: float) -> None:
+        """Let time pass, in which those who live renew their marks."""
+        while self.seconds < due:
+            self.seconds = min(due, self.seconds + RENEW_SECONDS)
+            for client, renew in list(self.renewals.values()):
+                if client is None or not client.dead:
+                    self._renew(client, renew)
+
+    def _renew(self, client: Client | None, renew: Callable[[], object]) -> None:
+        calm = client is not None and client.calm
+        if client is not None:
+            client.calm = True
+        with suppress(MillpondError):  # its process is in the middle of a write
+            renew()
+        if client is not None:
+            client.calm = calm
+
+    @contextmanager
+    def repeating(self, name: str, act: Callable[[], object], seconds: float, clock: object) -> Iterator[None]:
+        """As `kernel.worker.repeating`, without a thread."""
+        del name, seconds, clock
+        process = self._acting[-1] if self._acting else ""
+        self.ids += 1
+        number = self.ids
+        self.renewals[number] = self.clients.get(process), act
+        try:
+            yield
+        finally:
+            del self.renewals[number]
 
     # -- acts -----------------------------------------------------------------------------------------
 
@@ -221,6 +276,7 @@ class Collecting:
             clock = WorldClock(self, self.random.randrange(-100_000, 100_000))
             client = Client(self.bucket, self._between)
             client.calm = True
+            self.clients[process] = client
             folder = self.folder / process / f"{self.ids}"
             self.ponds[process] = pond_over(client, folder, clock, Retention.of(None, 20_000))
             client.calm = False
@@ -230,20 +286,43 @@ class Collecting:
         pond, chance = self._pond(process), self.random.random()
         name = self.random.choice(MAPS)
         if chance < 0.1:
-            self.seconds += self.random.randrange(1, 100)
+            self.pass_to(self.seconds + self.random.randrange(1, 100))
         elif chance < 0.35:
             pond.collect_garbage(grace=GRACE_MS)
         elif chance < 0.4:
             self.ponds.pop(process)
-        elif chance < 0.45:
+        elif chance < 0.42:
             pond.drop_map(name)
+        elif chance < 0.48:
+            self._purge(pond, name)
         elif chance < 0.55:
             pond.map(name).compact()
         else:
             opened = pond.create_map(name, kind="state", value="long", exist_ok=True)
             content = self.random.randrange(3)
-            opened.load([{"key": f"k{number}", "value": content} for number in range(content + 1)], again=True)
+            rows = [{"key": f"k{number}", "value": content} for number in range(content + 1)]
+            self.ids += 1
+            once = f"once-{self.ids:08}"
+            opened.load([*rows, {"key": once, "value": 1}] if content else rows, again=True)
+            self.once.setdefault(folder_name(opened.definition), []).extend([once] if content else [])
             assert opened.get("k0") is not None
+
+    def _purge(self, pond: Pond, name: str) -> None:
+        """Purge rows that were loaded once."""
+        opened = pond.map(name)
+        keys = self.once.get(folder_name(opened.definition), [])
+        if not keys:
+            return
+        key = self.random.choice(keys)
+        kills = self.kills
+        self.purging += 1
+        try:
+            report = opened.delete(f"key = '{key}'", now=True)
+        finally:
+            self.purging -= 1
+        if report.purged and kills == self.kills:
+            self.purged.append(key.encode())
+            self.check()
 
     # -- what must hold -------------------------------------------------------------------------------
 
@@ -264,6 +343,9 @@ class Collecting:
             files = self._files(folder)
             for name in files_of(files, [load_manifest(files, id_)]):
                 assert files.exists(name), f"{folder}/{name} is named, and not there"
+        for name in [info.name for info in self.bucket.list("snapshots")] if self.purged else ():
+            data = self.bucket.get(name).to_pybytes()
+            assert not [key for key in self.purged if key in data], f"{name} has a row that was purged"
 
     def check_removed(self, names: Iterable[str]) -> None:
         """Nothing goes that somebody may read."""
@@ -271,7 +353,11 @@ class Collecting:
         if not gone:
             return
         self.removed += len(gone)
-        named = self._named() | {key for key, at in self._seen.items() if at > self.seconds - GRACE_MS / 1000}
+        named = self._named()
+        if self.purging:
+            folders = {name.split("/")[1] for name in gone}
+            self._seen = {key: at for key, at in self._seen.items() if key in named or key[0] not in folders}
+        named |= {key for key, at in self._seen.items() if at > self.seconds - GRACE_MS / 1000}
         for folder, id_ in named:
             files = self._files(folder)
             held = {f"snapshots/{folder}/{name}" for name in files_of(files, [load_manifest(files, id_)])}

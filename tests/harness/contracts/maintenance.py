@@ -30,8 +30,6 @@ class MaintenanceContract(NamedMaps):
     """The promises of `condense`, `retain`, `compact` and `verify`. `verified`: what verifying a map counts."""
 
     verified = "shard"
-    purges = True
-    """True where deleted rows can be purged from all files."""
 
     @pytest.mark.parametrize("scheme", Scheme)
     def test_repeats_are_dropped_before_a_time(self, pond: PondLike, scheme: Scheme) -> None:
@@ -72,7 +70,7 @@ class MaintenanceContract(NamedMaps):
         report = made.delete("key = 'a' and effective_time < '1970-01-01T00:00Z'")
         assert (report.map, report.rows_removed, report.rows_after, report.purged) == (made.name, 5, 15, False)
         assert [made.get("a", at=-1), made.get("a", at=0), made.get("b", at=-1)] == [None, "same", "same"]
-        assert made.delete([("key", "=", "a")], now=self.purges).rows_removed == 5
+        assert made.delete([("key", "=", "a")], now=True).rows_removed == 5
         assert made.lookup(["a", "b"], at=0).to_pylist() == [None, "same"]
         again = made.delete("key = 'a'")
         assert (again.rows_removed, again.rows_after) == (0, 10)

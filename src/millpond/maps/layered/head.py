@@ -15,7 +15,7 @@ Invariants:
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from millpond.kernel.space import Space, Transaction
     from millpond.maps.log.log import Entry
 
-__all__ = ("Head", "Layers", "collected_at")
+__all__ = ("Head", "Layers", "collected_at", "rewriting_maps")
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,14 +119,22 @@ class Layers:
 
     # -- changing -------------------------------------------------------------------------------------
 
-    def writing(self) -> AbstractContextManager[None]:
-        """Keep files that no manifest names yet, until they are named or given up."""
+    def writing(self, *, rewrites: bool = False) -> AbstractContextManager[None]:
+        """Keep files that no manifest names yet, until they are named or given up. `rewrites`: they are made of rows
+        that are there.
+        """
         if not self.objects.collected:
             # Imported here, and below: a `get` of one key writes nothing.
-            from millpond.maps.layered.secured import begin_term
+            from millpond.maps.layered.secured import begin_term, rewriting
 
             begin_term(self)
+            if rewrites:
+                return rewriting([self])
         return writing(self.objects)
+
+    def loading(self) -> AbstractContextManager[None]:
+        """As `writing`, for the files of a load: one of ranges is put together with the rows that are there."""
+        return self.writing(rewrites=not self.definition.kind.keyed)
 
     def stored(self, manifest: SnapshotManifest) -> SnapshotManifest:
         """Store a manifest that is to count, whose files are there, and stay."""
@@ -135,11 +143,18 @@ class Layers:
 
     def store(self, manifests: Sequence[SnapshotManifest]) -> None:
         """Store manifests that are to count, one after another, as `stored`."""
+        self.secure(manifests)
+        at_once(self.objects, [partial(store_manifest, self.objects, manifest) for manifest in manifests])
+
+    def secure(self, manifests: Sequence[SnapshotManifest]) -> None:
+        """See that the files of manifests which are to count are there, and stay.
+
+        Raises: as `secured.secure`.
+        """
         if not self.objects.collected:
             from millpond.maps.layered.secured import secure
 
             secure(self, manifests)
-        at_once(self.objects, [partial(store_manifest, self.objects, manifest) for manifest in manifests])
 
     def swap(
         self, tx: Transaction, head: Head, manifest: SnapshotManifest, entry: Entry | None = None, *, loaded: str = ""
@@ -198,6 +213,7 @@ class Layers:
                 return head.manifest
             try:
                 manifest = freeze(self.objects, self.definition, (), shard_version=0, created_ms=self.clock.now_ms())
+                self.secure([manifest])
                 self.space.write(partial(self.swap, head=head, manifest=manifest))
             except Conflict:
                 continue
@@ -207,6 +223,19 @@ class Layers:
                 # Who may only read has an empty snapshot of its own, and not in the bucket.
                 return freeze(FolderObjects(self.objects.where), self.definition, (), shard_version=0, created_ms=0)
             return manifest
+
+
+@contextmanager
+def rewriting_maps(maps: Sequence[Layers]) -> Iterator[None]:
+    """As `writing` that rewrites, for several maps of a pond."""
+    with ExitStack() as held:
+        for layers in maps:
+            held.enter_context(layers.writing())
+        if maps and not maps[0].objects.collected:
+            from millpond.maps.layered.secured import rewriting
+
+            held.enter_context(rewriting(maps))
+        yield
 
 
 @contextmanager

@@ -135,7 +135,7 @@ def fold_due(
     if not due()[1]:
         return 0
     folds = 0
-    with maintaining(layers, wait_seconds), layers.writing():
+    with maintaining(layers, wait_seconds), layers.writing(rewrites=True):
         while True:
             head, inputs = due()
             if head.manifest is None or not inputs:
@@ -329,7 +329,7 @@ def _rewrite(
         entries.append(record(tx, what, (current.name,), body, loading.clock.now_ms()))
         return entries[-1]
 
-    with loading.writing(), maintaining(layers, ACT_SECONDS), layers.writing():
+    with loading.writing(), maintaining(layers, ACT_SECONDS), layers.writing(rewrites=True):
         manifest = layers.head().manifest or SnapshotManifest.empty(layers.definition, created_ms=0)
         check_fields(layers.definition, manifest)
         done = None

@@ -6,35 +6,45 @@ just that. Neither sees the other, but both write to the space:
     collection   lease taken: term + 1 ── reads what is named ── removes ── lease given back
     writer       puts files ── `secure`: puts again what went ── the manifest counts, if the term is that one still
 
+A purge removes without a grace time, so it must know who makes new files of rows that are there: each of those puts a
+mark before it reads them, and a purge waits, without the lease, until there are none.
+
 Invariants:
 * what a process put, or saw, while nobody held the lease, is there as long as the term stays;
 * a manifest that a process stored counts only in the term in which its files were secured; in another one the write is
-  run again, which secures them anew. A manifest that counts already needs none of it.
+  run again, which secures them anew. A manifest that counts already needs none of it;
+* where files were removed before, a manifest that neither counts nor was secured is not named: it may have gone;
+* who has a mark when a purge takes the lease is seen by it; who puts one later reads what the purge left.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 from millpond.clock import Clock
-from millpond.errors import Conflict, NotFound
+from millpond.errors import Conflict, MillpondError, NotFound, Unavailable
 from millpond.kernel.cache import Cache
-from millpond.kernel.lease import Lease, LeaseRow, LeaseWatch
+from millpond.kernel.lease import LOOKS, Lease, LeaseRow, LeaseWatch
 from millpond.kernel.space import ReadTransaction, Space, Transaction
 from millpond.kernel.steps import step
+from millpond.kernel.worker import repeating
 from millpond.maps.layered.head import Layers
 from millpond.maps.layered.history import changes_of
 from millpond.maps.model.definition import folder_name
-from millpond.maps.model.keyspaces import COLLECTING, NAMED, UNNAMED
+from millpond.maps.model.keyspaces import COLLECTING, NAMED, REWRITING, UNNAMED
 from millpond.maps.model.snapshot_pointer import read_pointer
 from millpond.maps.snapshots.freeze import files_of
 from millpond.maps.snapshots.manifest import SnapshotManifest, manifest_name
 from millpond.maps.snapshots.section_list import interval_files
 from millpond.stores.objects import FolderBeforeBucket
 
-__all__ = ("LEASE_SECONDS", "begin_term", "check_secured", "collecting_lease", "secure", "wait_free")
+__all__ = (
+    "LEASE_SECONDS", "begin_term", "check_secured", "collected_terms", "collecting_lease", "map_busy", "rewriting",
+    "secure", "take_unwatched", "wait_free",
+)  # fmt: skip
 
 LEASE_SECONDS = 30.0
 """A collection that says nothing for so long counts as dead."""
@@ -67,6 +77,70 @@ def wait_free(space: Space, row: LeaseRow, clock: Clock) -> Lease:
             clock.wait(never, clock.monotonic() + LOOK_SECONDS)
 
 
+@contextmanager
+def rewriting(maps: Sequence[Layers]) -> Iterator[None]:
+    """Be seen by purges of some maps of a pond, while new files are made of rows that are there."""
+    space, clock = maps[0].space, maps[0].clock
+    holder, watch = clock.random_id(), LeaseWatch(clock)
+    folders = {folder_name(layers.definition) for layers in maps}
+    rows = [LeaseRow(REWRITING.pack(folder, holder), LEASE_SECONDS, watch) for folder in sorted(folders)]
+
+    def renew(tx: Transaction) -> None:
+        for row in rows:
+            row.take(tx, holder)
+
+    def end(tx: Transaction) -> None:
+        for row in rows:
+            tx.delete(row.key)
+
+    space.write(renew)
+    step("files.rewriting")
+    try:
+        with repeating("the mark of a rewrite", lambda: space.write(renew), LEASE_SECONDS / 3, clock):
+            yield
+    finally:
+        with suppress(MillpondError):  # a purge ends it, when it has stood still for long
+            space.write(end)
+
+
+def take_unwatched(layers: Layers, row: LeaseRow, holder: str) -> Lease:
+    """The lease of a map's files, taken when nobody makes new ones of its rows.
+
+    Raises: `Unavailable`, kind `map_busy`.
+    """
+    space, clock, never = layers.space, layers.clock, threading.Event()
+    marks, watch = REWRITING[folder_name(layers.definition)].range(), LeaseWatch(clock)
+    due = clock.monotonic() + 2 * LEASE_SECONDS
+
+    def take(tx: Transaction) -> Lease | None:
+        for key in list(tx.keys(marks)):
+            LeaseRow(key, LEASE_SECONDS, watch).end_dead(tx)
+            if LeaseRow.state(tx.get(key)).holder:
+                return None
+            tx.delete(key)
+        return row.take(tx, holder)
+
+    while (held := space.write(take)) is None:
+        if clock.monotonic() >= due:
+            raise map_busy(layers.definition.name)
+        clock.wait(never, clock.monotonic() + LEASE_SECONDS / LOOKS)
+    return held
+
+
+def map_busy(name: str) -> Unavailable:
+    """The error for files that cannot be removed while somebody writes."""
+    return Unavailable(
+        "somebody writes into the map: its old files cannot be removed now", kind="map_busy",
+        map=name, hint="delete again when the loads are done",
+    )  # fmt: skip
+
+
+def collected_terms(space: Space) -> dict[bytes, int]:
+    """The number of collections of each map, by the keys of their leases."""
+    with space.read() as tx:
+        return {key: LeaseRow.state(row).term for key, row in tx.scan(COLLECTING.range())}
+
+
 def begin_term(layers: Layers) -> None:
     """Let what is put from now on count as put in the term of now, if nobody collects: then `secure` asks nothing."""
     with layers.space.read() as tx:
@@ -76,7 +150,8 @@ def begin_term(layers: Layers) -> None:
 
 
 def secure(layers: Layers, manifests: Sequence[SnapshotManifest]) -> None:
-    """See that the files of manifests which are to count are in the bucket, and stay.
+    """See that the files of manifests which are to count are in the bucket, and stay. What a purge removed has no copy
+    that it could be put again from: those go when this process learns of its end, before it looks here.
 
     Raises: `Unavailable`, kind `files_collected`, for one that was removed and of which there is no copy.
     """
@@ -121,9 +196,7 @@ def check_secured(tx: Transaction, folder: str, id_: str) -> None:
         tx.delete(UNNAMED.pack(folder, id_))
     term = _secured.get(id_)
     lease = LeaseRow.state(tx.get(COLLECTING.pack(folder)))
-    if term is None and not lease.holder:
-        return
-    if (lease.holder or lease.term != term) and not _counts(tx, folder, id_):
+    if (lease.holder or lease.term != (term or 0)) and not _counts(tx, folder, id_):
         raise Conflict("files were collected meanwhile", kind="head_moved", folder=folder, hint="store it again")
 
 

@@ -114,7 +114,7 @@ class LayerWriter:
 
     def _put(self, rows: pa.RecordBatch | None) -> None:
         if self._writing is None:
-            self._held.enter_context(self._layers.writing())
+            self._held.enter_context(self._layers.loading())
             pool = self._held.enter_context(ThreadPoolExecutor(1, thread_name_prefix="layer"))
             self._held.callback(self._give_up)
             self._writing = pool.submit(layer_of_rows, self._layers, self._taken())
@@ -150,7 +150,7 @@ class LayerWriter:
             self._put(None)
             layer = self._writing.result()
         elif self._first:
-            self._held.enter_context(self._layers.writing())
+            self._held.enter_context(self._layers.loading())
             layer = layer_of_rows(self._layers, self._first)
         else:
             return []

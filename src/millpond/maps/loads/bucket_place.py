@@ -20,6 +20,7 @@ Invariants:
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -29,6 +30,7 @@ from pathlib import Path
 
 from millpond.clock import Clock, SystemClock
 from millpond.errors import Conflict, Invalid, NotFound, Unavailable, Uncertain
+from millpond.kernel.space import ReadTransaction
 from millpond.maps.loads.pond_folder import (
     FOLDERS,
     MARKER,
@@ -39,11 +41,12 @@ from millpond.maps.loads.pond_folder import (
     read_note,
 )
 from millpond.maps.log.ownership import OwnerLock
+from millpond.maps.model.keyspaces import PURGED
 from millpond.ranges.files import in_form
 from millpond.ranges.verify import check_file
 from millpond.retry import Backoff, only, retry
 from millpond.sizes import parse_size
-from millpond.stores.bucket_space.space import MAX_STALENESS, BucketSpace
+from millpond.stores.bucket_space.space import MAX_STALENESS, BucketSpace, Watched
 from millpond.stores.objects import (
     CACHE_MAX,
     Beside,
@@ -53,6 +56,8 @@ from millpond.stores.objects import (
     ObjectsBelow,
     ObjectStore,
     StoreBelow,
+    begin_after,
+    drop_copies,
     open_objects,
 )
 
@@ -311,17 +316,41 @@ class BucketPlace:
 
         Raises: as `BucketSpace`; as `open_head`.
         """
+        watched = Watched(PURGED.range(), self._drop_copies)
         if self.note is not None:
             from millpond.stores.postgres.head import Home, open_head
 
             return open_head(
                 Home(self.note.id, self.address, self.note.space), self.space, self.objects, self.clock,
-                max_staleness=self.max_staleness, before_writing=self._try_writing,
+                max_staleness=self.max_staleness, before_writing=self._try_writing, watched=watched,
             )  # fmt: skip
         return BucketSpace(
             StoreBelow(self.objects, "space"), self.clock, max_staleness=self.max_staleness,
-            before_writing=self._try_writing,
+            before_writing=self._try_writing, watched=watched,
         )  # fmt: skip
+
+    def _drop_copies(self, tx: ReadTransaction) -> None:
+        """Remove the copies of files that this machine has from before purges."""
+        for key, row in tx.scan(PURGED.range()):
+            folder, purge = self.folder / "snapshots" / str(PURGED.unpack(key)[0]), int(row)
+            if folder in self._files:
+                drop_copies(self._files[folder], purge)
+            else:
+                begin_after(self.open_files(folder), purge)
+
+    def beyond_purges(self) -> Iterator[str]:
+        """A line for each place that may have rows of maps, and that a purge does not look at.
+
+        Raises: `Denied`, `Unavailable`.
+        """
+        for prefix in self.objects.level("writer").prefixes:
+            yield f"{prefix}: not read; a job of Spark has put it: delete again when it has ended"
+        if any(True for _ in self.objects.list("uploads")):
+            yield "uploads/: not read; parts on their way to a load: delete again when it is entered"
+        self._put_new(probe := f"probe/{self.clock.random_id()}", b"")
+        self.objects.delete(probe)
+        if self.objects.versioned:
+            yield "old versions of objects: the bucket keeps versions; remove them there, or let a rule expire them"
 
     def open_files(self, folder: Path) -> FolderBeforeBucket:
         """The files of a map: copies in the folder, the originals below the prefix."""

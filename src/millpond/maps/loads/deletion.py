@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 
 import pyarrow as pa
@@ -28,6 +29,8 @@ from millpond.maps.layered.history import manifests_named
 from millpond.maps.layered.maintenance import collect_files, fold_due
 from millpond.maps.layered.maintenance import delete as delete_layers
 from millpond.maps.layered.rows import batches_of_spans
+from millpond.maps.layered.secured import map_busy
+from millpond.maps.loads.bucket_purges import purge_files
 from millpond.maps.loads.loading import LetGo, Loading
 from millpond.maps.loads.merge_queue import Merged, merge_map
 from millpond.maps.loads.retention import let_go
@@ -54,8 +57,8 @@ from millpond.sizes import human_count, human_span
 from millpond.stores.locks import alone
 from millpond.stores.objects import FolderObjects, Objects
 
-__all__ = ("DeleteReport", "Left", "condition_text", "delete_from_layers", "delete_from_shard", "need_purge",
-           "purge_layers", "rows_held")  # fmt: skip
+__all__ = ("DeleteReport", "Left", "condition_text", "delete_from_layers", "delete_from_shard", "purge_layers",
+           "rows_held")  # fmt: skip
 
 LOCK_SECONDS = 600.0
 
@@ -173,8 +176,6 @@ def delete_from_layers(
     Raises: as `delete_from_shard`; `Corrupt`, naming the file.
     """
     began = loading.clock.monotonic()
-    if now:
-        need_purge(layers)
     entry = delete_layers(loading, layers, where)
     left = purge_layers(loading, layers, where, branches=branches) if now else Left()
     return _report(loading, layers.definition, entry, rows(), began, now, left)
@@ -183,42 +184,29 @@ def delete_from_layers(
 # -- purging ------------------------------------------------------------------------------------------
 
 
-def need_purge(layers: Layers) -> None:
-    """Refuse a purge where files stay.
-
-    Raises: `Invalid`, kind `bucket_unsupported`.
-    """
-    if not layers.objects.collected:
-        raise Invalid(
-            "files are not removed from a bucket", kind="bucket_unsupported", part="purge", map=layers.definition.name,
-            hint="delete without now: the rows are hidden, and their files stay in the bucket",
-        )  # fmt: skip
-
-
 def purge_layers(loading: Loading, layers: Layers, where: str, *, branches: bool = False) -> Left:
     """Remove the files of a map that hold rows which a condition takes, from its history and past commits; `branches`:
     also from all that is in use.
 
     Raises: `Unavailable` while somebody writes into the map; `Corrupt`.
     """
-    condition, objects = predicate(layers.definition, where), layers.objects
+    objects, unread = layers.objects, [0]
+    condition = predicate(layers.definition, where)
+    count = partial(_rows_in, objects, layers.definition, condition)
 
     def held() -> dict[str, int]:
-        if collect_files(layers, purge=True) is None:
-            raise _written(layers.definition)
+        if not objects.collected:
+            unread[:] = [purge_files(loading, layers, count)]
+        elif collect_files(layers, purge=True) is None:
+            raise map_busy(layers.definition.name)
         return rows_held(objects, layers.definition, condition)
 
     with loading.writing():
         fold_due(layers, everything=True)
         left, refs = _let_go_of_commits(loading, layers.definition, held, where if branches else "")
-    return Left(tuple(_lines(objects, left, refs.holders, loading.clock.now_ms())), refs.changed)
-
-
-def _written(definition: MapDefinition) -> Unavailable:
-    return Unavailable(
-        "somebody writes into the map: its old files cannot be removed now", kind="map_busy", map=definition.name,
-        hint="delete again when the loads are done",
-    )  # fmt: skip
+    lines = _lines(objects, left, refs.holders, loading.clock.now_ms())
+    loads = [f"{human_count(unread[0], 'file')} of loads that have not been entered: not read; delete again then"]
+    return Left((*lines, *(loads if unread[0] else ()), *loading.beyond_purges()), refs.changed)
 
 
 def _let_go_of_commits(
@@ -257,7 +245,7 @@ def _purge_shard(
             named = manifests_named(tx, shard.definition)
         with alone(shard.folder / "freeze.lock", LOCK_SECONDS, busy), collecting(objects) as free:
             if not free:  # of a map that was layered, branches may still load into this folder
-                raise _written(shard.definition)
+                raise map_busy(shard.definition.name)
             collect(objects, manifest, now_ms=now, keep_ms=0, reachable=named)
             if isinstance(objects, FolderObjects):
                 collect_subsets(objects, manifest, now_ms=now, keep_ms=0)
@@ -287,14 +275,16 @@ def _elsewhere(loading: Loading, shard: Shard, condition: Predicate) -> Iterator
 
 def rows_held(objects: Objects, definition: MapDefinition, condition: Predicate) -> dict[str, int]:
     """The snapshots among objects whose files hold rows that a condition takes, and how many."""
-    counted = {
-        manifest.id: sum(
-            _count(definition, condition, chain.from_iterable(batches_of_spans(objects, layer, GroupSpan())))
-            for layer in _alone(manifest.shown_as(definition))
-        )
-        for manifest in list_manifests(objects)
-    }
+    counted = {manifest.id: _rows_in(objects, definition, condition, manifest) for manifest in list_manifests(objects)}
     return {id_: rows for id_, rows in counted.items() if rows}
+
+
+def _rows_in(objects: Objects, definition: MapDefinition, condition: Predicate, manifest: SnapshotManifest) -> int:
+    """The rows in the files of a manifest that a condition takes, also those that others hide."""
+    return sum(
+        _count(definition, condition, chain.from_iterable(batches_of_spans(objects, layer, GroupSpan())))
+        for layer in _alone(manifest.shown_as(definition))
+    )
 
 
 def _lines(objects: Objects, held: Mapping[str, int], holders: Mapping[str, str], now_ms: int) -> Iterator[str]:

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from millpond.maps.loads.pond_folder import PondPlace
     from millpond.stores.objects import FolderObjects, ObjectInfo, Objects
 
-__all__ = ("GRACE_MS", "GRACE_MS_MIN", "MapGarbage", "collect_bucket", "collect_garbage")
+__all__ = ("GRACE_MS", "GRACE_MS_MIN", "MapGarbage", "Sweep", "collect_bucket", "collect_garbage")
 
 GRACE_MS = 24 * 3_600_000
 GRACE_MS_MIN = 60_000
@@ -127,9 +127,8 @@ def collect_bucket(
     for prefix in place.objects.level("snapshots").prefixes:
         folder = prefix.rstrip("/").rpartition("/")[2]
         objects = loading.map_files(folder)
-        sweep = _Sweep(loading, folder, objects, place.files_of(folder), time, time.read_ms - grace_ms, garbage)
         try:
-            sweep.run()
+            Sweep(loading, folder, objects, place.files_of(folder), garbage).run(time, time.read_ms - grace_ms)
         except (Corrupt, NotFound) as error:
             damaged.append(error)
     _sweep_probes(place, time.read_ms - grace_ms, dry_run)
@@ -165,31 +164,29 @@ def _sweep_probes(place: BucketPlace, before_ms: int, dry_run: bool) -> None:
 
 
 @dataclass
-class _Sweep:
+class Sweep:
     """The collection of one map's folder. `objects` reads through copies, `bucket` lists and removes."""
 
     loading: Loading
     folder: str
     objects: FolderObjects
     bucket: Objects
-    time: _BucketTime
-    before_ms: int
-    garbage: MapGarbage
+    garbage: MapGarbage = field(default_factory=MapGarbage)
 
-    def run(self) -> None:
-        listed = [info for info in self.bucket.list() if info.name.partition("/")[0] in _FOLDERS]
+    def run(self, time: _BucketTime, before_ms: int) -> None:
+        listed = self.listed()
         if not self.garbage.dry_run:
             self._forget()
         with self.loading.space.read() as tx:
-            named, noted = self._named(tx), self._noted(tx)
-        now_ms = self.time.now_ms()  # after what is named was read: until then it may have been
+            named, noted = self.named(tx), self._noted(tx)
+        now_ms = time.now_ms()  # after what is named was read: until then it may have been
         there = {_id(info) for info in listed if info.name.startswith("manifests/")}
         # A time that lies ahead was noted by a bucket that was copied here since.
         since = {id_: min(noted.get(id_, now_ms), now_ms) for id_ in sorted(there - named)}
-        young = {id_ for id_, seen_ms in since.items() if seen_ms > self.before_ms}
-        needed = self._files(named) | self._files_there(young)
+        young = {id_ for id_, seen_ms in since.items() if seen_ms > before_ms}
+        needed = self.files(named) | self._files_there(young)
         unneeded = [info for info in listed if info.name not in needed]
-        due = [info for info in unneeded if info.modified_ms <= self.before_ms]
+        due = [info for info in unneeded if info.modified_ms <= before_ms]
         self.garbage.retained += len(unneeded) - len(due) + len(young)
         step("garbage.marked")
         if self.garbage.dry_run:
@@ -200,13 +197,18 @@ class _Sweep:
         elif since != noted:
             self.loading.space.write(partial(self._note, since))
 
+    def listed(self) -> list[ObjectInfo]:
+        """The files of the map in the bucket."""
+        return [info for info in self.bucket.list() if info.name.partition("/")[0] in _FOLDERS]
+
     def _forget(self) -> None:
         with self.loading.space.read() as tx:
             definition = known_map(tx, self.folder.rpartition(".")[0])
         if definition is not None and folder_name(definition) == self.folder:
             forget_aged(self.loading.space, definition, self.loading.clock.now_ms() - self.loading.history_ms)
 
-    def _named(self, tx: ReadTransaction) -> set[str]:
+    def named(self, tx: ReadTransaction) -> set[str]:
+        """The manifests of the map that are named."""
         definition = known_map(tx, self.folder.rpartition(".")[0])
         if definition is None or folder_name(definition) != self.folder:  # it was dropped, or is on branches alone
             return named_in(tx, self.folder)
@@ -218,24 +220,28 @@ class _Sweep:
 
     def _note(self, since: Mapping[str, int], tx: Transaction) -> None:
         """Remember what was seen unnamed, unless it has been named since."""
-        named, noted = self._named(tx), self._noted(tx)
+        named, noted = self.named(tx), self._noted(tx)
         for id_ in noted.keys() - since.keys():
             tx.delete(UNNAMED.pack(self.folder, id_))
         for id_ in since.keys() - noted.keys() - named:
             tx.put(UNNAMED.pack(self.folder, id_), b"%d" % since[id_])
 
-    def _files(self, ids: set[str]) -> set[str]:
+    def files(self, ids: set[str]) -> set[str]:
+        """The files of manifests.
+
+        Raises: `NotFound`, `Corrupt`.
+        """
         return files_of(self.objects, [load_manifest(self.objects, id_) for id_ in sorted(ids)])
 
     def _files_there(self, ids: set[str]) -> set[str]:
         """The files of manifests that nothing names; another collection may remove some meanwhile."""
         try:
-            return self._files(ids)
+            return self.files(ids)
         except NotFound:
             files: set[str] = set()
             for id_ in sorted(ids):
                 with suppress(NotFound):
-                    files |= self._files({id_})
+                    files |= self.files({id_})
             return files
 
     # -- removing -------------------------------------------------------------------------------------
@@ -255,21 +261,22 @@ class _Sweep:
         try:
             # What was named since the marking came before the lease, also if it is not any more; nothing comes after.
             with space.read() as tx:
-                named, noted = self._named(tx), self._noted(tx)
+                named, noted = self.named(tx), self._noted(tx)
             moved = {id_ for id_, seen_ms in since.items() if noted.get(id_) != seen_ms}
-            needed = self._files(named - marked) | self._files_there(moved - marked)
-            held = self._delete([info for info in due if info.name not in needed], since, row, held, held_at)
+            needed = self.files(named - marked) | self._files_there(moved - marked)
+            held = self.delete([info for info in due if info.name not in needed], since, row, held, held_at)
         finally:
             if held is not None:
                 space.write(partial(self._end, row, held, since))
         step("garbage.swept")
 
-    def _delete(
-        self, due: Sequence[ObjectInfo], since: dict[str, int], row: LeaseRow, held: Lease, held_at: float
+    def delete(
+        self, due: Sequence[ObjectInfo], since: dict[str, int], row: LeaseRow, held: Lease, held_at: float, *,
+        ranges_first: bool = False,
     ) -> Lease | None:  # fmt: skip
         """Remove files, as long as the lease is known to be held; None when another one has it."""
         clock = self.loading.clock
-        for infos in _requests(due):
+        for infos in _requests(due, _FOLDERS[::-1] if ranges_first else _FOLDERS):
             # Who was halted for long may be taken for dead by now.
             if clock.monotonic() - held_at > LEASE_SECONDS / 3:
                 held_at = clock.monotonic()
@@ -298,9 +305,9 @@ def _id(info: ObjectInfo) -> str:
     return info.name.removeprefix("manifests/").removesuffix(".json")
 
 
-def _requests(due: Sequence[ObjectInfo]) -> Iterator[list[ObjectInfo]]:
-    """The files of one request after another: those of one kind before those that it names."""
-    for folder in _FOLDERS:
+def _requests(due: Sequence[ObjectInfo], folders: Sequence[str]) -> Iterator[list[ObjectInfo]]:
+    """The files of one request after another: those of one kind before those of the next."""
+    for folder in folders:
         infos = (info for info in due if info.name.startswith(f"{folder}/"))
         while block := list(islice(infos, FILES_A_REQUEST)):
             yield block

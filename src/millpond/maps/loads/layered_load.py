@@ -119,7 +119,7 @@ def layers_of_files(
             raise Conflict(
                 "the rows were written for a map in layers", kind="map_incarnation", map=name, hint="write them again"
             )
-        held.enter_context(layers.writing())
+        held.enter_context(layers.loading())
         made.append(layer_of_files(layers, rows, written, salt))
     return made
 
@@ -179,7 +179,7 @@ class LayeredLoad:
         for manifest in manifests:
             self._parts.setdefault(manifest.map, []).append((manifest, places[manifest.id]))
         for name in self._parts:
-            self._held.enter_context(self._layers_of(name).writing())
+            self._held.enter_context(self._layers_of(name).loading())
         for written in self.written:
             self._layers[written.map] = written.layers, written.layer, (written.id,)
         self._stream = stream

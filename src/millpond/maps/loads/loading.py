@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -52,7 +52,8 @@ class Loading:
     history of layered maps is kept. `let_go` lets go of manifests that only commits of the past name; with a condition
     what is in use loses those rows. `shared_layers` counts the oldest layers of a state that a branch has, too.
     `open_files` opens the files of a map, by the folder that they have on this machine. `tell_alerts` tells what
-    entered changes left to be told.
+    entered changes left to be told. `beyond_purges`: a line for each place of the pond that may have purged rows, and
+    is not looked at.
     """
 
     folder: Path
@@ -69,6 +70,7 @@ class Loading:
     shared_layers: Callable[[SnapshotManifest], int] = lambda _: 0
     open_files: Callable[[Path], FolderObjects] = folder_files
     tell_alerts: Callable[[], None] = lambda: None
+    beyond_purges: Callable[[], Iterable[str]] = tuple
 
     @property
     def loads(self) -> Loads:

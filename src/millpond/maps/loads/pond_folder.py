@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import socket
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -218,6 +219,9 @@ class PondPlace(Protocol):
     def beside(self, part: str) -> Beside | None:
         """The objects beside the space in which a part keeps what is large; None where the space has room for it."""
 
+    def beyond_purges(self) -> Iterable[str]:
+        """A line for each place of the pond that may have rows of layered maps, and that a purge does not look at."""
+
     def serve(self, owner: OwnerLock) -> None:
         """Let an opening of the pond be a node that serves it.
 
@@ -262,6 +266,10 @@ class FolderPlace:
 
     def beside(self, part: str) -> None:
         """None: rows lie on the disk."""
+
+    def beyond_purges(self) -> tuple[str, ...]:
+        """None."""
+        return ()
 
     def serve(self, owner: OwnerLock) -> None:
         """Be the one node of the folder."""

@@ -8,8 +8,8 @@ from millpond.kernel.keyspace import REGISTRY, Scope
 __all__ = (
     "ABSORBED", "ALERTED", "ALERTS", "ALERT_MARK", "CATALOGUE", "CLONED", "CONFIRMED", "COPIED", "COPY_BEGUN",
     "HANDED_OVER", "HISTORY", "HISTORY_AGE", "JOB", "LOADS", "LOG", "MAINTENANCE", "NAMED", "NODE_LIST",
-    "PART_NUMBER", "PART_RETENTION", "POND_ID", "PROMISE", "QUARANTINE", "QUEUE", "RETAINED", "RETAINED_INDEXED",
-    "RETAINED_SINCE", "SNAPSHOT", "STAND_IN", "STREAMS", "TOKENS",
+    "PART_NUMBER", "PART_RETENTION", "POND_ID", "PROMISE", "PURGED", "QUARANTINE", "QUEUE", "RETAINED",
+    "RETAINED_INDEXED", "RETAINED_SINCE", "REWRITING", "SNAPSHOT", "STAND_IN", "STREAMS", "TOKENS", "UNNAMED",
 )  # fmt: skip
 
 _SHARED, _LOCAL = Scope.SHARED, Scope.LOCAL
@@ -93,6 +93,14 @@ COLLECTING = REGISTRY.register(
 UNNAMED = REGISTRY.register(
     "maps", "unnamed", ("folder", "manifest"), Scope.FOLDER, "text",
     "a manifest in a bucket that nothing names: the time of the bucket when that was seen first; naming ends the row",
+)  # fmt: skip
+REWRITING = REGISTRY.register(
+    "maps", "rewriting", ("folder", "writer"), Scope.FOLDER, "JSON",
+    "the lease of a process that makes new files of the rows of a map in a bucket: a purge waits for its end",
+)  # fmt: skip
+PURGED = REGISTRY.register(
+    "maps", "purged", ("folder",), Scope.FOLDER, "text",
+    "the term of the last purge of a map in a bucket: copies of files that a machine has from before it go",
 )  # fmt: skip
 CLONED = REGISTRY.register(
     "maps", "cloned", (), _LOCAL, "text", "the id of the clone that this pond became last"

@@ -52,7 +52,7 @@ def enter_parts(pond: BranchPond, parts: Sequence[PartFile], load: BranchLoad, l
                 )  # fmt: skip
             for part in sent:
                 loading.loads.accepted.verify(Path(part.folder), layers.definition)
-            held.enter_context(layers.writing())
+            held.enter_context(layers.loading())
             layer = layer_of_parts(layers, sent)
             written += [] if layer is None else [layer]
         result = load.enter(written)

@@ -20,10 +20,11 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from millpond.clock import Clock
 from millpond.errors import Closed, Conflict, MillpondError, Unavailable, Uncertain
+from millpond.kernel.keys import KeyRange
 from millpond.kernel.overlay import Overlay
 from millpond.kernel.space import ReadTransaction, Transaction, WouldBlock, already_writing
 from millpond.kernel.steps import step
@@ -33,7 +34,7 @@ from millpond.stores.bucket_space.checkpoints import CHECKPOINT, Checkpoint, Che
 from millpond.stores.bucket_space.forms import Batch, Change, Trimmed, damaged, row_bytes
 from millpond.stores.memory import Rows
 
-__all__ = ("MAX_STALENESS", "BucketSpace")
+__all__ = ("MAX_STALENESS", "UNWATCHED", "BucketSpace", "Watched")
 
 MAX_STALENESS = 1.0
 """The age in seconds up to which the copy answers reads: with 0 each read asks the bucket first."""
@@ -71,6 +72,16 @@ class _Copy:
 
     def after(self, batch: Batch, chain: bytes, newest_at: float) -> _Copy:
         return _Copy(batch.number, chain, self.rows.changed(batch.changes), newest_at)
+
+
+class Watched(NamedTuple):
+    """The rows that somebody wants to see change; `show` gets all rows, and asks the bucket nothing."""
+
+    keys: KeyRange
+    show: Callable[[ReadTransaction], None]
+
+
+UNWATCHED = Watched(KeyRange(b"", b""), lambda _: None)
 
 
 class _Request(Generic[T]):
@@ -128,15 +139,18 @@ class BucketSpace:
         checkpoint_batches: int = CHECKPOINT_BATCHES, follower_ms: int = FOLLOWER_MS,
         before_writing: Callable[[], None] | None = None, log: BatchLog | None = None,
         turn: Callable[[], AbstractContextManager[bool]] | None = None, on_close: Sequence[Callable[[], None]] = (),
+        watched: Watched = UNWATCHED,
     ) -> None:  # fmt: skip
         """`before_writing` is called before the first batch that this process puts, and may refuse it; `on_close` are
         called when the space is closed. `turn` is a turn among processes, for batches after one that was overtaken.
+        `watched` rows are shown when the copy is new, and when it has taken in a change of them.
         """
         self.objects, self._before_writing = objects, before_writing
         self._clock, self._max_staleness = clock, max_staleness
         self._checkpoint_batches, self._follower_ms = checkpoint_batches, follower_ms
         self._log, self._checkpoints = log or BatchLog(objects, clock), Checkpoints(objects, clock)
         self._process_turn, self._on_close = turn, on_close
+        self._watched = watched
         self._contended_until = NEVER
         self._following = threading.RLock()  # one thread at a time takes in batches
         self._queue_lock = threading.Lock()  # one thread leads; who comes is queued
@@ -230,6 +244,15 @@ class BucketSpace:
         if batch.before != copy.chain:
             raise self._log.misplaced(batch)
         self._copy = copy.after(batch, chain, copy.newest_at)
+        if any(self._watched.keys.holds(key) for key, _ in batch.changes):
+            self._show(self._copy)
+
+    def _show(self, copy: _Copy) -> None:
+        transaction = _Moment(copy)
+        try:
+            self._watched.show(transaction)
+        finally:
+            transaction.end()
 
     def _opened(self) -> _Copy:
         """The copy at the checkpoint and after all batches since.
@@ -259,6 +282,7 @@ class BucketSpace:
                     raise self._log.misplaced(content[0])
                 copy = copy.after(*content, NEVER)
             else:
+                self._show(copy)
                 return copy
             before = checkpoint
 

@@ -10,6 +10,8 @@
 from millpond.stores.objects.at_once import at_once, fetched_at_once
 from millpond.stores.objects.before_bucket import (
     FolderBeforeBucket,
+    begin_after,
+    drop_copies,
     fetch_parts,
     forget_copies,
     hold_read,
@@ -28,9 +30,9 @@ from millpond.stores.objects.part_copies import Part, PartsRead
 from millpond.stores.objects.protocol import Beside, Level, ObjectInfo, Objects, ObjectStore, TaggedObject
 
 __all__ = (
-    "CACHE_MAX", "Beside", "CopiesOf", "FolderBeforeBucket", "FolderObjects", "Level", "MemoryObjects", "ObjectInfo",
-    "ObjectStore", "Objects", "ObjectsBelow", "Part", "PartsRead", "StoreBelow", "TaggedObject", "at_once",
-    "can_presign", "fetch_parts", "fetched_at_once", "forget_copies", "hold_read", "is_whole", "open_objects",
-    "originals", "presign", "put_all", "put_with_copy", "read_at_once", "read_once", "settle", "sweep_partial",
-    "uncopied",
+    "CACHE_MAX", "Beside", "CopiesOf", "FolderBeforeBucket", "FolderObjects", "Level", "MemoryObjects",
+    "ObjectInfo", "ObjectStore", "Objects", "ObjectsBelow", "Part", "PartsRead", "StoreBelow", "TaggedObject",
+    "at_once", "begin_after", "can_presign", "drop_copies", "fetch_parts", "fetched_at_once", "forget_copies",
+    "hold_read", "is_whole", "open_objects", "originals", "presign", "put_all", "put_with_copy", "read_at_once",
+    "read_once", "settle", "sweep_partial", "uncopied",
 )  # fmt: skip

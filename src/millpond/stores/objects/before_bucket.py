@@ -15,6 +15,8 @@ Invariants:
 * A copy has the content of its object; its bytes may have another form, in which this machine reads it.
 * Nothing is removed from the bucket here: processes of other machines, whose locks are not seen, may need it.
 * A copy is never a reason not to put an object: what a collection removed may still have one.
+* Copies from before a purge go when this process learns of it; a file of the folder, `purged`, says which it was, for
+  those that come.
 * What was read of manifests and indexes is held like a copy: each load and each fold needs them again.
 """
 
@@ -41,14 +43,15 @@ from millpond.stores.objects.protocol import ObjectInfo, Objects, check_name
 from millpond.stores.verified import verify_once
 
 __all__ = (
-    "FolderBeforeBucket", "KnownObjects", "fetch_parts", "forget_copies", "hold_read", "is_whole", "originals",
-    "put_with_copy", "read_once", "uncopied",
+    "FolderBeforeBucket", "KnownObjects", "begin_after", "drop_copies", "fetch_parts", "forget_copies", "hold_read",
+    "is_whole", "originals", "put_with_copy", "read_once", "uncopied",
 )  # fmt: skip
 
 T = TypeVar("T")
 
 READ_BYTES_MAX = 16 << 20
 """The bytes of the objects whose content is held as values, for each map."""
+_PURGED = "purged"
 KNOWN_MAX = 100_000
 """The objects that are known to be in the bucket; of others that are written again, each costs a request."""
 
@@ -173,8 +176,27 @@ def uncopied(objects: Objects) -> Objects:
     return twin
 
 
-def _reopened(elsewhere: Callable[[], FolderBeforeBucket]) -> FolderBeforeBucket:
-    return elsewhere()
+def begin_after(objects: FolderBeforeBucket, purge: int) -> None:
+    """Be as of a purge, before anything is read: copies from before it go, unless another process removed them."""
+    with suppress(FileNotFoundError, ValueError):
+        objects.purge = int((objects.root / _PURGED).read_text())
+    drop_copies(objects, purge)
+
+
+def drop_copies(objects: FolderBeforeBucket, purge: int) -> None:
+    """Remove the copies from before a purge, and what this process holds of it."""
+    if purge > objects.purge:
+        with suppress(OSError):  # another user's, or a disk that only reads
+            forget_copies(objects)
+            if objects.root.is_dir():
+                (objects.root / _PURGED).write_text(str(purge))
+            objects.purge = purge
+
+
+def _reopened(elsewhere: Callable[[], FolderBeforeBucket], purge: int = 0) -> FolderBeforeBucket:
+    objects = elsewhere()
+    begin_after(objects, purge)
+    return objects
 
 
 class FolderBeforeBucket(FolderObjects):
@@ -197,11 +219,12 @@ class FolderBeforeBucket(FolderObjects):
         self.known = KnownObjects(bucket, self._to_put)
         self.read: Cache[str, Any] = Cache(READ_BYTES_MAX, itemgetter(1))
         self.blocks = PartCopies(bucket, copies, self.root)
+        self.purge = 0
 
     def __reduce__(self) -> tuple[object, ...]:
         if self._elsewhere is None:
             return (type(self), (self.where, self.bucket, self.copies))
-        return (_reopened, (self._elsewhere,))
+        return (_reopened, (self._elsewhere, self.purge))
 
     def _is_own(self, name: str) -> bool:
         return check_name(name).partition("/")[0] in self.copies.own

@@ -185,7 +185,8 @@ class BucketObjects(ObjectStore):
         condition: Any = "create" if expected is None else {"e_tag": expected}
         try:
             with self._errors(self._checked(name), conditional=True):
-                tag = self._once.put(name, _bytes(data), mode=condition, use_multipart=False)["e_tag"]
+                put = self._once.put(name, _bytes(data), mode=condition, use_multipart=False)
+                tag, self.versioned = put["e_tag"], put["version"] is not None
         except NotFound as error:
             if error.kind != "object_not_found":
                 raise

@@ -137,6 +137,9 @@ class Objects(ABC):
 class ObjectStore(Objects):
     """Objects with conditional writes and large bodies: enough for a log's head and for what is shared by machines."""
 
+    versioned = False
+    """True when the place keeps old versions of what is removed, as the last `swap` has shown."""
+
     @abstractmethod
     def swap(self, name: str, data: bytes | memoryview | pa.Buffer, expected: str | None) -> str:
         """Store an object if the one there has the tag `expected`, or, with None, if there is none; the new tag.

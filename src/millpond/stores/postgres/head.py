@@ -36,7 +36,7 @@ from millpond.kernel.space import Transaction
 from millpond.kernel.steps import step
 from millpond.stores.bucket_space.batch_log import batch_name
 from millpond.stores.bucket_space.forms import CHAIN_BYTES, Trimmed
-from millpond.stores.bucket_space.space import BucketSpace
+from millpond.stores.bucket_space.space import UNWATCHED, BucketSpace, Watched
 from millpond.stores.objects import ObjectStore
 from millpond.stores.postgres.batches import DatabaseLog, DatabaseObjects, set_back
 from millpond.stores.postgres.space import Guard, PostgresSpace
@@ -78,7 +78,7 @@ _ROW, _WITNESS = JsonForm(Home, format=1), JsonForm(_Witness, format=1)
 
 def open_head(
     home: Home, stated: str, bucket: ObjectStore, clock: Clock, *, max_staleness: float,
-    before_writing: Callable[[], None],
+    before_writing: Callable[[], None], watched: Watched = UNWATCHED,
 ) -> BucketSpace:  # fmt: skip
     """The space of a pond in a bucket whose log is at home in a database; `stated` is the same address, with what is
     not written down.
@@ -103,7 +103,7 @@ def open_head(
         return BucketSpace(
             objects, clock, max_staleness=max_staleness, checkpoint_batches=CHECKPOINT_BATCHES,
             follower_ms=FOLLOWER_MS, before_writing=before_writing, log=log,
-            turn=database.turn, on_close=(witnesses.close, database.close),
+            turn=database.turn, on_close=(witnesses.close, database.close), watched=watched,
         )  # fmt: skip
     except BaseException:
         database.close()
