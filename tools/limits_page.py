@@ -146,6 +146,8 @@ INPUT = [
     constant("levels of XML", "maps.inputs.formats.xml.DEPTH_MAX", "`xml_malformed`"),
     constant("different names in an XML file", "maps.inputs.formats.xml.NAMES_MAX", "`xml_malformed`"),
     constant("rows of one batch in a load", "maps.inputs.tables.BATCH_ROWS_MAX", "larger batches are cut"),
+    constant("commits in a micro-batch of a stream of a branch", "spark.branch_changes.CHANGES_MAX",
+             "the next one goes on"),
     constant("files that `millpond load` reads without Spark", "cli.loads.HERE_BYTES_MAX",
              "Spark reads them, where `pyspark` is installed"),
 ]  # fmt: skip

@@ -142,6 +142,20 @@ def test_streams_write_and_follow_a_map_and_enrich(
             file.unlink()  # the epoch runs again
     assert (fix.map("numbers").get("a"), fix.map("numbers").get("b"), staged(url)) == (1, 7, [])
     assert sum("epoch" in commit.metadata for commit in pond.refs.log("fix")) == 1
+    fix.map("numbers").delete("key = 'b'")
+    on_branch = bucket_spark.readStream.format("millpond").options(**where, branch="fix", changes="true").load()
+    for name in ("first", "again"):  # from one checkpoint
+        query = on_branch.writeStream.foreachBatch(lambda rows, _: rows.write.mode("append").saveAsTable("changed"))
+        query = query.option("checkpointLocation", str(tmp_path / "changed")).trigger(availableNow=True)
+        query.start().awaitTermination()
+        if name == "first":
+            fix.map("numbers").load([{"key": "c", "value": 9}])
+    counted_changes = bucket_spark.sql("select _change, count(*), sum(value) from changed group by 1 order by 1")
+    assert [tuple(row) for row in counted_changes.collect()] == [
+        ("added", 3, 12),
+        ("changed", 3, 16),
+        ("removed", 1, 7),
+    ]
 
 
 @pytest.mark.full

@@ -8,6 +8,8 @@ import pytest
 
 import millpond
 from millpond.clock import SystemClock
+from millpond.nodes.tokens import hash_token
+from millpond.spark.branch_log import NOTHING, FollowedBranch
 from millpond.spark.change_log import BEHIND_SECONDS, FollowedMap, changed_rows
 from millpond.spark.options import pond_option
 from millpond.spark.places import FolderPlace, NodesPlace, Rights, place_named
@@ -18,11 +20,11 @@ from tests.nodes.conftest import serve as serve
 from tests.nodes.following import ticking
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from millpond.clock import ManualClock
-    from tests.nodes.conftest import ClusterHere
+    from tests.nodes.conftest import ClusterHere, Served
 
 
 @pytest.fixture(autouse=True)
@@ -132,3 +134,33 @@ def test_an_option_wins_over_the_session() -> None:
     )
     with pytest.raises(millpond.Invalid, match="no pond is named"):
         pond_option({}, None, Rights())
+
+
+def test_a_branch_is_followed_with_rights_on_the_map_and_the_repository(serve: Callable[..., Served]) -> None:
+    rights: dict[str, dict[str, list[str]]] = {
+        "looker": {"read": ["m", "repo:pond"]}, "fixer": {"write": ["m", "repo:pond/fix*"]}, "reader": {"read": ["m"]}
+    }  # fmt: skip
+    tokens = [{"name": name, "sha256": hash_token(name), "rights": right} for name, right in rights.items()]
+    served = serve(server_tokens=tokens)
+    for name in ("m", "secret"):
+        served.pond.create_map(name, kind="state", value="long", store="layers").load([{"key": "a", "value": 1}])
+    fix = served.pond.branch("fix", source="main")
+    for name in ("m", "secret"):
+        fix.map(name).load([{"key": "a", "value": 2}])
+
+    def values(token: str, name: str) -> list[int]:
+        place = NodesPlace(served.url, Rights(token), branch="fix")
+        followed = FollowedBranch(place, fix.map(name).definition, SystemClock())
+        try:
+            changes = [*followed.changes(NOTHING, followed.newest())]
+            parts = [part for change in changes for part in followed.planned(change)]
+            return [side.new.rows["value"][0].as_py() for part in parts for side in part.differences()]
+        finally:
+            followed.close()
+
+    for token in ("looker", "fixer"):
+        assert values(token, "m") == [1, 2]
+        with pytest.raises(millpond.errors.Denied, match="right"):
+            values(token, "secret")
+    with pytest.raises(millpond.errors.Denied, match="right"):
+        values("reader", "m")

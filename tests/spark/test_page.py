@@ -25,7 +25,7 @@ def test_the_page_runs(
     (tmp_path / "incoming" / "planes.json").write_text('{"key": "N14230", "value": "AIRBUS A320-214"}\n')
     code = "\n".join(snippet.text for snippet in snippets("docs/spark.md") if snippet.language == "python")
     # Spark begins relative paths where its session was started, which is not here.
-    code = re.sub(r'"(incoming|changes|garbage\.parquet|checkpoints/\w+)"', rf'"{tmp_path}/\1"', code)
+    code = re.sub(r'(?<!option\()"(incoming|changes|garbage\.parquet|checkpoints/\w+)"', rf'"{tmp_path}/\1"', code)
     try:
         exec(compile(code, "docs/spark.md", "exec"), {})
     finally:
@@ -34,6 +34,7 @@ def test_the_page_runs(
     shown = capfd.readouterr().out
     assert "BOEING 737-824" in shown
     assert "BOEING 737-800" in shown
+    assert re.search(r"LGA\|\s*LaGuardia\|changed", shown) and re.search(r"JFK\|\s*Kennedy\|removed", shown)
     with millpond.open("pond") as pond:
         assert pond.map("planes").get("N14230") == "AIRBUS A320-214"
 

@@ -8,6 +8,8 @@ those.
         bound = shared_bound(live)
         …  cursor.take(bound)                    the rows up to there, of the current range alone
 
+    pieces = take_stretch(cursors, stop)         all of that at once, up to a key
+
 Cursors only move forward. A cursor that was sought into the middle of a range opens it when its rows or its next key
 are wanted, not before: a walk that leaves the range by another `seek` never reads it.
 
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
     from millpond.ranges.index import Index, RangeEntry
     from millpond.stores.objects import Objects
 
-__all__ = ("Cursor", "check_schemas", "shared_bound", "take_all", "unfinished")
+__all__ = ("Cursor", "check_schemas", "shared_bound", "take_all", "take_stretch", "unfinished")
 
 _HELD_MAX = 4  # ranges of a walk that a cache holds: pages read the same few again, a long walk none
 
@@ -154,6 +156,21 @@ def take_all(cursors: Sequence[Cursor], bound: bytes) -> list[tuple[int, pa.Reco
         for number, cursor in enumerate(cursors)
         if not cursor.done and cursor.next_key <= bound
     ]
+
+
+def take_stretch(cursors: Sequence[Cursor], stop: bytes | None) -> list[tuple[int, pa.RecordBatch]] | None:
+    """As `take_all`, of all that comes up to their shared bound, and below the key `stop`; None when nothing does.
+
+    Raises: as `take_all`.
+    """
+    live = [cursor for cursor in unfinished(cursors) if stop is None or cursor.next_key < stop]
+    if not live:
+        return None
+    bound = shared_bound(live)
+    pieces = [(cursors.index(cursor), cursor.take(bound)) for cursor in live if cursor.next_key <= bound]
+    if stop is None or bound < stop:
+        return pieces
+    return [(number, batch.slice(0, lower_bound(key_column(batch.column("key")), stop))) for number, batch in pieces]
 
 
 def check_schemas(indexes: Sequence[Index]) -> None:

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from millpond.errors import Invalid
 from millpond.json_forms import shown_json, stable_json
-from millpond.kernel.keys import decode, encode
+from millpond.kernel.keys import KeyRange, decode, encode
 from millpond.kernel.page import Bookmarks
 from millpond.maps.layered.differences import I64, AddressRows, Difference, changed_keys, difference_of
 from millpond.maps.layered.head import Layers
@@ -151,8 +151,8 @@ def map_differences(
             layers = layers_for(either.definition)
             definition = with_wider_types(either.definition, (pair[0] or either).definition)
             left, right = (_manifest(layers, entry, definition) for entry in pair)
-            key = start.key if (name, number) == (start.map, start.number) else None
-            for changed in changed_keys(layers.objects, left, right, after=key):
+            behind = start.key + b"\0" if (name, number) == (start.map, start.number) else b""
+            for changed in changed_keys(layers.objects, left, right, within=KeyRange(behind, None)):
                 difference = difference_of(changed)
                 if len(difference):
                     yield Step(definition, difference, Place(name, number, changed.keys[-1].as_py()))

@@ -17,6 +17,7 @@ from types import NoneType
 import pyarrow as pa
 
 from millpond.argument_types import need_count, need_type
+from millpond.deferred import opened_once
 from millpond.errors import Conflict, Invalid
 from millpond.kernel.listed import Listed
 from millpond.maps.layered.head import Head, rewriting_maps
@@ -80,6 +81,11 @@ class Refs:
         """
         self.states, self.pond, self._need = RefStates(pond), pond, need
         self.folder, self.clock = pond.folder, pond.clock
+
+    @opened_once
+    def repository(self) -> Repository:
+        """The repository `pond`, made when it is first asked for."""
+        return self.states.repository
 
     def resolve(self, ref: str) -> str:
         """The id of the commit of a ref: `main~3`, a tag, a commit; or a time: the last commit of `main` by then."""

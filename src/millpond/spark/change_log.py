@@ -45,11 +45,13 @@ BEHIND_SECONDS = 30.0
 class ChangesSettings:
     """The start of a new query, the size of a micro-batch, and the treatment of changes that are gone.
 
-    `start`: `earliest` (what is still kept), `latest`, or the position of the log that a new query begins after.
+    `start`: `earliest` (what is still kept), `latest`, or the position of the log, or the ref, that a new query begins
+    after. `marked`: each row with what became of it.
     """
 
     start: str | int = "earliest"
     rows_max: int | None = None
+    marked: bool = False
     fail_on_trimmed: bool = True
 
 
@@ -225,8 +227,17 @@ class FollowedMap:
     def __init__(self, place: Place, definition: MapDefinition, clock: Clock) -> None:
         self.name = definition.name
         self.log = place.log(self.name, clock)
+        self.pond_id = self.log.pond_id
         if not self.log.follows_layers:
             self._need_shard(definition)
+
+    def newest(self) -> int:
+        """The position up to which the map has merged everything."""
+        return self.log.applied()
+
+    def close(self) -> None:
+        """Let go of the pond."""
+        self.log.close()
 
     def _need_shard(self, definition: MapDefinition) -> None:
         try:

@@ -4,16 +4,17 @@
 |---|---|---|---|
 | `pond` (or the path) | yes | yes | the pond's folder or URLs; else the session's `spark.millpond.pond` |
 | `map` | yes | yes | the map |
-| `branch` | batch | yes | the map as it is on a branch |
+| `branch` | yes | yes | the map as it is on a branch; of a stream, its changes there |
 | `ref` | batch | | the map as it was at a ref: `main~3`, a tag, a commit or a time |
 | `known_at` | batch | | the map as it was known at a time |
 | `columns` | yes | | names of the columns that are wanted, by commas |
 | `where` | yes | | a condition as `Map.scan` takes it: rows it refuses are not read |
 | `pushdown` | batch | | `true`: take Spark's filters too, see `sources.py` |
 | `partitions` | batch | | how many tasks read; by size by default |
-| `startingPosition` | stream | | `earliest`, `latest` or a position of the log: what a new query begins after |
+| `startingPosition` | stream | | `earliest`, `latest`, a position of the log, or a ref: what a new query begins after |
 | `maxRowsPerTrigger` | stream | | about how many rows a micro-batch takes |
 | `failOnTrimmed` | stream | | `false`: go on with what is left when changes are gone |
+| `changes` | stream | | `true`: of a branch also rows that are gone, each with its change and commit |
 | `key`, `time`, `value`, `start` … | | yes | columns of the rows, as the fields of `ColumnMapping` |
 | `extra` | | yes | `ignore` columns that the map lacks, or `add` fields for them; by default they are refused |
 | `max_rejects`, `rejects` | | yes | rows that may be rejected, and the JSON lines file that takes them |
@@ -53,7 +54,7 @@ __all__ = (
 
 _COLUMNS = tuple(field.name for field in fields(ColumnMapping))
 
-STREAM_OPTIONS = ("startingPosition", "maxRowsPerTrigger", "failOnTrimmed")
+STREAM_OPTIONS = ("startingPosition", "maxRowsPerTrigger", "failOnTrimmed", "changes")
 
 OPTIONS = (
     "pond", "path", "map", "branch", "ref", "known_at", "columns", "where", "pushdown", "partitions", *_COLUMNS,
@@ -146,9 +147,14 @@ def changes_settings(options: Mapping[str, str]) -> ChangesSettings:
 
     Raises: `Invalid` for what is not understood.
     """
-    start = options.get("startingPosition", "earliest").strip().lower()
+    start: str | int = options.get("startingPosition", "earliest").strip()
+    if str(start).lower() in ("earliest", "latest"):
+        start = str(start).lower()
+    elif options.get("branch", "main") == "main":
+        start = number(options, "startingPosition") or 0
     return ChangesSettings(
-        start=start if start in ("earliest", "latest") else number(options, "startingPosition") or 0,
+        start=start,
+        marked=switch(options, "changes", default=False),
         rows_max=number(options, "maxRowsPerTrigger"),
         fail_on_trimmed=switch(options, "failOnTrimmed", default=True),
     )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 import pyarrow as pa
 
 from millpond.client.snapshots.pin import SnapshotPin
-from millpond.client.snapshots.planned import open_pinned, pinned_rows, pinned_spans
+from millpond.client.snapshots.planned import open_pinned, pinned_objects, pinned_rows, pinned_spans
 from millpond.maps.snapshots.freeze import SnapshotManifest, load_manifest
 from millpond.maps.snapshots.leases import Lease
 from millpond.maps.snapshots.partition_filter import HashShare
@@ -57,6 +57,9 @@ class PlannedSnapshots(Protocol):
     def rows(self, manifest: SnapshotManifest, span: GroupSpan) -> Iterator[pa.RecordBatch]:
         """The canonical rows of a piece; from nodes, files are fetched when they are first read."""
 
+    def files(self, manifest: SnapshotManifest) -> Objects:
+        """The files of a snapshot of the map, and of others of it that this process asked for; from nodes likewise."""
+
 
 @dataclass(frozen=True, slots=True)
 class FolderSnapshots:
@@ -89,6 +92,10 @@ class FolderSnapshots:
     def rows(self, manifest: SnapshotManifest, span: GroupSpan) -> Iterator[pa.RecordBatch]:
         """The canonical rows of a piece."""
         return thaw(self.objects, manifest, span)
+
+    def files(self, manifest: SnapshotManifest) -> Objects:
+        """The files of the map."""
+        return self.objects
 
 
 @cache
@@ -132,3 +139,7 @@ class NodesSnapshots:
     def rows(self, manifest: SnapshotManifest, span: GroupSpan) -> Iterator[pa.RecordBatch]:
         """The canonical rows of a piece."""
         return pinned_rows(self.pin, manifest.id, span, settings=self.place.settings())
+
+    def files(self, manifest: SnapshotManifest) -> Objects:
+        """The files on this machine, each fetched when it is first read."""
+        return pinned_objects(self.pin, manifest, settings=self.place.settings())

@@ -13,13 +13,12 @@ and for the other side of a join of a frame with itself (Spark 4.1 to 4.3). So f
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, MutableMapping, Sequence
-from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from millpond.arrays.deferred_pandas import defer_pandas
@@ -27,10 +26,9 @@ from millpond.clock import SystemClock
 from millpond.errors import Invalid
 from millpond.maps.model.columns import askable_schema, presented_schema
 from millpond.maps.model.definition import MapDefinition
-from millpond.maps.model.display import check_columns, present
+from millpond.maps.model.display import check_columns
 from millpond.maps.snapshots.freeze import SnapshotManifest
 from millpond.maps.snapshots.rows_of_groups import GroupSpan
-from millpond.spark.changes import ChangesReader
 from millpond.spark.epochs import EpochWriter
 from millpond.spark.filters import Pushed, push_condition, push_filters
 from millpond.spark.options import (
@@ -48,18 +46,21 @@ from millpond.spark.planned_past import NodesRows, rows_known_at
 from millpond.spark.planned_snapshot import PlannedSnapshots
 from millpond.spark.short_errors import short_errors
 from millpond.spark.sinks import MapWriter
+from millpond.spark.views import CHANGE_COLUMNS, ChangesView, TableView, as_spark_holds, with_change_columns
 from millpond.spark.write_jobs import LoadSettings, check_rows
 from millpond.times.instants import parse_instant
 
-__all__ = ("MapReader", "MapSource", "PushingReader", "RangeGroup", "StreamedReader", "TableView", "as_spark_holds")
+if TYPE_CHECKING:
+    from millpond.spark.branch_changes import BranchChangesReader
+    from millpond.spark.changes import ChangesReader
+
+__all__ = ("MapReader", "MapSource", "PushingReader", "RangeGroup", "StreamedReader")
 
 TASK_BYTES = 16 << 20
 """About as much of a snapshot as one task reads; fewer bytes make more tasks than they are worth."""
 
-BATCH_ROWS = 65_536
-
-_STATES = ("branch", "ref", "known_at")
-"""The options that name a state of the map, other than `main` as it is."""
+_PINNED = ("ref", "known_at")
+"""The options that name a state of the map that never changes."""
 
 
 @short_errors
@@ -83,25 +84,28 @@ class MapSource(DataSource):
         """The name in `format(…)`."""
         return "millpond"
 
-    def _definition(self) -> MapDefinition:
-        with opened(None, self.place) as pond:
-            return self.place.map(pond, str(self.map)).definition
+    def _definition(self, place: Place) -> MapDefinition:
+        with opened(None, place) as pond:
+            return place.map(pond, str(self.map)).definition
 
     def schema(self) -> StructType:
         """The map's columns as people see them, or those that are wanted."""
-        definition = self._definition()
+        definition = self._definition(self.place)
         # Said wrongly, it should fail where the frame is made, and not in the query that reads it.
         push_condition(definition, self.options.get("where"))
-        changes_settings(self.options)
         if "known_at" in self.options:
             parse_instant(self.options["known_at"])
         names = check_columns(definition, comma_list(self.options.get("columns")))
         shown = askable_schema(definition)
-        return from_arrow_schema(pa.schema([shown.field(name) for name in names]))
+        schema = pa.schema([shown.field(name) for name in names])
+        marked = changes_settings(self.options).marked
+        return from_arrow_schema(with_change_columns(definition, schema) if marked else schema)
 
     def reader(self, schema: StructType) -> MapReader | StreamedReader:
         """A reader of the columns of `schema`."""
         known_at = self.options.get("known_at")
+        if changes_settings(self.options).marked:
+            raise _changes_unsupported(str(self.map), "a batch reads a state")
         with opened(None, self.place) as pond:
             name = str(self.map)
             planned = (
@@ -116,25 +120,32 @@ class MapSource(DataSource):
         made = PushingReader if switch(self.options, "pushdown", default=False) else MapReader
         return made(shelf, manifest, schema.names, pushed, number(self.options, "partitions"))
 
-    def streamReader(self, schema: StructType) -> ChangesReader:  # noqa: N802 - Spark's name
-        """A reader of the map's changes, of the columns of `schema`.
+    def streamReader(self, schema: StructType) -> ChangesReader | BranchChangesReader:  # noqa: N802 - Spark's name
+        """A reader of the changes of the map, on `main` or on a branch, of the columns of `schema`.
 
         Raises: `Invalid` for what is not understood.
         """
         try:
+            from millpond.spark.branch_changes import BranchChangesReader
             from millpond.spark.changes import ChangesReader
         except ModuleNotFoundError as error:
             raise Invalid("reading a stream needs PySpark 4.2 or later", kind="spark_too_old") from error
-        at = [f"{name}={self.options[name]}" for name in _STATES if self.options.get(name, "main") != "main"]
+        at = [f"{name}={self.options[name]}" for name in _PINNED if self.options.get(name, "main") != "main"]
         if at:
             raise Invalid(
-                "a stream of changes is of main", kind="ref_unsupported", map=self.map, at=", ".join(at),
-                hint="read a branch in a batch",
+                "a state of the past has no changes", kind="ref_unsupported", map=self.map, at=", ".join(at),
+                hint="read it in a batch, or follow a branch: branch=",
             )  # fmt: skip
-        definition = self._definition()
-        _check_schema(definition, schema)
+        settings, branch = changes_settings(self.options), self.place.branch
+        definition = self._definition(self.place.at(None, f"{branch}@") if branch else self.place)
+        if settings.marked and not branch:
+            raise _changes_unsupported(definition.name, "a stream of main has rows as they were loaded")
+        columns = [name for name in schema.names if not (settings.marked and name in CHANGE_COLUMNS.names)]
+        _check_schema(definition, StructType([schema[name] for name in columns]))
         show = TableView(definition, schema.names, push_condition(definition, self.options.get("where")).where)
-        return ChangesReader(self.place, definition, show, changes_settings(self.options))
+        if branch:
+            return BranchChangesReader(self.place, definition, ChangesView(show), settings)
+        return ChangesReader(self.place, definition, show, settings)
 
     def writer(self, schema: StructType, overwrite: bool) -> MapWriter:
         """A writer of rows that look like `schema`."""
@@ -164,6 +175,13 @@ class MapSource(DataSource):
             return check_rows(schema, definition, settings.columns, partial(self.place.alter, pond)), settings
 
 
+def _changes_unsupported(name: str, reason: str) -> Invalid:
+    return Invalid(
+        "changes are read as a stream of a branch", kind="changes_unsupported", map=name, reason=reason,
+        hint="say readStream and name a branch, or leave out the option 'changes'",
+    )  # fmt: skip
+
+
 def _check_schema(definition: MapDefinition, schema: StructType) -> None:
     check_columns(definition, schema.names)
     types = from_arrow_schema(askable_schema(definition))
@@ -174,33 +192,6 @@ def _check_schema(definition: MapDefinition, schema: StructType) -> None:
                 "column has another type", kind="column_type", column=field.name, map=definition.name,
                 type=field.dataType.simpleString(), hint=f"it is {expected.simpleString()}",
             )  # fmt: skip
-
-
-def as_spark_holds(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """The same rows with Spark's own types: it holds times in microseconds."""
-    return rows.cast(to_arrow_schema(from_arrow_schema(rows.schema), timezone="UTC"))
-
-
-@dataclass(frozen=True, slots=True)
-class TableView:
-    """Rows in the form that Spark reads: the wanted columns of those that a condition takes, in batches of a moderate
-    size.
-    """
-
-    definition: MapDefinition
-    columns: Sequence[str]
-    where: pc.Expression | None
-
-    def __call__(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Show canonical rows."""
-        if self.where is None:
-            shown = present(self.definition, rows, self.columns)
-        else:
-            # The condition may be about columns that are not wanted.
-            shown = present(self.definition, rows, askable_schema(self.definition).names)
-            shown = shown.filter(self.where).select(self.columns)
-        for start in range(0, shown.num_rows, BATCH_ROWS):
-            yield as_spark_holds(shown.slice(start, BATCH_ROWS))
 
 
 class RangeGroup(InputPartition):

@@ -24,13 +24,14 @@ import pyarrow.compute as pc
 
 from millpond import ranges
 from millpond.errors import Invalid
+from millpond.kernel.keys import EVERYTHING, KeyRange
 from millpond.maps.model.address import address_bytes
 from millpond.maps.model.columns import canonical_schema
 from millpond.maps.model.values import encode_values
 from millpond.maps.snapshots.joined_groups import join_groups, join_two_states
 from millpond.maps.snapshots.rows_of_groups import groups_of_keys, rows_of_groups
 from millpond.maps.snapshots.shown_layers import shown_layer
-from millpond.ranges.walk import Cursor, shared_bound, take_all, unfinished
+from millpond.ranges.walk import Cursor, take_stretch
 
 if TYPE_CHECKING:
     from millpond.maps.model.definition import MapDefinition
@@ -179,12 +180,12 @@ def check_alike(old: SnapshotManifest, new: SnapshotManifest) -> None:
 
 def changed_keys(
     objects: Objects, old: SnapshotManifest | None, new: SnapshotManifest | None, *, updates: bool = False,
-    after: bytes | None = None, verify: bool = False,
+    within: KeyRange = EVERYTHING, verify: bool = False,
 ) -> Iterator[ChangedKeys]:  # fmt: skip
     """The keys whose rows may differ, with their rows in both states, some at a time.
 
-    `updates`: or whose update times may; the rows tell them, of states that keep them. `after`: those behind a key.
-    `verify`: also the files that both share are read whole again, for rows that are to be written.
+    `updates`: or whose update times may; the rows tell them, of states that keep them. `within`: of those order
+    keys alone. `verify`: also the files that both share are read whole again, for rows that are to be written.
 
     Raises: as `differences`.
     """
@@ -194,10 +195,9 @@ def changed_keys(
     if old is not None and new is not None:
         check_alike(old, new)
     walk = _Walk.of(objects, either, old, new, updates=updates)
-    if after is not None:
-        for cursor in walk.cursors:
-            cursor.seek(after + b"\0")  # no key lies between
-    yield from walk.steps(verify=verify)
+    for cursor in walk.cursors:
+        cursor.seek(within.start)
+    yield from walk.steps(within.stop, verify=verify)
 
 
 @dataclass(slots=True)
@@ -232,16 +232,18 @@ class _Walk:
         cursors = [Cursor(objects, shown_layer(objects, state, layer, updates=updates)) for state, layer in sides]
         return cls(objects, either, definitions, below, above, shared, cursors, updates)
 
-    def steps(self, *, verify: bool = False) -> Iterator[ChangedKeys]:
-        """Go through all keys."""
+    def steps(self, stop: bytes | None, *, verify: bool = False) -> Iterator[ChangedKeys]:
+        """Go through all keys below `stop`."""
         shown = (shown_layer(self.objects, self.either, layer, updates=self.updates) for layer in self.shared)
         readers = [ranges.open_index(self.objects, index, verify=verify) for index in shown]
         pieces: list[list[pa.RecordBatch]] = [[] for _ in self.cursors]
         rows = size = 0
-        while live := unfinished(self.cursors):
+        while True:
             if self._skipped():
                 continue
-            for number, batch in take_all(self.cursors, shared_bound(live)):
+            if (stretch := take_stretch(self.cursors, stop)) is None:
+                break
+            for number, batch in stretch:
                 pieces[number].append(batch)
                 rows, size = rows + batch.num_rows, size + batch.nbytes
             if rows >= KEYS_AT_ONCE or size >= BYTES_AT_ONCE:

@@ -27,8 +27,7 @@ from millpond.maps.snapshots.groups_of_rows import range_bounds
 from millpond.maps.snapshots.joined_groups import join_groups
 from millpond.maps.snapshots.manifest import Layer, LayerMode, SnapshotManifest
 from millpond.maps.snapshots.shown_layers import shown_layer
-from millpond.ranges.key_columns import key_column, lower_bound
-from millpond.ranges.walk import Cursor, shared_bound, take_all, unfinished
+from millpond.ranges.walk import Cursor, take_stretch
 from millpond.stores.objects import Objects
 
 __all__ = ("GroupSpan", "groups_of_keys", "groups_over", "keys_of_groups", "rows_of_groups", "spans", "thaw")
@@ -102,13 +101,7 @@ def _stretches(
     cursors = [Cursor(objects, shown_layer(objects, manifest, layer, updates=updates)) for layer in manifest.layers]
     for cursor in cursors:
         cursor.seek(span.lower or b"")
-    while live := unfinished(cursors):
-        bound = shared_bound(live)
-        pieces = take_all(cursors, bound)
-        if span.upper is not None and bound >= span.upper:
-            yield [(number, batch.slice(0, lower_bound(key_column(batch.column("key")), span.upper)))
-                   for number, batch in pieces]  # fmt: skip
-            return
+    while (pieces := take_stretch(cursors, span.upper)) is not None:
         yield pieces
 
 
