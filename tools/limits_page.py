@@ -169,6 +169,8 @@ LOADS = [
     setting("age of merged parts and of the log", "maps.part_retention",
             "a replica that was away longer copies whole maps; a stream fails: `changes_trimmed`"),
     setting("age of what a layered map was known to hold", "maps.history", "a question as known then: `history_ended`"),
+    constant("queries whose last epoch a merge tells", "refs.epochs.QUERIES_MAX",
+             "the oldest are forgotten: an epoch that comes again is a new load"),
     constant("entries of the log that outlive their parts", "maps.loads.retention.LOG_ENTRIES_MAX",
              "the oldest are trimmed; readers of them get `log_trimmed`"),
     constant("a batch of Arrow that is staged or imported, decompressed, each row with its own value",

@@ -191,6 +191,17 @@ def test_each_epoch_of_a_stream_is_a_commit_of_the_branch_once(
     assert epochs() == ["4", "2", "1", "0"], "the merge brought the others, and the fourth went with the branch"
     assert fix.map("numbers").get("a") == 9
 
+    squashed = pond.refs.merge("fix", squash=True, strategy="source-wins")
+    pond.refs.delete_branch("fix")
+    pond.branch("fix", source="main")
+    fix.map("numbers").load([{"key": "a", "value": 10}])
+    forget()
+    drain()
+    assert epochs() == ["2", "1", "0"] and '":4' in squashed.metadata["epochs"]
+    assert fix.map("numbers").get("a") == 10, (
+        "the squash brought it without its commit, and it did not win a second time"
+    )
+
 
 def test_a_query_that_feeds_a_branch_and_main_feeds_both_once(
     spark: SparkSession, place: Place, tmp_path: Path

@@ -96,12 +96,13 @@ class BranchLoad:
         if self.stream is None or not maps:
             return None
         check_staged(self.stream[0], commit=self.commit)
-        head, graph = self._head(), self.states.repository.site.graph
+        head, graph, epoch = self._head(), self.states.repository.site.graph, StreamEpoch.of(self.stream, maps)
         with self.states.loading.space.read() as tx:
-            commit = epoch_entered(tx, graph, head, StreamEpoch.of(self.stream, maps))
+            commit = epoch_entered(tx, graph, head, epoch)
         if commit is None:
             return None
-        rows = int(commit.metadata.get("rows", "0"))
+        # What brought the epoch along with others does not say what was of it.
+        rows = int(commit.metadata.get("rows", "0")) if StreamEpoch.of_commit(commit) == epoch else 0
         return LoadResult(
             load=self.load_id or "", rows=rows, rejected=0, parts=0, duplicate_parts=len(maps),
             maps=dict.fromkeys(maps, rows) if len(maps) == 1 else {}, seconds=0, commit=commit.id,

@@ -26,6 +26,7 @@ from millpond.maps.model.definition import check_name
 from millpond.maps.snapshots.manifest import SnapshotManifest
 from millpond.refs.changes import StateChange, commit_changes, moment_of, tree_with
 from millpond.refs.diffs import compared, difference_page, map_differences
+from millpond.refs.epochs import epochs_brought, without_epochs
 from millpond.refs.face import MAIN
 from millpond.refs.layers import manifest_of
 from millpond.refs.main import NewHead, heads_now, publish, record_main
@@ -37,7 +38,7 @@ from millpond.refs.states import OpenPond, RefStates, missing_map
 from millpond.refs.unrecorded import RENAMED, rows_in, rows_of
 from millpond.versions.commits import Message, no_changes
 from millpond.versions.graph.commits import Commit, get_commit
-from millpond.versions.graph.history import is_ancestor
+from millpond.versions.graph.history import Load, is_ancestor
 from millpond.versions.merges import STRATEGY_NAME, Merging, Resolutions, Strategy, common_base, merge_trees, pick
 from millpond.versions.repository import Repository
 from millpond.versions.resets import reset_all, reset_hard
@@ -53,13 +54,20 @@ Need = Callable[..., None]
 class _Merge:
     """A merge into a branch: from its head, the base, the other side, and the parents of the commit besides the head.
 
-    `words` name base, ours and theirs for people. `only`: no other maps, and no files.
+    `words` name base, ours and theirs for people. `only`: no other maps, and no files. `brings`: its rows are of
+    epochs that the other side has, all, or those `since` a commit.
     """
 
     sides_at: Callable[[Commit], tuple[Commit, Commit, list[Commit]]]
     words: tuple[str, str, str]
     options: Merging = field(default_factory=Merging)
     only: frozenset[str] | None = None
+    brings: bool = False
+    since: str | None = None
+
+    def epochs(self, load: Load, ours: str, theirs: str) -> dict[str, str]:
+        """The metadata of the commit about the epochs of streams that it brings."""
+        return epochs_brought(load, ours, theirs, since=self.since, maps=self.only) if self.brings else {}
 
     def sides(self, states: Sequence[Mapping[str, MapEntry]]) -> Sides:
         """The states of the maps that are merged, on base, ours and theirs."""
@@ -67,6 +75,20 @@ class _Merge:
             {name: state for name, state in side.items() if self.only is None or name in self.only} for side in states
         )  # fmt: skip
         return Sides(base, ours, theirs, self.words)
+
+
+@dataclass(frozen=True, slots=True)
+class _Parents:
+    """The parents of a merge commit: the head by then, and `more`; `exact`: only the head that it was planned on."""
+
+    head: Commit
+    more: list[Commit]
+    exact: bool
+
+    def __call__(self, head: Commit) -> list[Commit]:
+        if self.exact and head.id != self.head.id:  # epochs may have come, which the commit would have to tell
+            raise Conflict("the branch moved meanwhile", kind="head_moved", hint="make the change again")
+        return [head, *self.more]
 
 
 class Refs:
@@ -149,7 +171,7 @@ class Refs:
         about = {**(metadata or {}), STRATEGY_NAME: merging.strategy.value}
         words = Message(message or f"Merge '{source}' into '{into}'", committer, about)
         named = f"{source} and {into}", into, source
-        return self._merged(into, _Merge(sides, named, merging), words)
+        return self._merged(into, _Merge(sides, named, merging, brings=True), words)
 
     def revert(
         self, ref: str, branch: str = MAIN, *, message: str = "", parent_number: int | None = None,
@@ -179,12 +201,13 @@ class Refs:
         """
         commit, parent = self._picked(ref, parent_number, "cherry-pick")
         need_type("metadata", metadata, Mapping, NoneType)
-        about = {**(commit.metadata if metadata is None else metadata), "cherry-pick-origin": commit.id}
+        about = {**(without_epochs(commit) if metadata is None else metadata), "cherry-pick-origin": commit.id}
         words = Message(commit.message if message is None else message, committer, about)
         with _ways_out(
             f"load there what these keys shall be, or restore the map from {ref}", f"load there what {ref} brought"
         ):
-            return self._merged(branch, _Merge(lambda _: (parent, commit, []), (f"{ref}^", branch, ref)), words)
+            sides, named = (parent, commit, list[Commit]()), (f"{ref}^", branch, ref)
+            return self._merged(branch, _Merge(lambda _: sides, named, brings=True, since=parent.id), words)
 
     def restore(self, ref: str, branch: str = MAIN, *, maps: Sequence[str] = (), message: str = "") -> Commit:
         """Let maps, all of the ref or some, be on a branch what they are at a ref, by a new commit.
@@ -202,7 +225,8 @@ class Refs:
         site = self.states.repository.site
         with site.space.read() as tx:
             theirs = get_commit(tx, site.graph.commits, commit)
-        merge = _Merge(lambda head: (head, theirs, []), (branch, branch, ref), only=frozenset(chosen))
+        words_of = branch, branch, ref
+        merge = _Merge(lambda head: (head, theirs, []), words_of, only=frozenset(chosen), brings=True)
         return self._merged(branch, merge, words)
 
     def reset(self, branch: str, ref: str | None = None) -> None:
@@ -301,6 +325,8 @@ class Refs:
             with site.space.read() as tx:
                 head = site.graph.commit(tx, f"{branch}@")
             base, theirs, more = merge.sides_at(head)
+            with site.space.read() as tx:
+                epochs = merge.epochs(site.graph.load(tx), head.id, theirs.id)
             sides = merge.sides([maps_of(site, commit.id) for commit in (base, head, theirs)])
             self._check_rights(branch, sides)
             try:
@@ -312,7 +338,8 @@ class Refs:
                         strategy=merge.options.strategy, resolutions=merge.options.resolutions,
                     )  # fmt: skip
                     rest = partial(self._with_files, base.tree, theirs.tree, merge)
-                    return self._committed(branch, message, merged, heads, more, rest)
+                    parents = _Parents(head, more, exact=bool(epochs))
+                    return self._committed(branch, message, merged, heads, parents, epochs, rest)
             except Conflict as error:
                 if error.kind != "head_moved":
                     raise
@@ -370,17 +397,14 @@ class Refs:
 
     def _committed(
         self, branch: str, message: Message, merged: Sequence[MergedMap], heads: Mapping[str, Head],
-        more: list[Commit], rest: Callable[[str], str],
+        parents: _Parents, epochs: Mapping[str, str], rest: Callable[[str], str],
     ) -> Commit:  # fmt: skip
         counts = {change.name: change.changed for change in merged if change.changed is not None}
-        message = replace(message, metadata={**message.metadata, **(rows_in(counts) if counts else {})})
-        tree, changes = self.states.tree(message), [_state_change(change) for change in merged]
-
-        def parents(head: Commit) -> list[Commit]:
-            return [head, *more]
-
+        about = {**message.metadata, **(rows_in(counts) if counts else {}), **epochs}
+        tree = self.states.tree(replace(message, metadata=about))
+        changes, empty = [_state_change(change) for change in merged], bool(parents.more)
         if branch != MAIN:
-            return commit_changes(tree, branch, changes, allow_empty=bool(more), parents=parents, clean=True, rest=rest)
+            return commit_changes(tree, branch, changes, allow_empty=empty, parents=parents, clean=True, rest=rest)
         new = {
             change.name: NewHead(
                 change.definition, None if change.before is None else heads[change.name], change.manifest,
@@ -389,7 +413,7 @@ class Refs:
         }  # fmt: skip
         commit = publish(
             tree, self.states.loading, self.states.layers_for, changes, new, source=message.text, parents=parents,
-            allow_empty=bool(more), rest=rest,
+            allow_empty=empty, rest=rest,
         )  # fmt: skip
         for change in merged:
             if change.gone is not None:

@@ -2,6 +2,7 @@
 
     log          from a commit back, newest first: by date, then by generation, then as they are found, each commit once
     merge base   the commit that both reach, found from both sides at once by generation
+    apart        the commits that one of two reaches and the other does not
 
 Invariants:
 * each commit is shown once, and after a commit that leads to it;
@@ -18,7 +19,7 @@ from typing import TypeAlias
 
 from millpond.versions.graph.commits import Commit
 
-__all__ = ("Load", "Window", "ancestors", "is_ancestor", "log", "merge_base")
+__all__ = ("Load", "Window", "ancestors", "apart", "is_ancestor", "log", "merge_base")
 
 Load: TypeAlias = Callable[[str], Commit]
 """Finds a commit by its id."""
@@ -104,6 +105,24 @@ def merge_base(load: Load, left: str, right: str) -> Commit | None:
                 heapq.heappush(heap, (-load(parent).generation, _Reversed(parent)))
             sides[parent] = sides.get(parent, 0) | side
     return None
+
+
+def apart(load: Load, left: str, right: str) -> tuple[list[Commit], list[Commit]]:
+    """The commits that `left` reaches and `right` does not, and the reverse, by falling generation."""
+    sides = {left: _LEFT}
+    sides[right] = sides.get(right, 0) | _RIGHT
+    heap = [(-load(id_).generation, id_) for id_ in sides]
+    heapq.heapify(heap)
+    commits: dict[int, list[Commit]] = {_LEFT: [], _RIGHT: [], _LEFT | _RIGHT: []}
+    # Descendants are taken first, so all sides of a commit are known when it is taken.
+    while any(sides[id_] != _LEFT | _RIGHT for _, id_ in heap):
+        commit = load(heapq.heappop(heap)[1])
+        commits[sides[commit.id]].append(commit)
+        for parent in commit.parents:
+            if parent not in sides:
+                heapq.heappush(heap, (-load(parent).generation, parent))
+            sides[parent] = sides.get(parent, 0) | sides[commit.id]
+    return commits[_LEFT], commits[_RIGHT]
 
 
 class _Reversed:
