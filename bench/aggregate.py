@@ -195,7 +195,7 @@ def lookups(sales: millpond.Map, groups: pa.Table, keys: int, count: int, runs: 
         connection.execute("create table sales as from groups; create table questions as from asked")
         for task, query, act in (
             ("one bucket", BUCKET, lambda: snapshot.lookup(key, at)),
-            ("24 buckets", BUCKETS, lambda: snapshot.lookup_between(key, (since, until))),
+            ("24 buckets", BUCKETS, lambda: snapshot.lookup(key, between=(since, until))),
         ):
             contest = Contest(task, count)
             for _ in runs:

@@ -1,4 +1,6 @@
-"""Windows of an aggregate as they were known: each is the sum of the events that were loaded by then, one by one."""
+"""Buckets of an aggregate as they were known, in windows, between two times and in wider ones: each is the sum of the
+events that were loaded by then, one by one.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +16,7 @@ import millpond
 from millpond.clock import ManualClock
 from millpond.errors import Invalid
 from millpond.maps.layered.maintenance import fold_due
+from millpond.maps.snapshots import bucket_finder
 from tests.rings.sampling import examples
 
 if TYPE_CHECKING:
@@ -42,6 +45,7 @@ QUESTIONS = st.lists(
 )
 """Keys, times, the state that is asked about its number, and how far from its beginning."""
 Event = tuple[str, int, int]
+Answer = dict[str, int] | None
 State = tuple[int, list[Event], int]
 """The moment from which it was known, its events, and the instant before which buckets are days."""
 
@@ -51,15 +55,24 @@ def bucket(instant: int, days_before: int) -> int:
     return instant // DAY * DAY if instant < days_before else instant // HOUR * HOUR
 
 
-def answer(state: State | None, key: str | None, at: int | None, window: int) -> dict[str, int] | None:
+def answer(state: State | None, key: str | None, at: int | None, window: int) -> Answer:
     if state is None or at is None:
         return None
+    until = bucket(at, state[2])
+    return answer_between(state, key, until - window, until)
+
+
+def answer_between(state: State | None, key: str | None, since: int | None, until: int | None) -> Answer:
+    if state is None or since is None or until is None:
+        return None
     _, events, days_before = state
-    until = bucket(at, days_before)
-    values = [
-        value for of, time, value in events if of == key and until - window <= bucket(time, days_before) < until
-    ]  # fmt: skip
+    values = [value for of, time, value in events if of == key and since <= bucket(time, days_before) < until]
     return {"n": len(values), "total": sum(values), "most": max(values)} if values else None
+
+
+def answer_of_day(state: State | None, key: str | None, at: int | None) -> Answer:
+    day = None if at is None else at // DAY * DAY
+    return answer_between(state, key, day, None if day is None else day + DAY)
 
 
 def act_on(pond: Pond, sales: Map, what: str, about: Any, state: State, now: int) -> State:
@@ -80,8 +93,8 @@ def act_on(pond: Pond, sales: Map, what: str, about: Any, state: State, now: int
 
 
 @settings(max_examples=examples(6, 150), suppress_health_check=list(HealthCheck))
-@given(acts=ACTS, drawn=QUESTIONS, window=st.sampled_from((1, 5, 24, 48)))
-def test_a_window_is_that_of_its_moment(acts: list[Any], drawn: list[Any], window: int) -> None:
+@given(acts=ACTS, drawn=QUESTIONS, window=st.sampled_from((1, 5, 24, 48)), together=st.sampled_from((1, 3)))
+def test_a_window_is_that_of_its_moment(acts: list[Any], drawn: list[Any], window: int, together: int) -> None:
     clock = ManualClock(now=BEGAN)
     with tempfile.TemporaryDirectory() as folder, millpond.open(folder, clock=clock) as pond:
         sales = pond.create_map(
@@ -93,7 +106,9 @@ def test_a_window_is_that_of_its_moment(acts: list[Any], drawn: list[Any], windo
             clock.advance(1000)
             states.append(act_on(pond, sales, what, about, states[-1], clock.now_ms()))
         clock.advance(1000)
-        check(pond, sales, states, drawn, window)
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(bucket_finder, "_TOGETHER", together)
+            check(pond, sales, states, drawn, window)
 
 
 def check(pond: Pond, sales: Map, states: list[State], drawn: list[Any], window: int) -> None:
@@ -106,6 +121,8 @@ def check(pond: Pond, sales: Map, states: list[State], drawn: list[Any], window:
     keys, wide = [key for key, *_ in drawn], f"{window} hours" if window % 24 else f"{window // 24} days"
     instants, column = (pa.array(some, pa.timestamp("ms", "UTC")) for some in (times, moments))
     assert sales.lookup(keys, instants, known_at=column, window=wide).to_pylist() == expected
+    check_spans(sales, known, keys, times, column, window)
+    check_sql(pond, keys, times, moments, wide, expected)
     events = pa.table({"k": pa.array(keys, pa.string()), "t": instants, "seen": column})
     features = pond.enrich(events, map="sales", key="k", at="t", known_at="seen", window=wide)
     assert features["sales"].to_pylist() == expected
@@ -124,6 +141,38 @@ def check(pond: Pond, sales: Map, states: list[State], drawn: list[Any], window:
         assert sales.get("a", FIRST + DAY, known_at=moment, window=wide) == answer(
             state, "a", FIRST + DAY, window * HOUR
         )
+
+
+def check_spans(
+    sales: Map, known: list[State | None], keys: list[Any], times: list[int | None], column: pa.Array, window: int
+) -> None:
+    """Between two times, or the times of two columns, and in wider buckets: each question as known at its moment."""
+    since = [None if at is None else at - window * HOUR for at in times]
+    every = list(zip(known, keys, since, times, strict=True))
+    bounds = tuple(pa.array(some, pa.timestamp("ms", "UTC")) for some in (since, times))
+    expected = [answer_between(*question) for question in every]
+    assert sales.lookup(keys, between=bounds, known_at=column).to_pylist() == expected
+    expected = [answer_between(state, key, FIRST + DAY, at) for state, key, _, at in every]
+    assert sales.lookup(keys, between=(FIRST + DAY, bounds[1]), known_at=column).to_pylist() == expected
+    expected = [answer_of_day(state, key, at) for state, key, _, at in every]
+    assert sales.lookup(keys, bounds[1], resolution="1 day", known_at=column).to_pylist() == expected
+
+
+def check_sql(
+    pond: Pond, keys: list[Any], times: list[int | None], moments: list[int], wide: str, expected: list[Answer]
+) -> None:
+    """The same windows by SQL, each as known at its moment."""
+    rows = ", ".join(
+        f"({number}, {literal(key)}, {literal(time)}::bigint, {moment})"
+        for number, (key, time, moment) in enumerate(zip(keys, times, moments, strict=True))
+    )
+    for call in (f"k, t, s, window := '{wide}'", f"k, t, (s), window => '{wide}'"):
+        table = pond.sql(f"select get_state('sales', {call}) as sold from (values {rows}) q(n, k, t, s) order by n")
+        assert table.column("sold").to_pylist() == expected
+
+
+def literal(value: str | int | None) -> str:
+    return "null" if value is None else repr(value)
 
 
 def test_what_cannot_be_is_refused_by_name(tmp_path: Path) -> None:

@@ -73,6 +73,11 @@ def test_a_node_answers_about_an_aggregate_of_its_folder(serve: Any, tmp_path: P
                 act()
             assert caught.value.kind == "aggregate_unsupported"
         check_known(clock, sales)
+        window, before = "window := '1 day').orders as n", clock.now_ms() - 60_000
+        query = f"select get_state('sales', k, '2024-03-31T00:30Z', {window} from (values ('Lyon'), ('Nice')) q(k)"
+        assert remote.sql(query).to_pylist() == [{"n": 5}, {"n": None}]
+        known = f"select get_state('sales', 'Lyon', '2024-03-31T00:30Z', {before}, {window}"
+        assert remote.sql(known).to_pylist() == [{"n": 4}]
 
 
 def check_known(clock: ManualClock, sales: Any) -> None:
@@ -113,6 +118,13 @@ def check_windows(sales: Any, now: int, before: dict[str, Any]) -> None:
     answers = sales.lookup(["Lyon"] * 4, at, window="1 day", known_at=moments)
     assert answers.to_pylist() == [None, before, None, None]
     assert sales.lookup(["Nice", None], later, window="1 day", known_at=now).to_pylist() == [None, None]
+    span = {"between": (EVENTS[0]["time"], later)}
+    assert sales.lookup(["Lyon"] * 4, known_at=moments, **span).to_pylist() == [None, before, known, None]
+    assert sales.lookup(["Lyon"] * 4, AT, known_at=moments, resolution="1 day").to_pylist() == [
+        None, before, known, None
+    ]  # fmt: skip
+    columns = (at, [datetime.fromisoformat(later)] * 4)
+    assert sales.lookup(["Lyon"] * 4, known_at=moments, between=columns).to_pylist() == [None, None, None, None]
     for question in ({"window": "90 minutes"}, {"window": "1 day", "resolution": "1 day"}):
         for known_at in (None, now):
             with pytest.raises(Invalid) as caught:

@@ -26,6 +26,7 @@ _HERE = "pond"
     "query",
     'millpond query "select key, count(*) as hours, avg(temp) from weather group by key order by key"',
     "millpond query \"select get_state('weather', 'JFK', '2013-02-08T18:00Z')\"",
+    "millpond query \"select get_state('sales', 'JFK', '2013-02-08T18:00Z', window := '7 days')\"",
     'millpond query "select * from planes where seats > 300" --out large.parquet',
     'millpond query "select avg(temp) from weather" --branch fix',
     'millpond query "select avg(temp) from weather" --known-at 2013-02-09T00:00Z',

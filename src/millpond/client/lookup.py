@@ -30,12 +30,12 @@ from millpond.client.incarnation_guard import incarnation_headers
 from millpond.client.snapshots.reader import SnapshotCache, SnapshotReader, snapshot_folder
 from millpond.clock import Clock
 from millpond.errors import Invalid
-from millpond.maps.inputs.key_columns import OnInvalid, check_on_invalid, instants_of, keys_of, moments_of
-from millpond.maps.inputs.spans import Between, span_of
+from millpond.maps.inputs.key_columns import OnInvalid, check_on_invalid, keys_of, moments_of
+from millpond.maps.inputs.spans import Buckets
 from millpond.maps.model.catalogue import dropped_map
 from millpond.maps.model.columns import INSTANT
 from millpond.maps.model.json_values import python_of
-from millpond.times.instants import clear_instant, parse_instant
+from millpond.times.instants import clear_instant
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -113,44 +113,30 @@ class Questions:
 
     def lookup(
         self, definition: MapDefinition, keys: Any, at: Any = None, via: Via = "auto", *,
-        on_invalid: OnInvalid = "error", known_at: Any = None, window: str | None = None,
+        on_invalid: OnInvalid = "error", known_at: Any = None, buckets: Buckets | None = None,
     ) -> pa.Array:  # fmt: skip
         """The values of many keys at their times (now by default), as `Snapshot.lookup` answers; as they were known
-        then, in a `window` before the buckets of their times.
+        then, of other `buckets` of an aggregate than those of their times.
 
         Raises: `Invalid` for keys or times that are not such, or another `via`; what a node answers; `Unavailable`
         when none can be reached.
         """
+        buckets = buckets or Buckets()
         if via not in ("auto", "remote", "snapshot"):
             raise Invalid("via is not known", kind="via", via=repr(via), hint="one of: auto, remote, snapshot")
-        if at is None and definition.kind.timed:
+        if buckets:
+            buckets.check(definition, at)
+        if at is None and definition.kind.timed and buckets.between is None:
             at = clear_instant(self.clock.now_ms())
         check_on_invalid(on_invalid)
         keys = keys_of(definition, keys, on_invalid)
-        if known_at is not None:
-            return self._remote(definition, keys, at, on_invalid, known_at, window)
-        if via == "remote" or (via == "auto" and self._few(definition.name, len(keys))):
-            return self._remote(definition, keys, at, on_invalid)
-        return self.snapshot(definition).lookup(keys, at, on_invalid=on_invalid)
-
-    def lookup_known(
-        self, definition: MapDefinition, keys: Any, at: Any, known_at: Any, between: Between | None,
-        resolution: str | None, on_invalid: OnInvalid,
-    ) -> pa.Array:  # fmt: skip
-        """The buckets of an aggregate `between` two times, or at a coarser `resolution`, as they were known then.
-
-        Raises: as `lookup`; as `Map.lookup`.
-        """
-        check_on_invalid(on_invalid)
-        keys, query = keys_of(definition, keys, on_invalid), {"known_at": str(clear_instant(parse_instant(known_at)))}
-        bounds = {"at": at}
-        if resolution is not None:
-            query["resolution"] = resolution
-        if between is not None:
-            bounds = dict(zip(("since", "until"), span_of(between), strict=True)) | (bounds if resolution else {})
-        timed = {name: moments_of(bound, len(keys), on_invalid) for name, bound in bounds.items()}
-        wide = {name: (np.resize(times, len(keys)), there) for name, (times, there) in timed.items()}
-        return self._in_pieces(definition, keys, wide, query)
+        few = via == "remote" or (via == "auto" and not buckets and self._few(definition.name, len(keys)))
+        if known_at is not None or few:
+            return self._remote(definition, keys, at, on_invalid, known_at, buckets)
+        return self.snapshot(definition, fresh=bool(buckets)).lookup(
+            keys, at, on_invalid=on_invalid, between=buckets.between, resolution=buckets.resolution,
+            window=buckets.window,
+        )  # fmt: skip
 
     def _few(self, name: str, count: int) -> bool:
         """True when so many keys are few enough to be sent to a node."""
@@ -161,20 +147,23 @@ class Questions:
         return count_so_far <= self.remote_rows_max
 
     def _remote(
-        self, definition: MapDefinition, keys: pa.Array, at: Any, on_invalid: OnInvalid, known_at: Any = None,
-        window: str | None = None,
+        self, definition: MapDefinition, keys: pa.Array, at: Any, on_invalid: OnInvalid, known_at: Any,
+        buckets: Buckets,
     ) -> pa.Array:  # fmt: skip
-        instants, in_range = instants_of(definition, at, len(keys), on_invalid)
-        query = {} if window is None else {"window": window}
-        if definition.kind.timed and len(instants) == 1 and not len(in_range):
-            query["at"] = str(clear_instant(int(instants[0])))
-        timed = {"at": (instants, in_range)} if definition.kind.timed and "at" not in query else {}
-        if known_at is not None:
-            moments, there = moments_of(known_at, len(keys), on_invalid)
-            if len(moments) == 1 and not len(there):
-                query["known_at"] = str(clear_instant(int(moments[0])))
+        words = {"resolution": buckets.resolution, "window": buckets.window}
+        query = {name: word for name, word in words.items() if word is not None}
+        columns: dict[str, Any] = {} if known_at is None else {"known_at": known_at}
+        if buckets.between is not None:
+            columns["since"], columns["until"] = buckets.between
+        elif definition.kind.timed:
+            columns["at"] = at
+        timed = {}
+        for name, some in columns.items():
+            times, there = moments_of(some, len(keys), on_invalid)
+            if len(times) == 1 and not len(there) and name in ("at", "known_at"):
+                query[name] = str(clear_instant(int(times[0])))
             else:
-                timed["known_at"] = moments, there
+                timed[name] = np.resize(times, len(keys)), there
         return self._in_pieces(definition, keys, timed, query)
 
     def _in_pieces(

@@ -21,7 +21,7 @@ from millpond.json_forms import JsonForm
 from millpond.maps.faces import MapFace
 from millpond.maps.inputs.mapping import ColumnMapping, mapping_of
 from millpond.maps.inputs.single_key import single_key
-from millpond.maps.inputs.spans import Between, check_span, lookup_combined
+from millpond.maps.inputs.spans import Between, Buckets
 from millpond.maps.loads.deletion import DeleteReport, condition_text
 from millpond.maps.loads.load import LoadResult
 from millpond.maps.maintenance.maintenance import MaintenanceReport
@@ -149,20 +149,10 @@ class RemoteMap(MapFace, MapOperations):
 
         Raises: as `Map.lookup`; `Unavailable` when there is no snapshot and no node can be reached.
         """
-        if between is not None or resolution is not None or window is not None:
-            check_span(self.name, at, between, resolution, window)
-            at = clear_instant(self.questions.clock.now_ms()) if at is None else at
-            if known_at is None:
-                return lookup_combined(self.snapshot(), keys, at, between, resolution, window, on_invalid)
-            if window is None:
-                return self._of_same_map(
-                    lambda: self.questions.lookup_known(
-                        self.definition, keys, at, known_at, between, resolution, on_invalid
-                    )
-                )
+        buckets = Buckets(between, resolution, window)
         return self._of_same_map(
             lambda: self.questions.lookup(
-                self.definition, keys, at, on_invalid=on_invalid, known_at=known_at, window=window
+                self.definition, keys, at, on_invalid=on_invalid, known_at=known_at, buckets=buckets
             )
         )
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+from millpond.deferred import opened_once
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -44,8 +46,22 @@ class _QueryableMap:
     ) -> pa.RecordBatchReader:  # fmt: skip
         return self._map.scan(where, columns, known_at=known_at, resolution=resolution)
 
-    def snapshot(self) -> Snapshot | RemoteMap:
-        return self._map
+    def snapshot(self) -> _Lookups:
+        return _Lookups(self._map)
 
-    def lookup(self, keys: Any, at: Any = None, *, known_at: Any = None) -> pa.Array:
-        return self._map.lookup(keys, at, known_at=known_at)
+    def lookup(self, keys: Any, at: Any = None, *, known_at: Any = None, window: str | None = None) -> pa.Array:
+        return self._map.lookup(keys, at, known_at=known_at, window=window)
+
+
+class _Lookups:
+    """The lookups of one query; those of windows in one snapshot."""
+
+    def __init__(self, pond_map: RemoteMap) -> None:
+        self._map = pond_map
+
+    def lookup(self, keys: Any, at: Any = None, *, window: str | None = None) -> pa.Array:
+        return self._map.lookup(keys, at) if window is None else self._snapshot.lookup(keys, at, window=window)
+
+    @opened_once
+    def _snapshot(self) -> Snapshot:
+        return self._map.snapshot()

@@ -215,31 +215,20 @@ class Map(MapFace):
 
         Raises: `Invalid` for columns of another type or length, and for values that are not keys or not times.
         """
-        if between is not None or resolution is not None or window is not None:
-            return self._combined(keys, at, known_at, between, resolution, window, on_invalid)
-        if at is None and self.kind.timed:
+        from millpond.maps.inputs.spans import Buckets
+
+        if at is None and self.kind.timed and between is None:
             at = clear_instant(self.loading.clock.now_ms())
+        buckets = Buckets(between, resolution, window)
         with span("lookup", map=self.name):
             if known_at is not None:
                 self._follow()
-                return self.rows.past.lookup(keys, at, known_at, on_invalid)
-            return self._of_keys(keys, on_invalid).lookup(keys, at, on_invalid=on_invalid)
-
-    def _combined(
-        self, keys: Any, at: Any, known_at: Any, between: Between | None, resolution: str | None, window: str | None,
-        on_invalid: OnInvalid,
-    ) -> pa.Array:  # fmt: skip
-        from millpond.maps.inputs.spans import check_span, lookup_combined
-
-        check_span(self.name, at, between, resolution, window)
-        at = clear_instant(self.loading.clock.now_ms()) if at is None else at
-        if known_at is None:
-            return lookup_combined(self.snapshot(), keys, at, between, resolution, window, on_invalid)
-        self._follow()
-        if window is not None:
-            return self.rows.past.lookup(keys, at, known_at, on_invalid, window=window)
-        with self.rows.past.snapshot(known_at) as snapshot:
-            return lookup_combined(snapshot, keys, at, between, resolution, None, on_invalid)
+                return self.rows.past.lookup(keys, at, known_at, on_invalid, buckets=buckets)
+            if not buckets:
+                return self._of_keys(keys, on_invalid).lookup(keys, at, on_invalid=on_invalid)
+            return self.snapshot().lookup(
+                keys, at, on_invalid=on_invalid, between=between, resolution=resolution, window=window
+            )  # fmt: skip
 
     def scan(
         self, where: Where = None, columns: Sequence[str] | None = None, *, known_at: object = None,

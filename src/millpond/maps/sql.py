@@ -3,6 +3,7 @@
     select kind, count(*) from events where queue = 'etl' group by kind
     select key, count(*), avg(temp) from weather where key in ('JFK', 'LGA') group by key
     select f.*, get_state('weather', origin, time_hour).temp from flights f
+    select q.*, unnest(get_state('sales', shop, time, window := '7 days')) from questions q
     select * from at_resolution('sales', '1 day') where key = 'JFK'
     select key, old, new from map_diff('weather', 'main', 'fix')
 
@@ -11,8 +12,9 @@
 * What else the pond has as a table, such as its events (`millpond.tables`), is read the same way. A map of that name
   has it; the table is always there in the schema `millpond`: `millpond.events`.
 * `get_state` is a lookup in bulk, some thousand rows at a time, in the snapshot as it was when the query began. Its
-  answer has the map's own type; the map is named by a literal, so that the type is known before the query runs. A
-  third argument asks a layered map as it was known at that time; so may the query as a whole.
+  answer has the map's own type; the map is named by a literal, so that the type is known before the query runs.
+  `known_at` asks a layered map as it was known at that time; so may the query as a whole. `window` combines the
+  buckets of an aggregate in so long a time before that of the time.
 * `at_resolution`, of literals, is the table of an aggregate with wider buckets; `map_diff`, likewise, that of the keys
   of a map that differ between two refs.
 * A query reads. It gets a database of its own, in memory, locked: no files, no network, no extensions, no settings.
@@ -37,9 +39,10 @@ from millpond.maps.inputs.key_columns import is_utf8
 from millpond.maps.inputs.spans import coarser
 from millpond.maps.model.catalogue import near_names, no_such_map
 from millpond.maps.model.columns import INSTANT, MOMENT, askable_schema
+from millpond.maps.model.store_limits import between_unsupported
 from millpond.maps.model.table_query import LOCKED, connected
 from millpond.maps.snapshots.snapshot import answer_type
-from millpond.maps.sql_keys import add_macro, check_plan, instants_of_numbers
+from millpond.maps.sql_keys import WITHIN, add_macro, check_plan, instants_of_numbers
 from millpond.times.instants import clear_instant, parse_instant
 from millpond.tracing import span
 
@@ -49,11 +52,15 @@ if TYPE_CHECKING:
 
 __all__ = ("Bounds", "Lookups", "Now", "QueryableMap", "QueryablePond", "QueryableTable", "add_stream", "query")
 
-# Whatever may hide a name (strings, quoted names, comments), calls of get_state with the map they name, and tables at a
-# resolution. A dollar within a name begins no string: each would be looked for to the end of the query.
-_TOKEN = re.compile(
-    r"""[eE]'(?:[^'\\]|\\.|'')*' | '(?:[^']|'')*' | "(?:[^"]|"")*" | --[^\n]* | /\*.*?\*/
+# Whatever may hide a name (strings, quoted names, comments), calls of get_state with the map they name, tables at a
+# resolution, and arguments named window, a word that DuckDB takes only in quotes. A dollar within a name begins no
+# string: each would be looked for to the end of the query.
+_HIDING = r"""[eE]'(?:[^'\\]|\\.|'')*' | '(?:[^']|'')*' | "(?:[^"]|"")*" | --[^\n]* | /\*.*?\*/
       | (?<![\w$\u0080-\U0010ffff])(\$\w*\$).*?\1
+      | (?P<named>\bwindow(?=\s*(?::=|=>)))"""
+_TOKEN = re.compile(
+    _HIDING
+    + r"""
       | (?P<call>\bget_state\s*\(\s*(?:'(?P<map>(?:[^']|'')*)'\s*(?:,\s*|(?=\))))?)
       | (?P<wide>\bat_resolution\s*\(\s*'(?P<of>(?:[^']|'')*)'\s*,\s*'(?P<width>(?:[^']|'')*)'\s*\))
       | (?P<differ>\bmap_diff\s*\(
@@ -61,6 +68,7 @@ _TOKEN = re.compile(
           (?:\s*,\s*three_dots\s*(?::=|=>)\s*(?P<dots>true|false))?\s*\))?)""",
     re.VERBOSE | re.DOTALL | re.IGNORECASE,
 )
+_ARGUMENT = re.compile(_HIDING + r" | (?P<bracket>[()])", re.VERBOSE | re.DOTALL | re.IGNORECASE)
 _LITERAL = re.compile(r"'((?:[^']|'')*)'")
 _LISTS = re.compile(r"\b(show|information_schema|(duckdb|pg|sqlite|pragma)_\w+)\b", re.IGNORECASE)
 """Words of queries that may tell of tables which they do not name."""
@@ -70,7 +78,7 @@ _READS = frozenset(("SELECT", "EXPLAIN", "MULTI"))  # PIVOT is a statement of se
 class Lookups(Protocol):
     """A lookup of many keys at their times, as `Snapshot.lookup` does it."""
 
-    def lookup(self, keys: Any, at: Any = None) -> pa.Array: ...
+    def lookup(self, keys: Any, at: Any = None, *, window: str | None = None) -> pa.Array: ...
 
 
 class QueryableMap(Protocol):
@@ -85,7 +93,9 @@ class QueryableMap(Protocol):
         resolution: str | None = None,
     ) -> pa.RecordBatchReader: ...  # fmt: skip
     def snapshot(self) -> Lookups: ...
-    def lookup(self, keys: Any, at: Any = None, *, known_at: Any = None) -> pa.Array: ...
+    def lookup(
+        self, keys: Any, at: Any = None, *, known_at: Any = None, window: str | None = None
+    ) -> pa.Array: ...  # fmt: skip
 
 
 class QueryableTable(Protocol):
@@ -156,8 +166,8 @@ class _MapThen:
     def snapshot(self) -> Lookups:
         return self
 
-    def lookup(self, keys: Any, at: Any = None, *, known_at: Any = None) -> pa.Array:
-        return self.now.lookup(keys, at, known_at=self.known_at if known_at is None else known_at)
+    def lookup(self, keys: Any, at: Any = None, *, known_at: Any = None, window: str | None = None) -> pa.Array:
+        return self.now.lookup(keys, at, known_at=self.known_at if known_at is None else known_at, window=window)
 
 
 def query(
@@ -181,8 +191,8 @@ def query(
         connection.execute("set timezone = 'UTC'")
         run = _Run(maps, clear_instant(pond.clock.now_ms()), differing)
         try:
-            kind = _check_statement(connection, text)
             text = run.with_lookups(connection, text)
+            kind = _check_statement(connection, text)
             run.add_tables(connection, text, tables)
             connection.execute("set lock_configuration = true")
             if kind == "SELECT" and run.looks_up:
@@ -288,6 +298,8 @@ class _Run:
                 return self._add_wide(connection, self._map_named(token["of"]), token["width"].replace("''", "'"))
             if token["differ"] is not None:
                 return self._add_differences(connection, token)
+            if token["named"] is not None:
+                return f'"{token[0]}"'
             if token["call"] is None:
                 return token[0]
             if token["map"] is None:
@@ -296,12 +308,13 @@ class _Run:
                     hint="write it in quotes: get_state('weather', key, time); without a time: now",
                 )  # fmt: skip
             pond_map = self._map_named(token["map"])
-            name = pond_map.name
+            form = WITHIN if _has_window(token) else "get_state"
+            name = f"{form}:{pond_map.name}"
             if name not in made:
                 made.add(name)
-                self._add_lookup(connection, pond_map)
+                self._add_lookup(connection, pond_map, form)
                 self.looks_up = True
-            return f'"get_state:{name}"('
+            return f'"{name}"('
 
         return _TOKEN.sub(retargeted, text)
 
@@ -333,11 +346,13 @@ class _Run:
         quoted = name.replace('"', '""')
         return f'"{quoted}"'
 
-    def _add_lookup(self, connection: Any, pond_map: QueryableMap) -> None:
-        """Make `get_state:<map>`, of a key, a time, and the time at which it was known."""
+    def _add_lookup(self, connection: Any, pond_map: QueryableMap, form: str) -> None:
+        """Make `get_state:<map>`, of a key, a time, the time at which it was known, and in that form a window."""
         definition = pond_map.definition
-        answer = _duckdb_type(answer_type(definition))
-        add_macro(connection, definition, answer, self._noted(self._lookup(pond_map)), self._noted(instants_of_numbers))
+        if form == WITHIN and definition.aggregation is None:
+            raise between_unsupported(definition)
+        answer, lookup = _duckdb_type(answer_type(definition)), self._noted(self._lookup(pond_map))
+        add_macro(connection, definition, answer, lookup, self._noted(instants_of_numbers), form)
 
     def _noted(self, act: Callable[..., Any]) -> Callable[..., Any]:
         """The same function; what it raises is noted."""
@@ -355,12 +370,14 @@ class _Run:
         opened: list[Lookups] = []
         timed = pond_map.definition.kind.timed
 
-        def lookup(keys: Any, at: Any, known_at: Any = None) -> Any:
+        def lookup(keys: Any, at: Any, known_at: Any, windows: Any) -> Any:
+            window = None if windows is None else _one_window(pond_map.name, windows)
+            at = (self.now if at is None else at) if timed else None
             if known_at is not None:
-                return pond_map.lookup(keys, at if timed else None, known_at=known_at)
+                return pond_map.lookup(keys, at, known_at=known_at, window=window)
             if not opened:
                 opened.append(pond_map.snapshot())
-            return opened[0].lookup(keys, (self.now if at is None else at) if timed else None)
+            return opened[0].lookup(keys, at, window=window)
 
         return lookup
 
@@ -368,9 +385,28 @@ class _Run:
         return self.maps[name].definition
 
 
+def _has_window(call: re.Match[str]) -> bool:
+    """True when an argument of a call is named window."""
+    depth = 1
+    for part in _ARGUMENT.finditer(call.string, call.end()):
+        depth += {"(": 1, ")": -1}.get(part["bracket"] or "", 0)
+        if depth == 0 or (depth == 1 and part["named"] is not None):
+            return depth == 1
+    return False
+
+
+def _one_window(name: str, windows: Any) -> str:
+    """The window that all lookups have."""
+    window, *others = pc.unique(windows).to_pylist()
+    if others or window is None:
+        raise Invalid("a lookup has one window", kind="window", map=name, window=shown([window, *others]),
+                      hint="write it as text: window := '7 days'")  # fmt: skip
+    return str(window)
+
+
 def _as_written(text: str) -> str:
     """Text of DuckDB's in which `get_state` reads as it did in the query."""
-    return re.sub(r'"get_state:(\w+)"\(', r"get_state('\1', ", text)
+    return re.sub(r'"get_state(?:_within)?:(\w+)"\(', r"get_state('\1', ", text)
 
 
 def _duckdb_type(kind: pa.DataType) -> str:

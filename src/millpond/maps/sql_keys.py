@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from inspect import Parameter, Signature
 from typing import Any
 
 import duckdb
@@ -31,9 +32,11 @@ from millpond.maps.inputs.tags import type_of_keys_refused
 from millpond.maps.model.definition import MapDefinition
 from millpond.times.instants import parse_instant, read_times
 
-__all__ = ("add_macro", "check_plan", "instants_of_numbers", "typed_keys")
+__all__ = ("WITHIN", "add_macro", "check_plan", "instants_of_numbers", "typed_keys")
 
-Lookup = Callable[[Any, Any, Any], Any]
+Lookup = Callable[[Any, Any, Any, Any], Any]
+WITHIN = "get_state_within"
+"""The form of `get_state` that has a window."""
 
 _INTEGERS = (
     "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "UHUGEINT",
@@ -45,43 +48,54 @@ _TIMES = (
 )  # fmt: skip
 # Functions take and give Arrow columns, in which null means no answer.
 _BULK = {"type": "arrow", "null_handling": "special"}
-_REFUSED = re.compile(r"get_state_refused:(\w+)\"?\(.*?'(key|time)', '((?:[^']|'')*)'\)", re.DOTALL)
+_REFUSED = re.compile(r"get_state(?:_within)?_refused:(\w+)\"?\(.*?'(key|time)', '((?:[^']|'')*)'\)", re.DOTALL)
+_UNDECIDED = """CAST('"NULL"' AS VARCHAR)"""
+"""Part of a plan in which DuckDB did not choose by types yet: the name of a column tells all that it is made of."""
 _ESCAPED = re.compile(r"\\x([0-9A-Fa-f]{2})")
 
 
 def add_macro(
-    connection: Any, definition: MapDefinition, answer: str, lookup: Lookup, instants: Callable[[Any], Any]
-) -> None:
-    """Make `get_state:<map>`, of a key, a time, and when it was known. `lookup` takes columns of them; None: now.
+    connection: Any, definition: MapDefinition, answer: str, lookup: Lookup, instants: Callable[[Any], Any],
+    form: str = "get_state",
+) -> None:  # fmt: skip
+    """Make `get_state:<map>`, of a key, a time, and when it was known; of the form `WITHIN` a window is the last.
 
-    `instants` is `instants_of_numbers`, whose errors the caller may keep.
+    `lookup` takes columns of them; None: now, and no window. `instants` is `instants_of_numbers`, whose errors
+    the caller may keep.
     """
     name = definition.name
 
-    def typed(keys: Any, types: Any, at: Any = None, known_at: Any = None) -> Any:
-        return lookup(typed_keys(keys, types), at, known_at)
+    def ask(keys: Any, at: Any = None, known_at: Any = None, window: Any = None, types: Any = None) -> Any:
+        return lookup(keys if types is None else typed_keys(keys, types), at, known_at, window)
 
     def refused(_key: Any, what: Any, kind: Any) -> Any:
         raise _refusal(definition, str(what[0]), str(kind[0]))
 
-    plain = "BIGINT" if not definition.kind.keyed else "VARCHAR"
-    time = "TIMESTAMPTZ"
-    make = connection.create_function
-    make(f"get_state_refused:{name}", refused, ["VARCHAR", "VARCHAR", "VARCHAR"], answer, **_BULK)
+    make, last = connection.create_function, ("window",) if form == WITHIN else ()
+    make(f"{form}_refused:{name}", refused, ["VARCHAR", "VARCHAR", "VARCHAR"], answer, **_BULK)
     # DuckDB counts the parameters of each.
-    make(f"get_state_instants:{name}", lambda numbers: instants(numbers), ["BIGINT"], time, **_BULK)
-    by_key, as_of, known_then = [plain], [plain, time], [plain, time, time]
-    make(f"get_state1:{name}", lambda keys: lookup(keys, None, None), by_key, answer, **_BULK)
-    make(f"get_state2:{name}", lambda keys, at: lookup(keys, at, None), as_of, answer, **_BULK)
-    make(f"get_state3:{name}", lambda keys, at, known_at: lookup(keys, at, known_at), known_then, answer, **_BULK)
-    by_key, as_of, known_then = (["VARCHAR", "VARCHAR", *types[1:]] for types in (by_key, as_of, known_then))
-    make(f"get_state1_typed:{name}", lambda keys, types: typed(keys, types), by_key, answer, **_BULK)
-    make(f"get_state2_typed:{name}", lambda keys, types, at: typed(keys, types, at), as_of, answer, **_BULK)
-    make(f"get_state3_typed:{name}", typed, known_then, answer, **_BULK)
-    connection.execute(_macro(definition))
+    make(f"{form}_instants:{name}", lambda numbers: instants(numbers), ["BIGINT"], "TIMESTAMPTZ", **_BULK)
+    for number, times in enumerate(((), ("at",), ("at", "known_at")), start=1):
+        kinds = ["TIMESTAMPTZ" for _ in times] + ["VARCHAR" for _ in last]
+        plain, typed = _by_place(ask, "keys", *times, *last), _by_place(ask, "keys", "types", *times, *last)
+        key = "VARCHAR" if definition.kind.keyed else "BIGINT"
+        make(f"{form}{number}:{name}", plain, [key, *kinds], answer, **_BULK)
+        make(f"{form}{number}_typed:{name}", typed, ["VARCHAR", "VARCHAR", *kinds], answer, **_BULK)
+    connection.execute(_macro(definition, form))
 
 
-def _macro(definition: MapDefinition) -> str:
+def _by_place(act: Callable[..., Any], *names: str) -> Callable[..., Any]:
+    """A function of named parameters, by their places."""
+
+    def placed(*columns: Any) -> Any:
+        return act(**dict(zip(names, columns, strict=True)))
+
+    parameters = [Parameter(name, Parameter.POSITIONAL_ONLY) for name in names]
+    placed.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    return placed
+
+
+def _macro(definition: MapDefinition, form: str) -> str:
     name, keyed = definition.name, definition.kind.keyed
     if keyed:
         plain = f"{_any_of('k', ('VARCHAR', 'BOOLEAN', 'DATE', *_INTEGERS))} or typeof(k) ^@ 'DECIMAL(' or {_ENUM}"
@@ -94,28 +108,30 @@ def _macro(definition: MapDefinition) -> str:
     if definition.tagged:
         typed, text = f"{typed} or {_SETS}", f"case when {_SETS} then to_json(k)::VARCHAR else k::VARCHAR end"
 
+    last, window = (', "window"', ', "window"::VARCHAR') if form == WITHIN else ("", "")
+
     def of_key(number: int, at: str) -> str:
         return (
-            f'case when {plain} then "get_state{number}:{name}"({cast}{at}) '
-            f'when {typed} then "get_state{number}_typed:{name}"({text}, typeof(k){at}) '
-            f"else \"get_state_refused:{name}\"(k::VARCHAR, 'key', typeof(k)) end"
+            f'case when {plain} then "{form}{number}:{name}"({cast}{at}{window}) '
+            f'when {typed} then "{form}{number}_typed:{name}"({text}, typeof(k){at}{window}) '
+            f"else \"{form}_refused:{name}\"(k::VARCHAR, 'key', typeof(k)) end"
         )
 
     # Text that is no time is an error; only the cast of what is text may fail.
     def moment(time: str) -> str:
         text = f"{time}::VARCHAR::TIMESTAMPTZ else try_cast({time} as TIMESTAMPTZ)"
-        number = f'"get_state_instants:{name}"(try_cast({time} as BIGINT))'
+        number = f'"{form}_instants:{name}"(try_cast({time} as BIGINT))'
         return f", case when {_any_of(time, _INTEGERS)} then {number} when typeof({time}) = 'VARCHAR' then {text} end"
 
     def checked(time: str, otherwise: str) -> str:
-        refused = f"\"get_state_refused:{name}\"({time}::VARCHAR, 'time', typeof({time}))"
+        refused = f"\"{form}_refused:{name}\"({time}::VARCHAR, 'time', typeof({time}))"
         return f"case when {_any_of(time, (*_TIMES, *_INTEGERS))} then {otherwise} else {refused} end"
 
     at, known_at = moment("t"), moment("s")
     return (
-        f'create macro "get_state:{name}"(k) as {of_key(1, "")}, '
-        f"(k, t) as {checked('t', of_key(2, at))}, "
-        f"(k, t, s) as {checked('t', checked('s', of_key(3, at + known_at)))}"
+        f'create macro "{form}:{name}"(k{last}) as {of_key(1, "")}, '
+        f"(k, t{last}) as {checked('t', of_key(2, at))}, "
+        f"(k, t, s{last}) as {checked('t', checked('s', of_key(3, at + known_at)))}"
     )
 
 
@@ -187,7 +203,7 @@ def check_plan(connection: duckdb.DuckDBPyConnection, text: str, definitions: Ca
     for _, plan in connection.sql(f"explain (format json) {text}").fetchall():
         for line in _texts(parse_list(plan)):
             match = _REFUSED.search(line)
-            if match is not None:
+            if match is not None and _UNDECIDED not in line:
                 raise _refusal(definitions(match[1]), match[2], match[3].replace("''", "'"))
 
 

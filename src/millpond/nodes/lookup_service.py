@@ -31,6 +31,7 @@ from millpond.errors import Invalid
 from millpond.kernel.patience import check_patience
 from millpond.maps.inputs.key_columns import instants_of, keys_of
 from millpond.maps.inputs.single_key import single_key
+from millpond.maps.inputs.spans import Buckets
 from millpond.maps.model.columns import value_arrow
 from millpond.maps.model.definition import Kind, MapDefinition
 from millpond.maps.model.json_values import typed_value
@@ -60,6 +61,7 @@ KEY_BYTES = 64
 
 BATCH_ROWS = 65_536
 _MILLIS = re.compile(r"-?[0-9]{1,18}")
+_TIMES = ("at", "known_at", "since", "until")
 
 
 class LookupService:
@@ -96,32 +98,28 @@ class LookupService:
         known_at: str | None = None, resolution: str | None = None, window: str | None = None,
     ) -> pa.Array:  # fmt: skip
         """The answers to the column `key`, at the column `at`, or all at one instant, now by default; as known at one,
-        or at the column `known_at`. Of an aggregate in a `window` before the bucket of that, or as known at one between
-        the columns `since` and `until`, or at a coarser `resolution`.
+        or at the column `known_at`. Of an aggregate in a `window` before the bucket of that, at a coarser `resolution`,
+        or between the columns `since` and `until`.
 
         Raises: `Invalid` for columns that are no keys or times, and for more text in the answer than `bytes_max`; as
         `Past.lookup`.
         """
-        keys = _column(table, "key")
-        times: Any = _column(table, "at") if "at" in table.column_names else None
-        if times is None and pond_map.kind.timed:
-            times = clear_instant(self.clock.now_ms()) if at is None else _whole(at)
-        bounds = [_column(table, name) for name in ("since", "until") if name in table.column_names]
-        moments = _column(table, "known_at") if "known_at" in table.column_names else None
-        as_now = known_at is None and moments is None
-        if bounds or resolution is not None or (window is not None and as_now):
-            return pond_map.lookup(
-                keys, times if resolution or window else None, on_invalid="miss", between=tuple(bounds) or None,
-                known_at=known_at and _whole(known_at), resolution=resolution, window=window,
-            )  # fmt: skip
-        if not as_now:
-            instants: Any = _whole(known_at) if moments is None else moments  # type: ignore[arg-type]
-            return pond_map.rows.past.lookup(
-                keys, times, instants, bytes_max=min(bytes_max, ANSWER_BYTES_MAX), window=window
-            )  # fmt: skip
-        if len(keys) <= SHARD_KEYS_MAX and pond_map.layers is None and self._fresh.known(pond_map) is None:
+        columns = {name: _column(table, name) for name in {"key", *table.column_names} & {"key", *_TIMES}}
+        keys, bytes_max = columns["key"], min(bytes_max, ANSWER_BYTES_MAX)
+        bounds = tuple(columns[name] for name in ("since", "until") if name in columns) or None
+        times: Any = columns.get("at", at and _whole(at))
+        if times is None and pond_map.kind.timed and bounds is None:
+            times = clear_instant(self.clock.now_ms())
+        moments: Any = columns.get("known_at", known_at and _whole(known_at))
+        if moments is not None:
+            buckets = Buckets(bounds, resolution, window)
+            return pond_map.rows.past.lookup(keys, times, moments, bytes_max=bytes_max, buckets=buckets)
+        few = len(keys) <= SHARD_KEYS_MAX and bounds is None and resolution is None and window is None
+        if few and pond_map.layers is None and self._fresh.known(pond_map) is None:
             return _from_shard(pond_map, keys, times, bytes_max)
-        return self.snapshot(pond_map).lookup(keys, times, bytes_max=min(bytes_max, ANSWER_BYTES_MAX))
+        return self.snapshot(pond_map).lookup(
+            keys, times, bytes_max=bytes_max, between=bounds, resolution=resolution, window=window
+        )  # fmt: skip
 
     def snapshot(self, pond_map: Map) -> Snapshot:
         """A snapshot of all that is applied to a map, open; one thread makes it, others wait for it.
@@ -272,7 +270,7 @@ def expanded_columns(table: pa.Table) -> int:
     Raises: `Invalid`, kind `key_type`, for types whose rows share bytes in other ways: a few bytes may stand for many.
     """
     expanded = 0
-    for name in set(table.column_names) & {"key", "at", "known_at", "since", "until"}:
+    for name in {*table.column_names} & {"key", *_TIMES}:
         for chunk in _column(table, name).chunks:
             if _shares_bytes(chunk.type):
                 raise Invalid(

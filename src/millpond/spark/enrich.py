@@ -17,7 +17,7 @@ from pyspark.sql.types import DataType, StructField, StructType
 
 from millpond.maps.enrich import Lookup, check_new, features_of, lookups_of
 from millpond.maps.inputs.key_columns import OnInvalid, check_on_invalid
-from millpond.maps.inputs.spans import spans_before
+from millpond.maps.inputs.spans import Buckets
 from millpond.spark.places import PondLike, opened, place_of
 from millpond.spark.question_types import check_key, check_time
 from millpond.times.instants import parse_instant
@@ -141,7 +141,7 @@ def _is_one_time(frame: DataFrame, known_at: object) -> bool:
 
 def _check_types(frame: DataFrame, lookup: Lookup, question: Question) -> None:
     if lookup.window is not None:
-        spans_before(question.definition, 0, 1, lookup.window, lookup.on_invalid)
+        Buckets(window=lookup.window).check(question.definition, lookup.at)
     check_key(question.definition, _type_of(frame, lookup.key), lookup.key)
     if lookup.at is not None and question.definition.kind.timed:
         check_time(question.definition, _type_of(frame, lookup.at), lookup.at)

@@ -17,7 +17,7 @@ import pyarrow as pa
 from millpond.clock import SystemClock
 from millpond.errors import NotFound
 from millpond.maps.inputs.key_columns import OnInvalid, moments_of
-from millpond.maps.inputs.spans import spans_of_window
+from millpond.maps.inputs.spans import Buckets
 from millpond.maps.layered.past import ATTEMPTS, History, OpenHistory, Past
 from millpond.maps.model.columns import INSTANT
 from millpond.maps.model.definition import MapDefinition, Store
@@ -83,12 +83,11 @@ class FolderPast:
         """The values, from manifests that this process opens."""
         moments, there = moments_of(known_at, len(keys), on_invalid)
         opened, name = _opened(self.shelf, self.definition, share), self.definition.name
-        spans = None if window is None else spans_of_window(self.definition, window)
         for attempt in range(ATTEMPTS):
             try:
                 planned = None if attempt else self.history
                 history = _history(self.place, name, self.end) if planned is None else planned
-                return opened.lookup(history, keys, at, moments, there, on_invalid, spans=spans)
+                return opened.lookup(history, keys, at, moments, there, on_invalid, buckets=Buckets(window=window))
             except NotFound:
                 if attempt == ATTEMPTS - 1:
                     raise
@@ -119,8 +118,9 @@ class NodesPast:
         """The values, as the first node that can be reached answers."""
         moments, there = moments_of(known_at, len(keys), on_invalid)
         until = pa.array(np.minimum(moments, self.planned_ms), INSTANT, mask=~there if len(there) else None)
-        questions = _pond(self.place).questions
-        return questions.lookup(self.definition, keys, at, on_invalid=on_invalid, known_at=until, window=window)
+        return _pond(self.place).questions.lookup(
+            self.definition, keys, at, on_invalid=on_invalid, known_at=until, buckets=Buckets(window=window)
+        )  # fmt: skip
 
     def mark(self, pond: OpenPond) -> str:
         """None: the time says where it ends."""

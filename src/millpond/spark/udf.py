@@ -23,7 +23,6 @@ from pyspark.sql.types import DataType
 from millpond.clock import SystemClock
 from millpond.errors import Invalid
 from millpond.maps.inputs.key_columns import OnInvalid
-from millpond.maps.inputs.spans import spans_before
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.snapshots.partition_filter import HashShare
 from millpond.maps.snapshots.snapshot import Snapshot, answer_type
@@ -98,12 +97,8 @@ class Question:
             if known_at is not None:
                 assert self.past is not None, "it was read when the query was planned"
                 answers = self.past.lookup(keys, instant, known_at, self.on_invalid, share, self.window)
-            elif self.window is not None:
-                snapshot = self._opened(share)
-                between = spans_before(snapshot.definition, instant, len(keys), self.window, self.on_invalid)
-                answers = snapshot.lookup_between(keys, between, on_invalid=self.on_invalid)
             else:
-                answers = self._opened(share).lookup(keys, instant, on_invalid=self.on_invalid)
+                answers = self._opened(share).lookup(keys, instant, on_invalid=self.on_invalid, window=self.window)
         except Invalid as error:
             raise self._placed(error) from error
         return answers if answers.type == self.arrow else answers.cast(self.arrow)

@@ -31,7 +31,7 @@ from millpond.maps.inputs.formats.files import find_files
 from millpond.maps.inputs.keys import NEVER_STORED
 from millpond.maps.inputs.rejects import RejectWriter
 from millpond.maps.inputs.scalars import Convert
-from millpond.maps.inputs.spans import lookup_combined, spans_of_window
+from millpond.maps.inputs.spans import Buckets
 from millpond.maps.inputs.tags import key_reader
 from millpond.maps.inputs.zones import NAME_THE_ZONE, instants_in, time_form
 from millpond.maps.loads.load_files import guard_rejects
@@ -240,16 +240,11 @@ class _Lookup:
 def _lookup_in(map_: MapLike, window: str | None, known_at: str | None) -> Any:
     """The lookup in a map: in one snapshot for all events, or as it was known then.
 
-    Raises: as `spans_of_window`.
+    Raises: as `Buckets.check`.
     """
     if window is not None:
-        spans_of_window(map_.definition, window)
-    if known_at is not None:
-        return partial(map_.lookup, window=window)
-    snapshot = map_.snapshot()
-    if window is None:
-        return snapshot.lookup
-    return lambda keys, at: lookup_combined(snapshot, keys, at, None, None, window, "error")
+        Buckets(window=window).check(map_.definition, None)
+    return partial((map_ if known_at is not None else map_.snapshot()).lookup, window=window)
 
 
 def _column_of(schema: pa.Schema, name: str) -> str:

@@ -1,20 +1,21 @@
-"""The two times between which a question combines rows, and those of a bucket that is wider than those of the map."""
+"""The buckets of an aggregate that a question combines, and the times between which they begin.
+
+Each state is asked in the buckets that it has: older ones may be wider there, see `model/rolled_up.py`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from millpond.error_values import shown
 from millpond.errors import Invalid
-from millpond.maps.inputs.key_columns import OnInvalid, key_array, moments_of
+from millpond.maps.inputs.key_columns import OnInvalid, moments_of
 from millpond.maps.model.aggregation import Aggregation
-from millpond.maps.model.columns import INSTANT
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.model.rolled_up import coarser_buckets, shown_ends, shown_from, shown_starts
 from millpond.maps.model.store_limits import between_unsupported
@@ -24,44 +25,91 @@ from millpond.times.instants import INSTANT_MAX, INSTANT_MIN
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from millpond.maps.snapshots.snapshot import Snapshot
-
     I64: TypeAlias = npt.NDArray[np.int64]
+    Mask: TypeAlias = npt.NDArray[np.bool_]
 
-__all__ = (
-    "Between", "Spans", "check_span", "coarser", "lookup_combined", "span_of", "spans_before", "spans_of_buckets",
-    "spans_of_window",
-)  # fmt: skip
+__all__ = ("Between", "Buckets", "Spans", "bucket_of", "coarser")
 
 Between: TypeAlias = tuple[Any, Any]
 """Two times, or columns of times: from the first on, and before the second."""
-Spans: TypeAlias = "Callable[[Aggregation, I64], tuple[I64, I64]]"
-"""For each instant the times from and before which the rows of a state with these buckets are combined."""
 
 
-def check_span(name: str, at: object, between: object, resolution: object, window: object) -> None:
-    """Refuse a question to a map that says twice which buckets it combines.
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """The times from and before which questions combine rows: `between`, of a state's buckets and columns of `times`.
 
-    Raises: `Invalid`, kinds `between` and `window`.
+    A column has a time for each question, or one for all. `there` are the questions whose times are known; empty: all.
     """
-    if between is not None and resolution is None and at is not None:
-        raise Invalid("a lookup is at a time, or between two", kind="between", map=name, hint="leave one out")
-    if window is not None and (between is not None or resolution is not None):
-        raise Invalid("a window says which buckets are combined", kind="window", map=name, window=shown(window),
-                      hint="leave between and resolution out")  # fmt: skip
+
+    between: Callable[..., tuple[I64, I64]]
+    times: tuple[I64, ...]
+    there: Mask
+
+    def of(self, aggregation: Aggregation, places: I64 | None = None) -> tuple[I64, I64]:
+        """The spans of some questions in a state; of one length, which is 1 where one is that of all."""
+        times = [column if places is None or len(column) == 1 else column[places] for column in self.times]
+        since, until = self.between(aggregation, *times)
+        if len(since) != len(until):
+            since, until = map(np.ascontiguousarray, np.broadcast_arrays(since, until))
+        return since, until
 
 
-def span_of(between: object) -> Between:
-    """The two times of a question.
-
-    Raises: `Invalid`, kind `between`, for what is no pair.
+@dataclass(frozen=True, slots=True)
+class Buckets:
+    """The buckets that a question combines: those that begin `between` two times, that make up the one of a coarser
+    `resolution`, or in a `window` before the bucket of the time; without any, that bucket.
     """
-    if not isinstance(between, tuple | list) or len(between) != 2:
-        raise Invalid(
-            "between is a pair of times", kind="between", between=shown(between),
-            hint="write a pair of times: from the first on, and before the second",
-        )  # fmt: skip
-    return between[0], between[1]
+
+    between: Between | None = None
+    resolution: str | None = None
+    window: str | None = None
+
+    def __bool__(self) -> bool:
+        return self.between is not None or self.resolution is not None or self.window is not None
+
+    def check(self, definition: MapDefinition, at: object) -> Aggregation:
+        """Refuse a question that no map answers, or not this one; the buckets of the map.
+
+        Raises: `Invalid`, kinds `between`, `window`, `resolution`, `resolution_finer`; `between_unsupported` for a map
+        of another kind.
+        """
+        between, resolution, window = self.between, self.resolution, self.window
+        if window is not None and (between is not None or resolution is not None):
+            raise Invalid("a window says which buckets are combined", kind="window", map=definition.name,
+                          window=shown(window), hint="leave between and resolution out")  # fmt: skip
+        if between is not None and (at is not None or resolution is not None):
+            raise Invalid("a lookup is at a time, or between two", kind="between", map=definition.name,
+                          hint="leave one out")  # fmt: skip
+        if between is not None and (not isinstance(between, tuple | list) or len(between) != 2):
+            raise Invalid(
+                "between is a pair of times", kind="between", between=shown(between),
+                hint="write a pair of times: from the first on, and before the second",
+            )  # fmt: skip
+        aggregation = _aggregation_of(definition)
+        if resolution is not None:
+            coarser_buckets(aggregation, resolution)
+        if window is not None:
+            window_width(window, aggregation.resolution)
+        return aggregation
+
+    def spans(self, definition: MapDefinition, at: Any, count: int, on_invalid: OnInvalid = "error") -> Spans:
+        """The spans of so many questions, whose times are `at`.
+
+        Raises: as `check`; as `moments_of`.
+        """
+        aggregation = self.check(definition, at)
+        columns = [moments_of(time, count, on_invalid) for time in (self.between or (at,))]
+        there = [mask for _, mask in columns if len(mask)]
+        if self.between is not None:
+            between: Callable[..., tuple[I64, I64]] = _from_and_before
+        elif self.resolution is not None:
+            between = partial(_coarser_bucket, self.resolution)
+        elif self.window is not None:
+            between = partial(_window, window_width(self.window, aggregation.resolution))
+        else:
+            between = bucket_of
+        mask = np.logical_and.reduce(there) if there else np.zeros(0, np.bool_)
+        return Spans(between, tuple(times for times, _ in columns), mask)
 
 
 def coarser(definition: MapDefinition, resolution: str) -> Aggregation:
@@ -78,70 +126,30 @@ def _aggregation_of(definition: MapDefinition) -> Aggregation:
     return definition.aggregation
 
 
-def spans_of_buckets(
-    definition: MapDefinition, keys: Any, at: Any, resolution: str, between: object, on_invalid: OnInvalid = "error"
-) -> tuple[pa.Array, Between]:  # fmt: skip
-    """The keys of a question as one array, and for each the bucket of a coarser resolution that holds its time.
+# -- spans of times -----------------------------------------------------------------------------------
 
-    Raises: as `coarser`; as `moments_of`; `Invalid`, kind `between`, for a question that has its own span.
-    """
-    if between is not None:
-        raise Invalid("a lookup is at a resolution, or between two times", kind="between", map=definition.name,
-                      hint="leave one out")  # fmt: skip
-    wide, array = coarser(definition, resolution), key_array(definition, keys)
-    instants, there = moments_of(at, len(array), on_invalid)
+
+def bucket_of(aggregation: Aggregation, instants: I64) -> tuple[I64, I64]:
+    """The span of the rows of the bucket of each instant."""
+    since = shown_starts(aggregation, instants)
+    return since, shown_ends(aggregation, since, since + 1)
+
+
+def _from_and_before(aggregation: Aggregation, since: I64, until: I64) -> tuple[I64, I64]:
+    return shown_from(aggregation, since), shown_from(aggregation, until)
+
+
+def _coarser_bucket(resolution: str, aggregation: Aggregation, instants: I64) -> tuple[I64, I64]:
+    wide = coarser_buckets(aggregation, resolution)
     starts = shown_starts(wide, instants)
     ends = shown_ends(wide, starts, bucket_ends(starts, wide.resolution, wide.time_zone))
     if wide.resolution == "none":
         starts = np.full(len(starts), INSTANT_MIN, np.int64)
-    bounds = (np.maximum(starts, INSTANT_MIN), np.minimum(ends, INSTANT_MAX + 1))
-    mask = ~there if len(there) else np.zeros(len(instants), np.bool_)
-    columns = [pa.array(np.broadcast_to(bound, len(array)), pa.int64()) for bound in bounds]
-    missing = pa.array(np.broadcast_to(mask, len(array)))
-    since, until = (pc.if_else(missing, None, column).cast(INSTANT) for column in columns)
-    return array, (since, until)
+    return _from_and_before(aggregation, np.maximum(starts, INSTANT_MIN), np.minimum(ends, INSTANT_MAX + 1))
 
 
-def spans_of_window(definition: MapDefinition, window: str) -> Spans:
-    """The windows that end where the buckets of instants begin: in each state in the buckets that it has.
-
-    Raises: `Invalid`, kind `window`; `between_unsupported` for a map of another kind.
-    """
-    return partial(_before, window_width(window, _aggregation_of(definition).resolution))
-
-
-def _before(width: BucketWidth, aggregation: Aggregation, instants: I64) -> tuple[I64, I64]:
+def _window(width: BucketWidth, aggregation: Aggregation, instants: I64) -> tuple[I64, I64]:
     until = shown_starts(aggregation, instants)
     since = np.maximum(starts_before(until, width, aggregation.time_zone), INSTANT_MIN)
     since = bucket_starts(since, aggregation.resolution, aggregation.time_zone)  # a day may begin at one o'clock
     return shown_from(aggregation, since), until
-
-
-def spans_before(definition: MapDefinition, at: Any, count: int, window: str, on_invalid: OnInvalid) -> Between:
-    """For each of so many questions, or for all, the window that ends where the bucket of its time begins.
-
-    `definition` is that of the state that is asked: there older buckets may be wider.
-
-    Raises: as `spans_of_window`; as `moments_of`.
-    """
-    spans = spans_of_window(definition, window)
-    instants, there = moments_of(at, count, on_invalid)
-    since, until = spans(_aggregation_of(definition), instants)
-    mask = ~there if len(there) else None
-    return pa.array(since, pa.int64(), mask=mask).cast(INSTANT), pa.array(until, pa.int64(), mask=mask).cast(INSTANT)
-
-
-def lookup_combined(
-    snapshot: Snapshot, keys: Any, at: Any, between: Between | None, resolution: str | None, window: str | None,
-    on_invalid: OnInvalid,
-) -> pa.Array:  # fmt: skip
-    """The answers of a snapshot of an aggregate `between` two times, at a coarser resolution, or in a window.
-
-    Raises: as `spans_of_buckets` and `spans_before`; as `Snapshot.lookup_between`.
-    """
-    if window is not None:
-        keys = key_array(snapshot.definition, keys)
-        between = spans_before(snapshot.definition, at, len(keys), window, on_invalid)
-    if resolution is not None:
-        keys, between = spans_of_buckets(snapshot.definition, keys, at, resolution, between, on_invalid)
-    return snapshot.lookup_between(keys, span_of(between), on_invalid=on_invalid)

@@ -24,7 +24,7 @@ import pyarrow as pa
 from millpond.arrays.radix import I64
 from millpond.errors import Invalid, NotFound
 from millpond.maps.inputs.key_columns import OnInvalid, check_on_invalid, key_array, moments_of
-from millpond.maps.inputs.spans import Spans, spans_of_window
+from millpond.maps.inputs.spans import Buckets
 from millpond.maps.layered.head import Layers, collected_at
 from millpond.maps.layered.history import Change, changes_of
 from millpond.maps.layered.rows import candidate_rows
@@ -117,9 +117,9 @@ class OpenHistory:
 
     def lookup(
         self, history: History, keys: pa.Array, at: Any, moments: I64, there: Any, on_invalid: OnInvalid,
-        bytes_max: int = ANSWER_BYTES_MAX, spans: Spans | None = None,
+        bytes_max: int = ANSWER_BYTES_MAX, buckets: Buckets | None = None,
     ) -> pa.Array:  # fmt: skip
-        """The values of keys at their times, as they were known at one moment, or at as many. `spans` as in `Moments`.
+        """The values of keys at their times, as they were known at one moment, or at as many; `buckets`: see `Moments`.
 
         Raises: as `Past.lookup`; `NotFound` when a manifest aged out.
         """
@@ -133,7 +133,7 @@ class OpenHistory:
         numbers = places[numbers]
         if len(numbers) != len(keys):
             numbers = np.full(len(keys), numbers[0])
-        return opened.lookup(numbers, keys, at, on_invalid=on_invalid, bytes_max=bytes_max, spans=spans)
+        return opened.lookup(numbers, keys, at, on_invalid=on_invalid, bytes_max=bytes_max, buckets=buckets)
 
     def _opened(self, history: History, needed: list[str]) -> Moments:
         opened = self._open
@@ -162,20 +162,21 @@ class Past:
 
     def lookup(
         self, keys: Any, at: Any, known_at: Any, on_invalid: OnInvalid = "error", bytes_max: int = ANSWER_BYTES_MAX,
-        *, window: str | None = None,
+        buckets: Buckets | None = None,
     ) -> pa.Array:  # fmt: skip
         """The values of keys at their times, as they were known at one moment, or at those of a column; of an aggregate
-        the buckets in a `window` before those of their times.
+        those of other `buckets`.
 
-        Raises: as `Snapshot.lookup`; `Invalid`, kinds `history_ended` and `nothing_known`; as `spans_of_window`.
+        Raises: as `Snapshot.lookup`; `Invalid`, kinds `history_ended` and `nothing_known`.
         """
         check_on_invalid(on_invalid)
-        spans = None if window is None else spans_of_window(self._layers.definition, window)
+        if buckets:
+            buckets.check(self._layers.definition, at)
         array = key_array(self._layers.definition, keys)
         moments, there = moments_of(known_at, len(array), on_invalid)
         for attempt in range(ATTEMPTS):
             try:
-                return self._open.lookup(self.history(), array, at, moments, there, on_invalid, bytes_max, spans)
+                return self._open.lookup(self.history(), array, at, moments, there, on_invalid, bytes_max, buckets)
             except NotFound:
                 if attempt == ATTEMPTS - 1:
                     raise

@@ -20,7 +20,7 @@ from millpond.maps.model.aggregation import Rule
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.model.sketches import united
 from millpond.maps.search.gather import RowColumn
-from millpond.maps.search.run_values import Flags, Runs, extremes_of_runs, sums_of_runs
+from millpond.maps.search.run_values import Runs, extremes_of_runs, sums_of_runs
 
 __all__ = ("Field", "combined", "combined_runs", "combined_values", "fields_of")
 
@@ -91,17 +91,25 @@ def combined(
     return made
 
 
-def combined_runs(definition: MapDefinition, field: Field, column: RowColumn, runs: Runs) -> pa.Array:
-    """The values of one field whose rule reduces numbers, one for each answer, of rows where they lie.
+def combined_runs(
+    definition: MapDefinition, field: Field, column: RowColumn, runs: Runs, places: I64, count: int
+) -> pa.Array:  # fmt: skip
+    """The values of one field whose rule reduces numbers, of rows where they lie: each answer at its place among so
+    many; null where the place is that of none.
 
     Raises: as `combined`.
     """
     if field.rule.additive:
-        values, there, wrong = sums_of_runs(column.table, column.kind, runs)
-        _check_sums(definition, field.name, column.kind, wrong, lambda _: {})
+        values, there, wrong = sums_of_runs(column.table, column.kind, runs, places, count)
+        if wrong:
+            raise _too_large(definition, field.name, column.kind)
     else:
-        values, there = extremes_of_runs(column.table, column.kind, runs, least=field.rule is Rule.MIN)
-    return _masked(values, None if there.all() else there, column.kind)
+        least = field.rule is Rule.MIN
+        values, there = extremes_of_runs(column.table, column.kind, runs, places, count, least=least)
+    if there.all():
+        return pa.Array.from_buffers(column.kind, count, [None, pa.py_buffer(values)], null_count=0)
+    validity = pa.py_buffer(np.packbits(there, bitorder="little"))
+    return pa.Array.from_buffers(column.kind, count, [validity, pa.py_buffer(values)])
 
 
 def _any_valid(column: pa.Array, starts: I64) -> npt.NDArray[np.bool_] | None:
@@ -133,17 +141,16 @@ def _sums(definition: MapDefinition, name: str, column: pa.Array, starts: I64, n
         upper = high + (low >> _HALF)
         wrong = (upper >= 1 << (_HALF - 1)) | (upper < -(1 << (_HALF - 1)))
         totals = np.add.reduceat(values, starts)
-    _check_sums(definition, name, column.type, wrong, named)
+    if wrong.any():
+        raise _too_large(definition, name, column.type, **named(int(np.argmax(wrong))))
     return _masked(totals, there, column.type)
 
 
-def _check_sums(definition: MapDefinition, name: str, kind: pa.DataType, wrong: Flags, named: Named) -> None:
-    if wrong.any():
-        raise Invalid(
-            "a sum is larger than its type holds", kind="sum_overflow", map=definition.name, field=name,
-            type=kind, **named(int(np.argmax(wrong))),
-            hint="count in a larger unit, or ask for fewer buckets together; for whole numbers a double holds more",
-        )  # fmt: skip
+def _too_large(definition: MapDefinition, name: str, kind: pa.DataType, **named: Any) -> Invalid:
+    return Invalid(
+        "a sum is larger than its type holds", kind="sum_overflow", map=definition.name, field=name, type=kind, **named,
+        hint="count in a larger unit, or ask for fewer buckets together; for whole numbers a double holds more",
+    )  # fmt: skip
 
 
 def _extremes(rule: Rule, column: pa.Array, starts: I64) -> pa.Array:

@@ -62,31 +62,24 @@ def counted_from(begins: I64, counts: I64) -> I64:
     return numbers
 
 
-def sums_of_runs(table: npt.NDArray[np.int64], kind: pa.DataType, runs: Runs) -> tuple[npt.NDArray[Any], Flags, Flags]:
-    """The sum of each answer, where there is a value, and where the sum is larger than its type holds."""
-    count = len(runs.starts)
-    there = np.zeros(count, np.bool_)
-    if pa.types.is_floating(kind):
-        sums = np.zeros(count)
-        _sum_doubles(table, runs.begins, runs.counts, runs.starts, sums, there)
-        return sums, there, ~np.isfinite(sums)
-    high, low = np.zeros(count, np.int64), np.zeros(count, np.int64)
-    _sum_longs(table, runs.begins, runs.counts, runs.starts, high, low, there)
-    # The halves of 2^31 rows add up within 64 bits each, and tell together if their sum does not.
-    upper = high + (low >> _HALF)
-    wrong = (upper >= 1 << (_HALF - 1)) | (upper < -(1 << (_HALF - 1)))
-    return (high << _HALF) + low, there, wrong
+def sums_of_runs(
+    table: npt.NDArray[np.int64], kind: pa.DataType, runs: Runs, places: I64, count: int
+) -> tuple[npt.NDArray[Any], Flags, bool]:
+    """The sum of each answer at its place among so many, where there is a value, and if one is larger than its type
+    holds. Answers whose place is -1 have none.
+    """
+    there, sums = np.zeros(count, np.bool_), np.zeros(count, np.float64 if pa.types.is_floating(kind) else np.int64)
+    sum_up = _sum_doubles if pa.types.is_floating(kind) else _sum_longs
+    return sums, there, bool(sum_up(table, runs.begins, runs.counts, runs.starts, places, sums, there))
 
 
 def extremes_of_runs(
-    table: npt.NDArray[np.int64], kind: pa.DataType, runs: Runs, *, least: bool
+    table: npt.NDArray[np.int64], kind: pa.DataType, runs: Runs, places: I64, count: int, *, least: bool
 ) -> tuple[npt.NDArray[Any], Flags]:
-    """The least, or the greatest, of each answer, and where there is a value."""
-    count = len(runs.starts)
+    """The least, or the greatest, of each answer at its place among so many, and where there is a value."""
     extremes, there = np.zeros(count, np.int64), np.zeros(count, np.bool_)
     turned = _DOUBLE_ORDER if pa.types.is_floating(kind) else np.int64(0)
-    _extremes(table, runs.begins, runs.counts, runs.starts, turned, least, extremes, there)
-    extremes ^= (extremes >> _SIGN) & turned
+    _extremes(table, runs.begins, runs.counts, runs.starts, places, turned, least, extremes, there)
     return (extremes.view(np.float64) if turned else extremes), there
 
 
@@ -107,38 +100,58 @@ def _is_there(table, piece, number):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _sum_longs(table, begins, counts, starts, high, low, there):  # type: ignore[no-untyped-def]
+def _sum_longs(table, begins, counts, starts, places, sums, there):  # type: ignore[no-untyped-def]
+    """Fill in the sums; True when one does not fit."""
+    wrong = False
     for answer in range(len(starts)):
         stop = starts[answer + 1] if answer + 1 < len(starts) else len(begins)
+        high = low = np.int64(0)
+        valid = False
         for run in range(starts[answer], stop):
             _ask_ahead(table, begins, run + AHEAD)
             piece, number = begins[run] >> _PIECE, begins[run] & _NUMBER
             for row in range(number, number + counts[run]):
                 if _is_there(table, piece, row):
                     value = load_i64(table[piece, 0] + 8 * row)
-                    high[answer] += value >> _HALF
-                    low[answer] += value & _LOW
-                    there[answer] = True
+                    high += value >> _HALF
+                    low += value & _LOW
+                    valid = True
+        if valid and places[answer] >= 0:
+            # The halves of 2^31 rows add up within 64 bits each, and tell together if their sum does not.
+            upper = high + (low >> _HALF)
+            if upper >= 1 << (_HALF - 1) or upper < -(1 << (_HALF - 1)):
+                wrong = True
+            sums[places[answer]], there[places[answer]] = (high << _HALF) + low, True
+    return wrong
 
 
 @kernel
-def _sum_doubles(table, begins, counts, starts, sums, there):  # type: ignore[no-untyped-def]
+def _sum_doubles(table, begins, counts, starts, places, sums, there):  # type: ignore[no-untyped-def]
+    """Fill in the sums; True when one does not fit."""
+    wrong = False
     for answer in range(len(starts)):
         stop = starts[answer + 1] if answer + 1 < len(starts) else len(begins)
+        total, valid = 0.0, False
         for run in range(starts[answer], stop):
             _ask_ahead(table, begins, run + AHEAD)
             piece, number = begins[run] >> _PIECE, begins[run] & _NUMBER
             for row in range(number, number + counts[run]):
                 if _is_there(table, piece, row):
-                    sums[answer] += np.int64(load_i64(table[piece, 0] + 8 * row)).view(np.float64)
-                    there[answer] = True
+                    total += np.int64(load_i64(table[piece, 0] + 8 * row)).view(np.float64)
+                    valid = True
+        if valid and places[answer] >= 0:
+            if not np.isfinite(total):
+                wrong = True
+            sums[places[answer]], there[places[answer]] = total, True
+    return wrong
 
 
 @kernel
-def _extremes(table, begins, counts, starts, turned, least, extremes, there):  # type: ignore[no-untyped-def]
-    """Fill in the extremes, as numbers in the order of longs: `turned` are the bits that order doubles."""
+def _extremes(table, begins, counts, starts, places, turned, least, extremes, there):  # type: ignore[no-untyped-def]
+    """Fill in the extremes; `turned` are the bits of negative doubles that put them in the order of longs."""
     for answer in range(len(starts)):
         stop = starts[answer + 1] if answer + 1 < len(starts) else len(begins)
+        best, valid = np.int64(0), False
         for run in range(starts[answer], stop):
             _ask_ahead(table, begins, run + AHEAD)
             piece, number = begins[run] >> _PIECE, begins[run] & _NUMBER
@@ -146,6 +159,9 @@ def _extremes(table, begins, counts, starts, turned, least, extremes, there):  #
                 if _is_there(table, piece, row):
                     value = load_i64(table[piece, 0] + 8 * row)
                     value ^= (value >> _SIGN) & turned
-                    if not there[answer] or ((value < extremes[answer]) == least and value != extremes[answer]):
-                        extremes[answer] = value
-                    there[answer] = True
+                    if not valid or ((value < best) == least and value != best):
+                        best = value
+                    valid = True
+        if valid and places[answer] >= 0:
+            extremes[places[answer]] = best ^ ((best >> _SIGN) & turned)
+            there[places[answer]] = True

@@ -9,25 +9,24 @@ Whole groups hide what lies under them, as `joined_groups.py` states for all row
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from millpond.arrays.radix import I64, U64, radix_order
-from millpond.arrays.xxh3 import hash_keys
-from millpond.maps.inputs.key_columns import OnInvalid, check_on_invalid, keys_of, moments_of
-from millpond.maps.inputs.spans import Spans
+from millpond.maps.inputs.spans import Spans, bucket_of
 from millpond.maps.model.aggregation import Aggregation
 from millpond.maps.model.columns import value_arrow
 from millpond.maps.model.computed import computed_column
 from millpond.maps.model.definition import MapDefinition
-from millpond.maps.model.rolled_up import shown_ends, shown_from, shown_starts
-from millpond.maps.search.bucket_rows import distinct_keys, runs_within
+from millpond.maps.search.bucket_rows import distinct_keys, find_groups_in_parts, runs_within
 from millpond.maps.search.combining import Field, combined, combined_runs, fields_of
 from millpond.maps.search.gather import ANSWER_BYTES_MAX
+from millpond.maps.search.groups import COUNT
 from millpond.maps.search.kernels import find_groups
 from millpond.maps.search.partial import WHOLE
 from millpond.maps.search.run_values import Runs
@@ -35,37 +34,58 @@ from millpond.maps.snapshots.finder import Finder, Found, KeyAddress, LayerParts
 
 __all__ = ("BucketFinder", "FoundRows", "finder_class")
 
+_TOGETHER = 1 << 17
+"""The questions in parts that are searched together: they take some memory for each of their layers."""
+_AGAIN = 4
+"""Groups for each key up to which it costs less to put equal keys together than to look for each."""
+
 
 @dataclass(frozen=True, slots=True)
 class FoundRows(Found):
-    """Rows that combine to answers: `positions` number the answers, which `runs` of rows have."""
+    """Rows that combine to answers: `positions` number the answers to the questions of `order`, of so many, and `runs`
+    of rows are theirs.
+    """
 
+    questions: int
     runs: Runs
 
-    @classmethod
-    def joined(cls, parts: Sequence[tuple[I64, FoundRows]]) -> FoundRows:
-        """The answers to several batches of questions, each with the places of its questions among all."""
-        orders, positions, begins, counts, starts = [], [], [], [], []
-        answers = runs = 0
-        for places, answer in parts:
-            orders.append(places[answer.order])
-            positions.append(np.where(answer.positions >= 0, answer.positions + answers, -1))
-            begins.append(answer.runs.begins)
-            counts.append(answer.runs.counts)
-            starts.append(answer.runs.starts + runs)
-            answers += len(answer.runs.starts)
-            runs += len(answer.runs.begins)
-        none = [np.zeros(0, np.int64)]
-        order, position, *lines = (
-            np.concatenate([*none, *pieces]) for pieces in (orders, positions, begins, counts, starts)
-        )
-        return cls(order, position, Runs(*lines))
+    def __len__(self) -> int:
+        return self.questions
+
+    def without(self, there: Any) -> FoundRows:
+        """The same, without answers to questions that are not `there`; empty: all are."""
+        if len(there):
+            self.positions[~there[self.order]] = -1
+        return self
 
     @classmethod
-    def nothing(cls, count: int) -> FoundRows:
-        """No answer to any question."""
-        none = np.zeros(0, np.int64)
-        return cls(np.arange(count), np.full(count, -1, np.int64), Runs(none, none, none))
+    def joined(cls, pieces: Sequence[FoundRows], questions: int) -> FoundRows:
+        """The rows of so many questions, of some at a time."""
+        none = [np.zeros(0, np.int64)]
+        before = itertools.accumulate((len(piece.runs.begins) for piece in pieces), initial=0)
+        order = np.concatenate([*none, *(piece.order for piece in pieces)])
+        runs = Runs(
+            np.concatenate([*none, *(piece.runs.begins for piece in pieces)]),
+            np.concatenate([*none, *(piece.runs.counts for piece in pieces)]),
+            np.concatenate([*none, *(piece.runs.starts + count for piece, count in zip(pieces, before, strict=False))]),
+        )
+        return cls(order, np.arange(len(order)), questions, runs)
+
+    @property
+    def places(self) -> I64:
+        """The question of each answer; -1: of none any more."""
+        places: I64 = np.where(self.positions >= 0, self.order, -1)
+        return places
+
+
+class _Searched(NamedTuple):
+    """The groups of questions in the order of the search: a line for each layer, a column for each key; `places` are
+    those of the keys of questions, themselves where it is empty.
+    """
+
+    order: I64
+    places: I64
+    groups: I64
 
 
 class BucketFinder(Finder):
@@ -73,50 +93,27 @@ class BucketFinder(Finder):
 
     def search(self, keys: pa.Array, instants: I64) -> FoundRows:
         """The rows of the bucket that holds each instant."""
-        since, until = _bucket_of(self._aggregation, instants)
-        return self._within(keys, since, until, np.arange(len(self._directories.layers)), self._hiding())
+        return self._runs(self._search(keys), *bucket_of(self._aggregation, instants))
 
-    def find_between(
-        self, keys: Any, between: tuple[Any, Any], on_invalid: OnInvalid = "error"
-    ) -> FoundRows:  # fmt: skip
-        """The rows of the buckets that begin from the first time on, and before the second.
+    def find_within(self, keys: pa.Array, spans: Spans) -> FoundRows:
+        """The rows of the buckets in the span of each key.
 
-        Raises: as `find`.
+        Raises: as `find` for keys outside of a subset.
         """
-        check_on_invalid(on_invalid)
-        array = keys_of(self.definition, keys, on_invalid)
-        bounds = [moments_of(bound, len(array), on_invalid) for bound in between]
-        wide = max(len(instants) for instants, _ in bounds)
-        since, until = (
-            np.ascontiguousarray(np.broadcast_to(shown_from(self._aggregation, instants), wide))
-            for instants, _ in bounds
-        )
-        result = self._within(array, since, until, np.arange(len(self._directories.layers)), self._hiding())
-        for _, in_range in bounds:
-            if len(in_range):
-                result.positions[~in_range[result.order]] = -1
-        return result
+        if self.bounds is not None:
+            self.bounds.check(self.definition, keys, spans.times[0], spans.there)
+        return self._runs(self._search(keys), *spans.of(self._aggregation)).without(spans.there)
 
-    def find_in_parts(
-        self, keys: pa.Array, instants: I64, numbers: I64, parts: LayerParts, spans: Spans | None = None
-    ) -> FoundRows:  # fmt: skip
-        """As `search`, in the layers of the part with the number of each question; nothing where that is -1.
-
-        The rows of other `spans` than buckets, if they are given.
-        """
-        batches = []
-        for number in np.unique(numbers).tolist():
-            places = np.flatnonzero(numbers == number)
-            if number < 0:
-                batches.append((places, FoundRows.nothing(len(places))))
-                continue
-            times = instants if len(instants) == 1 else instants[places]
-            since, until = (spans or _bucket_of)(parts.aggregations[number], times)
-            span = slice(parts.begins[number], parts.begins[number + 1])
-            these = keys.take(pa.array(places))
-            hides = parts.modes[span] == WHOLE
-            batches.append((places, self._within(these, since, until, parts.layers[span], hides)))
-        return FoundRows.joined(batches)
+    def find_within_parts(self, keys: pa.Array, spans: Spans, numbers: I64, parts: LayerParts) -> FoundRows:
+        """As `find_within`, in the layers of the part with the number of each question; nothing where that is -1."""
+        since, until = _spans_in_parts(spans, numbers, parts)
+        first = numbers[0] if len(numbers) else -1
+        if first >= 0 and bool((numbers == first).all()):
+            part = slice(parts.begins[first], parts.begins[first + 1])
+            searched = self._search(keys, parts.layers[part], parts.modes[part])
+            return self._runs(searched, since, until).without(spans.there)
+        pieces = [self._runs(searched, since, until) for searched in self._search_in_parts(keys, numbers, parts)]
+        return FoundRows.joined(pieces, len(keys)).without(spans.there)
 
     @property
     def _aggregation(self) -> Aggregation:
@@ -124,47 +121,64 @@ class BucketFinder(Finder):
         assert aggregation is not None, "an aggregate has one"
         return aggregation
 
-    def _hiding(self) -> np.ndarray:
-        """For each layer, whether its groups hide what lies under them."""
-        return np.ones(len(self._directories.layers), np.bool_) if self._modes is None else self._modes == WHOLE
+    def _search_in_parts(self, keys: pa.Array, numbers: I64, parts: LayerParts) -> Iterator[_Searched]:
+        """The groups of each key in the layers of the part with its number, some keys at a time."""
+        if pa.types.is_dictionary(keys.type):
+            keys = keys.dictionary_decode()
+        order, ordered, stretches = self._ordered_by_parts(keys, numbers, parts)
+        layers, hides, directories = self._directories.layers[parts.layers], parts.modes == WHOLE, self._directories
+        height, address = max(1, int(np.diff(parts.begins).max(initial=0))), key_address(keys)
+        cuts = np.searchsorted(stretches[:, 1], np.arange(_TOGETHER, len(order), _TOGETHER)) + 1
+        for some in np.split(stretches, cuts):
+            if len(some):
+                here = order[some[0, 0] : some[-1, 1]]
+                groups = np.empty((height, len(here)), np.int64)
+                find_groups_in_parts(
+                    ordered, order, address, self.groups.address, some, layers, hides, directories.slots,
+                    directories.filters, groups,
+                )  # fmt: skip
+                yield _Searched(here, here[:0], groups)
 
-    def _within(self, keys: pa.Array, since: I64, until: I64, layers: I64, hides: np.ndarray) -> FoundRows:
-        """The rows with `since` ≤ time < `until` of each key in some layers, newest first; one span for all or many.
+    def _search(self, keys: pa.Array, layers: I64 | None = None, modes: I64 | None = None) -> _Searched:
+        """The groups of each key in all layers that count; or in some, with their modes.
 
-        The groups of a dictionary in whose order keys come are looked for once for each entry, and so are those of more
-        keys than there are groups: many come again.
+        The groups of a dictionary in whose order keys come are looked for once for each entry, and so are those of
+        many keys: some come again.
         """
         codes = self._codes(keys)
         if codes is not None:
             keys = keys.dictionary
         elif pa.types.is_dictionary(keys.type):
             keys = keys.dictionary_decode()
-        hashes = hash_keys(keys, bits=self.definition.hash_bits)
-        if self.share is not None:
-            self._check_share(self.share, keys, hashes)
-        if not len(layers):
-            return FoundRows.nothing(len(keys if codes is None else codes))
-        address, step = key_address(keys), 0 if len(since) == 1 else 1
-        if codes is None and len(keys) > len(self.groups) and not keys.null_count:
-            by_rows, order, ordered, places = _repeated(hashes, address)
+        hashes, address = self._hashes(keys), key_address(keys)
+        directories, hides = self._directories, (self._layer_modes if modes is None else modes) == WHOLE
+        lines = directories.layers if layers is None else directories.layers[layers]
+        count = sum(int(self.groups.table[first:end, COUNT].sum()) for first, end in lines[:, :2].tolist())
+        if codes is None and _AGAIN * len(keys) > count and not keys.null_count:
+            by_rows = radix_order([hashes])
+            order, ordered, places = _repeated(hashes, by_rows, address)
         else:
-            order, ordered = self._ordered(hashes, len(self.groups))
+            order, ordered = self._ordered(hashes, count)
             by_rows, places = order, order[:0]
-        directories, groups = self._directories, np.empty((len(layers), len(order)), np.int64)
-        search = (ordered, order, address, self.groups.address, directories.layers[layers])
-        find_groups(*search, hides, directories.slots, directories.filters, groups)
+        groups = np.empty((len(lines), len(order)), np.int64)
+        if len(lines):
+            search = (ordered, order, address, self.groups.address, lines, hides)
+            find_groups(*search, directories.slots, directories.filters, groups)
         if codes is not None:
             of_keys = np.empty(len(keys), np.int64)
             of_keys[order] = np.arange(len(keys))
             by_rows, places = np.arange(len(codes)), of_keys[codes]
-        elif step:
-            since, until = since[by_rows], until[by_rows]  # so they are read where they lie side by side
-        count = len(by_rows)
-        starts, positions = np.empty(count + 1, np.int64), np.empty(count, np.int64)
+        return _Searched(by_rows, places, groups)
+
+    def _runs(self, searched: _Searched, since: I64, until: I64) -> FoundRows:
+        """The rows with `since` ≤ time < `until` of the groups of each question; one span for all or many."""
+        count, step = len(searched.order), 0 if len(since) == 1 else 1
+        starts, answered = np.empty(count + 1, np.int64), np.empty(count + 1, np.int64)
         begins, counts, answers = runs_within(
-            self.groups.address, self._times("time"), places, groups, hides, since, until, step, starts, positions
-        )
-        return FoundRows(by_rows, positions, Runs(begins, counts, starts[:answers]))
+            self.groups.address, self._times("time"), searched.order, searched.places, searched.groups, since, until,
+            step, starts, answered,
+        )  # fmt: skip
+        return FoundRows(answered[:answers], np.arange(answers), count, Runs(begins, counts, starts[:answers]))
 
     def _codes(self, keys: pa.Array) -> I64 | None:
         """The numbers of keys in their dictionary, where they come in its order; a share is asked for keys alone."""
@@ -187,50 +201,57 @@ class BucketFinder(Finder):
         needed = {*path, *(name for field in computed for name in field.of)}
         fields = [field for field in fields_of(self.definition) if not path or needed & {*field.stored}]
         types = {field.name: field.type for field in value_arrow(self.definition.value)}
-        made: dict[str, pa.Array] = {}
+        made, count, places = dict[str, pa.Array](), len(matches), matches.places
         others = []
         for field in fields:
             if field.rule.reduced:
-                place = self._column("value", types[field.name], field.name)
-                made[field.name] = combined_runs(self.definition, field, place, matches.runs)
+                column = self._column("value", types[field.name], field.name)
+                made[field.name] = combined_runs(self.definition, field, column, matches.runs, places, count)
             else:
                 others.append(field)
         if others:
-            made |= self._combined(others, types, matches.runs, bytes_max)
+            made |= self._combined(others, types, matches, bytes_max)
         made |= {field.name: computed_column(field, made) for field in computed}
         if path:
-            answers = made[path[0]]
-        else:
-            answers = pa.StructArray.from_arrays([made[field.name] for field in kind], fields=list(kind))
-        places = np.empty(len(matches), np.int64)
-        places[matches.order] = matches.positions
-        return answers.take(pa.array(places, mask=places < 0))
+            return made[path[0]]
+        missing = pa.array(~matches.there()) if matches.hits < count else None
+        return pa.StructArray.from_arrays([made[field.name] for field in kind], fields=list(kind), mask=missing)
 
     def _combined(
-        self, fields: Sequence[Field], types: Mapping[str, pa.DataType], runs: Runs, bytes_max: int
+        self, fields: Sequence[Field], types: Mapping[str, pa.DataType], matches: FoundRows, bytes_max: int
     ) -> dict[str, pa.Array]:  # fmt: skip
         """The fields whose rule looks at rows one by one."""
-        positions = runs.rows
+        positions = matches.runs.rows
         rows = Found(np.arange(len(positions)), positions)
         columns = {
             stored: super(BucketFinder, self).take(rows, "value", types[stored], stored, bytes_max=bytes_max)
             for field in fields for stored in field.stored
         }  # fmt: skip
-        return combined(self.definition, fields, columns, runs.row_starts, lambda _: {})
+        made = combined(self.definition, fields, columns, matches.runs.row_starts, lambda _: {})
+        answers = np.full(len(matches), -1, np.int64)
+        answers[matches.order] = matches.positions
+        taken = pa.array(answers, mask=answers < 0)
+        return {name: column.take(taken) for name, column in made.items()}
 
 
-def _repeated(hashes: U64, keys: KeyAddress) -> tuple[I64, I64, U64, I64]:
-    """The order of questions by the hashes of their keys; the first question of each key, its hash; the key of each."""
-    by_rows = radix_order([hashes])
-    ordered, firsts, places = hashes[by_rows], np.empty(len(hashes), np.int64), np.empty(len(hashes), np.int64)
-    firsts = firsts[: distinct_keys(ordered, by_rows, keys, firsts, places)]
-    return by_rows, by_rows[firsts], ordered[firsts], places
+def _repeated(hashes: U64, by_rows: I64, keys: KeyAddress) -> tuple[I64, U64, I64]:
+    """The first question of each key, of those in the order of their hashes; its hash; the key of each question."""
+    firsts, places, ordered = np.empty(len(hashes), np.int64), np.empty(len(hashes), np.int64), np.empty_like(hashes)
+    count = distinct_keys(hashes, by_rows, keys, firsts, ordered, places)
+    return firsts[:count], ordered[:count], places
 
 
-def _bucket_of(aggregation: Aggregation, instants: I64) -> tuple[I64, I64]:
-    """The times `[since, until)` of the rows of the bucket of each instant."""
-    since = shown_starts(aggregation, instants)
-    return since, shown_ends(aggregation, since, since + 1)
+def _spans_in_parts(spans: Spans, numbers: I64, parts: LayerParts) -> tuple[I64, I64]:
+    """The spans of questions, each in the buckets of the part with its number."""
+    alike = list(dict.fromkeys(parts.aggregations))
+    if len(alike) == 1:
+        return spans.of(alike[0])
+    since, until = np.zeros(len(numbers), np.int64), np.zeros(len(numbers), np.int64)
+    kinds = np.array([*map(alike.index, parts.aggregations), -1], np.int64)[numbers]  # the last is that of -1
+    for kind, aggregation in enumerate(alike):
+        places = np.flatnonzero(kinds == kind)
+        since[places], until[places] = spans.of(aggregation, places)
+    return since, until
 
 
 def finder_class(definition: MapDefinition) -> type[Finder]:

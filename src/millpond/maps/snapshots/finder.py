@@ -189,9 +189,7 @@ class Finder:
 
     def _find_keys(self, keys: pa.Array, instants: I64 | None = None) -> Found:
         """The group of each key; in partial layers the row that answers at its instant."""
-        hashes = hash_keys(keys, bits=self.definition.hash_bits)
-        if self.share is not None:
-            self._check_share(self.share, keys, hashes)
+        hashes = self._hashes(keys)
         order, ordered = self._ordered(hashes, len(self.groups))
         return self._find_hashed(key_address(keys), instants, ordered, order)
 
@@ -282,15 +280,24 @@ class Finder:
         """
         if pa.types.is_dictionary(keys.type):
             keys = keys.dictionary_decode()
-        hashes = hash_keys(keys, bits=self.definition.hash_bits)
-        if self.share is not None:
-            self._check_share(self.share, keys, hashes)
+        order, ordered, stretches = self._ordered_by_parts(keys, numbers, parts)
+        lines = self._directories.layers[parts.layers]
+        return self._find_in(key_address(keys), instants, ordered, order, stretches, lines, parts.modes)
+
+    def _ordered_by_parts(self, keys: pa.Array, numbers: I64, parts: LayerParts) -> tuple[I64, U64, I64]:
+        """The order of keys by the upper bits of their hashes, then by their parts, their hashes, and its stretches."""
+        hashes = self._hashes(keys)
         bits = min(order_bits(len(keys), len(self.groups)), (len(keys) // (BLOCK * (len(parts) + 1))).bit_length())
         stretches = np.empty(((len(parts) + 1) << bits, 4), np.int64)
         order, ordered = np.empty(len(hashes), np.int64), np.empty(len(hashes), np.uint64)
         count = order_by_parts(hashes, bits, numbers, parts.begins, order, ordered, stretches)
-        lines = self._directories.layers[parts.layers]
-        return self._find_in(key_address(keys), instants, ordered, order, stretches[:count], lines, parts.modes)
+        return order, ordered, stretches[:count]
+
+    def _hashes(self, keys: pa.Array) -> U64:
+        hashes = hash_keys(keys, bits=self.definition.hash_bits)
+        if self.share is not None:
+            self._check_share(self.share, keys, hashes)
+        return hashes
 
     def _check_share(self, share: HashShare, keys: pa.Array, hashes: U64) -> None:
         """Refuse keys of which nothing is known here: a miss would be a wrong answer."""

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from millpond.arrays.radix import I64
 from millpond.maps.inputs.key_columns import OnInvalid, check_on_invalid, instants_of, keys_of
-from millpond.maps.inputs.spans import Spans
+from millpond.maps.inputs.spans import Buckets
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.search.gather import ANSWER_BYTES_MAX
 from millpond.maps.search.groups import Groups
@@ -64,25 +64,25 @@ class Moments:
 
     def lookup(
         self, numbers: I64, keys: Any, at: Any = None, *, on_invalid: OnInvalid = "error",
-        bytes_max: int = ANSWER_BYTES_MAX, spans: Spans | None = None,
+        bytes_max: int = ANSWER_BYTES_MAX, buckets: Buckets | None = None,
     ) -> pa.Array:  # fmt: skip
         """The answer for each key at its time from the manifest of its number; null where that is -1.
 
-        Of an aggregate, `spans` combine other buckets than that of the time.
+        Of an aggregate, other `buckets` than that of the time may be combined.
 
         Raises: as `Snapshot.lookup`.
         """
-        return answers(self._all, self._find(numbers, keys, at, on_invalid, spans), bytes_max)
+        return answers(self._all, self._find(numbers, keys, at, on_invalid, buckets or Buckets()), bytes_max)
 
-    def _find(self, numbers: I64, keys: Any, at: Any, on_invalid: OnInvalid, spans: Spans | None) -> Found:
+    def _find(self, numbers: I64, keys: Any, at: Any, on_invalid: OnInvalid, buckets: Buckets) -> Found:
         check_on_invalid(on_invalid)
         array = keys_of(self.definition, keys, on_invalid)
-        instants, in_range = instants_of(self.definition, at, len(array), on_invalid)
         if isinstance(self._all, BucketFinder):
-            result: Found = self._all.find_in_parts(array, instants, numbers, self._parts, spans)
-        else:
-            search = self._all.find_in_parts if self.definition.kind.keyed else self._find_ranged
-            result = search(array, instants, numbers, self._parts)
+            spans = buckets.spans(self.definition, at, len(array), on_invalid)
+            return self._all.find_within_parts(array, spans, numbers, self._parts)
+        instants, in_range = instants_of(self.definition, at, len(array), on_invalid)
+        search = self._all.find_in_parts if self.definition.kind.keyed else self._find_ranged
+        result = search(array, instants, numbers, self._parts)
         if len(in_range):
             result.positions[~in_range[result.order]] = -1
         return result

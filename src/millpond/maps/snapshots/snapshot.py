@@ -29,12 +29,11 @@ from millpond.arrays.byte_columns import to_list
 from millpond.error_values import html_facts
 from millpond.errors import Closed, Invalid
 from millpond.kernel.closing import Closing
-from millpond.maps.inputs.key_columns import OnInvalid
-from millpond.maps.inputs.spans import span_of
+from millpond.maps.inputs.key_columns import OnInvalid, check_on_invalid, keys_of
+from millpond.maps.inputs.spans import Between, Buckets
 from millpond.maps.model.columns import INSTANT, value_arrow
 from millpond.maps.model.definition import Kind, MapDefinition
 from millpond.maps.model.one_value import NULL, python_value
-from millpond.maps.model.store_limits import between_unsupported
 from millpond.maps.model.values import encode_values, present_values
 from millpond.maps.search.gather import ANSWER_BYTES_MAX
 from millpond.maps.search.groups import Groups
@@ -165,30 +164,22 @@ class Snapshot(Closing):
         return sum(batch.get_total_buffer_size() for batch in self._open_finder().groups.batches)
 
     def lookup(
-        self, keys: Any, at: Any = None, *, on_invalid: OnInvalid = "error", bytes_max: int = ANSWER_BYTES_MAX
+        self, keys: Any, at: Any = None, *, on_invalid: OnInvalid = "error", bytes_max: int = ANSWER_BYTES_MAX,
+        between: Between | None = None, resolution: str | None = None, window: str | None = None,
     ) -> pa.Array:  # fmt: skip
         """The answer for each key at its time, in the order of the keys; null where there is none.
 
-        `keys` and `at` are as in `Map.lookup`, but a map with times needs `at`. `on_invalid="miss"` answers null for a
-        value that is not a key or not a time. `bytes_max` is the most text, or bytes, of one column of the answer.
+        `keys` to `window` are as in `Map.lookup`, but a map with times needs `at`. `on_invalid="miss"` answers null
+        for a value that is not a key or not a time. `bytes_max` is the most text, or bytes, of one column of the
+        answer.
 
-        Raises: `Invalid` for values that are not keys or not times, or that lie outside a subset; `Closed`.
+        Raises: `Invalid` for values that are not keys or not times, or that lie outside a subset; `Closed`; of an
+        aggregate as `Buckets.check`, and kind `sum_overflow`.
         """
-        result = self.find(keys, at, on_invalid=on_invalid)
+        result = self.find(
+            keys, at, on_invalid=on_invalid, between=between, resolution=resolution, window=window
+        )  # fmt: skip
         return self.take(result, bytes_max=bytes_max)
-
-    def lookup_between(
-        self, keys: Any, between: tuple[Any, Any], *, on_invalid: OnInvalid = "error",
-        bytes_max: int = ANSWER_BYTES_MAX,
-    ) -> pa.Array:  # fmt: skip
-        """Of an aggregate, the buckets that begin from the first time on, and before the second, combined.
-
-        Raises: as `lookup`; `Invalid`, kind `between_unsupported`, for a map of another kind; `sum_overflow`.
-        """
-        finder = self._open_finder()
-        if not isinstance(finder, BucketFinder):
-            raise between_unsupported(self.definition)
-        return self.take(finder.find_between(keys, span_of(between), on_invalid), bytes_max=bytes_max)
 
     def get(self, key: bytes | int, at: int | None = None) -> bytes | tuple[int, int] | None:
         """The encoded value for a key or number (at a time), or `(start, end)` of a session; None on a miss.
@@ -241,12 +232,22 @@ class Snapshot(Closing):
             return encoded
         return self.take(result)
 
-    def find(self, keys: Any, at: Any = None, *, on_invalid: OnInvalid = "error") -> Found:
+    def find(
+        self, keys: Any, at: Any = None, *, on_invalid: OnInvalid = "error", between: Between | None = None,
+        resolution: str | None = None, window: str | None = None,
+    ) -> Found:  # fmt: skip
         """The places of the answers, for `take`, which reads all of an answer or one field.
 
         Raises: as `lookup`.
         """
-        return self._open_finder().find(keys, at, on_invalid)
+        finder, buckets = self._open_finder(), Buckets(between, resolution, window)
+        if not buckets:
+            return finder.find(keys, at, on_invalid)
+        check_on_invalid(on_invalid)
+        buckets.check(self.definition, at)
+        assert isinstance(finder, BucketFinder), "an aggregate has one"
+        array = keys_of(self.definition, keys, on_invalid)
+        return finder.find_within(array, buckets.spans(self.definition, at, len(array), on_invalid))
 
     def take(self, matches: Found, field: str | None = None, *, bytes_max: int = ANSWER_BYTES_MAX) -> pa.Array:
         """The answers, or one field of answers that are structs.

@@ -102,10 +102,10 @@ class Tables:
         columns = {name: table[name].combine_chunks() for name in table.column_names}
         keys, at, opened = columns["keys"], columns.get("at", lookup.at), self.maps[lookup.map]
         if "known_at" in columns:
-            return opened.lookup(keys, at, known_at=columns["known_at"])
+            return opened.lookup(keys, at, known_at=columns["known_at"], window=lookup.window)
         if lookup.map not in self._snapshots:  # one for all of a query
             self._snapshots[lookup.map] = opened.snapshot()
-        return self._snapshots[lookup.map].lookup(keys, at)
+        return self._snapshots[lookup.map].lookup(keys, at, window=lookup.window)
 
 
 def condition_of(bounds: Mapping[str, Bound], schema: pa.Schema) -> pc.Expression | None:

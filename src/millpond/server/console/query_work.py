@@ -88,6 +88,7 @@ class Lookup(msgspec.Struct, tag=True):
     map: str
     columns: bytes
     at: int | str | None
+    window: str | None = None
 
 
 class Differ(msgspec.Struct, tag=True):
@@ -198,13 +199,13 @@ class _Map:
     def snapshot(self) -> _Map:
         return self
 
-    def lookup(self, keys: Any, at: Any = None, *, known_at: Any = None) -> pa.Array:
+    def lookup(self, keys: Any, at: Any = None, *, known_at: Any = None, window: str | None = None) -> pa.Array:
         arguments = {"keys": keys, "at": at, "known_at": known_at}
         columns = {
             name: _whole(column) for name, column in arguments.items() if isinstance(column, pa.Array | pa.ChunkedArray)
         }
         batch = pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
-        question = Lookup(self.name, bytes(stream_of(batch)), None if "at" in columns else at)
+        question = Lookup(self.name, bytes(stream_of(batch)), None if "at" in columns else at, window)
         return _batch_of(self._ask(msgspec.msgpack.encode(question))).column(0)
 
 
