@@ -126,6 +126,20 @@ def order_by_parts(hashes, bits, numbers, begins, order, ordered, stretches):  #
 
 
 @kernel
+def _without(candidates, which, those, pending, at, lengths, count):  # type: ignore[no-untyped-def]
+    """Drop the pending keys of which a layer has a group; how many are left."""
+    left = j = 0
+    for k in range(count):
+        if j < those and which[j] == k:
+            j += 1
+            if candidates[j - 1] >= 0:
+                continue
+        pending[left], at[left], lengths[left] = pending[k], at[k], lengths[k]
+        left += 1
+    return left
+
+
+@kernel
 def find_rows(  # type: ignore[no-untyped-def]
     hashes, order, keys, table, stretches, layers, modes, directories, filters, first, second, instants, step, rows
 ):
@@ -160,22 +174,16 @@ def find_rows(  # type: ignore[no-untyped-def]
                 spans_of(table, candidates, those, first, columns, lows, highs)
             else:
                 _ask_for_rows(table, candidates, those)
-            left = j = 0
-            for k in range(count):
-                i, candidate = pending[k], np.int64(-1)
-                if j < those and which[j] == k:
-                    candidate = candidates[j]
-                    j += 1
-                if candidate >= 0:
-                    row = _row_in(table, first, second, candidate, load_i64(instants + step * order[i]))
-                    if row >= 0 and _is_better(first, second, row, rows[i], filled[i - block]):
-                        rows[i] = row
-                        filled[i - block] = mode == FILL
-                    if mode == WHOLE:
-                        continue
-                pending[left], at[left], lengths[left] = i, at[k], lengths[k]
-                left += 1
-            count = left
+            for j in range(those):
+                if candidates[j] < 0:
+                    continue
+                i = probes[j]
+                row = _row_in(table, first, second, candidates[j], load_i64(instants + step * order[i]))
+                if row >= 0 and _is_better(first, second, row, rows[i], filled[i - block]):
+                    rows[i] = row
+                    filled[i - block] = mode == FILL
+            if mode == WHOLE and layer + 1 < stretches[stretch, 3]:
+                count = _without(candidates, which, those, pending, at, lengths, count)
         block = stop
         if stop == stretches[stretch, 1]:
             stretch += 1
