@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -152,3 +153,24 @@ def test_rows_of_another_map_of_the_name_and_files_that_are_gone_are_errors(tmp_
         path.unlink() if content is None else path.write_bytes(content)
         with pytest.raises(Corrupt, match="cannot be read"):
             list(rows_of_shares(files, 0, files[0].count, NUMBERS))
+
+
+@given(
+    rows=st.lists(st.integers(0, 50), min_size=1, max_size=128).filter(any), at_once=st.integers(1, 8),
+    least=st.integers(1, 20), most=st.integers(20, 200),
+)  # fmt: skip
+def test_tasks_are_as_many_as_run_at_once_again_and_again(
+    rows: list[int], at_once: int, least: int, most: int
+) -> None:  # fmt: skip
+    batches = tuple((share, count) for share, count in enumerate(rows) if count)
+    file = RowFile("", "", "", batches, (0,) * len(batches), len(rows), 1, "")
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setattr(share_ranges, "TASK_ROWS_MIN", least)
+        environment.setattr(share_ranges, "TASK_ROWS_MAX", most)
+        cut = ShareWriter(MemoryObjects(), NUMBERS, (file,), MEMORY).cut(at_once)
+    assert [cut[0][0], cut[-1][1]] == [0, len(rows)]
+    assert all(stop == start for (_, stop), (start, _) in itertools.pairwise(cut))
+    sizes = [sum(rows[start:stop]) for start, stop in cut]
+    rounds = -(-sum(rows) // (most * at_once))
+    assert len(cut) <= rounds * at_once
+    assert max(sizes) <= most + max(rows)

@@ -80,8 +80,10 @@ class ShareWriter:
         return sum(file.rows for file in self.files)
 
     def cut(self, at_once: int) -> list[Stretch]:
-        """The shares as stretches of about as many rows, for so many tasks at once."""
-        return stretches(self.files, rows_max=max(TASK_ROWS_MIN, min(TASK_ROWS_MAX, -(-self.rows // at_once))))
+        """The shares as stretches of about as many rows: as many as run at once, or a multiple, so that none is left to
+        run alone."""
+        tasks = at_once * -(-self.rows // (TASK_ROWS_MAX * at_once))
+        return stretches(self.files, rows_max=max(TASK_ROWS_MIN, -(-self.rows // tasks)))
 
     def write(self, stretch: Stretch) -> ShareRanges:
         """Sort the rows of a stretch and write their ranges.
@@ -137,7 +139,7 @@ def stretches(files: Sequence[RowFile], *, rows_max: int, within: Stretch | None
         shares, counts = zip(*file.batches, strict=True)
         np.add.at(rows, list(shares), list(counts))
     start, stop = within or (0, len(rows))
-    numbers = (np.cumsum(rows[start:stop]) - 1) // max(rows_max, 1)
+    numbers = np.maximum(np.cumsum(rows[start:stop]) - 1, 0) // max(rows_max, 1)
     cuts = start + 1 + np.flatnonzero(np.diff(numbers))
     return list(pairwise([start, *cuts.tolist(), stop]))
 
