@@ -56,6 +56,14 @@ def left_behind(pond: Pond) -> list[str]:
     return sorted(str(file) for file in [*files, *(pond.folder / "writer").rglob("*")])
 
 
+def test_a_session_of_ours_sends_rows_without_adding_up_their_bytes(spark: SparkSession) -> None:
+    def sizes(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield pa.RecordBatch.from_pydict({"rows": [batch.num_rows for batch in batches]})
+
+    rows = spark.range(0, 700, 1, 1).selectExpr("repeat('x', 100000) as value")  # more than the 64 MB of Spark
+    assert [row.rows for row in rows.mapInArrow(sizes, "rows long").collect()] == [700]
+
+
 # -- what happens to tasks ----------------------------------------------------------------------------
 
 

@@ -35,12 +35,12 @@ from millpond.maps.model.definition import MapDefinition
 from millpond.spark.staging import ROWS, Staged, StagingDir, job_over
 from millpond.tracing import past_span
 
-__all__ = ("BATCH_ROWS", "Attempt", "TaskParts", "rejects_of", "run_attempt", "task_numbers", "tell_tasks")
+__all__ = ("BATCH_MAX", "Attempt", "TaskParts", "rejects_of", "run_attempt", "task_numbers", "tell_tasks")
 
 NOTE_SECONDS = 1.0
 """The time between two notes of an attempt about its rows."""
-BATCH_ROWS = 131_072
-"""Spark hands over small batches; rows are normalised about this many at a time."""
+BATCH_MAX = (131_072, 64 << 20)
+"""Spark hands over small batches; about so many rows are normalised at a time, or rows of so many bytes."""
 
 
 @dataclass(frozen=True)

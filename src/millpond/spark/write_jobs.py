@@ -38,7 +38,7 @@ from millpond.maps.loads.load import LoadResult, load_job_set, note_result
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.protocols import MapLike
 from millpond.maps.snapshots.stretches import write_here
-from millpond.spark.attempts import BATCH_ROWS, Attempt, TaskParts, rejects_of, run_attempt, task_numbers, tell_tasks
+from millpond.spark.attempts import BATCH_MAX, Attempt, TaskParts, rejects_of, run_attempt, task_numbers, tell_tasks
 from millpond.spark.layer_tasks import write_by_tasks
 from millpond.spark.places import OpenPond, Place, PondLike, opened, place_of
 from millpond.spark.private_api import need_classic
@@ -146,7 +146,7 @@ def load_partition(
     """
 
     def take_all(attempt: Attempt) -> None:
-        for batch in joined_batches(batches, BATCH_ROWS):
+        for batch in joined_batches(batches, *BATCH_MAX):
             if attempt.hopeless:
                 return
             attempt.take(batch, definition, settings.columns, settings.times)
