@@ -26,7 +26,7 @@ from millpond.maps.model.definition import MapDefinition
 from millpond.maps.search.bucket_rows import distinct_keys, find_groups_in_parts, runs_within
 from millpond.maps.search.combining import Field, combined, combined_runs, fields_of
 from millpond.maps.search.gather import ANSWER_BYTES_MAX
-from millpond.maps.search.groups import COUNT
+from millpond.maps.search.group_table import COUNT
 from millpond.maps.search.kernels import find_groups
 from millpond.maps.search.partial import WHOLE
 from millpond.maps.search.run_values import Runs
