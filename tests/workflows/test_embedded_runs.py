@@ -83,7 +83,7 @@ def failing(place: str):
 
 @pipeline
 def other():
-    shell(["sh", "-c", "echo another run; exit 3"], retries=0)
+    shell(["sh", "-c", "sleep 1.5; echo another run; exit 3"], retries=0)
 """
 
 

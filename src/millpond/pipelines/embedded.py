@@ -4,7 +4,8 @@
 
 Invariants:
 * one process at a time works so on a pond; the engine and its rows are those of a node, which may serve the pond later;
-* a run that was cut off goes on when the same is begun again: what its attempts had done by a checkpoint stays done.
+* a run that was cut off goes on when the same is begun again: what its attempts had done by a checkpoint stays done;
+* a step of another run that has begun is carried out to its end, unless the process is interrupted.
 """
 
 from __future__ import annotations
@@ -103,6 +104,7 @@ class EmbeddedRuns(RunsHere):
         self._pond, self._tell, self._clock = pond, tell, SystemClock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._handed: asyncio.Queue[ScheduledTask | None] = asyncio.Queue()
+        self._takes = False
         self._id = f"embedded-{os.getpid()}{BEATING}"
         self._engine = open_engine(pond, self._clock, self._pass_on)
         try:
@@ -195,6 +197,7 @@ class EmbeddedRuns(RunsHere):
         stopping = asyncio.Event()
         idle = [Worker((TENANT, STEP), self._id) for _ in range(SLOTS)]
         working: set[asyncio.Task[None]] = set()
+        self._takes = True
 
         def ended(task: asyncio.Task[None]) -> None:
             working.discard(task)
@@ -212,7 +215,10 @@ class EmbeddedRuns(RunsHere):
         for worker in idle:
             self._engine.workers.wait(worker)
         try:
-            while goes_on() and not stopping.is_set():
+            while not stopping.is_set() and (self._takes or self._steps_go_on()):
+                if self._takes and not goes_on():
+                    self._take_no_more()
+                    continue
                 with suppress(TimeoutError):
                     async with asyncio.timeout(LOOK_AGAIN_SECONDS):
                         scheduled = await self._handed.get()
@@ -221,8 +227,7 @@ class EmbeddedRuns(RunsHere):
                         working.add(task)
                         task.add_done_callback(ended)
         finally:
-            while self._engine.workers.take((TENANT, STEP)) is not None:
-                pass  # all are this loop's, and a task that were handed to one of them now would be lost
+            self._take_no_more()
             for task in tuple(working):
                 task.cancel()
             if working:
@@ -230,6 +235,17 @@ class EmbeddedRuns(RunsHere):
             self._loop = None
         if stopping.is_set():
             raise KeyboardInterrupt
+
+    def _take_no_more(self) -> None:
+        """Withdraw the workers, which are this loop's: a task that is handed over behind its end would be lost."""
+        self._takes = False
+        while self._engine.workers.take((TENANT, STEP)) is not None:
+            pass
+
+    def _steps_go_on(self) -> bool:
+        """True while steps are carried out whose runs are open."""
+        attempts = [attempt for processor in self._engine.processors() for attempt in running_attempts(processor)]
+        return any(self._is_open(attempt.task.wf_run_id.id) for attempt in attempts)
 
     async def _execute(self, scheduled: ScheduledTask) -> None:
         planned, values, program = (extract_value(variable.value) for variable in scheduled.variables)
@@ -259,7 +275,8 @@ class EmbeddedRuns(RunsHere):
             report.log_output.CopyFrom(to_variable_value(context.log_output))
         report.time.FromMilliseconds(self._clock.now_ms())
         # Its next task shares a write with the report.
-        self._engine.workers.wait(Worker((TENANT, STEP), self._id))
+        if self._takes:
+            self._engine.workers.wait(Worker((TENANT, STEP), self._id))
         await self.submit(report)
         if planned["kind"] != PARAMETERS or words != "done":
             self._tell(f"{name}: {words}, {self._clock.monotonic() - began:.1f} s{rows}")

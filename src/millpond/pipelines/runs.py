@@ -140,7 +140,7 @@ class RunsHere(ABC):
             self._send(ResumeWfRunRequest(wf_run_id=WfRunId(id=run)))
         elif rescues and self.status(run) in ("ERROR", "EXCEPTION"):
             self._send(RescueThreadRunRequest(wf_run_id=WfRunId(id=run)))
-        self.work(lambda: self.status(run) in _OPEN)
+        self.work(lambda: self._is_open(run))
         row = self._row(WfRun, WfRunId(id=run))
         if row is None or row.status not in _OVER:
             raise Invalid("the run was stopped, or deleted", kind="pipeline_stopped", run=run,
@@ -159,6 +159,10 @@ class RunsHere(ABC):
         """The status of a run; nothing when there is none."""
         row = self._row(WfRun, WfRunId(id=run))
         return "" if row is None else LHStatus.Name(row.status)
+
+    def _is_open(self, run: str) -> bool:
+        """True when there is a run of this id, which goes on."""
+        return self.status(run) in _OPEN
 
     def is_over(self, run: str) -> bool:
         """True when there is a run of this id, and it has ended."""
