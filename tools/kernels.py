@@ -132,7 +132,8 @@ def use_aggregates(pond: Any, rows: int) -> None:
         for query in (keys, keys.dictionary_encode(), keys.cast(pa.large_string())):
             made.lookup(query, moments)
             made.lookup(query, between=("1970-01-01T00:00Z", "1970-01-05T00:00Z"))
-    made.lookup(keys, HOUR, known_at=pa.array([pond.clock.now_ms()] * rows, pa.timestamp("ms", "UTC")))
+    known = [0, *[pond.clock.now_ms()] * (rows - 1)]
+    made.lookup(keys, HOUR, known_at=pa.array(known, pa.timestamp("ms", "UTC")))
     made.scan("key = 'k1'").read_all()
     made.delete("key = 'k1'")
     made.retain(before="1970-01-01T02:00Z")

@@ -180,7 +180,7 @@ def test_methods_of_snapshots(pond: Pond, name: str, one: Any, other: Any) -> No
         ours(lambda: snapshot.get(one, other))
         ours(lambda: snapshot.value(one, other))
         ours(lambda: snapshot.lookup(one, other))
-        ours(lambda: snapshot.lookup_between(one, other))
+        ours(lambda: snapshot.lookup(one, between=other))
         ours(lambda: snapshot.take(snapshot.find(one, other)))
         ours(lambda: snapshot.take(one, other))
         key: Any = b"a" if snapshot.definition.kind.keyed else 5

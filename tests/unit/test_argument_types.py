@@ -68,7 +68,7 @@ CALLS: dict[str, tuple[Any, list[Any]]] = {
     "number of a snapshot": (lambda pond, odd: pond.map("r").snapshot().value(odd), NO_NUMBER),
     "time of a snapshot": (lambda pond, odd: pond.map("t").snapshot().get(b"a", odd), NO_NUMBER[1:]),
     "time of a value": (lambda pond, odd: pond.map("t").snapshot().value(b"a", odd), NO_NUMBER[1:]),
-    "span": (lambda pond, odd: pond.map("s").snapshot().lookup_between(["a"], odd), [None, *NEITHER, "ab", b"ab"]),
+    "span": (lambda pond, odd: pond.map("s").snapshot().lookup(["a"], between=odd), [None, *NEITHER, "ab", b"ab"]),
     "found": (lambda pond, odd: pond.map("m").snapshot().take(odd), [None, *NEITHER]),
     "found buckets": (lambda pond, odd: pond.map("s").snapshot().take(odd), [None, *NEITHER]),
     "field": (lambda pond, odd: taken(pond, odd), [*NEITHER, "x"]),

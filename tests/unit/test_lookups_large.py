@@ -160,7 +160,7 @@ def test_keys_that_are_asked_again_and_again_find_their_buckets(tmp_path: Path, 
                 sum(counted[key, hour + more] for more in range(9)) or None
                 for key, hour in zip(query, since.tolist(), strict=True)
             ]
-            assert snapshot.lookup_between(query, between).field("n").to_pylist() == some
+            assert snapshot.lookup(query, between=between).field("n").to_pylist() == some
 
 
 def test_many_sessions(tmp_path: Path) -> None:

@@ -173,6 +173,9 @@ class BucketFinder(Finder):
     def _runs(self, searched: _Searched, since: I64, until: I64) -> FoundRows:
         """The rows with `since` ≤ time < `until` of the groups of each question; one span for all or many."""
         count, step = len(searched.order), 0 if len(since) == 1 else 1
+        since, until = (
+            np.require(times, requirements=["C", "W"]) for times in (since, until)
+        )  # of one type for the kernel
         starts, answered = np.empty(count + 1, np.int64), np.empty(count + 1, np.int64)
         begins, counts, answers = runs_within(
             self.groups.address, self._times("time"), searched.order, searched.places, searched.groups, since, until,
