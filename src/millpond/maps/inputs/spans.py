@@ -73,7 +73,8 @@ class Buckets:
         Raises: `Invalid`, kinds `between`, `window`, `resolution`, `resolution_finer`; `between_unsupported` for a map
         of another kind.
         """
-        between, resolution, window = self.between, self.resolution, self.window
+        between: object = self.between
+        resolution, window = self.resolution, self.window
         if window is not None and (between is not None or resolution is not None):
             raise Invalid("a window says which buckets are combined", kind="window", map=definition.name,
                           window=shown(window), hint="leave between and resolution out")  # fmt: skip
