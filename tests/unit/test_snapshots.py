@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from millpond.errors import Closed, Corrupt, Invalid, NotFound
 from millpond.maps.model.definition import PLAIN_KINDS, Kind, MapDefinition, parse_value_type
+from millpond.maps.snapshots.finder import single_values
 from millpond.maps.snapshots.freeze import KEEP_MS, collect, freeze, load_manifest
 from millpond.maps.snapshots.groups_of_rows import range_order_keys
 from millpond.maps.snapshots.leases import end_lease, pin, pinned_until, unpin
@@ -348,3 +349,10 @@ def test_a_pin_that_ends_leaves_those_of_others(acts: list[tuple[str, int | None
         assert pinned_until(objects, "ab") == max(model.values(), default=0) and pinned_until(objects, "abc") == 0
     assert end_lease(objects, "ab", now_ms) is (max(model.values(), default=0) <= now_ms)
     assert [*objects.list("pins")] == [] or objects.exists(manifest_name("ab"))
+
+
+@pytest.mark.parametrize("numbers", [pa.array([1, -5, 1 << 40]), pa.array([1.5, -0.0])])
+def test_single_values_are_read_wherever_a_fetched_block_lies(numbers: pa.Array) -> None:
+    shifted = pa.py_buffer(b"x" + numbers.buffers()[1].to_pybytes()).slice(1)
+    values = single_values(pa.Array.from_buffers(numbers.type, len(numbers), [None, shifted]))
+    assert [values[number] for number in range(len(numbers))] == numbers.to_pylist()

@@ -37,7 +37,7 @@ from millpond.maps.snapshots.manifest import LayerMode
 from millpond.maps.snapshots.partition_filter import HashShare, shares_of
 from millpond.memory_bound import memory_bound
 
-__all__ = ("Finder", "Found", "KeyAddress", "LayerParts", "key_address")
+__all__ = ("Finder", "Found", "KeyAddress", "LayerParts", "key_address", "single_values")
 
 KeyAddress = tuple[int, int, int, int, int]
 """The addresses at which kernels read keys: offsets and their width, bytes, validity and its offset."""
@@ -385,7 +385,7 @@ class Finder:
         """The value of one row, of a type without instants, as Python has it."""
         if self._values is None:
             self._column("value", kind)  # checks what leads to the bytes
-            self._values = [_single_values(self._row_column(batch, "value", ())) for batch in self.groups.batches]
+            self._values = [single_values(self._row_column(batch, "value", ())) for batch in self.groups.batches]
         value = self._values[position >> PIECE][position & NUMBER]
         if isinstance(value, pa.Scalar):
             value = value.as_py()
@@ -406,10 +406,12 @@ class Finder:
         return array
 
 
-def _single_values(column: pa.Array) -> pa.Array | memoryview:
+def single_values(column: pa.Array) -> pa.Array | memoryview:
     """A column of which single values are read: of plain numbers a view, which has no Arrow between."""
-    numbers = pa.types.is_int64(column.type) or pa.types.is_float64(column.type)
-    return memoryview(column.to_numpy()) if numbers and not column.null_count else column
+    form = "q" if pa.types.is_int64(column.type) else "d" if pa.types.is_float64(column.type) else ""
+    if not form or column.null_count or not len(column):
+        return column
+    return memoryview(column.to_numpy().view(np.uint8)).cast(form)  # the numbers of a fetched block may lie unaligned
 
 
 def key_address(keys: pa.Array) -> KeyAddress:
