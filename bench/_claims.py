@@ -39,7 +39,7 @@ CLAIMS = (
     Claim(
         "get", "Maps", "One key", "bench/get.py",
         "One `get`, in the process that holds the pond.",
-        "Most of Redis' time is a wake-up. LMDB only finds bytes.",
+        "The first `get` imports the compiler. Most of Redis' time is a wake-up; LMDB only finds bytes.",
         ("first get after opening", "state", "temporal_state", "session", "ranged_state"),
     ),
     Claim(
