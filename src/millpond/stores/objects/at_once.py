@@ -29,8 +29,11 @@ def at_once(objects: Objects, acts: Sequence[Callable[[], T]], threads_max: int 
     """The answers of acts that read or put objects, one after another where these are on this machine."""
     if len(acts) < 2 or not objects.in_blocks:
         return [act() for act in acts]
-    with ThreadPoolExecutor(min(len(acts), threads_max), thread_name_prefix="objects") as threads:
-        return list(threads.map(lambda act: act(), acts))
+    *others, last = acts
+    with ThreadPoolExecutor(min(len(others), max(1, threads_max - 1)), thread_name_prefix="objects") as threads:
+        answers = threads.map(lambda act: act(), others)
+        own = last()  # in this thread, which would only wait
+        return [*answers, own]
 
 
 def fetched_at_once(objects: Objects, acts: Sequence[Callable[[], Callable[[], T]]]) -> Iterator[T]:
