@@ -408,10 +408,11 @@ class Finder:
 
 def single_values(column: pa.Array) -> pa.Array | memoryview:
     """A column of which single values are read: of plain numbers a view, which has no Arrow between."""
-    form = "q" if pa.types.is_int64(column.type) else "d" if pa.types.is_float64(column.type) else ""
-    if not form or column.null_count or not len(column):
+    whole, double = pa.types.is_int64(column.type), pa.types.is_float64(column.type)
+    if not (whole or double) or column.null_count or not len(column):
         return column
-    return memoryview(column.to_numpy().view(np.uint8)).cast(form)  # the numbers of a fetched block may lie unaligned
+    view = memoryview(column.to_numpy().view(np.uint8))  # the numbers of a fetched block may lie unaligned
+    return view.cast("q") if whole else view.cast("d")
 
 
 def key_address(keys: pa.Array) -> KeyAddress:
