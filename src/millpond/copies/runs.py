@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from millpond.errors import Conflict, Unavailable
@@ -154,11 +155,7 @@ def _of_rows(tx: ReadTransaction) -> CopiedRuns | None:
             elif keyspace is not COMMANDS:
                 yield from tx.scan(keyspace.range())
 
-    def all_rows() -> Iterator[Row]:
-        for keyspace in RUN_ROWS:
-            yield from tx.scan(keyspace.range())
-
-    return CopiedRuns((_Part(0, position, metadata), _Part(1, position, runs)), all_rows)
+    return CopiedRuns((_Part(0, position, metadata), _Part(1, position, runs)), partial(_all_rows, tx))
 
 
 def _of_partitions(metadata: ReadTransaction, runs: ReadTransaction) -> CopiedRuns:
@@ -166,10 +163,6 @@ def _of_partitions(metadata: ReadTransaction, runs: ReadTransaction) -> CopiedRu
     from millpond.workflows.partitions.followed import read_place
 
     places = read_place(metadata), read_place(runs)
-
-    def rows(tx: ReadTransaction) -> Iterator[Row]:
-        for keyspace in RUN_ROWS:
-            yield from tx.scan(keyspace.range())
 
     def folder_rows() -> Iterator[Row]:
         for sender, number, receiver in ((metadata, 1, runs), (runs, 0, metadata)):
@@ -186,10 +179,15 @@ def _of_partitions(metadata: ReadTransaction, runs: ReadTransaction) -> CopiedRu
         yield begun_at(COMMANDS, max(place.position for place in places), max(place.ms for place in places))
 
     parts = tuple(
-        _Part(number, place.position, lambda tx=tx: rows(tx))  # type: ignore[misc]
+        _Part(number, place.position, partial(_all_rows, tx))
         for number, (place, tx) in enumerate(zip(places, (metadata, runs), strict=True))
     )
     return CopiedRuns(parts, folder_rows)
+
+
+def _all_rows(tx: ReadTransaction) -> Iterator[Row]:
+    for keyspace in RUN_ROWS:
+        yield from tx.scan(keyspace.range())
 
 
 def _is_metadata(key: bytes) -> bool:
