@@ -56,7 +56,7 @@ from millpond.workflows.engine.cron import parse_cron
 from millpond.workflows.engine.pipeline_starts import PARAMETERS, STEP, spec_name
 from millpond.workflows.engine.trace_context import carry
 from millpond.workflows.processor import Applied
-from millpond.workflows.processor.running import running_attempts
+from millpond.workflows.processor.running import RunningAttempt, running_attempts
 from millpond.workflows.tasks.failures import TaskFailed
 from millpond.workflows.tasks.progress import rows_in
 from millpond.workflows.tasks.queues import BEATING, Worker
@@ -114,7 +114,7 @@ class EmbeddedRuns(RunsHere):
             raise
 
     def _report_lost(self) -> None:
-        for attempt in [attempt for processor in self._engine.processors() for attempt in running_attempts(processor)]:
+        for attempt in self._running():
             lost = attempt.lost("the process that worked on it is gone", self._clock.now_ms())
             self._engine.submit(attempt.tenant, lost).result()
 
@@ -244,8 +244,10 @@ class EmbeddedRuns(RunsHere):
 
     def _steps_go_on(self) -> bool:
         """True while steps are carried out whose runs are open."""
-        attempts = [attempt for processor in self._engine.processors() for attempt in running_attempts(processor)]
-        return any(self._is_open(attempt.task.wf_run_id.id) for attempt in attempts)
+        return any(self._is_open(attempt.task.wf_run_id.id) for attempt in self._running())
+
+    def _running(self) -> list[RunningAttempt]:
+        return [attempt for processor in self._engine.processors() for attempt in running_attempts(processor)]
 
     async def _execute(self, scheduled: ScheduledTask) -> None:
         planned, values, program = (extract_value(variable.value) for variable in scheduled.variables)
