@@ -62,7 +62,7 @@ def epoch_entered(tx: ReadTransaction, graph: Graph, head: str, epoch: StreamEpo
     Raises: `Invalid`, kind `stream_epoch`.
     """
     load = graph.load(tx)
-    number = _newest(load, head, epoch.query)
+    number = _newest(load, head, {epoch.query}).get(epoch.query, -1)
     if number < epoch.number:
         check_epoch(epoch.number, max(number, 0))
         return None
@@ -82,10 +82,12 @@ def epochs_brought(
     came after another commit.
     """
     brought = _highest(apart(load, ours if since is None else since, theirs)[1])
-    newest = {
-        query: max(number, _newest(load, ours, query)) for query, number in islice(brought.items(), QUERIES_MAX)
+    come = {
+        query: number for query, number in islice(brought.items(), QUERIES_MAX)
         if maps is None or {*query.partition(" ")[0].split(",")} <= {*maps}
     }  # fmt: skip
+    here = _newest(load, ours, come.keys())
+    newest = {query: max(number, here.get(query, -1)) for query, number in come.items()}
     return {_BROUGHT: stable_json(newest, compact=True).decode()} if newest else {}
 
 
@@ -94,9 +96,14 @@ def without_epochs(commit: Commit) -> dict[str, str]:
     return {name: text for name, text in commit.metadata.items() if name not in (_QUERY, _EPOCH, _BROUGHT)}
 
 
-def _newest(load: Load, head: str, query: str) -> int:
-    numbers = (_numbers(commit).get(query) for commit in ancestors(load, head))
-    return next((number for number in numbers if number is not None), -1)
+def _newest(load: Load, head: str, queries: Collection[str]) -> dict[str, int]:
+    """The newest epoch of each query of which a head has one, in one walk."""
+    newest: dict[str, int] = {}
+    for commit in ancestors(load, head) if queries else ():
+        newest = {query: number for query, number in _numbers(commit).items() if query in queries} | newest
+        if len(newest) == len(queries):
+            break
+    return newest
 
 
 def _highest(commits: Iterable[Commit]) -> dict[str, int]:
