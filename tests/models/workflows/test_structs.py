@@ -80,8 +80,12 @@ def test_a_change_that_breaks_values_is_refused(
 @pytest.mark.parametrize(
     ("name", "field", "problem"),
     [
-        ("Name", NAME, "not a valid field name"),
-        ("first_name", NAME, "not a valid field name"),
+        ("Name", NAME, "not a valid field name: first letter must be lowercase"),
+        ("first_name", NAME, "not a valid field name: cannot include underscores"),
+        ("1st", NAME, "not a valid field name: first character must be a letter"),
+        ("", NAME, "not a valid field name: first character must be a letter"),
+        ("first name", NAME, "not a valid field name: cannot include special characters"),
+        ("name\n", NAME, "not a valid field name: cannot include special characters"),
         ("a", StructFieldDef(), "no type"),
         ("a", StructFieldDef(field_type={"primitive_type": VariableType.JSON_OBJ}), "no JSON.*JSON_OBJ"),
         (

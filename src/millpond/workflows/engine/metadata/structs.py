@@ -10,7 +10,7 @@ Invariants:
 from __future__ import annotations
 
 import re
-from typing import NoReturn
+from typing import Final, NoReturn
 
 from google.protobuf.empty_pb2 import Empty
 from littlehorse.model import (
@@ -44,7 +44,13 @@ __all__ = (
 
 COMPATIBLE = StructDefCompatibilityType.FULLY_COMPATIBLE_SCHEMA_UPDATES
 JSON = frozenset({VariableType.JSON_OBJ, VariableType.JSON_ARR})
-_FIELD = re.compile(r"[a-z][A-Za-z0-9]*")
+_NAME_FAULTS: Final = {
+    "cannot include underscores": re.compile("_"),
+    "first character must be a letter": re.compile("^(?![A-Za-z])"),
+    "first letter must be lowercase": re.compile("^[A-Z]"),
+    "cannot include special characters": re.compile("[^A-Za-z0-9]"),
+}
+"""The faults of a field's name, by the sentence that clients look for."""
 
 
 def put_struct_def(work: Work, request: PutStructDefRequest) -> StructDef:
@@ -92,8 +98,10 @@ def _fail(problem: str, struct: str, field: str, hint: str, **values: object) ->
 
 def _check_field(work: Work, struct: str, name: str, field: StructFieldDef) -> None:
     """Raise Invalid for a field whose name, type or default no struct can have."""
-    if not _FIELD.fullmatch(name):
-        _fail("not a valid field name", struct, name, "use letters and digits; begin with a small letter")
+    for fault, pattern in _NAME_FAULTS.items():
+        if pattern.search(name):
+            hint = "use letters and digits; begin with a small letter"
+            _fail(f"not a valid field name: {fault}", struct, name, hint)
     _settle_type(work, struct, name, field.field_type)
     if field.HasField("default_value"):
         _settle_default(work, struct, name, field)
