@@ -341,7 +341,7 @@ def test_a_definition_of_an_older_version_of_the_program_is_still_the_same() -> 
     old.input_vars[0].type_def.struct_def_id.version = -1  # as versions were stored once
     stage.rows.bytes[TaskDef, ("greet",)] = old.SerializeToString(deterministic=True)
     assert stage.do(request) == old
-    with pytest.raises(AlreadyExists, match="TaskDef already exists and is immutable"):
+    with pytest.raises(AlreadyExists, match=r"^TaskDef already exists and is immutable\.$"):
         stage.do(PutTaskDefRequest(name="greet"))
 
 

@@ -66,7 +66,8 @@ def put_task_def(work: Work, request: PutTaskDefRequest) -> TaskDef:
         work.rows.put((request.name,), definition)
         return definition
     if not same_but_for_time(old, definition):
-        raise AlreadyExists("TaskDef already exists and is immutable", kind="task_def", task=request.name)
+        # Clients compare the whole of this message, so the name, which they have sent, is not added.
+        raise AlreadyExists("TaskDef already exists and is immutable.", kind="task_def")
     return old
 
 
