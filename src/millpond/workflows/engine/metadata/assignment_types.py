@@ -44,6 +44,7 @@ from millpond.workflows.engine.values.conversions import (
     type_of_value,
 )
 from millpond.workflows.engine.values.operations import BOOL, DOUBLE, INT, OPEN, STR, result_type
+from millpond.workflows.engine.values.operators import UNSIZED
 from millpond.workflows.engine.work import Work, find_spec
 
 __all__ = (
@@ -84,7 +85,7 @@ _PART: Final = "only JSON is changed in parts"
 JSON: Final = ("JSON_OBJ", "JSON_ARR")
 LIST: Final = ("JSON_ARR", "ARRAY")
 _BUILDABLE: Final = ("STRUCT", "ANY")
-_SIZED: Final = ("STR", "BYTES", *JSON, "ARRAY", "MAP", "STRUCT")
+_SIZED: Final = ("STR", *LIST)
 _OUTPUTS: Final = {
     "start_thread": INT,
     "start_multiple_threads": TypeDefinition(primitive_type=VariableType.JSON_ARR),
@@ -174,7 +175,7 @@ class Types:
             case "expression":
                 return self._expression(assignment)
             case "size_of":
-                self._require(self.of(assignment.size_of.operand), _SIZED, "only a collection has a size")
+                self._require(self.of(assignment.size_of.operand), _SIZED, UNSIZED)
                 return INT
             case "struct_builder":
                 struct = TypeDefinition(struct_def_id=assignment.struct_builder.struct_def_id)

@@ -26,6 +26,7 @@ from millpond.workflows.engine.values.conversions import (
 from millpond.workflows.engine.values.operations import operands, result_type
 
 __all__ = (
+    "UNSIZED",
     "Operator",
     "combined",
     "same",
@@ -34,6 +35,7 @@ __all__ = (
     "size_of",
 )
 
+UNSIZED: Final = "size() only supports STR, ARRAY or JSON_ARR operands"
 Operator: TypeAlias = Callable[[VariableValue, VariableValue], VariableValue]
 
 _NUMBERS: Final = ("int", "double")
@@ -335,12 +337,10 @@ def _contains(container: VariableValue, item: VariableValue) -> bool:
 
 
 def size_of(value: VariableValue) -> VariableValue:
-    """The number of letters, bytes, items, keys or fields of a value."""
+    """The number of letters of a text, or of items of a list."""
     match kind_of(value):
-        case "bytes":
-            return VariableValue(int=len(value.bytes))
-        case "str" | "json_arr" | "json_obj" | "array" | "map" | "struct":
+        case "str" | "json_arr" | "array":
             return VariableValue(int=len(plain(value)))
         case None:
             return NULL
-    raise substitution(f"a value of type {value_type_name(value)} has no size")
+    raise substitution(f"{UNSIZED}: the value has type {value_type_name(value)}")
