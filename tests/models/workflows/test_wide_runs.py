@@ -121,7 +121,8 @@ def test_more_threads_than_a_run_may_have_end_in_an_error_that_names_the_limit()
     stage.run("per-element", "r", {"items": parsed(json.dumps(["x"] * 100_000))})
     row = stage.rows.get(NodeRun, ("r", 0, 1))
     assert row is not None and found(stage).status == LHStatus.ERROR and len(found(stage).thread_runs) == 1
-    assert row.failures[0].failure_name == "INTERNAL_ERROR" and "threads_max=" in row.failures[0].message
+    assert row.failures[0].failure_name == "INTERNAL_ERROR"
+    assert "exceeding the maximum number of ThreadRuns per WfRun" in row.failures[0].message
 
 
 def test_a_run_that_starts_threads_for_ever_lists_some_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -109,7 +109,8 @@ def _check_start(run: Run, spec_name: str, starts: Sequence[Mapping[str, Variabl
 def check_count(run: Run, starts: int) -> None:
     """Raise NodeFailed when a run may not have so many more threads."""
     if run.row.greatest_threadrun_number + starts >= THREADS_MAX:
-        raise NodeFailed("INTERNAL_ERROR", f"the run starts more threads than threads_max={THREADS_MAX}")
+        problem = "cannot start threads, exceeding the maximum number of ThreadRuns per WfRun"
+        raise NodeFailed("INTERNAL_ERROR", f"{problem}. threads={starts} threads_max={THREADS_MAX}")
 
 
 def _new(run: Run, spec_name: str, kind: ThreadType, parent: ThreadRun | None) -> ThreadRun:
