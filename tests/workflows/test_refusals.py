@@ -159,7 +159,7 @@ REFUSED: list[tuple[Body, str]] = [
     (lambda wf: wf.execute("number"), "For TaskDef number we need 1 input vars, but we have 0"),
     (lambda wf: wf.wait_for_event("nothing"), "Refers to nonexistent ExternalEventDef nothing"),
     (lambda wf: wf.throw_event("nothing", 1), "Refers to missing workflowEventDef nothing"),
-    (lambda wf: wf.declare_struct("s", "nothing"), "Refers to non-existent StructDef nothing"),
+    (lambda wf: wf.declare_struct("s", "nothing"), "Variable s refers to non-existent StructDef nothing"),
     (lambda wf: wf.assign_user_task("nothing", "anna"), "Specified UserTaskDef nothing not found"),
 ]  # fmt: skip
 

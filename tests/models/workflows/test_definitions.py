@@ -115,10 +115,10 @@ def test_case_2_versions_of_a_specification() -> None:
         wf.execute("work")
 
     assert [put(stage, compiled(body)) for body in (first, first, with_task)] == [(0, 0), (0, 0), (0, 1)]
-    with pytest.raises(Conflict) as broken:
+    with pytest.raises(Conflict, match=r"^The resulting WfSpec has a breaking change\.$") as broken:
         put(stage, compiled(required, AllowedUpdateType.MINOR_REVISION_UPDATES))
     assert broken.value.kind == "failed_precondition"
-    with pytest.raises(AlreadyExists):
+    with pytest.raises(AlreadyExists, match=r"^WfSpec already exists\.$"):
         put(stage, compiled(first, AllowedUpdateType.NO_UPDATES))
     assert put(stage, compiled(required)) == (1, 0)
 

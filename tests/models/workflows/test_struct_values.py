@@ -143,7 +143,7 @@ def test_what_names_no_struct_is_refused() -> None:
     stage = Stage()
     with pytest.raises(Invalid, match="Refers to non-existent StructDef"):
         stage.do(PutTaskDefRequest(name="grow", return_type=ReturnType(return_type=PERSON)))
-    with pytest.raises(Invalid, match="Refers to non-existent StructDef"):
+    with pytest.raises(Invalid, match=r"^Variable someone refers to non-existent StructDef person"):
         stage.do(Workflow("flow", lambda wf: wf.declare_struct("someone", "person") and None).compile())
 
 

@@ -46,6 +46,8 @@ def put_spec(work: Work, request: PutWfSpecRequest) -> WfSpec:
     latest, last = find_spec(work, request.name), newest_spec(work.rows.list(WfSpec, (request.name,)))
     spec = _spec(work, request)
     settle_variables(spec)
+    for _thread, variable in _all_variables(spec):
+        pin_structs(work, variable, owner=f"Variable {variable.var_def.name[:80]}")
     pin_structs(work, spec)
     check_spec(work, spec)
     _freeze(spec, latest)
@@ -151,7 +153,8 @@ def _interface(work: Work, spec: WfSpec) -> tuple[frozenset[str], frozenset[str]
 
 
 def _check_allowed(request: PutWfSpecRequest, *, breaking: bool) -> None:
+    # Clients compare the whole of these messages, so the name, which they have sent, is not added.
     if request.allowed_updates == AllowedUpdateType.NO_UPDATES:
-        raise AlreadyExists("WfSpec already exists", kind="spec_update", spec=request.name)
+        raise AlreadyExists("WfSpec already exists.", kind="spec_update")
     if breaking and request.allowed_updates == AllowedUpdateType.MINOR_REVISION_UPDATES:
-        raise Conflict("The resulting WfSpec has a breaking change", kind="failed_precondition", spec=request.name)
+        raise Conflict("The resulting WfSpec has a breaking change.", kind="failed_precondition")

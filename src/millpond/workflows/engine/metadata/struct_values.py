@@ -52,11 +52,11 @@ def settled(work: Work, value: VariableValue, type_: TypeDefinition) -> Variable
     return result
 
 
-def pin_structs(work: Work, message: Message, before: Message | None = None) -> None:
+def pin_structs(work: Work, message: Message, before: Message | None = None, *, owner: str = "") -> None:
     """Give each struct that a definition names the number of its newest version, where the number is open.
 
     A struct that an earlier form of the definition, `before`, names has the number that it has there: a definition
-    that is put again, as it was asked for, is the same one.
+    that is put again, as it was asked for, is the same one. A refusal begins with the `owner`, where there is one.
 
     Raises:
         Invalid: a struct is not defined.
@@ -65,8 +65,9 @@ def pin_structs(work: Work, message: Message, before: Message | None = None) -> 
     for struct in _structs(message):
         definition = _definition(work, struct)
         if definition is None:
-            raise Invalid(f"Refers to non-existent StructDef {struct.name[:80]}", kind="struct_def", struct=struct.name,
-                          hint="define it first")  # fmt: skip
+            refers = f"{owner} refers" if owner else "Refers"
+            raise Invalid(f"{refers} to non-existent StructDef {struct.name[:80]}", kind="struct_def",
+                          struct=struct.name, hint="define it first")  # fmt: skip
         if struct.version < 0:
             struct.version = versions.get(struct.name, definition.id.version)
 
