@@ -158,7 +158,9 @@ class Cluster:
         self.armed = armed
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
-        self.settings = {**QUICK, **(settings or {})}
+        # Nodes for measuring look for what waits as often as those of users do.
+        looks = {} if armed else {"nodes_intervals": {**INTERVALS, "merge": "1s"}}
+        self.settings = {**QUICK, **looks, **(settings or {})}
         chosen = places or {}
         self.nodes = [
             ServedNode(folder, number, chosen.get(number, Place()), proxied=proxies) for number in range(count + spare)

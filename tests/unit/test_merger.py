@@ -11,9 +11,11 @@ from millpond.clock import SystemClock
 from millpond.errors import Corrupt, Unavailable
 from millpond.kernel.steps import listening
 from millpond.maps.loads import merge_queue
+from millpond.maps.loads import merger as merger_module
 from millpond.maps.loads.merger import Merger
 from millpond.maps.shard.shard import Shard
 from millpond.pond import open_pond
+from tests.harness.cluster import wait_for
 from tests.harness.rows import canonical_of
 
 if TYPE_CHECKING:
@@ -105,6 +107,27 @@ def test_small_loads_are_folded_into_one_change(pond: Pond, merger: Merger, monk
     assert pond.map("one").shard.version == 4
 
 
+def test_what_comes_during_a_merge_waits_for_the_next_unless_somebody_waits_for_it(
+    pond: Pond, merger: Merger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(merger_module, "REST_SECONDS_MAX", 3600.0)
+    monkeypatch.setattr(merger_module, "RESTS", 1e9)
+    coming = [7]
+
+    def come(name: str) -> None:
+        if name == "merge.part_put" and coming:
+            bring(pond, "one", coming.pop())
+
+    with listening(come):
+        bring(pond, "one", 0)
+        merger.start()
+        wait_for(lambda: not coming and not status(merger, "one")["working"], "the first merge")
+        assert status(merger, "one")["parts_queued"] == 1, "it shares the next merge with what comes behind it"
+        last = bring(pond, "one", 8)
+        pond.log.wait_applied(last, ["one"], timeout=SECONDS)
+    assert pond.map("one").get("b", at=5) == 8
+
+
 @pytest.mark.parametrize("error", [Unavailable("no space is left", kind="disk_full"), RuntimeError("a mistake")])
 def test_a_merge_failure_of_one_map_is_reported_until_it_is_over(
     pond: Pond, merger: Merger, monkeypatch: pytest.MonkeyPatch, error: Exception
@@ -170,12 +193,12 @@ def test_a_blocked_caller_does_not_see_past_failures(pond: Pond) -> None:
     failures = pond.loads.failures
     failures.ended("one", failures.begin("one"), Corrupt("a page is damaged"))
     before = failures.begin("two")
-    since = failures.ask(["one", "two"])
-    assert (failures.requested("one"), failures.requested("two"), failures.all(after=since)) == (True, True, [])
+    since = failures.ask(["one", "two"], 7)
+    assert (failures.requested("one"), failures.requested("two"), failures.all(after=since)) == (7, 7, [])
     failures.ended("two", before, Corrupt("it began before somebody waited"))
-    assert (failures.requested("two"), failures.all(after=since)) == (True, [])
+    assert (failures.requested("two"), failures.all(after=since)) == (7, [])
     attempt = failures.begin("two")
-    assert not failures.requested("two")
+    assert failures.requested("two") is None
     failures.ended("two", attempt, Corrupt("it is damaged still"))
     assert [(failure.map, failure.reason) for failure in failures.all(after=since)] == [("two", "it is damaged still")]
     failures.ended("two", failures.begin("two"), None)

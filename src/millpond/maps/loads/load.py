@@ -151,8 +151,10 @@ class AppliedWait:
 
     def __init__(self, loading: Loading, position: int, maps: Sequence[str] | None) -> None:
         self._loads, self._position, self._maps = loading.loads, position, maps
-        self._since = loading.loads.failures.ask(maps)
+        self._since = self._loads.failures.ask(self._loads.queue.maps() if maps is None else maps, position)
         self._failed: Failure | None = None
+        if not self.ended():
+            self._loads.changed.ring()
 
     @property
     def changed(self) -> Signal:

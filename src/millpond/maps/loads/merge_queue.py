@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import groupby
+from math import inf
 from typing import Any
 
 from millpond.errors import Conflict, Invalid, MillpondError, NotFound, Unavailable
@@ -92,14 +93,14 @@ def merge_queued(
 
 def merge_map(
     loads: Loads, shard: Shard, merged: Merged, wait_seconds: float = WRITE_LOCK_SECONDS,
-    going: Callable[[], bool] = _always,
+    going: Callable[[], bool] = _always, up_to: Callable[[], float] = lambda: inf,
 ) -> None:  # fmt: skip
-    """Do what waits for one map, until nothing does or `going` says no.
+    """Do what waits for one map, until nothing does that was entered `up_to` a position, or `going` says no.
 
     Raises: as `merge_queued`; `Corrupt` when the shard itself is damaged.
     """
     try:
-        while going() and loads.queue.waits(shard.definition.name):
+        while going() and loads.queue.waits(shard.definition.name, up_to()):
             with shard.exclusive(wait_seconds):
                 due = _next(loads, shard)
                 if due is None:

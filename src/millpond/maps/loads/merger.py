@@ -167,7 +167,7 @@ class Merger:
         for name in sorted({*self.loads.queue.maps(), *self.loads.to_fold}):
             with self._lock:
                 progress = self._progress.setdefault(name, MapProgress(name))
-                demanded = self.loads.failures.requested(name)
+                demanded = self.loads.failures.requested(name) is not None
                 rests_until = progress.rests_at_least if demanded else progress.rests_until
                 if not progress.working and now < rests_until:
                     self._rested = min(self._rested, rests_until)
@@ -191,7 +191,13 @@ class Merger:
                         if turn is not None:
                             fold_loaded(self.loading, [name])
             elif self._going():
-                merge_map(self.loads, self.loading.shard_of(name), merged, going=self._going)
+                with self.loads.space.read() as tx:
+                    head = head_of(tx).position
+                merge_map(
+                    self.loads, self.loading.shard_of(name), merged, going=self._going,
+                    # What came meanwhile waits until the map has rested, unless somebody waits for it.
+                    up_to=lambda: max(head, self.loads.failures.requested(name) or 0),
+                )  # fmt: skip
         except Exception as raised:
             error = raised
             if self._going():

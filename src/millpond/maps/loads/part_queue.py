@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 
 from millpond.kernel.space import Space
-from millpond.maps.log.queue import Quarantined, Queued, queued_parts, waiting_maps
-from millpond.maps.model.keyspaces import MAINTENANCE, QUARANTINE, QUEUE
+from millpond.maps.log.queue import Quarantined, Queued, maintenance_orders, queued_parts, waiting_maps
+from millpond.maps.model.keyspaces import QUARANTINE
 
 __all__ = ("PartQueue",)
 
@@ -24,10 +25,11 @@ class PartQueue:
             parts = [queued for name in names for queued in queued_parts(tx, name)]
         return sorted(parts, key=lambda part: part.number)
 
-    def waits(self, name: str) -> bool:
-        """True when parts or maintenance orders of a map are queued."""
+    def waits(self, name: str, up_to: float = inf) -> bool:
+        """True when parts or maintenance orders of a map are queued that were entered up to a position of the log."""
         with self.space.read() as tx:
-            return any(next(tx.keys(prefix[name].range()), None) is not None for prefix in (QUEUE, MAINTENANCE))
+            fronts = (next(queued_parts(tx, name), None), next(maintenance_orders(tx, name), None))
+        return any(front is not None and front.position <= up_to for front in fronts)
 
     def maps(self) -> list[str]:
         """The maps that something waits for, by name."""

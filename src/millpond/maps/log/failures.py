@@ -7,7 +7,7 @@ went wrong with an attempt that began later than that: never what has been mende
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 __all__ = ("MergeFailures", "Failure")
@@ -30,39 +30,38 @@ class MergeFailures:
         self._lock = threading.Lock()
         self._attempts = 0
         self._failures: dict[str, Failure] = {}
-        self._running: set[str] = set()
-        self._requested: set[str] = set()
+        self._requested: dict[str, int] = {}
 
     def begin(self, name: str) -> int:
         """An attempt on a map begins: its number."""
         with self._lock:
             self._attempts += 1
-            self._running.add(name)
-            self._requested.discard(name)
+            self._requested.pop(name, None)
             return self._attempts
 
     def ended(self, name: str, attempt: int, error: Exception | None) -> None:
         """The attempt ended: with an error, or well."""
         with self._lock:
-            self._running.discard(name)
             if error is None:
-                self._requested.discard(name)
                 self._failures.pop(name, None)
             else:
                 kind, reason = getattr(error, "kind", "internal"), str(error) or repr(error)
                 self._failures[name] = Failure(name, attempt, kind, reason)
 
-    def ask(self, names: Collection[str] | None) -> int:
-        """Somebody waits for these maps (all: None): those that fail are wanted to be tried again. The last attempt."""
+    def ask(self, names: Iterable[str], position: int) -> int:
+        """Somebody waits for these maps up to a position: they do not rest before, and those that fail are tried again.
+
+        Returns the number of the last attempt.
+        """
         with self._lock:
-            troubled = self._failures.keys() | self._running
-            self._requested |= troubled if names is None else troubled & set(names)
+            for name in names:
+                self._requested[name] = max(position, self._requested.get(name, 0))
             return self._attempts
 
-    def requested(self, name: str) -> bool:
-        """True when a caller waits for a new attempt on a map."""
+    def requested(self, name: str) -> int | None:
+        """The position of the log up to which a caller waits for a map; None when nobody asked since an attempt."""
         with self._lock:
-            return name in self._requested
+            return self._requested.get(name)
 
     def all(self, after: int = 0) -> list[Failure]:
         """The failures of attempts that began after one."""
