@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -321,3 +322,31 @@ def test_the_rules_of_types_are_those_of_values(value: VariableValue, kind: Vari
             assert cast or not allowed, "without a cast, the type decides"
         else:
             assert allowed
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("12", 12), ("+12", 12), ("-0", 0), ("1_000", None), (" 12", None), ("12.0", None), ("", None), ("٣", None)],
+)
+def test_texts_that_are_an_int(text: str, number: int | None) -> None:
+    assert cast_of(text, VariableType.INT) == number
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("12", 12.0), (" 1.5e3\n", 1500.0), (".5", 0.5), ("5.", 5.0), ("2.5f", 2.5), ("-Infinity", -math.inf),
+        ("1_000.0", None), ("inf", None), ("nan", None), ("1 2", None), ("", None), ("٣", None),
+    ],
+)  # fmt: skip
+def test_texts_that_are_a_double(text: str, number: float | None) -> None:
+    assert cast_of(text, VariableType.DOUBLE) == number
+
+
+def cast_of(text: str, type_: VariableType) -> float | None:
+    """The number that a cast makes of a text; None when it is refused."""
+    try:
+        value = coerced(VariableValue(str=text), TypeDefinition(primitive_type=type_), cast=True)
+    except NodeFailed:
+        return None
+    return value.int if type_ == VariableType.INT else value.double

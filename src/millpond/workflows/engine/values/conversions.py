@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import math
+import re
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -45,6 +46,13 @@ __all__ = (
 NULL: Final = VariableValue()
 INT_MIN: Final = -(2**63)
 INT_MAX: Final = 2**63 - 1
+_NUMBERS: Final = {
+    VariableType.INT: re.compile(r"[+-]?[0-9]{1,4000}"),
+    VariableType.DOUBLE: re.compile(
+        r"[ \t\r\n]*[+-]?(NaN|Infinity|([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?[fFdD]?)[ \t\r\n]*"
+    ),
+}
+"""The texts that are numbers; Python would take more."""
 
 _PRIMITIVES: Final = {
     "json_obj": VariableType.JSON_OBJ,
@@ -236,14 +244,14 @@ def _converted(value: VariableValue, type_: VariableType, cast: bool) -> Variabl
 
 
 def _parsed(text: str, type_: VariableType) -> VariableValue | None:
-    """A text read as a type, as a cast does it."""
-    try:
-        if type_ == VariableType.INT:
-            return integer(int(text))
-        if type_ == VariableType.DOUBLE:
-            return VariableValue(double=float(text))
-    except ValueError as broken:
-        raise substitution(f"the text {text[:80]!r} is not of type {VariableType.Name(type_)}") from broken
+    """A text read as a type, as a cast does it; numbers as LittleHorse's Java reads them, not as Python does."""
+    form = _NUMBERS.get(type_)
+    if form is not None and not form.fullmatch(text):
+        raise substitution(f"the text {text[:80]!r} is not of type {VariableType.Name(type_)}")
+    if type_ == VariableType.INT:
+        return integer(int(text))
+    if type_ == VariableType.DOUBLE:
+        return VariableValue(double=float(text.strip().rstrip("fFdD")))
     if type_ == VariableType.BOOL and text.lower() in ("true", "false"):
         return VariableValue(bool=text.lower() == "true")
     if type_ == VariableType.BYTES:
