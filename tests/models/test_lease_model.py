@@ -1,4 +1,4 @@
-"""Leases of a space, against a model: processes whose clocks jump by days, of which some die and some are only slow."""
+"""Leases of a space, against a model: processes whose clocks jump by days, of which some die, sleep or are slow."""
 
 from __future__ import annotations
 
@@ -50,6 +50,14 @@ class Leases(RuleBasedStateMachine):
         for process in self.all:
             process.clock.advance(ms)
 
+    @rule(process=processes, ms=st.integers(1, 120).map(lambda eighths: 125 * eighths))
+    def machine_sleeps(self, process: Process, ms: int) -> None:
+        self.now += ms / 1000
+        process.clock.now += ms
+        for other in self.all:
+            if other is not process:
+                other.clock.advance(ms)
+
     @rule(process=processes, days=st.integers(-2, 2))
     def clock_jumps(self, process: Process, days: int) -> None:
         process.clock.now = max(0, process.clock.now + days * DAY_MS)
@@ -75,6 +83,20 @@ class Leases(RuleBasedStateMachine):
         if renewed is not None:
             assert renewed != held
             self.shown = self.now
+
+    @rule(process=processes)
+    def keep(self, process: Process) -> None:
+        held = process.held
+        if held is None:
+            return
+        process.held = process.row.hold(self.space, held, SECONDS / 3)
+        if process.held is None:
+            assert self.holder is not process or held.term != self.terms[-1]
+        elif process.held != held:
+            self.shown = self.now
+        if process.held is not None and self.now - self.shown < SECONDS:
+            assert self.holder is process, "nobody else could take it"
+        assert process.held is None or self.now - self.shown < SECONDS / 3, "it lasts for a while"
 
     @rule(process=processes)
     def give_back(self, process: Process) -> None:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
 from millpond.clock import ManualClock
 from millpond.errors import Conflict
 from millpond.json_forms import JsonForm
-from millpond.kernel.lease import Lease, LeaseWatch
+from millpond.kernel.lease import Lease, LeaseRow, LeaseWatch
+from millpond.kernel.space import Transaction
 from millpond.stores.memory import MemorySpace
 from millpond.stores.objects import FolderObjects
 from millpond.versions.collect import collect
@@ -34,6 +36,7 @@ from millpond.versions.staging.publishing import (
 from tests.harness.interleaving.stores import PassingClock
 from tests.version_sites import TINY
 
+T = TypeVar("T")
 NOW = 1_700_000_000_000
 DAYS = 2 * 86_400_000
 JUMPS = pytest.mark.parametrize("jump", [-DAYS, -60_000, 0, 60_000, DAYS])
@@ -73,6 +76,63 @@ def test_a_process_that_waits_sees_a_holder_that_lives() -> None:
     leases = iter(Lease("holder", 1, beat) for beat in (0, 0, 0, 1))
     assert LeaseWatch(clock).wait_free("key", lambda: next(leases), 60.0) is None
     assert clock.monotonic() < 4
+
+
+class LateSpace(MemorySpace):
+    """A space whose next answers come late, by some seconds each."""
+
+    def __init__(self, clock: ManualClock, *seconds: float) -> None:
+        super().__init__()
+        self.clock, self.late = clock, list(seconds)
+
+    def write(self, change: Callable[[Transaction], T]) -> T:
+        answer = super().write(change)
+        self.clock.advance(round(1000 * self.late.pop(0)) if self.late else 0)
+        return answer
+
+
+def held_by(space: MemorySpace, clock: ManualClock) -> tuple[LeaseRow, Lease]:
+    row = LeaseRow(b"lease", 30.0, LeaseWatch(clock))
+    held = space.write(lambda tx: row.take(tx, "holder"))
+    assert held is not None
+    return row, held
+
+
+@pytest.mark.parametrize(
+    ("passed_ms", "day_ms"),
+    [(10_000, 10_000), (0, 40_000), (40_000, 0), (40_000, 9_000), (5_000, -1)],
+    ids=["old", "asleep", "set back", "set back a little", "before it began"],
+)
+def test_a_holder_renews_what_one_of_its_clocks_says_is_old(passed_ms: int, day_ms: int) -> None:
+    clock, space = ManualClock(NOW), MemorySpace()
+    row, held = held_by(space, clock)
+    clock.advance(9_999)
+    assert row.hold(space, held, 10.0) is held
+    space = MemorySpace()
+    row, held = held_by(space, clock)
+    clock.advance(passed_ms)
+    clock.now = held.at_ms + day_ms
+    renewed = row.hold(space, held, 10.0)
+    assert renewed is not None and renewed.beat == held.beat + 1
+    assert row.hold(space, renewed, 10.0) is renewed
+
+
+def test_a_renewal_whose_answer_comes_late_is_made_again() -> None:
+    clock = ManualClock(NOW)
+    space = LateSpace(clock, 40, 20, 3)
+    row, held = held_by(space, clock)
+    assert space.late == [20, 3]
+    renewed = row.hold(space, held, 10.0)
+    assert renewed is not None and (renewed.beat, space.late) == (2, [])
+
+    def other_takes(lease: Lease) -> None:
+        other = LeaseRow(b"lease", 30.0, LeaseWatch(clock))
+        assert not other.over(lease)
+        clock.advance(30_000)
+        assert space.write(lambda tx: other.take(tx, "other")) is not None
+
+    other_takes(renewed)
+    assert row.hold(space, renewed, 10.0) is None
 
 
 @JUMPS

@@ -29,7 +29,7 @@ from millpond.versions.staging.commit_ranges import FrozenView, freeze
 from millpond.versions.staging.publishing import (
     COLLECTING_SECONDS,
     DELETING,
-    RENEW_MS,
+    RENEW_SECONDS,
     Collected,
     begin_collecting,
     collections,
@@ -250,7 +250,7 @@ def test_a_collection_that_was_halted_for_longer_than_its_lease_deletes_nothing_
 
 def test_a_lease_is_renewed_in_time_and_only_looked_at_before(repository: Repository, clock: ManualClock) -> None:
     site, lease = repository.site, begin_collecting(repository.site)
-    clock.advance(RENEW_MS - 1)
+    clock.advance(round(1000 * RENEW_SECONDS) - 1)
     assert renew_collecting(site, lease) == lease
     clock.advance(1)
     later = renew_collecting(site, lease)

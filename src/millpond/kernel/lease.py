@@ -13,7 +13,9 @@ Invariants:
 * a lease that is held is taken by no one who has not seen its row unchanged for the whole time of the lease;
 * whoever takes over changes the row, so the next renewal of a holder that was only slow fails: a fence;
 * `term` grows with each holder, as long as the row is not deleted; `beat` with each renewal: no two states are equal;
-* `at_ms` only refuses: a lease that looks young is left alone, and one that does not is watched all the same.
+* `at_ms` only refuses: a lease that looks young is left alone, and one that does not is watched all the same;
+* who acts outside of the space first renews what is not young by both clocks of its machine (`hold`): the monotonic one
+  stands still while a machine sleeps, and that of the day may be set back.
 """
 
 from __future__ import annotations
@@ -21,11 +23,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
+from functools import partial
 
 from millpond.clock import Clock
 from millpond.json_forms import FormError, JsonForm
 from millpond.kernel.cache import Cache
-from millpond.kernel.space import ReadTransaction, Transaction
+from millpond.kernel.space import ReadTransaction, Space, Transaction
 
 __all__ = ("LEASE", "LOOKS", "Lease", "LeaseRow", "LeaseWatch")
 
@@ -70,6 +73,7 @@ class LeaseWatch:
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self._rows: Cache[Hashable, tuple[Lease, float]] = Cache(WATCHED_MAX)
+        self._put: Cache[Hashable, tuple[Lease, float]] = Cache(WATCHED_MAX)
 
     def left(self, key: Hashable, lease: Lease, seconds: float) -> float:
         """The seconds for which a row, just read, must stand yet until its holder counts as dead; 0 for a free one."""
@@ -82,6 +86,17 @@ class LeaseWatch:
             self._rows.put(key, (lease, now))
             return seconds
         return max(0.0, seen[1] + seconds - now)
+
+    def note(self, key: Hashable, lease: Lease) -> None:
+        """Note a state that this process is about to put. Its age counts from here: the answer may come late."""
+        self._put.put(key, (lease, self.clock.monotonic()))
+
+    def is_young(self, key: Hashable, lease: Lease, seconds: float) -> bool:
+        """True for a state that this process put less than so long ago, by both of its clocks."""
+        put = self._put.get(key)
+        if put is None or put[0] != lease or not 0 <= self.clock.now_ms() - lease.at_ms < 1000 * seconds:
+            return False
+        return self.clock.monotonic() - put[1] < seconds
 
     def wait_free(self, key: Hashable, read: Callable[[], Lease], seconds: float) -> Lease | None:
         """The lease when it may be taken, after `seconds` at most; None as soon as its holder shows that it lives."""
@@ -138,6 +153,18 @@ class LeaseRow:
         lease = self.read(tx)
         return self._put(tx, lease.renewed(self._watch.clock)) if lease.is_of(held) else None
 
+    def is_young(self, held: Lease, seconds: float) -> bool:
+        """True when this process put the state less than so long ago."""
+        return self._watch.is_young(self.key, held, seconds)
+
+    def hold(self, space: Space, held: Lease, seconds: float) -> Lease | None:
+        """Go on having the lease, renewed if it is older than that; None when another one took it, or ended it."""
+        lease: Lease | None = held
+        # One renewal may not do: its answer may come when the lease is old again, or another's.
+        while lease is not None and not self.is_young(lease, seconds):
+            lease = space.write(partial(self.renew, held=lease))
+        return lease
+
     def give_back(self, tx: Transaction, held: Lease) -> None:
         """End the lease, if it is still that of its holder."""
         if self.read(tx).is_of(held):
@@ -149,5 +176,6 @@ class LeaseRow:
         return self._put(tx, lease.given_back()) if lease.holder and self.over(lease) else lease
 
     def _put(self, tx: Transaction, lease: Lease) -> Lease:
+        self._watch.note(self.key, lease)
         tx.put(self.key, LEASE.encode(lease))
         return lease

@@ -65,7 +65,7 @@ def purge_files(loading: Loading, layers: Layers, count: Callable[[SnapshotManif
     lease = take_unwatched(layers, row, clock.random_id())
     held: Lease | None = lease
     renew = partial(row.renew, held=lease)
-    held_at, unread, done = clock.monotonic(), 0, False
+    unread, done = 0, False
     step("purge.leased")
     try:
         forget_aged(space, layers.definition, clock.now_ms())
@@ -79,7 +79,7 @@ def purge_files(loading: Loading, layers: Layers, count: Callable[[SnapshotManif
             spared, unread = _loads_under_way(layers, listed, unneeded, count)
         due = [info for info in unneeded if info.name not in spared]
         # The other way round a range without its index would be left, which nobody can read, when this is cut off.
-        held = sweep.delete(due, {}, row, lease, held_at, ranges_first=True)
+        held = sweep.delete(due, {}, row, lease, ranges_first=True)
         done = True
     finally:
         if held is not None:

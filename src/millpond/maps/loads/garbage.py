@@ -252,7 +252,6 @@ class Sweep:
         if row.wait_free(lambda: self._lease(row)) is None:
             self.garbage.busy.append(self.folder)
             return
-        held_at = clock.monotonic()
         held = space.write(lambda tx: row.take(tx, holder))
         if held is None:
             self.garbage.busy.append(self.folder)
@@ -264,26 +263,23 @@ class Sweep:
                 named, noted = self.named(tx), self._noted(tx)
             moved = {id_ for id_, seen_ms in since.items() if noted.get(id_) != seen_ms}
             needed = self.files(named - marked) | self._files_there(moved - marked)
-            held = self.delete([info for info in due if info.name not in needed], since, row, held, held_at)
+            held = self.delete([info for info in due if info.name not in needed], since, row, held)
         finally:
             if held is not None:
                 space.write(partial(self._end, row, held, since))
         step("garbage.swept")
 
     def delete(
-        self, due: Sequence[ObjectInfo], since: dict[str, int], row: LeaseRow, held: Lease, held_at: float, *,
+        self, due: Sequence[ObjectInfo], since: dict[str, int], row: LeaseRow, held: Lease, *,
         ranges_first: bool = False,
     ) -> Lease | None:  # fmt: skip
         """Remove files, as long as the lease is known to be held; None when another one has it."""
-        clock = self.loading.clock
         for infos in _requests(due, _FOLDERS[::-1] if ranges_first else _FOLDERS):
             # Who was halted for long may be taken for dead by now.
-            if clock.monotonic() - held_at > LEASE_SECONDS / 3:
-                held_at = clock.monotonic()
-                renewed = self.loading.space.write(partial(row.renew, held=held))
-                if renewed is None:
-                    return None
-                held = renewed
+            renewed = row.hold(self.loading.space, held, LEASE_SECONDS / 3)
+            if renewed is None:
+                return None
+            held = renewed
             self.bucket.delete(*(info.name for info in infos))
             for info in infos:
                 self.garbage.add(info)

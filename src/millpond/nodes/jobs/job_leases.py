@@ -5,7 +5,8 @@ ended, and each of them is due to do that job.
 
 Invariants:
 * two nodes that see the bucket never do the same at once; one that lost sight of it is told to end before its lease is
-  over. What it does meanwhile is harmless: each act is put in place by a compare-and-swap of the space.
+  over, one whose machine slept soon after. What it does meanwhile is harmless: each act is put in place by a
+  compare-and-swap of the space.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ class JobLeases:
         """
         now = self._clock.monotonic()
         with self._lock:
-            due = [held for held in self._held.values() if now - held.renewed_at >= RENEW_SECONDS]
+            due = [held for held in self._held.values() if not held.row.is_young(held.lease, RENEW_SECONDS)]
         for held in due:
             renewed = self._space.write(partial(held.row.renew, held=held.lease))
             if renewed is None:

@@ -44,7 +44,7 @@ __all__ = (
 )
 
 COLLECTING_SECONDS = 60.0
-RENEW_MS = 10_000
+RENEW_SECONDS = 10.0
 """A lease that was renewed less long ago is only looked at: a look is cheap, and there is one for each file."""
 WAIT_SECONDS = COLLECTING_SECONDS + 20.0
 """Longer than a collection that died has time for."""
@@ -184,10 +184,10 @@ def begin_collecting(site: Site) -> Lease:
 
 def renew_collecting(site: Site, lease: Lease) -> Lease | None:
     """Go on deleting; None when another one ended the lease: others may have published."""
-    # By the time of day, which goes on while a machine sleeps. One that was set back renews too often.
-    if 0 <= site.clock.now_ms() - lease.at_ms < RENEW_MS:
+    row = _row(site)
+    if row.is_young(lease, RENEW_SECONDS):
         return lease if _lease(site).is_of(lease) else None
-    return site.space.write(lambda tx: _row(site).renew(tx, lease))
+    return row.hold(site.space, lease, RENEW_SECONDS)
 
 
 def end_collecting(site: Site, lease: Lease) -> None:

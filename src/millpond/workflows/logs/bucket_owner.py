@@ -44,7 +44,6 @@ class BucketOwner:
         self._row = LeaseRow(OWNER.pack(), LEASE_SECONDS, LeaseWatch(clock))
         self._all = frozenset(range(partitions))
         self._held: Lease | None = None
-        self._renewed_at = 0.0
         self._holder = ""
         self._looking = WorkerThread("the owner of workflows", self._look, clock, retry_seconds=LOOK_SECONDS)
 
@@ -86,12 +85,10 @@ class BucketOwner:
         gone = lease.holder and dead(lease.holder)
         if not (gone or lease.holder == self.address or self._row.over(lease)):
             return False
-        now = self._clock.monotonic()
         if gone:
             self._space.write(partial(self._row.give_back, held=lease))
         self._held, self._holder = self._space.write(self._taken)
         step("workflows.owner_taken")
-        self._renewed_at = now
         self._changed()
         return self._held is not None
 
@@ -113,12 +110,10 @@ class BucketOwner:
         return self._row.wait_free(read) is not None
 
     def _look(self) -> float:
-        now = self._clock.monotonic()
         if self._held is None:
             self.take()
-        elif now - self._renewed_at >= RENEW_SECONDS:
+        elif not self._row.is_young(self._held, RENEW_SECONDS):
             self._held = self._space.write(partial(self._row.renew, held=self._held))
-            self._renewed_at = now
             if self._held is None:
                 self._changed()
         return self._clock.monotonic() + LOOK_SECONDS
