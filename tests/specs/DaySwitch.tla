@@ -1,16 +1,21 @@
 ----------------------------- MODULE DaySwitch -----------------------------
 (* A closed day of a stream of events is compressed: its raw rows are replaced by batches, while others read it.
 
-Stands for: `switch_segments` of events/embedded/day_switch.py and of events/redis/day_switch.py with switch.lua, which
-replace rows batch by batch; `expire` of both; pages of readers. In Redis the list of segments says how far a day is
+Stands for: `switch_segments`, `replace_rows`, `check_listed` and `_finish` of events/embedded/day_switch.py and
+`expire_days` of events/embedded/expire.py; `switch_segments`, `_put` and `expire_days` of events/redis/day_switch.py,
+with events/redis/scripts/switch.lua and events/redis/scripts/expire.lua; pages of readers. Rows are replaced batch by
+batch. A day that goes is listed as dropped at once, while its rows may go by and by, but in Redis.
+In Redis the list of segments says how far a day is
 compressed, and whoever comes next goes on there; elsewhere it begins anew. Events are numbers from 1 on, a row is the
 set of its events; the kind of store is chosen at the beginning. Two compressors cut batches of different sizes, so that
 batches end within rows of the other. In Redis the row in which a batch ends is skipped up to there by readers.
 
-Faults: a compressor dies between any two steps; two of them work at once; the day is dropped.
+Faults: a compressor dies between any two steps; two of them work at once; the day is dropped, closed or
+compressed, at any step.
 Flaws:  "no fence": rows are replaced whatever the stream lists and holds.
         "no rest": what is left of a row in which a batch ends does not stay.
-        "no place": in Redis a batch is put wherever the ones before it end. *)
+        "no place": in Redis a batch is put wherever the ones before it end.
+        "half a day": a reader takes what is left of a day that is being dropped. *)
 
 EXTENDS Naturals, FiniteSets
 CONSTANT Flaw
@@ -25,6 +30,7 @@ Batch(name, after) == {event \in Events : event > after /\ event <= after + Size
 VARIABLES store, rows, listed, packed, compressor, reader
 state == <<store, rows, listed, packed, compressor, reader>>
 
+IsGone == listed \in {"expired", "dropped"}
 Rest == [at |-> "idle", seen |-> "", after |-> 0]
 
 Init ==
@@ -36,12 +42,12 @@ Init ==
     /\ reader = [after |-> 0, fault |-> FALSE]
 
 Begin(name) ==
-    /\ compressor[name].at = "idle" /\ listed # "dropped"
+    /\ compressor[name].at = "idle" /\ ~IsGone
     /\ compressor' = [compressor EXCEPT ![name] = [Rest EXCEPT !.at = "works", !.seen = listed, !.after = packed]]
     /\ UNCHANGED <<store, rows, listed, packed, reader>>
 
 -----------------------------------------------------------------------------
-(* `_replace_rows`: rows from the first event of the batch to its last; the rest of the last of them stays. *)
+(* `replace_rows`: rows from the first event of the batch to its last; the rest of the last of them stays. *)
 Replace(name) ==
     LET is == compressor[name]
         batch == Batch(name, is.after)
@@ -84,8 +90,10 @@ Put(name) ==
 
 -----------------------------------------------------------------------------
 Drop ==
-    /\ listed = "compressed"
-    /\ listed' = "dropped" /\ rows' = {}
+    /\ listed # "dropped"
+    /\ \E last \in IF store = "redis" THEN {Cardinality(Events)} ELSE {First(row) : row \in rows} \cup {0} :
+        LET left == {row \in rows : First(row) > last}
+        IN rows' = left /\ listed' = IF left = {} THEN "dropped" ELSE "expired"
     /\ UNCHANGED <<store, packed, compressor, reader>>
 
 (* A page: the row with the next event, from behind the reader's position on. A dropped day is passed over. *)
@@ -93,7 +101,7 @@ Read ==
     LET left == {row \in rows : Last(row) > reader.after}
         next == CHOOSE row \in left : \A other \in left : Last(row) <= Last(other)
         page == {event \in next : event > reader.after}
-    IN /\ left # {} /\ ~reader.fault
+    IN /\ left # {} /\ ~reader.fault /\ (~IsGone \/ Flaw = "half a day")
        /\ reader' = [after |-> Last(page), fault |-> page # (reader.after + 1)..Last(page)]
        /\ UNCHANGED <<store, rows, listed, packed, compressor>>
 
@@ -109,7 +117,7 @@ Next ==
 Spec == Init /\ [][Next]_state
 
 EachEventIsThereOnce ==
-    /\ UNION rows = IF listed = "dropped" THEN {} ELSE Events
+    /\ IF listed = "dropped" THEN rows = {} ELSE IsGone \/ UNION rows = Events
     /\ \A one \in rows, other \in rows : one = other \/ one \cap other = {}
 AReaderMissesNothing == ~reader.fault
 =============================================================================

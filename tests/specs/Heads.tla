@@ -1,8 +1,10 @@
 ------------------------------- MODULE Heads -------------------------------
 (* The head of a branch, moved by committers of several processes while others write, compact and reset.
 
-Stands for: `move_head` and `_swap` of versions/staging/heads.py, `commit_staged` of commits.py, `sealed` of branches.py,
-`compact` and `_switch` of compaction.py, `reset_all` of resets.py, `sweep_tokens`. An index is the set of its writes.
+Stands for: `move_head`, `_is_still`, `_swap` and `collect_tokens` of versions/staging/branch_head.py; `commit_staged`
+and `no_changes` of versions/commits.py; `sealed` and `put_branch` of versions/staging/branches.py; `compact`, `_begin`
+and `_switch` of versions/compaction.py; `reset_all` of versions/resets.py. An index is the set of its writes. Commits
+of some paths only, which leave a segment, are left out.
 Turns are left out, as if every lease of one were over: they only save work, so nothing may depend on them.
 
 Faults: a process rests between any two steps, or for ever: it died; rows of tokens are swept while they are read.
@@ -38,7 +40,7 @@ Put(write) ==
     /\ acknowledged' = acknowledged \cup {write}
     /\ UNCHANGED <<branch, fresh, dropped, forgotten, process>>
 
-(* The staging token is sealed, unless it is empty; what is to be read is noted. `before`: what the caller knows of. *)
+(* The staging token is sealed, unless it is empty; what is to be read is noted, and what the caller knows of. *)
 Seal(name) ==
     /\ process[name].at \in {"idle", "again"}
     /\ LET empty == rows[branch.token] = {}

@@ -1,9 +1,10 @@
 -------------------------------- MODULE Loads --------------------------------
 (* Loads are entered by a primary, entered by replicas, acknowledged, and survive the promotion of another primary.
 
-Stands for: `Fence` of nodes/membership/fence.py, `promote_without_primary` and `give_promise` of nodes/promotion.py, the
-entering of nodes/replication/follower.py, `begin_acknowledgement` of nodes/acknowledgement.py for most nodes. Three
-nodes are members all the time; what a node hears of others is left out, as if no word of theirs came.
+Stands for: `Fence` of nodes/membership/fence.py; `promote_without_primary` and `give_promise` of nodes/promotion.py;
+`StoredLists.append` of nodes/membership/stored_lists.py; `LogApplier.next_page` and `LogApplier.clone` of
+nodes/replication/log_apply.py; `begin_acknowledgement` of nodes/acknowledgement.py for most nodes. Three nodes are
+members all the time; what a node hears of others is left out, as if no word of theirs came.
 
 Faults: a node rests between any two steps, or for ever: it is down, or cut off; two nodes are promoted at once; the
 answer of a promise is lost, and it is asked for again; a log that went its own way is replaced by a copy.
@@ -20,8 +21,8 @@ Epochs == 1..2
 LoadsMax == 1
 Most(nodes) == 2 * Cardinality(nodes) > Cardinality(Nodes)
 
-VARIABLES logs, entered, promise, votes, adopted, confirmed
-state == <<logs, entered, promise, votes, adopted, confirmed>>
+VARIABLES logs, entered, promise, stands, votes, adopted, confirmed
+state == <<logs, entered, promise, stands, votes, adopted, confirmed>>
 
 (* An entry is a load with its number, or with 0 the list that names a primary from an epoch on. *)
 Entry(load, epoch, primary) == [load |-> load, epoch |-> epoch, primary |-> primary]
@@ -39,6 +40,7 @@ Init ==
     /\ logs = [node \in Nodes |-> <<>>]
     /\ entered = 0
     /\ promise = [node \in Nodes |-> [epoch |-> 0, candidate |-> ""]]
+    /\ stands = [node \in Candidates |-> 0] \* the epoch that a candidate asks promises for
     /\ votes = [node \in Candidates |-> {}]
     /\ adopted = [epoch \in 0..2 |-> IF epoch = 0 THEN Nodes ELSE {}]
     /\ confirmed = [load \in 1..LoadsMax |-> {}]
@@ -53,7 +55,7 @@ Load(node) ==
     /\ Appends(node) /\ entered < LoadsMax
     /\ entered' = entered + 1
     /\ logs' = [logs EXCEPT ![node] = Append(@, Entry(entered + 1, 0, ""))]
-    /\ UNCHANGED <<promise, votes, adopted, confirmed>>
+    /\ UNCHANGED <<promise, stands, votes, adopted, confirmed>>
 
 MayFollow(node, source) ==
     \/ promise[node].epoch <= Epoch(node) \/ Epoch(source) > promise[node].epoch
@@ -66,18 +68,18 @@ Enter(node, source) ==
     /\ Len(logs[node]) < Len(logs[source]) /\ IsBeginning(logs[node], logs[source])
     /\ LET entry == logs[source][Len(logs[node]) + 1]
        IN logs' = [logs EXCEPT ![node] = Append(@, entry)] /\ Adopt(node, entry)
-    /\ UNCHANGED <<entered, promise, votes, confirmed>>
+    /\ UNCHANGED <<entered, promise, stands, votes, confirmed>>
 
 Copy(node, source) ==
     /\ Epoch(source) > Epoch(node) /\ MayFollow(node, source) /\ ~IsBeginning(logs[node], logs[source])
     /\ logs' = [logs EXCEPT ![node] = logs[source]]
     /\ Adopt(node, LastList(logs[source]))
-    /\ UNCHANGED <<entered, promise, votes, confirmed>>
+    /\ UNCHANGED <<entered, promise, stands, votes, confirmed>>
 
 Confirm(node, load) ==
     /\ node \notin confirmed[load] /\ Has(node, load)
     /\ confirmed' = [confirmed EXCEPT ![load] = @ \cup {node}]
-    /\ UNCHANGED <<logs, entered, promise, votes, adopted>>
+    /\ UNCHANGED <<logs, entered, promise, stands, votes, adopted>>
 
 -----------------------------------------------------------------------------
 (* A candidate promises itself first; a vote is the end of a log at the moment of its promise. *)
@@ -86,28 +88,30 @@ Vote(node) == [node |-> node, epoch |-> Epoch(node), log |-> logs[node]]
 Stand(node, epoch) ==
     /\ node \in Candidates /\ epoch > Epoch(node) /\ epoch > promise[node].epoch
     /\ promise' = [promise EXCEPT ![node] = [epoch |-> epoch, candidate |-> node]]
+    /\ stands' = [stands EXCEPT ![node] = epoch]
     /\ votes' = [votes EXCEPT ![node] = {}]
     /\ UNCHANGED <<logs, entered, adopted, confirmed>>
 
 Promise(node, candidate) ==
-    LET asked == promise[candidate]
-    IN /\ node # candidate /\ asked.candidate = candidate /\ asked.epoch > Epoch(node)
+    LET asked == [epoch |-> stands[candidate], candidate |-> candidate]
+    IN /\ node # candidate /\ asked.epoch > Epoch(node)
        /\ asked.epoch > promise[node].epoch \/ asked = promise[node]
        /\ promise' = [promise EXCEPT ![node] = asked]
        /\ votes' \in {votes, [votes EXCEPT ![candidate] = {vote \in @ : vote.node # node} \cup {Vote(node)}]}
-       /\ UNCHANGED <<logs, entered, adopted, confirmed>>
+       /\ UNCHANGED <<logs, entered, stands, adopted, confirmed>>
 
+(* A candidate may have promised another one a later epoch meanwhile: then it is no primary that appends. *)
 Promote(node) ==
     LET longer == {vote \in votes[node] :
             vote.epoch > Epoch(node) \/ (vote.epoch = Epoch(node) /\ Len(vote.log) > Len(logs[node]))}
         counted == {vote.node : vote \in {vote \in votes[node] : IsBeginning(vote.log, logs[node])}}
-        epoch == promise[node].epoch
-    IN /\ node \in Candidates /\ promise[node].candidate = node /\ epoch > Epoch(node)
+        epoch == stands[node]
+    IN /\ node \in Candidates /\ epoch > Epoch(node)
        /\ IF Flaw = "any length" THEN Most({vote.node : vote \in votes[node]} \cup {node})
           ELSE longer = {} /\ (Most(counted \cup {node}) \/ Flaw = "one promise")
        /\ logs' = [logs EXCEPT ![node] = Append(@, Entry(0, epoch, node))]
        /\ adopted' = [adopted EXCEPT ![epoch] = @ \cup {node}]
-       /\ UNCHANGED <<entered, promise, votes, confirmed>>
+       /\ UNCHANGED <<entered, promise, stands, votes, confirmed>>
 
 Next == \E node \in Nodes :
     \/ Load(node) \/ Promote(node)

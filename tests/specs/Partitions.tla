@@ -1,15 +1,16 @@
 ----------------------------- MODULE Partitions -----------------------------
 (* A partition of workflows moves from one process to another, while its commands cause others on a second partition.
 
-Stands for: `Follower` of workflows/partitions/follower.py (`submit`, `_confirm`, `_send`, `own`),
-`FollowedPartition` of followed.py (`put_out`, `_caused`), `Ownership` of server/workflows/shared/ownership.py,
-`Checkpoints.save` of checkpoints.py. The rows of a store are a function of the entries up to its place, so the place is
+Stands for: `Processor.submit` of workflows/processor/processor.py; `Follower.own`, `Follower._confirm` and
+`Follower._send` of workflows/partitions/follower.py; `put_out` and `FollowedPartition._caused` of
+workflows/partitions/followed.py; `Ownership` of server/workflows/shared/ownership.py; `Checkpoints.save` of
+workflows/partitions/checkpoints.py. The rows of a store are a function of the entries up to its place, so the place is
 the store. Each command of the log causes the command of the same number on the other partition. Timers are left out:
 the first entry of one takes it, by the same rule for all. What is sent, and what is saved, is looked at by itself.
 
-Faults: the group gives a partition to one process while another still works for it, at any step; a process dies and
-loses the end of its store; the answer of an append is lost, so that the entry is there or not, and sent again; the
-newest checkpoint is damaged.
+Faults: a partition is given to one process, by the group or by the lease of a bucket, while another still works for it,
+at any step; a process dies and loses the end of its store; the answer of an append is lost, so that the entry is there
+or not, and sent again; the newest checkpoint is damaged.
 Flaws:  "no numbers": the other partition applies whatever comes.
         "noted first": what is sent on is noted in the log before it is there.
         "unowned replies": a process that lost the partition replies to the callers that it still has.
