@@ -13,9 +13,14 @@ from urllib.parse import urlsplit
 import pytest
 
 import millpond
-from millpond.clock import ManualClock
+from millpond.clock import ManualClock, SystemClock
 from millpond.errors import Corrupt, Denied, Invalid
+from millpond.kernel import steps
+from millpond.kernel.lease import LEASE, Lease
+from millpond.maps.layered.secured import LEASE_SECONDS
 from millpond.maps.loads import garbage
+from millpond.maps.model.definition import folder_name
+from millpond.maps.model.keyspaces import COLLECTING
 from millpond.maps.snapshots.manifest import manifest_name
 from millpond.stores.objects import open_objects
 from tests.contracts.test_bucket_ponds import opened, url  # noqa: F401
@@ -117,8 +122,6 @@ def test_a_load_that_brings_again_what_was_collected_is_whole(
 def test_a_collection_between_the_files_of_a_load_and_its_commit(
     url: str, tmp_path: Path, later: Callable[[float], None], moment: str  # noqa: F811
 ) -> None:  # fmt: skip
-    from millpond.kernel import steps
-
     rows, clock = [{"key": "a", "value": 1}], ManualClock(1_800_000_000_000)
     with (
         opened(url, tmp_path / "one", maps_history="1s", clock=clock) as pond,
@@ -164,8 +167,6 @@ def test_one_collects_at_a_time_and_what_is_damaged_stays(
                 seen.append(name)
                 inner.append(other.collect_garbage())
 
-        from millpond.kernel import steps
-
         with steps.listening(between):
             pond.collect_garbage()
         assert len(inner[0].busy) == 1, inner
@@ -177,6 +178,30 @@ def test_one_collects_at_a_time_and_what_is_damaged_stays(
         pond.collect_garbage()
     assert head in str(caught.value)
     assert {name for name in before if "/m." in name and "left" not in name} <= files_in(url)
+
+
+def test_whose_machine_slept_removes_nothing_more_when_another_collects(
+    url: str, tmp_path: Path, later: Callable[[float], None], monkeypatch: pytest.MonkeyPatch  # noqa: F811
+) -> None:  # fmt: skip
+    with opened(url, tmp_path / "one", maps_history="1s") as pond, opened(url, tmp_path / "other") as other:
+        made = pond.create_map("m", kind="state", value="long")
+        made.load([{"key": "a", "value": 1}])
+        made.delete("key = 'a'")
+        pond.collect_garbage()
+        later(2)
+        key, now_ms, left = COLLECTING.pack(folder_name(made.definition)), SystemClock.now_ms, list[set[str]]()
+
+        def sleeps(name: str) -> None:
+            if name == "garbage.deleted" and not left:
+                left.append(files_in(url))
+                # Its monotonic clock stood still meanwhile.
+                monkeypatch.setattr(SystemClock, "now_ms", lambda clock: now_ms(clock) + int(1000 * LEASE_SECONDS))
+                other.space.write(lambda tx: tx.put(key, LEASE.encode(Lease("other", 9))))
+
+        with steps.listening(sleeps):
+            removed = pond.collect_garbage()
+        assert left == [files_in(url)]
+        assert 0 < removed.files + removed.manifests < len(left[0])
 
 
 def test_refusals_and_a_pond_in_a_folder(url: str, tmp_path: Path) -> None:  # noqa: F811

@@ -45,6 +45,20 @@ def test_the_turn_of_a_dead_node_is_free_after_half_a_minute_and_its_job_is_name
         assert turn is not None
 
 
+def test_a_node_whose_machine_slept_learns_at_once_that_another_has_its_turn() -> None:
+    space, asleep, awake = MemorySpace(), ManualClock(0), ManualClock(0, ids=1 << 32)
+    one, other = JobLeases(space, asleep), JobLeases(space, awake)
+    entered = one("garbage", GOING)
+    turn = entered.__enter__()
+    assert turn is not None
+    assert other.dead() == set()
+    awake.advance(round(1000 * LEASE_SECONDS))
+    assert other.dead() == {"garbage"}
+    asleep.now += round(1000 * LEASE_SECONDS)
+    one.renew()
+    assert turn.is_set()
+
+
 def test_a_node_that_lives_keeps_its_turn_and_one_that_lost_sight_of_the_bucket_ends() -> None:
     clock, (one, other) = nodes()
     entered = one("garbage", GOING)

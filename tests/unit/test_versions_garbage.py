@@ -259,6 +259,14 @@ def test_a_lease_is_renewed_in_time_and_only_looked_at_before(repository: Reposi
     assert renew_collecting(site, later) is None, "another one ended it, if only a moment ago"
 
 
+def test_a_lease_is_renewed_in_time_also_when_the_clock_is_set_back(repository: Repository, clock: ManualClock) -> None:
+    site, lease = repository.site, begin_collecting(repository.site)
+    clock.advance(round(1000 * COLLECTING_SECONDS) - 1)
+    clock.now = lease.at_ms
+    later = renew_collecting(site, lease)
+    assert later is not None and later.beat == lease.beat + 1
+
+
 @dataclass
 class QueuedSpace:
     """A space whose writes have their turn later."""
