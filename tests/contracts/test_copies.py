@@ -250,6 +250,23 @@ def test_a_collection_that_marked_before_a_copy_deletes_nothing_after_it(tmp_pat
         assert pond.repository("files").branch("main").get("b") == b"second"
 
 
+def test_objects_that_go_after_the_first_look_are_sent_once_more(tmp_path: Path) -> None:
+    """Those of a collection that looked for copies before this one began, and deletes behind it."""
+    one, two = _copied_before(tmp_path)
+    seen = [file for file in (two / "repositories").rglob("data/**/*") if file.is_file()]
+    assert seen
+
+    def delete(name: str) -> None:
+        if name == "copy.object_sent":
+            while seen:
+                seen.pop().unlink()
+
+    with listening(delete):
+        assert millpond.copy(one, two).files >= 2
+    with opened(two) as pond:
+        assert [pond.repository("files").branch("main").get(path) for path in "ab"] == [b"first", b"second"]
+
+
 def test_a_target_that_holds_only_events_is_not_written_over(tmp_path: Path) -> None:
     with opened(tmp_path / "one") as pond:
         fill(pond)

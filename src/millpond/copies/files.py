@@ -117,10 +117,12 @@ def copy_objects(source: Pond, target: Pond, sent: Sent) -> None:
     Raises: `NotFound` for one that was collected meanwhile; `Unavailable`, `Denied`.
     """
     there, here = open_objects(source.place.repositories), open_objects(target.place.repositories)
-    for named, is_held in side_by_side(there.list(), here.list()):
-        if is_held:
-            sent.add(0, 0, reused=1)
-            continue
-        here.put_stream(named.name, object_chunks(there, named.name))
-        sent.add(1, named.size)
-        step("copy.object_sent")
+    # A collection that looked for copies a moment before this one began may delete what the first look saw.
+    for reused in (1, 0):
+        for named, is_held in side_by_side(there.list(), here.list()):
+            if is_held:
+                sent.add(0, 0, reused=reused)
+                continue
+            here.put_stream(named.name, object_chunks(there, named.name))
+            sent.add(1, named.size)
+            step("copy.object_sent")
