@@ -221,7 +221,7 @@ class ImportJobs:
             self._closed = True
             threads = self._threads
         if threads is not None:
-            threads.shutdown(wait=True, cancel_futures=True)
+            threads.shutdown()  # also of one that no thread has taken yet: it says in its row that it ended
 
 
 def _get(tx: ReadTransaction, site: Site, branch: str, id_: str) -> ImportRecord:
