@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from _measure import Contest, note_contests, print_table, rounds
 from _results import Run, version
-from millpond.maps.loads.merge import Received, merge_parts
+from millpond.maps.loads.merge import Arrived, Received, merge_loads
 from millpond.maps.model.columns import canonical_schema
 from millpond.maps.model.definition import Kind, MapDefinition, Scheme, parse_value_type
 from millpond.maps.parts.part import PartWriter
@@ -110,7 +110,7 @@ def bench_merge(root: Path, scheme: Scheme, count: int, into: int, quick: bool) 
         for shard in (ours, theirs):
             part = write_part(shape, rows, root / "parts" / f"base{number}")
             with shard.exclusive():
-                merge_parts(shard, [part], number + 1, 0)
+                merge_loads(shard, [Arrived(number + 1, 0, shape.overwrite, (part,))])
             shutil.rmtree(root / "parts")
     theirs.close()
     env = lmdb.open(str(root / "theirs" / "000001"), map_size=1 << 34, max_dbs=16)
@@ -118,7 +118,7 @@ def bench_merge(root: Path, scheme: Scheme, count: int, into: int, quick: bool) 
         part = write_part(shape, rows_of(shape, keys, count, 200 + number), root / "parts" / f"new{number}")
         load = into // step + number + 1
         with ours.exclusive():
-            contest.run("Millpond", lambda p=part, n=load: merge_parts(ours, [p], n, 0))
+            contest.run("Millpond", lambda p=part, n=load: merge_loads(ours, [Arrived(n, 0, shape.overwrite, (p,))]))
         contest.run(PUTS, lambda p=part: merge_raw(env, p))
         shutil.rmtree(root / "parts")
     env.close()

@@ -12,7 +12,6 @@ RESERVED = {
     "airflow/sensors.py:MillpondSensor": "DAGs",
     # What a test, a benchmark or a tool calls instead of the many steps in which what ships does the same.
     "arrays/warming.py:spelled": "tools/kernels.py",
-    "maps/loads/merge.py:merge_parts": "benchmarks of merging, and its model",
     "ranges/key_columns.py:hash_of_key": "the format's own definition, against which the kernels are tested",
     "stores/memory.py:MemorySpace": "millpond.testing.workflows",
 }

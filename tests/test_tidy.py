@@ -166,13 +166,15 @@ def test_paths_of_one_machine_are_found() -> None:
 
 
 def test_names_nobody_uses_are_found() -> None:
-    unused = tidy.Source(SHIPPED, '__all__ = ("lonely",)\ndef lonely(): ...\ndef _shy(): ...\n')
+    unused = tidy.Source(SHIPPED, '__all__ = ("lonely",)\nasync def lonely(): ...\ndef _shy(): ...\n')
     assert len(list(tidy.dead_names([unused]))) == 2
-    for text in ("from thing import lonely, _shy\n", '"""lonely(_shy)"""\n'):
+    for text in ("from thing import lonely\n", '"""lonely(_shy)"""\n'):
         assert len(list(tidy.dead_names([unused, tidy.Source("src/millpond/other.py", text)]))) == 2
-    test = tidy.Source("tests/test_thing.py", "lonely(_shy)\n")
+    test = tidy.Source("tests/test_thing.py", "lonely()\n")
     assert len(list(tidy.dead_names([unused, test]))) == 2, "what tests alone call is dead"
     user = tidy.Source("src/millpond/user.py", "lonely(_shy)\n")
+    assert len(list(tidy.dead_names([unused, user]))) == 1, "a private name of another module is another"
+    unused = tidy.Source(SHIPPED, f"{unused.text}x = _shy\n")
     assert not list(tidy.dead_names([unused, user]))
 
 

@@ -405,14 +405,17 @@ def dead_names(sources: list[Source]) -> Iterator[str]:
                 ours.update(used)
     for source in (source for source in sources if source.styled):
         used = everywhere if _is_testing(source) else ours
+        here = sum(words[source.path], Counter[str]())
         for node, own in zip(source.tree.body, words[source.path], strict=True):
-            if not isinstance(node, ast.FunctionDef | ast.ClassDef) or node.name.startswith("__"):
+            functions = ast.FunctionDef | ast.AsyncFunctionDef
+            if not isinstance(node, functions | ast.ClassDef) or node.name.startswith("__"):
                 continue
-            if isinstance(node, ast.FunctionDef) and node.decorator_list:
+            if isinstance(node, functions) and node.decorator_list:
                 continue  # its decorator hands it to somebody
+            uses = here if node.name.startswith("_") else used
             # what calls itself is not called yet
             reserved = f"{source.path.removeprefix('src/millpond/')}:{node.name}" in RESERVED
-            if reserved is (used[node.name] > own[node.name]):
+            if reserved is (uses[node.name] > own[node.name]):
                 wrong = "is used: take it from RESERVED" if reserved else "is used by nothing that ships"
                 yield f"{source.path}: {node.name} {wrong}"
 

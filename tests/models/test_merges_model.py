@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millpond.maps.loads.merge import Received, merge_parts, part_rows
+from millpond.maps.loads.merge import Arrived, Received, merge_loads, part_rows
 from millpond.maps.model.definition import PLAIN_KINDS, Kind
 from millpond.maps.parts.part import PartWriter, verify_part
 from millpond.maps.shard.shard import Shard
@@ -64,9 +64,10 @@ def test_merged_parts_answer_as_the_model(kind: Kind, data: st.DataObject) -> No
                 parts.append(write(definition, folder / f"{load}-{number}", rows))
                 check_part(definition, parts[-1], rows)
                 model.put(rows)
-            merge_parts(shard, parts, load, now_ms=0)
+            arrived = [Arrived(load, 0, definition.overwrite, tuple(parts))]
+            merge_loads(shard, arrived)
             audit_shard(shard, model, data.draw(strategies.questions(definition, pools)))
-            assert merge_parts(shard, parts, load, now_ms=0).repeated
+            assert merge_loads(shard, arrived).repeated
         assert shard.stats().rows == len(model.rows)
 
 

@@ -39,7 +39,7 @@ from millpond.maps.shard.range_widths import WIDTHS, width_class
 from millpond.maps.shard.row_batches import column_of, gathered
 from millpond.maps.shard.shard import Shard, ShardView
 
-__all__ = ("Arrived", "MergeReport", "Received", "merge_loads", "merge_parts", "part_rows", "rows_held")
+__all__ = ("Arrived", "MergeReport", "Received", "merge_loads", "part_rows", "rows_held")
 
 ROWS_PER_BATCH = 65_536
 
@@ -74,11 +74,6 @@ class MergeReport:
     rows: int
     rows_after: int
     repeated: bool
-
-
-def merge_parts(shard: Shard, parts: Sequence[Received], load: int, now_ms: int) -> MergeReport:
-    """Merge the parts of one load, in order, as `merge_loads` does."""
-    return merge_loads(shard, [Arrived(load, now_ms, shard.definition.overwrite, tuple(parts))])
 
 
 def merge_loads(

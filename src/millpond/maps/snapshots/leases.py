@@ -239,16 +239,6 @@ def end_lease(objects: Objects, id_: str, now_ms: int) -> bool:
     return True
 
 
-def _is_held(file: Path | None) -> bool:
-    if file is None or not file.exists():
-        return False
-    try:
-        os.close(_lock(file, fcntl.LOCK_EX | fcntl.LOCK_NB))
-    except BlockingIOError:
-        return True
-    return False
-
-
 def _take_away(objects: Objects, id_: str, now_ms: int) -> bool:
     # Whoever pins holds the lease meanwhile, so what is read here counts.
     if pinned_until(objects, id_) > now_ms:

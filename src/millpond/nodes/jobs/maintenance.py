@@ -17,7 +17,6 @@ every node, and survives restarts and a change of the primary. What the log has 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -39,8 +38,6 @@ __all__ = ("MaintenanceOrders", "watermark")
 STEPS = 100
 STEP_MS_MAX = 86_400_000
 _PAGE = 1_000
-
-_log = logging.getLogger(__name__)
 
 
 def watermark(now_ms: int, age_ms: int, least_step_ms: int) -> int:

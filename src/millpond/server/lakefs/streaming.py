@@ -25,25 +25,10 @@ from millpond.server.thread_limits import on_loop
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ("SMALL_BYTES", "BodyFile", "BodyStream", "read_to_its_end", "whole_body")
+__all__ = ("SMALL_BYTES", "BodyFile", "BodyStream", "read_to_its_end")
 
 SMALL_BYTES = 256 << 10
 """The largest body that is collected before a thread takes it."""
-
-
-async def whole_body(request: Request) -> bytes:
-    """All of a body that its route bounds.
-
-    Raises: `ClientDisconnect`; what the route raises for too large a body.
-    """
-    pieces: list[bytes] = []
-    while True:
-        message = await request.receive()
-        if message["type"] == "http.disconnect":
-            raise ClientDisconnect
-        pieces.append(message.get("body", b""))
-        if not message.get("more_body", False):
-            return b"".join(pieces)
 
 
 class BodyStream:
