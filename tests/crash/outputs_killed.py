@@ -11,23 +11,25 @@ from littlehorse.model import OutputTopicConfig, PutTenantRequest
 from millpond.clock import ManualClock, SystemClock
 from millpond.errors import Unavailable
 from millpond.kernel.space import Space
-from millpond.server.workflows.output_relay import OutputRelay, relay_of
+from millpond.server.workflows.outbox import Outbox
+from millpond.server.workflows.output_relay import relay_of
 from millpond.settings import load_settings
 from millpond.stores.lmdb.space import LmdbSpace
 from millpond.testing.faults import arm
 from millpond.workflows.engine.metadata.tenancy import CLUSTER
+from millpond.workflows.outputs import WaitingOutput
 from millpond.workflows.processor import Processor
 from tests.crash.commands_killed import commands
 
 SECONDS = 60
 
 
-def relay_to(broker: str, cluster: str, space: Space, newest: int) -> OutputRelay:
+def relay_to(broker: str, cluster: str, space: Space, newest: int) -> Outbox[WaitingOutput]:
     settings = load_settings(workflows_output=f"kafka://{broker}/{cluster}").workflows
     return relay_of(settings, 0, space, ManualClock(), newest=newest)
 
 
-def turned(relay: OutputRelay) -> int:
+def turned(relay: Outbox[WaitingOutput]) -> int:
     """A turn, as soon as the brokers are ready for it."""
     clock = SystemClock()
     until = clock.monotonic() + SECONDS

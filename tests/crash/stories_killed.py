@@ -6,7 +6,7 @@ import sys
 
 from millpond.clock import ManualClock
 from millpond.events.embedded.store import EmbeddedStore
-from millpond.server.workflows.event_publisher import Teller
+from millpond.server.workflows.event_publisher import teller_of
 from millpond.stores.lmdb.space import LmdbSpace
 from millpond.testing.faults import arm
 from millpond.workflows.processor import Processor
@@ -16,7 +16,7 @@ from tests.crash.commands_killed import commands
 def main(folder: str) -> None:
     space, clock = LmdbSpace(folder), ManualClock(1_700_000_000_000)
     processor = Processor(space, clock, lambda _: None, stories=True)
-    teller = Teller(space, clock, EmbeddedStore(space, clock).append)
+    teller = teller_of(space, clock, EmbeddedStore(space, clock).append)
     with arm():
         for number, command in enumerate(commands()):
             future = processor.submit("acme", command)

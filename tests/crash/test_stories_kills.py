@@ -12,7 +12,7 @@ pytest.importorskip("littlehorse")
 from millpond.clock import ManualClock
 from millpond.events.embedded.store import EmbeddedStore
 from millpond.events.names import StreamName
-from millpond.server.workflows.event_publisher import Teller
+from millpond.server.workflows.event_publisher import teller_of
 from millpond.stores.lmdb.space import LmdbSpace
 from millpond.testing.faults import KILL_AT
 from millpond.workflows.keyspaces import STORY
@@ -61,7 +61,7 @@ def test_what_was_told_when_the_process_died_is_there_once(tmp_path: Path, name:
         assert run(folder, **{KILL_AT: f"{name}:{at}"}) == -signal.SIGKILL
         space, clock = LmdbSpace(folder), ManualClock(MS)
         store = EmbeddedStore(space, clock)
-        teller = Teller(space, clock, store.append)
+        teller = teller_of(space, clock, store.append)
         while teller.turn():
             pass
         wanted = expected(space, tmp_path / f"again-{at}")

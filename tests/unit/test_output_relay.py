@@ -15,12 +15,13 @@ from hypothesis import strategies as st
 from millpond.clock import ManualClock
 from millpond.errors import Unavailable
 from millpond.kernel.keys import EVERYTHING
-from millpond.server.workflows import output_relay
-from millpond.server.workflows.output_relay import OutputRelay, relay_of
+from millpond.server.workflows import outbox, output_relay
+from millpond.server.workflows.outbox import Outbox
+from millpond.server.workflows.output_relay import relay_of, relay_to
 from millpond.settings.groups import Workflows
 from millpond.stores.memory import MemorySpace
 from millpond.workflows.logs.topics import RECORD_BYTES_MAX, TopicRecord
-from millpond.workflows.outputs import Output, OutputPlace, delete_outputs, note_outputs
+from millpond.workflows.outputs import Output, OutputPlace, WaitingOutput, delete_outputs, note_outputs
 
 
 @dataclass
@@ -73,13 +74,14 @@ class Pond:
         self.dies, self.rivals = False, rivals
         self.relays = [self.relay(), self.relay()]
 
-    def relay(self) -> OutputRelay:
-        return OutputRelay(
-            self.space, ManualClock(), Writer(self.brokers), "c", newest=None if self.rivals else self.position,
+    def relay(self) -> Outbox[WaitingOutput]:
+        return relay_to(
+            Writer(self.brokers), "c", self.space, ManualClock(), newest=None if self.rivals else self.position,
             ended=self.ended, dropped=self.dropped.append,
         )  # fmt: skip
 
-    def ended(self, place: OutputPlace) -> None:
+    def ended(self, place: OutputPlace, dropped: bool) -> None:
+        del dropped
         if self.dies:
             raise Unavailable("the process is gone", kind="gone")
         self.space.write(lambda tx: delete_outputs(tx, place))
@@ -113,7 +115,7 @@ acts = st.one_of(
 @given(st.lists(acts, max_size=30), st.integers(1, 4), st.booleans())
 def test_each_record_is_written_once_and_in_order(script: list[tuple[str, int]], page: int, rivals: bool) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(output_relay, "RECORDS_PER_WRITE", page)
+        patch.setattr(outbox, "PAGE_ROWS", page)
         pond = Pond(rivals=rivals)
         for act, number in script:
             if act == "note":
@@ -133,6 +135,7 @@ def test_no_broker_is_called_before_there_is_a_record() -> None:
 
 
 def test_without_brokers_records_wait_and_have_their_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(output_relay, "OUTPUT_BYTES_WAITING_MAX", 10_000)
     pond = Pond()
     relay = relay_of(Workflows(), 0, pond.space, ManualClock(), ended=pond.ended, dropped=pond.dropped.append)
     assert relay.turn() == 0
@@ -140,7 +143,6 @@ def test_without_brokers_records_wait_and_have_their_limit(monkeypatch: pytest.M
     with pytest.raises(Unavailable, match="no brokers are named"):
         relay.turn()
     assert pond.queued() == 20
-    monkeypatch.setattr(output_relay, "OUTPUT_BYTES_WAITING_MAX", 10_000)
     relay.drop()
     assert 0 < pond.queued() < 10 < sum(pond.dropped)
 

@@ -15,7 +15,8 @@ from millpond.errors import Unavailable
 from millpond.events.event import EventBatch
 from millpond.kernel.keys import EVERYTHING, Prefix
 from millpond.server.workflows import event_publisher
-from millpond.server.workflows.event_publisher import Tally, Teller
+from millpond.server.workflows.event_publisher import teller_of
+from millpond.server.workflows.outbox import Tally
 from millpond.stores.memory import MemorySpace
 from millpond.workflows.engine import Request
 from millpond.workflows.keyspaces import INITIALIZED, STORY
@@ -50,13 +51,13 @@ def test_what_is_dropped_is_dropped_by_all_who_follow(monkeypatch: pytest.Monkey
         raise Unavailable("no Redis", kind="redis_unreachable")
 
     def note(place: tuple[int, int], dropped: bool) -> None:
-        follower.note(StoryEntry(*place, dropped))
+        follower.note(StoryEntry(*place, dropped), wait=dropped)
 
     do(PutTaskDefRequest(name="work"))
     do(request("retried"))
     for number in range(25):
         do(RunWfRequest(wf_spec_name="retried", id=f"r{number}"))
-    Teller(follower.space, clock, refuse, note, tally.add).drop()
+    teller_of(follower.space, clock, refuse, note, tally.add).drop()
     with follower.space.read() as tx:
         rows = stories_after(tx, (0, 0), 100)
         own = {key: row for key, row in tx.scan(EVERYTHING) if key not in INITIALIZED}

@@ -26,7 +26,7 @@ from millpond.events.embedded.store import EmbeddedStore
 from millpond.events.event import EventBatch
 from millpond.events.names import StreamName
 from millpond.server.workflows import event_publisher
-from millpond.server.workflows.event_publisher import Teller
+from millpond.server.workflows.event_publisher import teller_of
 from millpond.stores.lmdb.space import LmdbSpace
 from millpond.workflows.engine import Request, TaskClaim
 from millpond.workflows.keyspaces import STORY
@@ -44,7 +44,7 @@ class Ground:
         self.space = LmdbSpace(folder, durable=False)
         self.store = EmbeddedStore(self.space, self.clock)
         self.processor = Processor(self.space, self.clock, lambda _: None, stories=stories)
-        self.teller = Teller(self.space, self.clock, self.store.append)
+        self.teller = teller_of(self.space, self.clock, self.store.append)
         for command in (PutTaskDefRequest(name="work"), request("retried")):
             self.do(command)
 
@@ -121,7 +121,7 @@ def test_stories_wait_for_streams_that_cannot_be_reached(ground: Ground) -> None
 
     ground.do(RunWfRequest(wf_spec_name="retried", id="r"))
     with pytest.raises(Unavailable):
-        Teller(ground.space, ground.clock, refusing).turn()
+        teller_of(ground.space, ground.clock, refusing).turn()
     assert ground.undone() == 1
     assert ground.story("r") == [("r", "running", ""), ("0-1", "queued", "")]
     assert ground.undone() == 0
@@ -132,7 +132,7 @@ class Refused:
 
     def __init__(self, ground: Ground) -> None:
         self.ground, self.dropped, self.is_open = ground, list[int](), False
-        self.teller = Teller(ground.space, ground.clock, self.append, dropped=self.dropped.append)
+        self.teller = teller_of(ground.space, ground.clock, self.append, dropped=self.dropped.append)
         ground.teller = self.teller
 
     def append(self, batches: Sequence[EventBatch]) -> object:
@@ -174,7 +174,7 @@ def test_stories_beyond_the_limit_are_dropped_counted_and_told(
     assert ground.story("r8") == [("r8", "running", ""), ("0-1", "queued", "")]
     assert [message.split(".")[0] for message in caplog.messages] == [
         "more stories of runs wait than may: the oldest are dropped",
-        "stories of runs are told again, but for the oldest that waited",
+        "stories of runs are sent again, but for the oldest that waited",
     ]
     assert caplog.messages[1].endswith("dropped=8")
     ground.do(RunWfRequest(wf_spec_name="retried", id="next"))

@@ -5,6 +5,8 @@
 Invariants:
 * `act` runs in one thread at a time, and not at all after `stop`.
 * A wake that comes while `act` runs is not lost: it runs once more.
+* With `pause_seconds`, so many pass from one act to the next, and `retry_seconds` after a failure: wakes that come
+  meanwhile are one.
 * A failure ends no worker. It is logged once for as long as it stays the same, stands in `failure`, and `act` runs
   again after `retry_seconds`.
 * From `start` to `stop` a worker is one of `workers()`: whoever looks after the process sees what it does, and what
@@ -56,8 +58,12 @@ class WorkerThread:
     `name` says what it does, for the log: `offers of tasks`. It may be started anew after it was stopped.
     """
 
-    def __init__(self, name: str, act: Callable[[], float | None], clock: Clock, *, retry_seconds: float = 1.0) -> None:
-        self._name, self._act, self._clock, self._retry_seconds = name, act, clock, retry_seconds
+    def __init__(
+        self, name: str, act: Callable[[], float | None], clock: Clock, *, retry_seconds: float = 1.0,
+        pause_seconds: float = 0.0,
+    ) -> None:  # fmt: skip
+        self._name, self._act, self._clock = name, act, clock
+        self._retry_seconds, self._pause_seconds = retry_seconds, pause_seconds
         self.stopping, self._woken = threading.Event(), threading.Event()
         self.failure: Exception | None = None
         self._acting, self._last_ms = False, None  # type: tuple[bool, int | None]
@@ -111,7 +117,11 @@ class WorkerThread:
             self._woken.clear()
             if self.stopping.is_set():
                 return
-            self._clock.wait(self._woken, self._next())
+            due = self._next()
+            if self._pause_seconds:
+                pause = self._pause_seconds if self.failure is None else self._retry_seconds
+                self._clock.wait(self.stopping, self._clock.monotonic() + pause)
+            self._clock.wait(self._woken, due)
 
     def _next(self) -> float | None:
         self._acting, self._last_ms = True, self._clock.now_ms()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
@@ -37,7 +36,6 @@ T = TypeVar("T")
 OPEN_SECONDS = 600.0
 CHECKPOINT_ENTRIES = 1_000
 """Whoever ends makes a checkpoint after so many entries, so that the next process, elsewhere, reads few."""
-_LOOK_SECONDS = 0.02
 
 
 class Engine(Protocol):
@@ -153,11 +151,10 @@ class _BucketEngine:
             self._ownership.wake()
 
     def _wait_opened(self) -> None:
+        assert self._ownership is not None, "begun"
         due = self._clock.monotonic() + OPEN_SECONDS
-        while len(self.processors()) < BUCKET_PARTITIONS:
-            if self._clock.monotonic() > due:
-                raise _moving()
-            self._clock.wait(threading.Event(), self._clock.monotonic() + _LOOK_SECONDS)
+        if not self._ownership.changed.wait_for(lambda: len(self.processors()) == BUCKET_PARTITIONS, due):
+            raise _moving()
 
     def processors(self) -> Sequence[Processor]:
         assert self._ownership is not None, "begun"

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 from anyio.to_thread import run_sync
@@ -31,9 +31,10 @@ from millpond.errors import Conflict, Invalid, Unavailable
 from millpond.kernel.space import Space, WouldBlock
 from millpond.server.workflows.access import Access
 from millpond.server.workflows.data_watch import DataWatch, at_cursor
-from millpond.server.workflows.event_publisher import Tally, Teller
+from millpond.server.workflows.event_publisher import teller_of
 from millpond.server.workflows.lost_workers import LostWorkers
-from millpond.server.workflows.output_relay import OutputRelay, relay_of
+from millpond.server.workflows.outbox import Outbox, Tally
+from millpond.server.workflows.output_relay import relay_of
 from millpond.server.workflows.registrations import Registrations
 from millpond.workflows.engine import EventThrown, Request, run_path
 from millpond.workflows.processor import Applied, Measures, Processor, ReadRows, read_rows
@@ -66,13 +67,9 @@ def changes_cluster(applied: Applied) -> bool:
 class WorkflowService:
     """The workflows of one node. Use it from the event loop that `begin` was called in."""
 
-    look_again_seconds: float | None = None
-    """The time after which whoever waits for an event looks again: None, for every event is known here at once."""
-
     def __init__(self, node: Node, threads: CallThreads) -> None:
         self._node, self.url, self.clock, self._threads = node, node.url, node.clock, threads
-        self._teller: Teller | None = None
-        self._relay: OutputRelay | None = None
+        self._outboxes: list[Outbox[Any]] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._beginning = asyncio.Lock()
         self.workers = Workers()
@@ -118,13 +115,15 @@ class WorkflowService:
         if settings.output:
             with space.read() as tx:
                 newest = processor.partition.log.head(tx).position
-            self._relay = relay_of(settings, OWN, space, self.clock, newest=newest, dropped=self.outputs_dropped.add)
-            self._relay.start()
-        processor.start()
+            relay = relay_of(settings, OWN, space, self.clock, newest=newest, dropped=self.outputs_dropped.add)
+            self._outboxes.append(relay)
         # Also when it was turned off since: what waits is told, and its rows are gone then.
         append, dropped = self._node.events.volumes.of("workflows"), self.stories_dropped.add
-        self._teller = Teller(space, self.clock, append, dropped=dropped)
-        self._teller.start()
+        self._outboxes.append(teller_of(space, self.clock, append, dropped=dropped))
+        for outbox in self._outboxes:
+            processor.written.listeners.append(outbox.wake)
+            outbox.start()
+        processor.start()
         return processor
 
     def _find_space(self) -> Space:
@@ -166,10 +165,8 @@ class WorkflowService:
             if self.processors:
                 processor = self.processors.pop(OWN)
                 await run_sync(processor.stop)
-                if self._teller is not None:
-                    await run_sync(self._teller.stop)
-                if self._relay is not None:
-                    await run_sync(self._relay.stop)
+                while self._outboxes:
+                    await run_sync(self._outboxes.pop().stop)
                 if processor.space is not self._node.pond.space:
                     await run_sync(processor.space.close)
 
@@ -290,7 +287,7 @@ class WorkflowService:
                     if event is not None:
                         return event
                     with suppress(TimeoutError):
-                        async with asyncio.timeout(self.look_again_seconds):
+                        async with asyncio.timeout(self._look_again_seconds(tenant, run)):
                             await signal.wait()
         except TimeoutError:
             return None
@@ -298,6 +295,11 @@ class WorkflowService:
             signals.discard(signal)
             if not signals:
                 self._thrown.pop((tenant, run), None)
+
+    def _look_again_seconds(self, tenant: str, run: str) -> float | None:
+        """The time after which whoever waits for an event of a run looks again: None, if it is known here at once."""
+        del tenant, run
+        return None
 
 
 def _rocks_space(folder: Path) -> Space:

@@ -19,6 +19,7 @@ from millpond.workflows.outputs.records import Output
 __all__ = ("OutputPlace", "WaitingOutput", "delete_outputs", "note_outputs", "output_sizes", "outputs_after")
 
 OutputPlace = tuple[int, int]
+PAGE_BYTES = 8 << 20
 
 
 class WaitingOutput(NamedTuple):
@@ -34,7 +35,7 @@ def note_outputs(tx: Transaction, outputs: Sequence[Output], place: OutputPlace)
         tx.put(OUTPUT.pack(place[0], number), encode(output))
 
 
-def outputs_after(tx: ReadTransaction, after: OutputPlace, *, count: int, size: int) -> list[WaitingOutput]:
+def outputs_after(tx: ReadTransaction, after: OutputPlace, count: int, size: int = PAGE_BYTES) -> list[WaitingOutput]:
     """The records behind a place: `count`, or as many as have `size` bytes together and one."""
     page: list[WaitingOutput] = []
     for key, row in tx.scan(_behind(after)):

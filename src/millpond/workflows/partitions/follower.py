@@ -126,10 +126,10 @@ class Follower(Processor):
         for command in () if owning else list(self._claims):
             self._give_back(command)
 
-    def note(self, entry: StoryEntry | OutputEntry) -> None:
+    def note(self, entry: StoryEntry | OutputEntry, *, wait: bool) -> None:
         """Note in the log up to which place stories are told, or records written: then every process forgets them."""
         position = self._put(entry).result(_SEND_SECONDS)
-        if isinstance(entry, StoryEntry) and entry.dropped:
+        if wait:
             self.wait_until(position, _SEND_SECONDS)
 
     def wait_until(self, position: int, seconds: float) -> None:

@@ -35,6 +35,7 @@ from littlehorse.model import TaskRunId
 
 from millpond.clock import Clock
 from millpond.errors import Closed, Internal, MillpondError, Unavailable
+from millpond.kernel.signal import Signal
 from millpond.kernel.space import ReadTransaction, Space, Transaction
 from millpond.kernel.steps import step
 from millpond.kernel.worker import begin_thread
@@ -148,8 +149,8 @@ class Processor:
         self._looks = self._served = self._latest = 0
         # A random id for each command would cost two calls of the system, after which a thread waits for its turn.
         self._session, self._numbers = clock.random_id(), itertools.count()
-        self._lock = threading.Condition()
-        self._wake, self._stopping = threading.Event(), threading.Event()
+        self._lock, self._wake, self._stopping = threading.Condition(), threading.Event(), threading.Event()
+        self.written = Signal(clock)  # rung after each write
         self._thread: threading.Thread | None = None
         self.own(owning)
 
@@ -244,8 +245,7 @@ class Processor:
 
     def _take_joined(self) -> set[Queue]:
         """The queues for which workers wait since the last look, and in which there may be tasks."""
-        joined = {self._joined.pop() for _ in range(len(self._joined))}
-        return set(filter(self._queues.may_hold, joined))
+        return set(filter(self._queues.may_hold, [self._joined.pop() for _ in range(len(self._joined))]))
 
     # -- the thread -----------------------------------------------------------------------------------
 
@@ -279,8 +279,7 @@ class Processor:
                     assert self._ends is not None
                     self._wait(self._ends.due)
             except Exception as error:
-                ours = isinstance(error, MillpondError)
-                _LOG.warning("workflows wait: %s", error, exc_info=None if ours else error)
+                _LOG.warning("workflows wait: %s", error, exc_info=None if isinstance(error, MillpondError) else error)
                 self._clock.wait(self._stopping, self._clock.monotonic() + RETRY_SECONDS)
 
     def _wait(self, due: int | None) -> None:
@@ -299,8 +298,8 @@ class Processor:
         if not self._went_back(now):
             self._latest = max(self._latest, now)
         elif pulled < TIMERS_PULLED_PER_WRITE:
-            seconds = (self._latest - now) / 1000
-            _LOG.warning("the clock went back by %.1f s: timers that it had set are set anew", seconds)
+            _LOG.warning("the clock went back by %.1f s: timers that it had set are set anew",
+                         (self._latest - now) / 1000)  # fmt: skip
             self._latest = now
 
     def _migrate(self, place: bytes) -> None:
@@ -346,6 +345,7 @@ class Processor:
             self._fail(batch, error)
             return Ends(due=due, unmatched=looked)
         step("workflows.batch_committed")
+        self.written.ring()
         self._note_time(now, ends.pulled)
         seconds = self._clock.monotonic() - began
         self._served = len(ends.claimed)

@@ -24,12 +24,11 @@ from millpond.workflows.stories.rows import (
     delete_stories,
     drop_stories,
     note_facts,
-    oldest_stories,
     stories_after,
-    story_places,
+    story_sizes,
 )
 
 __all__ = (
-    "CommandStory", "Fact", "StoryPlace", "delete_stories", "drop_stories", "facts_of", "note_facts", "oldest_stories",
-    "stories_after", "story_places",
+    "CommandStory", "Fact", "StoryPlace", "delete_stories", "drop_stories", "facts_of", "note_facts",
+    "stories_after", "story_sizes",
 )  # fmt: skip

@@ -25,7 +25,7 @@ from millpond.workflows.stories.facts import Fact
 
 __all__ = (
     "DROPPED", "DROPPED_RUNS_MAX", "CommandStory", "StoryPlace", "delete_stories", "drop_stories", "note_facts",
-    "oldest_stories", "stories_after", "story_places",
+    "stories_after", "story_sizes",
 )  # fmt: skip
 
 StoryPlace = tuple[int, int]
@@ -60,25 +60,13 @@ def stories_after(tx: ReadTransaction, after: StoryPlace, limit: int) -> list[Co
     return list(islice(_stories(tx, after), limit))
 
 
-def story_places(tx: ReadTransaction, after: StoryPlace) -> Iterator[StoryPlace]:
-    """The places of the stories behind a place."""
-    return (cast("StoryPlace", STORY.unpack(key)) for key in tx.keys(_behind(after)))
-
-
-def oldest_stories(tx: ReadTransaction, after: StoryPlace, limit: int) -> tuple[StoryPlace, int, int]:
-    """The oldest stories, but for those that tell of dropped ones: the place of the last, their number, the first time.
+def story_sizes(tx: ReadTransaction, after: StoryPlace) -> Iterator[tuple[StoryPlace, int]]:
+    """The places of the stories behind a place, and 1 for each; 0 for one that tells of dropped ones.
 
     Raises:
         Corrupt: a row is damaged.
     """
-    place, number, ms = after, 0, 0
-    for story in _stories(tx, after):
-        if all(fact.kind == DROPPED for fact in story.facts):
-            continue
-        place, number, ms = story.place, number + 1, ms or story.ms
-        if number == limit:
-            break
-    return place, number, ms
+    return ((story.place, int(any(fact.kind != DROPPED for fact in story.facts))) for story in _stories(tx, after))
 
 
 def _behind(after: StoryPlace) -> KeyRange:

@@ -14,25 +14,21 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from millpond.errors import MillpondError
+from millpond.kernel.signal import Signal
 from millpond.kernel.worker import WorkerThread
-from millpond.server.workflows.event_publisher import Teller
-from millpond.server.workflows.output_relay import OutputRelay
+from millpond.server.workflows.outbox import Outbox
 from millpond.workflows.partitions import METADATA, Checkpoints, Follower, open_store
-from millpond.workflows.partitions.entries import StoryEntry
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from millpond.clock import Clock
-    from millpond.events.event import EventBatch
     from millpond.stores.rocksdb.space import RocksSpace
     from millpond.workflows.logs import CommandLog
     from millpond.workflows.processor import Applied, Measures
-    from millpond.workflows.stories import StoryPlace
     from millpond.workflows.tasks.queues import Workers
 
 __all__ = ("CHECKPOINT_ENTRIES", "Ownership")
@@ -52,22 +48,20 @@ class Ownership:
     def __init__(
         self, log: CommandLog, folder: Path, checkpoints: Checkpoints, clock: Clock, *,
         assigned: Callable[[], frozenset[int]], passed_on: Callable[[Sequence[Applied]], None], workers: Workers,
-        measures: Measures, interval: float, append: Callable[[Sequence[EventBatch]], object] | None = None,
-        dropped: Callable[[int], object] = lambda _: None,
-        relay: Callable[[int, Follower], OutputRelay] | None = None,
+        measures: Measures, interval: float, stories: bool = False,
+        outboxes: Callable[[int, Follower], Sequence[Outbox[Any]]] = lambda *_: (),
     ) -> None:  # fmt: skip
-        """Open the metadata. With `append`, the stories of the runs that are owned here are told to it.
-
-        `dropped` gets the number of those that had no room. `relay` makes that of a partition's output.
-        """
+        """Open the metadata. `outboxes` makes those of a partition that is owned here, from whose rows they send."""
         self._log, self._folder, self._checkpoints, self._clock = log, folder, checkpoints, clock
         self._wanted, self._interval = assigned, interval
         self._for_followers = clock, passed_on, workers, measures
-        self._append, self._dropped, self._relay = append, dropped, relay
-        self._relays: dict[int, list[Teller | OutputRelay]] = {}
+        self._stories, self._outboxes_of = stories, outboxes
+        self._outboxes: dict[int, Sequence[Outbox[Any]]] = {}
         self._open: dict[int, tuple[Follower, RocksSpace]] = {}
         self._saved: dict[int, tuple[float, int]] = {}
         self.owned: dict[int, Follower] = {}
+        self.changed = Signal(clock)
+        """Rung when `owned` has changed."""
         self.metadata = self._opened(METADATA)
         self._settling = WorkerThread("the partitions of this node", self._settle, clock, retry_seconds=_RETRY_SECONDS)
         self._saving = WorkerThread("checkpoints of partitions", self._save_all, clock, retry_seconds=_LOOK_SECONDS)
@@ -87,7 +81,7 @@ class Ownership:
         for follower in followers:
             follower.finish(until - self._clock.monotonic())
         for number in list(self._open):
-            self._stop_telling(number)
+            self._stop_sending(number)
             self._close(number)
 
     def wake(self) -> None:
@@ -116,14 +110,12 @@ class Ownership:
             _LOG.warning("partition %s cannot be opened: %s", number, error, exc_info=None if is_ours else error)
             return False
         follower.own(True)
-        relays = self._relays.setdefault(number, [])
-        if self._append is not None:
-            relays.append(Teller(follower.space, self._clock, self._append, partial(_note, follower), self._dropped))
-        if self._relay is not None:
-            relays.append(self._relay(number, follower))
-        for relay in relays:
-            relay.start()
+        self._outboxes[number] = self._outboxes_of(number, follower)
+        for outbox in self._outboxes[number]:
+            follower.written.listeners.append(outbox.wake)
+            outbox.start()
         self.owned[number] = follower
+        self.changed.ring()
         return True
 
     def _reopen_behind(self) -> None:
@@ -138,7 +130,8 @@ class Ownership:
 
     def _lose(self, number: int) -> None:
         follower = self.owned.pop(number)
-        self._stop_telling(number)
+        self.changed.ring()
+        self._stop_sending(number)
         follower.own(False)
         if number != METADATA:
             self._close(number)
@@ -149,15 +142,16 @@ class Ownership:
             return opened[0]
         saved = max(self._checkpoints.positions(number), default=0)
         space = open_store(self._folder, number, self._log, self._checkpoints)
-        follower = Follower(self._log, number, space, *self._for_followers, stories=self._append is not None)
+        follower = Follower(self._log, number, space, *self._for_followers, stories=self._stories)
         follower.start()
         self._open[number] = follower, space
         self._saved[number] = self._clock.monotonic(), saved
         return follower
 
-    def _stop_telling(self, number: int) -> None:
-        for relay in self._relays.pop(number, []):
-            relay.stop()
+    def _stop_sending(self, number: int) -> None:
+        self._open[number][0].written.listeners.clear()
+        for outbox in self._outboxes.pop(number, ()):
+            outbox.stop()
 
     def _close(self, number: int) -> None:
         follower, space = self._open.pop(number)
@@ -193,7 +187,3 @@ class Ownership:
             before = self._checkpoints.save(number, follower.space)
             self._saved[number] = now, reached
             self._log.trim(number, before)
-
-
-def _note(follower: Follower, place: StoryPlace, dropped: bool) -> None:
-    follower.note(StoryEntry(*place, dropped))

@@ -17,13 +17,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, cast
 from urllib.parse import urlsplit
 
 from anyio.to_thread import run_sync
-from littlehorse.model import ScheduleWfRequest
+from littlehorse.model import ScheduleWfRequest, WorkflowEvent
 
 from millpond.errors import Unavailable, Uncertain
 from millpond.kernel.keys import encode
 from millpond.server.rpc.dispatch import Call, Row, Service
 from millpond.server.workflows.access import need_tenant
-from millpond.server.workflows.output_relay import OutputRelay, relay_of
+from millpond.server.workflows.event_publisher import teller_of
+from millpond.server.workflows.outbox import Outbox
+from millpond.server.workflows.output_relay import relay_of
 from millpond.server.workflows.registrations import Registrations
 from millpond.server.workflows.service import WorkflowService
 from millpond.server.workflows.shared.ownership import Ownership
@@ -31,7 +33,8 @@ from millpond.server.workflows.shared.peers import METHODS, SERVICE, Elsewhere, 
 from millpond.server.workflows.shared.rows import SharedRows, answer
 from millpond.server.workflows.shared.wire import parts_of, reply_from, reply_to
 from millpond.workflows.partitions import METADATA, Checkpoints, Follower, completed, partition_of_request
-from millpond.workflows.partitions.entries import OutputEntry
+from millpond.workflows.partitions.entries import OutputEntry, StoryEntry
+from millpond.workflows.partitions.routing import partition_of_row
 from millpond.workflows.processor import Processor, ReadRows, read_rows
 from millpond.workflows.processor.codec import decode_request, encode_request
 
@@ -52,6 +55,7 @@ T = TypeVar("T")
 CHECKPOINT_SECONDS = 300.0
 """The time between two checkpoints of a partition that changes."""
 _PAUSE_SECONDS = 0.1
+_LOOK_SECONDS = 0.25
 _BEHIND_SECONDS = 10.0
 
 
@@ -84,7 +88,6 @@ class SharedParts(NamedTuple):
 class SharedWorkflows(WorkflowService):
     """The workflows of one process of several. Use it from the event loop that `join` was called in."""
 
-    look_again_seconds = 0.25
     move_seconds = 20.0
     """The time that a call waits for a partition that moves: longer than a killed owner is missed."""
 
@@ -123,9 +126,9 @@ class SharedWorkflows(WorkflowService):
             parts.log, parts.folder, parts.checkpoints,
             node.clock, assigned=lambda: self._group.own, passed_on=self._pass_on, workers=self.workers,
             measures=self.measures, interval=CHECKPOINT_SECONDS,
-            append=node.events.volumes.of("workflows") if settings.workflows.events else None,
-            dropped=self.stories_dropped.add, relay=self._relay_of,
+            stories=settings.workflows.events, outboxes=self._outboxes_of,
         )  # fmt: skip
+        self._ownership.changed.listeners.append(self._note_moved)
         self.processors = cast("dict[int, Processor]", self._ownership.owned)
 
     @property
@@ -133,11 +136,24 @@ class SharedWorkflows(WorkflowService):
         settings = self._node.settings.workflows
         return bool(settings.output or settings.log)
 
-    def _relay_of(self, number: int, follower: Follower) -> OutputRelay:
-        return relay_of(
-            self._node.settings.workflows, number, follower.space, self._node.clock,
-            ended=lambda place: follower.note(OutputEntry(*place)), dropped=self.outputs_dropped.add,
+    def _outboxes_of(self, number: int, follower: Follower) -> list[Outbox[Any]]:
+        node, settings = self._node, self._node.settings.workflows
+        relay = relay_of(
+            settings, number, follower.space, node.clock, dropped=self.outputs_dropped.add,
+            ended=lambda place, dropped: follower.note(OutputEntry(*place), wait=dropped),
         )  # fmt: skip
+        if not settings.events:
+            return [relay]
+        return [relay, teller_of(
+            follower.space, node.clock, node.events.volumes.of("workflows"), dropped=self.stories_dropped.add,
+            ended=lambda place, dropped: follower.note(StoryEntry(*place, dropped), wait=dropped),
+        )]  # fmt: skip
+
+    def _note_moved(self) -> None:
+        """Called by the thread that opens partitions: whoever waits for an event looks where it comes from now."""
+        assert self._loop is not None, "begun"
+        for run in tuple(self._thrown):
+            self._loop.call_soon_threadsafe(self._wake_thrown, *run)
 
     async def begin(self) -> None:  # type: ignore[override]
         """Nothing: `join` began it."""
@@ -240,6 +256,10 @@ class SharedWorkflows(WorkflowService):
     async def get(self, tenant: str, act: Callable[[ReadRows], T]) -> T:
         """The result of a function that reads a row or two."""
         return await self.read(tenant, act)
+
+    def _look_again_seconds(self, tenant: str, run: str) -> float | None:
+        number = partition_of_row(tenant, WorkflowEvent, (run,), self._log.partitions)
+        return None if self._is_here(number) else _LOOK_SECONDS
 
     def _is_here(self, number: int) -> bool:
         return number == METADATA or number in self._ownership.owned
