@@ -74,7 +74,7 @@ def machines(tmp_path: Path) -> Callable[[int], Machines]:
 def test_a_process_that_waits_sees_a_holder_that_lives() -> None:
     clock = PassingClock(NOW)
     leases = iter(Lease("holder", 1, beat) for beat in (0, 0, 0, 1))
-    assert LeaseWatch(clock).wait_free("key", lambda: next(leases), 60.0) is None
+    assert LeaseWatch(clock).wait_free("key", lambda: next(leases), 60.0, lambda: 0) is None
     assert clock.monotonic() < 4
 
 

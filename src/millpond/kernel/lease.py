@@ -20,7 +20,6 @@ Invariants:
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -28,12 +27,11 @@ from functools import partial
 from millpond.clock import Clock
 from millpond.json_forms import FormError, JsonForm
 from millpond.kernel.cache import Cache
+from millpond.kernel.signal import Signal, last_change_of
 from millpond.kernel.space import ReadTransaction, Space, Transaction
 
-__all__ = ("LEASE", "LOOKS", "Lease", "LeaseRow", "LeaseWatch")
+__all__ = ("LEASE", "Lease", "LeaseRow", "LeaseWatch")
 
-LOOKS = 60
-"""The looks at a row, within the time of its lease, of a process that waits for its end."""
 WATCHED_MAX = 10_000
 
 
@@ -98,21 +96,22 @@ class LeaseWatch:
             return False
         return self.clock.monotonic() - put[1] < seconds
 
-    def wait_free(self, key: Hashable, read: Callable[[], Lease], seconds: float) -> Lease | None:
-        """The lease when it may be taken, after `seconds` at most; None as soon as its holder shows that it lives."""
-        first, never = read(), threading.Event()
+    def wait_free(
+        self, key: Hashable, read: Callable[[], Lease], seconds: float, changes: Callable[[], int | None]
+    ) -> Lease | None:
+        """The lease when it may be taken, after `seconds` at most; None as soon as its holder shows that it lives.
+
+        `changes`: see `Signal`.
+        """
+        first = read()
         # Two clocks are compared here, so a young time may refuse, and no time may permit. One ahead of ours refuses
         # nothing: else a holder that died, whose clock ran ahead, would hold on until ours is there.
         if 0 <= self.clock.now_ms() - first.at_ms < 1000 * seconds and first.holder:
             return None
-        lease = first
-        while lease == first:
-            left = self.left(key, lease, seconds)
-            if not left:
-                return lease
-            self.clock.wait(never, self.clock.monotonic() + min(left, seconds / LOOKS))
-            lease = read()
-        return None if lease.holder else lease
+        lease = Signal(self.clock, changes).wait_for(
+            read, None, lambda lease: lease != first or not self.left(key, lease, seconds)
+        )
+        return lease if lease == first or not lease.holder else None
 
 
 class LeaseRow:
@@ -137,9 +136,14 @@ class LeaseRow:
         """True for a lease, just read, that is free, or whose holder counts as dead."""
         return not self._watch.left(self.key, lease, self._seconds)
 
-    def wait_free(self, read: Callable[[], Lease]) -> Lease | None:
+    def wait_free(self, space: Space) -> Lease | None:
         """See `LeaseWatch.wait_free`; not within a transaction."""
-        return self._watch.wait_free(self.key, read, self._seconds)
+
+        def read() -> Lease:
+            with space.read() as tx:
+                return self.read(tx)
+
+        return self._watch.wait_free(self.key, read, self._seconds, last_change_of(space))
 
     def take(self, tx: Transaction, holder: str) -> Lease | None:
         """Have the lease, or go on having it; None while another one has it."""

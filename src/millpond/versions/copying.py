@@ -44,12 +44,7 @@ def free_term(space: Space, clock: Clock) -> int:
     Raises: `Conflict`, kind `copy_running`.
     """
     row = LeaseRow(COPYING.packed, COPYING_SECONDS, LeaseWatch(clock))
-
-    def read() -> Lease:
-        with space.read() as tx:
-            return row.read(tx)
-
-    lease = row.wait_free(read)
+    lease = row.wait_free(space)
     if lease is not None and lease.holder:
         lease = space.write(row.end_dead)
     if lease is None or lease.holder:

@@ -83,7 +83,9 @@ class WorldClock:
         return event.is_set()
 
     def wait_for(self, condition: threading.Condition, predicate: Callable[[], bool], due: float | None) -> bool:
-        raise NotImplementedError
+        assert due is not None
+        self.world.pass_to(due)
+        return predicate()
 
     def chance(self) -> float:
         return self.world.random.random()

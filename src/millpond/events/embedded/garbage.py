@@ -76,12 +76,7 @@ def _sweep(
 ) -> None:  # fmt: skip
     """Remove what is due, and note the others since when nothing names them, in a term of our own."""
     row, holder = LeaseRow(COLLECTING.packed, LEASE_SECONDS, LeaseWatch(clock)), clock.random_id()
-
-    def read() -> Lease:
-        with space.read() as tx:
-            return row.read(tx)
-
-    held = None if row.wait_free(read) is None else space.write(lambda tx: row.take(tx, holder))
+    held = None if row.wait_free(space) is None else space.write(lambda tx: row.take(tx, holder))
     if held is None:
         collected.busy = True
         return

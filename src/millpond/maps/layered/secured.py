@@ -19,7 +19,6 @@ Invariants:
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -27,7 +26,8 @@ from dataclasses import replace
 from millpond.clock import Clock
 from millpond.errors import Conflict, MillpondError, NotFound, Unavailable
 from millpond.kernel.cache import Cache
-from millpond.kernel.lease import LOOKS, Lease, LeaseRow, LeaseWatch
+from millpond.kernel.lease import Lease, LeaseRow, LeaseWatch
+from millpond.kernel.signal import Signal, last_change_of
 from millpond.kernel.space import ReadTransaction, Space, Transaction
 from millpond.kernel.steps import step
 from millpond.kernel.worker import repeating
@@ -48,7 +48,6 @@ __all__ = (
 
 LEASE_SECONDS = 30.0
 """A collection that says nothing for so long counts as dead."""
-LOOK_SECONDS = 0.1
 STORED_MAX = 10_000
 _secured: Cache[str, int] = Cache(STORED_MAX)
 """The terms in which manifests were secured that this process stored."""
@@ -62,19 +61,12 @@ def collecting_lease(folder: str, clock: Clock) -> LeaseRow:
 def wait_free(space: Space, row: LeaseRow, clock: Clock) -> Lease:
     """The lease of a map's files when nobody holds it; that of a collection that died is ended."""
 
-    def read() -> Lease:
+    def look() -> Lease:
         with space.read() as tx:
-            return row.read(tx)
+            lease = row.read(tx)
+        return space.write(row.end_dead) if lease.holder and row.over(lease) else lease
 
-    never = threading.Event()
-    while True:
-        lease = read()
-        if not lease.holder:
-            return lease
-        if row.wait_free(read) is not None:
-            space.write(row.end_dead)
-        else:
-            clock.wait(never, clock.monotonic() + LOOK_SECONDS)
+    return Signal(clock, last_change_of(space)).wait_for(look, None, lambda lease: not lease.holder)
 
 
 @contextmanager
@@ -108,7 +100,7 @@ def take_unwatched(layers: Layers, row: LeaseRow, holder: str) -> Lease:
 
     Raises: `Unavailable`, kind `map_busy`.
     """
-    space, clock, never = layers.space, layers.clock, threading.Event()
+    space, clock = layers.space, layers.clock
     marks, watch = REWRITING[folder_name(layers.definition)].range(), LeaseWatch(clock)
     due = clock.monotonic() + 2 * LEASE_SECONDS
 
@@ -120,10 +112,9 @@ def take_unwatched(layers: Layers, row: LeaseRow, holder: str) -> Lease:
             tx.delete(key)
         return row.take(tx, holder)
 
-    while (held := space.write(take)) is None:
-        if clock.monotonic() >= due:
-            raise map_busy(layers.definition.name)
-        clock.wait(never, clock.monotonic() + LEASE_SECONDS / LOOKS)
+    held = Signal(clock, last_change_of(space)).wait_for(lambda: space.write(take), due)
+    if held is None:
+        raise map_busy(layers.definition.name)
     return held
 
 

@@ -249,7 +249,7 @@ class Sweep:
     def _remove(self, due: Sequence[ObjectInfo], marked: set[str], since: dict[str, int]) -> None:
         space, clock = self.loading.space, self.loading.clock
         row, holder = collecting_lease(self.folder, clock), clock.random_id()
-        if row.wait_free(lambda: self._lease(row)) is None:
+        if row.wait_free(space) is None:
             self.garbage.busy.append(self.folder)
             return
         held = space.write(lambda tx: row.take(tx, holder))
@@ -286,10 +286,6 @@ class Sweep:
                 since.pop(_id(info), None)
             step("garbage.deleted")
         return held
-
-    def _lease(self, row: LeaseRow) -> Lease:
-        with self.loading.space.read() as tx:
-            return row.read(tx)
 
     def _end(self, row: LeaseRow, held: Lease, since: Mapping[str, int], tx: Transaction) -> None:
         row.give_back(tx, held)

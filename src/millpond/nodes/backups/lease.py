@@ -85,7 +85,8 @@ def leased(place: ObjectStore, clock: Clock) -> Iterator[PlaceLease]:
         except FormError:  # of an earlier release: only its tag says whether it changes
             return Lease() if b'"until_ms":0' in data else Lease(tag)
 
-    free = LeaseWatch(clock).wait_free(_NAME, read, LEASE_SECONDS)
+    # An object has no number of its changes: it is read once in a while.
+    free = LeaseWatch(clock).wait_free(_NAME, read, LEASE_SECONDS, lambda: 0)
     if free is None:
         raise _busy(place)
     lease = free.taken(clock.random_id(), clock)

@@ -23,6 +23,7 @@ from enum import StrEnum
 from millpond.errors import Conflict, Fenced, MillpondError, NotFound, Unavailable
 from millpond.json_forms import JsonForm
 from millpond.kernel.lease import Lease
+from millpond.kernel.signal import last_change_of
 from millpond.kernel.space import ReadTransaction, Transaction
 from millpond.kernel.steps import step
 from millpond.versions.commits import Message
@@ -96,7 +97,7 @@ def end_dead_imports(site: Site) -> None:
                 row = tx.get(key)
             return Lease() if row is None else _parse(row, record.id).lease
 
-        if site.turns.watch.wait_free(key, read, ALIVE_SECONDS) is not None:
+        if site.turns.watch.wait_free(key, read, ALIVE_SECONDS, last_change_of(site.space)) is not None:
             _end_dead(site, record.id)
 
 

@@ -175,7 +175,7 @@ def begin_collecting(site: Site) -> Lease:
     Raises: `Conflict` when another collection deletes.
     """
     row, holder = _row(site), site.clock.random_id()
-    free = row.wait_free(lambda: _lease(site))
+    free = row.wait_free(site.space)
     lease = None if free is None else site.space.write(lambda tx: row.take(tx, holder))
     if lease is None:
         raise Conflict("garbage is being collected", kind="collection_running", hint="wait until it is over")

@@ -102,12 +102,7 @@ class BucketOwner:
 
         Raises: as `Space.read`.
         """
-
-        def read() -> Lease:
-            with self._space.read() as tx:
-                return self._row.read(tx)
-
-        return self._row.wait_free(read) is not None
+        return self._row.wait_free(self._space) is not None
 
     def _look(self) -> float:
         if self._held is None:
