@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,10 @@ pytest.importorskip("littlehorse")
 
 from littlehorse.model import LHStatus, TaskRun, TaskStatus, WfRun
 
+from millpond.errors import Unavailable
+from millpond.kernel.space import ReadTransaction
+from millpond.kernel.worker import workers
+from millpond.stores.memory import MemorySpace
 from millpond.workflows.engine import TaskClaim
 from millpond.workflows.processor.rows import queued_after
 from tests.models.workflows.specs import request
@@ -60,3 +65,29 @@ def test_case_46_what_was_queued_asleep_and_running_goes_on(ground: Ground) -> N
     ground.clock.advance(8_000)
     ground.begun()
     until(lambda: asleep() == LHStatus.COMPLETED)
+
+
+class _Away(MemorySpace):
+    """A space that can be written, and not read until it is there."""
+
+    is_away = True
+
+    def read(self, *, wait: bool = True) -> AbstractContextManager[ReadTransaction]:
+        if self.is_away:
+            raise Unavailable("the disk does not answer", kind="space_away")
+        return super().read(wait=wait)
+
+
+def test_one_that_cannot_go_on_is_seen_and_goes_on_later() -> None:
+    space = _Away()
+    ground = Ground(space)
+
+    def states() -> list[tuple[str, str | None]]:
+        return [(seen.state, seen.failure) for seen in workers() if seen.name == "workflows"]
+
+    until(lambda: ("failing", "the disk does not answer") in states())
+    space.is_away = False
+    assert ground.do(request("sleeps")) is not None
+    until(lambda: ("waiting", "the disk does not answer") in states())  # what went wrong last is still said
+    ground.processor.stop()
+    assert not states()

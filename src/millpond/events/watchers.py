@@ -34,7 +34,7 @@ from millpond.events.ids import format_id
 from millpond.events.names import StreamName
 from millpond.events.protocol import StreamStore
 from millpond.events.waiting import WaitingBatches
-from millpond.kernel.worker import begin_thread
+from millpond.kernel.worker import WorkerThread
 
 __all__ = ("EVENT_BYTES", "FETCH_BYTES", "WATCHERS_MAX", "InThread", "Watch", "Watchers")
 
@@ -101,8 +101,7 @@ class Watchers:
         self._tails: dict[StreamName, _Tail] = {}
         self._changed = threading.Condition()
         self._joined = self._closed = False
-        self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._worker = WorkerThread("events for watchers", self._follow, clock, retry_seconds=_RETRY_SECONDS)
         self._fault: MillpondError | None = None
         self._count = 0
 
@@ -140,11 +139,10 @@ class Watchers:
         """End all watches: they raise `Closed`."""
         with self._changed:
             self._closed = True
-            self._stop.set()
+            self._worker.interrupt()
             self._tell(list(self._tails.values()))
         self._store.wake()
-        if self._thread is not None:
-            self._thread.join()
+        self._worker.stop()
 
     # -- used by watches ------------------------------------------------------------------------------
 
@@ -156,8 +154,8 @@ class Watchers:
                 tail = self._tails[stream] = _Tail(stream, after)
             tail.watchers += 1
             self._joined = True
-            if self._thread is None and not self._closed:
-                self._thread = begin_thread("events-follow", self._follow)
+            if not self._closed:
+                self._worker.start()
         self._store.wake()
         return tail
 
@@ -220,19 +218,23 @@ class Watchers:
 
     # -- the thread -----------------------------------------------------------------------------------
 
-    def _follow(self) -> None:
-        while not self._closed:
+    def _follow(self) -> float | None:
+        """Follow the streams until others are watched; all watchers hear of an error of the store."""
+        with self._changed:
+            self._joined = False
+            cursors = {tail.stream: tail.after for tail in self._tails.values()}
+        try:
+            for stream in self._store.follow(cursors, None, lambda: self._joined or self._closed):
+                self._read(stream, cursors[stream])
+        except Closed:
+            return None
+        except MillpondError as error:
             with self._changed:
-                self._joined = False
-                cursors = {tail.stream: tail.after for tail in self._tails.values()}
-            try:
-                for stream in self._store.follow(cursors, None, lambda: self._joined or self._closed):
-                    self._read(stream, cursors[stream])
-                self._fault = None
-            except Closed:
-                return
-            except MillpondError as error:
-                self._fail(error)
+                self._fault = error
+                self._tell(list(self._tails.values()))
+            raise
+        self._fault = None
+        return self._clock.monotonic()
 
     def _read(self, stream: StreamName, after: int) -> None:
         page = self._store.read(stream, after, bytes_max=PAGE_BYTES)
@@ -257,13 +259,6 @@ class Watchers:
             while tail.bytes > room and len(tail.pages) > 1:
                 tail.bytes -= tail.pages.popleft().bytes
             self._tell([tail])
-
-    def _fail(self, error: MillpondError) -> None:
-        """Let all watchers know of an error of the store, and try again a moment later."""
-        with self._changed:
-            self._fault = error
-            self._tell(list(self._tails.values()))
-        self._clock.wait(self._stop, self._clock.monotonic() + _RETRY_SECONDS)
 
     def _tell(self, tails: list[_Tail]) -> None:
         """Wake the watchers of tails: threads at once, and those of an event loop with one call for all."""

@@ -64,7 +64,7 @@ class WorkerThread:
     ) -> None:  # fmt: skip
         self._name, self._act, self._clock = name, act, clock
         self._retry_seconds, self._pause_seconds = retry_seconds, pause_seconds
-        self.stopping, self._woken = threading.Event(), threading.Event()
+        self.stopping, self.woken = threading.Event(), threading.Event()
         self.failure: Exception | None = None
         self._acting, self._last_ms = False, None  # type: tuple[bool, int | None]
         self._failed: tuple[int, str] | None = None
@@ -79,12 +79,12 @@ class WorkerThread:
 
     def wake(self) -> None:
         """Act now, or once more if it is acting."""
-        self._woken.set()
+        self.woken.set()
 
     def interrupt(self) -> None:
         """Act no more; `stop` follows."""
         self.stopping.set()
-        self._woken.set()
+        self.woken.set()
 
     def stop(self) -> None:
         """Act no more, and wait until the act that runs has ended; stopping twice is harmless."""
@@ -114,14 +114,14 @@ class WorkerThread:
     def _run(self) -> None:
         while True:
             # In this order: `interrupt` sets the other one first, so that it is not missed.
-            self._woken.clear()
+            self.woken.clear()
             if self.stopping.is_set():
                 return
             due = self._next()
             if self._pause_seconds:
                 pause = self._pause_seconds if self.failure is None else self._retry_seconds
                 self._clock.wait(self.stopping, self._clock.monotonic() + pause)
-            self._clock.wait(self._woken, due)
+            self._clock.wait(self.woken, due)
 
     def _next(self) -> float | None:
         self._acting, self._last_ms = True, self._clock.now_ms()

@@ -38,7 +38,7 @@ from prometheus_client.registry import Collector
 from millpond.clock import SystemClock
 from millpond.errors import Unavailable
 from millpond.kernel.hours import DAY_HOURS
-from millpond.kernel.worker import begin_thread
+from millpond.kernel.worker import WorkerThread
 from millpond.nodes.limits import LIMITS
 from millpond.nodes.rate_limits import BUCKETS_BYTES
 from millpond.settings import Settings
@@ -138,7 +138,7 @@ class _Reader:
     requests: int = 0
     ready: threading.Event = field(default_factory=threading.Event)
     lock: threading.Lock = field(default_factory=threading.Lock)
-    thread: threading.Thread | None = None
+    worker: WorkerThread | None = None
 
 
 class Readers(Collector):
@@ -167,7 +167,8 @@ class Readers(Collector):
         Raises: `Unavailable`, kind `readers_missing`, when one does not.
         """
         for reader in self._readers:
-            reader.thread = begin_thread("reader", partial(self._keep, reader))
+            reader.worker = WorkerThread(f"reader {reader.number}", partial(self._keep, reader), self._clock)
+            reader.worker.start()
         due = self._clock.monotonic() + START_SECONDS
         for reader in self._readers:
             while not reader.ready.wait(TICK_SECONDS):
@@ -179,22 +180,20 @@ class Readers(Collector):
                         hint="the node's log says more; or serve without: readers = 0",
                     )  # fmt: skip
 
-    def _keep(self, reader: _Reader) -> None:
-        """Have a process for a reader, again and again, until the node stops."""
-        while not self._stopping.is_set():
-            process = self._spawn(reader)
-            if process is None:
-                return
-            code = process.wait()
-            self.board.put_running(reader.number, 0)
-            if self._stopping.is_set():
-                return
-            # A transaction of a process that is gone would keep old pages for ever.
-            free_dead_readers()
-            self.replaced += 1
-            _LOG.warning("reading process %d ended (%s): another one takes its place", reader.number, code)
-            if not reader.ready.is_set():
-                self._stopping.wait(RESTART_SECONDS)
+    def _keep(self, reader: _Reader) -> float | None:
+        """Have a process for a reader until it ends; the monotonic time of the next one, unless the node stops."""
+        process = self._spawn(reader)
+        if process is None:
+            return None
+        code = process.wait()
+        self.board.put_running(reader.number, 0)
+        if self._stopping.is_set():
+            return None
+        # A transaction of a process that is gone would keep old pages for ever.
+        free_dead_readers()
+        self.replaced += 1
+        _LOG.warning("reading process %d ended (%s): another one takes its place", reader.number, code)
+        return self._clock.monotonic() + (0 if reader.ready.is_set() else RESTART_SECONDS)
 
     def _spawn(self, reader: _Reader) -> subprocess.Popen[bytes] | None:
         with reader.lock:
@@ -240,8 +239,8 @@ class Readers(Collector):
                     reader.process.wait(max(0.0, due - self._clock.monotonic()))
                 except subprocess.TimeoutExpired:
                     reader.process.kill()
-            if reader.thread is not None:
-                reader.thread.join()
+            if reader.worker is not None:
+                reader.worker.stop()
             if reader.channel is not None:
                 reader.channel.close()
         self.socket.close()

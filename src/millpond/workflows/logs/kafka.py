@@ -16,9 +16,10 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any
 
+from millpond.clock import SystemClock
 from millpond.errors import Closed, Invalid, Unavailable, Uncertain
 from millpond.extras import need
-from millpond.kernel.worker import begin_thread
+from millpond.kernel.worker import WorkerThread
 from millpond.workflows.logs.protocol import Entry, trimmed
 
 need("confluent_kafka")
@@ -72,7 +73,8 @@ class KafkaLog:
         )  # fmt: skip
         self._reading = self._consumer({})
         self._closed = threading.Event()
-        self._reports = begin_thread("command log", self._report)
+        self._reports = WorkerThread("reports of the command log", self._report, SystemClock())
+        self._reports.start()
 
     @property
     def partitions(self) -> int:
@@ -133,7 +135,7 @@ class KafkaLog:
         if self._closed.is_set():
             return
         self._closed.set()
-        self._reports.join()
+        self._reports.stop()
         self._producer.flush(2.0)
         self._producer.purge()
         self._producer.flush(2.0)
@@ -142,7 +144,8 @@ class KafkaLog:
     # -- inside ---------------------------------------------------------------------------------------
 
     def _report(self) -> None:
-        while not self._closed.is_set():
+        # Not an act for each: a reply waits for it.
+        while not self._reports.stopping.is_set():
             self._producer.poll(0.2)
 
     def _consumer(self, more: dict[str, Any]) -> Consumer:

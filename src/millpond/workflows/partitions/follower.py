@@ -206,9 +206,9 @@ class Follower(Processor):
             self._send()
         return more
 
-    def _wait(self, due: int | None) -> None:
+    def _next_look(self, due: int | None) -> float | None:
         came = due is None or due <= self._clock.now_ms()  # its entry is in the log, and will be read
-        super()._wait(due if self._owning and not came else None)
+        return super()._next_look(due if self._owning and not came else None)
 
     def _is_due(self, due: int | None, now: int) -> bool:
         return False  # an entry of the log will say so

@@ -38,7 +38,7 @@ from millpond.errors import Closed, Internal, MillpondError, Unavailable
 from millpond.kernel.signal import Signal
 from millpond.kernel.space import ReadTransaction, Space, Transaction
 from millpond.kernel.steps import step
-from millpond.kernel.worker import begin_thread
+from millpond.kernel.worker import WorkerThread
 from millpond.workflows.engine import Request, TaskClaim, TimersOfRunCancelled, run_id
 from millpond.workflows.keyspaces import DELETION
 from millpond.workflows.logs import Entry
@@ -149,9 +149,10 @@ class Processor:
         self._looks = self._served = self._latest = 0
         # A random id for each command would cost two calls of the system, after which a thread waits for its turn.
         self._session, self._numbers = clock.random_id(), itertools.count()
-        self._lock, self._wake, self._stopping = threading.Condition(), threading.Event(), threading.Event()
-        self.written = Signal(clock)  # rung after each write
-        self._thread: threading.Thread | None = None
+        self._lock, self.written = threading.Condition(), Signal(clock)
+        """`written`: rung after each write."""
+        self._worker = WorkerThread("workflows", self._turn_on, clock, retry_seconds=RETRY_SECONDS)
+        self._wake, self._stopping = self._worker.woken, self._worker.stopping
         self.own(owning)
 
     def _opened(self, initialization: Initialization, stories: bool, outputs: bool) -> Partition:
@@ -159,15 +160,13 @@ class Processor:
 
     def start(self) -> None:
         """Begin to apply commands."""
-        self._thread = begin_thread("workflows", self._run)
+        self._worker.start()
 
     def stop(self) -> None:
         """End after the write that is under way; commands that wait get an error. The space is its owner's to close."""
         with self._lock:
-            self._stopping.set()
-        self._wake.set()
-        if self._thread is not None:
-            self._thread.join()
+            self._worker.interrupt()
+        self._worker.stop()
         self.own(False)
 
     def own(self, owning: bool) -> None:
@@ -269,22 +268,23 @@ class Processor:
             return True
         return False
 
-    def _run(self) -> None:
-        while not self._stopping.is_set():
+    def _turn_on(self) -> float | None:
+        """Turn until there is nothing to do; the monotonic time of the next look."""
+        while True:
+            # In this order, as the worker has it: an interrupt sets the other one first.
             self._wake.clear()
+            if self._stopping.is_set():
+                return 0.0
             if self._joined and not self._queue:
                 self._wake.wait(GATHER_SECONDS)
-            try:
-                if not self.turn():
-                    assert self._ends is not None
-                    self._wait(self._ends.due)
-            except Exception as error:
-                _LOG.warning("workflows wait: %s", error, exc_info=None if isinstance(error, MillpondError) else error)
-                self._clock.wait(self._stopping, self._clock.monotonic() + RETRY_SECONDS)
+            if not self.turn():
+                assert self._ends is not None
+                return self._next_look(self._ends.due)
 
-    def _wait(self, due: int | None) -> None:
-        seconds = None if due is None else min((due - self._clock.now_ms()) / 1000, LOOK_SECONDS)
-        self._clock.wait(self._wake, None if seconds is None else self._clock.monotonic() + seconds)
+    def _next_look(self, due: int | None) -> float | None:
+        if due is None:
+            return None
+        return self._clock.monotonic() + min((due - self._clock.now_ms()) / 1000, LOOK_SECONDS)
 
     def _is_due(self, due: int | None, now: int) -> bool:
         return self._went_back(now) or (due is not None and due <= now)
