@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,7 +16,8 @@ if TYPE_CHECKING:
 
 __all__ = ("repair",)
 
-_PAUSE_SECONDS = 0.25
+_WAIT = {"wait": "1"}
+"""The seconds after which it is shown what was done so far."""
 
 
 @verb(
@@ -103,14 +103,12 @@ def _repair(url: str, source: str | None, settings: Any, *, quiet: bool) -> dict
     body = {"source": source, "over": source is not None}
     status = connection.request("POST", "/v1/repair", json=body).json()
     shown = 0
-    never = threading.Event()
     with console.progress(f"repairing {url}", quiet=quiet):
         while True:
             shown = _show(connection, status, shown, quiet=quiet)
             if status["state"] != "running":
                 break
-            never.wait(_PAUSE_SECONDS)
-            status = connection.request("GET", "/v1/repair").json()
+            status = connection.request("GET", "/v1/repair", query=_WAIT).json()
     if status["state"] == "failed":
         error = from_wire(connection.url, 500, to_json(status["error"]))
         assert error is not None, status

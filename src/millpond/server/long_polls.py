@@ -161,9 +161,9 @@ class LongPolls:
 
 @contextmanager
 def polling(node: Node) -> Iterator[LongPolls]:
-    """The long polls of a node, in the event loop that runs: they hear what is entered, merged and ended."""
+    """The long polls of a node, in the event loop that runs: they hear what is entered, merged, repaired and ended."""
     polls = LongPolls(node.clock)
-    heard = (node.pond.loading.loads.changed, node.follower.waits.changed, node.scheduler.changed)
+    heard = (node.pond.loading.loads.changed, node.follower.waits.changed, node.scheduler.changed, node.repairs.ended)
     for signal in heard:
         signal.listeners.append(polls.ring)
     polls.open()

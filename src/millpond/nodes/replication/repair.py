@@ -67,7 +67,7 @@ class Repairs:
             clock,
             mended,
         )
-        self._lock, self._ended = threading.Lock(), Signal(clock)
+        self._lock, self.ended = threading.Lock(), Signal(clock)
         self._worker = WorkerThread("repairs", self._act, clock)
         self._stopping = self._worker.stopping
         self._repair: _Repair | None = None
@@ -108,7 +108,7 @@ class Repairs:
 
     def wait(self, seconds: float) -> bool:
         """Wait for the running repair; whether none runs any more."""
-        return self._ended.wait_for(lambda: not self._runs(), self._clock.monotonic() + seconds)
+        return self.ended.wait_for(lambda: not self._runs(), self._clock.monotonic() + seconds)
 
     def _runs(self) -> bool:
         return self._repair is not None and self._repair.state == "running"
@@ -117,7 +117,7 @@ class Repairs:
         order, self._order = self._order, None
         if order is not None:
             self._run(*order)
-            self._ended.ring()
+            self.ended.ring()
 
     def _source(self, source: str | None) -> Peer | None:
         if source is not None:

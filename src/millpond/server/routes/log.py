@@ -12,7 +12,7 @@
 | `GET /v1/maps/{m}/shard` | a compact copy of the shard |
 | `GET /v1/parts/{id}/stream` | the part, its files one after another |
 | `POST /v1/verify` | every invariant, checked on the data |
-| `POST /v1/repair`, `GET /v1/repair` | begins a repair; what became of it |
+| `POST /v1/repair`, `GET /v1/repair?wait` | begins a repair; what became of it |
 """
 
 from __future__ import annotations
@@ -436,6 +436,7 @@ def _add_checks(router: Routes, node: Node) -> None:
         return dict(relative(node.repairs.begin(source, over=over), node.pond.folder))
 
     @router.get("/repair", OPERATOR, tag="nodes", summary="What became of the last repair")
-    def repaired() -> dict[str, Any]:
-        """`state` is never, running, done or failed."""
-        return dict(relative(node.repairs.status(), node.pond.folder))
+    async def repaired(request: Request, wait: Annotated[float, Meta(ge=0, le=WAIT_SECONDS_MAX)] = 0) -> dict[str, Any]:
+        """`state` is never, running, done or failed; with `wait`, it is running after so many seconds alone."""
+        status = await until(request, node.repairs.status, lambda seen: seen["state"] != "running", wait)
+        return dict(relative(status, node.pond.folder))
