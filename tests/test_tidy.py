@@ -194,6 +194,16 @@ def test_modules_of_the_kernel_that_one_part_uses_are_found() -> None:
     assert not list(tidy.the_kernel_is_shared([kernel, maps, cli]))
 
 
+@pytest.mark.parametrize("wait", ["never.wait(1)", "clock.wait(threading.Event(), due)", "gone.wait(LOOK_SECONDS)"])
+def test_waits_for_a_fixed_time_in_a_loop_are_found(wait: str) -> None:
+    def found(text: str) -> list[str]:
+        return list(tidy.changes_are_waited_for([tidy.Source(SHIPPED, text)]))
+
+    assert len(found(f"def look():\n    while not done():\n        {wait}\n")) == 1
+    assert not found(f"def look():\n    {wait}\n"), "once"
+    assert not found("def look():\n    while not done():\n        changed.wait(due)\n")
+
+
 def test_the_front_door_is_the_checked_in_list() -> None:
     listed = (ROOT / "tests" / "front_door.txt").read_text().split()
     assert sorted(millpond.__all__) == listed

@@ -18,6 +18,7 @@ from tests.reserved import RESERVED
 from tests.tidy_kernel import the_kernel_is_shared
 from tests.tidy_names import constants_are_bound_once, variables_name_what_they_hold
 from tests.tidy_sources import HARNESS, Source, read_sources
+from tests.tidy_waits import changes_are_waited_for
 
 __all__ = ("Source", "problems", "read_sources")
 
@@ -453,6 +454,8 @@ def problems(sources: list[Source]) -> list[str]:
         for source in sources:
             for rule in (*PYTHON_RULES, *TEXT_RULES) if source.python else TEXT_RULES:
                 found += [f"{source.path}: {problem}" for problem in rule(source)]
-        return [*found, *classes_are_small(sources), *dead_names(sources), *the_kernel_is_shared(sources)]
+        for everywhere in (classes_are_small, dead_names, the_kernel_is_shared, changes_are_waited_for):
+            found += everywhere(sources)
+        return found
     finally:
         gc.enable()
