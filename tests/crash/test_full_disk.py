@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import subprocess
+import sys
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,19 @@ if TYPE_CHECKING:
 
 DISK_BYTES = 24 << 20
 BLOB = bytes(range(256)) * 256
+LARGE_RANGE = """
+import sys
+import pyarrow as pa
+from millpond.errors import Unavailable
+from millpond.ranges import Boundaries, write
+from millpond.stores.objects import FolderObjects
+
+batch = pa.record_batch({"key": pa.array([b"k"], pa.binary()), "value": pa.array([bytes(8 << 20)], pa.binary())})
+try:
+    write(FolderObjects(sys.argv[1]), [batch], Boundaries(bytes_max=1 << 20), bytes_at_once=1 << 20)
+except Unavailable as error:
+    print(error.kind)
+"""
 
 
 @pytest.fixture
@@ -167,6 +181,14 @@ def test_a_snapshot_that_does_not_fit_leaves_the_one_before(pond: Pond, disk: Pa
     ballast.unlink()
     assert target.lookup(["1 3"]).to_pylist() == [BLOB + b"1 3"]
     assert pond.verify().ok
+
+
+def test_a_large_range_that_does_not_fit_is_refused_and_no_signal_ends_the_process(disk: Path) -> None:
+    """Its file is mapped before it is written: in a child, for a signal would end all tests."""
+    fill(disk, leaving=4 << 20)
+    command = [sys.executable, "-c", LARGE_RANGE, str(disk / "objects")]
+    child = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (child.returncode, child.stdout.strip()) == (0, "disk_full"), child.stderr
 
 
 @pytest.mark.sample(1)

@@ -9,6 +9,7 @@ Invariant: the batch holds the rows that were appended, in their order, as `cano
 from __future__ import annotations
 
 import mmap
+import os
 import tempfile
 from collections.abc import Iterable
 from contextlib import ExitStack
@@ -94,8 +95,10 @@ class _Growing:
     def reserve(self, size: int) -> None:
         """Make room for so many bytes, which are zeros, behind those that are there."""
         with disk_errors(self._folder):
+            # The disk is asked for the blocks now. A hole would take them when the mapping is written, and a full disk
+            # would then be a signal that ends the process.
+            os.posix_fallocate(self._file.fileno(), self.size, size)
             self.size += size
-            self._file.truncate(self.size)
 
     def finish(self) -> pa.Buffer:
         """The bytes, mapped, so that they can be changed; nothing can be appended any more."""
