@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -44,3 +46,22 @@ def test_the_first_one_made_stays() -> None:
         return 2
 
     assert cache.get_or_make("a", slow) == 1
+
+
+def test_an_entry_that_is_put_again_is_not_gone_in_between() -> None:
+    """Its size is asked for between the old one and the new one; another thread looks just then."""
+    seen: list[bool] = []
+    looking: list[threading.Thread] = []
+
+    def size_of(_: int) -> int:
+        looking.append(threading.Thread(target=lambda: seen.append("a" in cache), daemon=True))
+        looking[-1].start()
+        looking[-1].join(0.05)  # it is done now, or waits for what this thread does
+        return 1
+
+    cache: Cache[str, int] = Cache(3, size_of)
+    for value in (1, 2):
+        cache.put("a", value)
+    for thread in looking:
+        thread.join()
+    assert seen == [True, True]

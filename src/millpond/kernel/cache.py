@@ -34,7 +34,9 @@ class Cache(Generic[K, V]):
         return len(self._entries)
 
     def __contains__(self, key: object) -> bool:
-        return key in self._entries
+        # With the lock: `get` and `put` take an entry out for a moment, and it would be missed then.
+        with self._lock:
+            return key in self._entries
 
     def get(self, key: K) -> V | None:
         """An entry, which counts as used."""
