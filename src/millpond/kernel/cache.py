@@ -44,6 +44,7 @@ class Cache(Generic[K, V]):
             entry = self._entries.pop(key, None)
             if entry is None:
                 return None
+            # Put in anew, so that it is the last in the order: a key that is overwritten keeps its place.
             self._entries[key] = entry
             return entry[0]
 
@@ -57,6 +58,7 @@ class Cache(Generic[K, V]):
         """An entry; one that is not there is made, and held."""
         if (value := self.get(key)) is not None:
             return value
+        # Without the lock: it may fetch a file, or ask this cache for another entry.
         value = make()
         with self._lock:
             if key in self._entries:
@@ -84,6 +86,7 @@ class Cache(Generic[K, V]):
         size = self._size_of(value)
         self._entries[key] = (value, size)
         self._size += size
+        # The last one stays, or one that is larger than all would be made anew for each who asks.
         while self._size > self._size_max and len(self._entries) > 1:
             self._take(next(iter(self._entries)))
 

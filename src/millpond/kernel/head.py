@@ -108,6 +108,8 @@ def again_when_moved(act: Callable[[], T], tries: int | None = None) -> T:
         try:
             return act()
         except Conflict as error:
+            # One that comes too late does so because another one was made, so somebody always goes on. Other conflicts
+            # would be the same again.
             if error.kind != "head_moved" or number == tries:
                 raise
     raise AssertionError("it ends with an outcome")

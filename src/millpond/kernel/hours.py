@@ -29,6 +29,7 @@ class Hours:
         """Count something at a time, UTC milliseconds."""
         hour = ms // HOUR_MS
         with self._lock:
+            # Only an hour that is new makes others too old, so they are looked through once in an hour.
             if hour not in self._counts:
                 for old in [old for old in self._counts if old <= hour - DAY_HOURS]:
                     del self._counts[old]
@@ -38,4 +39,6 @@ class Hours:
         """The counts of the last 24 hours, that of now the last."""
         last = now_ms // HOUR_MS
         with self._lock:
+            # All 24, empty ones too: those of other processes are added place by place. A `Counter` does not store an
+            # hour that it is only asked for.
             return [self._counts[hour] for hour in range(last + 1 - DAY_HOURS, last + 1)]

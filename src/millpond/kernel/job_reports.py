@@ -62,6 +62,7 @@ class _Silent:
     def running(self, *_names: Fact, **facts: Fact) -> None:
         """Report nothing."""
 
+    # One method takes what all of them are called with: nothing that is dropped may raise.
     progress = note = begin = rows = leave_to_client = running
 
     def job(self, job_set: str, job_id: str = "", **facts: Fact) -> AbstractContextManager[JobReport]:
@@ -81,6 +82,7 @@ NO_REPORTS: JobReports = _Silent()
 class JobWithin:
     """The report of a job, by another that it goes on to."""
 
+    # The methods are written out, so that mypy finds the one that is missing when `JobReport` gets another.
     job: JobReport
 
     def running(self, **facts: Fact) -> None:

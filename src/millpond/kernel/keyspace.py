@@ -48,7 +48,9 @@ class Keyspace(Prefix):
 
     def __init__(self, part: str, name: str, rest: tuple[str, ...], scope: Scope, value: str, doc: str) -> None:
         assert part and name and value and doc, "a keyspace is described"
+        # The registry finds a key by its first two parts, so these two make the prefix and no others.
         Prefix.__init__(self, part, name)
+        # A frozen class refuses that its fields are set, its own constructor too.
         for field_name, said in (
             ("part", part), ("name", name), ("rest", rest), ("scope", scope), ("value", value), ("doc", doc),
         ):  # fmt: skip
@@ -76,6 +78,7 @@ class Registry:
         Raises:
             Internal: there is one already.
         """
+        # Of two scopes for the same rows, a clone would follow the one that it meets.
         if (part, name) in self._keyspaces:
             raise Internal("a keyspace is registered twice", kind="keyspace_twice", part=part, name=name)
         keyspace = Keyspace(part, name, rest, scope, value, doc)
@@ -85,6 +88,8 @@ class Registry:
     def of(self, *scopes: Scope) -> tuple[Keyspace, ...]:
         """The keyspaces of these scopes, of all when none is named, in the order of their keys."""
         selected = scopes or tuple(Scope)
+        # Not in the order in which they were registered: that is the order of imports, and other processes import
+        # otherwise. Files of the same rows are to be the same.
         keyspaces = [keyspace for keyspace in self._keyspaces.values() if keyspace.scope in selected]
         return tuple(sorted(keyspaces, key=lambda keyspace: keyspace.packed))
 
@@ -92,6 +97,7 @@ class Registry:
         """The keyspace a key belongs to; None when it is registered nowhere."""
         try:
             return self._keyspaces.get(decode(key)[:2])
+        # No key of ours, so of no keyspace. Whoever asks reports it, and goes on to the rows behind it.
         except Corrupt:
             return None
 
@@ -102,6 +108,7 @@ class Registry:
             keyspace = self.find(key)
             if keyspace is None:
                 yield key
+                # The next of all keys: what is nobody's has no end that could be skipped to.
                 keys = KeyRange(key + b"\x00", None)
             else:
                 start = keyspace.range().stop

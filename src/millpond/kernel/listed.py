@@ -30,6 +30,7 @@ class Listed(Iterator[T]):
 
     def _repr_html_(self) -> str | None:
         with suppress(MillpondError):
+            # One more than is shown tells whether there are more.
             self._ahead.extend(islice(self._rows, max(0, ROWS_SHOWN + 1 - len(self._ahead))))
             more = f", the first {ROWS_SHOWN}" if len(self._ahead) > ROWS_SHOWN else ""
             return html_rows(f"{self._title}{more}", list(islice(self._ahead, ROWS_SHOWN)))

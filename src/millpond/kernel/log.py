@@ -57,6 +57,8 @@ _HEAD = JsonForm(Head)
 
 def begun_at(prefix: Prefix, position: int, stamp_ms: int) -> tuple[bytes, bytes]:
     """The row of a log without entries that goes on behind a position of another."""
+    # Nobody knows the chain up to there, and nobody checks against it: the log has no entry yet. It needs its length,
+    # or the head would count as damaged.
     return prefix.pack("head"), _HEAD.encode(Head(position, "0" * 32, stamp_ms))
 
 
@@ -155,6 +157,7 @@ class Log(Generic[E]):
             NotFound: kind `log_trimmed`: the next one is gone.
             Corrupt: a row is not what a log writes.
         """
+        # In the same transaction as the scan: what is not trimmed here cannot be trimmed before it is read.
         first = self.first(tx)
         if after + 1 < first:
             raise NotFound(
@@ -215,7 +218,9 @@ class Log(Generic[E]):
                 yield checked("log entry")
                 yield from (problem("log", record.position, fault, remedy, counted=False)
                             for fault in self._faults(before, after, record))  # fmt: skip
+                # From where the entry is: one gap is one problem, not one for each entry behind it.
                 before, after = record, record.position
+        # Without an entry there is no chain to compare: a log that was trimmed to its end goes on from its head alone.
         if after != head.position or (before is not None and before.chain != head.chain):
             fault = f"the log ends at {after}, its head says {head.position}"
             yield problem("log", head.position, fault, remedy, counted=False)
@@ -238,6 +243,7 @@ class Log(Generic[E]):
 
     def _position_of(self, key: bytes) -> int:
         parts = self.prefix.unpack(key)
+        # Not `isinstance`: True is an int to Python, and another key here.
         if len(parts) != 1 or type(parts[0]) is not int:
             raise self._damaged("a row has no position", key.hex())
         return parts[0]

@@ -45,11 +45,13 @@ class Moments(Generic[T]):
         if moment is None or not isinstance(name, str):  # what is no name has no value, and `make` says so
             return make()
         if held[0] != moment:
+            # Threads at two moments may take each other's place here. Then values are read again, and none is wrong.
             held = self._held = (moment, {})
         values = held[1]
         value = values.get(name)
         if value is None:
             value = make()
+            # Threads may together put a few more than the limit. It bounds memory, which a few do not matter to.
             if len(values) < VALUES_MAX and len(name) <= NAME_LETTERS_MAX:
                 values[name] = value
         return value

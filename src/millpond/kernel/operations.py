@@ -79,6 +79,7 @@ class Operation:
     @property
     def parameters(self) -> list[inspect.Parameter]:
         """The parameters of the method, but for its object, with their types."""
+        # Annotations are texts in modules like this one; routes and commands are made of types.
         hints = get_type_hints(self.function, include_extras=True)
         _, *parameters = inspect.signature(self.function).parameters.values()
         return [parameter.replace(annotation=hints[parameter.name]) for parameter in parameters]
@@ -90,6 +91,7 @@ class Operation:
 
     def bind(self, self_: object, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """The arguments of a call by name, with defaults."""
+        # By the signature: a call that is wrong fails before anything is sent, as it does where the data is.
         bound = inspect.signature(self.function).bind(self_, *args, **kwargs)
         bound.apply_defaults()
         _, *names = bound.signature.parameters
@@ -105,6 +107,7 @@ class Operation:
         """
         segments = self.path.strip("/").split("/")
         in_path = {segment[1:-1] for segment in segments if segment.startswith("{")}
+        # The names of the object win: the path leads to the object, whatever its arguments are called.
         values = {**{self.sent.get(name, name): value for name, value in arguments.items()}, **names}
         path = [str(values[segment[1:-1]]) if segment.startswith("{") else segment for segment in segments]
         query: dict[str, Any] = {}
@@ -112,6 +115,7 @@ class Operation:
         for name, value in arguments.items():
             other = self.sent.get(name, name)
             if value is not None and other not in in_path:
+                # A body has no meaning in these two, and nodes take none.
                 whole = self.method in ("GET", "DELETE") or name in self.query
                 (query if whole else body)[other] = value
         return Requested(path, query, body)
@@ -127,6 +131,8 @@ def operation(method: str, path: str, **facts: Any) -> Callable[[F], F]:
         def perform(self: Any, *args: Any, **kwargs: Any) -> Any:
             return self._perform(made, made.bind(self, *args, **kwargs))
 
+        # On the function, not in a list beside it: so it is found by the interface that declares it, and not by the
+        # classes that have a method of the same name.
         setattr(perform, _ATTRIBUTE, made)
         return cast(F, perform)
 
@@ -140,6 +146,7 @@ def declared() -> NoReturn:
 
 def operations_of(interface: type) -> Iterator[Operation]:
     """The operations that an interface declares, in its order."""
+    # Not `dir`, which sorts: pages and commands have the order of the text.
     for member in vars(interface).values():
         made = getattr(member, _ATTRIBUTE, None)
         if isinstance(made, Operation):

@@ -66,6 +66,7 @@ class Overlay:
     def put(self, key: bytes, value: bytes) -> None:
         check_row(key, value)
         self._refuse_over()
+        # A copy, if it is no bytes yet: it is stored at the end, when the caller may have changed it.
         self._change(key, bytes(value))
 
     def delete(self, key: bytes) -> bool:
@@ -81,6 +82,7 @@ class Overlay:
             self._change(key, None)
 
     def delete_range(self, keys: KeyRange, limit: int | None = None) -> int:
+        # Listed first: after each change a scan looks for the next one anew.
         gone = list(islice(self.keys(keys), limit))
         for key in gone:
             self._change(key, None)
@@ -91,6 +93,7 @@ class Overlay:
         self._count += 1
 
     def _sorted(self) -> SortedDict[bytes, bytes | None]:
+        # Only for those who scan: most writes do not, and to keep an order costs more than the write.
         if not isinstance(self._changed, SortedDict):
             self._changed = SortedDict(self._changed)
         return self._changed

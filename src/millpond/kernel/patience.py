@@ -17,6 +17,8 @@ __all__ = ("check_patience", "patient", "patiently")
 
 T = TypeVar("T")
 
+# A variable of the context, not of the thread: work that asks within a check of its own takes the one around it along,
+# with a copy of the context (`server/confined.py`).
 _CHECK: ContextVar[Callable[[], None] | None] = ContextVar("patience", default=None)
 
 
@@ -27,6 +29,7 @@ def patient(check: Callable[[], None]) -> Iterator[None]:
     try:
         yield
     finally:
+        # Back to the one before, not to none: checks may lie within each other.
         _CHECK.reset(before)
 
 

@@ -43,6 +43,8 @@ def pieces(entries: Iterable[T], key: Callable[[T], bytes], bytes_of: Callable[[
     for entry in entries:
         some.append(entry)
         size += (grown := bytes_of(entry))
+        # The least size is counted from the end before, so a change may move the next ends, too. But behind the first
+        # end that two lists have in common, ends are the same up to the next change.
         if size >= PIECE_BYTES_MIN and (size >= PIECE_BYTES_MAX or _ends(key(entry), grown)):
             yield some
             some, size = [], 0
@@ -52,4 +54,5 @@ def pieces(entries: Iterable[T], key: Callable[[T], bytes], bytes_of: Callable[[
 
 def _ends(key: bytes, size: int) -> bool:
     """True for one of `PIECE_BYTES` / size keys: whether it does depends on nothing but the entry."""
+    # In whole numbers: a float has no room for 64 bits, and lists would be cut otherwise where it is rounded otherwise.
     return xxhash.xxh3_64_intdigest(key) * PIECE_BYTES < _HASHES * size

@@ -24,6 +24,8 @@ class _BlockReads(Protocol):
 
 def first_rows(tx: ReadTransaction, keys: KeyRange, limit: int, *, reverse: bool = False) -> list[tuple[bytes, bytes]]:
     """The first rows of a scan, up to a limit; by the driver's own means, where it has some."""
+    # Asked of the transaction itself: one around it that notes what is read (`versions/entry_lookups.py`) has no such
+    # method, so it sees the scan.
     own = getattr(tx, "first_rows", None)
     if own is not None:
         return cast("_BlockReads", tx).first_rows(keys, limit, reverse=reverse)
@@ -75,6 +77,7 @@ def first_parts(tx: ReadTransaction, prefix: Prefix) -> Iterator[Part]:
     while (key := next(tx.keys(keys), None)) is not None:
         part = prefix.unpack(key)[0]
         yield part
+        # Behind all keys with this part, however many: they are not read.
         behind = prefix[part].range().stop
         assert behind is not None
         keys = KeyRange(behind, keys.stop)

@@ -97,6 +97,7 @@ class Series(Generic[A]):
             Corrupt: a row is not what a series writes.
         """
         assert self.absorbed is not None
+        # One that left is still absorbed. Its place is empty then, and nobody else's: positions grow.
         position = tx.get(self.absorbed.pack(id_))
         key = None if position is None else self.segments.pack(int.from_bytes(position, "big"))
         row = None if key is None else tx.get(key)
@@ -119,6 +120,8 @@ class Series(Generic[A]):
         Raises:
             Conflict: a newer one is listed.
         """
+        # First of all: a sender who did not learn that it was adopted sends it again, when later ones are listed. That
+        # is no conflict.
         if self.knows(tx, segment.id):
             return False
         # The newest is read in the write that lists another one, and the writes of a space have an order: so positions
@@ -166,6 +169,7 @@ class Series(Generic[A]):
         Raises:
             Conflict: they are not the oldest any more.
         """
+        # The caller may have listed them in a transaction before this one, and another have retired them since.
         oldest = [listed.segment.position for listed, _ in zip(self.listed(tx), positions, strict=False)]
         if oldest != list(positions):
             raise Conflict(

@@ -135,6 +135,8 @@ def moment_of(tx: ReadTransaction) -> int | None:
 
     Two transactions of one space with the same number see the same rows.
     """
+    # A write has no number that could be remembered: one that fails gives its number to the next, which may make other
+    # rows.
     return getattr(tx, "moment", None)
 
 
@@ -169,6 +171,7 @@ def check_row(key: bytes, value: bytes) -> None:
     Raises:
         Invalid: the key is empty or longer than `KEY_BYTES_MAX`, the value longer than `VALUE_BYTES_MAX`.
     """
+    # LMDB has no empty key, so nobody has one: a pond may move to any other driver.
     if not 0 < len(key) <= KEY_BYTES_MAX:
         raise Invalid(
             "a key of a space has 1 to 2,560 bytes", kind="space_key_length", bytes=len(key), key=key[:32].hex() + "…"

@@ -21,6 +21,7 @@ _listeners: list[Callable[[str], None]] = []
 def step(name: str) -> None:
     """Say that the named act is done and the next has not begun."""
     if _listeners:
+        # Over a copy: a listener may leave, or another one come in another thread, while they are called.
         for listener in tuple(_listeners):
             listener(name)
 

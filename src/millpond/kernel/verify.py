@@ -57,6 +57,7 @@ class Report(ShownAsTable):
 
     def __post_init__(self) -> None:
         kinds = [kind for kind, _ in self.counts]
+        # In order, so that the same counts are equal, however they were added.
         assert kinds == sorted(set(kinds)), "one count for each kind, in order"
         assert all(count > 0 for _, count in self.counts), "what was not looked at is not counted"
 
@@ -77,6 +78,7 @@ class Report(ShownAsTable):
 
 def checked(kind: str, count: int = 1) -> Report:
     """So many things of a kind were looked at."""
+    # No count of zero: it would say that there was a look.
     return Report(((kind, count),)) if count else Report()
 
 
@@ -93,6 +95,8 @@ def attempt(subject: str, place: object, check: Callable[[], Iterable[Report]], 
     try:
         for outcome in check():
             report += outcome
+    # What was found before stays. Other errors are the caller's: of a place that does not answer nothing is known,
+    # which is no damage.
     except (Corrupt, Invalid) as error:
         message = ", ".join([error.message, *(f"{name}={value}" for name, value in error.values.items())])
         report += problem(subject, place, message, remedy)
