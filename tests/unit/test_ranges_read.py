@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from bisect import bisect_left
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 from millpond import ranges
 from millpond.errors import Invalid, NotFound
-from millpond.ranges import Boundaries, RangeReader
+from millpond.ranges import Boundaries, CachedObjects, RangeReader
 from millpond.ranges.files import content_id, read_batch, sealed_bytes, write_batch
 from millpond.ranges.key_columns import hash_of_key
 from millpond.stores.objects import Objects, open_objects
@@ -208,6 +209,24 @@ def test_a_refused_write_leaves_no_index(tmp_path: Path) -> None:
     with pytest.raises(Invalid):
         ranges.write(objects, [good, good], SMALL)
     assert list(objects.list("indexes")) == []
+
+
+@pytest.mark.parametrize("cached", [False, True])
+def test_what_lies_there_already_is_made_durable_before_an_index_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cached: bool
+) -> None:
+    """It may be the work of one who died between giving it its name and making that durable."""
+    objects = CachedObjects(open_objects(tmp_path)) if cached else open_objects(tmp_path)
+    batch, synced, fsync = batch_of({key: plain(1) for key in (b"a", b"b")}), list[str](), os.fsync
+
+    def noted(handle: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{handle}").readlink().name)
+        fsync(handle)
+
+    index = ranges.write(objects, [batch], SMALL)
+    monkeypatch.setattr(os, "fsync", noted)
+    assert ranges.write(objects, [batch], SMALL) == index
+    assert synced == ["ranges", "indexes"]
 
 
 def test_columns_that_ranges_do_not_keep_are_named() -> None:

@@ -311,11 +311,9 @@ def settle(objects: Objects, under: str) -> None:
     A write does so for its own object. But one that finds an object in its place, put there by a process that died
     before it could make the name durable, must not build on it yet. Other stores show nothing that is not durable.
     """
-    if (
-        isinstance(objects, FolderObjects)
-        and objects.collected
-        and (folder := objects.root / check_name(under)).is_dir()
-    ):
+    # The folder is asked for by its path: what stands before a folder, as a cache of ranges does, passes that on.
+    folder = objects.local_path(under) if objects.collected else None
+    if folder is not None and folder.is_dir():
         sync(folder)
 
 
