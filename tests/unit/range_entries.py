@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import strategies as st
 
 from millpond.ranges import Boundaries, Index, RangeReader
@@ -135,3 +140,17 @@ class Watched(MemoryObjects):
     def ranges_written(self) -> list[str]:
         """The ranges that were written."""
         return [name for name in self.written if name.startswith("ranges/")]
+
+
+@contextmanager
+def synced_places() -> Iterator[list[str]]:
+    """The names of the files and folders that are synced meanwhile, in that order."""
+    synced, fsync = list[str](), os.fsync
+
+    def noted(handle: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{handle}").readlink().name)
+        fsync(handle)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", noted)
+        yield synced

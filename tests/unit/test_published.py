@@ -19,13 +19,14 @@ from millpond.client.snapshots.published import fetch_published
 from millpond.clock import SystemClock
 from millpond.errors import Conflict, Corrupt, Denied, Invalid, NotFound, Unavailable
 from millpond.maps.map import Map
-from millpond.maps.snapshots.published import HEAD, PublishedPlace, publish, read_head
+from millpond.maps.snapshots.published import HEAD, PublishedPlace, copy_snapshot, publish, read_head
 from millpond.pond import Pond
 from millpond.settings import load_settings
 from millpond.stores.objects import ObjectStore, open_objects
 from millpond.testing.faults import KILL_AT, flip_byte, occurrences
 from tests.rings.sampling import drawn
 from tests.s3_server import S3Server
+from tests.unit.range_entries import synced_places
 
 ROOT = Path(__file__).parents[2]
 ROWS = 3000
@@ -93,6 +94,15 @@ def test_only_what_is_missing_travels_either_way(weather: Map, place: PublishedP
     with snapshot:
         assert snapshot.lookup(["k00001", "k00009"]).to_pylist() == [1001, 9]
     assert published(weather, place)[1].bytes == 0
+
+
+def test_what_was_sent_before_is_made_durable_before_it_counts(weather: Map, tmp_path: Path) -> None:
+    """By one who died between giving it its name and making that durable."""
+    manifest, place = weather.freeze(), open_objects(tmp_path / "shared")
+    copy_snapshot(weather.objects, place, manifest)
+    with synced_places() as synced:
+        assert copy_snapshot(weather.objects, place, manifest).bytes == 0
+    assert synced == ["ranges", "indexes", "manifests"]
 
 
 def test_maps_of_ranges_bring_their_intervals(weather: Map, place: PublishedPlace, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from bisect import bisect_left
 from pathlib import Path
 
@@ -32,6 +31,7 @@ from tests.unit.range_entries import (
     models,
     pieces_of,
     plain,
+    synced_places,
 )
 
 CUTS = st.lists(st.integers(0, 300), max_size=5)
@@ -212,20 +212,13 @@ def test_a_refused_write_leaves_no_index(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cached", [False, True])
-def test_what_lies_there_already_is_made_durable_before_an_index_names_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cached: bool
-) -> None:
+def test_what_lies_there_already_is_made_durable_before_an_index_names_it(tmp_path: Path, cached: bool) -> None:
     """It may be the work of one who died between giving it its name and making that durable."""
     objects = CachedObjects(open_objects(tmp_path)) if cached else open_objects(tmp_path)
-    batch, synced, fsync = batch_of({key: plain(1) for key in (b"a", b"b")}), list[str](), os.fsync
-
-    def noted(handle: int) -> None:
-        synced.append(Path(f"/proc/self/fd/{handle}").readlink().name)
-        fsync(handle)
-
+    batch = batch_of({key: plain(1) for key in (b"a", b"b")})
     index = ranges.write(objects, [batch], SMALL)
-    monkeypatch.setattr(os, "fsync", noted)
-    assert ranges.write(objects, [batch], SMALL) == index
+    with synced_places() as synced:
+        assert ranges.write(objects, [batch], SMALL) == index
     assert synced == ["ranges", "indexes"]
 
 

@@ -30,6 +30,7 @@ from tests.unit.range_entries import (
     model_of,
     plain,
     plain_values,
+    synced_places,
 )
 
 MODEL: Model = {b"%06d" % n: plain(n) for n in range(1024)}
@@ -71,6 +72,16 @@ def test_fetching_twice_fetches_once() -> None:
 
 
 @pytest.mark.usefixtures("processor")
+def test_what_was_fetched_before_is_made_durable(tmp_path: Path) -> None:
+    """By one who died between giving it its name and making that durable."""
+    source, target = open_objects("memory://"), open_objects(tmp_path)
+    index = written(source, MODEL)
+    ranges.fetch(source, target, index.id)
+    with synced_places() as synced:
+        ranges.fetch(source, target, index.id)
+    assert synced == ["ranges", "indexes"]
+
+
 def test_a_small_change_is_a_small_fetch() -> None:
     source, target = Watched(), Watched()
     full = ranges.fetch(source, target, written(source, MODEL).id)

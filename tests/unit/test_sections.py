@@ -34,6 +34,7 @@ from millpond.maps.snapshots.sorted_runs import SpillTo
 from millpond.stores.objects import FolderObjects
 from tests.harness.rows import canonical_of
 from tests.rings.sampling import examples
+from tests.unit.range_entries import synced_places
 
 if TYPE_CHECKING:
     from millpond.maps.snapshots.manifest import SnapshotManifest
@@ -217,6 +218,16 @@ def test_deep_nesting_makes_larger_sections_and_no_larger_index(
         for at in (0, 500, count):
             answers = snapshot.lookup(pa.array(numbers), at=at).to_pylist()
             assert answers == [str(n) for n in (np.minimum(inner, at) if rising else inner).tolist()]
+
+
+def test_a_section_that_lies_there_already_is_made_durable(objects: FolderObjects) -> None:
+    """It may be the work of one who died between giving it its name and making that durable."""
+    kind = Kind.RANGED_STATE
+    manifest = freeze(objects, a_map(kind), rows_of(kind, clustered(10)), shard_version=1, created_ms=1)
+    [section] = spans(objects, manifest).values()
+    with synced_places() as synced:
+        assert store_section(objects, load_section(objects, section.id)) == section.id
+    assert synced == ["intervals"]
 
 
 def test_a_section_that_names_groups_which_are_not_there_is_refused(objects: FolderObjects) -> None:

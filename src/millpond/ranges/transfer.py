@@ -89,6 +89,8 @@ def fetch(source: Source, target: Objects, index_id: str, *, verify: bool = True
         there = _index_there(target, index, data, {entry.id: entry for entry in fetched})
         target.put(index_name(index_id), there)
         size += (there if target.in_blocks else data).size
+    else:
+        settle(target, "indexes")  # it may be the work of one who died before it was durable
     step("ranges.index_fetched")
     return FetchReport(
         ranges=len(entries), bytes=size,

@@ -24,12 +24,12 @@ from millpond.errors import Conflict, Corrupt, Invalid, NotFound
 from millpond.json_forms import FormError, JsonForm, OtherFormat
 from millpond.kernel.steps import step
 from millpond.maps.snapshots.manifest import SnapshotManifest, manifest_name
-from millpond.maps.snapshots.section_list import interval_files
+from millpond.maps.snapshots.section_list import INTERVALS, interval_files
 from millpond.ranges.files import put_content
 from millpond.ranges.index import Source
 from millpond.ranges.transfer import FetchReport
 from millpond.ranges.verify import check_file
-from millpond.stores.objects import Objects, ObjectStore, open_objects
+from millpond.stores.objects import Objects, ObjectStore, open_objects, settle
 
 __all__ = ("Head", "PublishedPlace", "copy_snapshot", "damage_of", "publish", "read_head")
 
@@ -181,7 +181,10 @@ def copy_snapshot(
             target.put(name, data)
         held.add(name)
     step("publish.files_copied")
-    put_content(target, manifest_name(manifest.id), pa.py_buffer(manifest.to_bytes()))
+    # What lay there already may be the work of one who died before it was durable; a head is about to name it.
+    settle(target, INTERVALS)
+    if not put_content(target, manifest_name(manifest.id), pa.py_buffer(manifest.to_bytes())):
+        settle(target, "manifests")
     step("publish.manifest_written")
     return FetchReport(
         sum(part.ranges for part in parts), sum(part.bytes for part in parts),
