@@ -89,6 +89,7 @@ class Heads(Generic[V]):
 
         Raises: `Conflict`, kind `head_moved`, when another one is there; as `put`.
         """
+        # In the transaction that puts it, so that nobody comes between this look and that.
         before = self.read(tx, key)
         # No head has the token 0, so "there was none" is a state as any other: of two that begin a head, one is late.
         token = 0 if before is None else self.token(before)

@@ -37,6 +37,7 @@ from millpond.kernel.verify import Report, checked, problem
 __all__ = ("Head", "Log", "Record", "begun_at", "put_head")
 
 E = TypeVar("E")
+# Of fixed width, for there are many; the head is a single row, and JSON.
 _ROW = struct.Struct(">16sq")
 # Of fixed width in what is hashed, so that no two places and entries, joined, are the same bytes.
 _PLACE = struct.Struct(">qq")

@@ -50,6 +50,7 @@ class Overlay:
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         self._refuse_over()
+        # The others at one go: a base behind a network has one answer for all.
         elsewhere = [key for key in keys if key not in self._changed]
         rows = dict(zip(elsewhere, self._base.get_many(elsewhere), strict=True))
         return [rows[key] if key in rows else self._changed[key] for key in keys]
@@ -60,6 +61,7 @@ class Overlay:
 
     def keys(self, keys: KeyRange, *, reverse: bool = False) -> Iterator[bytes]:
         self._refuse_over()
+        # Any value but None, which means a delete: those of the base are not read for their keys.
         base = ((key, b"") for key in self._base.keys(keys, reverse=reverse))
         return (key for key, _ in self._scan(base, keys, reverse))
 
@@ -70,6 +72,7 @@ class Overlay:
         self._change(key, bytes(value))
 
     def delete(self, key: bytes) -> bool:
+        # What is not there is not deleted: the driver would store that for nothing.
         if self.get(key) is None:
             return False
         self._change(key, None)

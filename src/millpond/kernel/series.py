@@ -138,6 +138,7 @@ class Series(Generic[A]):
 
     def put_back(self, tx: Transaction, segment: Segment, about: A) -> None:
         """List a segment that left, in its old place: what it brought is to be folded once more."""
+        # Both rows in one transaction: a segment that is listed is known, whatever becomes of the process.
         row = _Row(segment.id, segment.entries, self.form.plain(about))
         tx.put(self.segments.pack(segment.position), _ROW.encode(row))
         if self.absorbed is not None:

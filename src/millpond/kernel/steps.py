@@ -15,6 +15,7 @@ from contextlib import contextmanager
 
 __all__ = ("listening", "step")
 
+# Of the process, not of a thread: who listens wants the steps of other threads, too.
 _listeners: list[Callable[[str], None]] = []
 
 

@@ -107,18 +107,23 @@ def blocks_of(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
     """The blocks of a canonical batch, as slices of it; none where it has no use of any."""
     if not PACKED_BYTES_MIN <= batch.nbytes <= _BLOCKED_BYTES_MAX:
         return []
+    # By sizes that the format defines, not by bytes in memory: whoever writes these entries cuts them alike.
     ends = np.cumsum(row_sizes(batch))
     begins, at = [0], 0
     while (at := int(np.searchsorted(ends, (ends[at - 1] if at else 0) + BLOCK_BYTES, "right"))) < batch.num_rows:
+        # A row that is larger than a block is one by itself; else the search would stay before it for ever.
         at = max(at, begins[-1] + 1)
         begins.append(at)
     stops = [*begins[1:], batch.num_rows]
+    # Such a row in the last place leaves a begin at the end, where no block is.
     return [batch.slice(start, stop - start) for start, stop in zip(begins, stops, strict=True) if stop > start]
 
 
 def block_in(data: pa.Buffer, schema: pa.Schema, first: bytes, rows: int) -> pa.RecordBatch | None:
     """The entries of a block, whose bytes have their checksum; None when they are not those of its table."""
     try:
+        # The checksum is that of the table, and does not say that the table is right. Where it has another first key,
+        # or number of rows, the file is read whole.
         batch = message_in(pa.BufferReader(data), schema)
         batch.validate()
     except (pa.ArrowException, OSError, EOFError, LookupError, ValueError):
@@ -142,6 +147,8 @@ def _lines(keys: int) -> int:
 def _fill(hashes, words):  # type: ignore[no-untyped-def]
     blocks = np.uint64(len(words) // _WORDS)
     for hash_ in hashes:
+        # The line is chosen by the upper half of the hash, the bits by the lowest 24: by the same bits, keys of one
+        # line would share more of them. The product, shifted down, spreads as a remainder does, without a division.
         at = np.int64(((hash_ >> np.uint64(32)) * blocks) >> np.uint64(32)) * _WORDS
         for i in range(_WORDS):
             words[at + i] |= np.uint64(1) << ((hash_ >> np.uint64(6 * i)) & np.uint64(63))
@@ -151,6 +158,8 @@ def may_have(filter_: pa.Buffer | None, key: bytes) -> bool:
     """False when the range of a filter lacks a key."""
     if filter_ is None:
         return True
+    # By the package, as a kernel takes longer to call for one key. It is the hash of `hash_keys`, and files depend on
+    # it.
     hash_, size = xxhash.xxh3_64_intdigest(key), 8 * _WORDS
     at = ((hash_ >> 32) * (filter_.size // size) >> 32) * size
     line = int.from_bytes(memoryview(filter_)[at : at + size], "little")
@@ -163,6 +172,7 @@ def filter_parts(column: pa.Array) -> list[pa.Buffer | None]:
     Raises: `ValueError` for bytes that are no filter.
     """
     parts: list[Any] = [column[number].as_buffer() or None for number in range(len(column))]
+    # Less than a line would say of all keys that they are not there.
     if any(part is not None and (not part.size or part.size % (8 * _WORDS)) for part in parts):
         raise ValueError("not a filter")
     return parts

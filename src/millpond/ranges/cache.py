@@ -42,6 +42,7 @@ class CachedObjects(Objects):
         self._indexes: Cache[str, Index] = Cache(INDEXES_MAX)
 
     def __reduce__(self) -> tuple[object, ...]:
+        # Without what is held, which may be more than the other process will ever read.
         return (type(self), (self.inner,))
 
     def opened_range(self, id_: str, open_: Callable[[], pa.RecordBatch], *, keep: bool = True) -> pa.RecordBatch:
@@ -84,6 +85,7 @@ class HeldObjects(CachedObjects):
     """The ranges and indexes that a cache holds, for readers that must not wait: all else is `WouldBlock`."""
 
     def __init__(self, cache: CachedObjects) -> None:
+        # A cache by its type, for `open_range` and `load_index` ask no others. It holds nothing of its own.
         super().__init__(cache.inner)
         self._cache = cache
 
@@ -92,6 +94,7 @@ class HeldObjects(CachedObjects):
 
         Raises: `WouldBlock`.
         """
+        # Whatever would read raises instead, before the cache holds anything of it.
         return self._cache.opened_range(id_, _refuse)
 
     def opened_index(self, id_: str, load: Callable[[], Index]) -> Index:

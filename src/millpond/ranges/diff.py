@@ -74,6 +74,7 @@ def diff(
         raise Invalid("a limit below zero", kind="range_limit", limit=limit)
     start, stop = starting(prefix)
     if after is not None:
+        # The next of all keys behind it.
         start = max(start, after + b"\0")
     if within is not None:
         start = max(start, within.start)
@@ -91,6 +92,7 @@ def _walk(old: Cursor, new: Cursor, stop: bytes | None, same: Sequence[str] | No
             old.skip()  # both stand at the same place of it
             new.skip()
             continue
+        # By the index alone: `next_key` may open a range, of which nobody wants anything.
         if stop is not None and all(cursor.entry.first >= stop for cursor in live):
             return
         bound = shared_bound(live)

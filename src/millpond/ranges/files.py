@@ -95,6 +95,7 @@ def write_batch(
         with pa.FixedSizeBufferWriter(data) as sink:
             _write_file(sink, [batch], _PLAIN)
             size = sink.tell()
+        # No slice of the buffer, as nobody may write to one: the checksum is filled in later.
         return pa.py_buffer(np.frombuffer(data, np.uint8)[:size])
     grown = pa.BufferOutputStream()
     _write_file(grown, [batch], options)
@@ -176,6 +177,7 @@ def far_file(id_: str, batch: pa.RecordBatch, plain: pa.Buffer | None = None) ->
         return FarFile(sealed_bytes("range", id_, batch) if plain is None else plain, filter=filter_)
     messages = [message_of(block) for block in blocks]
     empty = _empty_seal("range", id_, PACKED_FORMAT)
+    # It stays a file that any reader of Arrow opens: blocks stand behind a batch without rows.
     first = canonical(batch.slice(0, 0)).replace_schema_metadata({SEAL: empty, _BLOCKS: str(len(blocks)).encode()})
     grown = pa.BufferOutputStream()
     begin = _write_file(grown, [first], _PLAIN, b"".join([*messages, filter_]))[0]

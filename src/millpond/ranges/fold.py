@@ -201,6 +201,7 @@ def walk_changes(
         if stop is not None and (first is None or first >= stop) and (cursor.done or cursor.entry.first >= stop):
             return
         if cursor.done:
+            # No range is left to be opened for it, so a batch is taken as it comes.
             yield Changed(no_rows, feed.take(feed.last), spans)
             continue
         entry = cursor.entry
@@ -208,6 +209,7 @@ def walk_changes(
             # A range in which the cursor has moved on was cut already, so it cannot be taken over whole.
             if cursor.at_start and not spans.meets(entry.first, entry.last):
                 yield Unchanged(entry, first is None and cursor.in_last, cursor)
+                # Not `skip`: whoever got the range may have read it, and then the cursor is in the next one already.
                 cursor.seek(entry.last + b"\0")
                 continue
             if cursor.at_start and spans.covers(entry.first, entry.last):
@@ -246,6 +248,7 @@ def fold(
                 else:
                     writer.append(step.rows())
             elif isinstance(step, Cleared):
+                # The index knows how many there are, so nobody reads what goes.
                 removed += step.entry.count
             else:
                 compared = step.compare(same)

@@ -41,6 +41,7 @@ def gathered(batches: Sequence[pa.RecordBatch], rows: _I64) -> pa.RecordBatch:
     for number, batch in enumerate(batches):
         if not len(rows) or (rows.min() >= starts[number] and rows.max() < starts[number + 1]):
             return rows_at(batch, rows - starts[number])
+    # Some columns are joined whole before rows are taken of them: so there is as little as may be.
     batches, starts, rows = _trimmed(batches, starts, rows)
     runs = _runs_of(starts, np.ascontiguousarray(rows, np.int64))
     columns = [_column([batch.column(at) for batch in batches], runs) for at in range(batches[0].num_columns)]
@@ -73,6 +74,7 @@ def _find_runs(starts, rows, runs):  # type: ignore[no-untyped-def]
         row = rows[at]
         # A run ends where rows do not follow each other, and where a batch ends: the next row lies in other memory.
         if row != following or row == stop:
+            # From the first on: batches are few, one for each index side by side, so a search would hardly be faster.
             source = 0
             while row >= starts[source + 1]:
                 source += 1
@@ -88,6 +90,7 @@ def _find_runs(starts, rows, runs):  # type: ignore[no-untyped-def]
 
 def _column(parts: list[pa.Array], runs: _I64) -> pa.Array:
     kind = parts[0].type
+    # Bitmaps, and values of other widths, are left to Arrow. Ranges of the hot paths hardly have them.
     if not any(part.null_count for part in parts):
         if kind in (pa.binary(), pa.string()):
             joined = _bytes(parts, runs)

@@ -68,6 +68,7 @@ def columns_id(
     """
     batch = _one_batch(columns)
     batch = canonical(batch, bare(batch.schema))
+    # The schema too: the bytes of columns do not tell whether they are numbers or times.
     schema = schema_code(batch.schema)
     # Subject and format go first: an index and a range of the same bytes have two ids.
     digest = hashlib.sha256(f"millpond {subject} {format_number}".encode())
@@ -138,6 +139,7 @@ def _update_array(digest: Any, array: pa.Array) -> None:
     """Hash a canonical array: its length, its bitmap (empty: no null), its buffers, its children."""
     kind, buffers = array.type, array.buffers()
     digest.update(_U64.pack(len(array)))
+    # Arrow may leave out the buffers of an empty array, or have some.
     if len(array) == 0 or is_type.is_null(kind):
         return
     # A bitmap of ones says nothing, so it is as none.

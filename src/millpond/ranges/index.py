@@ -71,6 +71,7 @@ _WITH_BLOCKS = pa.schema(
     ]
 )
 _WITH_FILTERS = pa.schema([*_WITH_BLOCKS, pa.field("filter_checksum", pa.binary(), nullable=False)])
+# Not `size`: versions of Arrow write the same entries in more or fewer bytes.
 _CONTENT = ["first", "last", "count", "id"]
 _BOUNDARIES = struct.Struct("<4Q")
 
@@ -128,6 +129,7 @@ class RangeEntry:
     last: bytes
     count: int
     size: int
+    # Of the form of the file, not of the content: the same range lies in folders without them.
     blocks: BlockTable | None = field(default=None, compare=False, repr=False)
     filter: pa.Buffer | None = field(default=None, compare=False, repr=False)
 
@@ -217,9 +219,13 @@ def store_index(
     id_, data = _file_of(index.entries, schema, boundaries)
     settle(objects, "ranges")  # those that lay here already may be the work of one who died before they were durable
     acts: list[Callable[[], object]] = [*beside, partial(put_content, objects, index_name(id_), data)]
+    # The index may be there before the range that is put beside it. That is harmless, for nobody knows its id before
+    # both are.
     at_once(objects, acts)
+    # This one may have been there, too, and what comes now names it.
     settle(objects, "indexes")
     index = replace(index, id=id_)
+    # It is read again at once: by the next load, or fold.
     hold_read(objects, index_name(id_), index, data.size)
     return index
 
@@ -241,6 +247,7 @@ def _file_of(entries: Sequence[RangeEntry], schema: pa.Schema, boundaries: Bound
         pa.array([bytes.fromhex(e.id) for e in entries], pa.binary(ID_BYTES)),
     ]
     layout, number = _COLUMNS, FORMAT
+    # Each index has the first format that can say it, so that earlier versions read what they can.
     if any(e.blocks is not None or e.filter is not None for e in entries):
         layout, number = _WITH_BLOCKS, BLOCKS_FORMAT
         columns += [
@@ -294,6 +301,7 @@ def plain_index(index: Index, data: pa.Buffer) -> pa.Buffer:
 
 def _id_of(batch: pa.RecordBatch, schema: pa.Schema, boundaries: Boundaries) -> str:
     """The id of an index: of which ranges it lists, of their columns, and of where they end."""
+    # Boundaries are content. Whoever takes over a range trusts that it ends where these end it.
     limits = _BOUNDARIES.pack(boundaries.rows_min, boundaries.rows_max, boundaries.bits, boundaries.bytes_max)
     return columns_id("index", batch.select(_CONTENT), limits + schema_code(schema))
 
@@ -318,6 +326,7 @@ def load_index(objects: Source, id_: str) -> Index:
     Raises: `NotFound`, `Corrupt`; `Invalid` for a file of another format.
     """
     if isinstance(objects, CachedObjects):
+        # What is held was verified when it was read.
         return objects.opened_index(id_, lambda: load_index(objects.inner, id_))
     return read_once(
         objects, index_name(id_), lambda: index_bytes(objects, id_), lambda data: read_index(data, id_, objects.where)
@@ -333,7 +342,9 @@ def read_index(data: pa.Buffer, id_: str, where: str = "") -> Index:
     batch = read_sealed("index", id_, data, name=name, where=where)
     try:
         index = _index_in(batch, id_)
+        # The checksum says that the file is whole; the id, that it is this index: the seal only says so.
         right = _id_of(batch, index.schema, index.boundaries) == id_
+    # A file that was made wrong has a right checksum all the same, and may hold anything.
     except (pa.ArrowException, ArithmeticError, LookupError, TypeError, ValueError, Invalid, struct.error) as error:
         raise _damaged(name, where) from error
     if not right:

@@ -216,6 +216,7 @@ def merge_three_keys(a_offsets, a_data, b_offsets, b_data, c_offsets, c_data, ro
     a, b, c, at = 0, 0, 0, 0
     while a < a_count or b < b_count or c < c_count:
         has_a, has_b, has_c = a < a_count, b < b_count, c < c_count
+        # Who has the least key: of the first two, then of that and the third. Whoever has a greater one waits.
         if has_a and has_b:
             order = _compare(a_data, a_offsets[a], a_offsets[a + 1], b_data, b_offsets[b], b_offsets[b + 1])
             has_a, has_b = order <= 0, order >= 0

@@ -78,12 +78,14 @@ def write_merged(
     cursors = [Cursor(objects, index) for index in newest_first]
     if after is not None:
         for cursor in cursors:
+            # The next of all keys behind it.
             cursor.seek(after + b"\0")
     # Also cursors whose keys all lie behind `upto` are live: a range is taken over by the rule for the whole.
     while live := unfinished(cursors):
         first = min(live, key=lambda cursor: cursor.next_key)
         if upto is not None and first.next_key > upto:
             return
+        # A range of any but the oldest may hold tombstones, and has to be read for them.
         clean = (drop_tombstones is None or first is cursors[-1]) and (upto is None or first.entry.last <= upto)
         if clean and _untouched(first, live, writer):
             writer.adopt(first.entry)
@@ -120,6 +122,7 @@ def _newest(pieces: Pieces) -> Iterator[pa.RecordBatch]:
         if older:
             merged = gathered([merged, below], rows)
             continue
+        # `row_sizes` reads canonical columns, and a stretch is a slice of its range.
         sizes = np.concatenate([row_sizes(canonical(batch)) for batch in (merged, below)])[rows]
         for first, stop in _pieces(sizes):
             yield gathered([merged, below], rows[first:stop])

@@ -38,6 +38,7 @@ def message_in(source: pa.NativeFile, schema: pa.Schema) -> pa.RecordBatch:
     begin, message = source.tell(), pa.ipc.read_message(source)
     if message.type != "schema":
         return pa.ipc.read_record_batch(message, schema)
+    # Packed ones are a stream, which is read from its schema on.
     source.seek(begin)
     rows = _rows_in(source)
     if not rows.schema.equals(schema):

@@ -66,6 +66,7 @@ def _open_range(objects: Objects, entry: RangeEntry, *, verify: bool) -> pa.Reco
     try:
         data = range_bytes(objects, entry)
     except NotFound:
+        # Only when it is missing: to look for it each time would cost a request.
         _refuse_quarantined(objects, name)
         raise
 
@@ -79,8 +80,10 @@ def _open_range(objects: Objects, entry: RangeEntry, *, verify: bool) -> pa.Reco
         # Raises for a file that is not sound, so that one is not remembered as verified.
         verify_once(file, lambda: read(check=True) is not None)
         batch = read(check=False)
+    # Whoever reads goes by the count of the index, which would lead beyond the rows where it is wrong.
     if batch.num_rows != entry.count or batch.schema.get_field_index("key") < 0:
         raise Corrupt("the range is not what its index says", kind="range_damaged", object=name, where=objects.where)
+    # The seal and the forms are of the file; schemas are compared without them.
     return batch.replace_schema_metadata(None)
 
 
@@ -177,6 +180,8 @@ class RangeReader:
 
         Raises: `NotFound`, `Corrupt`.
         """
+        # Kernels follow offsets wherever they lead. The checksum does not exclude that they were written wrong, nor
+        # that the disk gives other bytes than when it was made.
         keys = key_column(self.batch(range_no).column("key"))
         if len(keys) != self.index.entries[range_no].count or not keys.sound():
             raise self._damaged(range_no, "keys lie outside of the range")
@@ -195,6 +200,8 @@ class RangeReader:
         columns = key_column(columns_wanted)
         range_nos = np.full(len(columns_wanted), -1, np.int32)
         rows = np.full(len(columns_wanted), -1, np.int32)
+        # Keys are sorted by their ranges, so that each range is opened once, however the keys come. Those that lie in
+        # none are -1, and stand before the first.
         places = self._places(columns, valid)
         order = np.argsort(places, kind="stable")
         starts = np.searchsorted(places[order], np.arange(len(self.index.entries) + 1))
@@ -209,6 +216,8 @@ class RangeReader:
         """The range whose span holds each key; -1 for none."""
         firsts, lasts = self._fence()
         wanted_rows = np.flatnonzero(valid)
+        # The first range that does not end below the key. It does not begin above it, either, if more ranges begin at
+        # or below the key than stand before it.
         place = np.empty(len(wanted_rows), np.int64)
         search(lasts.offsets, lasts.data, keys.offsets, keys.data, wanted_rows, False, place)
         below = np.empty(len(wanted_rows), np.int64)
@@ -253,6 +262,7 @@ class RangeReader:
         numbers = range(len(self.index.entries))
         for range_no in reversed(numbers) if reverse else numbers:
             entry = self.index.entries[range_no]
+            # By the index alone, so that no range is opened for nothing.
             if (upper is not None and entry.first >= upper) or (lower is not None and entry.last < lower):
                 continue
             start, stop = self._span(range_no, lower, upper)
@@ -267,8 +277,10 @@ class RangeReader:
     def _span(self, range_no: int, lower: bytes | None, upper: bytes | None) -> tuple[int, int]:
         """The rows of a range with `lower` ≤ key < `upper`."""
         entry = self.index.entries[range_no]
+        # A bound that is not within the range needs no look at its keys.
         start = 0 if lower is None or lower <= entry.first else lower_bound(self.keys(range_no), lower)
         stop = entry.count if upper is None or entry.last < upper else lower_bound(self.keys(range_no), upper)
+        # With bounds the wrong way round, nothing.
         return start, max(start, stop)
 
 
@@ -315,5 +327,6 @@ def scan(
     """`RangeReader.scan` for once: only one range is held open at a time."""
     numbers = range(len(index.entries))
     for range_no in reversed(numbers) if reverse else numbers:
+        # A reader keeps what it opened; one of a single range lets go of it before the next.
         single = replace(index, entries=(index.entries[range_no],))
         yield from RangeReader(objects, single).scan(lower, upper, reverse=reverse, columns=columns)

@@ -36,6 +36,7 @@ def scratch_buffer(folder: Path, size: int) -> pa.Buffer:
 
     Raises: `Unavailable` when the disk is full.
     """
+    # The file may be closed at the end, for a mapping keeps its own hold of it.
     with ExitStack() as files:
         growing = _Growing(_Place(folder, files))
         growing.reserve(size)
@@ -83,6 +84,7 @@ class _Growing:
     def __init__(self, place: _Place) -> None:
         self._folder = place.folder
         with disk_errors(place.folder):
+            # Without a name, so that it goes with the process, however that ends.
             file = tempfile.TemporaryFile(dir=place.folder, prefix="scratch-")  # noqa: SIM115
         self._file = place.files.enter_context(file)
         self.size = 0
@@ -103,7 +105,9 @@ class _Growing:
     def finish(self) -> pa.Buffer:
         """The bytes, mapped, so that they can be changed; nothing can be appended any more."""
         with disk_errors(self._folder):
+            # A mapping sees the file, and nothing of what still waits in this object.
             self._file.flush()
+            # The system maps no empty file.
             return pa.py_buffer(mmap.mmap(self._file.fileno(), self.size) if self.size else b"")
 
 
@@ -121,6 +125,7 @@ class _Flags:
     def finish(self) -> pa.Buffer:
         packed = _Growing(self._place)
         flags = np.frombuffer(self._growing.finish(), np.uint8)
+        # Each piece but the last fills its bytes, so they can be put behind each other.
         for start in range(0, len(flags), _PACKED_AT_ONCE):
             packed.append(np.packbits(flags[start : start + _PACKED_AT_ONCE], bitorder="little"))
         return packed.finish()
@@ -131,6 +136,7 @@ class _Column:
 
     def __init__(self, kind: pa.DataType, place: _Place) -> None:
         self.kind, self.count = kind, 0
+        # Of columns without a null, too: whether one comes is known only at the end.
         self._valid = _Flags(place)
         self._buffers: list[_Growing | _Flags] = []
         self._children: list[_Column] = []
@@ -146,6 +152,7 @@ class _Column:
             return
         self.count += len(array)
         if not is_type.is_null(self.kind):
+            # A batch without nulls has no bitmap, and its rows have places in that of the whole.
             bitmap = array.buffers()[0] if array.null_count else None
             self._valid.append(np.ones(len(array), np.bool_) if bitmap is None else _unpacked(bitmap, len(array)))
         self._append(array)
@@ -204,8 +211,10 @@ class _Sequences(_Column):
             self._buffers.append(_Growing(place))
 
     def _append(self, array: pa.Array) -> None:
+        # Without the first, which is the last of those before.
         offsets = np.frombuffer(array.buffers()[1], self._offset, len(array) + 1)[1:]
         last = self._last + int(offsets[-1])
+        # In the integers of Python: a sum in 32 bits wraps, and offsets that do lead to other rows.
         if self._offset is np.int32 and last > _OFFSET_MAX:
             raise Invalid(
                 "one range cannot hold so much", kind="group_large", size=last, most=_OFFSET_MAX,

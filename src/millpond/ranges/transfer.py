@@ -79,6 +79,7 @@ def fetch(source: Source, target: Objects, index_id: str, *, verify: bool = True
     held = _held_index(target, index_id)
     data = held or index_bytes(source, index_id)
     index = read_index(data, index_id, source.where)
+    # Also where the index is there already: one of its ranges may be in quarantine.
     entries = missing(index, target)
     fetched = _fetch_ranges(source, target, entries, verify)
     step("ranges.fetched")
@@ -140,6 +141,7 @@ def _fetch_ranges(
             while pending:
                 fetched.append(pending.popleft().result())
         except BaseException:
+            # Else the end of the block would wait for all that are not begun.
             threads.shutdown(cancel_futures=True)
             raise
     return fetched

@@ -63,6 +63,7 @@ def check_file(data: pa.Buffer, name: str, where: str, *, arriving: bool = True)
 def _has_id(batch: pa.RecordBatch, id_: str) -> bool:
     """True when the columns make this id; False also when they are not well formed."""
     try:
+        # Hashing follows offsets. Those of a file from elsewhere may lead anywhere.
         batch.validate()
         return columns_id("range", batch) == id_
     except (pa.ArrowException, ArithmeticError, LookupError, TypeError, ValueError, Invalid):
@@ -101,6 +102,7 @@ class Verifier:
             index = load_index(self.objects, index_id)
         except (NotFound, Corrupt, Invalid) as error:
             return self._wrong(name, error)
+        # Its ranges are checked all the same, for other indexes may list them, too.
         fault = next(_faults_of_index(index), None)
         report = checked(self.subject) if fault is None else self._wrong(name, fault)
         for entry in index.entries:
@@ -124,6 +126,7 @@ class Verifier:
             batch = open_range(self.objects, entry, verify=True)
         except (NotFound, Corrupt, Invalid) as error:
             return self._wrong(name, error)
+        # The first is enough: the file goes as a whole, and what comes next mostly follows from it.
         fault = next(_faults_of_range(batch, index, entry), None)
         return checked(self.subject) if fault is None else self._wrong(name, fault)
 
@@ -147,6 +150,7 @@ def _faults_of_range(batch: pa.RecordBatch, index: Index, entry: RangeEntry) -> 
     wrong.
     """
     try:
+        # First, since all that follows reads by the offsets of the columns.
         batch.validate(full=True)
     except ValueError as error:
         yield f"the columns are not well formed: {error}"
@@ -162,6 +166,7 @@ def _faults_of_range(batch: pa.RecordBatch, index: Index, entry: RangeEntry) -> 
         yield "keys do not ascend"
     if len(keys) == 0 or (keys[0], keys[len(keys) - 1]) != (entry.first, entry.last):
         yield "first and last key are not those of the index"
+    # A reader chooses a block by these keys, and looks into no other: a wrong one hides what is there.
     table = entry.blocks
     if table is not None and [keys[row] for row in np.cumsum([0, *table.rows[:-1]])] != list(table.firsts):
         yield "the blocks of the index do not begin where it says"
@@ -173,5 +178,6 @@ def _has_other_filter(entry: RangeEntry, keys: pa.Array) -> bool:
     """True when an index has, or names by its checksum, a filter that is not that of the keys of a range."""
     if entry.filter is None and not entry.filter_checksum:
         return False
+    # A wrong filter hides keys, and nothing shows it: the range is not even read.
     made = filter_of(keys)
     return checksum_of(made) != entry.filter_checksum if entry.filter is None else bool(made != entry.filter)

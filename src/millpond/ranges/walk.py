@@ -79,6 +79,7 @@ class Cursor:
 
         Raises: `NotFound`, `Corrupt`.
         """
+        # The index tells, so a range that is skipped in the end is never opened.
         if self._keys is None and self.at_start:
             return self.entry.first
         return self._open()[1][self._row]
@@ -101,6 +102,7 @@ class Cursor:
         if self._range_no == len(self.index.entries) or key <= self.entry.first:
             return
         if self._keys is not None:
+            # The range is open, so the row is found now; else the key waits until a row is wanted.
             self._row = max(self._row, lower_bound(self._keys, key))
         elif self._floor is None or self._floor < key:
             self._floor = key
@@ -111,6 +113,7 @@ class Cursor:
         Raises: `NotFound`, `Corrupt`.
         """
         batch, keys = self._open()
+        # Not before the row of now: a bound below it would give a stretch of negative length.
         stop = len(keys) if self.entry.last <= bound else max(self._row, upper_bound(keys, bound))
         taken = batch.slice(self._row, stop - self._row)
         self._row = stop

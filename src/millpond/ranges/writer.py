@@ -121,6 +121,7 @@ class RangeWriter(Closing):
             return
         if batch.column(self._key).null_count:
             raise Invalid("a key is null", kind="range_null", column="key")
+        # Before sizes are taken: how a producer laid the rows must not move the ends of ranges.
         batch = canonical(decoded(batch), self.schema)
         self._check_order(batch)
         for start, stop, ended in self._cut(batch):
@@ -166,6 +167,7 @@ class RangeWriter(Closing):
             return
         stored = self._threads.submit(self._store, pieces)
         self._writing.append((stored, size))
+        # A promise, in the place of its entry: threads end in any order, and entries ascend.
         self._entries.append(stored)
 
     def _are_enough(self, size: int) -> bool:
@@ -185,6 +187,7 @@ class RangeWriter(Closing):
             batch = canonical(pieces[0] if len(pieces) == 1 else pa.concat_batches(pieces))
         else:
             batch = joined(folder, self.schema, pieces)
+        # The caller holds the list: their memory goes before the file takes as much again.
         pieces.clear()
         id_ = columns_id("range", batch)
         if self._in_blocks:
@@ -203,6 +206,7 @@ class RangeWriter(Closing):
         """The filter of a range, for the index; none where that would have too many bytes of them, and gets none."""
         if filter_ is None or not self._filters or self._filter_bytes > FILTERS_BYTES_MAX:
             return None
+        # Threads may lose an addition of each other. Then a few more are held, and `store_index` counts anew.
         self._filter_bytes += filter_.size
         return filter_
 
@@ -219,6 +223,7 @@ class RangeWriter(Closing):
     def adopt(self, entry: RangeEntry) -> None:
         """Take over a range of the same schema and boundaries that is stored already, without reading it."""
         assert self.at_boundary and (self._last is None or self._last < entry.first), "only a whole range, in order"
+        # Of a range that was not read: what is appended next must still be above it.
         self._last = entry.last
         self._entries.append(entry)
 
