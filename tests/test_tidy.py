@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import millpond
-from tests import tidy
+from tests import tidy, tidy_comments
 
 ROOT = Path(__file__).parents[1]
 SHIPPED = "src/millpond/thing.py"
@@ -202,6 +202,16 @@ def test_waits_for_a_fixed_time_in_a_loop_are_found(wait: str) -> None:
     assert len(found(f"def look():\n    while not done():\n        {wait}\n")) == 1
     assert not found(f"def look():\n    {wait}\n"), "once"
     assert not found("def look():\n    while not done():\n        changed.wait(due)\n")
+
+
+def test_hard_rooms_that_do_not_say_why_are_found() -> None:
+    code, path = "x = 1\n" * 19, f"src/millpond/{tidy_comments.ROOMS[0]}/thing.py"
+    for line in ("# because\n", "x = 1  # because\n"):
+        assert not list(tidy.hard_rooms_say_why([tidy.Source(path, code + "\n" + line)])), line
+    rest = ("x = 1\n", "x = 1  # noqa: E1\n", "# -- one ------\n", '"""# because"""\n', "# because\nx = 1\nx = 1\n")
+    for line in rest:
+        assert list(tidy.hard_rooms_say_why([tidy.Source(path, code + line)])), line
+    assert not list(tidy.hard_rooms_say_why([tidy.Source(SHIPPED, code)])), "another room"
 
 
 def test_the_front_door_is_the_checked_in_list() -> None:

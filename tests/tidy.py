@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tests.reserved import RESERVED
+from tests.tidy_comments import hard_rooms_say_why
 from tests.tidy_kernel import the_kernel_is_shared
 from tests.tidy_names import constants_are_bound_once, variables_name_what_they_hold
 from tests.tidy_sources import HARNESS, Source, read_sources
@@ -454,7 +455,8 @@ def problems(sources: list[Source]) -> list[str]:
         for source in sources:
             for rule in (*PYTHON_RULES, *TEXT_RULES) if source.python else TEXT_RULES:
                 found += [f"{source.path}: {problem}" for problem in rule(source)]
-        for everywhere in (classes_are_small, dead_names, the_kernel_is_shared, changes_are_waited_for):
+        of_all = (classes_are_small, dead_names, the_kernel_is_shared, changes_are_waited_for, hard_rooms_say_why)
+        for everywhere in of_all:
             found += everywhere(sources)
         return found
     finally:
