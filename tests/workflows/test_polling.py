@@ -21,6 +21,7 @@ from littlehorse.workflow import Workflow
 
 from millpond.clock import SystemClock
 from millpond.nodes.limits import LIMITS
+from millpond.server.workflows.service import ONE_REQUEST_SECONDS
 from tests.workflows.conftest import SECONDS
 
 if TYPE_CHECKING:
@@ -87,3 +88,25 @@ def test_case_47_a_stream_ends_with_unavailable_when_the_server_stops(workflow_s
         over.set()
         stop.join()
     assert ended.value.code() == grpc.StatusCode.UNAVAILABLE
+
+
+def test_a_worker_that_closes_its_side_gets_no_task_any_more(workflow_server: WorkflowServer) -> None:
+    closed = threading.Event()
+
+    def requests() -> Iterator[PollTaskRequest]:
+        yield ASKS
+        closed.wait(2 * ONE_REQUEST_SECONDS)
+
+    with workflow_server.stub() as stub:
+        stub.PutTaskDef(PutTaskDefRequest(name="work"), timeout=SECONDS)
+        assert list(stub.PollTask(requests(), timeout=SECONDS)) == [], "it ends well: the worker ended it"
+        prepare(workflow_server, 60)
+        assert next_task(stub).attempt_number == 0, "the task waited for a worker that is there"
+
+
+def test_a_client_with_one_request_waits_for_its_task(workflow_server: WorkflowServer) -> None:
+    with workflow_server.stub() as stub:
+        stub.PutTaskDef(PutTaskDefRequest(name="work"), timeout=SECONDS)
+        stream = stub.PollTask(iter([ASKS]), timeout=SECONDS)
+        prepare(workflow_server, 60)
+        assert [reply.result.attempt_number for reply in stream] == [0]

@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from functools import cache
 from importlib.metadata import version
@@ -151,21 +152,27 @@ async def _poll(call: _Call, requests: AsyncIterator[PollTaskRequest]) -> AsyncG
         request ─▶ the worker waits ─▶ the processor claims a task for it, by a command ─▶ durable ─▶ response
 
     A task is handed out after its claim is durable, so an attempt goes to one worker at most. A worker that is not
-    there any more by then costs one timeout of the task. The stream ends with an error, never well: a worker whose
-    stream ended well would not come back.
+    there any more by then costs one timeout of the task. The stream ends well only for a worker that ends it itself:
+    another one would not come back. Its next request is read while it waits, to notice that there is none.
     """
     service, tenant, need = call.service, call.tenant, need_of(call.method)
     defined: set[str] = set()
-    async for request in requests:
-        await service.access.check(call.caller, need, tenant)
-        name = request.task_def_id.name
-        if name not in defined:
-            await _need_task(call, name)
-            defined.add(name)
-        task = await service.task(Worker((tenant, name), request.client_id, request.task_worker_version))
-        service.lost.handed(tenant, request.client_id, task)
-        yield (PollTaskResponse(result=task).SerializeToString(),)
-    raise Unavailable("the worker asks for no more tasks", kind="polling_over", hint="poll again")
+    next_request = asyncio.ensure_future(anext(requests, None))
+    try:
+        while (request := await next_request) is not None:
+            await service.access.check(call.caller, need, tenant)
+            name = request.task_def_id.name
+            if name not in defined:
+                await _need_task(call, name)
+                defined.add(name)
+            next_request = asyncio.ensure_future(anext(requests, None))
+            worker = Worker((tenant, name), request.client_id, request.task_worker_version)
+            if (task := await service.task(worker, next_request)) is None:
+                return
+            service.lost.handed(tenant, request.client_id, task)
+            yield (PollTaskResponse(result=task).SerializeToString(),)
+    finally:
+        next_request.cancel()
 
 
 async def _need_task(call: _Call, name: str) -> None:

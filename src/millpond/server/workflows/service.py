@@ -56,6 +56,8 @@ __all__ = ("WorkflowService", "changes_cluster", "stopping")
 
 OWN = 0
 """The number of the partition of a pond that shares nothing."""
+ONE_REQUEST_SECONDS = 0.1
+"""The time within which a client that sends one request, and no other, has closed its side."""
 _OF_CLUSTER = (PutTenantRequest, PutPrincipalRequest, DeletePrincipalRequest, PutQuotaRequest, DeleteQuotaRequest)
 
 
@@ -205,8 +207,11 @@ class WorkflowService:
         finally:
             self._replies.pop(command, None)
 
-    async def task(self, worker: Worker) -> ScheduledTask:
-        """The next task for a worker, claimed for it, as soon as there is one.
+    async def task(self, worker: Worker, next_request: asyncio.Future[Any]) -> ScheduledTask | None:
+        """The next task for a worker, claimed for it, as soon as there is one; None when the worker stops before.
+
+        `next_request` is None when the worker has closed its side. It does that to stop; a client that does it with
+        its only request waits for the answer.
 
         Raises:
             Internal: kind `command_failed`: its claim failed.
@@ -216,9 +221,19 @@ class WorkflowService:
             raise stopping()
         if not self.processors:
             await self.begin()
-        task: asyncio.Future[Message | None] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        task: asyncio.Future[Message | None] = loop.create_future()
         self._handed[worker] = task
         self.workers.wait(worker)
+        began = loop.time()
+
+        def look(request: asyncio.Future[Any]) -> None:
+            closed = not request.cancelled() and request.exception() is None and request.result() is None
+            stops = closed and loop.time() - began > ONE_REQUEST_SECONDS
+            if stops and self.workers.withdraw(worker) and not task.done():
+                task.set_result(None)
+
+        next_request.add_done_callback(look)
         try:
             result = await task
         except BaseException:
@@ -227,7 +242,7 @@ class WorkflowService:
             raise
         finally:
             self._handed.pop(worker, None)
-        assert isinstance(result, ScheduledTask)
+        assert result is None or isinstance(result, ScheduledTask)
         return result
 
     def hosts(self) -> list[str]:
