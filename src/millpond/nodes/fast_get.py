@@ -67,35 +67,36 @@ class FastGet:
         self._dear: dict[str, int] = {}  # dear answers in a row, of the maps that are measured
         self._apart: dict[str, float] = {}
 
-    def get(
-        self, name: str, key: str | bytes, at: str | None, *, incarnation: str | None = None
-    ) -> dict[str, Any] | None:
-        """As `Answers.get`; None when that may have to wait, or when there is no such map (of this `incarnation`).
+    def get(self, name: str, key: str | bytes, at: str | None, *, incarnation: str | None = None) -> dict[str, Any]:
+        """As `LookupService.get`.
 
-        Raises: `Invalid` for a key or time the map cannot have.
+        Raises: `WouldBlock` when that may have to wait, or when there is no such map (of this `incarnation`); `Invalid`
+        for a key or time the map cannot have.
         """
         try:
             pond_map = self._map(name)
-            if pond_map is None or self._is_apart(pond_map.name):
-                return None
-            if incarnation is not None and incarnation != pond_map.definition.incarnation:
-                return None
+            name = pond_map.name
+            if self._is_apart(name) or incarnation not in (None, pond_map.definition.incarnation):
+                raise _not_cached()
             encoded, instant = single_question(pond_map.definition, key, at, self.clock)
-            before = self._effort() if pond_map.name in self._dear else None
+            before = self._effort() if name in self._dear else None
             began = self.clock.monotonic()
             answer = _found(pond_map, encoded, instant)
-        except (WouldBlock, Closed):
-            return None  # a file is being moved, or was switched to another just now
+        except Closed:
+            raise _not_cached() from None  # its file was switched to another just now
         if before is not None:
-            self._judge(pond_map.name, before, self._effort())
+            self._judge(name, before, self._effort())
         elif self.clock.monotonic() - began > SLOW_SECONDS:
-            self._dear[pond_map.name] = 0
+            self._dear[name] = 0
         return answer
 
-    def _map(self, name: str) -> Map | None:
+    def _map(self, name: str) -> Map:
         with self.pond.space.read(wait=False) as tx:
             definition = self._definitions.get(tx, name, lambda: known_map(tx, name.lower()))
-        return None if definition is None else self.pond.open_maps.cached(definition)
+        pond_map = None if definition is None else self.pond.open_maps.cached(definition)
+        if pond_map is None:
+            raise _not_cached()
+        return pond_map
 
     def _judge(self, name: str, before: Effort, after: Effort) -> None:
         dear = self._dear.pop(name) + 1
@@ -116,14 +117,17 @@ class FastGet:
         return False
 
 
-def _found(pond_map: Map, encoded: bytes | int | None, instant: int | None) -> dict[str, Any] | None:
+def _found(pond_map: Map, encoded: bytes | int | None, instant: int | None) -> dict[str, Any]:
     if encoded is None:
         return typed_value(None, pond_map.definition.shown)
-    if pond_map.opened_shard is None or pond_map.definition.aggregation is not None:
-        return None
-    generation = pond_map.shard.cached
+    single = pond_map.opened_shard is not None and pond_map.definition.aggregation is None
+    generation = pond_map.shard.cached if single else None
     if generation is None or generation.env is None:
-        return None
+        raise _not_cached()
     with generation.env.read(wait=False) as tx:
         value = generation.get(tx, encoded, instant)
     return typed_value(value, pond_map.definition.shown)
+
+
+def _not_cached() -> WouldBlock:
+    return WouldBlock("the answer is not cached")

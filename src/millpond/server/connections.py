@@ -34,7 +34,7 @@ from typing import Any, cast
 
 from starlette.responses import Response
 from starlette.types import Message, Scope
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from millpond.client.wire_errors import to_wire
 from millpond.errors import Invalid, MillpondError, Unavailable
@@ -139,6 +139,8 @@ class Connections:
 
 class LimitedConnection(HttpToolsProtocol):
     """One connection, within its limits."""
+
+    scope: Any  # as ASGI has it, where uvicorn has a type of its own
 
     def __init__(self, connections: Connections, **options: Any) -> None:
         super().__init__(**options)
@@ -294,7 +296,7 @@ class LimitedConnection(HttpToolsProtocol):
         self._begun = True
         self._unset_keepalive_if_required()  # it may have begun with the rest of the body before
         super().on_message_begin()
-        put_presence(cast(Any, self.scope), self._presence)
+        put_presence(self.scope, self._presence)
 
     def on_headers_complete(self) -> None:
         """The head of a request is whole."""
@@ -306,11 +308,11 @@ class LimitedConnection(HttpToolsProtocol):
         if length != 0:
             _keep_what_came(self.cycle)
 
-    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+    def _start_asgi_task(self, cycle: Any, app: Any) -> None:
         """Answer a request, here if that waits for nothing, else in a task. The access log is written by tasks."""
         fresh, self._fresh = self._fresh, False
         quick = fresh and not self.flow.write_paused and not self.config.access_log
-        response = self._counted.at_once(cast(Scope, cycle.scope)) if quick else None
+        response = self._counted.at_once(cycle.scope) if quick else None
         if response is None:
             super()._start_asgi_task(cycle, app)
             return
@@ -329,7 +331,7 @@ class LimitedConnection(HttpToolsProtocol):
         self._unused = 0
         self._body_bytes += len(body)
         self._body_left -= len(body)
-        if is_long(cast(Any, self.scope)) and not self.cycle.response_complete:
+        if is_long(self.scope) and not self.cycle.response_complete:
             self._gather(body)
         else:
             super().on_body(body)

@@ -11,8 +11,9 @@ A route is declared by its handler, with what it needs (`routes/table.py`) and w
     def get_map(name: str) -> dict[str, Any]: ...
 
 A handler that is no coroutine runs in a thread of its class of work. It returns a response, or what becomes the JSON of
-`answer`. With `at_once`, a quick form of it is tried first, where the request is read: for what takes less time than a
-thread costs, and than a task (`quick.py`). What differs between protocols says the `Dialect` of the route.
+`answer`. With `at_once` it is tried first where the request is read, for what takes less time than a thread costs, and
+than a task (`quick.py`); there it raises `WouldBlock` instead of waiting. What differs between protocols says the
+`Dialect` of the route.
 
 Invariants:
 * all else about a route is read from its declaration: its way, its description, the page of routes, audit and metrics;
@@ -32,7 +33,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from types import SimpleNamespace
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
@@ -55,7 +56,7 @@ from millpond.server.routes.table import On, RouteNeeds
 from millpond.server.thread_limits import in_thread_of
 from millpond.tracing import TRACEPARENT, Kind, is_traced, span, traceparent_in
 
-__all__ = ("HANDLER", "Application", "Declaration", "Facts", "Route", "Routes", "is_at_once")
+__all__ = ("Application", "Declaration", "Facts", "Route", "Routes", "is_at_once")
 
 _LOG = logging.getLogger("millpond.server")
 _TRIED = "millpond.tried"
@@ -63,12 +64,6 @@ _TRIED = "millpond.tried"
 _AT_ONCE = "millpond.at_once"
 """The key of a scope whose handler runs where nothing may wait."""
 Handler = TypeVar("Handler", bound=Callable[..., Any])
-AtOnce: TypeAlias = Callable[[Request], Response | None]
-"""A quick form of a handler, tried where the request is read; None, or any error: the handler answers, in a thread."""
-
-
-def HANDLER(_request: Request) -> None:  # noqa: N802 (a mark among functions)
-    """The mark of a handler that is its own quick form: where it would wait, it raises `WouldBlock`."""
 
 
 def is_at_once(request: Request) -> bool:
@@ -89,7 +84,8 @@ class Facts:
     answer: Any = None
     """The type of what the handler returns, which is made of that; None: the handler's own."""
     status: int = 200
-    at_once: AtOnce | None = None
+    at_once: bool = False
+    """True when the handler is tried where nothing may wait, and raises `WouldBlock` there if it would."""
     summary: str = ""
     tags: tuple[str, ...] = ()
     responses: Mapping[str, Any] = field(default_factory=dict)
@@ -140,38 +136,33 @@ class Route:
         return self._response(await (in_thread_of(request, self.needs, act) if self._waits else act()))
 
     def at_once(self, request: Request) -> Response | None:
-        """The answer to a request without a body, by the quick form; None for any other, and where it would wait."""
+        """The answer to a request without a body, if its handler waits for nothing; None for any other."""
         node: Node = request.app.state.node
-        if self.facts.at_once is None or self.refuse is not None or (self.needs.when_ready and not node.answers):
+        if self.refuse is not None or (self.needs.when_ready and not node.answers):
             return None
         try:
             self.dialect.admit(request, self.needs)
             return self._tried(request)
         except Exception as error:
-            # Of any other form the handler finds the error again.
-            return self.dialect.failed(request, error) if self.facts.at_once is HANDLER else None
+            return self.dialect.failed(request, error)
 
     def _tried(self, request: Request) -> Response | None:
-        """The answer by the quick form, if it has one.
+        """The answer of the handler where nothing may wait, if it has one.
 
-        Raises: what a handler that is its own quick form raises.
+        Raises: what the handler raises, but where the query is checked before it: then the checks find what is wrong.
         """
-        if self.facts.at_once is None:
+        if not self.facts.at_once:
             return None
-        if self.facts.at_once is HANDLER:
-            return self._by_handler(request)
-        try:
-            return self.facts.at_once(request)
-        except Exception:  # the handler finds it again
-            return None
-
-    def _by_handler(self, request: Request) -> Response | None:
         request.scope[_AT_ONCE] = True
         try:
             answer = self.handler(**self.taken.of_head(request))
             return self._response(answer if self._waits else _without_waiting(answer))
         except WouldBlock:
             return None
+        except Exception:
+            if self.dialect.strict(request):
+                return None
+            raise
         finally:
             del request.scope[_AT_ONCE]
 
@@ -262,7 +253,7 @@ class Application:
     def at_once(self, scope: Scope) -> Response | None:
         """The answer to a request without a body that waits for nothing; None for any other."""
         route = self.route_of(scope)
-        if route is None or route.facts.at_once is None or is_traced():
+        if route is None or not route.facts.at_once or is_traced():
             return None
         scope["app"], scope[_TRIED] = self, True
         return route.at_once(Request(scope))
@@ -316,4 +307,4 @@ def _without_waiting(coroutine: Coroutine[Any, Any, Any]) -> Any:
     except StopIteration as ended:
         return ended.value
     coroutine.close()
-    raise AssertionError("a handler that is its own quick form raises `WouldBlock` where it would wait")
+    raise AssertionError("a handler that is tried at once raises `WouldBlock` where it would wait")

@@ -17,7 +17,10 @@ _HEADER = INCARNATION_HEADER.lower().encode()
 
 def incarnation_of(headers: list[tuple[bytes, bytes]]) -> str | None:
     """The incarnation that the headers of a request name."""
-    return next((value.decode("latin-1") for name, value in headers if name == _HEADER), None)
+    for name, value in headers:
+        if name == _HEADER:
+            return value.decode("latin-1")
+    return None
 
 
 async def check_incarnation(request: Request) -> None:

@@ -1,12 +1,12 @@
 """Answers that wait for nothing, and so need no task: they are given where the head of a request is read.
 
-    head ─▶ no body, no page ─▶ right, turn of the token ─▶ quick form of the handler ─▶ counted, written
-                 │ else               │ none                      │ None, or an error
-                 └────────────────────┴───────────────────────────┴──▶ the application, in a task
+    head ─▶ no body, no page ─▶ right, turn of the token ─▶ the handler, which waits for nothing ─▶ counted, written
+                 │ else                                        │ would wait
+                 └─────────────────────────────────────────────┴──▶ the application, in a task
 
 Invariants:
 * an answer, and what is counted of it, is the one that the application would give: its checks are the same functions;
-* an error is no answer of this kind: the application finds it again, and answers, counts and logs it;
+* where checks come before the handler, its error is no answer of this kind: the application finds it again;
 * nothing here changes a pond, so that there is no line for the audit log.
 """
 

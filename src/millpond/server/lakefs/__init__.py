@@ -11,10 +11,10 @@
 
 A route is declared by its handler, as all routes of a node (`server/dispatch.py`); a new file of `routes/` is listed in
 `api.py`. A plain function runs in a thread of its class of work. A coroutine runs on the event loop; what it does that
-may block goes through `call.in_thread`. With `at_once=HANDLER` it is tried where the request is read, and there raises
+may block goes through `call.in_thread`. With `at_once=True` it is tried where the request is read, and there raises
 `WouldBlock` instead of waiting:
 
-    @routes.get(f"{REPOSITORY}/tags/{{tag}}", read(), at_once=HANDLER)
+    @routes.get(f"{REPOSITORY}/tags/{{tag}}", read(), at_once=True)
     def _get_tag(call: Call) -> Ref:
         name = call.names["tag"]
         return Ref(name, call.repository.tag(name))

@@ -28,11 +28,12 @@ from millpond.arrays.arrow_streams import stream_of
 from millpond.client.lookup import ARROW_STREAM
 from millpond.errors import Invalid
 from millpond.json_forms import to_json
+from millpond.kernel.space import WouldBlock
 from millpond.maps.map import Map
 from millpond.nodes.fast_get import FastGet
 from millpond.nodes.lookup_service import LookupService, arrow_stream, expanded_columns, lookup_bytes, read_arrow_stream
 from millpond.nodes.node import Node
-from millpond.server.dispatch import Routes
+from millpond.server.dispatch import Routes, is_at_once
 from millpond.server.incarnation_guard import incarnation_of
 from millpond.server.limits import parameter_unknown
 from millpond.server.map_refs import Branch, Ref, map_of
@@ -98,19 +99,15 @@ def _add_one_key(router: Routes, node: Node) -> None:
     answers = node.lookups
     cached = FastGet(node.pond, node.clock)
 
-    def at_once(request: Request) -> Response | None:
-        """The answer that is cached."""
-        incarnation = incarnation_of(request.scope["headers"])
-        question = _question(request.scope["query_string"])
-        if question.known_at is not None or question.branch is not None or question.ref is not None:
-            return None
-        answer = cached.get(request.path_params["name"], question.key, question.at, incarnation=incarnation)
-        return None if answer is None else _json(answer)
-
-    @router.get("/get", _GET, parameters=_QUERY, summary="The value of a key", at_once=at_once)
+    @router.get("/get", _GET, parameters=_QUERY, summary="The value of a key", at_once=True)
     def get(request: Request, name: str) -> Response:
         """The value of a key, with its type; `found` tells a null value from none."""
         question = _question(request.scope["query_string"])
+        if is_at_once(request):
+            if question.known_at is not None or question.branch is not None or question.ref is not None:
+                raise WouldBlock("only what maps are now is cached")
+            incarnation = incarnation_of(request.scope["headers"])
+            return _json(cached.get(name, question.key, question.at, incarnation=incarnation))
         opened = map_of(request, name, question.branch, question.ref)
         return _json(answers.get(opened, question.key, question.at, question.known_at))
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import msgspec
 from starlette.responses import Response
 
-from millpond.server.dispatch import HANDLER
 from millpond.server.lakefs.call import Call
 from millpond.server.lakefs.dialect import operations
 from millpond.server.lakefs.errors import wording
@@ -58,7 +57,7 @@ def _create_branch(call: Call, creation: BranchCreation) -> Response:
     return Response(made.staging.record().commit_id, 201, media_type="text/plain")
 
 
-@routes.get(BRANCH, read(), at_once=HANDLER)
+@routes.get(BRANCH, read(), at_once=True)
 def _get_branch(call: Call) -> Ref:
     return Ref(call.branch.name, call.branch.staging.record().commit_id)
 
@@ -80,7 +79,7 @@ def _create_tag(call: Call, creation: TagCreation) -> Ref | Response:
     return commit_answer(call, commit, Ref(creation.id, commit.id))
 
 
-@routes.get(_TAG, read(), at_once=HANDLER)
+@routes.get(_TAG, read(), at_once=True)
 def _get_tag(call: Call) -> Ref:
     return Ref(call.names["tag"], call.repository.tag(call.names["tag"]))
 

@@ -9,7 +9,6 @@ import msgspec
 from starlette.responses import Response
 
 from millpond.errors import Invalid
-from millpond.server.dispatch import HANDLER
 from millpond.server.lakefs.call import Call
 from millpond.server.lakefs.dialect import operations
 from millpond.server.lakefs.errors import ApiError, wording
@@ -97,7 +96,7 @@ def _commit(call: Call, creation: CommitCreation, source_metarange: str = "") ->
     return commit_model(made)
 
 
-@routes.get(f"{REPOSITORY}/commits/{{commitId}}", read(), at_once=HANDLER)
+@routes.get(f"{REPOSITORY}/commits/{{commitId}}", read(), at_once=True)
 def _get_commit(call: Call) -> Commit:
     with wording({"ref_not_found": "commit not found"}):
         return commit_model(call.repository.ref(call.names["commitId"]).head())

@@ -12,7 +12,6 @@ from starlette.responses import Response, StreamingResponse
 from millpond.arrays.arrow_streams import stream_pieces
 from millpond.errors import NotFound
 from millpond.kernel.space import WouldBlock
-from millpond.server.dispatch import HANDLER
 from millpond.server.lakefs.byte_ranges import parse_range
 from millpond.server.lakefs.call import Call
 from millpond.server.lakefs.dialect import operations
@@ -107,7 +106,7 @@ def _described(error: Exception, headers: dict[str, str]) -> Exception:
     return error
 
 
-@routes.get(_OBJECTS, read(), at_once=HANDLER, responses=BYTES)
+@routes.get(_OBJECTS, read(), at_once=True, responses=BYTES)
 async def _get(call: Call, path: Text, *, presign: bool = False) -> Response:
     site, entry = await call.entry(path)
     if presign:
@@ -121,7 +120,7 @@ async def _get(call: Call, path: Text, *, presign: bool = False) -> Response:
     return await call.in_thread(bytes_answer, call, site, entry)
 
 
-@routes.head(_OBJECTS, read(), at_once=HANDLER, responses=HEAD_OF_BYTES)
+@routes.head(_OBJECTS, read(), at_once=True, responses=HEAD_OF_BYTES)
 async def _head(call: Call, path: Text) -> Response:
     """The headers of an object. An error has no body."""
     _, entry = await call.entry(path)
@@ -139,7 +138,7 @@ async def _head(call: Call, path: Text) -> Response:
     return Response(status_code=200 if span is None else 206, headers={**headers, "Content-Length": str(stop - start)})
 
 
-@routes.get(f"{_OBJECTS}/stat", read(), at_once=HANDLER)
+@routes.get(f"{_OBJECTS}/stat", read(), at_once=True)
 async def _stat(call: Call, path: Text, *, user_metadata: bool = True, presign: bool = False) -> ObjectStats:
     site, entry = await call.entry(path)
     return stats_model(site, entry, metadata=user_metadata, urls=Urls(call.request, site) if presign else None)

@@ -12,7 +12,6 @@ from millpond.errors import Denied, MillpondError
 from millpond.nodes.node import Node
 from millpond.nodes.tokens import Caller
 from millpond.refs.face import POND
-from millpond.server.dispatch import HANDLER
 from millpond.server.lakefs.access import may
 from millpond.server.lakefs.addresses import NAMESPACES, check_namespace
 from millpond.server.lakefs.call import Call
@@ -125,7 +124,7 @@ def _create_repository(call: Call, creation: RepositoryCreation, *, bare: bool =
     return repository_model(made.record, own=call.own)
 
 
-@routes.get(REPOSITORY, read(), at_once=HANDLER)
+@routes.get(REPOSITORY, read(), at_once=True)
 def _get_repository(call: Call) -> Repository:
     return repository_model(call.repository.record, own=call.own)
 
@@ -145,7 +144,7 @@ def _delete_repository(call: Call, *, force: bool = False) -> None:
     call.node.pond.repositories.delete(record.name)
 
 
-@routes.get(f"{REPOSITORY}/metadata", read(), at_once=HANDLER)
+@routes.get(f"{REPOSITORY}/metadata", read(), at_once=True)
 def _get_metadata(call: Call) -> dict[str, str]:
     return dict(call.repository.record.metadata)
 
