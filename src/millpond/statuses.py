@@ -66,7 +66,7 @@ KINDS = {
     "question_slow": KindRow(Unavailable, refused=True), "readers_full": KindRow(Unavailable, refused=True),
 }  # fmt: skip
 _NONE = KindRow(MillpondError)
-_REFUSED = (401, 403, 413, 429)
+_REFUSED = (401, 403, 413, 429, "UNAUTHENTICATED", "PERMISSION_DENIED", "RESOURCE_EXHAUSTED")
 
 
 def row_of(kind: str) -> KindRow:
@@ -97,10 +97,10 @@ def grpc_status(error: MillpondError) -> str:
     return row_of(error.kind).grpc or error.grpc_status
 
 
-def is_refusal(error: MillpondError) -> bool:
+def is_refusal(error: MillpondError, status: int | str) -> bool:
     """True for an error that is counted as refused: the right is missing, a limit is met, or the node is busy."""
     row = row_of(error.kind)
-    return http_status(error) in _REFUSED or row.retry_seconds is not None or row.refused
+    return status in _REFUSED or row.retry_seconds is not None or row.refused
 
 
 def class_of_grpc(status: str) -> type[MillpondError]:

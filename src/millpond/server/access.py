@@ -13,7 +13,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Scope
 
 from millpond.events.names import StreamName
 from millpond.nodes.rate_limits import RateLimits
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = (
     "admit",
-    "auditing",
+    "audit",
     "bearer_of",
     "caller_in",
     "may_read_all",
@@ -143,29 +143,8 @@ def note_change(request: Request, **values: Any) -> None:
     request.scope.setdefault(_NOTES, {}).update(values)
 
 
-def auditing(app: ASGIApp, node: Node) -> ASGIApp:
-    """The application, each of whose changes is a line of the audit log before it is answered."""
-
-    async def audited(scope: Scope, receive: Receive, send: Send) -> None:
-        answered = False
-
-        async def sending(message: Message) -> None:
-            nonlocal answered
-            if message["type"] == "http.response.start":
-                _write_line(node, scope, message["status"])
-                answered = True
-            await send(message)
-
-        try:
-            await app(scope, receive, sending)
-        finally:
-            if not answered:
-                _write_line(node, scope, 499)  # the sender went away
-
-    return audited
-
-
-def _write_line(node: Node, scope: Scope, status: int) -> None:
+def audit(node: Node, scope: Scope, status: int) -> None:
+    """Write the line of the audit log about a request, if it is a change."""
     needs: RouteNeeds | None = getattr(scope.get("route"), "needs", None)
     if needs is not None and needs.audited:
         caller: Caller | None = scope.get(_CALLER)

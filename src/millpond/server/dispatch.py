@@ -19,6 +19,7 @@ Invariants:
 * all else about a route is read from its declaration: its way, its description, the page of routes, audit and metrics;
 * nothing of a request is read before its sender is known to have the right, its size to be within the route's limit,
   and its room to be there; the room is given back when the last byte of the answer is sent;
+* a change is one line of the audit log, before it is answered, also if its sender goes away;
 * a query with a parameter that the route would pass over is refused before the handler runs;
 * an error before the first byte of an answer is an answer; one after it ends the connection, so that no answer that was
   cut looks whole.
@@ -45,6 +46,7 @@ from millpond.errors import MillpondError
 from millpond.json_forms import to_json
 from millpond.kernel.space import WouldBlock
 from millpond.nodes.node import Node
+from millpond.server.access import audit
 from millpond.server.dialect import OWN, Dialect
 from millpond.server.incarnation_guard import check_incarnation
 from millpond.server.limits import admitted, parameter_unknown
@@ -234,7 +236,12 @@ class Application:
         processes: MemoryBudget = self.state.processes
         with memory.room() as room, processes.room() as of_process:
             put_rooms(scope, room, of_process)
-            response = await self._traced(request)
+            status = 499  # the sender went away
+            try:
+                response = await self._traced(request)
+                status = response.status_code
+            finally:
+                audit(self.state.node, scope, status)
             show_moment(self.state.node, response)
             try:
                 await response(scope, receive, send)

@@ -19,7 +19,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -27,7 +27,7 @@ from types import FrameType
 from typing import Any, cast
 
 import uvicorn
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp
 
 from millpond.client.location import BucketLocation, parse_location
 from millpond.clock import Clock, SystemClock
@@ -39,7 +39,6 @@ from millpond.nodes.limits import LIMITS, NodeLimits
 from millpond.nodes.node import Node, is_loopback
 from millpond.nodes.rate_limits import SharedRateLimits
 from millpond.pond import Pond, open_pond
-from millpond.server.access import auditing
 from millpond.server.app import make_app
 from millpond.server.certificates import Certificates
 from millpond.server.connections import ConnectionLimits, Connections
@@ -173,9 +172,8 @@ class Service(Closing):
         self.app = app = make_app(self.node)
         self.metrics: Metrics = app.state.metrics
         self.memory: MemoryBudget = app.state.memory
-        either = _by_method(app, auditing(app, self.node))
         origin = origin_of(self.node, self.node.follower.members.urls)
-        checked = checking_origin(either, origin, self.metrics)
+        checked = checking_origin(app, origin, self.metrics)
         counted = announce_close(self.metrics.counting(checked, self.node.clock))
         limits = ConnectionLimits.of(settings, self.node.limits)
         if self._readers is not None:
@@ -261,15 +259,6 @@ class Service(Closing):
             self._readers.close()
         for bound in self._sockets:
             bound.close()
-
-
-def _by_method(reads: ASGIApp, changes: ASGIApp) -> ASGIApp:
-    """The application of requests that read, and of all others, which may be lines of the audit log."""
-
-    def chosen(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        return (reads if scope.get("method") in ("GET", "HEAD") else changes)(scope, receive, send)
-
-    return chosen
 
 
 def _without_signature(record: logging.LogRecord) -> bool:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 from msgspec import Meta
@@ -20,17 +20,22 @@ from millpond.server.access import may_read_all
 from millpond.statuses import http_status, is_refusal, row_of
 from millpond.stores.files import DISK_FULL
 
+if TYPE_CHECKING:
+    from millpond.nodes.node import Node
+    from millpond.server.metrics import Metrics
+
 __all__ = (
     "POSITION_MAX",
     "ErrorResponse",
     "RequestBody",
-    "RequestError",
     "answer_failure",
     "error_answer",
     "relative",
+    "reported",
     "reporting_damage",
     "retry_header",
     "shown_to",
+    "stopping",
     "understood",
 )
 
@@ -55,21 +60,14 @@ class ErrorResponse(msgspec.Struct):
     values: Annotated[dict[str, Any], Meta(description="what it is about")]
 
 
-class RequestError(Exception):
-    """An error with a status of its own: what was sent is damaged, not what is stored."""
-
-    def __init__(self, status: int, error: MillpondError) -> None:
-        super().__init__(str(error))
-        self.status, self.error = status, error
-
-
 @contextmanager
 def reporting_damage() -> Iterator[None]:
     """Report what was sent damaged as a fault of the request, not of the node."""
     try:
         yield
     except Corrupt as error:
-        raise RequestError(422, error) from error
+        error.http_status = 422
+        raise
 
 
 def understood(error: BaseException) -> MillpondError:
@@ -136,13 +134,25 @@ def relative(value: Any, folder: Path) -> Any:
     return value
 
 
-def answer_failure(request: Request, error: BaseException) -> JSONResponse:
+def stopping() -> Unavailable:
+    """The error of what comes while the node ends."""
+    return Unavailable("the node is stopping", kind="node_stopping", hint="send it to another, or again in a moment")
+
+
+def reported(
+    raised: BaseException, node: Node, metrics: Metrics, surface: str,
+    status_of: Callable[[MillpondError], int | str] = http_status,
+) -> MillpondError:  # fmt: skip
+    """Any error that ends a request, as one of ours; a refusal is counted for its `surface`, the API."""
+    error = understood(raised)
+    if isinstance(error, Closed) and node.stopping:
+        error = stopping()
+    if is_refusal(error, status_of(error)):
+        metrics.count_refused(surface, error.kind)
+    return error
+
+
+def answer_failure(request: Request, raised: BaseException) -> JSONResponse:
     """Any error that ended a request as its answer."""
-    if isinstance(error, RequestError):
-        return error_answer(shown_to(request, error.error), error.status)
-    reported = understood(error)
-    if isinstance(reported, Closed) and request.app.state.node.stopping:
-        reported = Unavailable("the node is stopping", kind="node_stopping", hint="ask another")
-    if is_refusal(reported):
-        request.app.state.metrics.count_refused("http", reported.kind)
-    return error_answer(shown_to(request, reported))
+    error = reported(raised, request.app.state.node, request.app.state.metrics, "http")
+    return error_answer(shown_to(request, error), http_status(error))

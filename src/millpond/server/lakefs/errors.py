@@ -28,16 +28,10 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 from starlette.responses import Response
 
-from millpond.errors import Closed, Denied, Invalid, MillpondError, NotFound, Unavailable
+from millpond.errors import Denied, Invalid, MillpondError, NotFound, Unavailable
 from millpond.json_forms import to_json
-from millpond.server.wire import (
-    RequestError,
-    answer_failure,
-    relative,
-    retry_header,
-    understood,
-)
-from millpond.statuses import is_refusal, lakefs_status
+from millpond.server.wire import answer_failure, relative, reported, retry_header
+from millpond.statuses import lakefs_status
 from millpond.versions.merges import MergeConflict
 
 if TYPE_CHECKING:
@@ -113,10 +107,9 @@ def failure(request: Request, error: BaseException) -> Response:
     """Any error that ended a request as its answer; an unexpected one is a line of the node's log."""
     if speaks_own(request):
         return answer_failure(request, _own(error))
-    if isinstance(error, RequestError):
-        error = ApiError(error.status, error.error.message)
     if not isinstance(error, ApiError):
-        error = _in_words(request, understood(error))
+        state = request.app.state
+        error = _in_words(request, reported(error, state.node, state.metrics, "lakefs", lakefs_status))
     return json_answer({"message": error.message, **error.fields}, error.status, error.headers)
 
 
@@ -135,23 +128,13 @@ def _own(error: BaseException) -> BaseException:
 
 
 def _in_words(request: Request, error: MillpondError) -> ApiError:
-    state = request.app.state
-    if isinstance(error, Closed) and state.node.stopping:
-        error = Unavailable("the node is stopping", kind="node_stopping", hint="ask another")
     status = lakefs_status(error)
-    if status == 429 or is_refusal(error):
-        state.metrics.count_refused("lakefs", error.kind)
     headers = retry_header(error)
-    if status == 401:
-        headers["WWW-Authenticate"] = 'Basic realm="millpond"' if error.kind != "right_missing" else ""
+    if status == 401 and error.kind != "right_missing":
+        headers["WWW-Authenticate"] = 'Basic realm="millpond"'
     fields = {CONFLICTS: list(error.paths)} if isinstance(error, MergeConflict) else None
-    return ApiError(
-        status, str(relative(_message(request, error), state.node.pond.folder)), headers=_set(headers), fields=fields
-    )
-
-
-def _set(headers: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in headers.items() if value}
+    message = relative(_message(request, error), request.app.state.node.pond.folder)
+    return ApiError(status, str(message), headers=headers, fields=fields)
 
 
 def _message(request: Request, error: MillpondError) -> str:

@@ -20,8 +20,8 @@ from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import Generic, TypeAlias, TypeVar
 
-from millpond.errors import Unavailable
 from millpond.kernel.worker import begin_thread
+from millpond.server.wire import stopping
 
 __all__ = ("Together",)
 
@@ -49,7 +49,7 @@ class Together(Generic[Item, Outcome]):
         Raises: its outcome, if that is an error; what the act raises for all; `Unavailable` after `close`.
         """
         if self._closed:
-            raise Unavailable("the node is stopping", kind="node_stopping", hint="ask another")
+            raise stopping()
         outcome: asyncio.Future[Outcome] = self._loop.create_future()
         self._queue.append((item, outcome))
         if not self._acting:

@@ -41,7 +41,7 @@ from millpond.server.parameters import IN_HEADER
 from millpond.server.routes.table import JSON_BYTES_MAX, WHOLE_LOAD_BYTES_MAX, On, write
 from millpond.server.thread_limits import in_thread
 from millpond.server.transfers import can_be_continued
-from millpond.server.wire import RequestBody, RequestError, reporting_damage
+from millpond.server.wire import RequestBody, reporting_damage
 
 __all__ = ("Discarded", "Entered", "NewLoad", "Upload", "routes")
 
@@ -340,7 +340,7 @@ async def _receive(
 ) -> UploadState:
     """Take the body; `sent`: how many bytes are announced.
 
-    Raises: `RequestError` when what came is damaged; else as `UploadSession`.
+    Raises: `Corrupt` when what came is damaged; else as `UploadSession`.
     """
     heard = _heard(request, request.app.state.node.settings.client.read_timeout / 1000)
     if offer.offset != 0 or sent != offer.length or not _fits(request, sent):
@@ -392,7 +392,7 @@ async def _receive_long(
             await _pour(pieces, session)
             return await _in_thread(session.finish)
     except BaseException as error:
-        cause = error.error if isinstance(error, RequestError) else error
+        cause = error
         raise
     finally:
         request.app.state.metrics.upload_bytes.inc(session.offset - began)

@@ -36,14 +36,15 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
 import grpc
 from google.protobuf.message import DecodeError, Message
 
-from millpond.errors import Closed, Denied, Invalid, MillpondError, Unavailable
+from millpond.errors import Denied, Invalid, MillpondError, Unavailable
 from millpond.nodes.tokens import ANYBODY, Caller
 from millpond.server.access import share_of
 from millpond.server.rpc.status import details_of, grpc_status, trailing_metadata
 from millpond.server.rpc.threads import SHARE, CallThreads
 from millpond.server.shares import Shares
-from millpond.server.wire import understood
-from millpond.statuses import http_status, is_refusal
+from millpond.server.wire import reported, stopping
+from millpond.statuses import grpc_status as status_name
+from millpond.statuses import http_status
 from millpond.tracing import TRACEPARENT, Kind, span, traceparent_in
 
 if TYPE_CHECKING:
@@ -215,7 +216,7 @@ class Front:
                 context.set_trailing_metadata(tuple(call.trailing.items()))
             status = 200
         except Exception as raised:
-            error = self._known(raised)
+            error = reported(raised, self.node, self.metrics, service.surface, status_name)
             status = http_status(error)
         finally:
             self._open -= 1
@@ -223,7 +224,8 @@ class Front:
                 self._idle.set()
             if row.audited:
                 self.node.audit.write(share_of(call.caller), "GRPC", path, status, **call.notes)
-        self._count(service, path, began, error)
+        counted = "OK" if error is None else status_name(error)
+        self.metrics.count(path, "GRPC", counted, self.node.clock.monotonic() - began)
         if error is not None:
             await self._abort(context, error)
         return result
@@ -243,7 +245,7 @@ class Front:
         }  # fmt: skip
         call.caller = _caller_in(self.node, call.metadata.get("authorization", ""))
         if self.node.stopping:
-            raise _stopping()
+            raise stopping()
         if call.caller is not ANYBODY:
             self.node.rate_limits.need(call.caller.name)
 
@@ -340,16 +342,6 @@ class Front:
                 hint="watch again from the last id, and read what comes",
             ) from None  # fmt: skip
 
-    def _known(self, raised: Exception) -> MillpondError:
-        error = understood(raised)
-        return _stopping() if isinstance(error, Closed) and self.node.stopping else error
-
-    def _count(self, service: Service[Any], path: str, began: float, error: MillpondError | None) -> None:
-        status = "OK" if error is None else grpc_status(error).name
-        self.metrics.count(path, "GRPC", status, self.node.clock.monotonic() - began)
-        if error is not None and (status == "RESOURCE_EXHAUSTED" or is_refusal(error)):
-            self.metrics.count_refused(service.surface, error.kind)
-
 
 def _traced(service: str, row: Row[Any, Any], call: Call[Any]) -> AbstractContextManager[object]:
     """The span of a call that is answered once, if it has a caller that makes spans, or makes a change."""
@@ -423,7 +415,3 @@ def _caller_in(node: Node, authorization: str) -> Caller:
     if caller.name != name:
         raise Denied("this token is not known here", kind="token_unknown", hint="the user is the name of the token")
     return caller
-
-
-def _stopping() -> Unavailable:
-    return Unavailable("the node is stopping", kind="node_stopping", hint="send it again in a moment")

@@ -27,8 +27,9 @@ from littlehorse.model import (
     WorkflowEvent,
 )
 
-from millpond.errors import Conflict, Invalid, Unavailable
+from millpond.errors import Conflict, Invalid
 from millpond.kernel.space import Space, WouldBlock
+from millpond.server.wire import stopping
 from millpond.server.workflows.access import Access
 from millpond.server.workflows.data_watch import DataWatch, at_cursor
 from millpond.server.workflows.event_publisher import teller_of
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-__all__ = ("WorkflowService", "changes_cluster", "stopping")
+__all__ = ("WorkflowService", "changes_cluster")
 
 OWN = 0
 """The number of the partition of a pond that shares nothing."""
@@ -326,11 +327,6 @@ def _rocks_space(folder: Path) -> Space:
 def _elsewhere(store: str) -> Conflict:
     return Conflict("the runs of this pond are in another store", kind="workflows_place", store=store,
                     hint=f"set workflows.store to {store}, or serve another folder")  # fmt: skip
-
-
-def stopping() -> Unavailable:
-    """The error of what came while the node ends."""
-    return Unavailable("the node is stopping", kind="node_stopping", hint="send it again in a moment")
 
 
 def _settle(future: asyncio.Future[Message | None] | None, end: Applied) -> None:

@@ -17,9 +17,9 @@ from anyio.to_thread import run_sync
 
 from millpond.errors import MillpondError
 from millpond.kernel.keys import encode
+from millpond.server.wire import stopping
 from millpond.server.workflows.access import EVERY_TENANT
 from millpond.server.workflows.looking import Looking
-from millpond.server.workflows.service import stopping
 from millpond.server.workflows.shared.peers import Elsewhere
 from millpond.server.workflows.shared.service import SharedParts, SharedWorkflows
 from millpond.server.workflows.shared.wire import parts_of
