@@ -65,8 +65,14 @@ grep '"too_many_rejects"' docs/reference/errors.json
 
 CLASSES = [name for name in errors.__all__ if name != "MillpondError"]
 
-# Kinds whose names are made when they are raised: name, class, what happened, the way out.
+# Kinds whose names are made when they are raised, or that have a class: name, class, what happened, the way out.
 MADE = (
+    (
+        "merge_conflict",
+        "Conflict",
+        "conflict found",
+        "change one side, or merge with a strategy or resolutions",
+    ),
     ("kind_unknown", "Invalid", "kind is not known", "one of the five kinds of map"),
     ("scheme_unknown", "Invalid", "scheme is not known", "one of: auto, direct, hash, lookup"),
 )

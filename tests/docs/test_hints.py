@@ -23,6 +23,7 @@ from millpond.maps.map import Map
 from millpond.maps.snapshots.snapshot import Snapshot
 from millpond.ranges import writer
 from millpond.settings import SETTINGS
+from millpond.statuses import KINDS
 from tests.docs.snippets import ROOT
 from tools import error_reference
 
@@ -40,12 +41,14 @@ def said(call: ast.Call) -> str | None:
 
 def all_hints() -> Iterator[tuple[str, str]]:
     """Every hint that is written at an error, and the module."""
-    for path in sorted(SOURCES.rglob("*.py")):
+    for path in sorted(set(SOURCES.rglob("*.py")) - {SOURCES / "statuses.py"}):
         text = path.read_text(encoding="utf-8")
         for node in ast.walk(ast.parse(text)) if "hint=" in text else ():
             if isinstance(node, ast.Call) and (hint := said(node)) is not None:
                 yield path.relative_to(SOURCES).as_posix(), hint
-    yield from (("cli/terminal/hints.py", re.sub(r"\{setting\}", "condense", hint)) for hint in hints.BY_KIND.values())
+    for row in KINDS.values():  # they are the command line's own
+        if row.hint is not None:
+            yield "cli/terminal/hints.py", re.sub(r"\{setting\}", "condense", row.hint)
 
 
 def commands(node: Any, *path: str) -> Iterator[tuple[tuple[str, ...], set[str]]]:

@@ -1,6 +1,7 @@
 """Hints in the words of the command line: an error names a parameter of Python's, a command has an option for it.
 
 What all doors share says its hints as Python does (`zone='UTC'`); here, and nowhere else, that becomes `--zone UTC`.
+Some kinds have a hint of their own for commands: `statuses.py`.
 """
 
 from __future__ import annotations
@@ -8,8 +9,9 @@ from __future__ import annotations
 import re
 
 from millpond.errors import MillpondError
+from millpond.statuses import row_of
 
-__all__ = ("BY_KIND", "OPTIONS", "hint_of")
+__all__ = ("OPTIONS", "hint_of")
 
 OPTIONS = {
     "again": "--again", "at": "--at", "before": "--before", "compress_after": "--compress-after",
@@ -20,25 +22,6 @@ OPTIONS = {
     "zone": "--zone",
 }  # fmt: skip
 """Parameters that hints name, and the options that stand for them."""
-
-BY_KIND = {
-    "branch_not_found": "'millpond branch list REPO' shows those that there are; maps are in the REPO pond",
-    "branch_protected": "commit to another branch, then 'millpond merge'; 'millpond repo settings REPO' shows patterns",
-    "cherry_pick_parent": "such as --parent 1",
-    "entry_not_found": "'millpond fs ls' shows what there is",
-    "no_changes": "--allow-empty makes a commit nevertheless",
-    "ref_not_found": "'millpond branch list', 'millpond tag list' and 'millpond log' show what there is",
-    "repository_exists": "there is one already: 'millpond repo show {repository}'",
-    "repository_not_found": "'millpond repo list' shows those that there are",
-    "repository_read_only": "'millpond repo settings {repository} --writable' lets it be changed",
-    "revert_parent": "such as --parent 1, which keeps what the branch had before the merge",
-    "tag_not_found": "'millpond tag list REPO' shows those that there are",
-    "log_forked": "decide which node is right, and make the other a copy of it: millpond repair --from URL",
-    "maintenance_setting": "--before TIME; or set it for good: millpond alter {map} --{setting} 30d",
-    "workflow_object": "'millpond runs', and 'list' of workflows, principals, quotas, tenants, show what there is",
-    "published_other": "publish to another place with --to, or take this one with --replace",
-}
-"""Hints that the command line says in other words altogether."""
 
 _PARAMETER = re.compile(rf"\b({'|'.join(OPTIONS)})=('[^']*'|\"[^\"]*\"|[^\s,;:)]+)")
 
@@ -57,8 +40,9 @@ def hint_of(error: MillpondError) -> str | None:
     >>> hint_of(Invalid("a part is not copied", hint="copy maps by name: maps=['NAME']"))
     'copy maps by name: --map NAME'
     """
-    if error.kind in BY_KIND:
-        return BY_KIND[error.kind].format_map({name: str(value) for name, value in error.values.items()})
+    hint = row_of(error.kind).hint
+    if hint is not None:
+        return hint.format_map({name: str(value) for name, value in error.values.items()})
     if error.kind == "pipeline_value":  # it names parameters of the user's own
         return error.hint
     return error.hint and _PARAMETER.sub(_as_option, _COLUMN.sub(_as_columns, error.hint))

@@ -5,7 +5,7 @@
 | a token that is missing, unknown or expired | 401 | `error authenticating request` |
 | `right_missing` | 401 | `insufficient permissions` |
 | `request_invalid`: a query, or a body, that is none | 400 | what msgspec says, in the words of lakeFS |
-| `Invalid` | 400 | its own, or that of the table |
+| `Invalid` | 400 | its own, or that of its kind |
 | `Denied` | 403 | its own |
 | `NotFound` | 404 | its own; 410 `No data` for bytes that are gone |
 | `AlreadyExists`, `Conflict` | 409 | its own; 412 for a condition that does not hold |
@@ -31,7 +31,7 @@ from starlette.responses import Response
 from millpond.errors import Denied, Invalid, MillpondError, NotFound, Unavailable
 from millpond.json_forms import to_json
 from millpond.server.wire import answer_failure, relative, reported, retry_header
-from millpond.statuses import lakefs_status
+from millpond.statuses import lakefs_status, row_of
 from millpond.versions.merges import MergeConflict
 
 if TYPE_CHECKING:
@@ -50,34 +50,6 @@ CONFLICTS = "conflicts"
 """The field of an answer that names the first conflicting paths; clients of lakeFS leave it unread."""
 COMMIT_HEADER = "X-Millpond-Commit"
 """Names the commit that has what a commit without changes would have had."""
-_UNAUTHENTICATED = "error authenticating request"
-_BRANCH = "argument branch: branch id: invalid value: validation error"
-_MESSAGES = {
-    "token_missing": _UNAUTHENTICATED,
-    "token_unknown": _UNAUTHENTICATED,
-    "token_expired": _UNAUTHENTICATED,
-    "right_missing": "insufficient permissions",
-    "repository_exists": "error creating repository: not unique",
-    "repository_name": "argument repository: invalid value: validation error",
-    "namespace_used": "failed to create repository: storage namespace already in use",
-    "repository_used": "can only restore into a bare repository",
-    "namespace_place": "failed to create repository: {place} is no place for one: name local://NAME or s3://bucket/prefix",
-    "namespace_denied": "failed to create repository: {place} is not in versions.namespaces of the node",
-    "source_denied": "{address} is not in versions.sources of the node",
-    "branch_exists": "branch already exists: not unique",
-    "branch_name": _BRANCH,
-    "branch_dirty": "uncommitted changes (dirty branch)",
-    "tag_exists": "tag already exists: not unique",
-    "tag_name": "argument tag: tag id: invalid value: validation error",
-    "ref_invalid": "ref: invalid value: validation error",
-    "ref_staged": "reference '{ref}': reference to staging area with $ is not a commit",
-    "merge_conflict": "update branch: conflict found",
-    "merge_strategy": "argument strategy: invalid value: validation error",
-    "parent_number": "given commit does not have the given parent number: parent {parent}",
-    "setting_changed": "precondition failed",
-}
-
-
 _CLASSES: Mapping[int, type[MillpondError]] = {401: Denied, 403: Denied, 404: NotFound}
 
 
@@ -140,12 +112,10 @@ def _in_words(request: Request, error: MillpondError) -> ApiError:
 def _message(request: Request, error: MillpondError) -> str:
     if error.kind == "request_invalid":
         return _not_understood(request, **{name: str(error.values[name]) for name in ("where", "reason")})
-    words = _MESSAGES.get(error.kind)
+    words = row_of(error.kind).words
     if words is not None:
         return words.format(**error.values)
-    if isinstance(error, Unavailable):
-        return str(error)
-    return error.message
+    return str(error) if isinstance(error, Unavailable) else error.message
 
 
 _FIELD = re.compile(r"(?<=.)\[(\d*)(?:\.{3})?\]|\.")
