@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+pytest.importorskip("littlehorse")
+
 from tools import routes_page
 
 ROOT = Path(__file__).parents[2]
@@ -17,5 +21,5 @@ def test_the_page_is_what_the_code_says() -> None:
 
 def test_every_row_is_whole() -> None:
     rows = [line for line in routes_page.page().splitlines() if line.startswith("| `")]
-    assert len(rows) == len(routes_page.routes())
+    assert len(rows) == len(routes_page.routes()) + len(routes_page.methods())
     assert all(line.count("|") == 6 for line in rows)

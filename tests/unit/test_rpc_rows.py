@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("littlehorse")
 
-from millpond.server.rpc.dispatch import Work
+from millpond.server.routes.table import Work
 from millpond.server.rpc.serving import SERVICES
 from millpond.server.workflows.methods import workflow_methods
 
@@ -22,11 +22,12 @@ def test_every_change_needs_a_right_and_is_audited() -> None:
     rows += ROWS.items()
     assert len(rows) > 80
     for name, row in rows:
-        assert row.right in (("",) if name in FREE else ("read", "write", "admin")), name
-        assert row.audited == (row.right in ("write", "admin") and name not in OF_WORKERS), name
+        needs = row.needs
+        assert needs.right in ((None,) if name in FREE else ("read", "write", "admin")), name
+        assert needs.audited == (needs.right in ("write", "admin") and name not in OF_WORKERS), name
 
 
 def test_a_stream_has_a_room_of_its_own() -> None:
-    streams = {name for service in SERVICES.values() for name, row in service.items() if row.work is Work.WATCH}
+    streams = {name for service in SERVICES.values() for name, row in service.items() if row.needs.work is Work.WATCH}
     assert streams == {"GetJobSetEvents", "Watch", "GetQueues"}
-    assert {name for name, row in ROWS.items() if row.work is not Work.CALL} == {"PollTask"}
+    assert {name for name, row in ROWS.items() if row.needs.work is not Work.CALL} == {"PollTask"}

@@ -33,7 +33,7 @@ from millpond.nodes.tokens import Caller
 from millpond.server.access import caller_in
 from millpond.server.dialect import Dialect
 
-__all__ = ("IN_HEADER", "Field", "Parameters", "names_in", "typed", "typed_json")
+__all__ = ("IN_HEADER", "Field", "Parameters", "names_in", "not_understood", "typed", "typed_json")
 
 IN_HEADER: Final = "in the header"
 """In the annotation of a parameter: it comes from a header."""
@@ -128,7 +128,7 @@ class Parameters:
             query = request.scope["query_string"].decode("ascii")
             pairs = parse_qsl(query, keep_blank_values=True, errors="strict", max_num_fields=_FIELDS_MAX)
         except ValueError:
-            raise _not_understood("query", "it is no escaped UTF-8, or too long", "escape its text as UTF-8") from None
+            raise not_understood("query", "it is no escaped UTF-8, or too long", "escape its text as UTF-8") from None
         if self._blank_is_default:
             pairs = [(name, value) for name, value in pairs if value or name in self._needed]
         values: dict[str, Any] = dict(pairs)
@@ -143,10 +143,10 @@ class Parameters:
         if not body.strip():
             if field.default is not msgspec.NODEFAULT:
                 return field.default
-            raise _not_understood("body", "it is missing", _HINT)
+            raise not_understood("body", "it is missing", _HINT)
         if not _is_json(request.headers.get("content-type", "")):
             hint = "send the body with Content-Type: application/json"
-            raise _not_understood("body", "it is no JSON", hint)
+            raise not_understood("body", "it is no JSON", hint)
         try:
             return self._decoder.decode(body)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -184,7 +184,7 @@ async def _parsed(request: Request, *, nulls: bool) -> Any:
         parsed = await request.json()
         return parsed if nulls else _without_nulls(parsed)
     except (ValueError, RecursionError) as error:
-        raise _not_understood("body", f"it is no JSON: {error}") from None
+        raise not_understood("body", f"it is no JSON: {error}") from None
 
 
 def _without_nulls(parsed: Any) -> Any:
@@ -209,7 +209,7 @@ def typed(place: str, values: Any, type_: Any) -> Any:
         reason, _, path = str(error).partition(" - at `$")
         match = _MISSING.search(reason)
         where = f"{place}{path.rstrip('`')}{f'.{match[1]}' if match else ''}"
-        raise _not_understood(where, reason) from None
+        raise not_understood(where, reason) from None
 
 
 def typed_json(place: str, data: str, type_: type[T]) -> T:
@@ -220,10 +220,11 @@ def typed_json(place: str, data: str, type_: type[T]) -> T:
     try:
         parsed = parse_object(data)
     except FormError as error:
-        raise _not_understood(place, f"it is no JSON: {error}") from None
+        raise not_understood(place, f"it is no JSON: {error}") from None
     value: T = typed(place, parsed, type_)
     return value
 
 
-def _not_understood(where: str, reason: str, hint: str = _HINT) -> Invalid:
+def not_understood(where: str, reason: str, hint: str = _HINT) -> Invalid:
+    """The error for a part of a request that is none."""
     return Invalid("the request is not understood", kind="request_invalid", where=where, reason=reason, hint=hint)

@@ -26,7 +26,8 @@ from millpond.server.armada.means import Means
 from millpond.server.armada.messages import marker, plain_message, stored_message
 from millpond.server.armada.watching import GRPC, Encode, Slice
 from millpond.server.armada.wire import armada_pb2 as pb
-from millpond.server.rpc.dispatch import Call, Row, Work
+from millpond.server.routes.table import On, Work
+from millpond.server.rpc.dispatch import Call, Row, method
 from millpond.server.stream_rights import need_stream
 
 __all__ = (
@@ -185,9 +186,10 @@ def serving(_call: Call[Means], _request: Empty) -> pb.HealthCheckResponse:
     return pb.HealthCheckResponse(status=pb.HealthCheckResponse.SERVING)
 
 
+_WATCH: Final = method("read", On.STREAM, Work.WATCH)
 EVENT_ROWS: Final[dict[str, Row[Means, Any]]] = {
-    "GetJobSetEvents": Row(pb.JobSetRequest, _get_job_set_events, "read", work=Work.WATCH),
-    "Watch": Row(pb.WatchRequest, _watch, "read", work=Work.WATCH),
-    "Health": Row(Empty, serving),
+    "GetJobSetEvents": Row(pb.JobSetRequest, _get_job_set_events, _WATCH),
+    "Watch": Row(pb.WatchRequest, _watch, _WATCH),
+    "Health": Row(Empty, serving, method(None, On.TOKEN)),
 }
 """The methods of `api.Event`."""

@@ -22,7 +22,8 @@ from millpond.server.armada.events_api import serving
 from millpond.server.armada.means import Means
 from millpond.server.armada.messages import job_event
 from millpond.server.armada.wire import armada_pb2 as pb
-from millpond.server.rpc.dispatch import Call, Row
+from millpond.server.routes.table import On
+from millpond.server.rpc.dispatch import Call, Row, method
 from millpond.server.stream_rights import need_stream
 
 __all__ = ("JOB_ROWS",)
@@ -205,12 +206,13 @@ def _check_reason(call: Call[Means], reason: str) -> None:
         call.notes["reason"] = reason
 
 
+_CHANGE: Final = method("write", On.STREAM, audited=True)
 JOB_ROWS: Final[dict[str, Row[Means, Any]]] = {
-    "SubmitJobs": Row(pb.JobSubmitRequest, _submit, "write", audited=True),
-    "CancelJobs": Row(pb.JobCancelRequest, _cancel, "write", audited=True),
-    "CancelJobSet": Row(pb.JobSetCancelRequest, _cancel_set, "write", audited=True),
-    "ReprioritizeJobs": Row(pb.JobReprioritizeRequest, _reprioritize, "write", audited=True),
-    "PreemptJobs": Row(pb.JobPreemptRequest, _preempt, "write", audited=True),
-    "Health": Row(Empty, serving),
+    "SubmitJobs": Row(pb.JobSubmitRequest, _submit, _CHANGE),
+    "CancelJobs": Row(pb.JobCancelRequest, _cancel, _CHANGE),
+    "CancelJobSet": Row(pb.JobSetCancelRequest, _cancel_set, _CHANGE),
+    "ReprioritizeJobs": Row(pb.JobReprioritizeRequest, _reprioritize, _CHANGE),
+    "PreemptJobs": Row(pb.JobPreemptRequest, _preempt, _CHANGE),
+    "Health": Row(Empty, serving, method(None, On.TOKEN)),
 }
 """The methods of jobs."""

@@ -18,7 +18,8 @@ from millpond.kernel.patience import patiently
 from millpond.server.armada.job_records import JobRecord, run_of
 from millpond.server.armada.means import Means
 from millpond.server.armada.wire import armada_pb2 as pb
-from millpond.server.rpc.dispatch import Call, Row
+from millpond.server.routes.table import On
+from millpond.server.rpc.dispatch import Call, Row, method
 from millpond.server.stream_rights import may_see_queue, may_stream, need_stream
 
 __all__ = ("QUERY_ROWS",)
@@ -113,12 +114,13 @@ def _state(record: JobRecord | None) -> Any:
     return pb.JobState.UNKNOWN if record is None else record.details.state
 
 
+_READ: Final = method("read", On.SHOWN_STREAMS)
 QUERY_ROWS: Final[dict[str, Row[Means, Any]]] = {
-    "GetJobStatus": Row(pb.JobsRequest, _status, "read"),
-    "GetJobStatusUsingExternalJobUri": Row(pb.JobOfUriRequest, _status_of_uri, "read"),
-    "GetJobDetails": Row(pb.JobsRequest, _details, "read"),
-    "GetJobRunDetails": Row(pb.JobRunsRequest, _runs, "read"),
-    "GetJobErrors": Row(pb.JobsRequest, _errors, "read"),
-    "GetActiveQueues": Row(Empty, _active_queues, "read"),
+    "GetJobStatus": Row(pb.JobsRequest, _status, _READ),
+    "GetJobStatusUsingExternalJobUri": Row(pb.JobOfUriRequest, _status_of_uri, method("read", On.STREAM)),
+    "GetJobDetails": Row(pb.JobsRequest, _details, _READ),
+    "GetJobRunDetails": Row(pb.JobRunsRequest, _runs, _READ),
+    "GetJobErrors": Row(pb.JobsRequest, _errors, _READ),
+    "GetActiveQueues": Row(Empty, _active_queues, _READ),
 }
 """The questions about jobs."""

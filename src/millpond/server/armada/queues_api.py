@@ -18,7 +18,8 @@ from millpond.errors import Invalid, MillpondError
 from millpond.events.jobs.queues import Queue
 from millpond.server.armada.means import Means
 from millpond.server.armada.wire import armada_pb2 as pb
-from millpond.server.rpc.dispatch import Call, Row, Work
+from millpond.server.routes.table import On, Work
+from millpond.server.rpc.dispatch import Call, Row, method
 from millpond.server.stream_rights import may_see_queue, need_queue
 
 __all__ = ("QUEUE_ROWS",)
@@ -121,15 +122,16 @@ def _message(queue: Queue) -> pb.Queue:
     return pb.Queue.FromString(queue.definition) if queue.definition else pb.Queue(name=queue.name, priority_factor=1)
 
 
+_CHANGE: Final = method("write", On.QUEUE, audited=True)
 QUEUE_ROWS: Final[dict[str, Row[Means, Any]]] = {
-    "CreateQueue": Row(pb.Queue, _create, "write", audited=True),
-    "UpdateQueue": Row(pb.Queue, _update, "write", audited=True),
-    "CreateQueues": Row(pb.QueueList, _create_all, "write", audited=True),
-    "UpdateQueues": Row(pb.QueueList, _update_all, "write", audited=True),
-    "DeleteQueue": Row(pb.QueueName, _delete, "write", audited=True),
-    "CordonQueue": Row(pb.QueueName, _cordon, "write", audited=True),
-    "UncordonQueue": Row(pb.QueueName, _uncordon, "write", audited=True),
-    "GetQueue": Row(pb.QueueName, _get, "read"),
-    "GetQueues": Row(pb.QueuesRequest, _list, "read", work=Work.WATCH),
+    "CreateQueue": Row(pb.Queue, _create, _CHANGE),
+    "UpdateQueue": Row(pb.Queue, _update, _CHANGE),
+    "CreateQueues": Row(pb.QueueList, _create_all, _CHANGE),
+    "UpdateQueues": Row(pb.QueueList, _update_all, _CHANGE),
+    "DeleteQueue": Row(pb.QueueName, _delete, _CHANGE),
+    "CordonQueue": Row(pb.QueueName, _cordon, _CHANGE),
+    "UncordonQueue": Row(pb.QueueName, _uncordon, _CHANGE),
+    "GetQueue": Row(pb.QueueName, _get, method("read", On.QUEUE)),
+    "GetQueues": Row(pb.QueuesRequest, _list, method("read", On.SHOWN_STREAMS, Work.WATCH)),
 }
 """The methods of queues."""

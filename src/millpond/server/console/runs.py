@@ -208,7 +208,8 @@ class Calls:
 
         service = self.service
         SHARE.set(share_of(self.caller))
-        call = Call(service.about, method, service.rows[method].right, self.caller, {"tenantid": self.tenant})
+        right = service.rows[method].needs.right or ""
+        call = Call(service.about, method, right, self.caller, {"tenantid": self.tenant})
         await service.admit(call)
         return call
 

@@ -1,6 +1,7 @@
-"""The needs of a route: the right on what, the largest body, the class of work. Each stands beside its handler.
+"""The needs of a route, and of a method of gRPC: the right on what, the largest body, the class of work.
 
     @router.post("/scan", RouteNeeds("read", On.MAP, Work.LARGE, JSON_BYTES_MAX), summary=…)
+    "Watch": Row(pb.WatchRequest, _watch, RouteNeeds("read", On.STREAM, Work.WATCH, LASTING_BYTES_MAX))
 
 Invariants:
 * `access.py` decides a request by the needs of its route, before any of its body is read;
@@ -69,23 +70,31 @@ class On(StrEnum):
     BODY_BRANCH = "the branch in the body"
     """The right on the branch that the body names; on one of the repository's at least, before the body is read."""
     STREAM = "the stream"
-    """The stream that `queue` and `job_set` of the query name."""
+    """The stream that `queue` and `job_set` of the query name, or the message."""
     ANY_STREAM = "any stream"
     """The right on one stream at least. The answer has only what the caller may read."""
+    SHOWN_STREAMS = "the streams shown"
+    """The answer has only what the caller may read."""
+    QUEUE = "the queue"
+    """To see it, the right on any of its streams; else on all of them, whatever their names."""
     ANY_REPOSITORY = "any repository"
     """The right on one repository at least. The answer has only what the caller may read."""
     BODY_REPOSITORY = "the repository in the body"
     """The right on the repository that the body names; on one at least, before the body is read."""
     TENANT = "the tenant"
-    """The tenant of workflows that `tenant` of the query names; without one, `default`."""
+    """The tenant of workflows that `tenant` of the query names, or the metadata; without one, `default`."""
+    EVERY_TENANT = "every tenant"
+    """The right on all tenants."""
     ANY_TENANT = "any tenant"
     """The right on one tenant at least. The answer has only what the caller may read."""
+    TOKEN = "any token"
+    """No right, but a token."""
     OWN_PART = "the part's map"
     """The right on the map of the part that the path names; on one map at least, before the part is looked for."""
 
 
 class Work(StrEnum):
-    """A class of work: requests of one class compete for the same means."""
+    """A class of work: requests of one class compete for the same means, and so do calls over gRPC."""
 
     SMALL = "small question"
     """Milliseconds, and little memory."""
@@ -95,11 +104,17 @@ class Work(StrEnum):
     """Parts, and the loads that enter them."""
     ADMINISTRATION = "administration"
     """Maintenance, replication, health and changes of maps: a node that is busy needs them more than ever."""
+    CALL = "calls"
+    """A message, and one that answers it."""
+    POLL = "workers"
+    """A stream of messages, each answered by one."""
+    WATCH = "watchers"
+    """One message, and many that answer it. Its handler counts those that there are."""
 
 
 @dataclass(frozen=True, slots=True)
 class RouteNeeds:
-    """The needs of a route, which its handler is declared with."""
+    """The needs of a route or a method, which its handler is declared with."""
 
     right: str | None
     """`read`, `write` or `admin`; None: none is needed."""

@@ -3,7 +3,7 @@
     row ─▶ caller, turn of the token ─▶ room ─▶ right ─▶ bytes ─▶ message ─▶ handler ─▶ bytes
       errors of any step ─▶ status, with the error's kind in the trailing metadata; a line of the audit log; metrics
 
-A service is a table: `{"CreateQueue": Row(pb.Queue, create, "write", audited=True), …}`. A handler takes the call and
+A service is a table: `{"GetQueue": Row(pb.QueueName, get, method("read", On.QUEUE)), …}`. A handler takes the call and
 the message, and gives one message: in a thread, or in the event loop if it is a coroutine. That of a `WATCH` yields
 groups of messages as bytes, each of which is sent before the next is made; that of a `POLL` does so, and takes an
 iterator of messages.
@@ -26,19 +26,22 @@ import base64
 import binascii
 import inspect
 import mmap
+import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, aclosing, nullcontext, suppress
+from contextlib import AbstractContextManager, aclosing, nullcontext
 from dataclasses import dataclass, field
-from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
 
 import grpc
 from google.protobuf.message import DecodeError, Message
 
-from millpond.errors import Denied, Invalid, MillpondError, Unavailable
+from millpond.errors import Denied, MillpondError, Unavailable
 from millpond.nodes.tokens import ANYBODY, Caller
 from millpond.server.access import share_of
+from millpond.server.parameters import not_understood
+from millpond.server.routes.table import On, RouteNeeds, Work
 from millpond.server.rpc.status import details_of, grpc_status, trailing_metadata
 from millpond.server.rpc.threads import SHARE, CallThreads
 from millpond.server.shares import Shares
@@ -53,7 +56,7 @@ if TYPE_CHECKING:
     from millpond.server.metrics import Metrics
     from millpond.server.workflows.service import WorkflowService
 
-__all__ = ("MESSAGE_BYTES_MAX", "POLLS_MAX", "Call", "Front", "Row", "Service", "Work")
+__all__ = ("MESSAGE_BYTES_MAX", "POLLS_MAX", "Call", "Front", "Row", "Service", "form_of", "method")
 
 MESSAGE_BYTES_MAX = 16 << 20
 LASTING_BYTES_MAX = 64 << 10
@@ -63,6 +66,7 @@ _OTHERS_BYTES = 64 << 20
 """By so much more than requests may take the process may grow while a message comes."""
 POLLS_MAX = 10_000
 """The streams of workers that are open at once, shared between tokens; each takes one call of the server."""
+_HINT = "send the message of this method"
 _TIMER_SHARE = 0.1
 """The share of `client.read_timeout` by which a client that takes nothing may be disconnected too early."""
 _MESSAGE_MEMORY = 3
@@ -73,25 +77,24 @@ M = TypeVar("M")
 _Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
 
-class Work(Enum):
-    """A class of work: calls of one class compete for the same room."""
-
-    CALL = "calls"
-    POLL = "workers"
-    """A stream of requests, each answered by one message."""
-    WATCH = "watchers"
-    """One request, and many messages. Its handler finds the room."""
-
-
 @dataclass(frozen=True, slots=True)
 class Row(Generic[S, M]):
-    """A method: its message, its handler, and the right that it needs. Without a message it takes the bytes."""
+    """A method: its message, its handler, and what it needs. Without a message it takes the bytes."""
 
     message: type[M] | None
     handler: Callable[[Call[S], M], Any]
-    right: str = ""
-    audited: bool = field(default=False, kw_only=True)
-    work: Work = field(default=Work.CALL, kw_only=True)
+    needs: RouteNeeds
+
+
+def method(right: str | None, on: On, work: Work = Work.CALL, *, audited: bool = False) -> RouteNeeds:
+    """The needs of a method."""
+    bytes_max = MESSAGE_BYTES_MAX if work is Work.CALL else LASTING_BYTES_MAX
+    return RouteNeeds(right, on, work, bytes_max, audited=audited)
+
+
+def form_of(work: Work) -> Callable[..., grpc.RpcMethodHandler[Any, Any]]:
+    """The form of the methods of a class of work, as the server of gRPC takes them."""
+    return grpc.stream_unary_rpc_method_handler if work is Work.CALL else grpc.stream_stream_rpc_method_handler
 
 
 async def _nothing(_call: Call[Any]) -> None: ...
@@ -139,9 +142,8 @@ class Front:
         self.workflows: Service[WorkflowService] | None = None
         """The methods of workflows, for pages that show runs; None on a node that serves none."""
         self.threads = CallThreads(node)
-        self._rooms = {Work.CALL: self.calls, Work.POLL: Shares(POLLS_MAX)}
-        self._open, self._idle = 0, asyncio.Event()
-        self._idle.set()
+        self._rooms = {Work.CALL: self.calls, Work.POLL: Shares(POLLS_MAX), Work.WATCH: Shares(sys.maxsize)}
+        self._open: set[asyncio.Task[Any] | None] = set()
 
     def handler(self, service: Service[Any]) -> grpc.GenericRpcHandler:
         """The methods of a service, as the server of gRPC takes them."""
@@ -150,68 +152,56 @@ class Front:
 
     async def ended(self, seconds: float) -> None:
         """Wait until no call is open, or for so long."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._idle.wait()
+        if calls := [call for call in self._open if call is not None]:
+            await asyncio.wait(calls, timeout=seconds)
 
     def _method(self, service: Service[S], name: str, row: Row[S, Any]) -> grpc.RpcMethodHandler[Any, Any]:
         handler = row.handler
         waits = inspect.iscoroutinefunction(handler)
-        in_thread = self.threads.ask if row.right == "read" else self.threads.change
+        in_thread = self.threads.ask if row.needs.right == "read" else self.threads.change
 
-        async def unary(_requests: AsyncIterator[bytes], context: _Context) -> bytes:
-            async def act(call: Call[S]) -> bytes:
-                request = await self._received(call, context)
-                with self._memory.room(share_of(call.caller)) as room:
-                    room.need(_MESSAGE_MEMORY * len(request))
-                    if waits:
-                        return _bytes_of(await handler(call, _parsed(row, request)))
-                    return await in_thread(lambda: _bytes_of(handler(call, _parsed(row, request))))
+        async def unary(_requests: AsyncIterator[bytes], context: _Context, call: Call[S]) -> bytes:
+            request = await self._received(call, context)
+            with self._memory.room(share_of(call.caller)) as room:
+                room.need(_MESSAGE_MEMORY * len(request))
+                if waits:
+                    return _bytes_of(await handler(call, _parsed(row, request)))
+                return await in_thread(lambda: _bytes_of(handler(call, _parsed(row, request))))
 
-            return await self._through(service, name, context, act)
+        async def streaming(_requests: AsyncIterator[bytes], context: _Context, call: Call[S]) -> None:
+            request = await self._received(call, context)
+            await self._send_all(call, context, handler(call, _parsed(row, request)))
 
-        async def streaming(_requests: AsyncIterator[bytes], context: _Context) -> None:
-            async def act(call: Call[S]) -> None:
-                request = await self._received(call, context)
-                await self._send_all(call, context, handler(call, _parsed(row, request)))
+        async def polling(requests: AsyncIterator[bytes], context: _Context, call: Call[S]) -> None:
+            await self._send_all(call, context, handler(call, self._requests(call, row, requests)))
 
-            await self._through(service, name, context, act)
+        work = row.needs.work
+        act: Callable[..., Any] = {Work.CALL: unary, Work.POLL: polling, Work.WATCH: streaming}[work]
 
-        async def polling(requests: AsyncIterator[bytes], context: _Context) -> None:
-            async def act(call: Call[S]) -> None:
-                await self._send_all(call, context, handler(call, self._requests(call, row, requests)))
+        async def answered(requests: AsyncIterator[bytes], context: _Context) -> Any:
+            return await self._through(service, name, context, partial(act, requests, context))
 
-            await self._through(service, name, context, act)
-
-        match row.work:
-            case Work.CALL:
-                return grpc.stream_unary_rpc_method_handler(unary)
-            case Work.POLL:
-                return grpc.stream_stream_rpc_method_handler(polling)
-            case Work.WATCH:
-                return grpc.stream_stream_rpc_method_handler(streaming)
+        return form_of(work)(answered)
 
     async def _through(
         self, service: Service[S], name: str, context: _Context, act: Callable[[Call[S]], Awaitable[M]]
     ) -> M:
         """The result of `act` for a call that was let in; an error ends the call with its status."""
         row, path = service.rows[name], f"/{service.name}/{name}"
-        call = Call(service.about, name, row.right)
+        call = Call(service.about, name, row.needs.right or "")
         began = self.node.clock.monotonic()
         error: MillpondError | None = None
         status = 499  # the caller went away
-        self._open += 1
-        self._idle.clear()
+        self._open.add(asyncio.current_task())  # each call has its own
         try:
-            self._let_in(call, context)
-            SHARE.set(share_of(call.caller))  # each call is a task of its own
-            self._take_place(row, call)
+            room = self._let_in(row.needs.work, call, context)
+            SHARE.set(share_of(call.caller))
             try:
                 with _traced(service.name, row, call):
                     await service.admit(call)
                     result = await act(call)
             finally:
-                self._leave_place(row, call)
+                room.give(share_of(call.caller))
             if call.trailing:
                 context.set_trailing_metadata(tuple(call.trailing.items()))
             status = 200
@@ -219,52 +209,35 @@ class Front:
             error = reported(raised, self.node, self.metrics, service.surface, status_name)
             status = http_status(error)
         finally:
-            self._open -= 1
-            if not self._open:
-                self._idle.set()
-            if row.audited:
+            self._open.discard(asyncio.current_task())
+            if row.needs.audited:
                 self.node.audit.write(share_of(call.caller), "GRPC", path, status, **call.notes)
         counted = "OK" if error is None else status_name(error)
         self.metrics.count(path, "GRPC", counted, self.node.clock.monotonic() - began)
         if error is not None:
-            await self._abort(context, error)
+            folder = self.node.pond.folder
+            details = details_of(error, folder)
+            await context.abort(grpc_status(error), details, trailing_metadata(error, details, folder))
         return result
 
-    async def _abort(self, context: _Context, error: MillpondError) -> None:
-        folder = self.node.pond.folder
-        details = details_of(error, folder)
-        await context.abort(grpc_status(error), details, trailing_metadata(error, details, folder))
+    def _let_in(self, work: Work, call: Call[Any], context: _Context) -> Shares:
+        """The room in which a call has a place now: its caller is known, and it counts towards the limit of the token.
 
-    def _let_in(self, call: Call[Any], context: _Context) -> None:
-        """Find out who calls, and count the call towards the limit of the token.
-
-        Raises: `Denied`; `Unavailable`, kind `rate_limited`, or while the node is stopping.
+        Raises: `Denied`; `Unavailable`, kinds `rate_limited` and `calls_full`, or while the node is stopping.
         """
-        call.metadata = {
-            key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)
-        }  # fmt: skip
+        call.metadata = {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
         call.caller = _caller_in(self.node, call.metadata.get("authorization", ""))
         if self.node.stopping:
             raise stopping()
         if call.caller is not ANYBODY:
             self.node.rate_limits.need(call.caller.name)
-
-    def _take_place(self, row: Row[Any, Any], call: Call[Any]) -> None:
-        """Count a call that is worked on, until `_leave_place`.
-
-        Raises:
-            Unavailable: there are as many of its class as there may be.
-        """
-        shares = self._rooms.get(row.work)
-        if shares is not None and not shares.take(share_of(call.caller)):
+        room = self._rooms[work]
+        if not room.take(share_of(call.caller)):
             raise Unavailable(
-                f"the node works on as many {row.work.value} as it may", kind="calls_full", calls_max=shares.total,
+                f"the node works on as many {work.value} as it may", kind="calls_full", calls_max=room.total,
                 hint="send it again in a moment",
             )  # fmt: skip
-
-    def _leave_place(self, row: Row[Any, Any], call: Call[Any]) -> None:
-        if (shares := self._rooms.get(row.work)) is not None:
-            shares.give(share_of(call.caller))
+        return room
 
     async def _received(self, call: Call[Any], context: _Context) -> bytes:
         """The message of a call that has one.
@@ -301,7 +274,7 @@ class Front:
         except TimeoutError:
             raise (refused or [_late(seconds)])[0] from None
         if request is grpc.aio.EOF:
-            raise Invalid("the call has no message", kind="request_invalid", hint="send the message of this method")
+            raise not_understood("message", "it is missing", _HINT)
         return cast(bytes, request)
 
     async def _requests(
@@ -346,7 +319,7 @@ class Front:
 def _traced(service: str, row: Row[Any, Any], call: Call[Any]) -> AbstractContextManager[object]:
     """The span of a call that is answered once, if it has a caller that makes spans, or makes a change."""
     sent = traceparent_in(call.metadata.get(TRACEPARENT))
-    if row.work is not Work.CALL or not (sent or row.audited):
+    if row.needs.work is not Work.CALL or not (sent or row.needs.audited):
         return nullcontext()
     about = {"rpc.system": "grpc", "rpc.service": service, "rpc.method": call.method}
     return span(f"{service}/{call.method}", Kind.SERVER, sent, about)
@@ -381,20 +354,14 @@ def _late(seconds: float) -> Unavailable:
 
 
 def _parsed(row: Row[Any, Any], request: bytes) -> Any:
-    if row.work is not Work.CALL and len(request) > LASTING_BYTES_MAX:
-        raise Invalid(
-            "the request is not understood", kind="request_invalid", reason="it is too long for one that lasts",
-            bytes=len(request), bytes_max=LASTING_BYTES_MAX, hint="send the message of this method",
-        )  # fmt: skip
+    if len(request) > (bytes_max := row.needs.body_bytes_max or 0):
+        raise not_understood("message", f"of {len(request)} bytes it is too long: {bytes_max} at most", _HINT)
     if row.message is None:
         return request
     try:
         return row.message.FromString(request)
     except DecodeError as error:
-        raise Invalid(
-            "the request is not understood", kind="request_invalid", reason="the bytes are no such message",
-            hint="send the message of this method",
-        ) from error  # fmt: skip
+        raise not_understood("message", "the bytes are no such message", _HINT) from error
 
 
 def _caller_in(node: Node, authorization: str) -> Caller:

@@ -15,9 +15,11 @@ import grpc
 from google.protobuf.message import DecodeError
 from grpc_health.v1 import health, health_pb2
 
+from millpond.server.routes.table import On, RouteNeeds, Work
+from millpond.server.rpc.dispatch import form_of
 from millpond.server.shares import Shares
 
-__all__ = ("RECEIVED_MAX", "REQUEST_BYTES_MAX", "WATCHES_MAX", "Health")
+__all__ = ("NEEDS", "RECEIVED_MAX", "REQUEST_BYTES_MAX", "WATCHES_MAX", "Health")
 
 RECEIVED_MAX: Final = 16
 """Requests that are received at once; each may take the memory of the largest message until its length is known."""
@@ -25,6 +27,11 @@ SECONDS: Final = 5.0
 """The time in which a request comes."""
 REQUEST_BYTES_MAX: Final = 1 << 10
 """The largest request: it has nothing but the name of a service, and that of a watch is kept."""
+NEEDS: Final = {
+    name: RouteNeeds(None, On.NOTHING, work, REQUEST_BYTES_MAX)
+    for name, work in (("Check", Work.CALL), ("Watch", Work.WATCH))
+}
+"""The needs of its methods."""
 WATCHES_MAX: Final = 256
 """Watches of health that are open at once, shared between addresses."""
 
@@ -38,11 +45,8 @@ class Health:
 
     def handler(self) -> grpc.GenericRpcHandler:
         """Its methods, as the server of gRPC takes them."""
-        written = health_pb2.HealthCheckResponse.SerializeToString
-        methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
-            "Check": grpc.stream_unary_rpc_method_handler(self._check, response_serializer=written),
-            "Watch": grpc.stream_stream_rpc_method_handler(self._watch, response_serializer=written),
-        }
+        written, acts = health_pb2.HealthCheckResponse.SerializeToString, {"Check": self._check, "Watch": self._watch}
+        methods = {name: form_of(needs.work)(acts[name], response_serializer=written) for name, needs in NEEDS.items()}
         return grpc.method_handlers_generic_handler(health.SERVICE_NAME, methods)
 
     async def _check(self, _requests: AsyncIterator[bytes], context: Any) -> Any:

@@ -93,11 +93,14 @@ _RESOURCES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """The need of a method: an action on a resource, none where everybody may; and whether quotas count it."""
+    """The need of a method: an action on a resource, none where everybody may; and whether quotas count it, and whether
+    it changes definitions.
+    """
 
     resource: int | None
     action: int | None = None
     counted: bool = False
+    defines: bool = False
 
     @property
     def of_cluster(self) -> bool:
@@ -118,7 +121,7 @@ def need_of(method: str) -> Need:
     if method.startswith(_READS) or method in _READING:
         return Need(resource, ACLAction.READ)
     if method in _WRITING or (method.startswith(("Put", "Delete", "Migrate")) and method not in _RUNNING):
-        return Need(resource, ACLAction.WRITE_METADATA, counted=True)
+        return Need(resource, ACLAction.WRITE_METADATA, counted=True, defines=method not in _WRITING)
     return Need(resource, ACLAction.RUN, counted=True)
 
 

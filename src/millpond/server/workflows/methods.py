@@ -20,6 +20,7 @@ from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 from littlehorse.model import (
+    ACLAction,
     ApplyWorkflowMigrationPlanRequest,
     AwaitWorkflowEventRequest,
     DeletePrincipalRequest,
@@ -50,7 +51,8 @@ from littlehorse.model import (
 
 from millpond.client.wire_errors import NODE_KEY
 from millpond.errors import Denied, NotFound, Unavailable
-from millpond.server.rpc.dispatch import Call, Row, Service, Work
+from millpond.server.routes.table import On, Work
+from millpond.server.rpc.dispatch import Call, Row, Service, method
 from millpond.server.workflows.access import admit, need_of, principal_of
 from millpond.server.workflows.cluster_reads import CLUSTER_READS
 from millpond.server.workflows.reads import GETS, READS
@@ -72,11 +74,6 @@ __all__ = ("SERVICE", "workflow_methods")
 SERVICE: Final = "littlehorse.LittleHorse"
 AWAIT_SECONDS_MAX = 60.0
 """The time that a caller may wait for a workflow event."""
-_DEFINING = ("Put", "Delete", "Migrate")
-_OF_RUNS = frozenset({"PutExternalEvent", "PutCheckpoint", "DeleteWfRun", "PutCorrelatedEvent",
-                      "DeleteCorrelatedEvent", "DeleteScheduledWfRun", "PutUserTaskRunComment",
-                      "DeleteUserTaskRunComment"})  # fmt: skip
-"""Methods that are named like those of definitions, and are work on runs."""
 _METHODS: Final = service_pb2.DESCRIPTOR.services_by_name["LittleHorse"].methods
 _OF_WORKERS = frozenset({"ReportTask", "PutCheckpoint"})
 _REPORTS = (ReportTaskRun, PutCheckpointRequest)
@@ -91,22 +88,18 @@ def workflow_methods(service: WorkflowService) -> Service[WorkflowService]:
     return Service(SERVICE, "workflows", service, _ROWS, admit)
 
 
-def _right_of(method: str) -> str:
-    if method.startswith(("Get", "List", "Search", "Count", "Await", "Validate")):
-        return "read"
-    return "admin" if method.startswith(_DEFINING) and method not in _OF_RUNS else "write"
-
-
-def _row(method: MethodDescriptor) -> _Row:
-    name, request, right = method.name, GetMessageClass(method.input_type), _right_of(method.name)
+def _row(described: MethodDescriptor) -> _Row:
+    name, request, need = described.name, GetMessageClass(described.input_type), need_of(described.name)
     if name in _OWN:
         return _OWN[name]
+    right = "read" if need.action == ACLAction.READ else "admin" if need.defines else "write"
     # Workers' reports follow from what people and programs ask for.
     audited = right != "read" and name not in _OF_WORKERS
+    needs = method(right, On.EVERY_TENANT if need.of_cluster else On.TENANT, audited=audited)
     if request in COMMANDS:
-        return Row(request, _command, right, audited=audited)
+        return Row(request, _command, needs)
     assert right == "read" and (request in CLUSTER_READS or request in READS), name
-    return Row(request, _read, right)
+    return Row(request, _read, needs)
 
 
 async def _command(call: _Call, request: Message) -> Message | None:
@@ -271,14 +264,17 @@ def _release() -> LittleHorseVersion:
     return LittleHorseVersion(major_version=major, minor_version=minor, patch_version=patch)
 
 
+_READ: Final = method("read", On.TENANT)
+_CHANGE: Final = method("write", On.TENANT, audited=True)
+_FREE: Final = method(None, On.TOKEN)
 _OWN: Final[dict[str, _Row]] = {
-    "PollTask": Row(PollTaskRequest, _poll, "write", work=Work.POLL),
-    "RegisterTaskWorker": Row(RegisterTaskWorkerRequest, _register, "write"),
-    "GetTaskWorkerGroup": Row(TaskDefId, _worker_group, "read"),
-    "AwaitWorkflowEvent": Row(AwaitWorkflowEventRequest, _await_event, "read"),
-    "Whoami": Row(Empty, _whoami),
-    "GetServerVersion": Row(Empty, _version),
-    "ApplyWorkflowMigrationPlan": Row(ApplyWorkflowMigrationPlanRequest, _migrate, "write", audited=True),
-    "ListQuotaUsageMetrics": Row(ListQuotaUsageMetricsRequest, _quota_usage, "read"),
+    "PollTask": Row(PollTaskRequest, _poll, method("write", On.TENANT, Work.POLL)),
+    "RegisterTaskWorker": Row(RegisterTaskWorkerRequest, _register, method("write", On.TENANT)),
+    "GetTaskWorkerGroup": Row(TaskDefId, _worker_group, _READ),
+    "AwaitWorkflowEvent": Row(AwaitWorkflowEventRequest, _await_event, _READ),
+    "Whoami": Row(Empty, _whoami, _FREE),
+    "GetServerVersion": Row(Empty, _version, _FREE),
+    "ApplyWorkflowMigrationPlan": Row(ApplyWorkflowMigrationPlanRequest, _migrate, _CHANGE),
+    "ListQuotaUsageMetrics": Row(ListQuotaUsageMetricsRequest, _quota_usage, method("read", On.EVERY_TENANT)),
 }
 _ROWS: Final = {method.name: _row(method) for method in _METHODS}

@@ -21,7 +21,8 @@ from littlehorse.model import ScheduleWfRequest, WorkflowEvent
 
 from millpond.errors import Unavailable, Uncertain
 from millpond.kernel.keys import encode
-from millpond.server.rpc.dispatch import Call, Row, Service
+from millpond.server.routes.table import On
+from millpond.server.rpc.dispatch import Call, Row, Service, method
 from millpond.server.workflows.access import need_tenant
 from millpond.server.workflows.event_publisher import teller_of
 from millpond.server.workflows.outbox import Outbox
@@ -297,9 +298,12 @@ class SharedWorkflows(WorkflowService):
         return await self._answered(number, tenant, request)
 
 
+_PEER = method("admin", On.TENANT)
+
+
 def peer_methods(workflows: SharedWorkflows) -> Service[SharedWorkflows]:
     """The methods by which the processes of one group call one another."""
-    return Service(SERVICE, "workflows", workflows, {name: Row(None, _for_peer, "admin") for name in METHODS})
+    return Service(SERVICE, "workflows", workflows, {name: Row(None, _for_peer, _PEER) for name in METHODS})
 
 
 async def _for_peer(call: Call[SharedWorkflows], data: bytes) -> bytes:
