@@ -8,6 +8,7 @@ what the caller may read. On a node without tokens it is `ANYBODY`.
 
 from __future__ import annotations
 
+import base64
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
@@ -32,6 +33,7 @@ __all__ = (
     "may_read_all",
     "need_right",
     "note_change",
+    "pair_in",
     "put_caller",
     "share_in",
     "share_of",
@@ -49,6 +51,17 @@ def bearer_of(request: Request) -> str | None:
             scheme, _, token = value.decode("latin-1").partition(" ")
             return token if scheme.lower() == "bearer" and token else None
     return None
+
+
+def pair_in(scheme: str, credentials: str) -> tuple[str, str] | None:
+    """The name and the secret of basic authentication; None where there is none."""
+    if scheme.lower() != "basic":
+        return None
+    try:
+        name, colon, secret = base64.b64decode(credentials, validate=True).decode().partition(":")
+    except ValueError:  # also what is no base64
+        return None
+    return (name, secret) if colon else None
 
 
 def admit(request: Request, needs: RouteNeeds) -> None:

@@ -15,7 +15,6 @@ Invariants:
 from __future__ import annotations
 
 import base64
-import binascii
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -23,7 +22,7 @@ from urllib.parse import parse_qsl
 
 from millpond.errors import Denied
 from millpond.nodes.tokens import ANYBODY, NOBODY, Caller, split_place
-from millpond.server.access import put_caller, take_turn
+from millpond.server.access import pair_in, put_caller, take_turn
 from millpond.server.routes.table import On, RouteNeeds, Work
 from millpond.versions.objects.signing import SignedAccess, Signer
 
@@ -48,14 +47,14 @@ def _logged_in(signer: Signer, token: str) -> str | None:
     try:
         signed = dict(parse_qsl(base64.urlsafe_b64decode(token).decode("ascii"), keep_blank_values=True))
         access = signer.access("", signed)
-    except (binascii.Error, ValueError, Denied):
+    except (ValueError, Denied):
         return None
     return access.address if access.method == _LOGIN else None
 
 
 def pair_of(request: Request) -> tuple[str, str] | None:
     """The access key and the secret that a request shows; None when it shows none, or none that can be read."""
-    return _pair(*_authorization(request))
+    return pair_in(*_authorization(request))
 
 
 def _authorization(request: Request) -> tuple[str, str]:
@@ -65,16 +64,6 @@ def _authorization(request: Request) -> tuple[str, str]:
             scheme, _, credentials = value.decode("latin-1").partition(" ")
             return scheme, credentials
     return "", ""
-
-
-def _pair(scheme: str, credentials: str) -> tuple[str, str] | None:
-    if scheme.lower() != "basic":
-        return None
-    try:
-        access_key, colon, secret = base64.b64decode(credentials, validate=True).decode().partition(":")
-    except (binascii.Error, ValueError):
-        return None
-    return (access_key, secret) if colon else None
 
 
 def admit_call(request: Request, needs: RouteNeeds) -> None:
@@ -109,7 +98,7 @@ def _caller(request: Request, node: Node) -> Caller:
     scheme, credentials = _authorization(request)
     if scheme.lower() == "bearer" and node.tokens.wanted():
         return _bearer(node, credentials)
-    access_key, secret = _pair(scheme, credentials) or (None, "")
+    access_key, secret = pair_in(scheme, credentials) or (None, "")
     return node.tokens.caller_of_pair(access_key, secret)
 
 

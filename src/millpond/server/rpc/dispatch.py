@@ -22,8 +22,6 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
 import inspect
 import mmap
 import sys
@@ -39,7 +37,7 @@ from google.protobuf.message import DecodeError, Message
 
 from millpond.errors import Denied, MillpondError, Unavailable
 from millpond.nodes.tokens import ANYBODY, Caller
-from millpond.server.access import share_of
+from millpond.server.access import pair_in, share_of
 from millpond.server.parameters import not_understood
 from millpond.server.routes.table import On, RouteNeeds, Work
 from millpond.server.rpc.status import details_of, grpc_status, trailing_metadata
@@ -374,10 +372,7 @@ def _caller_in(node: Node, authorization: str) -> Caller:
         return node.tokens.caller(scheme or None)
     if scheme.lower() != "basic" or not node.tokens.wanted():
         return node.tokens.caller(credentials if scheme.lower() == "bearer" else None)
-    try:
-        name, _, token = base64.b64decode(credentials, validate=True).decode().partition(":")
-    except (binascii.Error, ValueError):
-        name, token = "", ""
+    name, token = pair_in(scheme, credentials) or ("", "")
     caller = node.tokens.caller(token)
     if caller.name != name:
         raise Denied("this token is not known here", kind="token_unknown", hint="the user is the name of the token")
