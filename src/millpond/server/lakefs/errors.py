@@ -91,8 +91,6 @@ def _own(error: BaseException) -> BaseException:
         cause = error.__cause__
         if isinstance(cause, MillpondError):
             return cause
-        if error.status == 410:
-            return NotFound("No data", kind="data_missing")
         return _CLASSES.get(error.status, Invalid)(error.message, kind="api_request", status=error.status)
     if isinstance(error, MergeConflict):
         error.values["paths"] = list(error.paths)

@@ -152,7 +152,7 @@ async def _get_properties(call: Call, path: Text) -> dict[str, str]:
     try:
         await call.in_thread(place.size, name)
     except NotFound:
-        raise ApiError(410, "No data") from None
+        raise NotFound("No data", kind="data_missing") from None
     return {}
 
 

@@ -56,7 +56,7 @@ def _get_signed(call: Call) -> Response:
     try:
         size = place.size(name)
     except NotFound:
-        raise ApiError(410, "No data") from None
+        raise NotFound("No data", kind="data_missing") from None
     content_type = access.content_type or DEFAULT_CONTENT_TYPE
     entry = Entry(call.names["name"], access.address, size, access.modified, access.checksum, content_type)
     answer = bytes_answer(call, site, entry)
