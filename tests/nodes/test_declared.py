@@ -57,30 +57,53 @@ EVENTS_DONE = '''
         return 0 if index is None else len(index.days())
 
     def delete(self'''
+REPOSITORY_DECLARED = '''
+    @operation(
+        "POST", f"{_REPOSITORY}/census", right="read", answer="branches", command="repo census",
+        examples=("millpond repo census flights", "millpond repo census flights --prefix fix- --json"),
+        words={"prefix": "Only branches whose names begin so."},
+    )
+    def census(self, *, prefix: str = "") -> int:
+        """Count the branches of a repository."""
+        declared()
+
+
+class RepositoryLike('''
+REPOSITORY_DONE = '''
+    def census(self, *, prefix: str = "") -> int:
+        """The number of a repository's branches."""
+        return len(self.branches(prefix).results)
+
+    def delete_branch(self'''
 TRIED = """
 import inspect, json, sys
 import millpond
 from millpond.client.map import RemoteMap
+from millpond.client.versions.repository import RemoteRepository
 from millpond.maps.map import Map
+from millpond.versions.repository import Repository
 from tools import api_reference, cli_reference, routes_page
 
 folder, url = sys.argv[1:]
 signatures = [inspect.signature(owner.tally) for owner in (Map, RemoteMap)]
+of_repositories = [inspect.signature(owner.census) for owner in (Repository, RemoteRepository)]
 with millpond.open(url) as pond:
     remote = pond.map("weather").tally(3, label="far")
+    census = pond.repository("flights").census()
     try:
         pond.map("weather").tally(-1)
     except millpond.Invalid as error:
         refused = error.kind
 pages = {name: module.page() for name, module in (("cli", cli_reference), ("routes", routes_page))}
 pages |= api_reference.pages()
-print(json.dumps({"alike": signatures[0] == signatures[1], "remote": remote, "refused": refused, "pages": pages}))
+alike = signatures[0] == signatures[1] and of_repositories[0] == of_repositories[1]
+print(json.dumps({"alike": alike, "remote": remote, "census": census, "refused": refused, "pages": pages}))
 """
 
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the source, in which maps and streams have one method more: its declaration, and what does it."""
+    """A copy of the source: maps, streams and repositories have one method more: its declaration, and what does it."""
     folder = tmp_path_factory.mktemp("declared")
     for name in ("src/millpond", "tools"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -89,6 +112,8 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     used = f"{imported}\nfrom millpond.kernel.operations import declared, operation\n"
     _insert(folder / "src/millpond/maps/protocols.py", imported, used)
     _insert(folder / "src/millpond/maps/map.py", "\n    def freeze(self", DONE)
+    _insert(folder / "src/millpond/versions/protocols.py", "\n\nclass RepositoryLike(", REPOSITORY_DECLARED)
+    _insert(folder / "src/millpond/versions/repository.py", "\n    def delete_branch(self", REPOSITORY_DONE)
     _insert(folder / "src/millpond/events/operations.py", "\n    @operation(", EVENTS_DECLARED)
     _insert(folder / "src/millpond/events/events.py", "\n    def delete(self", EVENTS_DONE)
     return folder
@@ -119,6 +144,7 @@ def node(copy: Path) -> Iterator[str]:
     for words in (
         ["create", "weather", "--kind", "state", "--value", "long", "--store", "shard"],
         ["load", "weather", "weather.csv"],
+        ["repo", "create", "flights"],
     ):
         done = _run(copy, "-m", "millpond", *words)
         assert done.returncode == 0, done.stderr
@@ -142,10 +168,13 @@ def test_a_method_that_is_declared_is_everywhere(copy: Path, node: str) -> None:
     assert near == {"map": "weather", "label": "near", "tally": 4}
     days = ["events", "days", "etl", "nightly"]
     assert _said(_run(copy, "-m", "millpond", *days, *request)) == {"days": 0}
+    census = ["repo", "census", "flights", "--prefix", "main"]
+    assert _said(_run(copy, "-m", "millpond", *census, *request)) == {"repository": "flights", "branches": 1}
     refused = _run(copy, "-m", "millpond", "tally", "weather", "--json", "--pond", node, "--", "-1")
     assert json.loads(refused.stderr)["error"]["kind"] == "tally_factor"
     found = _said(_run(copy, "-c", TRIED, str(copy / "pond"), node))
     assert found["alike"]
+    assert found["census"] == 1
     assert found["remote"] == {"label": "far", "tally": 6}
     assert found["refused"] == "tally_factor"
     pages = found["pages"]
@@ -153,13 +182,24 @@ def test_a_method_that_is_declared_is_everywhere(copy: Path, node: str) -> None:
     assert "## millpond events days" in pages["cli"]
     assert "GET /v1/events/days` | read on the stream" in pages["routes"]
     assert re.search(r"POST /v1/maps/\{name\}/tally` \| read on the map", pages["routes"])
+    assert "## millpond repo census" in pages["cli"]
+    assert "POST /api/v1/repositories/{repository}/census` | read on the repository" in pages["routes"]
+    assert "### `Repository.census`" in pages["versions.md"]
     assert "### `Map.tally`" in pages["python.md"]
     assert "### `RemoteMap.tally`" in pages["python.md"]
 
 
+def _described(copy: Path, url: str) -> Any:
+    script = "import sys, urllib.request as u; print(u.urlopen(sys.argv[1]).read().decode())"
+    return _said(_run(copy, "-c", script, url))
+
+
 def test_its_route_is_described(copy: Path, node: str) -> None:
-    script = "import sys, urllib.request as u; print(u.urlopen(sys.argv[1] + '/openapi.json').read().decode())"
-    described = _said(_run(copy, "-c", script, node))
+    described = _described(copy, f"{node}/openapi.json")
     route = described["paths"]["/v1/maps/{name}/tally"]["post"]
     assert route["summary"] == "Multiply the count of a map's rows"
     assert set(described["components"]["schemas"]["TallyRequest"]["properties"]) == {"factor", "label"}
+    of_versions = _described(copy, f"{node}/openapi-versions.json")
+    route = of_versions["paths"]["/api/v1/repositories/{repository}/census"]["post"]
+    assert route["summary"] == "Count the branches of a repository"
+    assert set(of_versions["components"]["schemas"]["CensusRequest"]["properties"]) == {"prefix"}

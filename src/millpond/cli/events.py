@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from millpond.cli.declared import commands
 from millpond.cli.options import (
     Confirmed,
     From,
@@ -30,6 +31,7 @@ from millpond.errors import Invalid
 from millpond.events.days import format_day
 from millpond.events.ids import format_id
 from millpond.events.names import StreamName
+from millpond.events.operations import EventsOperations
 from millpond.events.selection import no_such_stream
 from millpond.json_forms import plain
 from millpond.sizes import parse_size
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
 __all__ = ("append", "compress", "delete", "expire", "export", "imported", "listed", "read", "stats")
 
 _HERE = "pond"
+commands(EventsOperations, lambda pond: pond.events, {})
 QueueOption = Annotated[
     str | None, typer.Option("--queue", metavar="QUEUE", help="Only this queue.", show_default="all queues")
 ]

@@ -59,7 +59,7 @@ _MODULES = {
     "cherry-pick": "versions.commits",
     "reset": "versions.commits",
     "tag": "versions.tags",
-    "events": "events event_settings declared",
+    "events": "events event_settings",
     "watch": "watch",
     "runs": "workflows.runs",
     "run": "workflows.runs workflows.logs",
@@ -103,7 +103,7 @@ class _Commands(Mapping[str, Any]):
 
     def __init__(self) -> None:
         self._made: dict[str, Any] = {}
-        self._modules = _MODULES | {made.command: "declared" for made in operations_of(MapOperations) if made.command}
+        self._modules = _MODULES | {made.command: "maps" for made in operations_of(MapOperations) if made.command}
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._made:

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from millpond.cli.declared import commands
 from millpond.cli.options import Branch, Confirmed, Json, MapName, PondPlace, Ref, pond_at
 from millpond.cli.rows import plain
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
 from millpond.errors import Invalid
+from millpond.maps.protocols import MapOperations
 from millpond.times.durations import format_duration
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ __all__ = (
 )  # fmt: skip
 
 _HERE = "pond"
+commands(MapOperations, lambda pond, map: pond.map(map), {"map": MapName})
 
 
 class KindChoice(StrEnum):

@@ -23,9 +23,10 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
+from types import SimpleNamespace
 from typing import Any, NoReturn, TypeVar, cast, get_type_hints
 
-__all__ = ("Operation", "Requested", "declared", "operation", "operations_of")
+__all__ = ("Operation", "Requested", "declared", "operation", "operation_of", "operations_of")
 
 F = TypeVar("F", bound=Callable[..., Any])
 _ATTRIBUTE = "__operation__"
@@ -51,7 +52,9 @@ class Operation:
     query: tuple[str, ...] = ()
     """The arguments that a request with a body has in its query all the same."""
     sent: Mapping[str, str] = field(default_factory=dict)
-    """The names of arguments in a request, where they differ."""
+    """The names of arguments in a request, where they differ; with a dot, in an object of the body."""
+    absent: Mapping[str, Any] = field(default_factory=dict)
+    """Values of arguments that are None, where the other side has no default."""
     answer: str = ""
     """The name in the answer that the result stands under; none: the result is an object, and the answer."""
     repeatable: bool = False
@@ -64,7 +67,9 @@ class Operation:
     """The command that is made of it, if one is."""
     examples: tuple[str, ...] = ()
     words: Mapping[str, str] = field(default_factory=dict)
-    """Words about its arguments, for its command."""
+    """Words about its arguments, for its route and its command."""
+    forms: Mapping[str, str] = field(default_factory=dict)
+    """The forms of arguments in its command, where they are not their names, as `--since AGE=all kept`."""
 
     @property
     def name(self) -> str:
@@ -78,10 +83,11 @@ class Operation:
 
     @property
     def parameters(self) -> list[inspect.Parameter]:
-        """The parameters of the method, but for its object, with their types."""
+        """The parameters of the method, but for its object, with their types; that of the result may wait."""
         # Annotations are texts in modules like this one; routes and commands are made of types.
-        hints = get_type_hints(self.function, include_extras=True)
         _, *parameters = inspect.signature(self.function).parameters.values()
+        own = SimpleNamespace(__annotations__={parameter.name: parameter.annotation for parameter in parameters})
+        hints = get_type_hints(own, self.function.__globals__, include_extras=True)
         return [parameter.replace(annotation=hints[parameter.name]) for parameter in parameters]
 
     @property
@@ -100,12 +106,13 @@ class Operation:
     def request(self, names: Mapping[str, str], arguments: Mapping[str, Any]) -> Requested:
         """The request of a call; `names` are those of its object.
 
-        >>> @operation("DELETE", "/tags/{tag}", sent={"at": "as_of"})
-        ... def delete_tag(self, tag, at=None): ...
-        >>> delete_tag.__operation__.request({}, {"tag": "v1", "at": 5})
-        Requested(segments=['tags', 'v1'], query={'as_of': 5}, body={})
+        >>> @operation("POST", "/tags/{tag}", sent={"at": "as_of", "message": "words.message"}, query=("at",))
+        ... def move_tag(self, tag, at=None, message=""): ...
+        >>> operation_of(move_tag).request({}, {"tag": "v1", "at": 5, "message": "fix"})
+        Requested(segments=['tags', 'v1'], query={'as_of': 5}, body={'words': {'message': 'fix'}})
         """
         segments = self.path.strip("/").split("/")
+        arguments = {name: self.absent.get(name) if value is None else value for name, value in arguments.items()}
         in_path = {segment[1:-1] for segment in segments if segment.startswith("{")}
         # The names of the object win: the path leads to the object, whatever its arguments are called.
         values = {**{self.sent.get(name, name): value for name, value in arguments.items()}, **names}
@@ -117,7 +124,11 @@ class Operation:
             if value is not None and other not in in_path:
                 # A body has no meaning in these two, and nodes take none.
                 whole = self.method in ("GET", "DELETE") or name in self.query
-                (query if whole else body)[other] = value
+                *above, last = other.split(".")
+                place = query if whole else body
+                for outer in above:
+                    place = place.setdefault(outer, {})
+                place[last] = value
         return Requested(path, query, body)
 
 
@@ -147,7 +158,10 @@ def declared() -> NoReturn:
 def operations_of(interface: type) -> Iterator[Operation]:
     """The operations that an interface declares, in its order."""
     # Not `dir`, which sorts: pages and commands have the order of the text.
-    for member in vars(interface).values():
-        made = getattr(member, _ATTRIBUTE, None)
-        if isinstance(made, Operation):
-            yield made
+    return (operation_of(member) for member in vars(interface).values() if hasattr(member, _ATTRIBUTE))
+
+
+def operation_of(method: Callable[..., Any]) -> Operation:
+    """The operation that a declared method is."""
+    made: Operation = getattr(method, _ATTRIBUTE)
+    return made

@@ -190,7 +190,7 @@ class Routes:
     """The routes of a module, as it declares them: below a prefix, under a tag, in a dialect."""
 
     def __init__(self, prefix: str = "", tag: str = "", dialect: Dialect = OWN) -> None:
-        self.prefix, self._tag, self._dialect = prefix, tag, dialect
+        self.prefix, self._tag, self.dialect = prefix, tag, dialect
         self.routes: list[Route] = []
         methods = "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"
         declared = (partial(self.add, method) for method in methods)
@@ -201,7 +201,7 @@ class Routes:
 
         def declared(handler: Handler) -> Handler:
             described = Facts(tags=(tag or self._tag,), **facts)
-            self.routes.append(Route(method, self.prefix + path, needs, handler, described, self._dialect))
+            self.routes.append(Route(method, self.prefix + path, needs, handler, described, self.dialect))
             return handler
 
         return declared

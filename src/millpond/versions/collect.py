@@ -44,6 +44,7 @@ from millpond.versions.imports.jobs import end_dead_imports, running_imports
 from millpond.versions.keyspaces import BRANCH, TAG, UPLOAD
 from millpond.versions.multipart import OPEN_MS_MAX, OpenUpload, open_uploads
 from millpond.versions.objects.uploads import DATA, relative_address, stem_of, time_of
+from millpond.versions.protocols import GRACE_MS
 from millpond.versions.repository_context import Retention, Site, read_setting
 from millpond.versions.staging.branches import BranchRecord, parse_branch
 from millpond.versions.staging.commit_ranges import SCRATCH, scratch_time
@@ -57,7 +58,6 @@ __all__ = (
     "checked_grace", "collect", "old_objects", "staged_addresses",
 )  # fmt: skip
 
-GRACE_MS = 24 * 3_600_000
 GRACE_MS_MIN = 60_000
 """An object is there before its row: a collection with less grace would delete an upload between the two."""
 DAY_SECONDS = 86_400

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from millpond.cli.declared import commands
 from millpond.cli.options import Confirmed, Json, PondPlace, comma_list
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
@@ -24,6 +25,7 @@ from millpond.cli.versions.places import (
 )
 from millpond.errors import Invalid
 from millpond.times.durations import parse_duration
+from millpond.versions.protocols import RepositoryOperations
 
 if TYPE_CHECKING:
     from millpond.versions.collect import Garbage
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
     from millpond.versions.repository_context import RepositoryRecord
 
 __all__ = ("collect", "create", "delete", "listed", "settings", "show")
+
+commands(RepositoryOperations, lambda pond, repository: pond.repository(repository), {"repository": RepositoryName})
 
 
 @verb("repo create", "millpond repo create flights", "millpond repo create flights s3://bucket/f --branch trunk")

@@ -6,7 +6,6 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
-from types import NoneType
 from typing import Any
 
 import pyarrow as pa
@@ -21,7 +20,6 @@ from millpond.client.versions.reference import RemoteReference
 from millpond.errors import Invalid
 from millpond.json_forms import stable_json
 from millpond.kernel.operations import Operation
-from millpond.versions.graph.commits import Commit
 from millpond.versions.imports.importing import Imported
 from millpond.versions.imports.locations import Location, ObjectLocation, PrefixLocation, TableLocation
 from millpond.versions.objects.entries import DEFAULT_CONTENT_TYPE, Entry, check_path
@@ -85,40 +83,6 @@ class RemoteBranch(RemoteReference, BranchOperations):
         kind = "object" if path is not None else "common_prefix" if prefix else "reset"
         body = {"type": kind, "path": path if path is not None else prefix, "force": force}
         self._api.change("PUT", self._branch(), body, repeatable=True)
-
-    def revert(
-        self, ref: str, *, parent_number: int | None = None, committer: str = "", message: str = "",
-        metadata: Mapping[str, str] | None = None, allow_empty: bool = False, force: bool = False,
-    ) -> Commit:  # fmt: skip
-        """Undo a commit by a new one; of a merge, what it brought to the parent of that number, counted from 1.
-
-        Raises: `MergeConflict`; `Invalid`, kinds `branch_dirty`, `no_changes`, `parent_number`; `Conflict`, kind
-        `revert_parent`.
-        """
-        body = _picking(ref, parent_number or 0, committer, message, metadata, force) | {"allow_empty": allow_empty}
-        return commit_of(self._api.change("POST", self._branch("revert"), body).json())
-
-    def cherry_pick(
-        self, ref: str, *, parent_number: int | None = None, committer: str = "", message: str | None = None,
-        metadata: Mapping[str, str] | None = None, force: bool = False,
-    ) -> Commit:  # fmt: skip
-        """Make the changes of a commit again here.
-
-        Raises: `MergeConflict`; `Invalid`, kinds `branch_dirty`, `parent_number`, `cherry_pick_parent`.
-        """
-        body = _picking(ref, parent_number, committer, message, metadata, force)
-        return commit_of(self._api.change("POST", self._branch("cherry-pick"), body).json())
-
-
-def _picking(
-    ref: str, parent_number: int | None, committer: str, message: str | None, metadata: Mapping[str, str] | None,
-    force: bool,
-) -> dict[str, Any]:  # fmt: skip
-    need_type("metadata", metadata, Mapping, NoneType)
-    return {
-        "ref": ref, "parent_number": parent_number, "committer": committer, "force": force,
-        "commit_overrides": {"message": message, "metadata": None if metadata is None else dict(metadata)},
-    }  # fmt: skip
 
 
 def _small(batches: Iterable[pa.Table | pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

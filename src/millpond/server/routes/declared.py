@@ -7,7 +7,8 @@ streams, in the node's pond answers.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any
 
 import msgspec
@@ -18,48 +19,68 @@ from millpond.events.operations import EventsOperations
 from millpond.json_forms import plain
 from millpond.kernel.operations import Operation, operations_of
 from millpond.maps.alerts.operations import AlertOperations
+from millpond.maps.map import Map
 from millpond.maps.protocols import MapOperations
 from millpond.nodes.node import Node
 from millpond.server.access import note_change
+from millpond.server.dialect import OWN, Dialect
 from millpond.server.dispatch import Routes
 from millpond.server.parameters import names_in
 from millpond.server.routes.table import ORDER_BYTES_MAX, SCAN_BYTES, On, RouteNeeds, Work, read
-from millpond.server.thread_limits import in_large_thread, in_short_thread, in_thread
 from millpond.server.wire import RequestBody
 
-__all__ = ("routes",)
+__all__ = ("routes", "serve")
 
-Owner = Callable[[Mapping[str, str]], Any]
-"""The thing in a pond that has the method, by the names of the path."""
+Owner = Callable[[Request], Any]
+"""The thing in a pond that has the method, by a request of it."""
 
 
-def routes(node: Node) -> Routes:
+def routes(_node: Node) -> Routes:
     """The routes of one node."""
     router = Routes()
     owners: tuple[tuple[type, str, On, Owner], ...] = (
-        (MapOperations, "maps", On.MAP, lambda names: node.pond.map(names["name"])),
-        (AlertOperations, "alerts", On.MAP, lambda names: node.pond.map(names["name"]).alerts),
-        (EventsOperations, "events", On.STREAM, lambda _names: node.events),
+        (MapOperations, "maps", On.MAP, _map),
+        (AlertOperations, "alerts", On.MAP, lambda request: _map(request).alerts),
+        (EventsOperations, "events", On.STREAM, lambda request: _node_of(request).events),
     )
     for interface, tag, on, owner in owners:
-        for operation in operations_of(interface):
-            if operation.right:
-                summary = operation.summary.split("\n")[0].rstrip(".")
-                needs = _needs(operation, on)
-                declare = router.add(operation.method, operation.path, needs, tag=tag, summary=summary)
-                declare(_handler(node, operation, owner))
+        serve(router, interface, owner, partial(_needs, on), tag=tag)
     return router
 
 
-def _needs(operation: Operation, on: On) -> RouteNeeds:
-    body_bytes_max = 0 if operation.method in ("GET", "DELETE") else ORDER_BYTES_MAX
+def serve(
+    router: Routes, interface: type, owner: Owner, needs: Callable[[Operation, int], RouteNeeds], **facts: Any
+) -> None:
+    """Declare the routes of the operations of an interface that name a right; their `needs` are those of an operation
+    and of the largest body."""
+    for operation in operations_of(interface):
+        if operation.right:
+            bytes_max = 0 if operation.method in ("GET", "DELETE") else ORDER_BYTES_MAX
+            summary = operation.summary.split("\n")[0].rstrip(".")
+            declare = router.add(
+                operation.method, operation.path, needs(operation, bytes_max), summary=summary,
+                status=200 if router.dialect is OWN or operation.result is not type(None) else 204, **facts,
+            )  # fmt: skip
+            declare(_handler(operation, owner, router.dialect))
+
+
+def _node_of(request: Request) -> Node:
+    node: Node = request.app.state.node
+    return node
+
+
+def _map(request: Request) -> Map:
+    return _node_of(request).pond.map(request.path_params["name"])
+
+
+def _needs(on: On, operation: Operation, body_bytes_max: int) -> RouteNeeds:
     if operation.right != "read":
         return RouteNeeds(operation.right, on, Work.ADMINISTRATION, body_bytes_max, audited=True)
     return read(on, body_bytes_max, memory_bytes=SCAN_BYTES if operation.large else 0, when_ready=True)
 
 
-def _handler(node: Node, operation: Operation, owner: Owner) -> Callable[..., Any]:
-    in_path, reads = names_in(operation.path), operation.right == "read"
+def _handler(operation: Operation, owner: Owner, dialect: Dialect) -> Callable[..., Any]:
+    in_path, changes = names_in(operation.path), operation.right != "read" and dialect is OWN
     in_query: list[inspect.Parameter] = []
     body: list[inspect.Parameter] = []
     sent = {parameter.name: operation.sent.get(parameter.name, parameter.name) for parameter in operation.parameters}
@@ -68,16 +89,14 @@ def _handler(node: Node, operation: Operation, owner: Owner) -> Callable[..., An
             whole = operation.method in ("GET", "DELETE") or parameter.name in operation.query
             (in_query if whole else body).append(parameter)
 
-    async def handler(request: Request, **received: Any) -> Any:
-        if not reads:
-            node.need_primary()
+    def handler(request: Request, **received: Any) -> Any:
+        if changes:
+            _node_of(request).need_primary()
         received |= msgspec.structs.asdict(received.pop("body")) if body else {}
         arguments = {name: received[other] for name, other in sent.items()}
-        act = getattr(owner(received), operation.name)
-        thread = in_thread if not reads else in_large_thread if operation.large else in_short_thread
-        result = plain(await thread(request, lambda: act(**arguments)))
+        result = plain(getattr(owner(request), operation.name)(**arguments))
         answer = {operation.answer: result} if operation.answer else result
-        if not reads:
+        if changes:
             changed = {**arguments, **(answer or {})}
             note_change(request, **{sent.get(name, name): value for name, value in changed.items()})
         return answer
@@ -86,7 +105,8 @@ def _handler(node: Node, operation: Operation, owner: Owner) -> Callable[..., An
     taken |= {sent[parameter.name]: _described(operation, parameter) for parameter in in_query}
     if body:
         fields = [(sent[field.name], _described(operation, field), _default(field)) for field in body]
-        taken["body"] = _struct(operation, fields)
+        form = RequestBody if dialect is OWN else msgspec.Struct
+        taken["body"] = msgspec.defstruct(f"{_title(operation)}Request", fields, bases=(form,), kw_only=True)
     defaults = {sent[parameter.name]: parameter.default for parameter in in_query}
     handler.__signature__ = inspect.Signature([  # type: ignore[attr-defined]
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=defaults.get(name, inspect.Parameter.empty))
@@ -105,11 +125,6 @@ def _described(operation: Operation, parameter: inspect.Parameter) -> Any:
 
 def _default(parameter: inspect.Parameter) -> Any:
     return msgspec.NODEFAULT if parameter.default is inspect.Parameter.empty else parameter.default
-
-
-def _struct(operation: Operation, fields: list[tuple[str, Any, Any]]) -> type[msgspec.Struct]:
-    """The type of the body that an operation takes."""
-    return msgspec.defstruct(f"{_title(operation)}Request", fields, bases=(RequestBody,), kw_only=True)
 
 
 def _answer(operation: Operation) -> type[msgspec.Struct]:

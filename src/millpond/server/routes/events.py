@@ -58,7 +58,7 @@ from millpond.server.thread_limits import in_thread
 from millpond.server.wire import RequestBody, shown_to
 
 __all__ = (
-    "AppendedResponse", "CompressRequest", "DayResponse", "DeletedResponse", "ExpireRequest", "IndexResponse",
+    "AppendedResponse", "CompressRequest", "DayResponse", "ExpireRequest", "IndexResponse",
     "PlaceResponse", "SegmentResponse", "StreamResponse", "StreamsResponse", "WatchRequest",
     "Watched", "WatchedStream", "entered", "place_after", "reading_of", "routes",
 )  # fmt: skip
@@ -178,12 +178,6 @@ class CompressRequest(ExpireRequest):
     bytes_per_second: Annotated[
         int, Meta(ge=0, description="compressed bytes that are written a second; 0: any number")
     ] = 0
-
-
-class DeletedResponse(msgspec.Struct):
-    """The outcome of a deletion."""
-
-    events: Annotated[int, Meta(description="those that were deleted")]
 
 
 def routes(node: Node) -> Routes:
@@ -398,17 +392,6 @@ def _add_lists(router: Routes, node: Node) -> None:
 
 
 def _add_maintenance(router: Routes, node: Node) -> None:
-    def delete(queue: str, job_set: str, job: str | None) -> int:
-        node.need_primary()
-        return node.events.delete(queue, job_set, job=job)
-
-    @router.delete("", order(On.STREAM, 0), summary="Delete a job set or a job", answer=DeletedResponse)
-    async def delete_events(request: Request, queue: Queue, job_set: JobSet, job: str | None = None) -> dict[str, int]:
-        """The events of the job set, or those whose header `job_id` is `job`. Ids are not used again."""
-        events = await in_thread(request, delete, queue, job_set, job)
-        note_change(request, queue=queue, job_set=job_set, job=job, events=events)
-        return {"events": events}
-
     def compress(rules: CompressRequest) -> MaintenanceReport:
         node.need_primary()
         return node.events.compress(rules.after_ms, bytes_per_second=rules.bytes_per_second)

@@ -9,12 +9,13 @@ from millpond.server.lakefs.call import Call
 from millpond.server.lakefs.dialect import operations
 from millpond.server.lakefs.errors import wording
 from millpond.server.lakefs.models import AMOUNT, Amount, Listing, Ref, commit_answer, listed, page_size, ref_model
-from millpond.server.lakefs.needs import BRANCH, REPOSITORY, change, read
+from millpond.server.lakefs.needs import BRANCH, REPOSITORY, change, declared, read
+from millpond.server.routes.declared import serve
 from millpond.server.routes.table import On
+from millpond.versions.protocols import RepositoryOperations
 
 __all__ = ("BranchCreation", "TagCreation", "routes")
 
-_TAG = f"{REPOSITORY}/tags/{{tag}}"
 routes = operations("branches")
 
 
@@ -62,11 +63,6 @@ def _get_branch(call: Call) -> Ref:
     return Ref(call.branch.name, call.branch.staging.record().commit_id)
 
 
-@routes.delete(BRANCH, change("write", On.BRANCH, 0), status=204)
-def _delete_branch(call: Call, *, force: bool = False) -> None:
-    call.repository.delete_branch(call.names["branch"], force=force)
-
-
 @routes.get(f"{REPOSITORY}/tags", read())
 def _list_tags(call: Call, prefix: str = "", after: str = "", amount: Amount = AMOUNT) -> Listing[Ref]:
     return listed(call.repository.tags(prefix, after=after, amount=page_size(amount)), ref_model)
@@ -79,11 +75,9 @@ def _create_tag(call: Call, creation: TagCreation) -> Ref | Response:
     return commit_answer(call, commit, Ref(creation.id, commit.id))
 
 
-@routes.get(_TAG, read(), at_once=True)
+@routes.get(f"{REPOSITORY}/tags/{{tag}}", read(), at_once=True)
 def _get_tag(call: Call) -> Ref:
     return Ref(call.names["tag"], call.repository.tag(call.names["tag"]))
 
 
-@routes.delete(_TAG, change("write", On.REPOSITORY, 0), status=204)
-def _delete_tag(call: Call, *, force: bool = False) -> None:
-    call.repository.delete_tag(call.names["tag"], force=force)
+serve(routes, RepositoryOperations, lambda request: Call(request).repository, declared)

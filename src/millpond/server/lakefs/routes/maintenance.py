@@ -9,11 +9,11 @@ from millpond.server.lakefs.call import Call
 from millpond.server.lakefs.dialect import operations
 from millpond.server.lakefs.errors import ApiError
 from millpond.server.lakefs.models import Long
-from millpond.server.lakefs.needs import BRANCH, REPOSITORY, change, read
+from millpond.server.lakefs.needs import REPOSITORY, change, declared
+from millpond.server.routes.declared import serve
 from millpond.server.routes.table import On
 from millpond.versions.collect import GRACE_MS, Garbage
-from millpond.versions.compaction import Compacted
-from millpond.versions.staging.branches import BranchState
+from millpond.versions.protocols import StagingOperations
 
 __all__ = ("Collection", "routes")
 
@@ -27,15 +27,7 @@ class Collection(msgspec.Struct):
     grace_ms: Long = GRACE_MS
 
 
-@routes.get(f"{BRANCH}/staging", read())
-def _get_staging(call: Call) -> BranchState:
-    return call.branch.staging.state()
-
-
-@routes.post(f"{BRANCH}/compact", change("write", On.BRANCH))
-def _compact(call: Call) -> Compacted:
-    """`done`, or the reason why nothing was switched; the layers that were folded, and the time."""
-    return call.branch.staging.compact()
+serve(routes, StagingOperations, lambda request: Call(request).branch.staging, declared)
 
 
 @routes.post(f"{REPOSITORY}/gc/collect", change("admin", On.REPOSITORY))

@@ -30,8 +30,8 @@ from millpond.versions.repository_context import Site
 from millpond.versions.staging.group_commit import BODY_BYTES_MAX, StagedEntry, takes_bodies
 
 __all__ = (
-    "Copied", "ObjectCopyCreation", "ObjectError", "ObjectErrorList", "ObjectMove", "ObjectStageCreation", "PathList",
-    "PrefixCopy", "UpdateObjectUserMetadata", "UploadedEntry", "conditions", "routes",
+    "ObjectCopyCreation", "ObjectError", "ObjectErrorList", "ObjectMove", "ObjectStageCreation", "PathList",
+    "UpdateObjectUserMetadata", "UploadedEntry", "conditions", "routes",
 )  # fmt: skip
 
 T = TypeVar("T")
@@ -94,21 +94,6 @@ class ObjectMove(msgspec.Struct):
     path: str
     target: str
     force: bool = False
-
-
-class PrefixCopy(msgspec.Struct):
-    """Objects to copy, and the prefix that theirs becomes."""
-
-    prefix: str
-    target: str
-    ref: str | None = None
-    force: bool = False
-
-
-class Copied(msgspec.Struct):
-    """The number of entries that are staged below the target."""
-
-    copied: int
 
 
 class UpdateObjectUserMetadata(msgspec.Struct):
@@ -316,12 +301,6 @@ def _copy(call: Call, dest_path: Text, creation: ObjectCopyCreation) -> ObjectSt
 def _move(call: Call, move: ObjectMove) -> ObjectStats:
     branch = call.branch
     return stats_model(branch.site, branch.staging.move(move.path, move.target, force=move.force))
-
-
-@routes.post(f"{_OBJECTS}/copy_prefix", change("write", On.BRANCH))
-def _copy_prefix(call: Call, copy: PrefixCopy) -> Copied:
-    staging = call.branch.staging
-    return Copied(staging.copy_prefix(copy.prefix, copy.target, ref=copy.ref or None, force=copy.force))
 
 
 @routes.put(f"{_OBJECTS}/stat/user_metadata", write(), status=204)
