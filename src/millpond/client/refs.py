@@ -158,11 +158,9 @@ class RemoteRefs:
 
         Raises: as `Refs.merge`.
         """
-        from millpond.versions.merges import resolutions_of
-
         made = self.repository.branch(into).merge(
             self._known(source), message or f"Merge '{source}' into '{into}'", strategy=strategy,
-            resolutions=resolutions_of(resolutions), metadata=metadata, committer=committer, squash=squash,
+            resolutions=resolutions, metadata=metadata, committer=committer, squash=squash,
             allow_empty=allow_empty,
         )  # fmt: skip
         self._changed()

@@ -244,3 +244,5 @@ class BranchesContract:
         picked = other.cherry_pick("fix", committer="eve", metadata={"of": "fix"})
         assert (other.get("x"), picked.committer, picked.metadata["of"]) == (b"fix", "eve", "fix")
         assert raised(Invalid, lambda: other.cherry_pick("fix", parent_number=4)).kind == "parent_number"
+        main.merge("other", resolutions={"x": "source"})
+        assert main.get("x") == b"fix"

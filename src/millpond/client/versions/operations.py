@@ -13,6 +13,7 @@ from millpond.json_forms import JsonForm, plain
 from millpond.kernel.operations import Operation
 from millpond.versions.diffs import Change
 from millpond.versions.graph.commits import Commit
+from millpond.versions.merges import resolutions_of
 from millpond.versions.objects.entries import Entry
 from millpond.versions.paging import Listing, Page
 from millpond.versions.repository import Named
@@ -34,7 +35,8 @@ def perform(
 
     Raises: what the node answers; as `VersionsApi.at`.
     """
-    requested = operation.request(names, encoded(arguments, plain))
+    rules = {"resolutions": resolutions_of(arguments["resolutions"])} if "resolutions" in arguments else {}
+    requested = operation.request(names, encoded({**arguments, **rules}, plain))
     path, result = api.at(*requested.segments), operation.result
     if get_origin(result) is Page:
         return _page(api, path, dict(requested.query), get_args(result)[0], namespace)
