@@ -24,8 +24,10 @@ from millpond.client.versions.repository import RemoteRepository
 from millpond.clock import ManualClock
 from millpond.errors import Unavailable, Uncertain
 from millpond.events.ages import AgeRule
+from millpond.kernel.operations import operation_of
 from millpond.maps.model.aggregate_fields import aggregated_type
 from millpond.maps.model.definition import Kind, MapDefinition, Store
+from millpond.maps.protocols import CatalogueOperations
 from millpond.settings import load_settings
 from millpond.versions.objects.entries import Entry
 from millpond.versions.repository_context import RepositoryRecord, Retention
@@ -92,9 +94,16 @@ def aggregate(nodes: Nodes) -> RemoteMap:
 
 
 ENTRY = Entry("p", "a")
+
+
+def made(nodes: Nodes, *, exist_ok: bool) -> MapDefinition:
+    create = operation_of(CatalogueOperations.create_map)
+    return RemoteCatalogue(nodes, nodes.clock).create(create, {"name": "m", "value": None, "exist_ok": exist_ok})
+
+
 ONCE: dict[str, Callable[[Nodes], object]] = {
     "events.append": lambda nodes: events(nodes).append("q", "j", [b"x"]),
-    "catalogue.create": lambda nodes: RemoteCatalogue(nodes, nodes.clock).create({"name": "m"}, exist_ok=False),
+    "catalogue.create": lambda nodes: made(nodes, exist_ok=False),
     "catalogue.alter, fields": lambda nodes: RemoteCatalogue(nodes, nodes.clock).alter("m", {"rename": {"a": "b"}}),
     "catalogue.copy": lambda nodes: RemoteCatalogue(nodes, nodes.clock).copy("m", "n"),
     "catalogue.rename": lambda nodes: RemoteCatalogue(nodes, nodes.clock).rename("m", "n"),
@@ -131,7 +140,7 @@ REPEATED: dict[str, Callable[[Nodes], object]] = {
     "events.append, source": lambda nodes: events(nodes).append("q", "j", [b"x"], source="s", positions=[1]),
     "events.compress": lambda nodes: events(nodes).compress(),
     "events.expire": lambda nodes: events(nodes).expire(),
-    "catalogue.create, exist_ok": lambda nodes: RemoteCatalogue(nodes, nodes.clock).create({}, exist_ok=True),
+    "catalogue.create, exist_ok": lambda nodes: made(nodes, exist_ok=True),
     "catalogue.alter": lambda nodes: RemoteCatalogue(nodes, nodes.clock).alter("m", {"condense": "1d"}),
     "events.settings.put": lambda nodes: events(nodes).settings._put(AgeRule("q")),
     "map.retain": lambda nodes: aggregate(nodes).retain("2020-01-01T00:00Z"),

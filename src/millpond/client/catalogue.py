@@ -8,10 +8,13 @@ from typing import Any
 from millpond.client.catching_up import come_up_to
 from millpond.client.map import definition_of
 from millpond.client.operations import ask_primary
+from millpond.client.request_values import encoded
 from millpond.client.transport import Nodes
 from millpond.client.upload import ON_MAIN
 from millpond.clock import Clock
 from millpond.errors import Invalid, NotFound, Unavailable
+from millpond.json_forms import plain
+from millpond.kernel.operations import Operation
 from millpond.maps.model.definition import MapDefinition, check_name
 from millpond.maps.model.field_changes import CHANGES
 
@@ -31,12 +34,15 @@ class RemoteCatalogue:
         """
         return definition_of(self._nodes.first(lambda node: node.request("GET", map_path(name), query=self._at)).json())
 
-    def create(self, body: Mapping[str, Any], *, exist_ok: bool, commit: bool = True) -> MapDefinition:
-        """Make a map on every node; `body` holds its name and settings. Without `commit` that is staged on a branch.
+    def create(self, operation: Operation, arguments: Mapping[str, Any]) -> MapDefinition:
+        """Make a map on every node, as `create_map` is declared. Without `commit` that is staged on a branch.
 
         Raises: `AlreadyExists`, `Invalid`; `Unavailable` when the primary cannot be reached.
         """
-        return definition_of(self._change("POST", "/v1/maps", body, repeatable=exist_ok, commit=commit))
+        value, commit = arguments["value"], arguments.get("commit", True)
+        typed = {**arguments, "value": None if value is None else str(value), "commit": None}
+        body = encoded(operation.request({}, typed).body, plain)
+        return definition_of(self._change("POST", "/v1/maps", body, repeatable=body["exist_ok"], commit=commit))
 
     def alter(self, name: str, settings: Mapping[str, Any], *, commit: bool = True) -> MapDefinition:
         """Change settings of a map on every node, see `Pond.alter_map`; without `commit` that is staged on a branch.

@@ -40,8 +40,9 @@ from millpond.maps.loads import load_files as file_loads
 from millpond.maps.loads.load import LoadResult
 from millpond.maps.loads.load_files import file_reading
 from millpond.maps.log.log import Entry
-from millpond.maps.model.definition import Kind, MapDefinition, Scheme, Store, ValueType
+from millpond.maps.model.definition import MapDefinition
 from millpond.maps.parts.part import PartFile, PartWriter
+from millpond.maps.protocols import CatalogueOperations
 from millpond.reports.remote import remote_reporter
 from millpond.settings import Settings, load_settings
 from millpond.stores.files import remove_tree
@@ -49,6 +50,7 @@ from millpond.tracing import begin_tracing
 from millpond.tracing.jobs import traced
 
 if TYPE_CHECKING:
+    from millpond.kernel.operations import Operation
     from millpond.tables.run_list import Runs
 
 __all__ = ("RemoteLog", "RemotePond", "open_nodes")
@@ -63,7 +65,7 @@ def open_nodes(urls: str, *, clock: Clock | None = None, **settings: Any) -> Rem
     return RemotePond(urls, load_settings(**settings), clock=clock or SystemClock())
 
 
-class RemotePond(PondFace, RemoteRefsFace):
+class RemotePond(PondFace, RemoteRefsFace, CatalogueOperations):
     """A pond on nodes. Use it as a context manager, or `close` it. Threads may share it.
 
     `log`, `parts` and `catalogue` are its parts, as those of a `Pond`.
@@ -109,28 +111,8 @@ class RemotePond(PondFace, RemoteRefsFace):
 
     # -- maps -----------------------------------------------------------------------------------------
 
-    def create_map(
-        self, name: str, *, kind: str | Kind | None = None, value: str | ValueType | None = None,
-        scheme: str | Scheme = "auto", hash_bytes: int = 8, overwrite: bool = True, condense: str | int | None = None,
-        retain: str | int | None = None, retain_by: str = "effective_time", exist_ok: bool = False,
-        hash_bits: int = 64, store: str | Store | None = None, resolution: str | None = None,
-        time_zone: str | None = None, key: str | None = None, roll_up: str | None = None,
-        as_: str | None = None, condense_by: str = "effective_time",
-    ) -> RemoteMap:  # fmt: skip
-        """Make a map on every node, see `Pond.create_map`.
-
-        Raises: `AlreadyExists`, `Invalid`; `Unavailable` when the primary cannot be reached.
-        """
-        of_aggregate = {"resolution": resolution, "time_zone": time_zone, "key": key, "roll_up": roll_up, "query": as_}
-        body = {
-            "name": name, "kind": None if kind is None else str(kind),
-            "value": None if value is None else str(value), "scheme": str(scheme),
-            "hash_bytes": hash_bytes, "hash_bits": hash_bits, "overwrite": overwrite, "condense": condense,
-            "retain": retain, "retain_by": retain_by, "exist_ok": exist_ok,
-            "condense_by": condense_by, "store": None if store is None else str(store),
-            **{setting: text for setting, text in of_aggregate.items() if text is not None},
-        }  # fmt: skip
-        return self._map(self.catalogue.create(body, exist_ok=exist_ok))
+    def _perform(self, operation: Operation, arguments: Mapping[str, Any]) -> RemoteMap:
+        return self._map(self.catalogue.create(operation, arguments))
 
     def map(self, name: str) -> RemoteMap:
         """The map of that name.

@@ -19,6 +19,7 @@ from millpond.maps.loads.load_files import ReadPiece, file_reading
 from millpond.refs.face import BranchFace
 from millpond.refs.layers import ref_read_only, ref_unsupported
 from millpond.refs.loads import check_staged
+from millpond.refs.protocols import BranchMapsOperations
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,9 +27,10 @@ if TYPE_CHECKING:
     from millpond.client.pond import RemotePond
     from millpond.client.upload import Advance
     from millpond.kernel.job_reports import JobReports
+    from millpond.kernel.operations import Operation
     from millpond.maps.loads.load import LoadResult
     from millpond.maps.maintenance.maintenance import MaintenanceReport
-    from millpond.maps.model.definition import Kind, MapDefinition, ValueType
+    from millpond.maps.model.definition import MapDefinition
     from millpond.maps.snapshots.snapshot import Snapshot
 
 __all__ = ("RemoteBranchPond", "RemoteRefMap", "RemoteRefPond")
@@ -143,7 +145,7 @@ class RemoteRefPond(PondFace):
         """Nothing: the pond holds what is open."""
 
 
-class RemoteBranchPond(BranchFace, RemoteRefPond):
+class RemoteBranchPond(BranchFace, RemoteRefPond, BranchMapsOperations):
     """A pond of a branch on nodes: what is loaded here is seen on the branch, until it is merged."""
 
     _by = "branch"
@@ -168,24 +170,8 @@ class RemoteBranchPond(BranchFace, RemoteRefPond):
             read=read,
         )  # fmt: skip
 
-    def create_map(
-        self, name: str, *, kind: str | Kind | None = None, value: str | ValueType | None = None,
-        overwrite: bool = True, condense: str | int | None = None, retain: str | int | None = None,
-        retain_by: str = "effective_time", exist_ok: bool = False, commit: bool = True, resolution: str | None = None,
-        time_zone: str | None = None, key: str | None = None, roll_up: str | None = None, as_: str | None = None,
-        condense_by: str = "effective_time",
-    ) -> RemoteRefMap:  # fmt: skip
-        """Create a layered map on the branch; it comes to other branches by a merge. Settings as in `Pond.create_map`.
-
-        Raises: `AlreadyExists`; `Invalid` for a setting that is not understood.
-        """
-        body = {
-            "name": name, "kind": None if kind is None else str(kind), "value": None if value is None else str(value),
-            "overwrite": overwrite, "condense": condense, "retain": retain, "retain_by": retain_by,
-            "exist_ok": exist_ok, "resolution": resolution, "time_zone": time_zone, "key": key, "roll_up": roll_up,
-            "query": as_, "condense_by": condense_by,
-        }  # fmt: skip
-        return self._map(self.catalogue.create(body, exist_ok=exist_ok, commit=commit))
+    def _perform(self, operation: Operation, arguments: Mapping[str, Any]) -> RemoteRefMap:
+        return self._map(self.catalogue.create(operation, arguments))
 
     def alter_map(self, name: str, /, *, commit: bool = True, **settings: Any) -> RemoteRefMap:
         """Change settings or fields of a map on the branch, as `Pond.alter_map`; without `commit` that is staged.

@@ -12,6 +12,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
+from millpond.kernel.operations import declared, operation
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
 
 __all__ = (
     "CatalogueLike",
+    "CatalogueOperations",
     "DefinitionsLike",
     "LogLike",
     "MapLike",
@@ -103,9 +106,10 @@ class MapLike(MapOperations, Protocol):
     def close(self) -> None: ...
 
 
-class CatalogueLike(Protocol):
-    """The maps of a pond: see `pond.Pond` for what each does."""
+class CatalogueOperations(Protocol):
+    """The maps of a pond, as requests."""
 
+    @operation("POST", "/v1/maps", sent={"as_": "query"})
     def create_map(
         self, name: str, *, kind: str | Kind | None = None, value: str | ValueType | None = None,
         scheme: str | Scheme = "auto", hash_bytes: int = 8, overwrite: bool = True, condense: str | int | None = None,
@@ -113,7 +117,16 @@ class CatalogueLike(Protocol):
         hash_bits: int = 64, store: str | Store | None = None, resolution: str | None = None,
         time_zone: str | None = None, key: str | None = None, roll_up: str | None = None,
         as_: str | None = None, condense_by: str = "effective_time",
-    ) -> MapLike: ...  # fmt: skip
+    ) -> MapLike:  # fmt: skip
+        """Make a map on every node, see `Pond.create_map`.
+
+        Raises: `AlreadyExists`, `Invalid`; `Unavailable` when the primary cannot be reached.
+        """
+        declared()
+
+
+class CatalogueLike(CatalogueOperations, Protocol):
+    """The maps of a pond: see `pond.Pond` for what each does."""
 
     def map(self, name: str) -> MapLike: ...
     def maps(self) -> Sequence[MapLike]: ...

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+from millpond.kernel.operations import declared, operation
 from millpond.maps.protocols import DefinitionsLike, MapLike
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from millpond.versions.graph.commits import Commit
     from millpond.versions.merges import Resolutions, Strategy
 
-__all__ = ("BranchPondLike", "RefMapLike", "RefPondLike", "RefsLike")
+__all__ = ("BranchMapsOperations", "BranchPondLike", "RefMapLike", "RefPondLike", "RefsLike")
 
 
 class RefMapLike(MapLike, Protocol):
@@ -51,7 +52,25 @@ class RefPondLike(Protocol):
     def close(self) -> None: ...
 
 
-class BranchPondLike(RefPondLike, Protocol):
+class BranchMapsOperations(Protocol):
+    """The maps of a pond of a branch, as requests."""
+
+    @operation("POST", "/v1/maps", sent={"as_": "query"})
+    def create_map(
+        self, name: str, *, kind: str | Kind | None = None, value: str | ValueType | None = None,
+        overwrite: bool = True, condense: str | int | None = None, retain: str | int | None = None,
+        retain_by: str = "effective_time", exist_ok: bool = False, commit: bool = True, resolution: str | None = None,
+        time_zone: str | None = None, key: str | None = None, roll_up: str | None = None, as_: str | None = None,
+        condense_by: str = "effective_time",
+    ) -> RefMapLike:  # fmt: skip
+        """Create a layered map on the branch; it comes to other branches by a merge. Settings as in `Pond.create_map`.
+
+        Raises: `AlreadyExists`; `Invalid` for a setting that is not understood.
+        """
+        declared()
+
+
+class BranchPondLike(RefPondLike, BranchMapsOperations, Protocol):
     """A pond of a branch: see `refs.pond.BranchPond` for what each does."""
 
     def load_files(
@@ -60,14 +79,6 @@ class BranchPondLike(RefPondLike, Protocol):
         written: str | None = None, advance: Advance | None = None, load_id: str | None = None,
         read: ReadPiece = ..., **options: Any,
     ) -> LoadResult: ...  # fmt: skip
-
-    def create_map(
-        self, name: str, *, kind: str | Kind | None = None, value: str | ValueType | None = None,
-        overwrite: bool = True, condense: str | int | None = None, retain: str | int | None = None,
-        retain_by: str = "effective_time", exist_ok: bool = False, commit: bool = True, resolution: str | None = None,
-        time_zone: str | None = None, key: str | None = None, roll_up: str | None = None, as_: str | None = None,
-        condense_by: str = "effective_time",
-    ) -> RefMapLike: ...  # fmt: skip
 
     @property
     def catalogue(self) -> DefinitionsLike: ...
