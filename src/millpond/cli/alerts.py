@@ -21,36 +21,37 @@ commands(AlertOperations, lambda pond, map: pond.map(map).alerts, {"map": MapNam
 
 
 @draws(AlertOperations.add)
-def add(rule: AlertRule, *, map: str, json: bool, **_: Any) -> None:
+def add(rule: AlertRule, *, map: str, **_: Any) -> console.Shown:
     """A rule that was added, and where its events are."""
     when = rule.when if rule.buckets == 1 else f"{rule.when}, for {rule.buckets} buckets"
     text = f"alert {rule.name} of {map}: {when}; its events: millpond events read millpond alerts/{map}"
-    console.answer(json_forms.plain(rule), text, as_json=json)
+    return console.said(json_forms.plain(rule), text)
 
 
 @draws(AlertOperations.list)
-def listed(rules: Sequence[AlertRule], *, map: str, json: bool) -> None:
+def listed(rules: Sequence[AlertRule], *, map: str) -> console.Shown:
     """The rules of a map."""
-    if json:
-        console.print_json_list(json_forms.plain(rule) for rule in rules)
-    elif rules:
-        console.print_table(["alert", "when", "buckets"], [[rule.name, rule.when, rule.buckets] for rule in rules])
-    else:
-        console.say(f"{map} has no alerts")
+    return console.table(
+        (json_forms.plain(rule) for rule in rules),
+        ["alert", "when", "buckets"],
+        [[rule.name, rule.when, rule.buckets] for rule in rules],
+        nothing=f"{map} has no alerts",
+    )
 
 
 @draws(AlertOperations.remove)
-def remove(_: None, *, map: str, name: str, json: bool) -> None:
+def remove(_: None, *, map: str, name: str) -> console.Shown:
     """A rule that is there no more."""
-    console.answer({"map": map, "removed": name}, f"removed alert {name} of {map}", as_json=json)
+    return console.said({"map": map, "removed": name}, f"removed alert {name} of {map}")
 
 
 @draws(AlertOperations.try_)
-def tried(trial: AlertTrial, *, json: bool, **_: Any) -> None:
+def tried(trial: AlertTrial, **_: Any) -> console.Shown:
     """The events that a rule would have told."""
-    if json:
-        console.print_json(json_forms.plain(trial))
-        return
+    return console.Shown(lambda: console.print_json(json_forms.plain(trial)), lambda: _draw(trial))
+
+
+def _draw(trial: AlertTrial) -> None:
     if trial.alerts:
         columns = ["loaded" if trial.of == "load" else "time", "key", "bucket", "before", "after"]
         console.print_table(columns, [_row(made) for made in trial.alerts])

@@ -77,25 +77,22 @@ def create(
 
 
 @verb("backup list", "millpond backup list /mnt/backups", "millpond backup list PLACE --json")
-def listed(place: Place, json: Json = False) -> None:
+def listed(place: Place) -> console.Shown:
     """Show the backups of a place, the oldest first."""
     from millpond.nodes.backups.layout import list_backups
 
     _, objects = _place(place)
     rows = [_row(backup) for backup in list_backups(objects)]
-    if json:
-        console.print_json_list(rows)
-    elif not rows:
-        console.say("there is no backup here")
-    else:
-        console.print_table(
-            ["backup", "created", "pond", "maps", "size", "from position", "to"],
-            [
-                [row["backup"], row["created"], row["pond"][:8], row["maps"], console.human_bytes(row["size"]),
-                 f"{row['first_position']:,}", f"{row['position']:,}"]
-                for row in rows
-            ],
-        )  # fmt: skip
+    return console.table(
+        rows,
+        ["backup", "created", "pond", "maps", "size", "from position", "to"],
+        [
+            [row["backup"], row["created"], row["pond"][:8], row["maps"], console.human_bytes(row["size"]),
+             f"{row['first_position']:,}", f"{row['position']:,}"]
+            for row in rows
+        ],
+        nothing="there is no backup here"
+    )  # fmt: skip
 
 
 @verb("backup verify", "millpond backup verify s3://bucket/backups", "millpond backup verify /mnt/backups --json")
@@ -123,19 +120,17 @@ def verify(place: Place, backup: BackupName = None, scratch: Scratch = None, jso
 def prune_old(
     place: Place,
     keep: Annotated[int, typer.Option("--keep", metavar="N", help="The newest backups of each pond to leave.")],
-    json: Json = False,
-) -> None:
+) -> console.Shown:
     """Remove old backups, and what only they needed."""
     from millpond.nodes.backups.prune import prune
 
     _, objects = _place(place)
     with _scratch(None) as folder:
         pruned = prune(objects, keep, folder, SystemClock())
-    if json:
-        console.print_json({"backups": list(pruned.backups), "objects": pruned.objects})
-    else:
-        removed = console.human_count(len(pruned.backups), "backup"), console.human_count(pruned.objects, "file")
-        console.say(f"removed {' and '.join(removed)}")
+    removed = console.human_count(len(pruned.backups), "backup"), console.human_count(pruned.objects, "file")
+    return console.said(
+        {"backups": list(pruned.backups), "objects": pruned.objects}, f"removed {' and '.join(removed)}"
+    )
 
 
 @verb(

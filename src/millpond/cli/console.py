@@ -79,9 +79,8 @@ def _check_place(pond: str) -> None:
 
 def _begin(service: Service, ticket: str, *, browser: bool, as_json: bool) -> None:
     url = f"{service.node.url}/console/sign-in?ticket={ticket}"
-    console.answer(
-        {"url": url}, f"the console is at {url}\nthis address opens it once; end with Ctrl-C", as_json=as_json
-    )
+    text = f"the console is at {url}\nthis address opens it once; end with Ctrl-C"
+    console.said({"url": url}, text).show(as_json=as_json)
     sys.stdout.flush()
     if browser:
         webbrowser.open(url)

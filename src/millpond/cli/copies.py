@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from millpond.cli.maps import tell_copied
+from millpond.cli.maps import copied
 from millpond.cli.options import Branch, Json, PondPlace, pond_at
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
@@ -39,7 +39,7 @@ def copy(
         bool, typer.Option("--without-runs", help="Leave runs of workflows behind, where they need not go.")
     ] = False,
     branch: Branch = None, pond: PondPlace = "pond", json: Json = False,
-) -> None:  # fmt: skip
+) -> console.Shown:  # fmt: skip
     """Copy a layered map, which takes no room and no time; or a pond to another place, where it is verified.
 
     A pond that is copied again sends what changed since. Let one of the two go on with its runs of workflows.
@@ -51,8 +51,7 @@ def copy(
     if all(places):
         if branch is not None:
             raise typer.BadParameter("a pond is copied with its branches: leave --branch out")
-        _copy_pond(source, target, maps or [], without_runs=without_runs, json=json)
-        return
+        return _copy_pond(source, target, maps or [], without_runs=without_runs, json=json)
     with pond_at(pond, branch) as opened:
         try:
             definition = opened.catalogue.copy(source, target)
@@ -61,22 +60,20 @@ def copy(
                 raise
             hint = f"the folder of a pond: ./{source}"
             raise NotFound(error.message, kind=error.kind, hint=hint, **error.values) from error
-    tell_copied("copied", source, definition, as_json=json)
+    return copied("copied", source, definition)
 
 
-def _copy_pond(source: str, target: str, maps: list[str], *, without_runs: bool, json: bool) -> None:
+def _copy_pond(source: str, target: str, maps: list[str], *, without_runs: bool, json: bool) -> console.Shown:
     import millpond
 
     with console.progress("copying", unit="bytes", quiet=json) as advance:
         report = millpond.copy(source, target, maps=maps, without_runs=without_runs, advance=advance)
-    if json:
-        console.print_json({
+    counted = console.human_count(len(report.maps), "map") + (f" ({', '.join(report.maps)})" if report.maps else "")
+    return console.said(
+        {
             "source": source, "target": target, "maps": report.maps, "files": report.files, "bytes": report.bytes,
             "files_reused": report.files_reused,
-        })  # fmt: skip
-        return
-    counted = console.human_count(len(report.maps), "map") + (f" ({', '.join(report.maps)})" if report.maps else "")
-    console.say(
+        },
         f"{target}: {counted}; {console.human_count(report.files, 'file')} sent "
-        f"({console.human_bytes(report.bytes)}), {report.files_reused:,} there already"
-    )
+        f"({console.human_bytes(report.bytes)}), {report.files_reused:,} there already",
+    )  # fmt: skip

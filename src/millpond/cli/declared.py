@@ -6,7 +6,7 @@ Positional parameters of the method are arguments, the others options, unless th
 name of a map comes first. What a command shows is its result as facts, or what the function draws that `draws` names:
 
     @draws(AlertOperations.list)
-    def listed(rules: Sequence[AlertRule], *, map: str, json: bool) -> None: ...
+    def listed(rules: Sequence[AlertRule], *, map: str) -> console.Shown: ...
 """
 
 from __future__ import annotations
@@ -14,30 +14,32 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from types import NoneType
-from typing import Annotated, Any, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args
 
 import typer
 
 from millpond import json_forms
-from millpond.cli.options import Json, PondPlace, existing_pond
 from millpond.cli.terminal import console
-from millpond.cli.verbs import keyword, signed, verb
+from millpond.cli.verbs import POND, keyword, signed, verb
 from millpond.kernel.operations import Operation, operation_of, operations_of
+
+if TYPE_CHECKING:
+    from millpond.maps.protocols import PondLike
 
 __all__ = ("commands", "draws")
 
-F = TypeVar("F", bound=Callable[..., None])
+F = TypeVar("F", bound=Callable[..., console.Shown])
 Owner = Callable[..., Any]
 """The thing in a pond that has the method; named arguments of the command say which."""
-_DRAWN: dict[str, Callable[..., None]] = {}
-"""The functions that show results: they take the result, the arguments, and `json`."""
+_DRAWN: dict[str, Callable[..., console.Shown]] = {}
+"""The functions that show results: they take the result and the arguments."""
 
 
 def commands(interface: type, owner: Owner, named: Mapping[str, Any]) -> None:
     """Make the commands of the operations of an interface; `named` are the arguments that name their owner."""
     for operation in operations_of(interface):
         if operation.command:
-            verb(operation.command, *operation.examples)(_command(operation, owner, named))
+            verb(operation.command, *operation.examples, on=POND)(_command(operation, owner, named))
 
 
 def draws(method: Callable[..., Any]) -> Callable[[F], F]:
@@ -50,21 +52,17 @@ def draws(method: Callable[..., Any]) -> Callable[[F], F]:
     return declare
 
 
-def _command(operation: Operation, owner: Owner, named: Mapping[str, Any]) -> Callable[..., None]:
-    def command(pond: str, json: bool, **arguments: Any) -> None:
+def _command(operation: Operation, owner: Owner, named: Mapping[str, Any]) -> Callable[..., console.Shown]:
+    def command(pond: PondLike, **arguments: Any) -> console.Shown:
         names = {name: arguments.pop(name) for name in named}
-        with existing_pond(pond) as opened:
-            result = getattr(owner(opened, **names), operation.name)(**arguments)
+        result = getattr(owner(pond, **names), operation.name)(**arguments)
         if operation.command in _DRAWN:
-            _DRAWN[operation.command](result, **names, **arguments, json=json)
-        else:
-            _show(operation, names, json_forms.plain(result), as_json=json)
+            return _DRAWN[operation.command](result, **names, **arguments)
+        return _facts(operation, names, json_forms.plain(result))
 
     taken = [keyword(name, annotation) for name, annotation in named.items()]
     taken += [_parameter(operation, parameter) for parameter in operation.parameters]
-    return signed(
-        command, [*taken, keyword("pond", PondPlace, "pond"), keyword("json", Json, False)], operation.summary
-    )
+    return signed(command, [keyword("pond", Any), *taken], operation.summary)
 
 
 def _parameter(operation: Operation, parameter: inspect.Parameter) -> inspect.Parameter:
@@ -81,11 +79,8 @@ def _parameter(operation: Operation, parameter: inspect.Parameter) -> inspect.Pa
     return keyword(name, Annotated[kind, shown], default)
 
 
-def _show(operation: Operation, names: Mapping[str, str], result: Any, *, as_json: bool) -> None:
+def _facts(operation: Operation, names: Mapping[str, str], result: Any) -> console.Shown:
     facts = result if isinstance(result, dict) else {operation.answer or operation.name: result}
-    if as_json:
-        console.print_json({**names, **facts})
-    elif isinstance(result, dict):
-        console.print_facts({name.replace("_", " "): value for name, value in facts.items()})
-    else:
-        console.say(str(result))
+    if not isinstance(result, dict):
+        return console.said({**names, **facts}, str(result))
+    return console.facts({**names, **facts}, {name.replace("_", " "): value for name, value in facts.items()})

@@ -64,31 +64,27 @@ def listed(
     job_set: Annotated[str | None, typer.Argument(metavar="[JOBSET]", help="The days of this job set.")] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="So many streams at most.")] = 1_000,
     pond: PondPlace = _HERE,
-    json: Json = False,
-) -> None:
+) -> console.Shown:
     """List streams, or the days of one: their state, events, and bytes as they are stored."""
     with existing_pond(pond) as opened:
         if queue is not None and job_set is not None:
-            _show_days(opened.events.index(queue, job_set), queue, job_set, json=json)
-            return
+            return _days(opened.events.index(queue, job_set), queue, job_set)
         indexes = list(itertools.islice(opened.events.indexes(queue), limit))
-    if json:
-        console.print_json_list(
+    return console.table(
+        (
             {
                 "queue": index.stream.queue, "job_set": index.stream.job_set, "events": index.count,
                 "days": len(index.days()), "stored_bytes": index.stored_bytes,
             }
             for index in indexes
-        )  # fmt: skip
-        return
-    console.print_table(
+        ),
         ["queue", "job set", "events", "days", "stored"],
         [[*index.stream, f"{index.count:,}", len(index.days()), console.human_bytes(index.stored_bytes)]
-         for index in indexes],
+         for index in indexes]
     )  # fmt: skip
 
 
-def _show_days(index: StreamIndex | None, queue: str, job_set: str, *, json: bool) -> None:
+def _days(index: StreamIndex | None, queue: str, job_set: str) -> console.Shown:
     if index is None:
         raise no_such_stream(queue, job_set)
     days = [
@@ -98,10 +94,7 @@ def _show_days(index: StreamIndex | None, queue: str, job_set: str, *, json: boo
         }
         for day, state in index.days()
     ]  # fmt: skip
-    if json:
-        console.print_json_list(days)
-    else:
-        console.print_table(list(days[0]) if days else ["day"], [list(day.values()) for day in days])
+    return console.table(days, list(days[0]) if days else ["day"], [list(day.values()) for day in days])
 
 
 @verb(
@@ -189,8 +182,7 @@ def append(
         str, typer.Option("--source", metavar="NAME", help="Where the lines come from: each of them counts once.")
     ] = "",
     pond: PondPlace = _HERE,
-    json: Json = False,
-) -> None:
+) -> console.Shown:
     """Append each line of a file, or of what is piped in, as an event of now."""
     from millpond.cli.versions.places import items
     from millpond.events.lines import append_lines
@@ -200,10 +192,8 @@ def append(
         done = append_lines(
             opened.events, queue, job_set, lines, now_ms=SystemClock().now_ms, kind=kind, headers=headers, source=source
         )
-    console.answer(
-        plain(done),
-        f"appended {console.human_count(done.events, 'event')}; {done.repeated:,} were there before",
-        as_json=json,
+    return console.said(
+        plain(done), f"appended {console.human_count(done.events, 'event')}; {done.repeated:,} were there before"
     )
 
 
@@ -314,7 +304,7 @@ def delete(
     yes: Confirmed = False,
     pond: PondPlace = _HERE,
     json: Json = False,
-) -> None:
+) -> console.Shown:
     """Delete the events of a job set, or of one job of it. Asks first; off a terminal, --yes is needed."""
     what = f"the events of {queue} {job_set}" if job is None else f"the events of job {job} of {queue} {job_set}"
     if not yes:
@@ -325,10 +315,8 @@ def delete(
         typer.confirm(f"delete {what}?", abort=True)
     with existing_pond(pond) as opened, console.working("deleting", quiet=json):
         events = opened.events.delete(queue, job_set, job=job)
-    console.answer(
-        {"queue": queue, "job_set": job_set, "job": job, "events": events},
-        f"deleted {events:,} of {what}",
-        as_json=json,
+    return console.said(
+        {"queue": queue, "job_set": job_set, "job": job, "events": events}, f"deleted {events:,} of {what}"
     )
 
 

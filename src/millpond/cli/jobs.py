@@ -162,9 +162,8 @@ def _raise_first(outcomes: Sequence[Outcome[Any]]) -> None:
 
 
 def _tell(node: str, job: dict[str, Any], deed: str, *, as_json: bool, named: bool) -> None:
-    console.answer(
-        {"node": node} | job, f"{node}: {job['name']}: {deed}" if named else f"{job['name']}: {deed}", as_json=as_json
-    )
+    said = f"{node}: {job['name']}: {deed}" if named else f"{job['name']}: {deed}"
+    console.said({"node": node} | job, said).show(as_json=as_json)
 
 
 def _ended(last: dict[str, Any]) -> str:

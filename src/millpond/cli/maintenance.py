@@ -32,10 +32,10 @@ _HERE = "pond"
 def condense(
     names: MapNames = None, all_maps: AllMaps = False, before: Before = None, branch: Branch = None,
     pond: PondPlace = _HERE, json: Json = False,
-) -> None:  # fmt: skip
+) -> console.Shown:  # fmt: skip
     """Drop rows that only confirm what is known; join sessions that overlap or touch."""
-    _maintain_maps(
-        "condensing", lambda _, pond_map: pond_map.condense(before=before), names, all_maps, pond, as_json=json,
+    return _maintain_maps(
+        "condensing", lambda _, pond_map: pond_map.condense(before=before), names, all_maps, pond, quiet=json,
         setting=None if before else "condense_ms", branch=branch,
     )  # fmt: skip
 
@@ -48,10 +48,10 @@ def condense(
 def retain(
     names: MapNames = None, all_maps: AllMaps = False, before: Before = None, branch: Branch = None,
     pond: PondPlace = _HERE, json: Json = False,
-) -> None:  # fmt: skip
+) -> console.Shown:  # fmt: skip
     """Delete rows that are older than the map keeps them, or combine them to wider buckets."""
-    _maintain_maps(
-        "retaining", lambda _, pond_map: pond_map.retain(before=before), names, all_maps, pond, as_json=json,
+    return _maintain_maps(
+        "retaining", lambda _, pond_map: pond_map.retain(before=before), names, all_maps, pond, quiet=json,
         setting=None if before else "retain_ms", branch=branch,
     )  # fmt: skip
 
@@ -66,19 +66,18 @@ def compact(
     names: MapNames = None, all_maps: AllMaps = False,
     spark: Annotated[bool, typer.Option("--spark", help="Fold many layers with Spark.")] = False,
     master: Master = None, pond: PondPlace = _HERE, json: Json = False,
-) -> None:  # fmt: skip
+) -> console.Shown:  # fmt: skip
     """Rewrite the map's file so that the disk gets back what was deleted."""
     if not spark and master is None:
-        _maintain_maps("compacting", lambda _, pond_map: pond_map.compact(), names, all_maps, pond, as_json=json)
-        return
+        return _maintain_maps("compacting", lambda _, pond_map: pond_map.compact(), names, all_maps, pond, quiet=json)
     from millpond.cli.enrich.by_spark import running
     from millpond.spark.compaction import compact_map
 
     with ExitStack() as held:
         session = cache(lambda: held.enter_context(running(master, quiet=True)))  # when the maps are found
-        _maintain_maps(
+        return _maintain_maps(
             "compacting", lambda opened, pond_map: compact_map(session(), pond_map.name, pond=cast(Any, opened)), names,
-            all_maps, pond, as_json=json,
+            all_maps, pond, quiet=json,
         )  # fmt: skip
 
 
@@ -94,29 +93,26 @@ def collect(
     ] = "1d",
     pond: PondPlace = _HERE,
     json: Json = False,
-) -> None:
+) -> console.Shown:
     """Collect garbage: remove the files of layered maps that nothing needs."""
     with pond_at(pond, None) as opened, console.working("collecting garbage", quiet=json):
         if not hasattr(opened, "collect_garbage"):
             raise Invalid("a node collects its garbage itself", kind="pond_local", pond=pond,
                           hint="name the folder or the bucket by --pond")  # fmt: skip
         garbage = opened.collect_garbage(grace=grace, dry_run=dry_run)
-    if json:
-        console.print_json(json_forms.plain(garbage))
-        return
-    console.say(
+    text = (
         f"{'would remove' if dry_run else 'removed'} {console.human_count(garbage.manifests, 'snapshot')} and "
         f"{console.human_count(garbage.files, 'file')} ({console.human_bytes(garbage.bytes)}); "
         f"{garbage.retained:,} more when they are older"
     )
-    for folder in garbage.busy:
-        console.say(f"another process writes or collects {folder}: left as it is")
+    busy = [f"another process writes or collects {folder}: left as it is" for folder in garbage.busy]
+    return console.said(json_forms.plain(garbage), "\n".join([text, *busy]))
 
 
 def _maintain_maps(
     doing: str, act: Callable[[PondLike, MapLike], Any], names: list[str] | None, all_maps: bool, pond: str, *,
-    as_json: bool, setting: str | None = None, branch: str | None = None,
-) -> None:  # fmt: skip
+    quiet: bool, setting: str | None = None, branch: str | None = None,
+) -> console.Shown:  # fmt: skip
     """Do it to the maps named; with --all, to those whose settings ask for it."""
     if bool(names) == all_maps:
         raise typer.BadParameter("name one map or several, or say --all")
@@ -129,30 +125,23 @@ def _maintain_maps(
                 for pond_map in opened.maps()
                 if setting is None or getattr(pond_map.definition, setting) is not None
             ]
-        with console.progress(doing, total=len(chosen), unit="maps", quiet=as_json) as advance:
+        with console.progress(doing, total=len(chosen), unit="maps", quiet=quiet) as advance:
             for pond_map in chosen:
                 reports.append({"map": pond_map.name} | _facts(act(opened, pond_map)))
                 advance(1)
-    if as_json:
-        console.print_json_list(reports)
-    elif not reports:
-        console.say("no map asks for it")
-    else:
-        console.print_table(
-            ["map", "rows before", "removed", "rows after", "size before", "size after", ""],
+    return console.table(
+        reports,
+        ["map", "rows before", "removed", "rows after", "size before", "size after", ""],
+        [
             [
-                [
-                    report["map"],
-                    f"{report['rows_before']:,}",
-                    f"{report['rows_removed']:,}",
-                    f"{report['rows_after']:,}",
-                    console.human_bytes(report["bytes_before"]),
-                    console.human_bytes(report["bytes_after"]),
-                    "maintenance is suspended" if report["suspended"] else None,
-                ]
-                for report in reports
-            ],
-        )
+                report["map"], f"{report['rows_before']:,}", f"{report['rows_removed']:,}",
+                f"{report['rows_after']:,}", console.human_bytes(report["bytes_before"]),
+                console.human_bytes(report["bytes_after"]), "maintenance is suspended" if report["suspended"] else None,
+            ]
+            for report in reports
+        ],
+        nothing="no map asks for it",
+    )  # fmt: skip
 
 
 def _facts(report: Any) -> dict[str, Any]:

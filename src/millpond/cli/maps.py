@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = (
     "KeyChoice", "KindChoice", "SchemeChoice", "StoreChoice", "alter", "create", "drop", "maps", "rename",
-    "tell_copied",
+    "copied",
 )  # fmt: skip
 
 _HERE = "pond"
@@ -150,8 +150,7 @@ def create(
     exist_ok: Annotated[bool, typer.Option("--exist-ok", help="Accept a map that is there already and alike.")] = False,
     branch: Branch = None,
     pond: PondPlace = _HERE,
-    json: Json = False,
-) -> None:
+) -> console.Shown:
     """Create a map. The pond is made if it is not there yet."""
     import millpond
 
@@ -168,7 +167,7 @@ def create(
             name, kind=None if kind is None else str(kind), value=value, exist_ok=exist_ok, resolution=resolution,
             time_zone=time_zone, key=None if key is None else str(key), as_=as_, **settings,
         )  # fmt: skip
-    _tell(made.definition, f"created {made.name}: {_in_words(made.definition)}", as_json=json)
+    return _said(made.definition, f"created {made.name}: {_in_words(made.definition)}")
 
 
 def _given(**settings: str | bool | None) -> dict[str, Any]:
@@ -211,46 +210,38 @@ def maps(
     branch: Branch = None,
     ref: Ref = None,
     pond: PondPlace = _HERE,
-    json: Json = False,
-) -> None:
+) -> console.Shown:
     """List the maps, or show everything about one: its definition, its settings, its state."""
     if name is not None:
         with pond_at(pond, branch, ref) as opened:
-            _show(opened.map(name), as_json=json)
-        return
+            return _facts(opened.map(name))
     with pond_at(pond, branch, ref) as opened:
         listed = [(pond_map.definition, pond_map.info()) for pond_map in opened.maps()]
-    if json:
-        console.print_json_list(definition.to_dict() | _plain(info) for definition, info in listed)
-    elif not listed:
-        console.say("there are no maps yet; 'millpond create' makes one")
-    else:
-        console.print_table(
-            ["map", "kind", "store", "rows", "size", "value"],
+    return console.table(
+        (definition.to_dict() | _plain(info) for definition, info in listed),
+        ["map", "kind", "store", "rows", "size", "value"],
+        [
             [
-                [
-                    definition.name, definition.kind_name, info["store"],
-                    console.human_count(info["rows"]), console.human_bytes(info["shard_bytes"]),
-                    _value_of(definition) if definition.kind.valued else "",
-                ]
-                for definition, info in listed
-            ],
-        )  # fmt: skip
+                definition.name, definition.kind_name, info["store"],
+                console.human_count(info["rows"]), console.human_bytes(info["shard_bytes"]),
+                _value_of(definition) if definition.kind.valued else "",
+            ]
+            for definition, info in listed
+        ],
+        nothing="there are no maps yet; 'millpond create' makes one"
+    )  # fmt: skip
 
 
-def _show(shown: MapLike, *, as_json: bool) -> None:
-    definition = shown.definition
-    description = definition.to_dict() | _plain(shown.info())
-    if as_json:
-        console.print_json(description)
-    else:
-        description.pop("hash_bits")  # 64, but in tests
-        if definition.aggregation is not None:
-            description |= {"kind": definition.kind_name, "value": _value_of(definition)}
-            description["aggregation"] = _buckets_of(definition.aggregation) + (
-                ", of tags" if definition.tagged else ""
-            )
-        console.print_facts({name.removesuffix("_ms"): _readable(name, value) for name, value in description.items()})
+def _facts(pond_map: MapLike) -> console.Shown:
+    definition = pond_map.definition
+    description = definition.to_dict() | _plain(pond_map.info())
+    shown = {name: value for name, value in description.items() if name != "hash_bits"}  # 64, but in tests
+    if definition.aggregation is not None:
+        shown |= {"kind": definition.kind_name, "value": _value_of(definition)}
+        shown["aggregation"] = _buckets_of(definition.aggregation) + (", of tags" if definition.tagged else "")
+    return console.facts(
+        description, {name.removesuffix("_ms"): _readable(name, value) for name, value in shown.items()}
+    )
 
 
 def _plain(info: dict[str, Any]) -> dict[str, Any]:
@@ -308,8 +299,7 @@ def alter(
     store: Annotated[StoreChoice | None, typer.Option(help="Convert the map to this form of rows.")] = None,
     branch: Branch = None,
     pond: PondPlace = _HERE,
-    json: Json = False,
-) -> None:
+) -> console.Shown:
     """Change a map's settings, or the fields of a layered map: rows stay as they are, and show the new fields."""
     settings = _given(
         condense=condense, condense_by=condense_by, retain=retain, retain_by=retain_by, roll_up=roll_up,
@@ -324,29 +314,27 @@ def alter(
     with pond_at(pond, branch) as opened:
         opened.alter_map(name, **settings)
         definition = opened.map(name).definition
-    _tell(definition, f"changed {definition.name}: {', '.join(sorted(settings))}", as_json=json)
+    return _said(definition, f"changed {definition.name}: {', '.join(sorted(settings))}")
 
 
 NewName = Annotated[str, typer.Argument(metavar="NEW", help="The new name.")]
 
 
 @verb("rename", "millpond rename weather climate", "millpond rename weather climate --json")
-def rename(
-    name: MapName, new: NewName, branch: Branch = None, pond: PondPlace = _HERE, json: Json = False
-) -> None:  # fmt: skip
+def rename(name: MapName, new: NewName, branch: Branch = None, pond: PondPlace = _HERE) -> console.Shown:
     """Give a layered map another name."""
     with pond_at(pond, branch) as opened:
         definition = opened.catalogue.rename(name, new)
-    tell_copied("renamed", name, definition, as_json=json)
+    return copied("renamed", name, definition)
 
 
-def tell_copied(done: str, name: str, definition: MapDefinition, *, as_json: bool) -> None:
-    """Say that a map has another name, or one more."""
-    _tell(definition, f"{done} {name.lower()} to {definition.name}", as_json=as_json)
+def copied(done: str, name: str, definition: MapDefinition) -> console.Shown:
+    """The words that a map has another name, or one more."""
+    return _said(definition, f"{done} {name.lower()} to {definition.name}")
 
 
-def _tell(definition: MapDefinition, text: str, *, as_json: bool) -> None:
-    console.answer(definition.to_dict() | {"store": str(definition.store)}, text, as_json=as_json)
+def _said(definition: MapDefinition, text: str) -> console.Shown:
+    return console.said(definition.to_dict() | {"store": str(definition.store)}, text)
 
 
 def _field_changes(
@@ -378,7 +366,7 @@ def drop(
     branch: Branch = None,
     pond: PondPlace = _HERE,
     json: Json = False,
-) -> None:
+) -> console.Shown:
     """Drop a map and all its data. Asks first; off a terminal, --yes is needed."""
     with pond_at(pond, branch) as opened:
         pond_map = opened.map(name)
@@ -389,4 +377,4 @@ def drop(
                 f"drop {pond_map.name} with {console.human_count(pond_map.info()['rows'], 'row')}?", abort=True
             )
         opened.drop_map(pond_map.name)
-    console.answer({"map": pond_map.name, "dropped": True}, f"dropped {pond_map.name}", as_json=json)
+    return console.said({"map": pond_map.name, "dropped": True}, f"dropped {pond_map.name}")

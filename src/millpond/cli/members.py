@@ -112,8 +112,7 @@ def remove(
 @verb("node reset", "millpond node reset /srv/millpond")
 def reset(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The data folder of a node that is stopped.")],
-    json: Json = False,
-) -> None:
+) -> console.Shown:
     """Let the setting `nodes.urls` count again in a folder: for a backup that is restored elsewhere, or after a
     disaster.
 
@@ -128,10 +127,9 @@ def reset(
         nodes = NodeList(0, ()) if current is None else NodeList(current.epoch + 1, ())
         if current is not None:
             stored.append(nodes, own="", epoch=current.epoch)
-    console.answer(
+    return console.said(
         {"folder": str(folder), "epoch": nodes.epoch},
         f"the setting `nodes.urls` counts in {folder}, from epoch {nodes.epoch} on",
-        as_json=json,
     )
 
 

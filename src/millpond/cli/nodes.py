@@ -75,7 +75,7 @@ def drain(
     undo: Annotated[bool, typer.Option("--undo", help="Take work again.")] = False,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it is safe to stop the node.")] = True,
     json: Json = False,
-) -> None:
+) -> console.Shown:
     """Let a node take no new work, and wait until what runs has ended: then it is safe to stop it.
 
     Clients go on to other nodes. A restart of the node ends the draining, too.
@@ -91,11 +91,10 @@ def drain(
         while wait and not undo and not outcome["safe"]:
             never.wait(_PAUSE_SECONDS)
             outcome = connection.request("GET", "/v1/nodes/drain").json()
-    if json:
-        console.print_json({"node": connection.url, **outcome})
-    elif undo:
-        console.say(f"{connection.url} takes work again")
+    if undo:
+        text = f"{connection.url} takes work again"
     elif outcome["safe"]:
-        console.say(f"{connection.url} does nothing any more: it is safe to stop it")
+        text = f"{connection.url} does nothing any more: it is safe to stop it"
     else:
-        console.say(f"{connection.url} still works: {outcome['requests']} requests, {outcome['uploads']} uploads")
+        text = f"{connection.url} still works: {outcome['requests']} requests, {outcome['uploads']} uploads"
+    return console.said({"node": connection.url, **outcome}, text)

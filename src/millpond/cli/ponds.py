@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from millpond.cli.options import Json, PondPlace
+from millpond.cli.options import PondPlace
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
 from millpond.client.location import BucketLocation, NodesLocation, parse_location
@@ -30,8 +30,7 @@ def init(
         str,
         typer.Option("--space", metavar="URL", help="The database of a bucket's rows.", show_default="the bucket"),
     ] = "",
-    json: Json = False,
-) -> None:
+) -> console.Shown:
     """Make a pond. An existing pond is left as it is; but rows in a database are moved to another --space."""
     import millpond
 
@@ -52,16 +51,13 @@ def init(
             raise
         opened, made = millpond.open(place, **settings), True
     opened.close()
-    if json:
-        console.print_json({"pond": place, "made": made, "moved": moved})
-    elif moved:
-        console.say(f"the rows of the pond in {place} were moved")
-    else:
-        console.say(f"made a pond in {place}" if made else f"there is a pond in {place} already; nothing was changed")
+    text = f"made a pond in {place}" if made else f"there is a pond in {place} already; nothing was changed"
+    text = f"the rows of the pond in {place} were moved" if moved else text
+    return console.said({"pond": place, "made": made, "moved": moved}, text)
 
 
 @verb("version", "millpond version", "millpond version --json")
-def version(json: Json = False) -> None:
+def version() -> console.Shown:
     """Print the version."""
     import lmdb
     import pyarrow
@@ -72,10 +68,7 @@ def version(json: Json = False) -> None:
         "pyarrow": pyarrow.__version__,
         "pyspark": _pyspark_version(),
     }
-    if json:
-        console.print_json(versions)
-    else:
-        console.print_facts(versions)
+    return console.facts(versions)
 
 
 def _pyspark_version() -> str | None:

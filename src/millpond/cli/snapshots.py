@@ -45,7 +45,7 @@ Replace = Annotated[bool, typer.Option("--replace", help="Take the place of anot
 def push(
     names: MapNames = None, all_maps: AllMaps = False, to: Target = None, replace: Replace = False,
     pond: PondFolder = _HERE, json: Json = False,
-) -> None:  # fmt: skip
+) -> console.Shown:  # fmt: skip
     """Publish maps as they are now; only ranges that the place lacks are sent."""
     _, place = _place(to)
     _one_or_all(names, all_maps)
@@ -56,7 +56,7 @@ def push(
             for chosen_map in chosen:
                 rows.append(_pushed(chosen_map, place, replace=replace))
                 advance(1)
-    _tell(rows, "sent", as_json=json)
+    return _table(rows, "sent")
 
 
 def _pushed(opened_map: Any, place: PublishedPlace, *, replace: bool) -> dict[str, Any]:
@@ -70,21 +70,16 @@ def _pushed(opened_map: Any, place: PublishedPlace, *, replace: bool) -> dict[st
 
 
 @verb("snapshots list", "millpond snapshots list --from s3://bucket/millpond", "millpond snapshots list --json")
-def listed(origin: Origin = None, json: Json = False) -> None:
+def listed(origin: Origin = None) -> console.Shown:
     """Show the maps that were published, and when."""
     _, place = _place(origin)
     heads = place.heads()
-    if json:
-        console.print_json_list(
-            {"map": head.map, "snapshot": head.manifest, "published": _moment(head.published_ms)} for head in heads
-        )
-    elif not heads:
-        console.say("no map was published here")
-    else:
-        console.print_table(
-            ["map", "snapshot", "published"],
-            [[head.map, head.manifest[:8], _moment(head.published_ms)] for head in heads],
-        )
+    return console.table(
+        ({"map": head.map, "snapshot": head.manifest, "published": _moment(head.published_ms)} for head in heads),
+        ["map", "snapshot", "published"],
+        [[head.map, head.manifest[:8], _moment(head.published_ms)] for head in heads],
+        nothing="no map was published here",
+    )
 
 
 @verb(
@@ -92,7 +87,7 @@ def listed(origin: Origin = None, json: Json = False) -> None:
     "millpond snapshots pull weather --from s3://bucket/millpond",
     "millpond snapshots pull --all --json",
 )
-def pull(names: MapNames = None, all_maps: AllMaps = False, origin: Origin = None, json: Json = False) -> None:
+def pull(names: MapNames = None, all_maps: AllMaps = False, origin: Origin = None, json: Json = False) -> console.Shown:
     """Bring published maps into this machine's cache, where `millpond.open_snapshot` opens them without waiting."""
     from millpond.client.snapshots.published import fetch_published
 
@@ -106,7 +101,7 @@ def pull(names: MapNames = None, all_maps: AllMaps = False, origin: Origin = Non
             with snapshot:
                 rows.append(_row(snapshot.manifest.map, snapshot.manifest.id, report))
             advance(1)
-    _tell(rows, "fetched", as_json=json)
+    return _table(rows, "fetched")
 
 
 def _place(url: str | None) -> tuple[Settings, PublishedPlace]:
@@ -133,19 +128,16 @@ def _row(name: str, manifest: str, report: FetchReport) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _tell(rows: Sequence[dict[str, Any]], done: str, *, as_json: bool) -> None:
-    if as_json:
-        console.print_json_list(rows)
-    elif not rows:
-        console.say("there is no map")
-    else:
-        console.print_table(
-            ["map", "snapshot", f"ranges {done}", "size", "there already", "size"],
+def _table(rows: Sequence[dict[str, Any]], done: str) -> console.Shown:
+    return console.table(
+        rows,
+        ["map", "snapshot", f"ranges {done}", "size", "there already", "size"],
+        [
             [
-                [
-                    row["map"], row["snapshot"][:8], f"{row['ranges']:,}", console.human_bytes(row["bytes"]),
-                    f"{row['ranges_reused']:,}", console.human_bytes(row["bytes_reused"]),
-                ]
-                for row in rows
-            ],
-        )  # fmt: skip
+                row["map"], row["snapshot"][:8], f"{row['ranges']:,}", console.human_bytes(row["bytes"]),
+                f"{row['ranges_reused']:,}", console.human_bytes(row["bytes_reused"]),
+            ]
+            for row in rows
+        ],
+        nothing="there is no map",
+    )  # fmt: skip

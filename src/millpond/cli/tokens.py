@@ -141,7 +141,7 @@ def _time(ms: int | None) -> str | None:
 
 
 @verb("token list", "millpond token list", "millpond token list --json")
-def listed(data: DataFolder = None, config: ConfigFile = None, json: Json = False) -> None:
+def listed(data: DataFolder = None, config: ConfigFile = None) -> console.Shown:
     """Show who may use the node, and what for."""
     settings = _settings(data, config)
     from millpond.nodes.tokens import RIGHTS
@@ -149,8 +149,8 @@ def listed(data: DataFolder = None, config: ConfigFile = None, json: Json = Fals
     with _stored(settings) as stored:
         required, tokens = stored.exists(), [(token, stored.where) for token in stored.read()]
     tokens += [(token, "settings") for token in settings.server.tokens]
-    if json:
-        console.print_json_list(
+    return console.table(
+        (
             {
                 "name": token.name,
                 "access_key": token.access_key,
@@ -160,24 +160,21 @@ def listed(data: DataFolder = None, config: ConfigFile = None, json: Json = Fals
                 "from": origin,
             }
             for token, origin in tokens
-        )
-    elif not tokens:
-        console.say(_nobody(required=required, access=settings.server.access))
-    else:
-        console.print_table(
-            ["token", "access key", *RIGHTS, "expires", "earlier secret until", "from"],
+        ),
+        ["token", "access key", *RIGHTS, "expires", "earlier secret until", "from"],
+        [
             [
-                [
-                    token.name,
-                    token.access_key,
-                    *(", ".join(token.rights.get(right, ())) or None for right in RIGHTS),
-                    _time(token.expires_ms),
-                    _time(token.earlier_until_ms),
-                    origin,
-                ]
-                for token, origin in tokens
-            ],
-        )
+                token.name,
+                token.access_key,
+                *(", ".join(token.rights.get(right, ())) or None for right in RIGHTS),
+                _time(token.expires_ms),
+                _time(token.earlier_until_ms),
+                origin,
+            ]
+            for token, origin in tokens
+        ],
+        nothing=_nobody(required=required, access=settings.server.access),
+    )
 
 
 @verb("token revoke", "millpond token revoke loader", "millpond token revoke loader --data data/pond")

@@ -3,10 +3,11 @@
     @verb("branch list", "millpond branch list flights", "millpond branch list flights --json")
     def listed(name: RepositoryName, pond: PondPlace = "pond", json: Json = False) -> None: ...
 
-The parameters of the function are its arguments and options, and its docstring is its help. Words of several parts make
+The parameters of the function are its arguments and options, and its docstring is its help. What it returns is shown,
+as JSON where `--json` is said: a function that needs not know has no parameter for it. Words of several parts make
 groups, which `GROUPS` explains; a function with the words of a group is what the group does by itself.
 
-Commands on one thing say so, `on=RUNS`: they have the options that name it, before their last one, and their
+Commands on one thing say so, `on=RUNS`: they have the options that name it, before `--json`, and their
 function gets it first, open.
 """
 
@@ -20,11 +21,12 @@ from typing import Any, TypeVar, get_type_hints
 
 import typer
 
-from millpond.cli.options import examples
+from millpond.cli.options import Json, PondPlace, examples, existing_pond
+from millpond.cli.terminal.console import Shown
 
-__all__ = ("Reached", "keyword", "made", "signed", "verb")
+__all__ = ("POND", "Reached", "keyword", "made", "signed", "verb")
 
-F = TypeVar("F", bound=Callable[..., None])
+F = TypeVar("F", bound=Callable[..., Shown | None])
 GROUPS = {
     "maintenance": "Keep maps small: drop repeats, delete the old, give disk back.",
     "alert": "Alerts: events that tell when a load lets a condition hold in an aggregate.",
@@ -57,7 +59,7 @@ GROUPS = {
 class _Verb:
     """A command: its function, the end of its help, and more that click may know."""
 
-    function: Callable[..., None]
+    function: Callable[..., object]
     epilog: str
     settings: Mapping[str, Any]
 
@@ -69,18 +71,11 @@ class Reached:
     options: Sequence[inspect.Parameter]
     open: Callable[..., AbstractContextManager[Any]]
 
-    def command(self, function: Callable[..., None]) -> Callable[..., None]:
-        """The command of a function that gets the thing first."""
-
-        def command(**arguments: Any) -> None:
-            named = {option.name: arguments.pop(option.name) for option in self.options}
-            with self.open(**named) as opened:
-                function(opened, **arguments)
-
-        hints = get_type_hints(function, include_extras=True)
-        _, *own = inspect.signature(function).parameters.values()
-        *own, last = (keyword(parameter.name, hints[parameter.name], parameter.default) for parameter in own)
-        return signed(command, [*own, *self.options, last], function.__doc__)
+    def opened(self, function: Callable[..., Shown | None], **arguments: Any) -> Shown | None:
+        """The result of a function that gets the thing first."""
+        named = {option.name: arguments.pop(option.name) for option in self.options}
+        with self.open(**named) as opened:
+            return function(opened, **arguments)
 
 
 def keyword(name: str, annotation: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:
@@ -96,16 +91,35 @@ def signed(command: F, parameters: Sequence[inspect.Parameter], words: str | Non
     return command
 
 
+def _command(function: Callable[..., Shown | None], on: Reached | None) -> Callable[..., None]:
+    """The command of a function: its parameters, those of the thing that it is about, and `--json`."""
+    hints = get_type_hints(function, include_extras=True)
+    taken = inspect.signature(function).parameters.values()
+    own = [keyword(parameter.name, hints[parameter.name], parameter.default) for parameter in taken]
+    own = own if on is None else [*own[1:], *on.options]
+    asks = "json" in hints
+
+    def command(json: bool, **arguments: Any) -> None:
+        arguments |= {"json": json} if asks else {}
+        shown = function(**arguments) if on is None else on.opened(function, **arguments)
+        if shown is not None:
+            shown.show(as_json=json)
+
+    options = [option for option in own if option.name != "json"]
+    return signed(command, [*options, keyword("json", Json, False)], function.__doc__)
+
+
+POND = Reached((keyword("pond", PondPlace, "pond"),), lambda pond: existing_pond(pond))
+"""Of commands on what is in a pond: the pond."""
 _VERBS: dict[str, _Verb] = {}
 """The commands of all modules that were imported, in their order."""
 
 
-def verb(words: str, *lines: str, on: Reached | None = None, **settings: Any) -> Callable[[F], F]:
-    """Declare a function as the command of these words; `lines` are its examples."""
+def verb(words: str, *lines: str, on: Reached | None = None, json: bool = True, **settings: Any) -> Callable[[F], F]:
+    """Declare a function as the command of these words; `lines` are its examples. Without `json` it writes bytes."""
 
     def declare(function: F) -> F:
-        command = function if on is None else on.command(function)
-        _VERBS[words] = _Verb(command, examples(*lines), settings)
+        _VERBS[words] = _Verb(_command(function, on) if json else function, examples(*lines), settings)
         return function
 
     return declare

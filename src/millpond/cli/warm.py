@@ -21,7 +21,7 @@ def warm(
         typer.Option("--processes", metavar="N", min=1, help="How many compile at once.", show_default="processors"),
     ] = None,
     json: Json = False,
-) -> None:
+) -> console.Shown:
     """Compile all machine code now, so that no later command waits for it. Once for each installation is enough.
 
     Lookups and loads run as machine code that is compiled when it is first used. It is stored beside the package or,
@@ -35,14 +35,8 @@ def warm(
     with console.progress("compiling", total=len(warming.kernel_types()), unit="kernels", quiet=json) as advance:
         done = warming.warm(processes, advance)
     seconds = clock.monotonic() - began
-    if json:
-        console.print_json(
-            {
-                "kernels": done.kernels, "compiled": done.compiled, "processes": done.processes,
-                "seconds": round(seconds, 3), "cache": done.cache,
-            }
-        )  # fmt: skip
-    elif done.compiled:
-        console.say(f"compiled {done.compiled} of {done.kernels} kernels in {seconds:.1f} s; they are in {done.cache}")
-    else:
-        console.say(f"all {done.kernels} kernels are compiled; they are in {done.cache}")
+    text = f"all {done.kernels} kernels are compiled; they are in {done.cache}"
+    if done.compiled:
+        text = f"compiled {done.compiled} of {done.kernels} kernels in {seconds:.1f} s; they are in {done.cache}"
+    facts = {"kernels": done.kernels, "compiled": done.compiled, "processes": done.processes}
+    return console.said(facts | {"seconds": round(seconds, 3), "cache": done.cache}, text)

@@ -12,8 +12,9 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from millpond.sizes import human_bytes, human_count, human_span
@@ -24,9 +25,10 @@ if TYPE_CHECKING:
 __all__ = (
     "Advance",
     "ShowStage",
-    "answer",
+    "Shown",
     "console",
     "done",
+    "facts",
     "human_bytes",
     "human_count",
     "human_span",
@@ -37,8 +39,10 @@ __all__ = (
     "print_json_list",
     "print_table",
     "progress",
+    "said",
     "say",
     "stages",
+    "table",
     "tell",
     "unseen",
     "working",
@@ -88,17 +92,46 @@ def say(text: str) -> None:
     sys.stdout.write(neutral(text) + "\n")
 
 
-def answer(facts: Any, text: str, *, as_json: bool) -> None:
-    """The result of a command: one JSON object, or one line of text."""
-    if as_json:
-        print_json(facts)
-    else:
-        say(text)
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """The result of a command: as JSON, or as it is drawn on a terminal."""
+
+    write: Callable[[], None]
+    draw: Callable[[], None]
+
+    def show(self, *, as_json: bool) -> None:
+        """Show it in one of both ways."""
+        (self.write if as_json else self.draw)()
 
 
-def done(act: str, name: str, *, as_json: bool) -> None:
+def said(facts: Any, text: str) -> Shown:
+    """The result of a command that has one line of text."""
+    return Shown(lambda: print_json(facts), lambda: say(text))
+
+
+def done(act: str, name: str) -> Shown:
     """The result of a command that did something to one thing."""
-    answer({act: name}, f"{act} {name}", as_json=as_json)
+    return said({act: name}, f"{act} {name}")
+
+
+def facts(value: dict[str, Any], shown: dict[str, Any] | None = None) -> Shown:
+    """The facts about one thing; those that are `shown` may be in other words."""
+    return Shown(lambda: print_json(value), lambda: print_facts(value if shown is None else shown))
+
+
+def table(
+    values: Iterable[Any], columns: Sequence[str], rows: Iterable[Sequence[Any]], *, nothing: str = "", **options: Any
+) -> Shown:  # fmt: skip
+    """Things, one a row; `nothing` is said where there is none, and options are those of `print_table`."""
+
+    def draw() -> None:
+        cells = list(rows)
+        if nothing and not cells:
+            say(nothing)
+        else:
+            print_table(columns, cells, **options)
+
+    return Shown(lambda: print_json_list(values), draw)
 
 
 def tell(text: str) -> None:

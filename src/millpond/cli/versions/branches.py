@@ -33,8 +33,7 @@ def listed(
     prefix: NamePrefix = "",
     hidden: Annotated[bool, typer.Option("--hidden", help="Hidden branches too.")] = False,
     pond: PondPlace = "pond",
-    json: Json = False,
-) -> None:
+) -> console.Shown:
     """List the branches of a repository, and what each head is."""
     from millpond.versions.paging import results_of
 
@@ -42,21 +41,18 @@ def listed(
         named = results_of(lambda after: repo.branches(prefix, after=after, amount=1_000, hidden=hidden))
         rows = [(branch.name, repo.ref(branch.commit_id).head()) for branch in named]
         default = repo.record.default_branch
-    if json:
-        console.print_json_list(
+    return console.table(
+        (
             {"branch": branch, "default": branch == default, "head": commit_object(head)} for branch, head in rows
-        )
-    elif not rows:
-        console.say("no such branches")
-    else:
-        console.print_table(
-            ["branch", "head", "committed", "message"],
-            [
-                [_marked(branch, default), short(head.id), committed(head), headline(head.message)]
-                for branch, head in rows
-            ],
-            whole=("branch", "head", "committed"),
-        )  # fmt: skip
+        ),
+        ["branch", "head", "committed", "message"],
+        [
+            [_marked(branch, default), short(head.id), committed(head), headline(head.message)]
+            for branch, head in rows
+        ],
+        whole=("branch", "head", "committed"),
+        nothing="no such branches"
+    )  # fmt: skip
 
 
 def _marked(branch: str, default: str) -> str:
@@ -73,17 +69,15 @@ def create(
     ] = None,
     hidden: Annotated[bool, typer.Option("--hidden", help="Leave it out of listings.")] = False,
     pond: PondPlace = "pond",
-    json: Json = False,
-) -> None:  # fmt: skip
+) -> console.Shown:  # fmt: skip
     """Make a branch at a commit. It costs nothing; what is staged on the other branch stays there."""
     where = parse_place(place, path=False)
     with repository(pond, where.repository) as repo:
         ref = _ref_of(where.repository, source) or repo.record.default_branch
         head = repo.create_branch(where.ref, ref, hidden=hidden).head()
-    console.answer(
+    return console.said(
         {"branch": where.ref, "repository": repo.name, "head": commit_object(head)},
         f"made {where} at {short(head.id)} of {ref}",
-        as_json=json,
     )
 
 
@@ -101,7 +95,7 @@ def _ref_of(name: str, source: str | None) -> str | None:
 
 
 @verb("branch show", "millpond branch show flights/main", "millpond branch show flights/main --json")
-def show(place: BranchPlace, pond: PondPlace = "pond", json: Json = False) -> None:
+def show(place: BranchPlace, pond: PondPlace = "pond") -> console.Shown:
     """Show a branch: its head, and the layers of what is staged on it."""
     where = parse_place(place, path=False)
     with repository(pond, where.repository) as repo:
@@ -113,18 +107,17 @@ def show(place: BranchPlace, pond: PondPlace = "pond", json: Json = False) -> No
         "sealed_layers": state.sealed_layers, "compacted_index": state.compacted_index,
         "compaction_started": None if begun is None else iso(begun // 1000), "hidden": state.hidden,
     }  # fmt: skip
-    if json:
-        console.print_json(facts)
-        return
-    facts["head"] = f"{short(head.id)} {committed(head)} {headline(head.message)}"
-    facts["uncommitted"] = f"changes: 'millpond diff {where}' shows them" if state.staged else "nothing"
-    facts["compacted_index"] = state.compacted_index and short(state.compacted_index)
-    facts["hidden"] = "yes" if state.hidden else None
-    console.print_facts({name.replace("_", " "): value for name, value in facts.items()})
+    shown = facts | {
+        "head": f"{short(head.id)} {committed(head)} {headline(head.message)}",
+        "uncommitted": f"changes: 'millpond diff {where}' shows them" if state.staged else "nothing",
+        "compacted_index": state.compacted_index and short(state.compacted_index),
+        "hidden": "yes" if state.hidden else None,
+    }  # fmt: skip
+    return console.facts(facts, {name.replace("_", " "): value for name, value in shown.items()})
 
 
 @verb("branch compact", "millpond branch compact flights/main", "millpond branch compact flights/main --json")
-def compact(place: BranchPlace, pond: PondPlace = "pond", json: Json = False) -> None:
+def compact(place: BranchPlace, pond: PondPlace = "pond", json: Json = False) -> console.Shown:
     """Fold what is staged on a branch into an index, so that reads are as fast as those of a commit.
 
     The state of the branch stays as it is. It does nothing, harmlessly, when a commit does the same work meanwhile.
@@ -132,12 +125,9 @@ def compact(place: BranchPlace, pond: PondPlace = "pond", json: Json = False) ->
     where = parse_place(place, path=False)
     with repository(pond, where.repository) as repo, console.working("compacting", quiet=json):
         done = repo.branch(where.ref).staging.compact()
-    if json:
-        console.print_json({"branch": str(where)} | plain(done))
-    elif done.done:
-        console.say(f"folded {done.layers} {'layer' if done.layers == 1 else 'layers'} of {where} in {done.ms:,} ms")
-    else:
-        console.say(f"nothing was folded: {done.reason}")
+    folded = f"folded {done.layers} {'layer' if done.layers == 1 else 'layers'} of {where} in {done.ms:,} ms"
+    text = folded if done.done else f"nothing was folded: {done.reason}"
+    return console.said({"branch": str(where)} | plain(done), text)
 
 
 @verb(
@@ -153,8 +143,7 @@ def restore(
     ] = None,
     message: Annotated[str, typer.Option("--message", "-m", metavar="TEXT", help="What the commit says.")] = "",
     pond: PondPlace = "pond",
-    json: Json = False,
-) -> None:  # fmt: skip
+) -> console.Shown:  # fmt: skip
     """Let maps of a branch of pond be what they were at a ref, by a new commit; also maps that were dropped."""
     name, branch, source = parse_pair(place, ref)
     if name != POND:
@@ -162,22 +151,19 @@ def restore(
                       hint=f"write {POND}/{branch}")  # fmt: skip
     with opened(pond) as opened_pond:
         made = opened_pond.refs.restore(source, branch, maps=maps or (), message=message)
-    console.answer(
-        commit_object(made),
-        f"committed to {name}/{branch}: {short(made.id)} {headline(made.message)}".rstrip(),
-        as_json=json,
+    return console.said(
+        commit_object(made), f"committed to {name}/{branch}: {short(made.id)} {headline(made.message)}".rstrip()
     )
 
 
 @verb("branch delete", "millpond branch delete flights/fix", "millpond branch delete flights/fix --json")
-def delete(place: BranchPlace, pond: PondPlace = "pond", json: Json = False) -> None:
+def delete(place: BranchPlace, pond: PondPlace = "pond") -> console.Shown:
     """Delete a branch with what is staged on it. Its commits stay."""
     where = parse_place(place, path=False)
     with repository(pond, where.repository) as repo:
         head = repo.branch(where.ref).staging.state().commit_id
         repo.delete_branch(where.ref)
-    console.answer(
+    return console.said(
         {"branch": where.ref, "repository": repo.name, "deleted": True, "head": head},
         f"deleted {where}; its head was {short(head)}",
-        as_json=json,
     )

@@ -69,18 +69,18 @@ class _Move:
     done: str = "committed to"
     hint: str = _CHANGED_SINCE
 
-    def run(self, pond: str, name: str, branch: str, act: Callable[[BranchLike], Commit], *, as_json: bool) -> None:
+    def run(
+        self, pond: str, name: str, branch: str, act: Callable[[BranchLike], Commit], *, quiet: bool
+    ) -> console.Shown:
         """Move the head by an act, and tell where it is."""
         with (
             repository(pond, name) as repo,
-            _conflicts_shown(self.hint, quiet=as_json),
-            console.working(self.working, quiet=as_json),
+            _conflicts_shown(self.hint, quiet=quiet),
+            console.working(self.working, quiet=quiet),
         ):
             made = act(repo.branch(branch))
-        console.answer(
-            commit_object(made),
-            f"{self.done} {name}/{branch}: {short(made.id)} {headline(made.message)}".rstrip(),
-            as_json=as_json,
+        return console.said(
+            commit_object(made), f"{self.done} {name}/{branch}: {short(made.id)} {headline(made.message)}".rstrip()
         )
 
 
@@ -104,12 +104,12 @@ def commit(
     allow_empty: Empty = False,
     pond: PondPlace = "pond",
     json: Json = False,
-) -> None:  # fmt: skip
+) -> console.Shown:  # fmt: skip
     """Commit what is staged on a branch."""
     where = parse_place(place, path=False)
     options: dict[str, Any] = {"committer": committer_or_user(committer), "metadata": items(meta)}
-    _COMMIT.run(
-        pond, where.repository, where.ref, as_json=json,
+    return _COMMIT.run(
+        pond, where.repository, where.ref, quiet=json,
         act=lambda branch: branch.commit(message, allow_empty=allow_empty, prefixes=only or None, **options),
     )  # fmt: skip
 
@@ -141,7 +141,7 @@ def merge(
     allow_empty: Empty = False,
     pond: PondPlace = "pond",
     json: Json = False,
-) -> None:  # fmt: skip
+) -> console.Shown:  # fmt: skip
     """Merge a ref into a branch: files by path, maps by key. What both sides changed differently is refused."""
     name, ref, branch = parse_pair(source, target)
     resolutions = [_resolution(text) for text in take or ()]
@@ -149,8 +149,8 @@ def merge(
         "committer": committer_or_user(committer), "metadata": items(meta), "strategy": strategy or "",
         "resolutions": resolutions, "squash": squash, "allow_empty": allow_empty,
     }  # fmt: skip
-    _MERGE.run(
-        pond, name, branch, as_json=json, act=lambda into: into.merge(ref, message or "", **options)
+    return _MERGE.run(
+        pond, name, branch, quiet=json, act=lambda into: into.merge(ref, message or "", **options)
     )  # fmt: skip
 
 
@@ -178,12 +178,12 @@ def revert(
     allow_empty: Empty = False,
     pond: PondPlace = "pond",
     json: Json = False,
-) -> None:
+) -> console.Shown:
     """Undo a commit by a new one on a branch. Of a merge, say with --parent which side stays."""
     name, branch, commit_ref = parse_pair(place, ref)
     options: dict[str, Any] = {"committer": committer_or_user(committer), "metadata": items(meta)}
-    _REVERT.run(
-        pond, name, branch, as_json=json,
+    return _REVERT.run(
+        pond, name, branch, quiet=json,
         act=lambda on: on.revert(
             commit_ref, parent_number=parent, message=message or "", allow_empty=allow_empty, **options
         ),
@@ -200,12 +200,12 @@ def cherry_pick(
     meta: Metadata = None,
     pond: PondPlace = "pond",
     json: Json = False,
-) -> None:
+) -> console.Shown:
     """Make the changes of one commit again on another branch."""
     name, ref, branch = parse_pair(source, target)
     options: dict[str, Any] = {"committer": committer_or_user(committer), "metadata": items(meta) or None}
-    _PICK.run(
-        pond, name, branch, as_json=json,
+    return _PICK.run(
+        pond, name, branch, quiet=json,
         act=lambda on: on.cherry_pick(ref, parent_number=parent, message=message, **options),
     )  # fmt: skip
 
@@ -225,8 +225,7 @@ def reset(
         str | None, typer.Option("--hard", metavar="REF", help="Move the branch to this commit; nothing may be staged.")
     ] = None,
     pond: PondPlace = "pond",
-    json: Json = False,
-) -> None:  # fmt: skip
+) -> console.Shown:  # fmt: skip
     """Take back what is staged: on a whole branch, below a prefix, or at one path."""
     where = parse_place(place)
     if hard is not None and where.path:
@@ -242,12 +241,10 @@ def reset(
                 _check_staged(branch, where)
             branch.reset(path=None if below else where.path or None, prefix=where.path if below else None)
             head = branch.head()
-    if json:
-        console.print_json(facts | {"head": commit_object(head)})
-    elif hard is not None:
-        console.say(f"{where} is at {short(head.id)} {headline(head.message)}".rstrip())
-    else:
-        console.say(f"{where} is what it is in {short(head.id)}")
+    text = f"{where} is what it is in {short(head.id)}"
+    if hard is not None:
+        text = f"{where} is at {short(head.id)} {headline(head.message)}".rstrip()
+    return console.said(facts | {"head": commit_object(head)}, text)
 
 
 def _check_staged(branch: BranchLike, where: Place) -> None:

@@ -29,8 +29,7 @@ def dump(
         Path, typer.Argument(metavar="FILE|-", help="Where to; - is standard output.", allow_dash=True)
     ],
     pond: PondPlace = "pond",
-    json: Json = False,
-) -> None:  # fmt: skip
+) -> console.Shown | None:  # fmt: skip
     """Write the commits, tags, branches and settings of a repository to a file, to restore them from.
 
     What is staged is not in it. The bytes stay where they are: copy the repository's place, too.
@@ -41,13 +40,12 @@ def dump(
             for chunk in repo.dump():
                 sys.stdout.buffer.write(chunk)
             sys.stdout.buffer.flush()
-            return
+            return None
         size = _write(file, repo.dump())
         place = repo.record.namespace
-    console.answer(
+    return console.said(
         {"repository": name, "file": str(file), "bytes": size, "place": place},
         f"wrote {file} ({console.human_bytes(size)}); the bytes of {name} lie in {place}",
-        as_json=json,
     )
 
 
@@ -79,7 +77,7 @@ def restore(
     ],
     pond: PondPlace = "pond",
     json: Json = False,
-) -> None:  # fmt: skip
+) -> console.Shown:  # fmt: skip
     """Restore the commits, tags, branches and settings of a dump, all of them or none.
 
     A repository of that name must be new, and its place hold a copy of the bytes. Without one it is made where it was.
@@ -87,11 +85,10 @@ def restore(
     name = parse_repository(name)
     with opened(pond) as opened_pond, console.working("restoring", quiet=json):
         restored = opened_pond.repositories.restore(name, _chunks(file))
-    console.answer(
+    return console.said(
         {"repository": name, "commits": restored.commits, "branches": restored.branches, "tags": restored.tags},
         f"restored {name}: {console.human_count(restored.commits, 'commit')}, "
         f"{console.human_count(restored.branches, 'branch')}, {console.human_count(restored.tags, 'tag')}",
-        as_json=json,
     )
 
 

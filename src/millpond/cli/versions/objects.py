@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from millpond.cli.options import Json, PondPlace
+from millpond.cli.options import PondPlace
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
 from millpond.cli.versions import transfers
-from millpond.cli.versions.output import entry_object, iso
+from millpond.cli.versions.output import entry_object
 from millpond.cli.versions.places import AnyPlace, Place, Recursive, parse_place, repository
 from millpond.errors import Invalid, NotFound
 
@@ -23,7 +23,7 @@ __all__ = ("copy", "move", "remove", "restore", "stat")
 
 
 @verb("fs stat", "millpond fs stat flights/main/2013/01.csv", "millpond fs stat flights/v1/a --json")
-def stat(place: AnyPlace, pond: PondPlace = "pond", json: Json = False) -> None:
+def stat(place: AnyPlace, pond: PondPlace = "pond") -> console.Shown:
     """Show what is known of one object."""
     from millpond.versions.objects.uploads import physical_address
 
@@ -31,13 +31,9 @@ def stat(place: AnyPlace, pond: PondPlace = "pond", json: Json = False) -> None:
     with repository(pond, where.repository) as repo:
         entry = transfers.stat_of(repo.ref(where.ref), where, f"'millpond fs ls {where}' lists it")
         facts = entry_object(entry) | {"address": physical_address(repo.record.namespace, entry.address)}
-    if json:
-        console.print_json(facts)
-        return
-    facts["size"] = f"{entry.size:,} bytes"
-    facts["modified"] = iso(entry.mtime)
-    facts["metadata"] = ", ".join(f"{name}={value}" for name, value in entry.metadata.items()) or None
-    console.print_facts({name.replace("_", " "): value for name, value in facts.items()})
+    metadata = ", ".join(f"{name}={value}" for name, value in entry.metadata.items()) or None
+    shown = facts | {"size": f"{entry.size:,} bytes", "metadata": metadata}
+    return console.facts(facts, {name.replace("_", " "): value for name, value in shown.items()})
 
 
 # -- copying, deleting, restoring ---------------------------------------------------------------------
@@ -55,8 +51,7 @@ def copy(
     ],
     recursive: Recursive = False,
     pond: PondPlace = "pond",
-    json: Json = False,
-) -> None:
+) -> console.Shown:
     """Copy an object, or a folder, within a repository. The bytes are shared, whatever their size."""
     if "://" not in source and ("/" not in source or Path(source).exists()):
         raise Invalid("cp copies within a repository", kind="place_form", source=source, target=target,
@@ -75,10 +70,9 @@ def copy(
             transfers.stat_of(repo.ref(origin.ref), origin, "add -r")
             entry = branch.copy(origin.path, _under(goal, origin), ref=origin.ref)
             goal, count = replace(goal, path=entry.path), 1
-    console.answer(
+    return console.said(
         {"source": str(origin), "target": str(goal), "objects": count},
         f"copied {console.human_count(count, 'object')} to {goal}",
-        as_json=json,
     )
 
 
@@ -95,8 +89,7 @@ def move(
         str, typer.Argument(metavar="REPO/BRANCH/PATH", help="Its new place; a path that ends with / is a folder.")
     ],
     pond: PondPlace = "pond",
-    json: Json = False,
-) -> None:
+) -> console.Shown:
     """Give an object of a branch another path, in one write. It is staged, and no bytes are copied."""
     origin, goal = parse_place(source, path=None), parse_place(target)
     if (origin.repository, origin.ref) != (goal.repository, goal.ref):
@@ -106,9 +99,7 @@ def move(
         branch = repo.branch(goal.ref)
         transfers.stat_of(branch, origin, "of a folder: millpond fs cp -r, then millpond fs rm -r")
         goal = replace(goal, path=branch.staging.move(origin.path, _under(goal, origin)).path)
-    console.answer(
-        {"source": str(origin), "target": str(goal)}, f"moved {origin} to {goal}; not committed yet", as_json=json
-    )
+    return console.said({"source": str(origin), "target": str(goal)}, f"moved {origin} to {goal}; not committed yet")
 
 
 def _copy_folder(branch: BranchLike, origin: Place, goal: Place) -> int:
@@ -125,7 +116,7 @@ def _folder(path: str) -> str:
 
 
 @verb("fs rm", "millpond fs rm flights/main/2013/01.csv", "millpond fs rm -r flights/main/2013/")
-def remove(place: AnyPlace, recursive: Recursive = False, pond: PondPlace = "pond", json: Json = False) -> None:
+def remove(place: AnyPlace, recursive: Recursive = False, pond: PondPlace = "pond") -> console.Shown:
     """Delete an object from a branch, or all that lies below a folder: one entry, however many there are."""
     where = parse_place(place, path=True if recursive else None)
     with repository(pond, where.repository) as repo:
@@ -139,10 +130,9 @@ def remove(place: AnyPlace, recursive: Recursive = False, pond: PondPlace = "pon
             if branch.list(_folder(where.path), amount=1).results:
                 raise Invalid("this is a folder", kind="path_folder", path=str(where), hint="delete it with -r")
             raise _absent(where)
-    console.answer(
+    return console.said(
         {"deleted": str(where), "recursive": recursive},
         f"deleted {where}" + (" and all below it" if recursive else "") + "; not committed yet",
-        as_json=json,
     )
 
 
@@ -153,16 +143,14 @@ def restore(
     place: AnyPlace,
     ref: Annotated[str, typer.Option("--from", metavar="REF", help="The branch, tag or commit to take it from.")],
     pond: PondPlace = "pond",
-    json: Json = False,
-) -> None:
+) -> console.Shown:
     """Let what lies below a prefix be what it was at another ref. It is staged, and no bytes are copied."""
     where = parse_place(place)
     with repository(pond, where.repository) as repo:
         count = repo.branch(where.ref).staging.restore(where.path, ref)
-    console.answer(
+    return console.said(
         {"place": str(where), "from": ref, "changes": count},
         f"staged {console.human_count(count, 'change')} of {where}" if count else f"{where} is what it was in {ref}",
-        as_json=json,
     )
 
 

@@ -12,7 +12,7 @@ import typer
 from millpond.cli.declared import commands
 from millpond.cli.options import Confirmed, Json, PondPlace, comma_list
 from millpond.cli.terminal import console
-from millpond.cli.verbs import verb
+from millpond.cli.verbs import POND, verb
 from millpond.cli.versions.output import committed, iso, short, when
 from millpond.cli.versions.places import (
     Metadata,
@@ -24,6 +24,7 @@ from millpond.cli.versions.places import (
     repository,
 )
 from millpond.errors import Invalid
+from millpond.maps.protocols import PondLike
 from millpond.times.durations import parse_duration
 from millpond.versions.protocols import RepositoryOperations
 
@@ -48,8 +49,7 @@ def create(
     branch: Annotated[str, typer.Option("--branch", metavar="NAME", help="The default branch.")] = "main",
     meta: Metadata = None,
     pond: PondPlace = "pond",
-    json: Json = False,
-) -> None:  # fmt: skip
+) -> console.Shown:  # fmt: skip
     """Make a repository with one branch and one commit, and the pond if it is not there yet.
 
     No other repository may ever have its place.
@@ -61,41 +61,32 @@ def create(
         namespace = str(Path(namespace).absolute())  # it is opened from other folders, too
     with millpond.open(pond) as opened_pond:
         made = opened_pond.repositories.create(name, namespace, default_branch=branch, metadata=items(meta))
-    console.answer(
-        _object(made.record),
-        f"made {name} with the branch {branch}; its bytes lie in {made.record.namespace}",
-        as_json=json,
+    return console.said(
+        _object(made.record), f"made {name} with the branch {branch}; its bytes lie in {made.record.namespace}"
     )
 
 
-@verb("repo list", "millpond repo list", "millpond repo list --prefix fl --json")
-def listed(
-    prefix: NamePrefix = "",
-    pond: PondPlace = "pond",
-    json: Json = False,
-) -> None:
+@verb("repo list", "millpond repo list", "millpond repo list --prefix fl --json", on=POND)
+def listed(pond: PondLike, prefix: NamePrefix = "") -> console.Shown:
     """List the repositories."""
     from millpond.versions.paging import results_of
 
-    with opened(pond) as opened_pond:
-        records = list(results_of(lambda after: opened_pond.repositories.list(prefix, after=after, amount=1_000)))
-    if json:
-        console.print_json_list(map(_object, records))
-    elif not records:
-        console.say("no repositories; make one with 'millpond repo create NAME'")
-    else:
-        console.print_table(
-            ["repository", "default branch", "created", "place", "read-only"],
-            [
-                [row.name, row.default_branch, when(row.created), row.namespace, "yes" if row.read_only else None]
-                for row in records
-            ],
-            whole=("repository", "created"), spared=("read-only",),
-        )  # fmt: skip
+    records = list(results_of(lambda after: pond.repositories.list(prefix, after=after, amount=1_000)))
+    return console.table(
+        map(_object, records),
+        ["repository", "default branch", "created", "place", "read-only"],
+        [
+            [row.name, row.default_branch, when(row.created), row.namespace, "yes" if row.read_only else None]
+            for row in records
+        ],
+        whole=("repository", "created"),
+        spared=("read-only",),
+        nothing="no repositories; make one with 'millpond repo create NAME'"
+    )  # fmt: skip
 
 
 @verb("repo show", "millpond repo show flights", "millpond repo show flights --json")
-def show(name: RepositoryName, pond: PondPlace = "pond", json: Json = False) -> None:
+def show(name: RepositoryName, pond: PondPlace = "pond") -> console.Shown:
     """Show a repository: its place, its branches and tags, its settings."""
     with repository(pond, parse_repository(name)) as repo:
         head = repo.ref(repo.record.default_branch).head()
@@ -103,15 +94,14 @@ def show(name: RepositoryName, pond: PondPlace = "pond", json: Json = False) -> 
             "branches": _count(repo.branches(amount=10_000, hidden=True)),
             "tags": _count(repo.tags(amount=10_000)), "head": head.id, "settings": _settings(repo),
         }  # fmt: skip
-    if json:
-        console.print_json(facts)
-        return
-    facts["head"] = f"{short(head.id)} of {repo.record.default_branch}, {committed(head)}"
-    facts["metadata"] = ", ".join(f"{key}={value}" for key, value in facts["metadata"].items()) or None
-    del facts["uid"]
-    facts_of_settings = facts.pop("settings") | {"read_only": facts.pop("read_only")}
-    console.print_facts(
-        {key.replace("_", " "): value for key, value in facts.items()} | _setting_facts(facts_of_settings)
+    shown = facts | {
+        "head": f"{short(head.id)} of {repo.record.default_branch}, {committed(head)}",
+        "metadata": ", ".join(f"{key}={value}" for key, value in facts["metadata"].items()) or None,
+    }
+    del shown["uid"]
+    facts_of_settings = shown.pop("settings") | {"read_only": shown.pop("read_only")}
+    return console.facts(
+        facts, {key.replace("_", " "): value for key, value in shown.items()} | _setting_facts(facts_of_settings)
     )
 
 
@@ -162,8 +152,7 @@ def settings(
                                   show_default=False)
     ] = None,
     pond: PondPlace = "pond",
-    json: Json = False,
-) -> None:  # fmt: skip
+) -> console.Shown:  # fmt: skip
     """Show the settings of a repository, or change those that are given. They hold at once, for everybody."""
     from millpond.versions.repository_context import CompactionRules, ProtectedBranches, Retention
 
@@ -182,10 +171,7 @@ def settings(
         if read_only is not None:
             repo.alter(read_only=read_only)
         current = _settings(repo) | {"read_only": repo.record.read_only}
-    if json:
-        console.print_json({"repository": repo.name} | current)
-    else:
-        console.print_facts(_setting_facts(current))
+    return console.facts({"repository": repo.name} | current, _setting_facts(current))
 
 
 def _days(age: str) -> int:
@@ -232,26 +218,22 @@ def collect(
     ] = "1d",
     pond: PondPlace = "pond",
     json: Json = False,
-) -> None:
+) -> console.Shown:
     """Collect garbage: delete objects that no active commit and nothing staged names, and ranges that nothing names."""
     grace_ms = parse_duration(grace)
     with repository(pond, parse_repository(name)) as repo, console.working("collecting garbage", quiet=json):
         garbage = repo.collect(grace_ms=grace_ms, dry_run=dry_run)
-    if json:
-        console.print_json(_garbage(repo.name, garbage))
-        return
     verb = "would delete" if dry_run else "deleted"
-    console.say(
+    text = (
         f"{verb} {console.human_count(garbage.objects, 'object')} ({console.human_bytes(garbage.object_bytes)}), "
         f"{garbage.ranges:,} ranges and {garbage.indexes:,} indexes, "
         f"{garbage.retained:,} more when their readers had time to finish; "
         f"of the commits {garbage.active_commits:,} are active, "
         f"{garbage.expired_commits:,} expired"
     )
-    for path in garbage.names[:20] if dry_run else ():
-        console.say(f"  {path}")
-    if dry_run and len(garbage.names) > 20:
-        console.say("  …; --json shows more")
+    names = [f"  {path}" for path in garbage.names[:20]] if dry_run else []
+    names += ["  …; --json shows more"] if dry_run and len(garbage.names) > 20 else []
+    return console.said(_garbage(repo.name, garbage), "\n".join([text, *names]))
 
 
 def _garbage(name: str, garbage: Garbage) -> dict[str, Any]:
@@ -268,7 +250,7 @@ def delete(
     yes: Confirmed = False,
     pond: PondPlace = "pond",
     json: Json = False,
-) -> None:
+) -> console.Shown:
     """Delete a repository: its branches, tags and commits. Its bytes stay in their place, which is never used again.
 
     Asks first; off a terminal, --yes is needed.
@@ -281,8 +263,7 @@ def delete(
                 raise Invalid("deleting is for ever", kind="not_confirmed", repository=name, hint="say --yes")
             typer.confirm(f"delete {name} with all its commits?", abort=True)
         opened_pond.repositories.delete(name)
-    console.answer(
+    return console.said(
         {"repository": name, "deleted": True, "place": record.namespace},
         f"deleted {name}; its bytes are left in {record.namespace}",
-        as_json=json,
     )

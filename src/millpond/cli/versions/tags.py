@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from millpond.cli.options import Json, PondPlace
+from millpond.cli.options import PondPlace
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
 from millpond.cli.versions.output import commit_object, committed, headline, short
@@ -29,24 +29,20 @@ def listed(
     name: RepositoryName,
     prefix: NamePrefix = "",
     pond: PondPlace = "pond",
-    json: Json = False,
-) -> None:
+) -> console.Shown:
     """List the tags of a repository."""
     from millpond.versions.paging import results_of
 
     with repository(pond, parse_repository(name)) as repo:
         named = results_of(lambda after: repo.tags(prefix, after=after, amount=1_000))
         rows = [(tag.name, repo.ref(tag.commit_id).head()) for tag in named]
-    if json:
-        console.print_json_list({"tag": tag, "commit": commit_object(commit)} for tag, commit in rows)
-    elif not rows:
-        console.say("no tags")
-    else:
-        console.print_table(
-            ["tag", "commit", "committed", "message"],
-            [[tag, short(commit.id), committed(commit), headline(commit.message)] for tag, commit in rows],
-            whole=("tag", "commit", "committed"),
-        )
+    return console.table(
+        ({"tag": tag, "commit": commit_object(commit)} for tag, commit in rows),
+        ["tag", "commit", "committed", "message"],
+        [[tag, short(commit.id), committed(commit), headline(commit.message)] for tag, commit in rows],
+        whole=("tag", "commit", "committed"),
+        nothing="no tags",
+    )
 
 
 @verb("tag create", "millpond tag create flights/v1 main", "millpond tag create flights/v1 3f2a --json")
@@ -54,29 +50,25 @@ def create(
     place: TagPlace,
     ref: Annotated[str, typer.Argument(metavar="REF", help="A branch, a tag or a commit of the repository.")],
     pond: PondPlace = "pond",
-    json: Json = False,
-) -> None:
+) -> console.Shown:
     """Name the commit of a ref."""
     name, tag, source = parse_pair(place, ref)
     parse_place(place, path=False)
     with repository(pond, name) as repo:
         commit = repo.create_tag(tag, source)
-    console.answer(
-        {"tag": tag, "repository": name, "commit": commit_object(commit)},
-        f"{name}/{tag} is {short(commit.id)}",
-        as_json=json,
+    return console.said(
+        {"tag": tag, "repository": name, "commit": commit_object(commit)}, f"{name}/{tag} is {short(commit.id)}"
     )
 
 
 @verb("tag delete", "millpond tag delete flights/v1", "millpond tag delete flights/v1 --json")
-def delete(place: TagPlace, pond: PondPlace = "pond", json: Json = False) -> None:
+def delete(place: TagPlace, pond: PondPlace = "pond") -> console.Shown:
     """Delete a tag. Its commit stays."""
     where = parse_place(place, path=False)
     with repository(pond, where.repository) as repo:
         commit = repo.tag(where.ref)
         repo.delete_tag(where.ref)
-    console.answer(
+    return console.said(
         {"tag": where.ref, "repository": repo.name, "deleted": True, "commit": commit},
         f"deleted {where}; it was {short(commit)}",
-        as_json=json,
     )

@@ -287,7 +287,7 @@ def _get(ref: ReferenceLike, entry: Entry, file: Path, advance: Advance) -> None
             partial.unlink(missing_ok=True)
 
 
-@verb("fs cat", "millpond fs cat flights/main/2013/01.csv", "millpond fs cat flights/v1/README")
+@verb("fs cat", "millpond fs cat flights/main/2013/01.csv", "millpond fs cat flights/v1/README", json=False)
 def cat(source: AnyPlace, pond: PondPlace = "pond") -> None:
     """Write the bytes of an object to standard output."""
     where = parse_place(source, path=None)

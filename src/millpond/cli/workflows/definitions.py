@@ -8,7 +8,6 @@ from typing import Annotated, Any
 
 import typer
 
-from millpond.cli.options import Json
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
 from millpond.cli.workflows.server import (
@@ -37,14 +36,14 @@ Prefix = Annotated[
 
 
 @verb("workflow list", "millpond workflow list", "millpond workflow list --prefix etl- --json", on=RUNS)
-def list_workflows(call: Any, prefix: Prefix = "", json: Json = False) -> None:
+def list_workflows(call: Any, prefix: Prefix = "") -> console.Shown:
     """List the workflows, with their versions."""
     versions = versions_by_name(call, prefix)
-    if json:
-        console.print_json_list({"workflow": name, "versions": own} for name, own in versions.items())
-        return
-    lines = [[name, own[-1], console.human_count(len(own), "version")] for name, own in versions.items()]
-    console.print_table(["workflow", "newest", "versions"], lines)
+    return console.table(
+        ({"workflow": name, "versions": own} for name, own in versions.items()),
+        ["workflow", "newest", "versions"],
+        [[name, own[-1], console.human_count(len(own), "version")] for name, own in versions.items()],
+    )
 
 
 def versions_by_name(call: Any, prefix: str = "") -> dict[str, list[str]]:
@@ -62,17 +61,13 @@ def show_workflow(
     version: Annotated[
         str | None, typer.Option("--version", metavar="MAJOR.REVISION", help="This one.", show_default="the newest")
     ] = None,
-    json: Json = False,
-) -> None:
+) -> console.Shown:
     """Show a workflow: its versions, the inputs of a run, and its threads with their nodes."""
     spec = spec_of(call, name) if version is None else _spec(call, name, version)
     listed = every_result(call, "SearchWfSpec", protocol.SearchWfSpecRequest(name=spec.id.name, limit=_PAGE))
     versions = [f"{own.major_version}.{own.revision}" for own in listed]
-    if json:
-        console.print_json({**plain_message(spec), "versions": versions})
-        return
-    console.say(f"{spec.id.name}  {spec.id.major_version}.{spec.id.revision}  of {', '.join(versions)}")
-    console.say("\n".join(_tree(spec)))
+    head = f"{spec.id.name}  {spec.id.major_version}.{spec.id.revision}  of {', '.join(versions)}"
+    return console.said({**plain_message(spec), "versions": versions}, "\n".join([head, *_tree(spec)]))
 
 
 def _tree(spec: Any) -> Iterator[str]:
@@ -110,18 +105,17 @@ def delete_workflow(
     call: Any,
     name: Workflow,
     version: Annotated[str, typer.Option("--version", metavar="MAJOR.REVISION", help="The version.")],
-    json: Json = False,
-) -> None:
+) -> console.Shown:
     """Delete a version of a workflow: it starts no run any more, and its open runs go on with it."""
     spec = _spec(call, name, version).id
     call("DeleteWfSpec", protocol.DeleteWfSpecRequest(id=spec))
-    console.answer({"deleted": spec.name, "version": version}, f"deleted {spec.name} {version}", as_json=json)
+    return console.said({"deleted": spec.name, "version": version}, f"deleted {spec.name} {version}")
 
 
 @verb("task list", "millpond task list", "millpond task list --prefix greet --json")
 def list_tasks(
-    prefix: Prefix = "", pond: Here = None, server: Server = SERVER, tenant: Tenant = "default", json: Json = False
-) -> None:  # fmt: skip
+    prefix: Prefix = "", pond: Here = None, server: Server = SERVER, tenant: Tenant = "default"
+) -> console.Shown:  # fmt: skip
     """List the tasks that are defined: their inputs, what waits in their queues, and the workers that poll them."""
     with opened_runs(server, tenant, pond) as call:
         names = every_result(call, "SearchTaskDef", protocol.SearchTaskDefRequest(prefix=prefix or None, limit=_PAGE))
@@ -129,17 +123,19 @@ def list_tasks(
         rows = [
             (call("GetTaskDef", name), _queued(call, name), None if pond else _workers(call, name)) for name in names
         ]
-    if json:
-        console.print_json_list(
+    return console.table(
+        (
             {**plain_message(task), "queued": queued} | ({} if workers is None else {"workers": workers})
             for task, queued, workers in rows
-        )
-        return
-    console.print_table(["task", "inputs", "queued", "workers"], [
-        [task.id.name, ", ".join(own.name for own in task.input_vars), queued,
-         None if workers is None else str(len(workers))]
-        for task, queued, workers in rows
-    ], spared=["workers"])  # fmt: skip
+        ),
+        ["task", "inputs", "queued", "workers"],
+        [
+            [task.id.name, ", ".join(own.name for own in task.input_vars), queued,
+             None if workers is None else str(len(workers))]
+            for task, queued, workers in rows
+        ],
+        spared=["workers"]
+    )  # fmt: skip
 
 
 def _queued(call: Any, name: Any) -> int:
@@ -157,9 +153,8 @@ def _workers(call: Any, name: Any) -> list[str]:
 def delete_task(
     call: Any,
     name: Annotated[str, typer.Argument(metavar="TASK", help="The name of the task.")],
-    json: Json = False,
-) -> None:
+) -> console.Shown:
     """Delete the definition of a task: runs that reach it fail then."""
     found(call, "GetTaskDef", protocol.TaskDefId(name=name), "task", name)
     call("DeleteTaskDef", protocol.DeleteTaskDefRequest(id=protocol.TaskDefId(name=name)))
-    console.done("deleted", name, as_json=json)
+    return console.done("deleted", name)

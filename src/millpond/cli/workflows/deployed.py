@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millpond.cli.options import Json
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
 from millpond.cli.workflows.server import RUNS, ServerBeside, Tenant, connected, every_result, server_beside
@@ -37,43 +36,38 @@ AtNode = Annotated[str | None, typer.Option("--pond", metavar="URL", help="The n
 
 
 @verb("pipeline list", "millpond pipeline list", "millpond pipeline list --pond http://node-1:7433 --json", on=RUNS)
-def listed(call: Any, json: Json = False) -> None:
+def listed(call: Any) -> console.Shown:
     """List the pipelines of a node: version, schedule and its next instant, the newest run, and the open runs.
 
     With a pond in a folder or a bucket, those that ran there.
     """
     now = SystemClock().now_ms()
     rows = [_row(call, name, now) for name in _names(call)]
-    if json:
-        console.print_json_list([row for row, _ in rows])
-        return
-    if not rows:
-        console.say("no pipelines; millpond pipeline deploy FILE")
-        return
-    titles = ["pipeline", "version", "schedule", "next", "last run", "state", "open"]
-    console.print_table(titles, [
-        [row["pipeline"], row["version"], words, row["next"] or "", row["last_run"] or "",
-         row["last_status"] or "", str(row["open_runs"])]
-        for row, words in rows
-    ])  # fmt: skip
+    return console.table(
+        [row for row, _ in rows], ["pipeline", "version", "schedule", "next", "last run", "state", "open"],
+        [
+            [row["pipeline"], row["version"], words, row["next"] or "", row["last_run"] or "",
+             row["last_status"] or "", str(row["open_runs"])]
+            for row, words in rows
+        ],
+        nothing="no pipelines; millpond pipeline deploy FILE",
+    )  # fmt: skip
 
 
 @verb("pipeline pause", "millpond pipeline pause nightly", "millpond pipeline pause nightly --run nightly-1")
 def pause(
     name: Name, run: OneRun = None, pond: AtNode = None, server: ServerBeside = None, tenant: Tenant = "default",
-    json: Json = False,
-) -> None:  # fmt: skip
+) -> console.Shown:  # fmt: skip
     """Switch the schedule of a pipeline off, also for deploys that follow; or stop a run until it is resumed."""
-    _switch(name, run, _served(pond, server), tenant, paused=True, json=json)
+    return _switch(name, run, _served(pond, server), tenant, paused=True)
 
 
 @verb("pipeline resume", "millpond pipeline resume nightly", "millpond pipeline resume nightly --run nightly-1")
 def resume(
     name: Name, run: OneRun = None, pond: AtNode = None, server: ServerBeside = None, tenant: Tenant = "default",
-    json: Json = False,
-) -> None:  # fmt: skip
+) -> console.Shown:  # fmt: skip
     """Switch the schedule of a pipeline on again, from its next instant; or let a run go on that was stopped."""
-    _switch(name, run, _served(pond, server), tenant, paused=False, json=json)
+    return _switch(name, run, _served(pond, server), tenant, paused=False)
 
 
 def _served(place: str | None, server: str | None) -> str:
@@ -83,7 +77,7 @@ def _served(place: str | None, server: str | None) -> str:
     return server_beside(server, place)
 
 
-def _switch(name: str, run: str | None, server: str, tenant: str, *, paused: bool, json: bool) -> None:
+def _switch(name: str, run: str | None, server: str, tenant: str, *, paused: bool) -> console.Shown:
     at = None
     with connected(server, tenant) as call:
         check_deployed(call, name)
@@ -99,7 +93,7 @@ def _switch(name: str, run: str | None, server: str, tenant: str, *, paused: boo
                               hint="--run RUN for one of its runs; a schedule stands in its file")  # fmt: skip
             switch(call, pipeline_starts.spec_name(name), paused=paused)
     word, what = "paused" if paused else "resumed", run or name
-    console.answer({word: what}, f"{word} {what}" + f"; its next run begins at {at}" * (at is not None), as_json=json)
+    return console.said({word: what}, f"{word} {what}" + f"; its next run begins at {at}" * (at is not None))
 
 
 def deployed_cron(call: Any, name: str) -> Cron | None:

@@ -6,7 +6,6 @@ from typing import Annotated, Any
 
 import typer
 
-from millpond.cli.options import Json
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
 from millpond.cli.workflows.server import RUNS, TENANT, every, plain_message, show_messages
@@ -18,11 +17,12 @@ __all__ = ("list_events", "post")
 
 
 @verb("external-event list", "millpond external-event list --json", on=RUNS)
-def list_events(call: Any, json: Json = False) -> None:
+def list_events(call: Any) -> console.Shown:
     """List the external events that are defined: the type of their content, and if keys find the runs that wait."""
-    show_messages(
-        every(call, "ExternalEventDef"), ["event", "content", "by key"],
-        lambda row: [row.id.name, _type(row), row.HasField("correlated_event_config")], as_json=json,
+    return show_messages(
+        every(call, "ExternalEventDef"),
+        ["event", "content", "by key"],
+        lambda row: [row.id.name, _type(row), row.HasField("correlated_event_config")]
     )  # fmt: skip
 
 
@@ -53,8 +53,7 @@ def post(
         str | None, typer.Option("--id", metavar="ID", help="With --run: the same again sends nothing.",
                                  show_default="made by the server")
     ] = None,
-    json: Json = False,
-) -> None:  # fmt: skip
+) -> console.Shown:  # fmt: skip
     """Send an external event to a run, or by a key to every node that waits for it. The run need not be there yet."""
     if (run is None) == (key is None) or (run is None and id is not None):
         raise Invalid("an external event is for a run or for a key", kind="external_event_for", event=name,
@@ -71,6 +70,4 @@ def post(
             wf_run_id=name_of_run, external_event_def_id=event, guid=id, content=value
         )
     sent = call("PutCorrelatedEvent" if run is None else "PutExternalEvent", request)
-    console.answer(
-        plain_message(sent), f"sent {name} to {run if run is not None else f'all that wait for {key}'}", as_json=json
-    )
+    return console.said(plain_message(sent), f"sent {name} to {run if run is not None else f'all that wait for {key}'}")

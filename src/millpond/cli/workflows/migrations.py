@@ -8,7 +8,6 @@ from typing import Annotated, Any
 
 import typer
 
-from millpond.cli.options import Json
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
 from millpond.cli.workflows.server import TENANT, every, every_result, plain_message, show_messages
@@ -44,8 +43,7 @@ def put_plan(
         typer.Option("--node", metavar="THREAD/OLD=NEW", help="The new name of a node of a thread. Again for more.",
                      show_default="the same names"),
     ] = None,
-    json: Json = False,
-) -> None:  # fmt: skip
+) -> console.Shown:  # fmt: skip
     """Store a plan: where threads and nodes of one version go on in another. What it does not name keeps its name."""
     (major, revision), (new_major, new_revision) = version_of(old), version_of(new)
     request = protocol.PutWorkflowMigrationPlanRequest(
@@ -62,21 +60,19 @@ def put_plan(
         migration.new_thread_name = migration.new_thread_name or before
         migration.node_migrations[old_node].new_node_name = after
     plan = call("PutWorkflowMigrationPlan", request)
-    console.answer(
-        plain_message(plan), f"plan {name} is there; try it: millpond migration apply {name} --dry-run", as_json=json
-    )
+    return console.said(plain_message(plan), f"plan {name} is there; try it: millpond migration apply {name} --dry-run")
 
 
 @verb("migration list", "millpond migration list --json", on=TENANT)
-def list_plans(call: Any, json: Json = False) -> None:
+def list_plans(call: Any) -> console.Shown:
     """List the plans."""
-    show_messages(
-        every(call, "WorkflowMigrationPlan"), ["plan", "workflow", "from", "to"],
+    return show_messages(
+        every(call, "WorkflowMigrationPlan"),
+        ["plan", "workflow", "from", "to"],
         lambda plan: [
             plan.workflow_migration_plan_id.name, plan.old_wfSpec.name,
             f"{plan.old_wfSpec.major_version}.{plan.old_wfSpec.revision}", f"{plan.major_version}.{plan.revision}",
-        ],
-        as_json=json,
+        ]
     )  # fmt: skip
 
 
@@ -88,8 +84,7 @@ def apply_plan(
         str | None, typer.Option("--run", metavar="RUN", help="Only this run.", show_default="all of the old version")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Try it on a copy of each run, and change none.")] = False,
-    json: Json = False,
-) -> None:
+) -> console.Shown:
     """Let the runs of a plan's old version that have not completed go on with the new one; those that cannot, stay."""
     plan, reasons, moved = protocol.WorkflowMigrationPlanId(name=name), Counter[str](), 0
     trial = [("dry-run", "1")] if dry_run else []
@@ -106,22 +101,21 @@ def apply_plan(
             if run is not None:
                 raise
             reasons[str(error.without("run", "plan"))] += 1
-    if json:
-        console.print_json({"plan": name, "dry_run": dry_run, "moved": moved, "stayed": dict(reasons)})
-        return
     goes = "would go" if dry_run else "goes" if moved == 1 else "go"
-    console.say(f"{human_count(moved, 'run')} {goes} on with the new version")
-    for reason, number in reasons.most_common():
-        console.say(f"{number:,} {'stays' if number == 1 else 'stay'}: {reason}")
+    stay = [f"{number:,} {'stays' if number == 1 else 'stay'}: {reason}" for reason, number in reasons.most_common()]
+    return console.said(
+        {"plan": name, "dry_run": dry_run, "moved": moved, "stayed": dict(reasons)},
+        "\n".join([f"{human_count(moved, 'run')} {goes} on with the new version", *stay]),
+    )
 
 
 @verb("migration delete", "millpond migration delete fix", on=TENANT)
-def delete_plan(call: Any, name: Name, json: Json = False) -> None:
+def delete_plan(call: Any, name: Name) -> console.Shown:
     """Delete a plan; runs that followed it stay where they are."""
     plan = protocol.WorkflowMigrationPlanId(name=name)
     found(call, "GetWorkflowMigrationPlan", plan, "migration", name)
     call("DeleteWorkflowMigrationPlan", protocol.DeleteWorkflowMigrationPlanRequest(id=plan))
-    console.answer({"plan": name}, f"plan {name} is deleted", as_json=json)
+    return console.said({"plan": name}, f"plan {name} is deleted")
 
 
 def _open_runs(call: Any, plan: Any) -> Iterator[Any]:

@@ -57,8 +57,7 @@ def show(
         str | None, typer.Option("--svg", metavar="FILE", help="Draw the graph into this file.", show_default=False)
     ] = None,
     pond: PondLookedAt = None,
-    json: Json = False,
-) -> None:  # fmt: skip
+) -> console.Shown:  # fmt: skip
     """Check a pipeline, and show its plan: its parameters, its steps and what each takes. Nothing runs."""
     from millpond.pipelines.plan import drawn, drawn_svg, shown_plan
 
@@ -67,7 +66,7 @@ def show(
         _check_pond(declared.plan, pond)
     if svg is not None:
         Path(svg).write_text(drawn_svg(declared.plan))
-    console.answer(plain(shown_plan(declared.plan)), "\n".join(drawn(declared.plan)), as_json=json)
+    return console.said(plain(shown_plan(declared.plan)), "\n".join(drawn(declared.plan)))
 
 
 @verb(
@@ -99,8 +98,7 @@ def run(
     master: Master = None,
     deploy_mode: DeployMode = "client",
     shared: Shared = None,
-    json: Json = False,
-) -> None:  # fmt: skip
+) -> console.Shown | None:  # fmt: skip
     """Run a pipeline in this process. After a kill the same command goes on where it was.
 
     With the URL of a node as `--pond` the run is one of the node, and its steps are carried out here alone; what is
@@ -113,7 +111,7 @@ def run(
     parameters = pairs_in(inputs or [])
     if follow:
         _follow(pond, program, declared, parameters)
-        return
+        return None
     name = name or run_name(declared.plan.name, parameters)
     with _runs_of(pond) as runs, leaving():
         last, _, following = newest_run(name, runs.status)
@@ -124,8 +122,8 @@ def run(
         elif runs.status(name) == "COMPLETED":
             console.tell(f"{name} has ended; --again starts another run")
         ended = runs.run(declared, program, parameters, name, rescues=rescue)
-    console.answer(
-        {"run": ended.run, "status": ended.status, "values": ended.values}, f"{ended.run}  {ended.status}", as_json=json
+    return console.said(
+        {"run": ended.run, "status": ended.status, "values": ended.values}, f"{ended.run}  {ended.status}"
     )
 
 

@@ -112,8 +112,7 @@ def start(
         str | None, typer.Option("--id", metavar="ID", help="The id of the run: the same again starts nothing.",
                                  show_default="made by the server")
     ] = None,
-    json: Json = False,
-) -> None:  # fmt: skip
+) -> console.Shown:  # fmt: skip
     """Start a run of a workflow."""
     pairs = pairs_in(inputs or [])
     spec = spec_of(call, workflow)
@@ -121,7 +120,7 @@ def start(
     if name is not None:
         request.id = name
     run = call("RunWf", request)
-    console.answer(plain_message(run), f"started {engine.run_path(run.id)}", as_json=json)
+    return console.said(plain_message(run), f"started {engine.run_path(run.id)}")
 
 
 def pairs_in(texts: list[str]) -> dict[str, str]:
@@ -273,19 +272,19 @@ def _shown(value: Any) -> str:
 
 
 @verb("run stop", "millpond run stop n-1", on=TENANT)
-def stop(call: Any, run: Run, thread: Thread = 0, json: Json = False) -> None:
+def stop(call: Any, run: Run, thread: Thread = 0) -> console.Shown:
     """Stop a run, or a thread of it, until it is resumed."""
     name = _open_thread(call, run, thread)
     call("StopWfRun", protocol.StopWfRunRequest(wf_run_id=name, thread_run_number=thread))
-    console.done("stopped", run, as_json=json)
+    return console.done("stopped", run)
 
 
 @verb("run resume", "millpond run resume n-1", on=TENANT)
-def resume(call: Any, run: Run, thread: Thread = 0, json: Json = False) -> None:
+def resume(call: Any, run: Run, thread: Thread = 0) -> console.Shown:
     """Let a run that was stopped go on."""
     name = _open_thread(call, run, thread)
     call("ResumeWfRun", protocol.ResumeWfRunRequest(wf_run_id=name, thread_run_number=thread))
-    console.done("resumed", run, as_json=json)
+    return console.done("resumed", run)
 
 
 def _open_thread(call: Any, run: str, number: int) -> Any:
@@ -309,22 +308,21 @@ def rescue(
     run: Run,
     thread: Thread = 0,
     skip: Annotated[bool, typer.Option("--skip", help="Go on behind the node that failed.")] = False,
-    json: Json = False,
-) -> None:
+) -> console.Shown:
     """Let a thread that ended in ERROR try its node again; the step of a pipeline at which its run failed goes on.
 
     The step has its checkpoints, and enters no load twice. The run keeps the text with which it began.
     """
     call("RescueThreadRun", protocol.RescueThreadRunRequest(
         wf_run_id=run_of(call, run).id, thread_run_number=thread, skip_current_node=skip))  # fmt: skip
-    console.done("rescued", run, as_json=json)
+    return console.done("rescued", run)
 
 
 @verb("run delete", "millpond run delete n-1", on=TENANT)
-def delete(call: Any, run: Run, json: Json = False) -> None:
+def delete(call: Any, run: Run) -> console.Shown:
     """Delete a run with all that belongs to it, also while it runs."""
     call("DeleteWfRun", protocol.DeleteWfRunRequest(id=run_of(call, run).id))
-    console.done("deleted", run, as_json=json)
+    return console.done("deleted", run)
 
 
 @verb("run delete-many", "millpond run delete-many nightly --status ERROR --before 2026-01-01T00:00:00Z", on=TENANT)
@@ -338,8 +336,7 @@ def delete_many(
         str | None,
         typer.Option("--before", metavar="TIME", help="Only those that began before it.", show_default="now"),
     ] = None,
-    json: Json = False,
-) -> None:
+) -> console.Shown:
     """Delete the runs of a workflow that ended so, by a job that goes on by itself; its id is shown."""
     deletion = protocol.BulkDeleteWfRun(
         wf_spec_name=pipeline_starts.spec_name(workflow), wf_run_status=status_of(status)
@@ -348,7 +345,6 @@ def delete_many(
     deletion.latest_start.FromMilliseconds(stop)
     spec_of(call, workflow)
     job = call("CreateBulkJob", protocol.CreateBulkJobRequest(bulk_delete_wf_run=deletion))
-    console.done("job", job.id.id, as_json=json)
-    if not json:
-        left = f"those that are left: millpond runs --workflow {workflow} --status {status}"
-        console.say(f"it deletes them, see millpond bulk-job list; {left}")
+    left = f"those that are left: millpond runs --workflow {workflow} --status {status}"
+    text = f"job {job.id.id}\nit deletes them, see millpond bulk-job list; {left}"
+    return console.said({"job": job.id.id}, text)

@@ -6,7 +6,6 @@ from typing import Annotated, Any
 
 import typer
 
-from millpond.cli.options import Json
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
 from millpond.cli.workflows.definitions import versions_by_name
@@ -28,8 +27,7 @@ def list_schedules(
     workflow: Annotated[
         str | None, typer.Option("--workflow", metavar="NAME", help="Only those of it.", show_default="all workflows")
     ] = None,
-    json: Json = False,
-) -> None:
+) -> console.Shown:
     """List the schedules: when they begin runs, and the next of them."""
     from millpond.pipelines.plan import cron_words
     from millpond.workflows.engine.cron import parse_cron
@@ -39,35 +37,36 @@ def list_schedules(
     listed = [call("SearchScheduledWfRun", search).results for search in searches]
     rows = [call("GetScheduledWfRun", id) for ids in listed for id in ids]
     facts = [{"workflow": row.wf_spec_id.name, **schedule_facts(row, SystemClock().now_ms())} for row in rows]
-    if json:
-        console.print_json_list(facts)
-        return
-    console.print_table(["schedule", "workflow", "begins", "next runs"], [
-        [own["id"], own["workflow"], cron_words(parse_cron(row.cron_expression)), ", ".join(own["next"])]
-        for own, row in zip(facts, rows, strict=True)
-    ])  # fmt: skip
+    return console.table(
+        facts,
+        ["schedule", "workflow", "begins", "next runs"],
+        [
+            [own["id"], own["workflow"], cron_words(parse_cron(row.cron_expression)), ", ".join(own["next"])]
+            for own, row in zip(facts, rows, strict=True)
+        ]
+    )  # fmt: skip
 
 
 @verb("schedule pause", "millpond schedule pause nightly", on=TENANT)
-def pause(call: Any, name: Name, json: Json = False) -> None:
+def pause(call: Any, name: Name) -> console.Shown:
     """Switch a schedule off."""
-    _switch(call, name, paused=True, json=json)
+    return _switch(call, name, paused=True)
 
 
 @verb("schedule resume", "millpond schedule resume nightly", on=TENANT)
-def resume(call: Any, name: Name, json: Json = False) -> None:
+def resume(call: Any, name: Name) -> console.Shown:
     """Switch a schedule on again, from its next instant."""
-    _switch(call, name, paused=False, json=json)
+    return _switch(call, name, paused=False)
 
 
-def _switch(call: Any, name: str, *, paused: bool, json: bool) -> None:
+def _switch(call: Any, name: str, *, paused: bool) -> console.Shown:
     _stored(call, name)
     switch(call, name, paused=paused)
-    console.done("paused" if paused else "resumed", name, as_json=json)
+    return console.done("paused" if paused else "resumed", name)
 
 
 @verb("schedule run", "millpond schedule run nightly", on=TENANT)
-def run(call: Any, name: Name, json: Json = False) -> None:
+def run(call: Any, name: Name) -> console.Shown:
     """Start a run as a schedule would, now, beside those that it begins."""
     from millpond.workflows.engine.values.masks import MASK
 
@@ -76,14 +75,14 @@ def run(call: Any, name: Name, json: Json = False) -> None:
         raise Conflict("inputs of the schedule are hidden", kind="failed_precondition", schedule=name,
                        hint="run it on the console's page of its workflow")  # fmt: skip
     begun = run_now(call, row)
-    console.done("started", begun, as_json=json)
+    return console.done("started", begun)
 
 
 @verb("schedule delete", "millpond schedule delete nightly", on=TENANT)
-def delete(call: Any, name: Name, json: Json = False) -> None:
+def delete(call: Any, name: Name) -> console.Shown:
     """Delete a schedule; its runs stay."""
     call("DeleteScheduledWfRun", protocol.DeleteScheduledWfRunRequest(id=_stored(call, name).id))
-    console.done("deleted", name, as_json=json)
+    return console.done("deleted", name)
 
 
 def _stored(call: Any, name: str) -> Any:

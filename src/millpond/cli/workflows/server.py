@@ -245,14 +245,9 @@ def every(call: Any, kind: str) -> list[Any]:
     return [call(f"Get{kind}", name) for name in every_result(call, f"Search{kind}", request)]
 
 
-def show_messages(
-    rows: Sequence[Any], columns: Sequence[str], cells: Callable[[Any], Sequence[Any]], *, as_json: bool
-) -> None:
-    """Print messages: as a table with the cells of each, or as JSON."""
-    if as_json:
-        console.print_json_list(map(plain_message, rows))
-    else:
-        console.print_table(columns, map(cells, rows))
+def show_messages(rows: Sequence[Any], columns: Sequence[str], cells: Callable[[Any], Sequence[Any]]) -> console.Shown:
+    """Messages: a table with the cells of each."""
+    return console.table(map(plain_message, rows), columns, map(cells, rows))
 
 
 _OPTIONS = keyword("server", Server, SERVER), keyword("tenant", Tenant, "default")

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 import typer
 
-from millpond.cli.options import Json
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
 from millpond.cli.workflows.server import INSTALLATION, every, plain_message, show_messages
@@ -41,15 +40,15 @@ Principal = Annotated[
 
 
 @verb("tenant put", "millpond tenant put etl", on=INSTALLATION)
-def put_tenant(call: Any, name: Name, json: Json = False) -> None:
+def put_tenant(call: Any, name: Name) -> console.Shown:
     """Make a tenant. One that is there stays as it is."""
-    _change(call, "PutTenant", protocol.PutTenantRequest(id=name), json, f"tenant {name} is there")
+    return _change(call, "PutTenant", protocol.PutTenantRequest(id=name), f"tenant {name} is there")
 
 
 @verb("tenant list", "millpond tenant list --json", on=INSTALLATION)
-def list_tenants(call: Any, json: Json = False) -> None:
+def list_tenants(call: Any) -> console.Shown:
     """List the tenants."""
-    show_messages(every(call, "Tenant"), ["tenant", "since"], lambda row: [row.id.id, _since(row)], as_json=json)
+    return show_messages(every(call, "Tenant"), ["tenant", "since"], lambda row: [row.id.id, _since(row)])
 
 
 @verb("principal put", "millpond principal put nightly --allow etl/WORKFLOW:RUN --allow etl/TASK:ALL_ACTIONS",
@@ -61,31 +60,30 @@ def put_principal(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Give one that is there these rights instead.")
     ] = False,
-    json: Json = False,
-) -> None:
+) -> console.Shown:
     """Make a principal with rights, everywhere or in tenants."""
     request = protocol.PutPrincipalRequest(id=name, overwrite=overwrite)
     for right in allow or ():
         tenant, slash, rest = right.rpartition("/")
         acls = request.per_tenant_acls[tenant] if slash else request.global_acls
         acls.acls.append(_acl(right, rest))
-    _change(call, "PutPrincipal", request, json, f"principal {name} may do so")
+    return _change(call, "PutPrincipal", request, f"principal {name} may do so")
 
 
 @verb("principal list", "millpond principal list", on=INSTALLATION)
-def list_principals(call: Any, json: Json = False) -> None:
+def list_principals(call: Any) -> console.Shown:
     """List the principals, with their rights."""
     principals = every(call, "Principal")
-    show_messages(
-        principals, ["principal", "rights"], lambda row: [row.id.id, ", ".join(_rights(row)) or "none"], as_json=json
+    return show_messages(
+        principals, ["principal", "rights"], lambda row: [row.id.id, ", ".join(_rights(row)) or "none"]
     )
 
 
 @verb("principal delete", "millpond principal delete nightly", on=INSTALLATION)
-def delete_principal(call: Any, name: Name, json: Json = False) -> None:
+def delete_principal(call: Any, name: Name) -> console.Shown:
     """Delete a principal: its callers have the rights of anonymous then."""
     request = protocol.DeletePrincipalRequest(id=protocol.PrincipalId(id=name))
-    _change(call, "DeletePrincipal", request, json, f"principal {name} is deleted", get="GetPrincipal")
+    return _change(call, "DeletePrincipal", request, f"principal {name} is deleted", get="GetPrincipal")
 
 
 @verb("quota put", "millpond quota put etl 100", "millpond quota put etl 10 --principal nightly", on=INSTALLATION)
@@ -94,39 +92,38 @@ def put_quota(
     tenant: Tenant,
     rate: Annotated[int, typer.Argument(metavar="PER_SECOND", help="Changing requests a second.")],
     principal: Principal = "",
-    json: Json = False,
-) -> None:
+) -> console.Shown:
     """Limit the changing requests of a tenant, or of a principal in it; those beyond are sent again later."""
     request = protocol.PutQuotaRequest(tenant=protocol.TenantId(id=tenant), write_requests_per_second=rate)
     if principal:
         request.principal.CopyFrom(protocol.PrincipalId(id=principal))
-    _change(call, "PutQuota", request, json, f"{tenant} may send {rate:,} changing requests a second")
+    return _change(call, "PutQuota", request, f"{tenant} may send {rate:,} changing requests a second")
 
 
 @verb("quota list", "millpond quota list", on=INSTALLATION)
-def list_quotas(call: Any, json: Json = False) -> None:
+def list_quotas(call: Any) -> console.Shown:
     """List the quotas."""
-    show_messages(
-        every(call, "Quota"), ["tenant", "principal", "requests/s"],
-        lambda row: [row.id.tenant.id, row.id.principal.id or "all", f"{row.write_requests_per_second:,}"],
-        as_json=json,
+    return show_messages(
+        every(call, "Quota"),
+        ["tenant", "principal", "requests/s"],
+        lambda row: [row.id.tenant.id, row.id.principal.id or "all", f"{row.write_requests_per_second:,}"]
     )  # fmt: skip
 
 
 @verb("quota delete", "millpond quota delete etl", on=INSTALLATION)
-def delete_quota(call: Any, tenant: Tenant, principal: Principal = "", json: Json = False) -> None:
+def delete_quota(call: Any, tenant: Tenant, principal: Principal = "") -> console.Shown:
     """Delete a quota: there is no limit any more."""
     own = protocol.PrincipalId(id=principal) if principal else None
     request = protocol.DeleteQuotaRequest(id=protocol.QuotaId(tenant=protocol.TenantId(id=tenant), principal=own))
-    _change(call, "DeleteQuota", request, json, f"{tenant} has no such quota any more", get="GetQuota")
+    return _change(call, "DeleteQuota", request, f"{tenant} has no such quota any more", get="GetQuota")
 
 
-def _change(call: Any, method: str, request: Any, json: bool, said: str, get: str | None = None) -> None:
+def _change(call: Any, method: str, request: Any, said: str, get: str | None = None) -> console.Shown:
     """Send a request for a change; `get` is the method that finds what must be there before."""
     if get is not None:
         call(get, request.id)
     changed = call(method, request)
-    console.answer(plain_message(changed), said, as_json=json)
+    return console.said(plain_message(changed), said)
 
 
 def _acl(right: str, rest: str) -> Any:

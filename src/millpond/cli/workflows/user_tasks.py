@@ -37,8 +37,7 @@ def list_tasks(
     user: User = None,
     group: Group = None,
     limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="So many at most, the oldest first.")] = 20,
-    json: Json = False,
-) -> None:  # fmt: skip
+) -> console.Shown:  # fmt: skip
     """List user tasks: the questions that runs ask people."""
     statuses = _OPEN if status is None else (status.upper(),)
     if not set(statuses) <= set(protocol.UserTaskRunStatus.keys()):
@@ -53,31 +52,33 @@ def list_tasks(
     names = [islice(every_result(call, "SearchUserTaskRun", search), limit) for search in searches]
     rows = [call("GetUserTaskRun", name) for own in names for name in own]
     rows = sorted(rows, key=lambda row: row.scheduled_time.ToMilliseconds())[:limit]
-    if json:
-        console.print_json_list(plain_message(row) for row in rows)
-        return
-    console.print_table(["user task", "asks", "status", "user", "group", "since"], [
-        [_path(row.id), row.user_task_def_id.name, protocol.UserTaskRunStatus.Name(row.status), row.user_id,
-         row.user_group, row.scheduled_time.ToJsonString().replace("T", " ")[:19]]
-        for row in rows
-    ], spared=["user", "group"])  # fmt: skip
+    return console.table(
+        (plain_message(row) for row in rows),
+        ["user task", "asks", "status", "user", "group", "since"],
+        [
+            [_path(row.id), row.user_task_def_id.name, protocol.UserTaskRunStatus.Name(row.status), row.user_id,
+             row.user_group, row.scheduled_time.ToJsonString().replace("T", " ")[:19]]
+            for row in rows
+        ],
+        spared=["user", "group"]
+    )  # fmt: skip
 
 
 @verb("user-task show", "millpond user-task show n-1/1f0a", "millpond user-task show n-1/1f0a --json", on=RUNS)
-def show(call: Any, name: Task, json: Json = False) -> None:
+def show(call: Any, name: Task, json: Json = False) -> console.Shown:
     """Show a user task: its state, whom it is for, and the fields of an answer."""
     row = _row(call, name)
     fields = [] if json else call("GetUserTaskDef", row.user_task_def_id).fields
-    if json:
-        console.print_json(plain_message(row))
-        return
-    console.print_facts({
-        "asks": row.user_task_def_id.name, "status": protocol.UserTaskRunStatus.Name(row.status),
-        "user": row.user_id or None, "group": row.user_group or None, "notes": row.notes or None,
-        **{f"field {own.name}": protocol.VariableType.Name(own.type).lower() + ", required" * own.required
-           for own in fields},
-        **{f"answer {key}": conversions.plain(value) for key, value in sorted(row.results.items())},
-    })  # fmt: skip
+    return console.facts(
+        plain_message(row),
+        {
+            "asks": row.user_task_def_id.name, "status": protocol.UserTaskRunStatus.Name(row.status),
+            "user": row.user_id or None, "group": row.user_group or None, "notes": row.notes or None,
+            **{f"field {own.name}": protocol.VariableType.Name(own.type).lower() + ", required" * own.required
+               for own in fields},
+            **{f"answer {key}": conversions.plain(value) for key, value in sorted(row.results.items())},
+        }
+    )  # fmt: skip
 
 
 @verb("user-task assign", "millpond user-task assign n-1/1f0a --user anna", on=TENANT)
@@ -87,8 +88,7 @@ def assign(
     user: User = None,
     group: Group = None,
     override: Annotated[bool, typer.Option("--override", help="Also when it has a user.")] = False,
-    json: Json = False,
-) -> None:
+) -> console.Shown:
     """Give a user task to a user, a group or both."""
     row = _open(call, name)
     if row.user_id and not override:
@@ -96,7 +96,7 @@ def assign(
                        hint="--override takes it from them")  # fmt: skip
     call("AssignUserTaskRun", protocol.AssignUserTaskRunRequest(
         user_task_run_id=row.id, user_id=user, user_group=group, override_claim=override))  # fmt: skip
-    console.done("assigned", name, as_json=json)
+    return console.done("assigned", name)
 
 
 @verb("user-task answer", "millpond user-task answer n-1/1f0a --field approved=true --user anna", on=TENANT)
@@ -108,20 +108,19 @@ def answer(
         typer.Option("--field", metavar="NAME=VALUE", help="A field: JSON, or text as it stands. Again for more."),
     ] = None,
     user: User = None,
-    json: Json = False,
-) -> None:
+) -> console.Shown:
     """Complete a user task with an answer: its run goes on."""
     texts, row = pairs_in(field or []), _open(call, name)
     call("CompleteUserTaskRun", protocol.CompleteUserTaskRunRequest(
         user_task_run_id=row.id, user_id=user or row.user_id, results=answer_in(call, row, texts)))  # fmt: skip
-    console.done("answered", name, as_json=json)
+    return console.done("answered", name)
 
 
 @verb("user-task cancel", "millpond user-task cancel n-1/1f0a", on=TENANT)
-def cancel(call: Any, name: Task, json: Json = False) -> None:
+def cancel(call: Any, name: Task) -> console.Shown:
     """Cancel a user task: the step of its run fails."""
     call("CancelUserTaskRun", protocol.CancelUserTaskRunRequest(user_task_run_id=_open(call, name).id))
-    console.done("cancelled", name, as_json=json)
+    return console.done("cancelled", name)
 
 
 def _open(call: Any, name: str) -> Any:
