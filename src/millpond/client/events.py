@@ -7,7 +7,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from millpond.argument_types import need_type
-from millpond.client.operations import LARGE_SECONDS_MAX, ask_primary, perform
+from millpond.client.operations import ask_primary, perform
 from millpond.client.watched_lines import WatchedLines
 from millpond.errors import Invalid, MillpondError, NotFound, Unavailable
 from millpond.events.age_settings import AgeSettings
@@ -19,13 +19,11 @@ from millpond.events.export import Exporting
 from millpond.events.filters import ALL, EventFilter, Filters, filter_of
 from millpond.events.ids import format_id, parse_id
 from millpond.events.index_ndjson import parse_index
-from millpond.events.maintenance import MaintenanceReport
 from millpond.events.many_watch import StreamEvent, Streams, places_of
 from millpond.events.names import StreamName
 from millpond.events.ndjson import lines_of_batch
 from millpond.events.operations import EventsOperations
 from millpond.events.starts import start_place
-from millpond.json_forms import JsonForm
 from millpond.kernel.listed import Listed
 from millpond.kernel.page import pages
 from millpond.times.durations import parse_duration
@@ -42,7 +40,6 @@ __all__ = ("RemoteAges", "RemoteEvents", "RemoteWatch", "RemoteManyWatch")
 _PATH = "/v1/events"
 _REQUEST_BYTES = 2 << 20
 """Events of an appender are sent together up to so many bytes: as lines of JSON they may have six times as many."""
-_REPORT = JsonForm(MaintenanceReport)
 
 
 class RemoteEvents(Exporting, EventsOperations):
@@ -56,7 +53,8 @@ class RemoteEvents(Exporting, EventsOperations):
         return f"RemoteEvents({', '.join(self._nodes.urls)!r})"
 
     def _perform(self, operation: Operation, arguments: Mapping[str, Any]) -> Any:
-        return perform(self._nodes, operation, {}, arguments)
+        ages = {"after": parse_duration(arguments["after"])} if "after" in arguments else {}
+        return perform(self._nodes, operation, {}, {**arguments, **ages})
 
     def append(
         self, queue: str, job_set: str, events: Iterable[NewEvent | bytes], *, source: str = "",
@@ -144,19 +142,6 @@ class RemoteEvents(Exporting, EventsOperations):
             return streams
 
         return (stream for page_ in pages(page, {}, itemgetter("next")) for stream in page_["streams"])
-
-    def compress(self, after: str | int = "2d", *, bytes_per_second: int = 0) -> MaintenanceReport:
-        """As `Events.compress`, done by the node."""
-        return self._maintain("compress", {"after_ms": parse_duration(after), "bytes_per_second": bytes_per_second})
-
-    def expire(self, after: str | int = "14d") -> MaintenanceReport:
-        """As `Events.expire`, done by the node."""
-        return self._maintain("expire", {"after_ms": parse_duration(after)})
-
-    def _maintain(self, work: str, rules: dict[str, int]) -> MaintenanceReport:
-        return ask_primary(
-            self._nodes, "POST", f"{_PATH}/{work}", json=rules, timeout=LARGE_SECONDS_MAX, repeatable=True
-        ).read(_REPORT)
 
 
 class RemoteWatch(WatchedLines[Event]):

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from millpond.events.export import Exported
     from millpond.events.filters import Filters
     from millpond.events.index import StreamIndex
-    from millpond.events.maintenance import MaintenanceReport
     from millpond.events.many_watch import StreamEvent, Streams
     from millpond.events.names import StreamName
 
@@ -81,5 +80,3 @@ class EventsLike(EventsOperations, Protocol):
     ) -> Exported: ...  # fmt: skip
     @property
     def settings(self) -> AgeSettings: ...
-    def compress(self, after: str | int = "2d", *, bytes_per_second: int = 0) -> MaintenanceReport: ...
-    def expire(self, after: str | int = "14d") -> MaintenanceReport: ...

@@ -55,6 +55,8 @@ class Operation:
     """The names of arguments in a request, where they differ; with a dot, in an object of the body."""
     absent: Mapping[str, Any] = field(default_factory=dict)
     """Values of arguments that are None, where the other side has no default."""
+    needed: tuple[str, ...] = ()
+    """The arguments that a request names even where a call need not."""
     answer: str = ""
     """The name in the answer that the result stands under; none: the result is an object, and the answer."""
     repeatable: bool = False

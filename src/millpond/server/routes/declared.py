@@ -74,6 +74,8 @@ def _map(request: Request) -> Map:
 
 
 def _needs(on: On, operation: Operation, body_bytes_max: int) -> RouteNeeds:
+    if on is On.STREAM and "queue" not in inspect.signature(operation.function).parameters:
+        on = On.POND
     if operation.right != "read":
         return RouteNeeds(operation.right, on, Work.ADMINISTRATION, body_bytes_max, audited=True)
     return read(on, body_bytes_max, memory_bytes=SCAN_BYTES if operation.large else 0, when_ready=True)
@@ -104,7 +106,7 @@ def _handler(operation: Operation, owner: Owner, dialect: Dialect) -> Callable[.
     taken: dict[str, Any] = {"request": Request, **dict.fromkeys(in_path, str)}
     taken |= {sent[parameter.name]: _described(operation, parameter) for parameter in in_query}
     if body:
-        fields = [(sent[field.name], _described(operation, field), _default(field)) for field in body]
+        fields = [(sent[field.name], _described(operation, field), _default(operation, field)) for field in body]
         form = RequestBody if dialect is OWN else msgspec.Struct
         taken["body"] = msgspec.defstruct(f"{_title(operation)}Request", fields, bases=(form,), kw_only=True)
     defaults = {sent[parameter.name]: parameter.default for parameter in in_query}
@@ -123,8 +125,9 @@ def _described(operation: Operation, parameter: inspect.Parameter) -> Any:
     return Annotated[kind, Meta(description=operation.words.get(parameter.name, ""))]
 
 
-def _default(parameter: inspect.Parameter) -> Any:
-    return msgspec.NODEFAULT if parameter.default is inspect.Parameter.empty else parameter.default
+def _default(operation: Operation, parameter: inspect.Parameter) -> Any:
+    needed = parameter.default is inspect.Parameter.empty or parameter.name in operation.needed
+    return msgspec.NODEFAULT if needed else parameter.default
 
 
 def _answer(operation: Operation) -> type[msgspec.Struct]:

@@ -37,7 +37,6 @@ from millpond.events.event import Appended
 from millpond.events.filters import ALL, filter_of, filter_of_pairs, is_filter
 from millpond.events.ids import format_id, id_time_ms
 from millpond.events.index_ndjson import shown_index
-from millpond.events.maintenance import MaintenanceReport
 from millpond.events.many_watch import STREAMS_MAX as WATCHED_MAX
 from millpond.events.many_watch import ManyWatch, places_of
 from millpond.events.names import OWN_QUEUE, StreamName
@@ -52,13 +51,13 @@ from millpond.server.access import note_change, share_in, while_admitted
 from millpond.server.armada.watching import HTTP, Watching
 from millpond.server.dispatch import Routes
 from millpond.server.memory import room_of
-from millpond.server.routes.table import EVENTS_BYTES, JSON_BYTES_MAX, On, order, read, write
+from millpond.server.routes.table import EVENTS_BYTES, JSON_BYTES_MAX, On, read, write
 from millpond.server.stream_rights import need_stream, readable_streams
 from millpond.server.thread_limits import in_thread
 from millpond.server.wire import RequestBody, shown_to
 
 __all__ = (
-    "AppendedResponse", "CompressRequest", "DayResponse", "ExpireRequest", "IndexResponse",
+    "AppendedResponse", "DayResponse", "IndexResponse",
     "PlaceResponse", "SegmentResponse", "StreamResponse", "StreamsResponse", "WatchRequest",
     "Watched", "WatchedStream", "entered", "place_after", "reading_of", "routes",
 )  # fmt: skip
@@ -166,27 +165,12 @@ class WatchRequest(RequestBody):
     )
 
 
-class ExpireRequest(RequestBody):
-    """The days that are meant."""
-
-    after_ms: Annotated[int, Meta(ge=0, description="days that ended so long ago")]
-
-
-class CompressRequest(ExpireRequest):
-    """The days that are meant, and the pace."""
-
-    bytes_per_second: Annotated[
-        int, Meta(ge=0, description="compressed bytes that are written a second; 0: any number")
-    ] = 0
-
-
 def routes(node: Node) -> Routes:
     """The routes of events."""
     router = Routes(prefix="/v1/events", tag="events")
     _add_append(router, node)
     _add_read(router, node)
     _add_lists(router, node)
-    _add_maintenance(router, node)
     return router
 
 
@@ -389,23 +373,3 @@ def _add_lists(router: Routes, node: Node) -> None:
             "streams": [entry for entry in listed if "index" in entry or not indexes],
             "next": None if last is None else last._asdict(),
         }
-
-
-def _add_maintenance(router: Routes, node: Node) -> None:
-    def compress(rules: CompressRequest) -> MaintenanceReport:
-        node.need_primary()
-        return node.events.compress(rules.after_ms, bytes_per_second=rules.bytes_per_second)
-
-    def expire(rules: ExpireRequest) -> MaintenanceReport:
-        node.need_primary()
-        return node.events.expire(rules.after_ms)
-
-    @router.post("/compress", order(), summary="Compress old days now", answer=MaintenanceReport)
-    async def compress_events(request: Request, rules: CompressRequest) -> MaintenanceReport:
-        """The faults of single streams are in the response; the others are compressed."""
-        return await in_thread(request, compress, rules)
-
-    @router.post("/expire", order(), summary="Drop old days now", answer=MaintenanceReport)
-    async def expire_events(request: Request, rules: ExpireRequest) -> MaintenanceReport:
-        """Days are dropped whole, with their events."""
-        return await in_thread(request, expire, rules)
