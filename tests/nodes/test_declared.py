@@ -36,7 +36,7 @@ DONE = '''
         """The count of the rows, multiplied."""
         if times < 0:
             raise Invalid("a factor is not negative", kind="tally_factor", times=times)
-        return {"label": label, "tally": times * self.shard.stats().rows}
+        return {"label": label, "tally": times * self.info()["rows"]}
 
     def freeze(self'''
 EVENTS_DECLARED = '''
@@ -78,6 +78,7 @@ REPOSITORY_DONE = '''
 TRIED = """
 import inspect, json, sys
 import millpond
+import pyarrow as pa
 from millpond.client.map import RemoteMap
 from millpond.client.versions.repository import RemoteRepository
 from millpond.maps.map import Map
@@ -89,6 +90,9 @@ signatures = [inspect.signature(owner.tally) for owner in (Map, RemoteMap)]
 of_repositories = [inspect.signature(owner.census) for owner in (Repository, RemoteRepository)]
 with millpond.open(url) as pond:
     remote = pond.map("weather").tally(3, label="far")
+    fix = pond.branch("fix", source="main").map("weather")
+    fix.load(pa.table({"key": ["SFO"], "value": [3]}))
+    branched = fix.tally(3)
     census = pond.repository("flights").census()
     try:
         pond.map("weather").tally(-1)
@@ -97,7 +101,8 @@ with millpond.open(url) as pond:
 pages = {name: module.page() for name, module in (("cli", cli_reference), ("routes", routes_page))}
 pages |= api_reference.pages()
 alike = signatures[0] == signatures[1] and of_repositories[0] == of_repositories[1]
-print(json.dumps({"alike": alike, "remote": remote, "census": census, "refused": refused, "pages": pages}))
+results = {"remote": remote, "branched": branched, "census": census, "refused": refused}
+print(json.dumps(results | {"alike": alike, "pages": pages}))
 """
 
 
@@ -142,7 +147,7 @@ def node(copy: Path) -> Iterator[str]:
     """The URL of a node of the copy, whose map has two rows."""
     (copy / "weather.csv").write_text("key,value\nJFK,1\nLGA,2\n")
     for words in (
-        ["create", "weather", "--kind", "state", "--value", "long", "--store", "shard"],
+        ["create", "weather", "--kind", "state", "--value", "long", "--store", "layers"],
         ["load", "weather", "weather.csv"],
         ["repo", "create", "flights"],
     ):
@@ -176,6 +181,9 @@ def test_a_method_that_is_declared_is_everywhere(copy: Path, node: str) -> None:
     assert found["alike"]
     assert found["census"] == 1
     assert found["remote"] == {"label": "far", "tally": 6}
+    assert found["branched"] == {"label": None, "tally": 9}
+    at_ref = ["--branch", "fix", *request]
+    assert _said(_run(copy, "-m", "millpond", "tally", "weather", "2", *at_ref))["tally"] == 6
     assert found["refused"] == "tally_factor"
     pages = found["pages"]
     assert "## millpond tally" in pages["cli"]

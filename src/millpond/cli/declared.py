@@ -20,7 +20,7 @@ import typer
 
 from millpond import json_forms
 from millpond.cli.terminal import console
-from millpond.cli.verbs import POND, keyword, signed, verb
+from millpond.cli.verbs import POND, Reached, keyword, signed, verb
 from millpond.kernel.operations import Operation, operation_of, operations_of
 
 if TYPE_CHECKING:
@@ -35,11 +35,11 @@ _DRAWN: dict[str, Callable[..., console.Shown]] = {}
 """The functions that show results: they take the result and the arguments."""
 
 
-def commands(interface: type, owner: Owner, named: Mapping[str, Any]) -> None:
+def commands(interface: type, owner: Owner, named: Mapping[str, Any], on: Reached = POND) -> None:
     """Make the commands of the operations of an interface; `named` are the arguments that name their owner."""
     for operation in operations_of(interface):
         if operation.command:
-            verb(operation.command, *operation.examples, on=POND)(_command(operation, owner, named))
+            verb(operation.command, *operation.examples, on=on)(_command(operation, owner, named))
 
 
 def draws(method: Callable[..., Any]) -> Callable[[F], F]:

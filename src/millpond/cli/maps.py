@@ -12,7 +12,7 @@ from millpond.cli.declared import commands
 from millpond.cli.options import Branch, Confirmed, Json, MapName, PondPlace, Ref, pond_at
 from millpond.cli.rows import plain
 from millpond.cli.terminal import console
-from millpond.cli.verbs import verb
+from millpond.cli.verbs import AT_REF, verb
 from millpond.errors import Invalid
 from millpond.maps.protocols import MapOperations
 from millpond.times.durations import format_duration
@@ -28,7 +28,7 @@ __all__ = (
 )  # fmt: skip
 
 _HERE = "pond"
-commands(MapOperations, lambda pond, map: pond.map(map), {"map": MapName})
+commands(MapOperations, lambda pond, map: pond.map(map), {"map": MapName}, AT_REF)
 
 
 class KindChoice(StrEnum):

@@ -21,10 +21,10 @@ from typing import Any, TypeVar, get_type_hints
 
 import typer
 
-from millpond.cli.options import Json, PondPlace, examples, existing_pond
+from millpond.cli.options import Branch, Json, PondPlace, Ref, examples, existing_pond, pond_at
 from millpond.cli.terminal.console import Shown
 
-__all__ = ("POND", "Reached", "keyword", "made", "signed", "verb")
+__all__ = ("AT_REF", "POND", "Reached", "keyword", "made", "signed", "verb")
 
 F = TypeVar("F", bound=Callable[..., Shown | None])
 GROUPS = {
@@ -109,8 +109,14 @@ def _command(function: Callable[..., Shown | None], on: Reached | None) -> Calla
     return signed(command, [*options, keyword("json", Json, False)], function.__doc__)
 
 
-POND = Reached((keyword("pond", PondPlace, "pond"),), lambda pond: existing_pond(pond))
+_POND = keyword("pond", PondPlace, "pond")
+POND = Reached((_POND,), lambda pond: existing_pond(pond))
 """Of commands on what is in a pond: the pond."""
+AT_REF = Reached(
+    (keyword("branch", Branch, None), keyword("ref", Ref, None), _POND),
+    lambda pond, branch, ref: pond_at(pond, branch, ref),
+)
+"""Of commands on a map: the pond, as it is on a branch or at a ref."""
 _VERBS: dict[str, _Verb] = {}
 """The commands of all modules that were imported, in their order."""
 

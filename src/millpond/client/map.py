@@ -18,6 +18,7 @@ from millpond.client.loads import RemoteLoading
 from millpond.client.lookup import Questions
 from millpond.client.operations import LARGE_SECONDS_MAX, ask_primary, perform
 from millpond.json_forms import JsonForm
+from millpond.maps.alerts.operations import AlertOperations
 from millpond.maps.faces import MapFace
 from millpond.maps.inputs.mapping import ColumnMapping, mapping_of
 from millpond.maps.inputs.single_key import single_key
@@ -34,13 +35,12 @@ from millpond.times.instants import clear_instant, parse_instant
 if TYPE_CHECKING:
     from millpond.client.transport import Connection
     from millpond.kernel.operations import Operation
-    from millpond.maps.alerts.operations import AlertOperations
     from millpond.maps.inputs.key_columns import Key, OnInvalid
     from millpond.maps.predicates.predicate import Where
     from millpond.maps.snapshots.freeze import SnapshotManifest
     from millpond.maps.snapshots.snapshot import Snapshot
 
-__all__ = ("RemoteMap", "definition_of")
+__all__ = ("RemoteAlerts", "RemoteMap", "definition_of")
 
 T = TypeVar("T")
 
@@ -58,6 +58,13 @@ class _Maintained:
 
 
 _MAINTAINED, _DELETED = JsonForm(_Maintained), JsonForm(DeleteReport)
+
+
+class RemoteAlerts(AlertOperations):
+    """The alerts of one map: its rules are at the primary, which judges the loads."""
+
+    def __init__(self, perform: Callable[[Operation, Mapping[str, Any]], Any]) -> None:
+        self._perform = perform
 
 
 @dataclass(frozen=True, repr=False)
@@ -95,14 +102,13 @@ class RemoteMap(MapFace, MapOperations):
 
         Raises: `Invalid`, kind `alerts_unsupported`, for a map that has none.
         """
-        from millpond.client.alerts import RemoteAlerts
-
         need_alerts(self.definition)
         return RemoteAlerts(self._perform)
 
     def _perform(self, operation: Operation, arguments: Mapping[str, Any]) -> Any:
         names, headers = {"name": self.name}, incarnation_headers(self.definition)
-        return self._of_same_map(lambda: perform(self.loading.nodes, operation, names, arguments, headers))
+        nodes, at = self.loading.nodes, self.questions.at
+        return self._of_same_map(lambda: perform(nodes, operation, names, arguments, headers, at))
 
     def load(
         self, data: Any, *, columns: ColumnMapping | Mapping[str, Any] | None = None, max_rejects: int = 0,

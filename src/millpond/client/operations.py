@@ -33,15 +33,16 @@ def ask_primary(nodes: Nodes, method: str, path: str, *, repeatable: bool = Fals
 
 def perform(
     nodes: Nodes, operation: Operation, names: Mapping[str, str], arguments: Mapping[str, Any],
-    headers: Mapping[str, str] | None = None,
+    headers: Mapping[str, str] | None = None, at: Mapping[str, str] | None = None,
 ) -> Any:  # fmt: skip
-    """The result of an operation on a thing with these names.
+    """The result of an operation on a thing with these names, `at` a branch or a ref.
 
     Raises: what a node answers; `Unavailable` when none can be reached.
     """
     requested, reads = operation.request(names, encoded(arguments, plain)), operation.right == "read"
     path = "".join(f"/{quote(segment, safe='')}" for segment in requested.segments)
-    query = {name: str(value).lower() if isinstance(value, bool) else value for name, value in requested.query.items()}
+    query = {**(at or {}), **requested.query}
+    query = {name: str(value).lower() if isinstance(value, bool) else value for name, value in query.items()}
 
     def ask(node: Connection) -> Response:
         return node.request(

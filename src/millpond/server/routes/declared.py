@@ -7,7 +7,7 @@ streams, in the node's pond answers.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Annotated, Any
 
@@ -25,6 +25,7 @@ from millpond.nodes.node import Node
 from millpond.server.access import note_change
 from millpond.server.dialect import OWN, Dialect
 from millpond.server.dispatch import Routes
+from millpond.server.map_refs import Branch, Ref, map_of
 from millpond.server.parameters import names_in
 from millpond.server.routes.table import ORDER_BYTES_MAX, SCAN_BYTES, On, RouteNeeds, Work, read
 from millpond.server.wire import RequestBody
@@ -33,13 +34,14 @@ __all__ = ("routes", "serve")
 
 Owner = Callable[[Request], Any]
 """The thing in a pond that has the method, by a request of it."""
+_NOWHERE: Mapping[str, Any] = {}
 
 
 def routes(_node: Node) -> Routes:
     """The routes of one node."""
-    router = Routes()
+    router, at = Routes(), {"branch": Branch, "ref": Ref}
+    serve(router, MapOperations, _map, partial(_needs, On.MAP), at, tag="maps")
     owners: tuple[tuple[type, str, On, Owner], ...] = (
-        (MapOperations, "maps", On.MAP, _map),
         (AlertOperations, "alerts", On.MAP, lambda request: _map(request).alerts),
         (EventsOperations, "events", On.STREAM, lambda request: _node_of(request).events),
     )
@@ -49,10 +51,12 @@ def routes(_node: Node) -> Routes:
 
 
 def serve(
-    router: Routes, interface: type, owner: Owner, needs: Callable[[Operation, int], RouteNeeds], **facts: Any
-) -> None:
-    """Declare the routes of the operations of an interface that name a right; their `needs` are those of an operation
-    and of the largest body."""
+    router: Routes, interface: type, owner: Owner, needs: Callable[[Operation, int], RouteNeeds],
+    at: Mapping[str, Any] = _NOWHERE, **facts: Any,
+) -> None:  # fmt: skip
+    """Declare the routes of the operations of an interface that name a right. Their `needs` are those of an operation
+    and of the largest body; `at` are more parameters of the query, by which the owner is found.
+    """
     for operation in operations_of(interface):
         if operation.right:
             bytes_max = 0 if operation.method in ("GET", "DELETE") else ORDER_BYTES_MAX
@@ -61,7 +65,7 @@ def serve(
                 operation.method, operation.path, needs(operation, bytes_max), summary=summary,
                 status=200 if router.dialect is OWN or operation.result is not type(None) else 204, **facts,
             )  # fmt: skip
-            declare(_handler(operation, owner, router.dialect))
+            declare(_handler(operation, owner, router.dialect, at))
 
 
 def _node_of(request: Request) -> Node:
@@ -70,7 +74,8 @@ def _node_of(request: Request) -> Node:
 
 
 def _map(request: Request) -> Map:
-    return _node_of(request).pond.map(request.path_params["name"])
+    at = request.query_params
+    return map_of(request, request.path_params["name"], at.get("branch"), at.get("ref"))
 
 
 def _needs(on: On, operation: Operation, body_bytes_max: int) -> RouteNeeds:
@@ -81,7 +86,7 @@ def _needs(on: On, operation: Operation, body_bytes_max: int) -> RouteNeeds:
     return read(on, body_bytes_max, memory_bytes=SCAN_BYTES if operation.large else 0, when_ready=True)
 
 
-def _handler(operation: Operation, owner: Owner, dialect: Dialect) -> Callable[..., Any]:
+def _handler(operation: Operation, owner: Owner, dialect: Dialect, at: Mapping[str, Any]) -> Callable[..., Any]:
     in_path, changes = names_in(operation.path), operation.right != "read" and dialect is OWN
     in_query: list[inspect.Parameter] = []
     body: list[inspect.Parameter] = []
@@ -103,13 +108,13 @@ def _handler(operation: Operation, owner: Owner, dialect: Dialect) -> Callable[.
             note_change(request, **{sent.get(name, name): value for name, value in changed.items()})
         return answer
 
-    taken: dict[str, Any] = {"request": Request, **dict.fromkeys(in_path, str)}
+    taken: dict[str, Any] = {"request": Request, **dict.fromkeys(in_path, str), **at}
     taken |= {sent[parameter.name]: _described(operation, parameter) for parameter in in_query}
     if body:
         fields = [(sent[field.name], _described(operation, field), _default(operation, field)) for field in body]
         form = RequestBody if dialect is OWN else msgspec.Struct
         taken["body"] = msgspec.defstruct(f"{_title(operation)}Request", fields, bases=(form,), kw_only=True)
-    defaults = {sent[parameter.name]: parameter.default for parameter in in_query}
+    defaults = dict.fromkeys(at) | {sent[parameter.name]: parameter.default for parameter in in_query}
     handler.__signature__ = inspect.Signature([  # type: ignore[attr-defined]
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=defaults.get(name, inspect.Parameter.empty))
         for name in taken
