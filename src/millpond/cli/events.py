@@ -24,7 +24,7 @@ from millpond.cli.options import (
     existing_pond,
 )
 from millpond.cli.terminal import console
-from millpond.cli.verbs import verb
+from millpond.cli.verbs import POND, verb
 from millpond.cli.watch import print_event
 from millpond.clock import SystemClock
 from millpond.errors import Invalid
@@ -34,6 +34,7 @@ from millpond.events.names import StreamName
 from millpond.events.operations import EventsOperations
 from millpond.events.selection import no_such_stream
 from millpond.json_forms import plain
+from millpond.maps.protocols import PondLike
 from millpond.sizes import parse_size
 
 if TYPE_CHECKING:
@@ -271,29 +272,29 @@ def _report(report: MaintenanceReport, summary: str, *, json: bool) -> None:
         raise typer.Exit(1)
 
 
-@verb("events stats", "millpond events stats", "millpond events stats --queue etl --json")
-def stats(queue: QueueOption = None, pond: PondPlace = _HERE, json: Json = False) -> None:
+@verb("events stats", "millpond events stats", "millpond events stats --queue etl --json", on=POND)
+def stats(pond: PondLike, queue: QueueOption = None) -> console.Shown:
     """Count streams, days, events and bytes, by the state of their days."""
     totals: dict[str, dict[str, Any]] = {}
     streams = 0
-    with existing_pond(pond) as opened:
-        for index in opened.events.indexes(queue):
-            streams += 1
-            for segment in index.segments:
-                total = totals.setdefault(segment.state.value, {"days": 0, "events": 0, "bytes": 0, "stored_bytes": 0})
-                total["days"] += len(segment.days)
-                total["events"] += segment.count
-                total["bytes"] += segment.bytes
-                total["stored_bytes"] += segment.stored_bytes
-    if json:
-        console.print_json({"streams": streams, "states": totals})
-        return
-    console.say(console.human_count(streams, "stream"))
-    console.print_table(
-        ["state", "days", "events", "bytes", "stored"],
-        [[state, f"{total['days']:,}", f"{total['events']:,}", console.human_bytes(total["bytes"]),
-          console.human_bytes(total["stored_bytes"])] for state, total in totals.items()],
-    )  # fmt: skip
+    for index in pond.events.indexes(queue):
+        streams += 1
+        for segment in index.segments:
+            total = totals.setdefault(segment.state.value, {"days": 0, "events": 0, "bytes": 0, "stored_bytes": 0})
+            total["days"] += len(segment.days)
+            total["events"] += segment.count
+            total["bytes"] += segment.bytes
+            total["stored_bytes"] += segment.stored_bytes
+
+    def draw() -> None:
+        console.say(console.human_count(streams, "stream"))
+        console.print_table(
+            ["state", "days", "events", "bytes", "stored"],
+            [[state, f"{total['days']:,}", f"{total['events']:,}", console.human_bytes(total["bytes"]),
+              console.human_bytes(total["stored_bytes"])] for state, total in totals.items()],
+        )  # fmt: skip
+
+    return console.Shown(lambda: console.print_json({"streams": streams, "states": totals}), draw)
 
 
 @verb("events delete", "millpond events delete etl nightly", "millpond events delete etl nightly --job 17 --yes")

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from millpond.cli.options import At, Branch, Json, KnownAt, MapName, PondPlace, Ref, Resolution, pond_at
+from millpond.cli.options import At, Json, KnownAt, MapName, Resolution
 from millpond.cli.terminal import console, exits
-from millpond.cli.verbs import verb
+from millpond.cli.verbs import AT_REF, verb
 from millpond.errors import Invalid
-
-if TYPE_CHECKING:
-    from millpond.maps.protocols import MapLike
+from millpond.maps.protocols import MapLike, PondLike
 
 __all__ = ("get",)
 
@@ -31,8 +29,10 @@ __all__ = ("get",)
     "millpond get weather JFK --ref main~1",
     "millpond get weather JFK --history --at 2013-03-01T00:00Z --json",
     context_settings={"ignore_unknown_options": True},
+    on=AT_REF,
 )
 def get(
+    pond: PondLike,
     name: MapName,
     key: Annotated[str, typer.Argument(metavar="KEY", help="The key; a whole number for ranged maps.")],
     at: At = None,
@@ -49,9 +49,6 @@ def get(
     history: Annotated[
         bool, typer.Option("--history", help="All values over time, up to --at: drawn on a terminal, else rows.")
     ] = False,
-    branch: Branch = None,
-    ref: Ref = None,
-    pond: PondPlace = "pond",
     json: Json = False,
 ) -> None:
     """Look up one key, now or at a time. Ends with 1 when there is no value.
@@ -59,15 +56,14 @@ def get(
     With --history a terminal shows a chart: numbers as steps, other values and sessions as bars. In a pipe and with
     --json the rows are printed instead.
     """
-    with pond_at(pond, branch, ref) as opened:
-        pond_map = opened.map(name)
-        lookup_key = key if pond_map.kind.keyed else _number(key, pond_map.name)
-        if history:
-            _show_history(pond_map, lookup_key, at, as_json=json)
-            return
-        value = pond_map.get(
-            lookup_key, at=at, known_at=known_at, between=between, resolution=resolution, window=window
-        )  # fmt: skip
+    pond_map = pond.map(name)
+    lookup_key = key if pond_map.kind.keyed else _number(key, pond_map.name)
+    if history:
+        _show_history(pond_map, lookup_key, at, as_json=json)
+        return
+    value = pond_map.get(
+        lookup_key, at=at, known_at=known_at, between=between, resolution=resolution, window=window
+    )  # fmt: skip
     if json:
         from millpond.cli.rows import plain
 

@@ -9,18 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from millpond.cli.declared import commands
-from millpond.cli.options import Branch, Confirmed, Json, MapName, PondPlace, Ref, pond_at
+from millpond.cli.options import Branch, Confirmed, Json, MapName, PondPlace, pond_at
 from millpond.cli.rows import plain
 from millpond.cli.terminal import console
 from millpond.cli.verbs import AT_REF, verb
 from millpond.errors import Invalid
-from millpond.maps.protocols import MapOperations
+from millpond.maps.protocols import MapLike, MapOperations, PondLike
 from millpond.times.durations import format_duration
 
 if TYPE_CHECKING:
     from millpond.maps.model.aggregation import Aggregation
     from millpond.maps.model.definition import MapDefinition
-    from millpond.maps.protocols import MapLike
 
 __all__ = (
     "KeyChoice", "KindChoice", "SchemeChoice", "StoreChoice", "alter", "create", "drop", "maps", "rename",
@@ -204,19 +203,15 @@ def _buckets_of(aggregation: Aggregation) -> str:
     return f"buckets of {aggregation.resolution}, {aggregation.time_zone}"
 
 
-@verb("maps", "millpond maps", "millpond maps weather", "millpond maps --branch fix --json")
+@verb("maps", "millpond maps", "millpond maps weather", "millpond maps --branch fix --json", on=AT_REF)
 def maps(
+    pond: PondLike,
     name: Annotated[str | None, typer.Argument(metavar="[MAP]", help="Show everything about this one.")] = None,
-    branch: Branch = None,
-    ref: Ref = None,
-    pond: PondPlace = _HERE,
 ) -> console.Shown:
     """List the maps, or show everything about one: its definition, its settings, its state."""
     if name is not None:
-        with pond_at(pond, branch, ref) as opened:
-            return _facts(opened.map(name))
-    with pond_at(pond, branch, ref) as opened:
-        listed = [(pond_map.definition, pond_map.info()) for pond_map in opened.maps()]
+        return _facts(pond.map(name))
+    listed = [(pond_map.definition, pond_map.info()) for pond_map in pond.maps()]
     return console.table(
         (definition.to_dict() | _plain(info) for definition, info in listed),
         ["map", "kind", "store", "rows", "size", "value"],

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from millpond.cli.options import Branch, Json, KnownAt, MapName, Out, PondPlace, Ref, Resolution, comma_list, pond_at
+from millpond.cli.options import Json, KnownAt, MapName, Out, Resolution, comma_list
 from millpond.cli.rows import limited
 from millpond.cli.terminal import console
-from millpond.cli.verbs import verb
+from millpond.cli.verbs import AT_REF, verb
+from millpond.maps.protocols import PondLike
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = ("query", "scan")
-
-_HERE = "pond"
 
 
 @verb(
@@ -31,21 +30,19 @@ _HERE = "pond"
     'millpond query "select avg(temp) from weather" --branch fix',
     'millpond query "select avg(temp) from weather" --known-at 2013-02-09T00:00Z',
     "millpond query \"select kind, count(*) from events where queue = 'etl' group by kind\"",
+    on=AT_REF,
 )
 def query(
+    pond: PondLike,
     sql: Annotated[
         str, typer.Argument(metavar="SQL", help="A query in DuckDB's SQL: of maps, events, runs, refs, commits.")
     ],
     out: Out = None,
     known_at: KnownAt = None,
-    branch: Branch = None,
-    ref: Ref = None,
-    pond: PondPlace = _HERE,
     json: Json = False,
 ) -> None:
     """Ask in SQL: every map is a table, so are events and runs, and get_state(map, key, at) looks one key up."""
-    with pond_at(pond, branch, ref) as opened:
-        table = opened.sql(sql, known_at=known_at)
+    table = pond.sql(sql, known_at=known_at)
     _answer(table.schema, table.to_batches(), total=table.num_rows, out=out, as_json=json)
 
 
@@ -56,8 +53,10 @@ def query(
     "millpond scan airborne --limit 3 --json",
     "millpond scan weather --known-at 2013-02-09T00:00Z --limit 3",
     "millpond scan weather --where \"key in ('JFK', 'LGA')\" --columns key,effective_time,temp --plot",
+    on=AT_REF,
 )
 def scan(
+    pond: PondLike,
     name: MapName,
     where: Annotated[
         str | None,
@@ -73,9 +72,6 @@ def scan(
     out: Out = None,
     known_at: KnownAt = None,
     resolution: Resolution = None,
-    branch: Branch = None,
-    ref: Ref = None,
-    pond: PondPlace = _HERE,
     json: Json = False,
 ) -> None:
     """Read a map's rows; conditions on key and time read only what they need.
@@ -84,15 +80,14 @@ def scan(
     """
     if plot and out is not None:
         raise typer.BadParameter("--plot draws on the terminal: leave --out away")
-    with pond_at(pond, branch, ref) as opened:
-        pond_map = opened.map(name)
-        reader = pond_map.scan(where, comma_list(columns) or None, known_at=known_at, resolution=resolution)
-        if plot:
-            from millpond.cli.terminal.history import show_history
+    pond_map = pond.map(name)
+    reader = pond_map.scan(where, comma_list(columns) or None, known_at=known_at, resolution=resolution)
+    if plot:
+        from millpond.cli.terminal.history import show_history
 
-            show_history(pond_map.definition, reader.schema, limited(reader, limit), as_json=json)
-            return
-        _answer(reader.schema, limited(reader, limit), total=None, out=out, as_json=json)
+        show_history(pond_map.definition, reader.schema, limited(reader, limit), as_json=json)
+        return
+    _answer(reader.schema, limited(reader, limit), total=None, out=out, as_json=json)
 
 
 def _answer(
