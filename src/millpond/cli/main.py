@@ -107,9 +107,10 @@ class _Commands(Mapping[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._made:
-            for module in self._modules[name].split():
-                importlib.import_module(f"millpond.cli.{module}")
-            self._made[name] = verbs.made(name)
+            modules = [f"millpond.cli.{module}" for module in self._modules[name].split()]
+            for module in modules:
+                importlib.import_module(module)
+            self._made[name] = verbs.made(name, modules)
         return self._made[name]
 
     def __iter__(self) -> Iterator[str]:

@@ -105,6 +105,7 @@ def _command(function: Callable[..., Shown | None], on: Reached | None) -> Calla
         if shown is not None:
             shown.show(as_json=json)
 
+    command.__module__ = function.__module__
     options = [option for option in own if option.name != "json"]
     return signed(command, [*options, keyword("json", Json, False)], function.__doc__)
 
@@ -131,11 +132,16 @@ def verb(words: str, *lines: str, on: Reached | None = None, json: bool = True, 
     return declare
 
 
-def made(name: str) -> Any:
-    """The command of one word, with those below it, of the modules that were imported."""
+def made(name: str, modules: Sequence[str]) -> Any:
+    """The command of one word, with those below it, in the order of their modules, which were imported."""
     top = typer.Typer()
     groups = {"": top}
-    for words, declared in _VERBS.items():
+
+    def place(verb: tuple[str, _Verb]) -> int:
+        module = verb[1].function.__module__
+        return modules.index(module) if module in modules else len(modules)
+
+    for words, declared in sorted(_VERBS.items(), key=place):
         if words == name or words.startswith(f"{name} "):
             above, _, last = words.rpartition(" ")
             if any(other.startswith(f"{words} ") for other in _VERBS):

@@ -319,12 +319,12 @@ class BucketSpace:
                 requests = self._write_batch(requests)
                 with self._queue_lock:
                     self._led.notify_all()
+            self._checkpoint_when_due()  # as the leader still: what this thread writes meanwhile would wait for itself
         finally:
             self._leader = None
             # Those of an interrupted leader are led by their own threads.
             with self._queue_lock:
                 self._queue = [request for request in requests if not request.done and request is not own] + self._queue
-        self._checkpoint_when_due()
 
     def _write_batch(self, requests: list[_Request[Any]]) -> list[_Request[Any]]:
         """Make one batch of the first requests; the others."""
