@@ -17,7 +17,7 @@ HEAVY = frozenset(
     ("asyncio", "duckdb", "starlette", "filelock", "grpc", "numba", "numpy", "obstore", "pandas", "plotext", "pyarrow",
      "pydantic", "pyspark", "rich", "sortedcontainers", "urllib3")
 )  # fmt: skip
-MODULES_OF_GET_MAX = 107
+MODULES_OF_GET_MAX = 108
 COMMAND = """
 import sys
 from millpond.cli.main import main
