@@ -95,7 +95,7 @@ def test_a_worker_that_closes_its_side_gets_no_task_any_more(workflow_server: Wo
 
     def requests() -> Iterator[PollTaskRequest]:
         yield ASKS
-        closed.wait(2 * ONE_REQUEST_SECONDS)
+        closed.wait(4 * ONE_REQUEST_SECONDS)
 
     with workflow_server.stub() as stub:
         stub.PutTaskDef(PutTaskDefRequest(name="work"), timeout=SECONDS)

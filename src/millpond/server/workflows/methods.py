@@ -150,22 +150,29 @@ async def _poll(call: _Call, requests: AsyncIterator[PollTaskRequest]) -> AsyncG
     """
     service, tenant, need = call.service, call.tenant, need_of(call.method)
     defined: set[str] = set()
-    next_request = asyncio.ensure_future(anext(requests, None))
+    early: asyncio.Future[PollTaskRequest | None] | None = None
+
+    def read_next() -> asyncio.Future[PollTaskRequest | None]:
+        nonlocal early
+        early = asyncio.ensure_future(anext(requests, None))
+        return early
+
     try:
-        while (request := await next_request) is not None:
+        while (request := await (early or anext(requests, None))) is not None:
+            early = None
             await service.access.check(call.caller, need, tenant)
             name = request.task_def_id.name
             if name not in defined:
                 await _need_task(call, name)
                 defined.add(name)
-            next_request = asyncio.ensure_future(anext(requests, None))
             worker = Worker((tenant, name), request.client_id, request.task_worker_version)
-            if (task := await service.task(worker, next_request)) is None:
+            if (task := await service.task(worker, read_next)) is None:
                 return
             service.lost.handed(tenant, request.client_id, task)
             yield (PollTaskResponse(result=task).SerializeToString(),)
     finally:
-        next_request.cancel()
+        if early is not None:
+            early.cancel()
 
 
 async def _need_task(call: _Call, name: str) -> None:

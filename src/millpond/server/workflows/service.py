@@ -58,7 +58,7 @@ __all__ = ("WorkflowService", "changes_cluster")
 OWN = 0
 """The number of the partition of a pond that shares nothing."""
 ONE_REQUEST_SECONDS = 0.1
-"""The time within which a client that sends one request, and no other, has closed its side."""
+"""A client that sends one request, and no other, has closed its side within twice this time."""
 _OF_CLUSTER = (PutTenantRequest, PutPrincipalRequest, DeletePrincipalRequest, PutQuotaRequest, DeleteQuotaRequest)
 
 
@@ -208,11 +208,11 @@ class WorkflowService:
         finally:
             self._replies.pop(command, None)
 
-    async def task(self, worker: Worker, next_request: asyncio.Future[Any]) -> ScheduledTask | None:
+    async def task(self, worker: Worker, read_next: Callable[[], asyncio.Future[Any]]) -> ScheduledTask | None:
         """The next task for a worker, claimed for it, as soon as there is one; None when the worker stops before.
 
-        `next_request` is None when the worker has closed its side. It does that to stop; a client that does it with
-        its only request waits for the answer.
+        `read_next` begins to read its next request, which is None when it has closed its side. It does that to stop; a
+        client that does it with its only request waits for the answer.
 
         Raises:
             Internal: kind `command_failed`: its claim failed.
@@ -226,6 +226,25 @@ class WorkflowService:
         task: asyncio.Future[Message | None] = loop.create_future()
         self._handed[worker] = task
         self.workers.wait(worker)
+        # Nobody stops while tasks come, and to read ahead for each of them would cost more than the look.
+        timer = loop.call_later(ONE_REQUEST_SECONDS, self._notice_end, worker, task, read_next)
+        try:
+            result = await task
+        except BaseException:
+            # A task that is claimed for it already costs one timeout.
+            self.workers.withdraw(worker)
+            raise
+        finally:
+            timer.cancel()
+            self._handed.pop(worker, None)
+        assert result is None or isinstance(result, ScheduledTask)
+        return result
+
+    def _notice_end(
+        self, worker: Worker, task: asyncio.Future[Message | None], read_next: Callable[[], asyncio.Future[Any]]
+    ) -> None:
+        """Hand out no task to a worker that closes its side from now on."""
+        loop = asyncio.get_running_loop()
         began = loop.time()
 
         def look(request: asyncio.Future[Any]) -> None:
@@ -234,17 +253,7 @@ class WorkflowService:
             if stops and self.workers.withdraw(worker) and not task.done():
                 task.set_result(None)
 
-        next_request.add_done_callback(look)
-        try:
-            result = await task
-        except BaseException:
-            # A task that is claimed for it already costs one timeout.
-            self.workers.withdraw(worker)
-            raise
-        finally:
-            self._handed.pop(worker, None)
-        assert result is None or isinstance(result, ScheduledTask)
-        return result
+        read_next().add_done_callback(look)
 
     def hosts(self) -> list[str]:
         """The addresses that workers poll: this node, as others reach it."""
