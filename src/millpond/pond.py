@@ -265,10 +265,9 @@ class Pond(PondFace, RefsFace):
     @opened_once
     def reports(self) -> JobReports:
         """The place that the pond's work reports to."""
-        from millpond.lineage import with_lineage
-        from millpond.tracing.jobs import traced
+        from millpond.lineage.job_stories import with_stories
 
-        return traced(with_lineage(self._reporter if self._reported else NO_REPORTS, self))
+        return with_stories(self._reporter if self._reported else NO_REPORTS, self)
 
     @opened_once
     def _reporter(self) -> Reporter:

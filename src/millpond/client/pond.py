@@ -32,8 +32,9 @@ from millpond.clock import Clock, SystemClock
 from millpond.deferred import opened_once
 from millpond.errors import Denied
 from millpond.json_forms import JsonForm
-from millpond.kernel.job_reports import NO_REPORTS, JobReports
+from millpond.kernel.job_reports import NO_REPORTS
 from millpond.kernel.verify import Report, problem
+from millpond.lineage.job_stories import with_stories
 from millpond.maps.faces import PondFace
 from millpond.maps.inputs.mapping import ColumnMapping
 from millpond.maps.loads import load_files as file_loads
@@ -47,7 +48,6 @@ from millpond.reports.remote import remote_reporter
 from millpond.settings import Settings, load_settings
 from millpond.stores.files import remove_tree
 from millpond.tracing import begin_tracing
-from millpond.tracing.jobs import traced
 
 if TYPE_CHECKING:
     from millpond.kernel.operations import Operation
@@ -88,12 +88,7 @@ class RemotePond(PondFace, RemoteRefsFace, CatalogueOperations):
         self.repositories = RemoteRepositories(self._named)
         self.events = RemoteEvents(self.nodes, self.nodes.clock)
         self._reporter = remote_reporter(self.events, self.nodes.clock) if settings.events.reports else None
-        self.reports: JobReports = self._reporter or NO_REPORTS
-        if settings.lineage.target:
-            from millpond.lineage import with_lineage
-
-            self.reports = with_lineage(self.reports, self)
-        self.reports = traced(self.reports)
+        self.reports = with_stories(self._reporter or NO_REPORTS, self)
         self._scratch: Path | None = None
 
     def __repr__(self) -> str:

@@ -14,14 +14,16 @@ Invariants:
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
-__all__ = ("NO_JOB", "NO_REPORTS", "Fact", "JobReport", "JobReports", "JobWithin", "ReportsWithin")
+__all__ = ("NO_JOB", "NO_REPORTS", "Fact", "JobReport", "JobReports", "Story")
 
 Fact: TypeAlias = "str | int | float"
 """The value of a fact: a name, a count, or seconds. No path, no secret."""
+Story: TypeAlias = "Callable[[str, str, Mapping[str, Fact]], AbstractContextManager[Callable[..., object]]]"
+"""Tells of a job by its set, its id and its first facts, while it lasts; what it gives takes the facts for the end."""
 
 
 class JobReport(Protocol):
@@ -76,50 +78,3 @@ NO_JOB: JobReport = _Silent()
 """A job that is not reported."""
 NO_REPORTS: JobReports = _Silent()
 """The place where reports are dropped."""
-
-
-@dataclass(frozen=True, slots=True)
-class JobWithin:
-    """The report of a job, by another that it goes on to."""
-
-    # The methods are written out, so that mypy finds the one that is missing when `JobReport` gets another.
-    job: JobReport
-
-    def running(self, **facts: Fact) -> None:
-        """As the report within."""
-        self.job.running(**facts)
-
-    def progress(self, rows: int) -> None:
-        """As the report within."""
-        self.job.progress(rows)
-
-    def note(self, **facts: Fact) -> None:
-        """As the report within."""
-        self.job.note(**facts)
-
-
-@dataclass(frozen=True, slots=True)
-class ReportsWithin:
-    """The place that jobs report to, by another that they go on to."""
-
-    reports: JobReports
-
-    def job(self, job_set: str, job_id: str = "", **facts: Fact) -> AbstractContextManager[JobReport]:
-        """As the place within."""
-        return self.reports.job(job_set, job_id, **facts)
-
-    def begin(self, job_set: str, job_id: str, owner: int, **facts: Fact) -> None:
-        """As the place within."""
-        self.reports.begin(job_set, job_id, owner, **facts)
-
-    def resume(self, job_set: str, job_id: str) -> AbstractContextManager[JobReport]:
-        """As the place within."""
-        return self.reports.resume(job_set, job_id)
-
-    def rows(self, job_set: str, job_id: str, rows: int) -> None:
-        """As the place within."""
-        self.reports.rows(job_set, job_id, rows)
-
-    def leave_to_client(self, job_id: str) -> None:
-        """As the place within."""
-        self.reports.leave_to_client(job_id)

@@ -7,6 +7,7 @@
 | `place` | the setting, and what a pond is called in events |
 | `run_events` | the events, as values |
 | `targets` | the file, address or topic that they are sent to |
+| `job_stories` | jobs that are reported, with all their stories |
 | `job_lineage` | jobs that are reported, as runs |
 | `datasets` | files, and what an enrichment of files has in and out |
 | `columns` | the columns of which those of a query are made |
@@ -16,6 +17,6 @@ Invariants:
 * work never fails for its lineage: what cannot be sent is dropped, with a warning.
 """
 
-from millpond.lineage.place import ENRICHING, MASK, PARENT, fields_of, lineage_of, wait_sent, with_lineage
+from millpond.lineage.place import ENRICHING, MASK, PARENT, fields_of, lineage_of, wait_sent
 
-__all__ = ("ENRICHING", "MASK", "PARENT", "fields_of", "lineage_of", "wait_sent", "with_lineage")
+__all__ = ("ENRICHING", "MASK", "PARENT", "fields_of", "lineage_of", "wait_sent")

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from millpond.error_values import shown
-from millpond.kernel.job_reports import Fact, JobReport, JobWithin, ReportsWithin
+from millpond.kernel.job_reports import Fact
 from millpond.lineage.place import ENRICHING, PARENT
 from millpond.lineage.run_events import Dataset, Kind, Run, run_event
 
@@ -18,23 +18,11 @@ if TYPE_CHECKING:
     from millpond.lineage.datasets import Enriching
     from millpond.lineage.targets import Lineage
 
-__all__ = ("LineageReports",)
+__all__ = ("LineageStory",)
 
 _LOG = logging.getLogger(__name__)
 Fields = Callable[[str], dict[str, str]]
 _REASON_CHARACTERS = 2_000
-
-
-@dataclass(frozen=True, slots=True)
-class _Noted(JobWithin):
-    """The report of a job, and the facts that were noted in it."""
-
-    facts: dict[str, Fact] = field(default_factory=dict)
-
-    def note(self, **facts: Fact) -> None:
-        """As the job; kept."""
-        self.facts.update(facts)
-        self.job.note(**facts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,37 +34,36 @@ class _Ends:
 
 
 @dataclass(frozen=True, slots=True)
-class LineageReports(ReportsWithin):
-    """Reports that send run events, too; `fields_of` gives the columns of a map."""
+class LineageStory:
+    """A `Story` that sends the run events of loads, and of enrichments of files; `fields_of` gives a map's columns."""
 
     lineage: Lineage
     fields_of: Fields
 
-    def job(self, job_set: str, job_id: str = "", **facts: Fact) -> AbstractContextManager[JobReport]:
-        """A job; of a load, and of an enrichment of files, with its run events."""
+    def __call__(
+        self, job_set: str, job_id: str, _facts: Mapping[str, Fact]
+    ) -> AbstractContextManager[Callable[..., object]]:  # fmt: skip
         kind, _, name = job_set.partition("/")
         if kind == "load":
-            ends = _Ends(list, partial(self._loaded, name))
-        elif kind == "enrich" and (files := ENRICHING.get()) is not None:
+            return self._run(job_set, job_id, _Ends(list, partial(self._loaded, name)))
+        if kind == "enrich" and (files := ENRICHING.get()) is not None:
             # Once: what the maps have got meanwhile was not read.
-            ends = _Ends(cache(partial(files.inputs, self.lineage.namespace)), partial(self._enriched, files))
-        else:
-            return self.reports.job(job_set, job_id, **facts)
-        return self._run(job_set, job_id or self.lineage.clock.random_id(), ends, **facts)
+            inputs = cache(partial(files.inputs, self.lineage.namespace))
+            return self._run(job_set, job_id, _Ends(inputs, partial(self._enriched, files)))
+        return nullcontext(lambda **_: None)
 
     @contextmanager
-    def _run(self, job_set: str, job_id: str, ends: _Ends, **facts: Fact) -> Iterator[JobReport]:
+    def _run(self, job_set: str, job_id: str, ends: _Ends) -> Iterator[Callable[..., object]]:
         run = Run(key=job_id, namespace=self.lineage.namespace, job=job_set, parent=PARENT.get())
-        with self.reports.job(job_set, job_id, **facts) as job:
-            noted = _Noted(job)
-            self._send("START", run, ends, {})
-            try:
-                yield noted
-            except BaseException as error:
-                reason = f"{type(error).__name__}: {shown(str(error))}"[:_REASON_CHARACTERS]
-                self._send("FAIL", run, ends, {}, reason)
-                raise
-            self._send("COMPLETE", run, ends, noted.facts)
+        noted: dict[str, Fact] = {}
+        self._send("START", run, ends, {})
+        try:
+            yield noted.update
+        except BaseException as error:
+            reason = f"{type(error).__name__}: {shown(str(error))}"[:_REASON_CHARACTERS]
+            self._send("FAIL", run, ends, {}, reason)
+            raise
+        self._send("COMPLETE", run, ends, noted)
 
     def _enriched(self, files: Enriching, facts: dict[str, Fact]) -> list[Dataset]:
         rows = facts.get("rows")

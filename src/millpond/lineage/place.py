@@ -12,11 +12,10 @@ from millpond.errors import MillpondError
 from millpond.process_settings import is_stated
 
 if TYPE_CHECKING:
-    from millpond.kernel.job_reports import JobReports
     from millpond.lineage.datasets import Enriching
     from millpond.lineage.targets import Lineage
 
-__all__ = ("ENRICHING", "MASK", "PARENT", "fields_of", "lineage_of", "wait_sent", "with_lineage")
+__all__ = ("ENRICHING", "MASK", "PARENT", "fields_of", "lineage_of", "wait_sent")
 
 PARENT: ContextVar[tuple[str, str] | None] = ContextVar("parent", default=None)
 """The key and the job of the run that work of this context is a part of."""
@@ -48,16 +47,6 @@ def wait_sent() -> None:
     """Wait for the events that this process still sends, a short while: before it ends without its usual end."""
     if (targets := sys.modules.get(f"{__package__}.targets")) is not None:
         targets.wait_sent()
-
-
-def with_lineage(reports: JobReports, pond: Any) -> JobReports:
-    """The reports of a pond, which send run events of its loads where there is a target for them."""
-    lineage = lineage_of(pond)
-    if lineage is None:
-        return reports
-    from millpond.lineage.job_lineage import LineageReports
-
-    return LineageReports(reports, lineage, lambda name: fields_of(lambda: pond.map(name)))
 
 
 def fields_of(opened: Callable[[], Any]) -> dict[str, str]:

@@ -2,38 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 
-from millpond.kernel.job_reports import Fact, JobReport, JobReports, JobWithin, ReportsWithin
-from millpond.tracing.doors import Noted, is_traced, span
+from millpond.kernel.job_reports import Fact, Story
+from millpond.tracing.doors import is_traced, span
 
-__all__ = ("traced",)
-
-
-def traced(reports: JobReports) -> JobReports:
-    """The reports of a pond, each job of which is a span, where this process makes spans."""
-    return _TracedReports(reports) if is_traced() else reports
+__all__ = ("span_stories",)
 
 
-@dataclass(frozen=True, slots=True)
-class _Job(JobWithin):
-    own: Noted
-
-    def note(self, **facts: Fact) -> None:
-        """As the job; attributes of its span, too."""
-        self.own.note(None, **facts)
-        self.job.note(**facts)
+def span_stories() -> list[Story]:
+    """The story of jobs as spans, where this process makes spans."""
+    return [_span_of] if is_traced() else []
 
 
-class _TracedReports(ReportsWithin):
-    @contextmanager
-    def job(self, job_set: str, job_id: str = "", **facts: Fact) -> Iterator[JobReport]:
-        """A job, within its span, which has the name of what the job does."""
-        act, _, about = job_set.partition("/")
-        with (
-            span(str(facts.get("act", act)), job=act, about=about, **facts) as own,
-            self.reports.job(job_set, job_id, **facts) as job,
-        ):
-            yield _Job(job, own)
+@contextmanager
+def _span_of(job_set: str, _job_id: str, facts: Mapping[str, Fact]) -> Iterator[Callable[..., object]]:
+    """A span with the name of what the job does."""
+    act, _, about = job_set.partition("/")
+    with span(str(facts.get("act", act)), job=act, about=about, **facts) as own:
+        yield own.note
